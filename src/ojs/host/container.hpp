@@ -26,16 +26,16 @@ struct container_info {
     bool in_container = false;
     // kubernetes, ecs, cloud-run, nomad, docker, podman, containerd, lxc, ...; empty: unknown.
     std::string runtime;
-    // What it was recognised by, the strongest first: "/.dockerenv", "/proc/self/cgroup", "KUBERNETES_SERVICE_HOST".
-    // Hints alone, such as inherited variables, make no container if PID 1 is an init such as systemd, or is unknown.
+    // What it was recognised by, the strongest first: "/.dockerenv", "KUBERNETES_SERVICE_HOST". Hints alone, such
+    // as inherited variables, make no container where PID 1 is the init of a whole machine, or cannot be read.
     std::vector<std::string> evidence;
-    // "pid1-wrapper": PID 1 is a shell or unknown, so stop signals may not arrive [GS 4.3]. "pid1-sigtstp": PID 1 turns
-    // SIGTSTP into SIGSTOP, or drops it. None outside of containers. They never show arguments that may hold secrets.
+    // On PID 1, in a container. "pid1-wrapper": stop signals may not reach us, as it is a shell or unknown
+    // [GS 4.3]. "pid1-sigtstp": a SIGTSTP sent to it freezes us or gets lost. Arguments, which may be secrets, are
+    // not shown.
     std::vector<finding> findings;
 };
 
-// Never fails and never blocks: what cannot be read is no evidence. Thread-safe if the environment does not change
-// meanwhile.
+// Never fails, never blocks: what cannot be read is no evidence. Thread-safe if the environment does not change.
 container_info detect_container(const detail::container_probe& where = {});
 
 }  // namespace v0_1_0

@@ -92,7 +92,7 @@ inline constexpr evidence_rule marker_files[] = {
     {"/var/run/secrets/kubernetes.io/serviceaccount/namespace", "kubernetes"},
 };
 
-// Variables that may also have been inherited, or set by hand. With the start of the value, or a second variable.
+// Variables that may also have been inherited; with the start of the value, or another that must be set too.
 inline constexpr evidence_rule hint_variables[] = {
     {"KUBERNETES_SERVICE_HOST", "kubernetes"},
     {"ECS_CONTAINER_METADATA_URI_V4", "ecs"},
@@ -126,7 +126,7 @@ inline constexpr evidence_rule storage_paths[] = {
     {"io.containerd.", "containerd"},   {"/lxc/", "lxc"},
 };
 
-// Parts of cgroup_shape(). docker.service and libpod-conmon-ID are the runtime itself, outside of any container.
+// Parts of cgroup_shape(). docker.service and libpod-conmon-# are the runtime itself, outside of containers.
 inline constexpr evidence_rule cgroup_paths[] = {
     {"/kubepods", "kubernetes"},
     {"/docker-#", "docker"},
@@ -145,8 +145,8 @@ inline constexpr evidence_rule cgroup_paths[] = {
     {"/#", ""},
 };
 
-// Paths of cgroups with '/' for ':', which containerd puts between some names, and '#' for each id of a container: 64
-// hexadecimal digits.
+// A file of cgroups with '/' for ':', which containerd puts between some names, and '#' for an id of a container,
+// which has 64 hexadecimal digits.
 inline std::string cgroup_shape(std::string_view text) {
     std::string out;
     while (!text.empty()) {
@@ -160,8 +160,8 @@ inline std::string cgroup_shape(std::string_view text) {
     return out;
 }
 
-// What the mount points that runtimes replace are mounted from. Lines of "ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS
-// [MORE...] - TYPE SOURCE SUPER_OPTIONS". On the host, mounts of containers are elsewhere.
+// What is mounted where runtimes mount. On the host, mounts of containers are elsewhere. Lines of "ID PARENT DEVICE
+// ROOT MOUNT_POINT OPTIONS [MORE...] - TYPE SOURCE SUPER_OPTIONS".
 inline std::string mount_sources(std::string_view text) {
     std::string out;
     while (!text.empty()) {
@@ -183,43 +183,41 @@ class evidence_search {
         look_at_variables();
         for (const char* name : {"self/cgroup", "1/cgroup"}) {
             const std::string shape = cgroup_shape(proc_file(where.root, name));
-            add_if(find_rule(cgroup_paths, shape, holds), cat({"/proc/", name}));
+            const evidence_rule* const rule = find_rule(cgroup_paths, shape, holds);
+            if (rule != nullptr) add(cat({"/proc/", name}), rule, rule->conclusive);
         }
         look_at_mounts();
         // Linux gives the first PID namespace this number (PROC_PID_INIT_INO).
         const std::string link = proc_link(where.root, "self/ns/pid");
-        if (starts_with(link, "pid:[") && link != "pid:[4026531836]") add("/proc/self/ns/pid", "", false);
+        if (starts_with(link, "pid:[") && link != "pid:[4026531836]")
+            add("/proc/self/ns/pid", nullptr, false);
     }
 
     container_info found;
     std::size_t conclusive = 0;  // of the evidence; it comes first
 
   private:
-    void add(std::string source, const char* runtime, bool is_conclusive) {
+    void add(std::string source, const evidence_rule* rule, bool is_conclusive) {
+        const char* const runtime = rule != nullptr ? rule->runtime : "";
         const auto place = is_conclusive ? found.evidence.begin() + static_cast<std::ptrdiff_t>(conclusive++)
                                          : found.evidence.end();
         found.evidence.insert(place, std::move(source));
         if (found.runtime.empty() || platform_of(runtime) < platform_of(found.runtime))
             found.runtime = runtime;
     }
-    void add_if(const evidence_rule* rule, std::string source) {
-        if (rule != nullptr) add(std::move(source), rule->runtime, rule->conclusive);
-    }
     void look_at_files() {
         for (const evidence_rule& marker : marker_files) {
             const small_file file = read_small_file(cat({where_.root, marker.text}), max_proc_file_size);
             if (file.status != file_status::read && file.sys_errno != EACCES) continue;
-            const evidence_rule* const known =
-                *marker.runtime != '\0'
-                    ? &marker
-                    : find_rule(container_values, trim_blanks(file.text, "\n "), is_listed);
-            add(marker.text, known != nullptr ? known->runtime : "", true);
+            const std::string_view value = trim_blanks(file.text, "\n ");
+            const bool is_told = *marker.runtime == '\0';
+            add(marker.text, is_told ? find_rule(container_values, value, is_listed) : &marker, true);
         }
     }
     void look_at_container_value(std::string_view value, const char* source) {
         value = trim_blanks(value, "\n ");
-        const evidence_rule* const known = find_rule(container_values, value, is_listed);
-        if (!value.empty()) add(source, known != nullptr ? known->runtime : "", known != nullptr);
+        const evidence_rule* const rule = find_rule(container_values, value, is_listed);
+        if (!value.empty()) add(source, rule, rule != nullptr);
     }
     std::string_view find(std::string_view name) const {
         const char* const value = find_variable(where_.environment, std::string(name).c_str());
@@ -235,17 +233,17 @@ class evidence_search {
         for (const evidence_rule& hint : hint_variables) {
             std::string_view second = hint.text;
             std::string_view start = next_part(second, " ");
-            const std::string name(next_part(start, "="));
+            const std::string_view name = next_part(start, "=");
             const std::string_view value = find(name);
             if (!value.empty() && starts_with(value, start) && (second.empty() || !find(second).empty()))
-                add(name, hint.runtime, false);
+                add(std::string(name), &hint, false);
         }
     }
     void look_at_mounts() {
         const std::string sources = mount_sources(proc_file(where_.root, "self/mountinfo"));
         const evidence_rule* const rule = find_rule(storage_paths, sources, holds);
-        if (rule != nullptr || holds(sources, " - "))  // or an overlay of something else
-            add("/proc/self/mountinfo", rule != nullptr ? rule->runtime : "", rule != nullptr);
+        const bool is_overlay = holds(sources, " - ");
+        if (rule != nullptr || is_overlay) add("/proc/self/mountinfo", rule, rule != nullptr);
     }
 
     const container_probe& where_;
@@ -295,7 +293,7 @@ inline bool is_of_kind(const process_facts& facts, pid1_kind kind) {
     return rule != nullptr && rule->kind == kind;
 }
 
-// A command line for the log, up to its first argument: later ones may hold secrets, as in `sh -c "TOKEN=... ./worker"`.
+// A command line for the log, up to its first argument: later ones may be secrets, as in `sh -c "TOKEN=... ./w"`.
 // By words, as some programs write their whole title into the first string.
 inline std::string shown_command(const process_facts& facts) {
     std::string whole;
@@ -322,7 +320,10 @@ inline bool rewrites_sigtstp(std::string_view rule) {
 }
 
 // Reads the options as dumb-init's getopt_long does: -c, --single-child, -r 20:15, --rewrite=20:15.
-inline bool dumb_init_passes_sigtstp(const array<std::string>& arguments) {
+inline bool dumb_init_passes_sigtstp(const array<std::string>& arguments,
+                                     const environment_lookup& environment) {
+    const char* const own_session = find_variable(environment, "DUMB_INIT_SETSID");
+    if (own_session != nullptr && std::string_view(own_session) == "0") return true;
     for (std::size_t i = 1; i < arguments.size(); ++i) {
         std::string_view option = arguments[i];
         if (option.size() < 2 || option.front() != '-' || option == "--") return false;
@@ -343,7 +344,7 @@ inline bool dumb_init_passes_sigtstp(const array<std::string>& arguments) {
     return false;
 }
 
-// The shell next to PID 1 on the way from it to us; empty if there is none, or if PID 1 is no ancestor of ours.
+// The shell next to PID 1 on the way to us; empty if there is none, or if PID 1 is no ancestor of ours.
 inline std::string find_shell_between(std::string_view root, pid_t parent) {
     std::string shell;
     for (int steps = 0; parent > 1 && steps < 64; ++steps) {
@@ -352,14 +353,6 @@ inline std::string find_shell_between(std::string_view root, pid_t parent) {
         parent = facts.parent;
     }
     return parent == 1 ? shell : std::string();
-}
-
-inline sigtstp_fate fate_of_sigtstp(const pid1_rule& rule, const process_facts& first,
-                                    const environment_lookup& environment) {
-    if (rule.sigtstp != sigtstp_fate::stops_us) return rule.sigtstp;
-    const char* own_session = find_variable(environment, "DUMB_INIT_SETSID");
-    const bool single = own_session != nullptr && std::string_view(own_session) == "0";
-    return single || dumb_init_passes_sigtstp(first.arguments) ? sigtstp_fate::passed_on : rule.sigtstp;
 }
 
 // "runs in a container (docker)"
@@ -415,9 +408,10 @@ inline bool check_pid1(const container_probe& where, container_info& out) {
     }
     if (!doubt.empty())
         out.findings.push_back(wrapper_finding(out, pid, self, cat({shown_command(first), doubt})));
-    const sigtstp_fate fate = fate_of_sigtstp(*rule, first, where.environment);
-    if (fate != sigtstp_fate::passed_on)
-        out.findings.push_back(sigtstp_finding(first.comm, fate == sigtstp_fate::stops_us));
+    const bool stops_us = rule->sigtstp == sigtstp_fate::stops_us;
+    const bool is_rewritten = stops_us && dumb_init_passes_sigtstp(first.arguments, where.environment);
+    if (rule->sigtstp != sigtstp_fate::passed_on && !is_rewritten)
+        out.findings.push_back(sigtstp_finding(first.comm, stops_us));
     return rule->kind == pid1_kind::init || (rule == &unknown && first.comm.empty());
 }
 

@@ -35,12 +35,15 @@ inline result<transport_ref> open_http(const transport_setup& setup) {
     wire.on_form_change = [log = setup.log](std::string_view operation, std::string_view dropped,
                                             const error& why) {
         if (dropped.empty())
-            return log({log_level::info, "the backend takes a request in its full form again",
-                        {field("operation", operation)}, {}});
+            return log({log_level::info,
+                        "the backend takes a request in its full form again",
+                        {field("operation", operation)},
+                        {}});
         log({log_level::warn,
              "the backend takes a request only in another form, which is used for now; the full one is tried "
              "again",
-             {field("operation", operation), field("dropped", dropped), field("error", why.text)}, {}});
+             {field("operation", operation), field("dropped", dropped), field("error", why.text)},
+             {}});
     };
     return make_transport<http_transport>(std::move(*client), std::move(wire));
 }

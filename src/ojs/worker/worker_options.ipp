@@ -35,8 +35,8 @@ void visit_log_options(Options& log, Visit& visit) {
     visit("log.format", "OJS_LOG_FORMAT", log.format, "text logfmt json");
 }
 
-// One row per option that a variable may set: visit(name, variables, value, constraints). Of several variables the first
-// that is set counts. A test compares docs/options.md with these rows.
+// One row per option that a variable may set: visit(name, variables, value, constraints). The first variable that
+// is set counts. A test compares docs/options.md with these rows.
 template <class Options, class Visit>
 void visit_options(Options& o, Visit& visit) {
     using namespace std::chrono_literals;
@@ -197,8 +197,8 @@ inline array<std::string> known_variables() {
     return out;
 }
 
-// If neither the grace period nor the container's is set, drain, preStop hook and reports must fit into the platform's
-// default. A dialect with more than the usual 30 s expects a longer one.
+// If no grace period is set, ours and the container's, drain, preStop hook and reports must fit into the
+// platform's default. A dialect with more than the usual 30 s expects a longer one.
 inline void fit_default_grace(worker_options& options, const container_info& info) {
     const stop_platform* const platform = find_platform(info);
     if (platform == nullptr || !platform->fits_drain || options.container_grace_period.count() > 0) return;
@@ -249,7 +249,7 @@ inline result<void> check_options(const worker_options& options) {
             cat({"heartbeat_interval (", format_duration(options.heartbeat_interval),
                  ") must be shorter than visibility_timeout (", format_duration(options.visibility_timeout),
                  "), or claims expire between beats"}));
-    // An HTTP call on a job's thread needs 28 KiB (optimised) to 32 KiB (x86-64, glibc), plus the handler's own.
+    // An HTTP call on a job's thread needs 28 to 32 KiB (x86-64, glibc), plus the handler's own.
     constexpr std::size_t min_stack_size = 64 * 1024;
     if (options.thread_stack_size != 0 && options.thread_stack_size < min_stack_size)
         return invalid(

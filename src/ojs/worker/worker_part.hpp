@@ -26,7 +26,7 @@ struct worker_report;
 
 namespace detail {
 
-// Extensions by their names. Copyable; not thread-safe.
+// What extensions add to worker_options, by their names. Copyable; not thread-safe.
 template <class Extension>
 class extension_list : public array<Extension> {
   public:
@@ -143,8 +143,8 @@ struct transport_setup {
 struct transport_scheme {
     // Before the colon of a URL, in any case: "spool". Takes precedence over a built-in scheme of that name.
     std::string name;
-    // Called by run() and start(), once, before any thread of the worker starts. An error ends the start, with exit status 64
-    // from run(); its text must not repeat a password. The worker owns the transport.
+    // Called by run() and start(), once, before any thread of the worker starts. An error ends the start, with
+    // exit status 64 from run(); its text must not repeat a password. The worker owns the transport.
     function<result<transport_ref>(const transport_setup& setup)> open;
     // Optional: findings about the address, for doctor(). Must change nothing.
     function<std::vector<finding>(std::string_view address)> inspect;

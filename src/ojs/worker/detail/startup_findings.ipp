@@ -15,7 +15,7 @@ extern "C" char** environ;
 
 namespace ojs::detail {
 
-// The parts of stop_timeout: the last heartbeat's; and of the rest, what remains for reporting cancelled handlers.
+// The parts of stop_timeout: for the last heartbeat; and of the rest, for reporting cancelled handlers.
 inline std::chrono::milliseconds last_beat_time(std::chrono::milliseconds stop_timeout) noexcept {
     return std::min(stop_timeout / 5, std::chrono::milliseconds(500));
 }
@@ -46,7 +46,7 @@ inline std::string shown_need(const worker_options& options) {
     return out;
 }
 
-// The two ways out: a longer grace period of the container, or, where there is room for one, a shorter one of ours.
+// The two ways out: the container grants more or, where there is room for that, our grace period is shorter.
 inline std::string budget_fix(const worker_options& options, const stop_platform& platform,
                               std::chrono::milliseconds granted, std::chrono::milliseconds closing) {
     const auto spent = sum(options.prestop_delay, tail_of(options, closing, std::chrono::seconds(10)));
@@ -64,48 +64,45 @@ inline std::string budget_fix(const worker_options& options, const stop_platform
     return out;
 }
 
-// What the container is known to grant.
-inline void check_granted(const worker_options& options, std::chrono::milliseconds closing,
-                          const stop_platform& platform, std::vector<finding>& out) {
-    const auto granted = options.container_grace_period;
-    const auto need = sum(options.times.shutdown_grace_period, options.prestop_delay);
+// What the container is known to grant, or else what its platform grants by default. [GS 6.3]
+inline void check_grant(const worker_options& options, std::chrono::milliseconds closing,
+                        const stop_platform& platform, std::vector<finding>& out) {
+    const bool is_known = options.container_grace_period.count() > 0;
+    const auto granted = is_known ? options.container_grace_period : platform.grant;
+    const auto drain = sum(options.times.shutdown_grace_period, options.prestop_delay);
     const auto tail = tail_of(options, closing, std::chrono::seconds(5));
-    if (need < granted && sum(need, tail) <= granted) return;
+    const bool fits = drain < granted && sum(drain, tail) <= granted;
+    if (is_known && fits) return;
+    const std::string need = shown_need(options);
+    const std::string grant = format_duration(granted);
     const std::string fix = budget_fix(options, platform, granted, closing);
-    if (need >= granted)
-        return out.push_back({severity::error, "budget-exceeded",
-                              cat({shown_need(options), " cannot fit into the ", format_duration(granted),
-                                   " the container grants: SIGKILL comes before the drain ends"}),
-                              fix});
-    out.push_back(
-        {severity::warning, "budget-tight",
-         cat({shown_need(options), " leaves ", format_duration(granted - need), " of the ",
-              format_duration(granted),
-              " the container grants; interrupting, reporting and exiting may take ", format_duration(tail)}),
-         fix});
-}
-
-// What the platform grants by default. [GS 6.3]
-inline void check_default(const worker_options& options, std::chrono::milliseconds closing,
-                          const stop_platform& platform, std::vector<finding>& out) {
-    const auto tail = tail_of(options, closing, std::chrono::seconds(5));
-    const auto need = sum(sum(options.times.shutdown_grace_period, options.prestop_delay), tail);
     const bool is_fixed = *platform.setting == '\0';
-    const std::string grant =
-        cat({format_duration(platform.grant), " that ", platform.name, " grants", is_fixed ? "" : " unless ",
-             platform.setting, is_fixed ? "" : " says otherwise"});
-    if (need > platform.grant)
-        return out.push_back(
-            {severity::warning, "budget-unknown",
-             cat({shown_need(options), " and the ", format_duration(tail),
-                  " for reporting need more than the ", grant, "; OJS_CONTAINER_GRACE_PERIOD is unset"}),
-             budget_fix(options, platform, platform.grant, closing)});
-    out.push_back({severity::info, cat({"budget-", platform.runtime}),
-                   cat({shown_need(options), " fits into the ", grant}),
-                   is_fixed
-                       ? std::string("let jobs that take longer save checkpoints")
-                       : cat({"where jobs take longer, set OJS_SHUTDOWN_GRACE_PERIOD, ", platform.setting,
-                              " to 10s more, and OJS_CONTAINER_GRACE_PERIOD to that"})});
+    const std::string by_default =
+        cat({grant, " that ", platform.name, " grants",
+             is_fixed ? "" : cat({" unless ", platform.setting, " says otherwise"})});
+    if (fits) {
+        out.push_back(
+            {severity::info, cat({"budget-", platform.runtime}), cat({need, " fits into the ", by_default}),
+             is_fixed ? "let jobs that take longer save checkpoints"
+                      : cat({"where jobs take longer, set OJS_SHUTDOWN_GRACE_PERIOD, ", platform.setting,
+                             " to 10s more, and OJS_CONTAINER_GRACE_PERIOD to that"})});
+    } else if (!is_known) {
+        out.push_back({severity::warning, "budget-unknown",
+                       cat({need, " and the ", format_duration(tail), " for reporting need more than the ",
+                            by_default, "; OJS_CONTAINER_GRACE_PERIOD is unset"}),
+                       fix});
+    } else if (drain >= granted) {
+        out.push_back({severity::error, "budget-exceeded",
+                       cat({need, " cannot fit into the ", grant,
+                            " the container grants: SIGKILL comes before the drain ends"}),
+                       fix});
+    } else {
+        out.push_back({severity::warning, "budget-tight",
+                       cat({need, " leaves ", format_duration(granted - drain), " of the ", grant,
+                            " the container grants; interrupting, reporting and exiting may take ",
+                            format_duration(tail)}),
+                       fix});
+    }
 }
 
 inline void check_cancel_wait(const worker_options& options, std::vector<finding>& out) {
@@ -137,18 +134,15 @@ OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& opti
                                                       std::chrono::milliseconds closing,
                                                       const container_info& info) {
     std::vector<finding> out;
-    const stop_platform* const platform = find_platform(info);
-    if (options.container_grace_period.count() > 0) {
-        check_granted(options, closing, platform != nullptr ? *platform : *platform_of(""), out);
-    } else if (platform != nullptr) {
-        check_default(options, closing, *platform, out);
-    }
+    const stop_platform* platform = find_platform(info);
+    if (platform == nullptr && options.container_grace_period.count() > 0) platform = platform_of("");
+    if (platform != nullptr) check_grant(options, closing, *platform, out);
     check_cancel_wait(options, out);
     check_heartbeat(options, out);
     return out;
 }
 
-// How many letters have to change to make one word of the other. Neither is longer than 64.
+// How many letters have to change to make one word of the other; neither is longer than 64.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) noexcept {
     std::size_t row[65];
     for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
