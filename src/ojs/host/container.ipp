@@ -41,8 +41,6 @@ const Rule* find_rule(const Rule (&rules)[count], std::string_view text,
     return nullptr;
 }
 
-// ---- platforms ----
-
 // How a platform stops a process.
 struct stop_platform {
     const char* runtime;
@@ -189,8 +187,7 @@ class evidence_search {
         look_at_mounts();
         // Linux gives the first PID namespace this number (PROC_PID_INIT_INO).
         const std::string link = proc_link(where.root, "self/ns/pid");
-        if (starts_with(link, "pid:[") && link != "pid:[4026531836]")
-            add("/proc/self/ns/pid", nullptr, false);
+        if (!link.empty() && link != "pid:[4026531836]") add("/proc/self/ns/pid", nullptr, false);
     }
 
     container_info found;
@@ -388,31 +385,30 @@ inline finding sigtstp_finding(std::string_view comm, bool freezes) {
 
 // Adds the findings. Returns whether PID 1 may be the init of a whole machine.
 inline bool check_pid1(const container_probe& where, container_info& out) {
-    static constexpr pid1_rule own_program{"", pid1_kind::direct};
-    static constexpr pid1_rule unknown{"", pid1_kind::unknown};
     const pid_t pid = where.pid != 0 ? where.pid : getpid();
     if (pid == 1) return false;
     const process_facts self = read_process(where.root, "self");
     // PID 1 of the /proc of another PID namespace is not ours.
     const process_facts first = self.pid == pid ? read_process(where.root, "1") : process_facts();
-    const pid1_rule* rule = find_pid1_rule(first);
-    if (rule == nullptr)
-        rule = first.pid == 1 && same_program(where.root, first, self) ? &own_program : &unknown;
+    const pid1_rule* const known = find_pid1_rule(first);
+    const bool is_own = first.pid == 1 && same_program(where.root, first, self);
+    const pid1_rule rule =
+        known != nullptr ? *known : pid1_rule{"", is_own ? pid1_kind::direct : pid1_kind::unknown};
     std::string doubt;
-    if (rule->kind == pid1_kind::shell) doubt = ", a shell, which does not pass signals on";
-    if (rule->kind == pid1_kind::unknown) doubt = ", which may not pass signals on";
-    if (rule->kind == pid1_kind::forwards) {
+    if (rule.kind == pid1_kind::shell) doubt = ", a shell, which does not pass signals on";
+    if (rule.kind == pid1_kind::unknown) doubt = ", which may not pass signals on";
+    if (rule.kind == pid1_kind::forwards) {
         doubt = find_shell_between(where.root, self.parent);
         if (!doubt.empty())
             doubt = cat({", and which is started by ", doubt, ", a shell, which does not pass signals on"});
     }
     if (!doubt.empty())
         out.findings.push_back(wrapper_finding(out, pid, self, cat({shown_command(first), doubt})));
-    const bool stops_us = rule->sigtstp == sigtstp_fate::stops_us;
+    const bool stops_us = rule.sigtstp == sigtstp_fate::stops_us;
     const bool is_rewritten = stops_us && dumb_init_passes_sigtstp(first.arguments, where.environment);
-    if (rule->sigtstp != sigtstp_fate::passed_on && !is_rewritten)
+    if (rule.sigtstp != sigtstp_fate::passed_on && !is_rewritten)
         out.findings.push_back(sigtstp_finding(first.comm, stops_us));
-    return rule->kind == pid1_kind::init || (rule == &unknown && first.comm.empty());
+    return rule.kind == pid1_kind::init || (rule.kind == pid1_kind::unknown && first.comm.empty());
 }
 
 }  // namespace detail

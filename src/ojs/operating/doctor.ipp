@@ -88,11 +88,7 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
         for (finding& each : url.added->inspect(url.address)) out.push_back(std::move(each));
     }
     if (url.added != nullptr || !url.is_http) return;
-    http_client_options settings;
-    settings.bearer_token = options.auth_token;
-    settings.headers = options.headers;
-    settings.https_stream = options.https_stream;
-    const result<http_response> answer = ask(options.url, "/ojs/v1/health", timeout, std::move(settings));
+    const result<http_response> answer = ask(options.url, "/ojs/v1/health", timeout, client_options(options));
     if (!answer) {
         const bool is_absent = answer.error().code != errc::bad_answer;
         out.push_back(

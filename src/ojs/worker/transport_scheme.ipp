@@ -11,42 +11,44 @@
 
 namespace ojs::detail {
 
-inline http_client_options client_options(const worker_options& options, const std::string& worker_id) {
+inline http_client_options client_options(const worker_options& options) {
     http_client_options out;
     out.bearer_token = options.auth_token;
     out.headers = options.headers;
     out.https_stream = options.https_stream;
-    out.limits = worker_answer_limits;
-    // ACK and FAIL name no worker; with this a backend can tell whose a late repetition of one is.
-    out.headers.push_back({"X-OJS-Worker-ID", worker_id});
-    // One for each job thread, and some for heartbeats and reports; more than that are not worth keeping.
-    out.max_idle_connections = static_cast<std::size_t>(std::min<std::int64_t>(options.concurrency + 4, 160));
     return out;
 }
 
 inline result<transport_ref> open_http(const transport_setup& setup) {
     const worker_options& options = setup.options;
-    result<http_client> client =
-        http_transport::make_client(options.url, client_options(options, setup.worker.worker_id));
+    http_client_options settings = client_options(options);
+    settings.limits = worker_answer_limits;
+    // ACK and FAIL name no worker; with this a backend can tell whose a late repetition of one is.
+    settings.headers.push_back({"X-OJS-Worker-ID", setup.worker.worker_id});
+    // One for each job thread, and some for heartbeats and reports; more than that are not worth keeping.
+    settings.max_idle_connections =
+        static_cast<std::size_t>(std::min<std::int64_t>(options.concurrency + 4, 160));
+    result<http_client> client = http_transport::make_client(options.url, std::move(settings));
     if (!client) return client.error();
     http_transport_options wire;
     wire.registration_path = options.registration_path;
     wire.active_jobs_as_count = options.dialect.active_jobs_as_count;
     wire.on_form_change = [log = setup.log](std::string_view operation, std::string_view dropped,
                                             const error& why) {
-        if (dropped.empty())
-            return log({log_level::info,
-                        "the backend takes a request in its full form again",
-                        {field("operation", operation)},
-                        {}});
-        log({log_level::warn,
-             "the backend takes a request only in another form, which is used for now; the full one is tried "
-             "again",
-             {field("operation", operation), field("dropped", dropped), field("error", why.text)},
-             {}});
+        log_record record{log_level::info, "the backend takes a request in its full form again", {}, {}};
+        record.fields = {field("operation", operation)};
+        if (!dropped.empty()) {
+            record.level = log_level::warn;
+            record.message =
+                "the backend takes a request only in another form; the full one is tried again later";
+            record.fields.push_back(field("dropped", dropped));
+            record.fields.push_back(field("error", why.text));
+        }
+        log(record);
     };
     return make_transport<http_transport>(std::move(*client), std::move(wire));
 }
+
 // A URL as SCHEME:ADDRESS, and who opens it: a scheme that a program added, else this header. [RFC 3986 3.1]
 struct backend_url {
     std::string_view text;

@@ -120,10 +120,7 @@ class environment_reader {
     }
     std::string parse(std::vector<std::string>& out, bool may_be_empty = false) {
         out = *value_ == '\0' && may_be_empty ? std::vector<std::string>() : split_list(value_);
-        for (const std::string& name : out) {
-            if (name.empty()) return "a name is missing";
-        }
-        return "";
+        return std::find(out.begin(), out.end(), "") != out.end() ? "a name is missing" : "";
     }
     std::string parse(std::vector<int>& out) {
         out.clear();
@@ -158,17 +155,12 @@ class environment_reader {
     }
     template <class Choice>
     std::string parse(Choice& out, const char* names) {
-        int index = 0;
-        std::string fault = parse(index, names);
-        out = static_cast<Choice>(index);
-        return fault;
-    }
-    std::string parse(int& index, const char* names) {
         std::string_view rest = names;
-        for (index = 0; !rest.empty(); ++index) {
+        for (int index = 0; !rest.empty(); ++index) {
+            out = static_cast<Choice>(index);
             if (next_part(rest, " ") == value_) return "";
         }
-        index = 0;
+        out = Choice();
         return cat({"not one of: ", names});
     }
 
@@ -255,9 +247,8 @@ inline result<void> check_options(const worker_options& options) {
         return invalid(
             cat({"thread_stack_size is ", options.thread_stack_size, " bytes; it must be at least ",
                  min_stack_size, ", or 0 for the platform's default"}));
-    bool are_named = !options.queues.empty();
-    for (const std::string& queue : options.queues) are_named = are_named && !queue.empty();
-    if (!are_named)
+    const std::vector<std::string>& queues = options.queues;
+    if (queues.empty() || std::find(queues.begin(), queues.end(), "") != queues.end())
         return invalid("queues (OJS_QUEUES) must name at least one queue, and each must have a name");
     const std::string& path = options.registration_path;
     if (!path.empty() && !is_registration_path(path))

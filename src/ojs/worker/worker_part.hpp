@@ -1,4 +1,4 @@
-// worker_part and transport_scheme: what extensions add to a worker, and what they may ask it.
+// worker_part and transport_scheme: what an extension adds to a worker.
 #pragma once
 
 #include <pthread.h>
