@@ -371,15 +371,15 @@ inline finding wrapper_finding(const container_info& info, pid_t pid, const proc
 }
 
 inline finding sigtstp_finding(std::string_view comm, bool freezes) {
-    const std::string rewrite =
-        cat({"run dumb-init with --single-child or with --rewrite ", SIGTSTP, ":", SIGTSTP, ", or "});
     return {
         freezes ? severity::warning : severity::info, "pid1-sigtstp",
         cat({"PID 1 is ", printable(comm, 64),
              freezes ? ", which turns SIGTSTP into SIGSTOP: `kill -TSTP 1` freezes the worker, instead of "
                        "making it quiet"
                      : ", which does not pass SIGTSTP on: `kill -TSTP 1` does not make the worker quiet"}),
-        cat({freezes ? rewrite : "",
+        cat({freezes ? cat({"run dumb-init with --single-child or with --rewrite ", SIGTSTP, ":", SIGTSTP,
+                            ", or "})
+                     : "",
              "use `worker --signal quiet` or POST /quiet, which reach the worker itself"})};
 }
 

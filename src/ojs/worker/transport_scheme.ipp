@@ -49,46 +49,43 @@ inline result<transport_ref> open_http(const transport_setup& setup) {
     return make_transport<http_transport>(std::move(*client), std::move(wire));
 }
 
-// A URL as SCHEME:ADDRESS, and who opens it: a scheme that a program added, else this header. [RFC 3986 3.1]
+using scheme_list = extension_list<transport_scheme>;
+
+// A URL as SCHEME:ADDRESS. [RFC 3986 3.1]
 struct backend_url {
-    std::string_view text;
     std::string_view scheme;  // empty: none
     std::string_view address;
-    const transport_scheme* added = nullptr;
-    bool is_http = false;  // http, https or unix
+    const transport_scheme* added = nullptr;  // by the program, which takes precedence over this header's
+    bool is_http = false;                     // http, https or unix
     bool is_memory = false;
-
-    bool is_of_extension() const noexcept { return !scheme.empty() && !is_http && !is_memory; }
 };
-
-using scheme_list = extension_list<transport_scheme>;
 
 inline backend_url split_url(std::string_view url, const scheme_list& schemes) noexcept {
     const auto is_valid = [](char c) { return is_alphanumeric(c) || c == '+' || c == '-' || c == '.'; };
     const std::string_view scheme = url.substr(0, url.find(':'));
-    backend_url out;
-    out.text = url;
+    const auto is = [scheme](std::string_view name) { return same_word(scheme, name); };
     if (scheme.empty() || scheme.size() == url.size() || lower_ascii(url[0]) < 'a' ||
         !all_of(scheme, is_valid))
-        return out;
-    const auto is = [scheme](std::string_view name) { return same_word(scheme, name); };
-    out.scheme = scheme;
-    out.address = url.substr(scheme.size() + 1);
-    out.is_http = is("http") || is("https") || is("unix");
-    out.is_memory = is("memory");
+        return {};
+    backend_url out{scheme, url.substr(scheme.size() + 1), nullptr, is("http") || is("https") || is("unix"),
+                    is("memory")};
     for (const transport_scheme& each : schemes) {
         if (is(each.name)) out.added = &each;  // the last one counts
     }
     return out;
 }
 
-inline result<void> check_url(const backend_url& url, const scheme_list& schemes, bool has_https) {
-    if (url.added != nullptr || (url.is_memory && url.address.empty())) return {};
+// `may_be_added`: a scheme that is unknown so far is no error.
+inline result<backend_url> read_url(std::string_view text, const scheme_list& schemes, bool has_https,
+                                    bool may_be_added = false) {
+    const backend_url url = split_url(text, schemes);
+    if (url.added != nullptr || (url.is_memory && url.address.empty())) return url;
     if (url.is_memory) return error{errc::invalid_argument, 0, "nothing may follow memory:"};
     if (url.is_http) {
-        const result<endpoint> target = parse_url(url.text, has_https);
-        return target ? result<void>() : target.error();
+        const result<endpoint> target = parse_url(text, has_https);
+        return target ? result<backend_url>(url) : target.error();
     }
+    if (may_be_added && !url.scheme.empty()) return url;
     if (same_word(url.scheme, "spool"))
         return error{errc::unsupported, 0,
                      "spool: needs ojs_spool.hpp: include it, and call "
@@ -110,10 +107,8 @@ inline error bad_url(std::string_view url, error why) {
 
 // The URL of the options, if it can be used.
 inline result<backend_url> read_url(const worker_options& options) {
-    const backend_url out = split_url(options.url, options.transports);
-    const result<void> usable = check_url(out, options.transports, bool(options.https_stream));
-    if (!usable) return bad_url(options.url, usable.error());
-    return out;
+    const result<backend_url> out = read_url(options.url, options.transports, bool(options.https_stream));
+    return out ? out : bad_url(options.url, out.error());
 }
 
 inline result<transport_ref> call_open(const transport_scheme& scheme, const transport_setup& setup) {

@@ -114,9 +114,8 @@ class environment_reader {
     }
     std::string parse(std::string& out, any_url) {
         out = value_;
-        const backend_url url = split_url(out, {});
-        const result<void> usable = url.is_of_extension() ? result<void>() : check_url(url, {}, true);
-        return usable ? "" : usable.error().text;
+        const result<backend_url> url = read_url(out, {}, true, true);
+        return url ? "" : url.error().text;
     }
     std::string parse(std::vector<std::string>& out, bool may_be_empty = false) {
         out = *value_ == '\0' && may_be_empty ? std::vector<std::string>() : split_list(value_);
@@ -176,18 +175,15 @@ inline result<void> read_log_options(const environment_lookup& lookup, log_optio
 }
 
 // All variables that are read, and some of programs beside the worker.
-inline array<std::string> known_variables() {
-    array<std::string> out = {"OJS_LIFECYCLE_ADDR", "OJS_PROCESS_ID", "OJS_LAUNCHER_ADDR",
-                              "OJS_CONTROLLER_CONFIG", "OJS_SERVER_SHUTDOWN_TIMEOUT"};
-    const environment_lookup note = [&out](const char* name) -> const char* {
-        out.push_back(name);
-        return nullptr;
-    };
-    worker_options unused;
-    environment_reader read(note);
-    visit_options(unused, read);
-    return out;
-}
+struct known_variables {
+    array<std::string> names = {"OJS_LIFECYCLE_ADDR", "OJS_PROCESS_ID", "OJS_LAUNCHER_ADDR",
+                                "OJS_CONTROLLER_CONFIG", "OJS_SERVER_SHUTDOWN_TIMEOUT"};
+
+    template <class... Row>
+    void operator()(const char*, std::string_view variables, Row&&...) {
+        while (!variables.empty()) names.push_back(std::string(next_part(variables, " ")));
+    }
+};
 
 // If no grace period is set, ours and the container's, drain, preStop hook and reports must fit into the
 // platform's default. A dialect with more than the usual 30 s expects a longer one.

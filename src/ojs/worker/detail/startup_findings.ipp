@@ -169,14 +169,16 @@ inline std::string_view nearest_variable(std::string_view name, const array<std:
 }
 
 inline void check_variables(std::vector<finding>& out) {
-    const array<std::string> known = known_variables();
+    known_variables known;
+    const worker_options unused;
+    visit_options(unused, known);
     for (const char* const* entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
         std::string_view name = *entry;
         name = next_part(name, "=");
         // Kubernetes sets some for every service, which may well be called "ojs".
         const bool is_of_service = name.find("_SERVICE_") != name.npos || name.find("_PORT") != name.npos;
         if (name.substr(0, 4) != "OJS_" || name.size() > 64 || is_of_service) continue;
-        const std::string_view nearest = nearest_variable(name, known);
+        const std::string_view nearest = nearest_variable(name, known.names);
         if (nearest == name) continue;
         out.push_back(
             {severity::warning, "variable-unknown",
