@@ -228,7 +228,7 @@ TEST_CASE("health: an address that cannot be used: status 64, the address named,
         {{{"OJS_HEALTH_ADDR", "worker.example:80"}}, {"OJS_HEALTH_ADDR", "worker.example:80"}},
         {{{"OJS_HEALTH_ADDR", "unix:/nowhere/at/all"}}, {"OJS_HEALTH_ADDR", "/nowhere/at/all"}},
         {{{"OJS_HEALTH_ADDR", ""}}, {"OJS_HEALTH_ADDR"}},
-        {{{"OJS_HEALTH_CONTROL", "yes"}}, {"OJS_HEALTH_CONTROL='yes'", "off, on"}},
+        {{{"OJS_HEALTH_CONTROL", "yes"}}, {"OJS_HEALTH_CONTROL='yes'", "off on"}},
         {{{"OJS_HEALTH_CONTROL", "on"}}, {"OJS_HEALTH_CONTROL", "OJS_HEALTH_ADDR"}},
         {{{"OJS_HEALTH_ADDR", "0.0.0.0:0"}, {"OJS_HEALTH_CONTROL", "on"}}, {"OJS_HEALTH_TOKEN", "0.0.0.0:0"}},
     };
