@@ -299,6 +299,18 @@ TEST_CASE("container: of several platforms the one that stops the process is nam
     CHECK(look(tree, knative).runtime == "cloud-run");
 }
 
+TEST_CASE(
+    "container: a file that speaks of several runtimes is one piece of evidence, for the one that "
+    "schedules") {
+    const std::pair<const char*, std::string> files[] = {
+        {"/proc/self/cgroup", "2:cpu:/docker/" + id + "\n1:memory:/kubepods/pod1/" + id + "\n"},
+        {"/proc/self/mountinfo",
+         mount_line("/", "/", "overlay overlay rw,lowerdir=/var/lib/docker/x") +
+             mount_line("/var/lib/kubelet/pods/1/etc-hosts", "/etc/hosts", "ext4 x rw")},
+    };
+    for (const auto& [path, content] : files) check_file({path, content, "kubernetes"});
+}
+
 TEST_CASE("container: hints from /proc") {
     if (!has_proc) return;
     const auto add = [](file_tree& tree, int which) {
