@@ -10,7 +10,6 @@
 #include "../base/detail/light.hpp"
 #include "../base/detail/proc.ipp"
 #include "../base/detail/text.hpp"
-#include "../base/duration.hpp"
 #include "container.hpp"
 
 namespace ojs {
@@ -191,14 +190,14 @@ class evidence_search {
     }
 
     container_info found;
-    std::size_t conclusive = 0;  // of the evidence; it comes first
+    std::ptrdiff_t conclusive = 0;  // of the evidence; it comes first
 
   private:
     void add(std::string source, const evidence_rule* rule, bool is_conclusive) {
         const char* const runtime = rule != nullptr ? rule->runtime : "";
-        const auto place = is_conclusive ? found.evidence.begin() + static_cast<std::ptrdiff_t>(conclusive++)
-                                         : found.evidence.end();
-        found.evidence.insert(place, std::move(source));
+        const auto first_hint = found.evidence.begin() + conclusive;
+        found.evidence.insert(is_conclusive ? first_hint : found.evidence.end(), std::move(source));
+        conclusive += is_conclusive ? 1 : 0;
         if (found.runtime.empty() || platform_of(runtime) < platform_of(found.runtime))
             found.runtime = runtime;
     }
@@ -206,9 +205,9 @@ class evidence_search {
         for (const evidence_rule& marker : marker_files) {
             const small_file file = read_small_file(cat({where_.root, marker.text}), max_proc_file_size);
             if (file.status != file_status::read && file.sys_errno != EACCES) continue;
-            const std::string_view value = trim_blanks(file.text, "\n ");
-            const bool is_told = *marker.runtime == '\0';
-            add(marker.text, is_told ? find_rule(container_values, value, is_listed) : &marker, true);
+            const evidence_rule* const told =
+                find_rule(container_values, trim_blanks(file.text, "\n "), is_listed);
+            add(marker.text, *marker.runtime == '\0' ? told : &marker, true);
         }
     }
     void look_at_container_value(std::string_view value, const char* source) {
@@ -276,18 +275,18 @@ inline constexpr pid1_rule pid1_rules[] = {
     {"sh bash dash ash zsh ksh ksh93 mksh yash fish csh tcsh", pid1_kind::shell},
 };
 
-inline const pid1_rule* find_pid1_rule(const process_facts& facts) {
+inline pid1_rule find_pid1_rule(const process_facts& facts) {
     std::string called;
     if (!facts.arguments.empty()) called = program_name(facts.arguments[0]);
     if (called == "busybox" && facts.arguments.size() > 1) called = program_name(facts.arguments[1]);
     // A script has its own name as comm, and its interpreter's as the name it was called by.
-    const pid1_rule* const rule = find_rule(pid1_rules, facts.comm, is_listed);
-    return rule != nullptr ? rule : find_rule(pid1_rules, called, is_listed);
+    const pid1_rule* rule = find_rule(pid1_rules, facts.comm, is_listed);
+    if (rule == nullptr) rule = find_rule(pid1_rules, called, is_listed);
+    return rule != nullptr ? *rule : pid1_rule{"", pid1_kind::unknown};
 }
 
 inline bool is_of_kind(const process_facts& facts, pid1_kind kind) {
-    const pid1_rule* const rule = find_pid1_rule(facts);
-    return rule != nullptr && rule->kind == kind;
+    return find_pid1_rule(facts).kind == kind;
 }
 
 // A command line for the log, up to its first argument: later ones may be secrets, as in `sh -c "TOKEN=... ./w"`.
@@ -390,10 +389,9 @@ inline bool check_pid1(const container_probe& where, container_info& out) {
     const process_facts self = read_process(where.root, "self");
     // PID 1 of the /proc of another PID namespace is not ours.
     const process_facts first = self.pid == pid ? read_process(where.root, "1") : process_facts();
-    const pid1_rule* const known = find_pid1_rule(first);
-    const bool is_own = first.pid == 1 && same_program(where.root, first, self);
-    const pid1_rule rule =
-        known != nullptr ? *known : pid1_rule{"", is_own ? pid1_kind::direct : pid1_kind::unknown};
+    pid1_rule rule = find_pid1_rule(first);
+    if (rule.kind == pid1_kind::unknown && first.pid == 1 && same_program(where.root, first, self))
+        rule.kind = pid1_kind::direct;
     std::string doubt;
     if (rule.kind == pid1_kind::shell) doubt = ", a shell, which does not pass signals on";
     if (rule.kind == pid1_kind::unknown) doubt = ", which may not pass signals on";

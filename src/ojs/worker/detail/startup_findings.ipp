@@ -73,36 +73,34 @@ inline void check_grant(const worker_options& options, std::chrono::milliseconds
     const auto tail = tail_of(options, closing, std::chrono::seconds(5));
     const bool fits = drain < granted && sum(drain, tail) <= granted;
     if (is_known && fits) return;
+    const bool is_fixed = *platform.setting == '\0';
     const std::string need = shown_need(options);
     const std::string grant = format_duration(granted);
-    const std::string fix = budget_fix(options, platform, granted, closing);
-    const bool is_fixed = *platform.setting == '\0';
     const std::string by_default =
         cat({grant, " that ", platform.name, " grants",
              is_fixed ? "" : cat({" unless ", platform.setting, " says otherwise"})});
+    finding found{severity::warning, "budget-tight", "", budget_fix(options, platform, granted, closing)};
     if (fits) {
-        out.push_back(
-            {severity::info, cat({"budget-", platform.runtime}), cat({need, " fits into the ", by_default}),
-             is_fixed ? "let jobs that take longer save checkpoints"
-                      : cat({"where jobs take longer, set OJS_SHUTDOWN_GRACE_PERIOD, ", platform.setting,
-                             " to 10s more, and OJS_CONTAINER_GRACE_PERIOD to that"})});
+        found = {severity::info, cat({"budget-", platform.runtime}),
+                 cat({need, " fits into the ", by_default}),
+                 is_fixed ? "let jobs that take longer save checkpoints"
+                          : cat({"where jobs take longer, set OJS_SHUTDOWN_GRACE_PERIOD, ", platform.setting,
+                                 " to 10s more, and OJS_CONTAINER_GRACE_PERIOD to that"})};
     } else if (!is_known) {
-        out.push_back({severity::warning, "budget-unknown",
-                       cat({need, " and the ", format_duration(tail), " for reporting need more than the ",
-                            by_default, "; OJS_CONTAINER_GRACE_PERIOD is unset"}),
-                       fix});
+        found.id = "budget-unknown";
+        found.what = cat({need, " and the ", format_duration(tail), " for reporting need more than the ",
+                          by_default, "; OJS_CONTAINER_GRACE_PERIOD is unset"});
     } else if (drain >= granted) {
-        out.push_back({severity::error, "budget-exceeded",
-                       cat({need, " cannot fit into the ", grant,
-                            " the container grants: SIGKILL comes before the drain ends"}),
-                       fix});
+        found.severity = severity::error;
+        found.id = "budget-exceeded";
+        found.what = cat({need, " cannot fit into the ", grant,
+                          " the container grants: SIGKILL comes before the drain ends"});
     } else {
-        out.push_back({severity::warning, "budget-tight",
-                       cat({need, " leaves ", format_duration(granted - drain), " of the ", grant,
-                            " the container grants; interrupting, reporting and exiting may take ",
-                            format_duration(tail)}),
-                       fix});
+        found.what = cat({need, " leaves ", format_duration(granted - drain), " of the ", grant,
+                          " the container grants; interrupting, reporting and exiting may take ",
+                          format_duration(tail)});
     }
+    out.push_back(std::move(found));
 }
 
 inline void check_cancel_wait(const worker_options& options, std::vector<finding>& out) {
