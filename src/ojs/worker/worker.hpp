@@ -98,11 +98,10 @@ class worker {
     // URL, and must outlive the worker. A lifecycle given here is followed: several workers may share one,
     // with one signal installer. Nothing is opened or started; what is wrong with the options is said by
     // run() or start(). It belongs to the process that starts it, which may be a child made by fork() since.
-    explicit worker(worker_options options) : worker(std::move(options), nullptr, nullptr) {}
-    worker(worker_options options, lifecycle& shared) : worker(std::move(options), nullptr, &shared) {}
-    worker(worker_options options, ojs::transport& outside) : worker(std::move(options), &outside, nullptr) {}
-    worker(worker_options options, ojs::transport& outside, lifecycle& shared)
-        : worker(std::move(options), &outside, &shared) {}
+    explicit worker(worker_options options);
+    worker(worker_options options, lifecycle& shared);
+    worker(worker_options options, ojs::transport& outside);
+    worker(worker_options options, ojs::transport& outside, lifecycle& shared);
     worker(const worker&) = delete;
     worker& operator=(const worker&) = delete;
     // Stops a running worker first, as stop() does. Abandoned handlers keep what they use. Waits for calls in

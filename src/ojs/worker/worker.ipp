@@ -256,6 +256,14 @@ OJS_SHUTDOWN_INLINE const char* to_string(stop_end how) noexcept {
     return names[static_cast<int>(how)];
 }
 
+// Here, as every file would compile what copies and destroys options.
+OJS_SHUTDOWN_INLINE worker::worker(worker_options options) : worker(std::move(options), nullptr, nullptr) {}
+OJS_SHUTDOWN_INLINE worker::worker(worker_options options, lifecycle& shared)
+    : worker(std::move(options), nullptr, &shared) {}
+OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport& outside)
+    : worker(std::move(options), &outside, nullptr) {}
+OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport& outside, lifecycle& shared)
+    : worker(std::move(options), &outside, &shared) {}
 OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport* outside, lifecycle* shared)
     : body_(detail::make_ref<detail::worker_body>(std::move(options), outside, shared)) {}
 

@@ -56,48 +56,17 @@ struct dialect {
     stop_times times;
     std::string termination_mode_file;
 
-    static dialect graceful_shutdown() { return {}; }  // the specification's text; the default
+    static dialect graceful_shutdown();  // the specification's text; the default
     // The project's web page.
-    static dialect website() {
-        dialect out;
-        out.name = "website";
-        out.interrupted_error = out.long_running_error = "shutdown";
-        out.requeue_interrupted = false;
-        out.last_state = "terminated";
-        return out;
-    }
+    static dialect website();
     // The worker protocol's text.
-    static dialect worker_protocol() {
-        dialect out;
-        out.name = "worker_protocol";
-        out.interrupted_error = out.long_running_error = "shutdown";
-        out.drain_state = "terminate";
-        out.active_jobs_as_count = true;
-        out.times.shutdown_grace_period = std::chrono::milliseconds(25000);
-        return out;
-    }
+    static dialect worker_protocol();
     // Three stages: a soft stop of 10 s; a hard stop, in which cancelled jobs have 10 s to return; the exit. A
     // signal in the first begins the second, and one more ends the process.
-    static dialect river() {
-        dialect out;
-        out.name = "river";
-        out.stuck_status = 70;
-        out.times.shutdown_grace_period = out.times.cancel_wait = std::chrono::milliseconds(10000);
-        out.times.stop_timeout = std::chrono::milliseconds(15000);
-        return out;
-    }
+    static dialect river();
     // The spot controller's guide: a file says whether a stop is normal, with nearly an hour for jobs, or a
     // reclaim, in which they are handed back at once.
-    static dialect spot_controller() {
-        dialect out;
-        out.name = "spot_controller";
-        out.first_signal_wins = true;
-        out.times.shutdown_grace_period = std::chrono::seconds(3550);
-        out.times.cancel_lead = std::chrono::seconds(10);
-        out.times.reclaim_wait = std::chrono::milliseconds(500);
-        out.termination_mode_file = "/tmp/termination-type";
-        return out;
-    }
+    static dialect spot_controller();
 };
 
 // What happens to a job whose type has no handler.

@@ -144,9 +144,13 @@ class active_job : public ref_counted {
 
     // The answer to a heartbeat sent at `sent` lists it in jobs_extended.
     void note_listed(time_point sent) noexcept { listed_at_ = sent; }
-    // Whether that answer omits it, and the backend was not asked about it since it was last listed.
-    bool is_missing(time_point sent) const noexcept { return !taken() && listed_at_.load() < sent; }
-    void note_asked() noexcept { listed_at_ = never; }
+    // Whether that answer omits it, and the backend was not asked about it since it was last listed. The
+    // answer to a beat from before the question may come after it.
+    bool is_missing(time_point sent) const noexcept {
+        const time_point listed = listed_at_;
+        return !taken() && listed < sent && asked_at_.load() <= listed;
+    }
+    void note_asked() noexcept { asked_at_ = steady_clock::now(); }
 
     // Threads of a handler take turns to talk to the backend about a checkpoint, and none begins once the job
     // is taken: so a checkpoint never overtakes the FAIL or follows the last heartbeat. False: the job is
@@ -219,7 +223,8 @@ class active_job : public ref_counted {
     atomic<time_point> lease_until_{time_point()};
     atomic<time_point> due_at_{never};
     atomic<time_point> cancelled_alone_at_{never};
-    atomic<time_point> listed_at_{time_point()};  // never: the backend was asked about it
+    atomic<time_point> listed_at_{time_point()};
+    atomic<time_point> asked_at_{time_point()};  // whether it is still this worker's
     ref<active_job> next_in_queue_;
     active_job* next_in_bucket_ = nullptr;  // these are the table's
     active_job* before_ = nullptr;
