@@ -26,16 +26,16 @@ struct container_info {
     bool in_container = false;
     // kubernetes, ecs, cloud-run, nomad, docker, podman, containerd, lxc, ...; empty: unknown.
     std::string runtime;
-    // What it was recognised by, the strongest first: "/.dockerenv", "KUBERNETES_SERVICE_HOST". Hints alone, such
-    // as inherited variables, make no container where PID 1 is the init of a whole machine, or cannot be read.
+    // What it was recognised by, the strongest first: "/.dockerenv", "KUBERNETES_SERVICE_HOST". Hints alone,
+    // such as inherited variables, make no container if PID 1 is the init of a whole machine or unreadable.
     std::vector<std::string> evidence;
     // On PID 1, in a container. "pid1-wrapper": stop signals may not reach us, as it is a shell or unknown
-    // [GS 4.3]. "pid1-sigtstp": a SIGTSTP sent to it freezes us or gets lost. Arguments, which may be secrets, are
-    // not shown.
+    // [GS 4.3]. "pid1-sigtstp": a SIGTSTP sent to it freezes us or gets lost. Arguments, which may be
+    // secrets, are not shown.
     std::vector<finding> findings;
 };
 
-// Never fails, never blocks: what cannot be read is no evidence. Thread-safe if the environment does not change.
+// Never fails, never blocks: what cannot be read is no evidence. Thread-safe while nobody calls setenv().
 container_info detect_container(const detail::container_probe& where = {});
 
 }  // namespace v0_1_0

@@ -142,8 +142,8 @@ inline constexpr evidence_rule cgroup_paths[] = {
     {"/#", ""},
 };
 
-// A file of cgroups with '/' for ':', which containerd puts between some names, and '#' for an id of a container,
-// which has 64 hexadecimal digits.
+// A file of cgroups with '/' for ':', which containerd puts between some names, and '#' for an id of a
+// container, which has 64 hexadecimal digits.
 inline std::string cgroup_shape(std::string_view text) {
     std::string out;
     while (!text.empty()) {
@@ -157,8 +157,8 @@ inline std::string cgroup_shape(std::string_view text) {
     return out;
 }
 
-// What is mounted where runtimes mount. On the host, mounts of containers are elsewhere. Lines of "ID PARENT DEVICE
-// ROOT MOUNT_POINT OPTIONS [MORE...] - TYPE SOURCE SUPER_OPTIONS".
+// What is mounted where runtimes mount. On the host, mounts of containers are elsewhere. Lines of "ID PARENT
+// DEVICE ROOT MOUNT_POINT OPTIONS [MORE...] - TYPE SOURCE SUPER_OPTIONS".
 inline std::string mount_sources(std::string_view text) {
     std::string out;
     while (!text.empty()) {
@@ -289,8 +289,8 @@ inline bool is_of_kind(const process_facts& facts, pid1_kind kind) {
     return find_pid1_rule(facts).kind == kind;
 }
 
-// A command line for the log, up to its first argument: later ones may be secrets, as in `sh -c "TOKEN=... ./w"`.
-// By words, as some programs write their whole title into the first string.
+// A command line for the log, up to its first argument: later ones may hold secrets, as after `sh -c`. By
+// words, as some programs write their whole title into the first string.
 inline std::string shown_command(const process_facts& facts) {
     std::string whole;
     for (const std::string& each : facts.arguments) append(whole, {whole.empty() ? "" : " ", each});

@@ -35,8 +35,8 @@ void visit_log_options(Options& log, Visit& visit) {
     visit("log.format", "OJS_LOG_FORMAT", log.format, "text logfmt json");
 }
 
-// One row per option that a variable may set: visit(name, variables, value, constraints). The first variable that
-// is set counts. A test compares docs/options.md with these rows.
+// One row per option that a variable may set: visit(name, variables, value, constraints). The first variable
+// that is set counts. A test compares docs/options.md with these rows.
 template <class Options, class Visit>
 void visit_options(Options& o, Visit& visit) {
     using namespace std::chrono_literals;

@@ -67,7 +67,7 @@ class running_worker : public detail::ref_counted {
 
     // When the current drain ends; time_point::max(): there is none, or it has no limit.
     virtual time_point drain_deadline() const noexcept = 0;
-    // When the whole stop ends: the drain, stop_timeout and the steps of worker::on_shutdown(). max() likewise.
+    // When the whole stop ends: the drain, stop_timeout, steps of worker::on_shutdown(). max() likewise.
     virtual time_point stop_deadline() const noexcept = 0;
 
     // Applies an event to the worker's lifecycle, see lifecycle::apply().
@@ -108,7 +108,7 @@ class worker_part {
     virtual void on_phase(const lifecycle_state& /*state*/) {}
     // Called on the same thread whenever it has woken up. Returns the latest time of the next call.
     virtual time_point on_turn(time_point /*now*/) { return time_point::max(); }
-    // The stack of `thread`, which runs a stuck job, for the log; empty: unknown. Same thread; has a deadline.
+    // The stack of `thread`, which runs a stuck job; empty: unknown. Same thread; has a deadline.
     virtual std::string stack_of(pthread_t /*thread*/, time_point /*deadline*/) { return {}; }
 
     // Called on the threads that send requests, several at once. Abandoned threads may call them after
@@ -143,8 +143,8 @@ struct transport_setup {
 struct transport_scheme {
     // Before the colon of a URL, in any case: "spool". Takes precedence over a built-in scheme of that name.
     std::string name;
-    // Called by run() and start(), once, before any thread of the worker starts. An error ends the start, with
-    // exit status 64 from run(); its text must not repeat a password. The worker owns the transport.
+    // Called by run() and start(), once, before any thread of the worker starts. An error ends the start,
+    // with exit status 64 from run(); its text must not repeat a password. The worker owns the transport.
     function<result<transport_ref>(const transport_setup& setup)> open;
     // Optional: findings about the address, for doctor(). Must change nothing.
     function<std::vector<finding>(std::string_view address)> inspect;
