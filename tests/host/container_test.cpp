@@ -248,6 +248,7 @@ TEST_CASE("container: hints make one only where PID 1 is no machine's init") {
         const container_info info = look(shell, each.set);
         CHECK(info.in_container == has_proc);
         CHECK(info.runtime == each.runtime);
+        CHECK(!holds(info.evidence[0], "secret"));
     }
 }
 
