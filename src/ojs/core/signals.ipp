@@ -299,17 +299,12 @@ OJS_SHUTDOWN_INLINE std::vector<int> signal_list(int one, int two, int three) {
 
 OJS_SHUTDOWN_INLINE result<void> check_stop_signals(const std::vector<int>& numbers, bool reclaim) {
     for (const int number : numbers) {
-        const char* const fault = stop_signal_fault(number, reclaim);
-        if (fault != nullptr)
+        if (const char* const fault = stop_signal_fault(number, reclaim))
             return error{errc::invalid_argument, 0,
                          cat({"stop_signals (OJS_STOP_SIGNALS): ", signal_name(number), " ", fault})};
     }
     if (!numbers.empty()) return {};
     return error{errc::invalid_argument, 0, "stop_signals (OJS_STOP_SIGNALS) must name at least one signal"};
-}
-
-inline error installer_busy(std::string text) {
-    return {errc::busy, 0, std::move(text)};
 }
 
 inline result<void> remember_previous(const array<signal_rule>& rules, const signal_options& options) {
@@ -323,9 +318,10 @@ inline result<void> remember_previous(const array<signal_rule>& rules, const sig
         claimed.what = rule.what;
         claimed.known = true;
         if (is_foreign(claimed.previous) && !options.chain_foreign) {
-            return installer_busy(cat({signal_name(rule.number),
-                                       " already has a handler from elsewhere in this process; set "
-                                       "signal_options::chain_foreign to run both"}));
+            return error{errc::busy, 0,
+                         cat({signal_name(rule.number),
+                              " already has a handler from elsewhere in this process; set "
+                              "signal_options::chain_foreign to run both"})};
         }
     }
     return {};
@@ -348,8 +344,8 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
     if (!valid) return valid.error();
     const std::uint64_t claim = detail::claim_signals();
     if (claim == 0) {
-        return detail::installer_busy(
-            "the signals of this process already have an installer; share its lifecycle");
+        return error{errc::busy, 0,
+                     "the signals of this process already have an installer; share its lifecycle"};
     }
     const detail::array<detail::signal_rule> rules = detail::rules_for(options);
     detail::restore_all_but(rules);  // those that outlasted an earlier run()
@@ -381,7 +377,7 @@ OJS_SHUTDOWN_INLINE bool signals::installed_for(const lifecycle& target) noexcep
 }
 
 OJS_SHUTDOWN_INLINE result<std::vector<int>> signals::add(const lifecycle& target, signal_options options) {
-    if (!installed_for(target)) return detail::installer_busy("no installer is active for this lifecycle");
+    if (!installed_for(target)) return error{errc::busy, 0, "no installer is active for this lifecycle"};
     const result<void> valid = detail::check_stop_signals(options.stop_signals, options.reclaim);
     if (!valid) return valid.error();
     detail::array<detail::signal_rule> missing;
@@ -426,8 +422,7 @@ OJS_SHUTDOWN_INLINE received_signal signals::last_received(int number) {
 }
 
 OJS_SHUTDOWN_INLINE std::string signal_name(int number) {
-    const char* const known = detail::known_signal_name(number);
-    if (known != nullptr) return known;
+    if (const char* const known = detail::known_signal_name(number)) return known;
     return detail::is_realtime(number) ? detail::cat({"SIGRTMIN+", number - SIGRTMIN})
                                        : detail::cat({"signal ", number});
 }
