@@ -366,7 +366,7 @@ class report_queue {
     // them all. Where there is none, the caller does its work.
     void start_wanted() {
         if (!wants_thread()) return;
-        if (threads_.start_service(worker_.service_thread("ojs-report"), [this] { work(); })) return;
+        if (threads_.start_service("ojs-report", [this] { work(); })) return;
         lock_guard held(mutex_);
         if (--running_ == 0) work_off(held);
     }

@@ -112,10 +112,6 @@ class stop_log {
         log_.write(log_level::warn, "threads have not ended; leaving without them",
                    {field("threads", threads)});
     }
-    void steps_without_limit(const error& why) const {
-        log_.write(log_level::warn, "cannot create a thread; shutdown steps run without a time limit",
-                   {field("error", why.text)});
-    }
     // Everything about a run in one line: what became of its jobs, how long it took, and why it ended.
     void ended(int status, time_point draining_since) const {
         const lifecycle_state state = worker_.stage.own.state();
