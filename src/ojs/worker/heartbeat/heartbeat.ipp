@@ -175,7 +175,7 @@ class heartbeat : public ref_counted {
 
     void ask_for(const array<ref<active_job>>& jobs) {
         for (const ref<active_job>& each : jobs) {
-            if (worker_.beats.is_finishing()) break;
+            if (worker_.beats.finishing()) break;
             each->note_asked();
             const time_point deadline =
                 deadline_after(std::min(worker_.options.request_timeout, max_query_time));

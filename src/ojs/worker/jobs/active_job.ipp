@@ -20,6 +20,14 @@ struct registered_handler : ref_counted {
     atomic<bool> told_too_long{false};  // the log says that its jobs may outlast the grace period
 };
 
+inline ref<registered_handler> find_handler(const array<ref<registered_handler>>& handlers,
+                                            const std::string& type) {
+    for (const ref<registered_handler>& each : handlers) {
+        if (each->type == type) return each;
+    }
+    return {};
+}
+
 inline constexpr time_point never = time_point::max();
 
 // What the jobs of a worker share: one store cancels all of them.

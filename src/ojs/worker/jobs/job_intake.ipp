@@ -83,9 +83,14 @@ class job_intake {
   private:
     result<std::vector<job>> ask(std::size_t count, time_point sent) {
         const std::uint32_t version = worker_.queues.version();
-        worker_identity some;
+        worker_identity asking;  // with the queues that are open, where any was ever paused
         fetch_request request;
-        request.worker = asking_identity(some);
+        request.worker = &worker_.identity;
+        if (version != 0) {
+            asking = worker_.identity;
+            asking.queues = worker_.queues.open();
+            request.worker = &asking;
+        }
         if (request.worker->queues.empty()) return error{errc::cancelled, 0, "every queue is quiet"};
         request.count = count;
         request.still_wanted = [this, version] {
@@ -94,14 +99,6 @@ class job_intake {
         return worker_.backend.call([&](ojs::transport& transport) {
             return transport.fetch(request, sent + worker_.options.request_timeout);
         });
-    }
-
-    // As which the worker asks: with the queues that are open, `some` of them where any was ever quieted.
-    const worker_identity* asking_identity(worker_identity& some) const {
-        if (worker_.queues.version() == 0) return &worker_.identity;
-        some = worker_.identity;
-        some.queues = worker_.queues.open();
-        return &some;
     }
 
     // Claimed jobs become active ones, all of them before the first is reported: so one that an answer holds
@@ -129,7 +126,7 @@ class job_intake {
         ref<active_job> job;
         const auto make = [&] {
             job = make_ref<active_job>(std::move(claimed), sent, worker_.options.visibility_timeout,
-                                       find_handler(claimed.type), group_);
+                                       find_handler(handlers_, claimed.type), group_);
         };
         if (!insist(make)) return name_unreportable(claimed);
         job->ticket = ticket.split();
@@ -211,13 +208,6 @@ class job_intake {
             });
         }
         return known;
-    }
-
-    ref<registered_handler> find_handler(const std::string& type) const {
-        for (const ref<registered_handler>& each : handlers_) {
-            if (each->type == type) return each;
-        }
-        return {};
     }
 
     worker_context& worker_;

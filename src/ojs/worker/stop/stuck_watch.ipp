@@ -110,7 +110,7 @@ class stuck_watch {
     void tell_all(const array<ref<active_job>>& jobs, bool abandoned) const {
         if (jobs.empty()) return;
         const time_point deadline = stacks_deadline();
-        const std::size_t count = worker_.tally.stuck().size();
+        const std::size_t count = worker_.jobs.stuck_ids().size();
         const bool all = count >= static_cast<std::size_t>(worker_.options.concurrency);
         const stuck_action usual = abandoned ? stuck_action::keep
                                    : all     ? stuck_action::stop

@@ -304,7 +304,8 @@ class supervisor {
         const time_point latest = report_deadline - report_time(report_deadline - steady_clock::now());
         await(std::min(deadline_after(time_to_return()), latest),
               [&] { return idle() || signalled_since(signals); });
-        pool_->interrupt_all(stop_reason());
+        pool_->group->abandon();
+        pool_->reports.interrupt_all(stop_reason());
     }
 
     // Every job is reported. Handlers that know of it, and threads on their way back from one, have what is

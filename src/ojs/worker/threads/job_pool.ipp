@@ -106,12 +106,6 @@ class job_pool : public ref_counted {
         return retry_at_;
     }
 
-    // Reports all jobs as interrupted, in the background, unless their handlers are faster.
-    void interrupt_all(cancel_reason why) {
-        group->abandon();
-        reports.interrupt_all(why);
-    }
-
     // Reports a stuck job; its slot stays taken. False: the handler was faster.
     bool report_stuck(const ref<active_job>& job) {
         verdict report = cut_short(worker_, *job, job->cancel.reason(), "");  // may throw: before it is taken
@@ -341,34 +335,29 @@ class job_pool : public ref_counted {
 
     // ---- what a thread without a job does next, with the mutex held ----
 
-    // The first that can be done. A thread FETCHes for the slots nobody asks for yet; where that has to wait,
-    // one thread waits for the moment, the leader, and the others rest until they are called.
-    enum class turn : std::uint8_t { run, end, fetch, lead, rest };
-    turn choose(time_point fetch_at) const noexcept {
-        if (!ready_.empty()) return turn::run;
-        if (closed_) return turn::end;
-        if (fetch_at != never && steady_clock::now() >= fetch_at) return turn::fetch;
-        return leading_ ? turn::rest : turn::lead;
-    }
-
-    // The next job to run, or none when the pool has closed.
+    // The next job to run, or none when the pool has closed. A thread FETCHes for the slots nobody asks for
+    // yet; where that has to wait, one thread waits for the moment, the leader, and the others rest until they
+    // are called.
     ref<active_job> next_job(lock_guard& held) {
-        for (;;) {
-            const std::size_t free = free_slots();
-            const time_point fetch_at = free > 0 && may_fetch() ? schedule_.due() : never;
-            switch (choose(fetch_at)) {
-                case turn::run: return ready_.pop();
-                case turn::end: return {};
-                case turn::fetch: fetch(free, held); break;
-                case turn::lead: lead_until(fetch_at, held); break;
-                case turn::rest: rest(held); break;
+        while (ready_.empty() && !closed_) {
+            const bool may_fetch = worker_.stage.may_fetch() && worker_.beats.registration_tried();
+            const std::size_t free = may_fetch ? free_slots() : 0;
+            const time_point fetch_at = free > 0 ? schedule_.due() : never;
+            if (steady_clock::now() >= fetch_at) {
+                fetch(free, held);
+            } else if (leading_) {
+                ++idle_;
+                work_.wait(held);
+                --idle_;
+            } else {
+                leading_ = true;
+                lead_.wait_until(held, fetch_at);
+                leading_ = false;
             }
         }
+        return ready_.empty() ? ref<active_job>() : ready_.pop();
     }
 
-    bool may_fetch() const noexcept {
-        return worker_.stage.may_fetch() && worker_.beats.registration_tried();
-    }
     // Slots without a job, for which no FETCH is in flight. Up to max_held held jobs take none.
     std::size_t free_slots() const noexcept {
         const std::size_t room = slots_ + std::min(intake.held(), max_held);
@@ -376,16 +365,6 @@ class job_pool : public ref_counted {
         return used < room ? std::min(room - used, slots_) : 0;
     }
     std::size_t max_slots() const noexcept { return static_cast<std::size_t>(worker_.options.concurrency); }
-    void rest(lock_guard& held) {
-        ++idle_;
-        work_.wait(held);
-        --idle_;
-    }
-    void lead_until(time_point when, lock_guard& held) {
-        leading_ = true;
-        lead_.wait_until(held, when);
-        leading_ = false;
-    }
 
     void fetch(std::size_t count, lock_guard& held) {
         const bool leads = !detail::exchange(leading_, true);
