@@ -12,15 +12,12 @@ namespace ojs::detail {
 // others share the back-off of the last. Thread-safe.
 class unknown_types {
   public:
-    struct turn {
-        time_point hand_back_at;
-        bool is_first = false;  // of its type
-    };
-    turn next(const std::string& type, time_point now) {
+    // Returns when a job goes back. `is_first`: of its type.
+    time_point next(const std::string& type, time_point now, bool& is_first) {
         const lock_guard held(mutex_);
         std::size_t i = 0;
         while (i < entries_.size() && entries_[i].type != type && i + 1 < max_types) ++i;
-        const bool is_first = i == entries_.size();
+        is_first = i == entries_.size();
         if (is_first) entries_.push_back({type, now, {}});
         entry& found = entries_[i];
         if (now >= found.hand_back_at) {
@@ -28,7 +25,7 @@ class unknown_types {
             found.pause = soon ? std::clamp(found.pause * 2, min_pause, max_pause) : min_pause;
             found.hand_back_at = now + found.pause;
         }
-        return {found.hand_back_at, is_first};
+        return found.hand_back_at;
     }
 
   private:
@@ -151,8 +148,9 @@ class job_intake {
     bool take_unknown(const ref<active_job>& job) {
         if (worker_.options.unknown_type != unknown_type_action::requeue)
             return report_unstarted(job, of_unknown_type(worker_, *job));
-        const unknown_types::turn turn = unknown_.next(job->job.type, steady_clock::now());
-        if (turn.is_first) {
+        bool is_first = false;
+        const time_point hand_back_at = unknown_.next(job->job.type, steady_clock::now(), is_first);
+        if (is_first) {
             constexpr const char* fix =
                 "register a handler, serve the type from a queue of its own, or set OJS_UNKNOWN_TYPE";
             worker_.log.write(log_level::warn, "no handler for this job type; its jobs are handed back",
@@ -160,7 +158,7 @@ class job_intake {
                                field("fix", fix)});
         }
         held_.fetch_add(1);
-        job->hold_until(turn.hand_back_at);
+        job->hold_until(hand_back_at);
         worker_.supervisor.notify();  // which hands it back, in a drain at once
         return false;
     }

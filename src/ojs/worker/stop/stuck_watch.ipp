@@ -76,8 +76,6 @@ class stuck_watch {
         array<ref<active_job>> stuck;      // not known before
         array<ref<active_job>> held;       // of unknown types: their back-off is over, or the drain has begun
         time_point next = never;
-
-        void look_again(time_point when) noexcept { next = std::min(when, next); }
     };
 
     overdue find(time_point now) {
@@ -88,18 +86,18 @@ class stuck_watch {
             if (job.taken()) return;
             if (job.cancel_if_timed_out(now)) out.timed_out.push_back(ref<active_job>(&job));
             if (job.was_revoked()) out.revoked.push_back(ref<active_job>(&job));
-            out.look_again(job.timeout_at());
+            out.next = std::min(out.next, job.timeout_at());
             const time_point held = job.held_until();
             if (held <= now || (held != never && draining)) {
                 out.held.push_back(ref<active_job>(&job));
             } else {
-                out.look_again(held);
+                out.next = std::min(out.next, held);
             }
             const time_point cancelled = job.cancelled_at();
             if (cancelled == never || job.known_stuck() || held != never)
                 return;  // a held job has no handler
             if (now < cancelled + patience) {
-                out.look_again(cancelled + patience);
+                out.next = std::min(out.next, cancelled + patience);
             } else {
                 out.stuck.push_back(ref<active_job>(&job));
             }
