@@ -56,8 +56,8 @@ class beat_schedule {
             const time_point free = free_at(helper, now);
             const bool is_due = now >= due();
             if (is_due && now >= free) return begin(now);
-            if (finishing() && !is_due && (!in_flight() || now >= last_due_)) return begin_last();
-            const time_point wanted = std::min(due(), last_due_);
+            if (finishing() && !is_due && (!in_flight() || now >= last_due_.load())) return begin_last();
+            const time_point wanted = std::min(due(), last_due_.load());
             changed_.wait_until(held, std::max(free, wanted));
         }
         return no_beat;
@@ -92,15 +92,9 @@ class beat_schedule {
         querying_ = false;
         if (finishing()) changed_.notify_all();
     }
-    bool is_finishing() const {
-        const lock_guard held(mutex_);
-        return finishing();
-    }
-    // Whether no beat but the last may be sent any more, and whether that one has ended, and all others.
-    bool is_over() const {
-        const lock_guard held(mutex_);
-        return over_;
-    }
+    // Whether finish() was called; whether the last beat has begun; whether it has ended, and all others.
+    bool finishing() const noexcept { return last_due_.load() != time_point::max(); }
+    bool is_over() const noexcept { return over_; }
     bool all_finished() const {
         const lock_guard held(mutex_);
         return over_ && !in_flight();
@@ -116,14 +110,10 @@ class beat_schedule {
         answered_.notify_all();
     }
     // When a call must end that may take until `ordinary`.
-    time_point deadline(time_point ordinary) const {
-        const lock_guard held(mutex_);
-        return std::min(ordinary, deadline_);
-    }
+    time_point deadline(time_point ordinary) const noexcept { return std::min(ordinary, deadline_.load()); }
 
   private:
     // All with the mutex held.
-    bool finishing() const noexcept { return last_due_ != time_point::max(); }
     bool in_flight() const noexcept { return beats_in_flight_ > 0 || querying_; }
     time_point due() const noexcept { return finishing() ? asked_ : std::min(asked_, began_ + interval_); }
     void ask(time_point when) {
@@ -167,10 +157,11 @@ class beat_schedule {
         std::uint64_t number = 0;
         std::string state;  // in the latest that was answered without an error
         result<void> answer;
-    } heard_;                                  // of the latest that has ended
-    time_point last_due_ = time_point::max();  // of the last beat, once nothing else may follow
-    time_point deadline_ = time_point::max();  // for its answer
-    bool over_ = false;                        // the last beat has begun
+    } heard_;  // of the latest that has ended
+    // Set with the mutex held.
+    atomic<time_point> last_due_{time_point::max()};  // of the last beat, once nothing else may follow
+    atomic<time_point> deadline_{time_point::max()};  // for its answer
+    atomic<bool> over_{false};                        // the last beat has begun
     atomic<bool> registration_tried_{false};
 };
 

@@ -118,18 +118,8 @@ class heartbeat : public ref_counted {
         }
     }
 
-    // But for those that are another worker's by now.
-    array<ref<active_job>> claimed_jobs() const {
-        array<ref<active_job>> out;
-        out.reserve(worker_.jobs.size());  // not under the table's mutex
-        worker_.jobs.each([&](active_job& job) {
-            if (!job.lost()) out.push_back(ref<active_job>(&job));
-        });
-        return out;
-    }
-
     result<void> beat(std::string state, bool must_arrive, function<bool()> still_wanted) {
-        const array<ref<active_job>> jobs = claimed_jobs();
+        const array<ref<active_job>> jobs = worker_.jobs.snapshot(job_word::lost);
         const time_point sent = steady_clock::now();
         const heartbeat_request request = {&worker_.identity, std::move(state), ids_of(jobs), must_arrive,
                                            std::move(still_wanted)};
@@ -185,7 +175,7 @@ class heartbeat : public ref_counted {
 
     void ask_for(const array<ref<active_job>>& jobs) {
         for (const ref<active_job>& each : jobs) {
-            if (worker_.beats.is_finishing()) break;
+            if (worker_.beats.finishing()) break;
             each->note_asked();
             const time_point deadline =
                 deadline_after(std::min(worker_.options.request_timeout, max_query_time));

@@ -362,21 +362,18 @@ class report_queue {
         ++running_;
         return true;
     }
-    // One more if that has work. Each starts two more, so that a stop does not wait for one thread to start
-    // them all. Where there is none, the caller does its work.
-    void start_wanted() {
-        if (!wants_thread()) return;
-        if (threads_.start_service(worker_.service_thread("ojs-report"), [this] { work(); })) return;
-        lock_guard held(mutex_);
-        if (--running_ == 0) work_off(held);
-    }
-
-    void start_two() {
-        for (int i = 0; i < 2; ++i) start_wanted();
+    // As many more, where they have work. Each starts two, so that a stop does not wait for one thread to
+    // start them all. Where there is none, the caller does its work.
+    void start_wanted(int count = 1) {
+        for (; count > 0 && wants_thread(); --count) {
+            if (threads_.start_service("ojs-report", [this] { work(); })) continue;
+            lock_guard held(mutex_);
+            if (--running_ == 0) work_off(held);
+        }
     }
 
     void work() {
-        start_two();
+        start_wanted(2);
         lock_guard held(mutex_);
         for (;;) {
             ++busy_;
@@ -386,7 +383,7 @@ class report_queue {
             work_.wait(held);
             if (!detail::exchange(starts_due_, false)) continue;
             held.unlock();
-            start_two();
+            start_wanted(2);
             held.lock();
         }
         --running_;  // what a late FETCH brings needs another thread

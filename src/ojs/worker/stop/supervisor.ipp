@@ -101,9 +101,9 @@ class supervisor {
 
     // Everything is reported; what remains is to get the threads home.
     int end() {
-        pool_->reports().close();
+        pool_->reports.close();
         await_threads();
-        const bool all_finished = pool_->threads().all_finished();
+        const bool all_finished = pool_->threads.all_finished();
         if (!all_finished) attempt([this] { name_stuck(); });
         const int status = end_status(all_finished);
         // What parts have under way gets a moment; the stop keeps its time.
@@ -125,9 +125,10 @@ class supervisor {
             case stop_action::tell_parts: return tell_parts();
             case stop_action::begin_fetching: return pool_->look_again();
             case stop_action::wake_pool: return pool_->wake();
-            case stop_action::cancel: return static_cast<void>(pool_->cancel_all(stop_reason()));
+            case stop_action::cancel:
+                return static_cast<void>(pool_->group->request(stop_reason(), steady_clock::now()));
             case stop_action::tell_jobs:
-            case stop_action::tell_reclaimed: return pool_->tell_all_cancelled();
+            case stop_action::tell_reclaimed: return pool_->reports.run_first();
             case stop_action::log_change: return log_.change(before.own.phase, facts_.own);
             case stop_action::decide_mode: return decide_mode();
             case stop_action::log_reclaim:
@@ -246,7 +247,7 @@ class supervisor {
         if (lead.count() > 0) lead_at_ = ends - lead;
         worker_.claims.close();
         pool_->close();
-        if (const std::size_t jobs = worker_.jobs.size()) pool_->reports().expect(jobs > many_jobs ? 16 : 2);
+        if (const std::size_t jobs = worker_.jobs.size()) pool_->reports.expect(jobs > many_jobs ? 16 : 2);
     }
 
     // Whether a stop by signal is a reclaim, in the words of the controller guide. [Spot, WIRE 3]
@@ -303,15 +304,16 @@ class supervisor {
         const time_point latest = report_deadline - report_time(report_deadline - steady_clock::now());
         await(std::min(deadline_after(time_to_return()), latest),
               [&] { return idle() || signalled_since(signals); });
-        pool_->interrupt_all(stop_reason());
+        pool_->group->abandon();
+        pool_->reports.interrupt_all(stop_reason());
     }
 
     // Every job is reported. Handlers that know of it, and threads on their way back from one, have what is
     // left of the stop to return; others, a moment. Another signal ends that.
     void await_handlers(unsigned signals) {
         const time_point soon = steady_clock::now() + stuck_wait;
-        if (await(soon, [this] { return !pool_->any_in_handler(); })) return;
-        await(stop_end_, [&] { return signalled_since(signals) || !pool_->any_returning(); });
+        if (await(soon, [this] { return !pool_->any_in_handler(false); })) return;
+        await(stop_end_, [&] { return signalled_since(signals) || !pool_->any_in_handler(true); });
     }
 
     void name_unreported() {
@@ -334,7 +336,7 @@ class supervisor {
 
     void await_threads() {
         const time_point soon = steady_clock::now() + stuck_wait;
-        await(std::max(soon, stop_end_), [this] { return pool_->threads().over(); });
+        await(std::max(soon, stop_end_), [this] { return pool_->threads.over(); });
     }
     // The deadline for threads whose work is done: the process itself is to be gone when stop_timeout ends.
     time_point join_deadline() const noexcept {
@@ -344,10 +346,10 @@ class supervisor {
     bool end_threads() {
         const time_point deadline = join_deadline();
         std::size_t left = 0;
-        while ((left = pool_->threads().join(steady_clock::now() + join_slice)) > 0 && !gave_up_ &&
+        while ((left = pool_->threads.join(steady_clock::now() + join_slice)) > 0 && !gave_up_ &&
                steady_clock::now() < deadline)
             notice_changes();
-        pool_->threads().abandon();
+        pool_->threads.abandon();
         left += heart_->end(deadline);
         if (left > 0) attempt([&] { log_.left_behind(left); });
         return left == 0;
@@ -363,9 +365,11 @@ class supervisor {
             ended = true;
             worker->supervisor.notify();
         };
-        const result<void> started = pool_->start_service("ojs-steps", run);
+        const result<void> started = pool_->threads.start_service("ojs-steps", run);
         if (!started) {
-            log_.steps_without_limit(started.error());
+            worker_.log.write(log_level::warn,
+                              "cannot create a thread; shutdown steps run without a time limit",
+                              {field("error", started.error().text)});
             run();
         }
         await(time_point::max(), [&] { return ended.load(); });
