@@ -122,6 +122,11 @@ struct worker_body : ref_counted {
 
     // With its own installer, or that of the lifecycle. With a termination-mode file SIGUSR1 means reclaim.
     result<void> take_signals(signals& own) {
+        const result<void> taken = unless_out_of_memory([&] { return install_signals(own); });
+        return taken ? taken : not_started(taken.error());
+    }
+
+    result<void> install_signals(signals& own) {
         const worker_options& options = context->options;
         signal_options wanted;
         wanted.reclaim = !options.termination_mode_file.empty();
@@ -130,10 +135,10 @@ struct worker_body : ref_counted {
         lifecycle& target = context->stage.signalled();
         if (signals::installed_for(target)) {
             ignored = signals::add(target, wanted);
-            if (!ignored) return not_started(ignored.error());
+            if (!ignored) return ignored.error();
         } else {
             result<signals> installed = signals::install(target, wanted);
-            if (!installed) return not_started(installed.error());
+            if (!installed) return installed.error();
             own = std::move(*installed);
             ignored = own.ignored();
         }
@@ -322,8 +327,10 @@ OJS_SHUTDOWN_INLINE int worker::run() {
     detail::process.runs.fetch_add(1);
     if (begun) begun = body->begin(true);
     if (!begun) {
-        body->context->log.write(log_level::error, "worker not started",
-                                 {detail::field("error", begun.error().text)});
+        detail::attempt([&] {
+            body->context->log.write(log_level::error, "worker not started",
+                                     {detail::field("error", begun.error().text)});
+        });
         detail::end_run(exit_status::settled, false);
         return exit_status::usage;
     }
