@@ -1,7 +1,5 @@
 #pragma once
 
-#include <algorithm>
-
 #include "job_context.hpp"
 
 #include "detail/worker_context.ipp"
@@ -89,7 +87,7 @@ inline std::string usable_checkpoint(std::string_view state) {
 }
 
 inline time_point checkpoint_deadline(const worker_context& worker) {
-    return std::min(deadline_after(worker.options.request_timeout), worker.reports.deadline());
+    return detail::min(deadline_after(worker.options.request_timeout), worker.reports.deadline());
 }
 
 // Success where the transport has no place for checkpoints: this one goes with the FAIL.

@@ -193,6 +193,13 @@ OJS_SHUTDOWN_INLINE std::string json_quote(std::string_view text) {
     return out;
 }
 
+inline bool contains(const std::vector<std::string>& texts, std::string_view one) noexcept {
+    for (const std::string& each : texts) {
+        if (each == one) return true;
+    }
+    return false;
+}
+
 OJS_SHUTDOWN_INLINE array<const std::string*> in_order(const std::vector<std::string>& texts) {
     array<const std::string*> out;
     for (const std::string& each : texts) out.push_back(&each);

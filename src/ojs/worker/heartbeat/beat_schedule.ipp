@@ -1,7 +1,6 @@
 // beat_schedule: when the next heartbeat is due, which thread sends it, and who waits for its answer.
 #pragma once
 
-#include <algorithm>
 #include <string>
 
 #include "../../base/detail/light.hpp"
@@ -26,7 +25,7 @@ class beat_schedule {
     // The same for a handler, which may ask often: a fifth of the interval, or a second, lies between beats.
     void request_soon() {
         const lock_guard held(mutex_);
-        ask(began_ + std::min(interval_ / 5, max_ask_gap));
+        ask(began_ + detail::min(interval_ / 5, max_ask_gap));
     }
     // For a claim that began at `since`: it is renewed when half its time is over.
     void cover(time_point since, std::chrono::milliseconds lease) {
@@ -57,8 +56,8 @@ class beat_schedule {
             const bool is_due = now >= due();
             if (is_due && now >= free) return begin(now);
             if (finishing() && !is_due && (!in_flight() || now >= last_due_.load())) return begin_last();
-            const time_point wanted = std::min(due(), last_due_.load());
-            changed_.wait_until(held, std::max(free, wanted));
+            const time_point wanted = detail::min(due(), last_due_.load());
+            changed_.wait_until(held, detail::max(free, wanted));
         }
         return no_beat;
     }
@@ -104,18 +103,20 @@ class beat_schedule {
     void finish(time_point deadline) {
         const lock_guard held(mutex_);
         const time_point now = steady_clock::now();
-        last_due_ = std::min(now + (deadline - now) / 2, now + max_wait);
+        last_due_ = detail::min(now + (deadline - now) / 2, now + max_wait);
         deadline_ = deadline;
         changed_.notify_all();
         answered_.notify_all();
     }
     // When a call must end that may take until `ordinary`.
-    time_point deadline(time_point ordinary) const noexcept { return std::min(ordinary, deadline_.load()); }
+    time_point deadline(time_point ordinary) const noexcept {
+        return detail::min(ordinary, deadline_.load());
+    }
 
   private:
     // All with the mutex held.
     bool in_flight() const noexcept { return beats_in_flight_ > 0 || querying_; }
-    time_point due() const noexcept { return finishing() ? asked_ : std::min(asked_, began_ + interval_); }
+    time_point due() const noexcept { return finishing() ? asked_ : detail::min(asked_, began_ + interval_); }
     void ask(time_point when) {
         if (finishing() || when >= asked_) return;
         asked_ = when;
@@ -126,7 +127,7 @@ class beat_schedule {
     time_point free_at(bool helper, time_point now) const noexcept {
         if (finishing()) return time_point::min();
         if (begun_ > 0 && beats_in_flight_ > 0) return began_ + max_wait;
-        return helper ? std::max(now, due()) + interval_ + max_wait : time_point::min();
+        return helper ? detail::max(now, due()) + interval_ + max_wait : time_point::min();
     }
     std::uint64_t begin(time_point now) noexcept {
         asked_ = time_point::max();

@@ -1,8 +1,6 @@
 // heartbeat: the threads that beat, to the very last request of the worker.
 #pragma once
 
-#include <algorithm>
-
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/light.hpp"
 #include "../detail/worker_context.ipp"
@@ -178,7 +176,7 @@ class heartbeat : public ref_counted {
             if (worker_.beats.finishing()) break;
             each->note_asked();
             const time_point deadline =
-                deadline_after(std::min(worker_.options.request_timeout, max_query_time));
+                deadline_after(detail::min(worker_.options.request_timeout, max_query_time));
             const result<bool> ours = worker_.backend.call([&](ojs::transport& transport) {
                 return transport.confirm_claim(
                     {&worker_.identity, each->job.id, [this] { return !worker_.beats.is_over(); }}, deadline);

@@ -3,8 +3,6 @@
 
 #include <pthread.h>
 
-#include <algorithm>
-
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../core/drain_barrier.hpp"
@@ -63,8 +61,8 @@ class active_job : public ref_counted {
         : cancel(group->member()),
           job(std::move(claimed)),
           claimed_at(when),
-          lease(
-              std::max(min_lease, job.visibility_timeout.count() > 0 ? job.visibility_timeout : usual_lease)),
+          lease(detail::max(min_lease,
+                            job.visibility_timeout.count() > 0 ? job.visibility_timeout : usual_lease)),
           handler(std::move(its_handler)),
           group_(std::move(group)) {
         extend_lease(when);
@@ -146,7 +144,7 @@ class active_job : public ref_counted {
     }
     // When it was cancelled, alone or with all others; or never.
     time_point cancelled_at() const noexcept {
-        return std::min(cancelled_alone_at_.load(memory_order::relaxed), group_->at());
+        return detail::min(cancelled_alone_at_.load(memory_order::relaxed), group_->at());
     }
     bool known_stuck() const noexcept { return word.has(job_word::stuck); }
     // Until its handler returns. False: it has returned.

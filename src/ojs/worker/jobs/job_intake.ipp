@@ -1,8 +1,6 @@
 // job_intake: fetches jobs, and reports at once those that cannot run here.
 #pragma once
 
-#include <algorithm>
-
 #include "../reports/settlement.ipp"
 
 namespace ojs::detail {
@@ -22,7 +20,7 @@ class unknown_types {
         entry& found = entries_[i];
         if (now >= found.hand_back_at) {
             const bool soon = now < found.hand_back_at + max_pause;
-            found.pause = soon ? std::clamp(found.pause * 2, min_pause, max_pause) : min_pause;
+            found.pause = soon ? detail::max(min_pause, detail::min(found.pause * 2, max_pause)) : min_pause;
             found.hand_back_at = now + found.pause;
         }
         return found.hand_back_at;

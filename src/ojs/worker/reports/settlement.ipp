@@ -2,8 +2,6 @@
 // could active_job::take() it does.
 #pragma once
 
-#include <algorithm>
-
 #include "../../base/detail/clock.ipp"
 #include "../../net/json_view.ipp"
 #include "../detail/worker_context.ipp"
@@ -141,7 +139,8 @@ inline constexpr steady_clock::duration min_try = std::chrono::milliseconds(100)
 inline time_point try_deadline(const worker_context& worker) {
     const time_point now = steady_clock::now();
     const steady_clock::duration half = (worker.reports.deadline() - now) / 2;
-    return now + std::min<steady_clock::duration>(std::max(half, min_try), worker.options.request_timeout);
+    return now +
+           detail::min<steady_clock::duration>(detail::max(half, min_try), worker.options.request_timeout);
 }
 
 inline result<settled> send_verdict(worker_context& worker, const active_job& job, const verdict& report) {
@@ -174,7 +173,8 @@ inline time_point next_try(const worker_context& worker, const error& failure,
     const time_point now = steady_clock::now();
     const time_point stop = worker.reports.deadline();
     const time_point last = stop == never ? worker.stage.drain_deadline() : stop;
-    return std::max(std::min(deadline_after(failure.retry_after), now + (last - now) / 2), now + min_pause);
+    return detail::max(detail::min(deadline_after(failure.retry_after), now + (last - now) / 2),
+                       now + min_pause);
 }
 
 // Tells the backend until it answers. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
@@ -242,7 +242,7 @@ inline void mark_unreported(worker_context& worker, active_job& job) {
 
 // Reports a job the caller has taken, and counts it. The log comes after: nobody waits for its reader.
 inline settle_end conclude(worker_context& worker, active_job& job, verdict& report) {
-    job.await_turn(std::min(try_deadline(worker), worker.reports.saves()));
+    job.await_turn(detail::min(try_deadline(worker), worker.reports.saves()));
     if (!report.ack) insist([&] { report.checkpoint = job.kept_checkpoint(); });
     const settle_end end = report_until_answered(worker, job, report);
     if (end == settle_end::unreported) mark_unreported(worker, job);

@@ -1,8 +1,6 @@
 // stuck_watch: looks after single jobs: timeouts, cancellation by the backend, stuck and held ones.
 #pragma once
 
-#include <algorithm>
-
 #include "../../base/detail/light.hpp"
 #include "../threads/job_pool.ipp"
 
@@ -86,18 +84,18 @@ class stuck_watch {
             if (job.taken()) return;
             if (job.cancel_if_timed_out(now)) out.timed_out.push_back(ref<active_job>(&job));
             if (job.was_revoked()) out.revoked.push_back(ref<active_job>(&job));
-            out.next = std::min(out.next, job.timeout_at());
+            out.next = detail::min(out.next, job.timeout_at());
             const time_point held = job.held_until();
             if (held <= now || (held != never && draining)) {
                 out.held.push_back(ref<active_job>(&job));
             } else {
-                out.next = std::min(out.next, held);
+                out.next = detail::min(out.next, held);
             }
             const time_point cancelled = job.cancelled_at();
             if (cancelled == never || job.known_stuck() || held != never)
                 return;  // a held job has no handler
             if (now < cancelled + patience) {
-                out.next = std::min(out.next, cancelled + patience);
+                out.next = detail::min(out.next, cancelled + patience);
             } else {
                 out.stuck.push_back(ref<active_job>(&job));
             }

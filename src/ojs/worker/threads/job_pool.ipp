@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <exception>
 
@@ -34,7 +33,7 @@ class fetch_schedule {
         if (backing_off_ && now < due_) return true;  // another FETCH, that overlapped with this one, failed
         backing_off_ = !got && got.error().code != errc::cancelled;
         if (backing_off_) {
-            due_ = deadline_after(std::max(got.error().retry_after, pauses_.next()));
+            due_ = deadline_after(detail::max(got.error().retry_after, pauses_.next()));
             return false;
         }
         pauses_.reset();
@@ -360,9 +359,9 @@ class job_pool : public ref_counted {
 
     // Slots without a job, for which no FETCH is in flight. Up to max_held held jobs take none.
     std::size_t free_slots() const noexcept {
-        const std::size_t room = slots_ + std::min(intake.held(), max_held);
+        const std::size_t room = slots_ + detail::min(intake.held(), max_held);
         const std::size_t used = worker_.jobs.size() + asked_for_ + kept_slots_;
-        return used < room ? std::min(room - used, slots_) : 0;
+        return used < room ? detail::min(room - used, slots_) : 0;
     }
     std::size_t max_slots() const noexcept { return static_cast<std::size_t>(worker_.options.concurrency); }
 

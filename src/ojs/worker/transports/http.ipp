@@ -71,7 +71,8 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(const char* metho
     return error{errc::unavailable, 0, what, answer->status};
 }
 
-// Whether it is time to try the forms from the full one on, although the backend has refused it. Of many calls, one does.
+// Whether it is time to try the forms from the full one on, although the backend has refused it. Of many calls, one
+// does.
 OJS_SHUTDOWN_INLINE bool http_transport::is_full_due(form_choice& form) noexcept {
     steady_clock::rep due = form.full_again;
     if (steady_clock::now().time_since_epoch().count() < due) return false;
