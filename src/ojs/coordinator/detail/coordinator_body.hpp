@@ -68,7 +68,25 @@ class coordinator_body final : public ref_counted {
   public:
     coordinator_body(coordinator_options options, lifecycle& life, const worker* of)
         : options_(std::move(options)), life_(life), worker_(of), log_(options_.log) {}
-    ~coordinator_body() override { close(); }
+    ~coordinator_body() override {
+        answered_ = cancel_registration();
+        ended_ = cancel_registration();
+        notice();
+        lock_guard held(mutex_);
+        const bool ends_now = under_way() && !failed_;
+        held.unlock();
+        if (ends_now) finish("ended");
+        held.lock();
+        closing_ = true;
+        held.unlock();
+        if (thread_.joinable()) {
+            wake_.notify();
+            thread_.join();
+            life_.unsubscribe(wake_.notify_fd());
+        }
+        if (server_) server_->stop(steady_clock::now() + push_time);
+        checks_.await_checks(steady_clock::now() + checks_time);
+    }
 
     result<void> start() {
         result<wake> waker = wake::create();
@@ -140,27 +158,6 @@ class coordinator_body final : public ref_counted {
         message_ = std::move(message);
         wake_.notify();
     }
-    void close() {
-        answered_ = cancel_registration();
-        ended_ = cancel_registration();
-        notice();
-        lock_guard held(mutex_);
-        if (closing_) return;
-        const bool ends_now = under_way() && !failed_;
-        held.unlock();
-        if (ends_now) finish("ended");
-        held.lock();
-        closing_ = true;
-        held.unlock();
-        if (thread_.joinable()) {
-            wake_.notify();
-            thread_.join();
-            life_.unsubscribe(wake_.notify_fd());
-        }
-        if (server_) server_->stop(steady_clock::now() + push_time);
-        checks_.await_checks(steady_clock::now() + checks_time);
-    }
-
     void say(readiness_state state, std::string message) {
         checks_.say(state, std::move(message));
         const lock_guard held(mutex_);

@@ -41,8 +41,7 @@ class launcher_events : public ref_counted {
         added_.notify_all();
         const std::size_t before = out.size();
         if (was_missed(after)) append(out, {"{\"missed\":true}\n"});
-        for (std::size_t i = 0; i < entries_.size(); ++i) {
-            const entry& each = entries_[(oldest_ + i) % entries_.size()];
+        for (const entry& each : entries_) {
             if (each.number > after || after > last_) append_wanted(each, wanted, out);
         }
         const bool found = out.size() != before;
@@ -94,17 +93,13 @@ class launcher_events : public ref_counted {
         append(made.line, {more, "}\n"});
         const lock_guard held(mutex_);
         made.number = ++last_;
-        if (entries_.size() < kept) {
-            entries_.push_back(std::move(made));
-        } else {
-            entries_[oldest_] = std::move(made);
-            oldest_ = (oldest_ + 1) % kept;
-        }
+        if (entries_.size() == kept) entries_.remove(0);
+        entries_.push_back(std::move(made));
         added_.notify_all();
     }
     // Also where it is a number of another launcher, which was there before this one.
     bool was_missed(std::uint64_t after) const noexcept {
-        return after > last_ || (!entries_.empty() && after + 1 < entries_[oldest_].number);
+        return after > last_ || (!entries_.empty() && after + 1 < entries_[0].number);
     }
     static void append_wanted(const entry& of, const event_filter& wanted, std::string& out) {
         if (!wanted.group.empty() && wanted.group != of.group) return;
@@ -114,8 +109,7 @@ class launcher_events : public ref_counted {
 
     mutable mutex mutex_;
     condition added_;
-    array<entry> entries_;    // a ring, once it is full
-    std::size_t oldest_ = 0;  // its place
+    array<entry> entries_;
     std::uint64_t last_ = 0;
     std::uint64_t heard_ = 0;  // by somebody
     time_point heard_at_{};

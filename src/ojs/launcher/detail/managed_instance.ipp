@@ -108,13 +108,6 @@ inline void managed_instance::poll_status() {
     next_poll_ = deadline_after(spec_.options.shutdown.poll_interval);
 }
 
-inline bool same_progress(const shutdown_status& one, const shutdown_status& other) {
-    return one.state == other.state && one.metrics.in_flight_requests == other.metrics.in_flight_requests &&
-           one.metrics.open_connections == other.metrics.open_connections &&
-           one.metrics.buffered_bytes == other.metrics.buffered_bytes &&
-           one.metrics.blocking_operations == other.metrics.blocking_operations;
-}
-
 inline void managed_instance::on_status(const shutdown_status& answer) {
     const shutdown_status before = info().shutdown;
     const std::string said = printable(answer.message);
@@ -129,7 +122,9 @@ inline void managed_instance::on_status(const shutdown_status& answer) {
     std::string blocking;
     for (const std::string& each : answer.metrics.blocking_operations)
         append(blocking, {blocking.empty() ? "" : ", ", printable(each)});
-    say(same_progress(before, answer) ? log_level::debug : log_level::info, "shutdown progress", said,
+    const bool same =
+        before.state == answer.state && write_message(before.metrics) == write_message(answer.metrics);
+    say(same ? log_level::debug : log_level::info, "shutdown progress", said,
         {field("in_flight", answer.metrics.in_flight_requests),
          field("open_connections", answer.metrics.open_connections),
          field("buffered_bytes", static_cast<long long>(answer.metrics.buffered_bytes)),

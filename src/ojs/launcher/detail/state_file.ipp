@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "../../base/detail/files.ipp"
@@ -151,11 +152,8 @@ inline void signal_left_behind(const state_entry& entry, int number) {
 }
 
 inline void forget_ended(std::vector<state_entry>& entries) {
-    std::vector<state_entry> left;
-    for (state_entry& each : entries) {
-        if (is_still_there(each)) left.push_back(std::move(each));
-    }
-    entries.swap(left);
+    const auto has_ended = [](const state_entry& each) { return !is_still_there(each); };
+    entries.erase(std::remove_if(entries.begin(), entries.end(), has_ended), entries.end());
 }
 
 template <class Hastened>
@@ -243,9 +241,8 @@ class state_file : public ref_counted {
     }
     void remove(const std::string& id) {
         const lock_guard held(mutex_);
-        for (std::size_t i = entries_.size(); i-- > 0;) {
-            if (entries_[i].id == id) entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(i));
-        }
+        const auto has_id = [&](const state_entry& each) { return each.id == id; };
+        entries_.erase(std::remove_if(entries_.begin(), entries_.end(), has_id), entries_.end());
         if (!lock_) return;
         const result<void> written = write_file();
         if (!written)
