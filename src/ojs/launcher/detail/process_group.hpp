@@ -6,25 +6,10 @@
 
 #include <string>
 
-#include "launcher_events.ipp"
+#include "launcher_context.ipp"
 #include "rollout.ipp"
-#include "routing.ipp"
-#include "state_file.ipp"
 
 namespace ojs::detail {
-
-// What all groups of a launcher share.
-struct launcher_context : ref_counted {
-    instance_starter starter;
-    ref<ojs::detail::routing> routing;
-    ref<launcher_events> events = make_ref<launcher_events>();
-    logger log;
-    ref<state_file> state;            // may be none
-    const lifecycle* life = nullptr;  // of the launcher
-    function<void()> wake;            // the supervisor
-    std::string socket_folder;
-    std::string launcher_address;
-};
 
 // What the newest answers of a process are; where it stands is what its group acts on.
 inline void add_newest(const ref<instance>& running, process_info& known) {
