@@ -141,7 +141,8 @@ class coordinator_body final : public ref_counted {
             finish("drained");
             life_.apply(event::drained, cause());
             life_.apply(event::finished, cause());
-            await_pushed();
+            lock_guard held(mutex_);
+            while (complete_push_.tries_left > 0) pushed_.wait(held);  // a few tries, each with a deadline
         }
         const log_field id = field("process_id", options_.process_id);
         if (drained) log_.write(log_level::info, "drain complete", {id});
@@ -422,11 +423,6 @@ class coordinator_body final : public ref_counted {
             pass_on_thread_end();
             return error{errc::system, 0, "the drain threw"};
         }
-    }
-    void await_pushed() {
-        lock_guard held(mutex_);
-        while (complete_push_.tries_left > 0)
-            pushed_.wait(held);  // bounded: so many tries, each with a deadline
     }
 
     const coordinator_options options_;

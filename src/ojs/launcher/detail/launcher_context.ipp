@@ -149,9 +149,15 @@ class launcher_events : public ref_counted {
         heard_at_ = steady_clock::now();
         added_.notify_all();
         const std::size_t before = out.size();
-        if (was_missed(after)) append(out, {"{\"missed\":true}\n"});
+        const bool is_foreign =
+            after > last_;  // a number of another launcher, which was there before this one
+        const bool is_missed = !entries_.empty() && after + 1 < entries_[0].number;
+        if (is_foreign || is_missed) append(out, {"{\"missed\":true}\n"});
         for (const entry& each : entries_) {
-            if (each.number > after || after > last_) append_wanted(each, wanted, out);
+            const bool in_group = wanted.group.empty() || wanted.group == each.group;
+            const bool of_process = wanted.process_id.empty() || wanted.process_id == each.process_id;
+            const bool is_new = is_foreign || each.number > after;
+            if (is_new && in_group && of_process) append(out, {"{\"seq\":", each.number, each.line});
         }
         const bool found = out.size() != before;
         append(out, {"{\"next\":", last_, "}\n"});
@@ -205,15 +211,6 @@ class launcher_events : public ref_counted {
         if (entries_.size() == kept) entries_.remove(0);
         entries_.push_back(std::move(made));
         added_.notify_all();
-    }
-    // Also where it is a number of another launcher, which was there before this one.
-    bool was_missed(std::uint64_t after) const noexcept {
-        return after > last_ || (!entries_.empty() && after + 1 < entries_[0].number);
-    }
-    static void append_wanted(const entry& of, const event_filter& wanted, std::string& out) {
-        if (!wanted.group.empty() && wanted.group != of.group) return;
-        if (!wanted.process_id.empty() && wanted.process_id != of.process_id) return;
-        append(out, {"{\"seq\":", of.number, of.line});
     }
 
     mutable mutex mutex_;

@@ -91,23 +91,6 @@ inline void managed_instance::send_shutdown() {
     next_poll_ = deadline_after(spec_.options.shutdown.poll_interval);
 }
 
-inline void managed_instance::poll_status() {
-    const time_point deadline = request_deadline(force_deadline());
-    const result<shutdown_status> answer = ask<shutdown_status>(
-        "GetShutdownStatus", shutdown_status_request{spec_.id}, deadline, interrupt_.fd());
-    if (was_interrupted(answer)) return;
-    if (answer) {
-        failed_requests_ = 0;
-        request_due_ = !acknowledged_ && answer->state == shutdown_state::running;
-        on_status(*answer);
-    } else {  // the pid tells the rest; one that has drained serves no longer
-        const errc why = answer.error().code;
-        const bool gone = why == errc::unreachable || why == errc::disconnected;
-        log_failure("shutdown status not known", gone ? log_level::info : log_level::warn, answer.error());
-    }
-    next_poll_ = deadline_after(spec_.options.shutdown.poll_interval);
-}
-
 inline void managed_instance::on_status(const shutdown_status& answer) {
     const shutdown_status before = info().shutdown;
     const std::string said = printable(answer.message);
@@ -169,19 +152,6 @@ inline void managed_instance::await_end(time_point kill_at) {
     say(log_level::warn, "SIGTERM timeout, sending SIGKILL", "");
     if (!ended) return kill_child();
     over(child_.terminate(std::chrono::milliseconds(0), kill_timeout));
-}
-
-// A process that the kernel holds is waited for as long as anyone keeps this.
-inline void managed_instance::kill_child() {
-    stop_method_ = stop_method::force;
-    if (asked_at_ == time_point{}) asked_at_ = steady_clock::now();
-    result<child_exit> ended = child_.kill(kill_timeout);
-    while (!ended && ended.error().code == errc::timed_out && !take_commands().abandoned) {
-        log_failure("SIGKILL did not end the process", log_level::error, ended.error());
-        update([&](process_info& now) { now.message = "SIGKILL did not end it"; });
-        ended = child_.wait(deadline_after(kill_timeout));
-    }
-    over(ended);
 }
 
 // Address space that must be left during a start: one that takes the last leaves none for those that run. Not

@@ -162,7 +162,9 @@ class process_group : public ref_counted {
     }
     // Asks the process now. errc::unavailable: it is being started.
     result<shutdown_status> ask_status(const member& of, time_point deadline) const {
-        const ref<instance> target = process_of(of);
+        lock_guard held(mutex_);
+        const ref<instance> target = of.process;
+        held.unlock();
         if (!target) return error{errc::unavailable, 0, "is being started"};
         return target->ask_status(deadline);
     }
@@ -261,7 +263,7 @@ class process_group : public ref_counted {
         array<log_record> records;
         members force;
         members ask;
-        members poll;  // whether they are ready
+        array<ref<instance>> poll;  // whether they are ready
     };
 
     // ---- starting, and what processes say ----
@@ -273,12 +275,15 @@ class process_group : public ref_counted {
     void on_started(member& added, const ref<instance>& started);
     void on_start_failed(const ref<member>& added, const error& why);
     void on_process_changed(const ref<member>& of, const process_info& now);
-    void update_routing(member& of);
-    void remove(const ref<member>& of) noexcept;
-    ref<instance> process_of(const member& of) const {
-        const lock_guard held(mutex_);
-        return of.process;
+    // A new one of a rollout is given work once it has proven itself: until then the others do it.
+    void update_routing(member& of) {
+        const bool takes_work = is_ready(of) && (!of.fresh || of.proven);
+        if (takes_work == of.shown_routable) return;
+        of.unrouted = context_->routing->post(
+            takes_work ? routing::kind::routable : routing::kind::unroutable, of.info);
+        of.shown_routable = takes_work;
     }
+    void remove(const ref<member>& of) noexcept;
 
     // ---- what is decided, with the mutex held but for the first three ----
 
@@ -366,7 +371,15 @@ class process_group : public ref_counted {
         return goes_forward() && rollout_->canaries == rollout::canary_step::passed && proven == wanted() &&
                proven == count_all();
     }
-    bool is_complete(time_point now) const;
+    // Of a group that becomes as it was, what is ready of the new configuration may be all there is: that is kept.
+    bool is_complete(time_point now) const {
+        if (drains(now)) return false;
+        if (goes_forward()) return all_replaced();
+        members staying;
+        const group_plan plan = plan_at(now, staying);
+        if (plan.starts > 0 || !plan.ends.empty() || now < rollout_->paused_until) return false;
+        return count([](const member& each) { return each.fresh && !each.proven; }) == 0;
+    }
     void conclude(replacement_end result);
     void finish(todo& left);
     void drop_unready(todo& left);
