@@ -46,9 +46,9 @@ void fill(const array<message_field>& fields, int& next) {
                 break;
             }
             case field_kind::messages:
-                fill(each.list.element(each.value, 0).fields, next);
-                fill(each.list.element(each.value, 1).fields, next);
-                static_cast<void>(each.list.element(each.value, 2));  // the last one says nothing
+                fill(each.element(each.value, 0).fields, next);
+                fill(each.element(each.value, 1).fields, next);
+                static_cast<void>(each.element(each.value, 2));  // the last one says nothing
                 break;
             case field_kind::message: fill(each.fields, next); break;
         }

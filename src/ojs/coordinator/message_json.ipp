@@ -147,8 +147,8 @@ inline std::string fields_json(const array<message_field>& fields);
 
 inline std::string messages_json(const message_field& from) {
     std::string out;
-    for (std::size_t i = 0; i < from.list.size(from.value); ++i)
-        append(out, {out.empty() ? "[" : ",", write_fields(from.list.element(from.value, i))});
+    for (std::size_t i = 0; i < from.size(from.value); ++i)
+        append(out, {out.empty() ? "[" : ",", write_fields(from.element(from.value, i))});
     return out.empty() ? out : out + "]";
 }
 
@@ -279,7 +279,7 @@ inline std::string read_messages(std::string_view source, const message_field& i
     if (source.front() != '[') return ": not a list";
     std::size_t i = 0;
     for (const auto& each : json_view(source)) {
-        const std::string fault = read_members(each.value.text(), into.list.element(into.value, i++).fields);
+        const std::string fault = read_members(each.value.text(), into.element(into.value, i++).fields);
         if (!fault.empty()) return fault;
     }
     return "";

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "../net/http_client.ipp"
@@ -279,25 +280,19 @@ inline std::string read_config(std::string_view source, const config_object& out
 struct config_environment {
     std::vector<std::string>& into;
 };
-// `out` is its name, and becomes NAME=VALUE.
-inline std::string read_config_variable(std::string_view value, std::string& out) {
-    std::string text;
-    if (out.empty() || out.find('=') != std::string::npos) return ": not the name of a variable";
-    if (!raw_string(value, text)) return ": not a string";
-    out += "=" + text;
-    return out.find('\0') == std::string::npos ? "" : ": holds a zero byte";
-}
 inline std::string read_config(std::string_view source, const config_environment& out) {
     if (source.front() != '{') return ": not an object";
     for (const auto& member : json_view(source)) {
-        std::string variable = member.key.string().value_or("");
-        std::string fault = read_config_variable(member.value.text(), variable);
-        const std::string name = variable.substr(0, variable.find('='));
-        for (const std::string& each : out.into) {
-            if (fault.empty() && each.compare(0, name.size() + 1, name + "=") == 0) fault = ": duplicate key";
-        }
-        if (!fault.empty()) return named_key(name) + fault;
-        out.into.push_back(std::move(variable));
+        const std::string key = member.key.string().value_or("");
+        const std::string name = key.substr(0, key.find('='));
+        const auto fault = [&](const char* text) { return named_key(name) + text; };
+        const auto has_name = [&](std::string_view each) { return each.substr(0, each.find('=')) == name; };
+        std::string value;
+        if (name.empty() || name != key) return fault(": not the name of a variable");
+        if (!raw_string(member.value.text(), value)) return fault(": not a string");
+        if (cat({name, value}).find('\0') != std::string::npos) return fault(": holds a zero byte");
+        if (std::any_of(out.into.begin(), out.into.end(), has_name)) return fault(": duplicate key");
+        out.into.push_back(cat({name, "=", value}));
     }
     return "";
 }

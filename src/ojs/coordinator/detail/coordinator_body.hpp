@@ -30,6 +30,7 @@ inline result<void> check_folder(const std::string& folder, bool may_be_sticky) 
     return error{errc::invalid_argument, 0, cat({folder, " belongs to, or can be changed by, other users"})};
 }
 inline result<void> check_folder_of(const std::string& socket_path) {
+    if (socket_path.empty()) return {};  // a TCP address
     const std::size_t slash = socket_path.rfind('/');
     return check_folder(slash == 0 ? "/" : socket_path.substr(0, slash), true);
 }
@@ -58,7 +59,6 @@ inline constexpr cause rpc_cause{cause_kind::rpc};
 inline constexpr auto push_time = std::chrono::milliseconds(500);  // one try
 inline constexpr int push_tries = 2;
 
-// Something to tell the launcher.
 struct launcher_push {
     int tries_left = 0;
     time_point at{};
@@ -175,10 +175,8 @@ class coordinator_body final : public ref_counted {
     result<void> serve() {
         const result<endpoint> where = parse_listen_address(options_.address);
         if (!where) return where.error();
-        if (!where->unix_path.empty()) {
-            const result<void> safe = check_folder_of(where->unix_path);
-            if (!safe) return safe;
-        }
+        const result<void> safe = check_folder_of(where->unix_path);
+        if (!safe) return safe;
         http_server_options limits;
         limits.limits.head = 8 * 1024;
         limits.limits.body = rpc_body_limit;

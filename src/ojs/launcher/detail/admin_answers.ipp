@@ -75,10 +75,8 @@ inline result<http_guard> admin_guard(const launcher_options& options) {
     if (!where) return fault(where.error().text);
     if (options.admin_token.empty() && !is_local(*where))
         return fault("is open to other machines, so set admin_token, or give unix:/PATH or 127.0.0.1:PORT");
-    if (!where->unix_path.empty()) {
-        const result<void> safe = check_folder_of(where->unix_path);
-        if (!safe) return fault(safe.error().text);
-    }
+    const result<void> safe = check_folder_of(where->unix_path);
+    if (!safe) return fault(safe.error().text);
     http_guard out;
     out.on_loopback = where->unix_path.empty() && is_local(*where);
     out.token = options.admin_token;

@@ -64,8 +64,7 @@ class routing : public ref_counted {
     void await_calls(time_point deadline) {
         lock_guard held(mutex_);
         const std::uint64_t wanted = count_;
-        while (called_ < wanted && call_ended_.wait_until(held, deadline)) {
-        }
+        while (called_ < wanted && call_ended_.wait_until(held, deadline)) continue;
         if (called_ >= wanted) return;
         held.unlock();
         log_.write(log_level::warn, "a hook of the routing takes long, processes are shut down without it");
@@ -166,9 +165,7 @@ class launcher_events : public ref_counted {
     // Waits for the next one, whosever it is; false at the deadline.
     bool await_more(std::uint64_t known, time_point deadline) {
         lock_guard held(mutex_);
-        while (last_ <= known && !ended_) {
-            if (!added_.wait_until(held, deadline)) return last_ > known;
-        }
+        while (last_ <= known && !ended_ && added_.wait_until(held, deadline)) continue;
         return last_ > known;
     }
     std::uint64_t last() const {

@@ -11,12 +11,11 @@
 namespace ojs::detail {
 
 inline result<void> managed_instance::start() {
-    result<wake> waker = wake::create();
-    if (!waker) return waker.error();
-    waker_ = std::move(*waker);
-    waker = wake::create();
-    if (!waker) return waker.error();
-    interrupt_ = std::move(*waker);
+    for (wake* const each : {&waker_, &interrupt_}) {
+        result<wake> made = wake::create();
+        if (!made) return made.error();
+        *each = std::move(*made);
+    }
     if (spec_.options.participates || !spec_.options.ready_url.empty()) {
         http_client_options options;
         options.limits.head = 8 * 1024;

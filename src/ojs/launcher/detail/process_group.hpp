@@ -223,7 +223,7 @@ class process_group : public ref_counted {
 
     // ---- rolling replacements ----
 
-    // Those that stay, oldest first.
+    // Oldest first.
     members staying() const {
         const lock_guard held(mutex_);
         members out;
@@ -232,7 +232,6 @@ class process_group : public ref_counted {
         }
         return out;
     }
-    // What would be drained.
     rolling_report preview_rollout() const;
     // errc::busy: there is one, or the group stops or is held.
     result<ref<rollout>> begin_rollout(const group_options& to, const rolling_options& options);
@@ -294,7 +293,12 @@ class process_group : public ref_counted {
     void update_proven(time_point now);
     void take_unhealthy(todo& left);
     void pick_asked(time_point now, todo& left);
-    time_point proven_by(const member& of) const;
+    time_point proven_by(const member& of) const {
+        const group_options& options = options_of(of.generation);
+        const time_point timeout = of.place->started + options.health_check_timeout;
+        const time_point ready_by = std::max(timeout, of.answer_by);
+        return is_ready(of) ? ready_by + min_ready_time(options) : ready_by;
+    }
     group_goal goal_at(time_point now) const {
         group_goal out;
         out.may_end = !held_ && !stopping_;
@@ -442,10 +446,8 @@ class process_group : public ref_counted {
         return count([&](const member& each) { return each.generation == generation && each.proven; });
     }
     bool is_degraded() const noexcept {
-        for (const vacancy& each : vacancies_) {
-            if (each.degraded) return true;
-        }
-        return false;
+        const auto degrades = [](const vacancy& each) { return each.degraded; };
+        return std::any_of(vacancies_.begin(), vacancies_.end(), degrades);
     }
     // One of those that leave has time left for it.
     bool drains(time_point now) const noexcept {

@@ -142,9 +142,7 @@ inline int process_group::decide(time_point now) {
     return starts;
 }
 
-// One at a time: while a process is being started, others may shut the group down, hold it or replace it. In
-// the moment that a place is taken, its process is one of the group, with the configuration the group then
-// has.
+// One at a time: while a process is being started, others may shut the group down, hold it or replace it.
 inline ref<member> process_group::claim_due_slot(time_point now, group_options& options) {
     const lock_guard held(mutex_);
     members staying;
@@ -229,14 +227,6 @@ inline void process_group::update_proven(time_point now) {
     }
 }
 
-// When a fresh one must be.
-inline time_point process_group::proven_by(const member& of) const {
-    const group_options& options = options_of(of.generation);
-    const time_point timeout = of.place->started + options.health_check_timeout;
-    const time_point ready_by = std::max(timeout, of.answer_by);
-    return is_ready(of) ? ready_by + min_ready_time(options) : ready_by;
-}
-
 // Those that are unhealthy end by force, and the policy restarts them. While fewer than min_healthy are ready, one that
 // was ready once is given up only when no other is on its way: half a process beats none. [RFC-041 "Unhealthy at any
 // point"]
@@ -311,7 +301,6 @@ inline void process_group::advance(time_point now, todo& left) {
     if (r.ending == replacement_end::done) finish(left);  // while all of it is ready
 }
 
-// Of the processes that it has started.
 inline void process_group::find_faults(time_point now, todo& left) {
     for (const ref<member>& each : members_) {
         if (!each->fresh || each->leaving || each->generation != wanted_generation()) continue;

@@ -92,7 +92,6 @@ struct state_entry {
     std::int32_t session = 0;      // that of the launcher
     std::int64_t start_ticks = 0;  // since the boot: tells it from another process that has its number later
 };
-// What the file holds.
 struct launcher_state {
     std::string boot_id;
     std::string pid_namespace;
@@ -248,7 +247,6 @@ class state_file : public ref_counted {
         if (!written)
             log_.write(log_level::warn, "state file not written", {field("error", written.error().text)});
     }
-    // What it runs is `now`.
     result<void> write(std::vector<state_entry> now) {
         const lock_guard held(mutex_);
         entries_ = std::move(now);
