@@ -32,7 +32,6 @@
 #include "ojs/worker/job.hpp"
 #include "ojs/worker/job_context.hpp"
 #include "ojs/worker/transport.hpp"
-#include "ojs/worker/transport_scheme.hpp"
 #include "ojs/worker/transports/memory.hpp"
 #include "ojs/worker/transports/http.hpp"
 #include "ojs/worker/worker_part.hpp"
@@ -69,7 +68,6 @@
 #include "ojs/core/signals.ipp"
 
 #include "ojs/host/termination_mode.ipp"
-#include "ojs/host/detail/container_evidence.ipp"
 #include "ojs/host/container.ipp"
 
 #include "ojs/net/http_message.ipp"

@@ -12,12 +12,9 @@
 using namespace std::string_literals;
 using namespace test;
 using ojs::container_info;
-using ojs::container_probe;
 using ojs::detect_container;
 using ojs::finding;
-using ojs::pid1_kind;
 using ojs::severity;
-using ojs::sigtstp_fate;
 
 namespace {
 
@@ -36,7 +33,7 @@ file_tree& with_systemd(file_tree& tree) {
 }
 
 container_info look(const file_tree& tree, const variables& set = {}, pid_t pid = 7) {
-    container_probe where;
+    ojs::detail::container_probe where;
     where.root = tree.root();
     where.environment = lookup(set);
     where.pid = pid;
@@ -72,8 +69,7 @@ void check_file(const file_case& each) {
         return;
     }
     REQUIRE(info.evidence.size() == 1);
-    CHECK(info.evidence[0].source == each.path);
-    CHECK(info.evidence[0].conclusive);
+    CHECK(info.evidence[0] == each.path);
     CHECK(info.runtime == each.runtime);
 }
 
@@ -90,9 +86,7 @@ TEST_CASE("container: an empty root tells nothing and harms nothing") {
     CHECK(!info.in_container);
     CHECK(info.evidence.empty());
     CHECK(info.runtime.empty());
-    CHECK(info.pid == 7);
-    CHECK(info.pid1.kind == pid1_kind::unknown);
-    CHECK(check_pid1(info).empty());
+    CHECK(info.findings.empty());
 }
 
 TEST_CASE("container: a machine with systemd is none") {
@@ -108,7 +102,7 @@ TEST_CASE("container: a machine with systemd is none") {
     const container_info info = look(tree);
     CHECK(!info.in_container);
     CHECK(info.evidence.empty());
-    CHECK(check_pid1(info).empty());
+    CHECK(info.findings.empty());
 }
 
 TEST_CASE("container: each file is evidence alone") {
@@ -116,7 +110,6 @@ TEST_CASE("container: each file is evidence alone") {
         {"/.dockerenv", "", "docker", false},
         {"/run/.containerenv", "", "podman", false},
         {"/run/.containerenv", "engine=\"podman-4.3.1\"\nname=\"x\"\n", "podman", false},
-        {"/run/.containerenv", "engine=\"buildah-1.28.2\"\n", "buildah", false},
         {"/run/systemd/container", "systemd-nspawn\n", "systemd-nspawn", false},
         {"/run/systemd/container", "lxc\n", "lxc", false},
         {"/run/systemd/container", "something\n", "", false},
@@ -217,12 +210,11 @@ TEST_CASE("container: `container=` in the environment") {
     CHECK(podman.in_container);
     CHECK(podman.runtime == "podman");
     REQUIRE(podman.evidence.size() == 1);
-    CHECK(podman.evidence[0].found == "container=podman");
+    CHECK(podman.evidence[0] == "container");
     // A variable of the same name that means something else is only a hint.
     const container_info other = look(tree, {{"container", "shipping box\n"}});
     CHECK(!other.in_container);
-    REQUIRE(other.evidence.size() == 1);
-    CHECK(!other.evidence[0].conclusive);
+    CHECK(other.evidence.size() == 1);
     CHECK(look(tree, {{"container", ""}}).evidence.empty());
 }
 
@@ -256,7 +248,7 @@ TEST_CASE("container: hints make one only where PID 1 is no machine's init") {
         const container_info info = look(shell, each.set);
         CHECK(info.in_container == has_proc);
         CHECK(info.runtime == each.runtime);
-        CHECK(!holds(info.evidence[0].found, "secret"));
+        CHECK(!holds(info.evidence[0], "secret"));
     }
 }
 
@@ -308,6 +300,18 @@ TEST_CASE("container: of several platforms the one that stops the process is nam
     CHECK(look(tree, knative).runtime == "cloud-run");
 }
 
+TEST_CASE(
+    "container: a file that speaks of several runtimes is one piece of evidence, for the one that "
+    "schedules") {
+    const std::pair<const char*, std::string> files[] = {
+        {"/proc/self/cgroup", "2:cpu:/docker/" + id + "\n1:memory:/kubepods/pod1/" + id + "\n"},
+        {"/proc/self/mountinfo",
+         mount_line("/", "/", "overlay overlay rw,lowerdir=/var/lib/docker/x") +
+             mount_line("/var/lib/kubelet/pods/1/etc-hosts", "/etc/hosts", "ext4 x rw")},
+    };
+    for (const auto& [path, content] : files) check_file({path, content, "kubernetes"});
+}
+
 TEST_CASE("container: hints from /proc") {
     if (!has_proc) return;
     const auto add = [](file_tree& tree, int which) {
@@ -321,8 +325,7 @@ TEST_CASE("container: hints from /proc") {
         file_tree machine;
         add(with_systemd(with_us(machine)), which);
         CHECK(!look(machine).in_container);
-        REQUIRE(look(machine).evidence.size() == 1);
-        CHECK(!look(machine).evidence[0].conclusive);
+        CHECK(look(machine).evidence.size() == 1);
         file_tree shell;
         add(with_us(shell).process("1", 1, 0, "sh", "/bin/sh|-c|./worker"), which);
         CHECK(look(shell).in_container);
@@ -339,14 +342,11 @@ TEST_CASE("container: all evidence is told, the strongest first, and what schedu
         look(tree, {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}, {"container", "docker"}});
     CHECK(info.in_container);
     CHECK(info.runtime == "kubernetes");
-    REQUIRE(info.evidence.size() == (has_proc ? 5 : 3));
-    CHECK(info.evidence[0].source == "/.dockerenv");
-    bool hints = false;
-    for (const ojs::container_evidence& each : info.evidence) {
-        CHECK((each.conclusive ? !hints : true));
-        hints = !each.conclusive;
-    }
-    CHECK(hints);
+    const std::vector<std::string> expected =
+        has_proc ? std::vector<std::string>{"/.dockerenv", "container", "/proc/self/cgroup",
+                                            "KUBERNETES_SERVICE_HOST", "/proc/self/ns/pid"}
+                 : std::vector<std::string>{"/.dockerenv", "container", "KUBERNETES_SERVICE_HOST"};
+    CHECK(info.evidence == expected);
 }
 
 TEST_CASE("container: what cannot be read, or is no file, is no evidence and no harm") {
@@ -398,13 +398,11 @@ TEST_CASE("container: garbage is bounded and made printable") {
         tree.file("/run/systemd/container", content);
         const container_info info = look(tree);
         CHECK(info.in_container);
-        for (const ojs::container_evidence& each : info.evidence) {
-            CHECK(each.found.size() <= 500);
-            CHECK(each.runtime.size() <= 20);
-            for (const char c : each.found) CHECK((static_cast<unsigned char>(c) >= 0x20 && c != 0x7f));
+        CHECK(info.runtime.size() <= 20);
+        for (const finding& each : info.findings) {
+            CHECK(each.what.size() <= 1000);
+            for (const char c : each.what) CHECK((static_cast<unsigned char>(c) >= 0x20 && c != 0x7f));
         }
-        CHECK(info.pid1.command.size() <= 600);
-        for (const finding& each : check_pid1(info)) CHECK(!holds(each.what, "\n"));
     }
     file_tree late;  // beyond the bound nothing is looked at
     with_systemd(with_us(late))
@@ -414,9 +412,7 @@ TEST_CASE("container: garbage is bounded and made printable") {
 
 TEST_CASE("container: the real machine is read without harm") {
     const container_info info = detect_container();
-    CHECK(info.pid == ::getpid());
-    CHECK(info.in_container == (info.in_container && !info.evidence.empty()));
-    if (has_proc) CHECK(!info.program.empty());
+    CHECK((!info.in_container || !info.evidence.empty()));
 }
 
 #if OJS_SHUTDOWN_USE_PROC
@@ -425,43 +421,37 @@ TEST_CASE("PID 1: every kind") {
     const struct {
         const char* comm;
         const char* command;
-        pid1_kind kind;
         const char* in_warning;  // null: silent
     } cases[] = {
-        {"sh", "/bin/sh|-c|./worker --fast", pid1_kind::shell, "'/bin/sh -c ...', a shell"},
-        {"bash", "bash|-c|./worker; true", pid1_kind::shell, "'bash -c ...'"},
-        {"bash", "-bash", pid1_kind::shell, "'-bash'"},
-        {"dash", "dash", pid1_kind::shell, "a shell"},
-        {"ash", "ash", pid1_kind::shell, "a shell"},
-        {"busybox", "/bin/busybox|sh|-c|x", pid1_kind::shell, "a shell"},
-        {"entrypoint.sh", "/bin/sh|/entrypoint.sh|./worker", pid1_kind::shell,
-         "'/bin/sh /entrypoint.sh ...', a shell"},
-        {"node", "npm start", pid1_kind::unknown, "'npm start', which may not"},
-        {"sleep", "sleep|infinity", pid1_kind::unknown, "sleep infinity"},
-        {"kthread", "", pid1_kind::unknown, "'kthread'"},
-        {"tini", "/sbin/tini|--|./worker", pid1_kind::forwards, nullptr},
-        {"tini-static", "tini-static|./worker", pid1_kind::forwards, nullptr},
-        {"docker-init", "/sbin/docker-init|--|./worker", pid1_kind::forwards, nullptr},
-        {"x", "/sbin/docker-init|--|./worker", pid1_kind::forwards, nullptr},
-        {"ojs-init", "./worker|--init", pid1_kind::forwards, nullptr},
-        {"s6-svscan", "s6-svscan|/run/service", pid1_kind::init, nullptr},
-        {"s6-linux-init", "s6-linux-init", pid1_kind::init, nullptr},
-        {"runit", "runit", pid1_kind::init, nullptr},
-        {"systemd", "/sbin/init", pid1_kind::init, nullptr},
-        {"init", "/init", pid1_kind::init, nullptr},
-        {"supervisord", "/usr/bin/python3|/usr/bin/supervisord", pid1_kind::init, nullptr},
-        {"my_init", "/usr/bin/python3|-u|/sbin/my_init", pid1_kind::init, nullptr},
-        {"pause", "/pause", pid1_kind::pause, nullptr},
+        {"sh", "/bin/sh|-c|./worker --fast", "'/bin/sh -c ...', a shell"},
+        {"bash", "bash|-c|./worker; true", "'bash -c ...'"},
+        {"bash", "-bash", "'-bash'"},
+        {"dash", "dash", "a shell"},
+        {"ash", "ash", "a shell"},
+        {"busybox", "/bin/busybox|sh|-c|x", "a shell"},
+        {"entrypoint.sh", "/bin/sh|/entrypoint.sh|./worker", "'/bin/sh /entrypoint.sh ...', a shell"},
+        {"node", "npm start", "'npm start', which may not"},
+        {"sleep", "sleep|infinity", "sleep infinity"},
+        {"kthread", "", "'kthread'"},
+        {"tini", "/sbin/tini|--|./worker", nullptr},
+        {"tini-static", "tini-static|./worker", nullptr},
+        {"docker-init", "/sbin/docker-init|--|./worker", nullptr},
+        {"x", "/sbin/docker-init|--|./worker", nullptr},
+        {"ojs-init", "./worker|--init", nullptr},
+        {"s6-svscan", "s6-svscan|/run/service", nullptr},
+        {"s6-linux-init", "s6-linux-init", nullptr},
+        {"runit", "runit", nullptr},
+        {"systemd", "/sbin/init", nullptr},
+        {"init", "/init", nullptr},
+        {"supervisord", "/usr/bin/python3|/usr/bin/supervisord", nullptr},
+        {"my_init", "/usr/bin/python3|-u|/sbin/my_init", nullptr},
+        {"pause", "/pause", nullptr},
     };
     for (const auto& each : cases) {
         CAPTURE(each.command);
         file_tree tree;
         with_us(tree).process("1", 1, 0, each.comm, each.command, "other").file("/.dockerenv", "");
-        const container_info info = look(tree);
-        CHECK(info.pid1.kind == each.kind);
-        CHECK(info.pid1.comm == each.comm);
-        CHECK(info.program == "./worker");
-        const std::vector<finding> found = check_pid1(info);
+        const std::vector<finding> found = look(tree).findings;
         REQUIRE(found.size() == (each.in_warning != nullptr ? 1U : 0U));
         if (each.in_warning != nullptr) {
             CAPTURE(found[0].what);
@@ -476,7 +466,7 @@ TEST_CASE("PID 1: every kind") {
         // Outside of a container nobody is warned.
         file_tree outside;
         with_us(outside).process("1", 1, 0, each.comm, each.command, "other");
-        CHECK(check_pid1(look(outside)).empty());
+        CHECK(look(outside).findings.empty());
     }
 }
 
@@ -484,30 +474,28 @@ TEST_CASE("PID 1: we are it, or another run of our program is") {
     file_tree tree;
     tree.file("/.dockerenv", "");
     with_us(tree).process("1", 1, 0, "worker", "./worker", "worker");
-    CHECK(look(tree).pid1.kind == pid1_kind::self);
-    CHECK(check_pid1(look(tree)).empty());
+    CHECK(look(tree).findings.empty());
     file_tree us;
     us.file("/.dockerenv", "").process("self", 1, 0, "worker", "./worker");
-    CHECK(look(us, {}, 1).pid1.kind == pid1_kind::self);
-    CHECK(look(us, {}, 1).pid1.command == "./worker");
-    CHECK(check_pid1(look(us, {}, 1)).empty());
+    CHECK(look(us, {}, 1).findings.empty());
     // Told by the name where the executable cannot be seen.
     file_tree unreadable;
     unreadable.file("/.dockerenv", "")
         .process("self", 7, 0, "worker", "/app/worker")
         .process("1", 1, 0, "w", "worker|x");
-    CHECK(look(unreadable).pid1.kind == pid1_kind::self);
+    CHECK(look(unreadable).findings.empty());
 }
 
 TEST_CASE("PID 1: one that cannot be read, or is of another namespace, is warned about without a name") {
     file_tree hidden;
     with_us(hidden).file("/.dockerenv", "");
-    REQUIRE(check_pid1(look(hidden)).size() == 1);
-    CHECK(holds(check_pid1(look(hidden))[0].what, "cannot be read"));
+    REQUIRE(look(hidden).findings.size() == 1);
+    CHECK(holds(look(hidden).findings[0].what, "cannot be read"));
     file_tree foreign;  // a /proc in which we have another number
     with_us(foreign).process("1", 1, 0, "systemd", "/sbin/init").file("/.dockerenv", "");
-    CHECK(look(foreign, {}, 8).pid1.kind == pid1_kind::unknown);
-    CHECK(look(foreign, {}, 1).pid1.kind == pid1_kind::self);
+    REQUIRE(look(foreign, {}, 8).findings.size() == 1);
+    CHECK(holds(look(foreign, {}, 8).findings[0].what, "cannot be read"));
+    CHECK(look(foreign, {}, 1).findings.empty());
 }
 
 TEST_CASE("PID 1: a shell between an init and us is found, unless PID 1 is no ancestor of ours") {
@@ -515,14 +503,14 @@ TEST_CASE("PID 1: a shell between an init and us is found, unless PID 1 is no an
         file_tree tree;
         with_us(tree, 6).file("/.dockerenv", "").process("1", 1, 0, "tini", "tini|--|sh|-c|./worker");
         tree.process("6", 6, 5, "env", "env|./worker").process("5", 5, middle, "sh", "sh|-c|env ./worker");
-        const std::vector<finding> found = check_pid1(look(tree));
+        const std::vector<finding> found = look(tree).findings;
         CHECK(found.size() == (middle == 1 ? 1U : 0U));
         if (middle == 1) CHECK(holds(found[0].what, "started by 'sh -c ...'"));
     }
     file_tree circle;  // no end, but an end to the search
     with_us(circle, 6).file("/.dockerenv", "").process("1", 1, 0, "tini", "tini|--|x");
     circle.process("6", 6, 5, "sh", "sh").process("5", 5, 6, "sh", "sh");
-    CHECK(check_pid1(look(circle)).empty());
+    CHECK(look(circle).findings.empty());
 }
 
 TEST_CASE("PID 1: dumb-init and SIGTSTP") {
@@ -555,10 +543,7 @@ TEST_CASE("PID 1: dumb-init and SIGTSTP") {
         CAPTURE(each.command);
         file_tree tree;
         with_us(tree).process("1", 1, 0, "dumb-init", each.command).file("/.dockerenv", "");
-        const container_info info = look(tree);
-        CHECK(info.pid1.kind == pid1_kind::forwards);
-        CHECK((info.pid1.sigtstp == sigtstp_fate::stops_us) == each.stops);
-        const std::vector<finding> found = check_pid1(info);
+        const std::vector<finding> found = look(tree).findings;
         REQUIRE(found.size() == (each.stops ? 1U : 0U));
         CHECK(find(found, "pid1-wrapper") == nullptr);
         if (!each.stops) continue;
@@ -567,8 +552,8 @@ TEST_CASE("PID 1: dumb-init and SIGTSTP") {
         CHECK(holds(found[0].what, "SIGSTOP"));
         for (const char* fix : {"--single-child", "--rewrite", "--signal quiet", "POST /quiet"})
             CHECK(holds(found[0].fix, fix));
-        CHECK(check_pid1(look(tree, {{"DUMB_INIT_SETSID", "0"}})).empty());
-        CHECK(!check_pid1(look(tree, {{"DUMB_INIT_SETSID", "1"}})).empty());
+        CHECK(look(tree, {{"DUMB_INIT_SETSID", "0"}}).findings.empty());
+        CHECK(!look(tree, {{"DUMB_INIT_SETSID", "1"}}).findings.empty());
     }
 }
 
@@ -576,7 +561,7 @@ TEST_CASE("PID 1: catatonit keeps SIGTSTP to itself, which is worth a note and n
     for (const char* comm : {"catatonit", "podman-init"}) {
         file_tree tree;
         with_us(tree).process("1", 1, 0, comm, "/run/podman-init|--|./worker").file("/run/.containerenv", "");
-        const std::vector<finding> found = check_pid1(look(tree));
+        const std::vector<finding> found = look(tree).findings;
         REQUIRE(found.size() == 1);
         CHECK(found[0].id == "pid1-sigtstp");
         CHECK(found[0].severity == severity::info);
@@ -601,14 +586,13 @@ TEST_CASE("PID 1: its command line is shown up to its first argument, which is c
         file_tree tree;
         with_us(tree).file("/.dockerenv", "").process("1", 1, 0, "sh", each.command);
         const container_info info = look(tree);
-        CHECK(info.pid1.command == each.shown);
-        const std::vector<finding> found = check_pid1(info);
-        REQUIRE(found.size() == 1);
-        CHECK(!holds(found[0].what, "canary"));
+        REQUIRE(info.findings.size() == 1);
+        CHECK(holds(info.findings[0].what, " PID 1 is '"s + each.shown + "', a shell"));
+        CHECK(!holds(info.findings[0].what, "canary"));
     }
     file_tree tree;
     with_us(tree).file("/.dockerenv", "").process("1", 1, 0, "sh", "sh|" + std::string(500, 'x'));
-    CHECK(look(tree).pid1.command.size() < 200);
+    CHECK(look(tree).findings[0].what.size() < 400);
 }
 
 #else
@@ -618,10 +602,9 @@ TEST_CASE("PID 1: without /proc, a process in a container that is not PID 1 is w
     with_us(tree).process("1", 1, 0, "tini", "tini|--|./worker").file("/.dockerenv", "");
     const container_info info = look(tree);
     CHECK(info.in_container);
-    CHECK(info.pid1.kind == pid1_kind::unknown);
-    REQUIRE(check_pid1(info).size() == 1);
-    CHECK(holds(check_pid1(info)[0].what, "cannot be read"));
-    CHECK(check_pid1(look(tree, {}, 1)).empty());
+    REQUIRE(info.findings.size() == 1);
+    CHECK(holds(info.findings[0].what, "cannot be read"));
+    CHECK(look(tree, {}, 1).findings.empty());
 }
 
 #endif

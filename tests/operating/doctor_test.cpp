@@ -32,11 +32,11 @@ worker_options quiet_options() {
 // In a root of nothing, unless one is given: no container, and no variables but these.
 std::vector<finding> ask(const worker_options& options, const variables& set = {},
                          const std::string& root = "/nowhere", pid_t pid = 7) {
-    ojs::container_probe where;
+    ojs::detail::container_probe where;
     where.root = root;
     where.environment = lookup(set);
     where.pid = pid;
-    return doctor(options, where, 500ms);
+    return doctor(options, 500ms, where);
 }
 
 const finding* find(const std::vector<finding>& all, const std::string& id) {

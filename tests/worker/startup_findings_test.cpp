@@ -23,8 +23,8 @@ worker_options quiet_options() {
     return out;
 }
 
-ojs::container_probe probe(const std::string& root, pid_t pid) {
-    ojs::container_probe out;
+ojs::detail::container_probe probe(const std::string& root, pid_t pid) {
+    ojs::detail::container_probe out;
     out.root = root;
     out.environment = lookup({});
     out.pid = pid;
@@ -53,7 +53,7 @@ TEST_CASE("startup findings: budgets and PID 1, and no mere notes") {
     file_tree tree;
     tree.file("/.dockerenv", "").process("self", 7, 1, "worker", "./worker", "worker");
     tree.process("7", 7, 1, "worker", "./worker", "worker").process("1", 1, 0, "catatonit", "catatonit");
-    const ojs::container_probe where = probe(tree.root(), 7);
+    const ojs::detail::container_probe where = probe(tree.root(), 7);
     worker_options options = quiet_options();
     options.container_grace_period = 60s;
     if (OJS_SHUTDOWN_USE_PROC == 1) CHECK(startup_findings(options, where).empty());
@@ -67,7 +67,7 @@ TEST_CASE("startup findings: budgets and PID 1, and no mere notes") {
 
 TEST_CASE("startup findings: a stale mode file, and not one that is not there yet") {
     file_tree tree;
-    const ojs::container_probe nowhere = probe("/nowhere", 7);
+    const ojs::detail::container_probe nowhere = probe("/nowhere", 7);
     worker_options options = quiet_options();
     options.termination_mode_file = tree.root() + "/mode";
     CHECK(startup_findings(options, nowhere).empty());
@@ -79,7 +79,7 @@ TEST_CASE("startup findings: a pod's default grace period, and the probes of a p
     file_tree tree;
     tree.file("/var/run/secrets/kubernetes.io/serviceaccount/namespace", "default");
     tree.process("self", 1, 0, "worker", "./worker", "worker").process("1", 1, 0, "worker", "./worker");
-    const ojs::container_probe where = probe(tree.root(), 1);
+    const ojs::detail::container_probe where = probe(tree.root(), 1);
     worker_options options = quiet_options();
     options.times.shutdown_grace_period = 25s;
     const std::vector<finding> unsaid = startup_findings(options, where);

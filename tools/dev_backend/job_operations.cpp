@@ -26,7 +26,7 @@ ojs::http_response push_batch(backend& on, const incoming& in) {
     }
     std::vector<new_job> given;  // read them all before any is added: all or none
     std::set<std::string> ids;
-    ojs::json_view::iterator source = ojs::json_view(source_of(in.request.body, "jobs")).begin();
+    auto source = ojs::json_view(source_of(in.request.body, "jobs")).begin();
     for (const picojson::value& each : list->get<picojson::array>()) {
         if (!each.is<picojson::object>()) refuse_shape("a job is not an object");
         given.push_back(read_push(each, source->value.text(), on.options.hyphens));

@@ -44,9 +44,8 @@ class function<R(Args...)> {
     function(std::nullptr_t) {}
     template <class F, std::enable_if_t<!std::is_same_v<std::decay_t<F>, function>, int> = 0>
     function(F&& callable) {
-        using target = std::decay_t<F>;
-        if (detail::is_empty<target>(callable)) return;
-        body_ = detail::ref<body>(new holder<target>(std::forward<F>(callable)));
+        if (detail::is_empty<std::decay_t<F>>(callable)) return;
+        body_ = detail::ref<body>(new holder<std::decay_t<F>>(std::forward<F>(callable)));
     }
 
     explicit operator bool() const noexcept { return static_cast<bool>(body_); }

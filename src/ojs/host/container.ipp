@@ -1,76 +1,422 @@
 #pragma once
 
+#include <errno.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+
+#include "../base/detail/files.ipp"
+#include "../base/detail/light.hpp"
+#include "../base/detail/proc.ipp"
 #include "../base/detail/text.hpp"
 #include "container.hpp"
-#include "detail/container_evidence.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline finding wrapper_finding(const container_info& info, std::string_view wrapper) {
-    const std::string program = info.program.empty() ? "./worker" : info.program;
+inline bool starts_with(std::string_view text, std::string_view start) {
+    return text.substr(0, start.size()) == start;
+}
+inline bool holds(std::string_view text, std::string_view part) {
+    return text.find(part) != std::string_view::npos;
+}
+// Whether it is one of the words in `list`.
+inline bool is_listed(std::string_view word, std::string_view list) {
+    while (!list.empty()) {
+        if (next_part(list, " ") == word) return true;
+    }
+    return false;
+}
+
+// The first rule whose text matches; null: none.
+template <class Rule, std::size_t count>
+const Rule* find_rule(const Rule (&rules)[count], std::string_view text,
+                      bool (*matches)(std::string_view text, std::string_view of_rule)) {
+    for (const Rule& rule : rules) {
+        if (matches(text, rule.text)) return &rule;
+    }
+    return nullptr;
+}
+
+// How a platform stops a process.
+struct stop_platform {
+    const char* runtime;
+    const char* name;
+    std::chrono::milliseconds grant;  // default time from SIGTERM to SIGKILL
+    const char* setting;              // that changes it; empty: none
+    bool fits_drain = false;          // an unset grace period is shortened to fit
+};
+
+// With evidence of several, the first counts: the scheduler stops a container, not the runtime.
+inline constexpr stop_platform stop_platforms[] = {
+    {"kubernetes", "Kubernetes", std::chrono::seconds(30), "terminationGracePeriodSeconds", true},
+    {"ecs", "Amazon ECS", std::chrono::seconds(30), "stopTimeout", true},
+    {"cloud-run", "Cloud Run", std::chrono::seconds(10), "", true},
+    {"nomad", "Nomad", std::chrono::seconds(5), "kill_timeout"},
+    {"docker", "Docker", std::chrono::seconds(10), "stop_grace_period or docker stop -t"},
+    {"podman", "Podman", std::chrono::seconds(10), "--stop-timeout or podman stop -t"},
+    // Any other, with the most common default.
+    {"container", "the container", std::chrono::seconds(10),
+     "terminationGracePeriodSeconds, stop_grace_period or docker stop -t"},
+};
+
+inline const stop_platform* platform_of(std::string_view runtime) {
+    const stop_platform* platform = stop_platforms;
+    while (platform + 1 != std::end(stop_platforms) && runtime != platform->runtime) ++platform;
+    return platform;
+}
+
+// Null: only the machine's init stops this process. Nomad's raw_exec runs tasks without a container.
+inline const stop_platform* find_platform(const container_info& info) {
+    return info.in_container || info.runtime == "nomad" ? platform_of(info.runtime) : nullptr;
+}
+
+// ---- evidence ----
+
+struct evidence_rule {
+    const char* text;
+    const char* runtime;  // empty: none in particular
+    bool conclusive = true;
+};
+
+// Files that only containers have.
+inline constexpr evidence_rule marker_files[] = {
+    {"/run/systemd/container", ""},  // holds what `container=` may be
+    {"/.dockerenv", "docker"},
+    {"/run/.containerenv", "podman"},
+    {"/var/run/secrets/kubernetes.io/serviceaccount/namespace", "kubernetes"},
+};
+
+// Variables that may also have been inherited; with the start of the value, or another that must be set too.
+inline constexpr evidence_rule hint_variables[] = {
+    {"KUBERNETES_SERVICE_HOST", "kubernetes"},
+    {"ECS_CONTAINER_METADATA_URI_V4", "ecs"},
+    {"ECS_CONTAINER_METADATA_URI", "ecs"},
+    {"AWS_EXECUTION_ENV=AWS_ECS_", "ecs"},
+    {"K_SERVICE K_REVISION", "cloud-run"},  // also Knative's; Kubernetes counts first
+    {"CLOUD_RUN_JOB", "cloud-run"},
+    {"CLOUD_RUN_WORKER_POOL", "cloud-run"},
+    {"NOMAD_ALLOC_ID", "nomad"},
+    {"NOMAD_TASK_NAME", "nomad"},
+};
+
+// Values of `container=`. Others may come from a variable that means something else.
+inline constexpr evidence_rule container_values[] = {
+    {"docker", "docker"},
+    {"podman", "podman"},
+    {"lxc lxc-libvirt", "lxc"},
+    {"systemd-nspawn", "systemd-nspawn"},
+    {"oci", ""},
+    {"buildah", "buildah"},
+    {"crio", "cri-o"},
+    {"containerd", "containerd"},
+    {"kube", "kubernetes"},
+};
+
+// Parts of the paths that runtimes mount from.
+inline constexpr evidence_rule storage_paths[] = {
+    {"/kubelet/pods/", "kubernetes"},   {"/docker/", "docker"},
+    {"/nerdctl/", "containerd"},        {"/containers/storage/", "podman"},
+    {"/overlay-containers/", "podman"}, {"/containerd/", "containerd"},
+    {"io.containerd.", "containerd"},   {"/lxc/", "lxc"},
+};
+
+// Parts of cgroup_shape(). docker.service and libpod-conmon-# are the runtime itself, outside of containers.
+inline constexpr evidence_rule cgroup_paths[] = {
+    {"/kubepods", "kubernetes"},
+    {"/docker-#", "docker"},
+    {"/docker/#", "docker"},
+    {"/libpod-#", "podman"},
+    {"/cri-containerd-#", "containerd"},
+    {"/cri-containerd/#", "containerd"},
+    {"/nerdctl-#", "containerd"},
+    {"/crio-#", "cri-o"},
+    {"/lxc.payload", "lxc"},
+    {"/lxc/", "lxc"},
+    {"/systemd-nspawn@", "systemd-nspawn"},
+    {"/ecs/", "ecs"},
+    {"/garden/", "garden"},
+    {"/nomad/", "nomad", false},  // raw_exec tasks are in no container
+    {"/#", ""},
+};
+
+// A file of cgroups with '/' for ':', which containerd puts between some names, and '#' for an id of a
+// container, which has 64 hexadecimal digits.
+inline std::string cgroup_shape(std::string_view text) {
+    std::string out;
+    while (!text.empty()) {
+        const std::size_t digits = std::min(text.find_first_not_of("0123456789abcdef"), text.size());
+        const std::string_view after = text.substr(digits, 1);
+        const bool is_whole = (out.empty() || holds("/-", {&out.back(), 1})) && holds(".:/\n", after);
+        out += digits == 64 && is_whole ? "#" : text.substr(0, digits);
+        out += after == ":" ? "/" : after;
+        text.remove_prefix(digits + after.size());
+    }
+    return out;
+}
+
+// What is mounted where runtimes mount. On the host, mounts of containers are elsewhere. Lines of "ID PARENT
+// DEVICE ROOT MOUNT_POINT OPTIONS [MORE...] - TYPE SOURCE SUPER_OPTIONS".
+inline std::string mount_sources(std::string_view text) {
+    std::string out;
+    while (!text.empty()) {
+        std::string_view fields = next_part(text, "\n");
+        for (int skipped = 0; skipped < 3; ++skipped) next_part(fields, " ");
+        const std::string_view source = next_part(fields, " ");
+        const std::string_view point = next_part(fields, " ");
+        if (!is_listed(point, "/ /etc/hosts /etc/hostname /etc/resolv.conf /dev/termination-log")) continue;
+        const bool is_overlay = holds(fields, " - overlay ") || holds(fields, " - fuse.fuse-overlayfs ");
+        append(out, {is_overlay && point == "/" ? fields : source, "\n"});
+    }
+    return out;
+}
+
+class evidence_search {
+  public:
+    explicit evidence_search(const container_probe& where) : where_(where) {
+        look_at_files();
+        look_at_variables();
+        for (const char* name : {"self/cgroup", "1/cgroup"}) {
+            const std::string shape = cgroup_shape(proc_file(where.root, name));
+            const evidence_rule* const rule = find_rule(cgroup_paths, shape, holds);
+            if (rule != nullptr) add(cat({"/proc/", name}), rule, rule->conclusive);
+        }
+        look_at_mounts();
+        // Linux gives the first PID namespace this number (PROC_PID_INIT_INO).
+        const std::string link = proc_link(where.root, "self/ns/pid");
+        if (!link.empty() && link != "pid:[4026531836]") add("/proc/self/ns/pid", nullptr, false);
+    }
+
+    container_info found;
+    std::ptrdiff_t conclusive = 0;  // of the evidence; it comes first
+
+  private:
+    void add(std::string source, const evidence_rule* rule, bool is_conclusive) {
+        const char* const runtime = rule != nullptr ? rule->runtime : "";
+        const auto first_hint = found.evidence.begin() + conclusive;
+        found.evidence.insert(is_conclusive ? first_hint : found.evidence.end(), std::move(source));
+        conclusive += is_conclusive ? 1 : 0;
+        if (found.runtime.empty() || platform_of(runtime) < platform_of(found.runtime))
+            found.runtime = runtime;
+    }
+    void look_at_files() {
+        for (const evidence_rule& marker : marker_files) {
+            const small_file file = read_small_file(cat({where_.root, marker.text}), max_proc_file_size);
+            if (file.status != file_status::read && file.sys_errno != EACCES) continue;
+            const evidence_rule* const told =
+                find_rule(container_values, trim_blanks(file.text, "\n "), is_listed);
+            add(marker.text, *marker.runtime == '\0' ? told : &marker, true);
+        }
+    }
+    void look_at_container_value(std::string_view value, const char* source) {
+        value = trim_blanks(value, "\n ");
+        const evidence_rule* const rule = find_rule(container_values, value, is_listed);
+        if (!value.empty()) add(source, rule, rule != nullptr);
+    }
+    std::string_view find(std::string_view name) const {
+        const char* const value = find_variable(where_.environment, std::string(name).c_str());
+        return value != nullptr ? value : "";
+    }
+    void look_at_variables() {
+        const std::string first = proc_file(where_.root, "1/environ");
+        for (std::string_view rest = first; !rest.empty();) {
+            std::string_view value = next_part(rest, std::string_view("\0", 1));
+            if (next_part(value, "=") == "container") look_at_container_value(value, "/proc/1/environ");
+        }
+        look_at_container_value(find("container"), "container");
+        for (const evidence_rule& hint : hint_variables) {
+            std::string_view second = hint.text;
+            std::string_view start = next_part(second, " ");
+            const std::string_view name = next_part(start, "=");
+            const std::string_view value = find(name);
+            if (!value.empty() && starts_with(value, start) && (second.empty() || !find(second).empty()))
+                add(std::string(name), &hint, false);
+        }
+    }
+    void look_at_mounts() {
+        const std::string sources = mount_sources(proc_file(where_.root, "self/mountinfo"));
+        const evidence_rule* const rule = find_rule(storage_paths, sources, holds);
+        const bool is_overlay = holds(sources, " - ");
+        if (rule != nullptr || is_overlay) add("/proc/self/mountinfo", rule, rule != nullptr);
+    }
+
+    const container_probe& where_;
+};
+
+// ---- PID 1, and what it does with our signals ----
+
+enum class pid1_kind {
+    direct,    // signals come to us: it is this program, or the pause process of a pod
+    forwards,  // a small init that passes them on
+    shell,     // does not pass them on, nor does it die of them
+    init,      // stops its services in its own way
+    unknown
+};
+
+// What becomes of a SIGTSTP sent to PID 1.
+enum class sigtstp_fate { passed_on, stops_us, dropped };
+
+struct pid1_rule {
+    const char* text;  // names: comm, or how the program was called
+    pid1_kind kind;
+    sigtstp_fate sigtstp = sigtstp_fate::passed_on;
+};
+
+inline constexpr pid1_rule pid1_rules[] = {
+    {"tini tini-static docker-init ojs-init", pid1_kind::forwards},  // the last is as_init()
+    {"dumb-init", pid1_kind::forwards, sigtstp_fate::stops_us},
+    {"catatonit podman-init", pid1_kind::forwards, sigtstp_fate::dropped},
+    {"pause", pid1_kind::direct},
+    {"systemd init s6-svscan s6-linux-init runit runit-init runsvdir my_init supervisord openrc-init dinit "
+     "finit procd shepherd launchd",
+     pid1_kind::init},
+    {"sh bash dash ash zsh ksh ksh93 mksh yash fish csh tcsh", pid1_kind::shell},
+};
+
+inline pid1_rule find_pid1_rule(const process_facts& facts) {
+    std::string called;
+    if (!facts.arguments.empty()) called = program_name(facts.arguments[0]);
+    if (called == "busybox" && facts.arguments.size() > 1) called = program_name(facts.arguments[1]);
+    // A script has its own name as comm, and its interpreter's as the name it was called by.
+    const pid1_rule* rule = find_rule(pid1_rules, facts.comm, is_listed);
+    if (rule == nullptr) rule = find_rule(pid1_rules, called, is_listed);
+    return rule != nullptr ? *rule : pid1_rule{"", pid1_kind::unknown};
+}
+
+inline bool is_of_kind(const process_facts& facts, pid1_kind kind) {
+    return find_pid1_rule(facts).kind == kind;
+}
+
+// A command line for the log, up to its first argument: later ones may hold secrets, as after `sh -c`. By
+// words, as some programs write their whole title into the first string.
+inline std::string shown_command(const process_facts& facts) {
+    std::string whole;
+    for (const std::string& each : facts.arguments) append(whole, {whole.empty() ? "" : " ", each});
+    if (whole.empty()) whole = facts.comm;
+    if (whole.empty()) return "a process that cannot be read";
+    std::string out;
+    std::string_view rest = whole;
+    for (int words = 0; words < 2 && !rest.empty(); ++words) {
+        const std::string_view word = next_part(rest, " \t\n");
+        const std::size_t assigned = word.find('=');
+        append(out, {words == 0 ? "" : " ", word.substr(0, assigned), assigned < word.size() ? "=..." : ""});
+    }
+    if (!rest.empty()) append(out, {" ..."});
+    return cat({"'", printable(out, 120), "'"});
+}
+
+// Whether "20:15", as dumb-init takes it, makes SIGTSTP anything but SIGSTOP.
+inline bool rewrites_sigtstp(std::string_view rule) {
+    std::uint64_t from = 0;
+    std::uint64_t to = 0;
+    return parse_number(next_part(rule, ":"), 64, from) && parse_number(rule, 64, to) &&
+           from == static_cast<std::uint64_t>(SIGTSTP) && to != static_cast<std::uint64_t>(SIGSTOP);
+}
+
+// Reads the options as dumb-init's getopt_long does: -c, --single-child, -r 20:15, --rewrite=20:15.
+inline bool dumb_init_passes_sigtstp(const array<std::string>& arguments,
+                                     const environment_lookup& environment) {
+    const char* const own_session = find_variable(environment, "DUMB_INIT_SETSID");
+    if (own_session != nullptr && std::string_view(own_session) == "0") return true;
+    for (std::size_t i = 1; i < arguments.size(); ++i) {
+        std::string_view option = arguments[i];
+        if (option.size() < 2 || option.front() != '-' || option == "--") return false;
+        const bool is_long = starts_with(option, "--");
+        option.remove_prefix(is_long ? 2 : 1);
+        const std::string_view name = is_long ? next_part(option, "=") : std::string_view();
+        bool takes_value = is_long && starts_with("rewrite", name);
+        if (is_long && starts_with("single-child", name)) return true;
+        while (!is_long && !takes_value && !option.empty()) {
+            if (option.front() == 'c') return true;
+            takes_value = option.front() == 'r';
+            option.remove_prefix(1);
+        }
+        if (!takes_value) continue;
+        if (option.empty() && i + 1 < arguments.size()) option = arguments[++i];
+        if (rewrites_sigtstp(option)) return true;
+    }
+    return false;
+}
+
+// The shell next to PID 1 on the way to us; empty if there is none, or if PID 1 is no ancestor of ours.
+inline std::string find_shell_between(std::string_view root, pid_t parent) {
+    std::string shell;
+    for (int steps = 0; parent > 1 && steps < 64; ++steps) {
+        const process_facts facts = read_process(root, cat({parent}));
+        if (is_of_kind(facts, pid1_kind::shell)) shell = shown_command(facts);
+        parent = facts.parent;
+    }
+    return parent == 1 ? shell : std::string();
+}
+
+// "runs in a container (docker)"
+inline std::string shown_container(std::string_view runtime) {
+    std::string out = "runs in a container";
+    if (!runtime.empty()) append(out, {" (", runtime, ")"});
+    return out;
+}
+
+inline finding wrapper_finding(const container_info& info, pid_t pid, const process_facts& self,
+                               std::string_view wrapper) {
+    const std::string program = self.arguments.empty() ? "./worker" : printable(self.arguments[0], 100);
     return {
         severity::warning, "pid1-wrapper",
-        cat({"process ", info.pid, " runs in a container",
-             info.runtime.empty() ? "" : cat({" (", info.runtime, ")"}), " whose PID 1 is ", wrapper,
+        cat({"process ", pid, " ", shown_container(info.runtime), " whose PID 1 is ", wrapper,
              ": SIGTERM may never get here, and jobs in flight are then killed with the container"}),
         cat({"write the command in exec form, CMD [\"", program, "\"], or begin it with exec (sh -c 'exec ",
              program, "'), or run it under an init such as tini"})};
 }
 
-inline finding sigtstp_finding(const container_info& info) {
-    const bool freezes = info.pid1.sigtstp == sigtstp_fate::stops_us;
-    const std::string rewrite =
-        cat({"run dumb-init with --single-child or with --rewrite ", SIGTSTP, ":", SIGTSTP, ", or "});
+inline finding sigtstp_finding(std::string_view comm, bool freezes) {
     return {
         freezes ? severity::warning : severity::info, "pid1-sigtstp",
-        cat({"PID 1 is ", info.pid1.comm, ", which ",
-             freezes
-                 ? "turns SIGTSTP into SIGSTOP: `kill -TSTP 1` freezes the worker, instead of making it quiet"
-                 : "does not pass SIGTSTP on: `kill -TSTP 1` does not make the worker quiet"}),
-        cat({freezes ? rewrite : "",
+        cat({"PID 1 is ", printable(comm, 64),
+             freezes ? ", which turns SIGTSTP into SIGSTOP: `kill -TSTP 1` freezes the worker, instead of "
+                       "making it quiet"
+                     : ", which does not pass SIGTSTP on: `kill -TSTP 1` does not make the worker quiet"}),
+        cat({freezes ? cat({"run dumb-init with --single-child or with --rewrite ", SIGTSTP, ":", SIGTSTP,
+                            ", or "})
+                     : "",
              "use `worker --signal quiet` or POST /quiet, which reach the worker itself"})};
+}
+
+// Adds the findings. Returns whether PID 1 may be the init of a whole machine.
+inline bool check_pid1(const container_probe& where, container_info& out) {
+    const pid_t pid = where.pid != 0 ? where.pid : getpid();
+    if (pid == 1) return false;
+    const process_facts self = read_process(where.root, "self");
+    // PID 1 of the /proc of another PID namespace is not ours.
+    const process_facts first = self.pid == pid ? read_process(where.root, "1") : process_facts();
+    pid1_rule rule = find_pid1_rule(first);
+    if (rule.kind == pid1_kind::unknown && first.pid == 1 && same_program(where.root, first, self))
+        rule.kind = pid1_kind::direct;
+    std::string doubt;
+    if (rule.kind == pid1_kind::shell) doubt = ", a shell, which does not pass signals on";
+    if (rule.kind == pid1_kind::unknown) doubt = ", which may not pass signals on";
+    if (rule.kind == pid1_kind::forwards) {
+        doubt = find_shell_between(where.root, self.parent);
+        if (!doubt.empty())
+            doubt = cat({", and which is started by ", doubt, ", a shell, which does not pass signals on"});
+    }
+    if (!doubt.empty())
+        out.findings.push_back(wrapper_finding(out, pid, self, cat({shown_command(first), doubt})));
+    const bool stops_us = rule.sigtstp == sigtstp_fate::stops_us;
+    const bool is_rewritten = stops_us && dumb_init_passes_sigtstp(first.arguments, where.environment);
+    if (rule.sigtstp != sigtstp_fate::passed_on && !is_rewritten)
+        out.findings.push_back(sigtstp_finding(first.comm, stops_us));
+    return rule.kind == pid1_kind::init || (rule.kind == pid1_kind::unknown && first.comm.empty());
 }
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE container_info detect_container(const container_probe& where) {
-    container_info out;
-    out.pid = where.pid != 0 ? where.pid : getpid();
-    detail::look_at_pid1(where, out);
-    detail::look_at_files(where, out.evidence);
-    detail::look_at_variables(where, out.evidence);
-    detail::look_at_cgroup(where, "self/cgroup", out.evidence);
-    detail::look_at_cgroup(where, "1/cgroup", out.evidence);
-    detail::look_at_mounts(where, out.evidence);
-    detail::look_at_namespace(where, out.evidence);
-    out.in_container =
-        !out.evidence.empty() && (out.evidence.front().conclusive || detail::is_no_machine(out.pid1));
-    out.runtime = detail::choose_runtime(out.evidence);
-    return out;
-}
-
-OJS_SHUTDOWN_INLINE std::vector<finding> check_pid1(const container_info& info) {
-    std::vector<finding> out;
-    if (!info.in_container) return out;
-    const std::string& command = info.pid1.command.empty() ? info.pid1.comm : info.pid1.command;
-    const std::string named =
-        command.empty() ? "a process that cannot be read" : detail::cat({"'", command, "'"});
-    std::string doubt;
-    if (info.pid1.kind == pid1_kind::shell) {
-        doubt = ", a shell, which does not pass signals on";
-    } else if (info.pid1.kind == pid1_kind::unknown) {
-        doubt = ", which may not pass signals on";
-    } else if (!info.shell_between.empty()) {
-        doubt = detail::cat({", and which is started by '", info.shell_between,
-                             "', a shell, which does not pass signals on"});
-    }
-    if (!doubt.empty()) out.push_back(detail::wrapper_finding(info, named + doubt));
-    if (info.pid1.sigtstp != sigtstp_fate::passed_on) out.push_back(detail::sigtstp_finding(info));
+OJS_SHUTDOWN_INLINE container_info detect_container(const detail::container_probe& where) {
+    detail::evidence_search search(where);
+    container_info out = std::move(search.found);
+    const bool is_machine = detail::check_pid1(where, out);
+    out.in_container = search.conclusive > 0 || (!out.evidence.empty() && !is_machine);
+    if (!out.in_container) out.findings.clear();
     return out;
 }
 

@@ -10,42 +10,38 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// "File /tmp/termination-type": what every message begins with.
-inline termination_mode judge_content(const std::string& file, const small_file& found) {
-    const std::string_view word = trim_blanks(found.text, " \t\r\n\v\f");
-    if (!found.is_cut && word == "NORMAL_SHUTDOWN") {
-        return {termination_evidence::normal,
-                cat({file, " contains NORMAL_SHUTDOWN, using graceful shutdown"})};
+// What follows "File /tmp/termination-type", but for the conclusion.
+inline termination_mode judge_mode_file(const small_file& file) {
+    const std::string_view word = trim_blanks(file.text, " \t\r\n\v\f");
+    switch (file.status) {
+        case file_status::missing: return {termination_evidence::missing, " not found"};
+        case file_status::not_regular: return {termination_evidence::unreadable, " is not a regular file"};
+        case file_status::unreadable:
+            return {termination_evidence::unreadable, cat({" cannot be read: ", errno_text(file.sys_errno)})};
+        case file_status::read: break;
     }
-    if (!found.is_cut && word == "SPOT_RECLAIM") {
-        return {termination_evidence::reclaim,
-                cat({file, " contains 'SPOT_RECLAIM', treating as spot instance reclaim"})};
-    }
-    return {termination_evidence::other,
-            cat({file, " contains '", printable(word, 40), "'", found.is_cut ? " and more than 4 KiB" : "",
-                 ", defaulting to spot instance reclaim mode"})};
+    if (file.owner != 0 && file.owner != ::geteuid())
+        return {termination_evidence::missing,
+                cat({" belongs to user ", file.owner, ", neither to this one (", ::geteuid(),
+                     ") nor to root, and counts as not found"})};
+    if (file.is_cut)
+        return {termination_evidence::other,
+                cat({" contains '", printable(word, 40), "' and more than 4 KiB"})};
+    if (word == "NORMAL_SHUTDOWN")
+        return {termination_evidence::normal, " contains NORMAL_SHUTDOWN, using graceful shutdown"};
+    if (word == "SPOT_RECLAIM")
+        return {termination_evidence::reclaim, " contains 'SPOT_RECLAIM', treating as spot instance reclaim"};
+    return {termination_evidence::other, cat({" contains '", printable(word, 40), "'"})};
 }
 
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE termination_mode read_termination_mode(const std::string& path) {
-    const detail::small_file found = detail::read_small_file(path, 4096);
-    const std::string file = detail::cat({"File ", detail::printable(path, 200)});
-    constexpr const char* so = ", defaulting to spot instance reclaim mode";
-    switch (found.status) {
-        case detail::file_status::read:
-            if (found.owner == 0 || found.owner == ::geteuid()) return detail::judge_content(file, found);
-            return {termination_evidence::missing,
-                    detail::cat({file, " belongs to user ", found.owner, ", neither to this one (",
-                                 ::geteuid(), ") nor to root, and counts as not found", so})};
-        case detail::file_status::missing:
-            return {termination_evidence::missing, detail::cat({file, " not found", so})};
-        case detail::file_status::not_regular:
-            return {termination_evidence::unreadable, detail::cat({file, " is not a regular file", so})};
-        case detail::file_status::unreadable: break;
-    }
-    return {termination_evidence::unreadable,
-            detail::cat({file, " cannot be read: ", detail::errno_text(found.sys_errno), so})};
+    termination_mode out = detail::judge_mode_file(detail::read_small_file(path, 4096));
+    const bool is_by_default = out.evidence > termination_evidence::reclaim;
+    out.message = detail::cat({"File ", detail::printable(path, 200), out.message,
+                               is_by_default ? ", defaulting to spot instance reclaim mode" : ""});
+    return out;
 }
 
 }  // namespace v0_1_0

@@ -17,6 +17,10 @@ class value;
 namespace ojs {
 inline namespace v0_1_0 {
 
+namespace detail {
+class json_iterator;
+}
+
 enum class json_type { none, null, boolean, number, string, array, object };
 
 // One JSON value in a text that outlives the view. Members and elements are found by walking the text, in time
@@ -26,9 +30,6 @@ class json_view {
   public:
     static constexpr std::size_t max_depth = 100;              // arrays and objects within each other
     static constexpr std::size_t max_size = 16 * 1024 * 1024;  // bytes that parse() takes by default
-
-    struct item;
-    class iterator;
 
     json_view() = default;  // no value
     // A text that is JSON already, such as job_context::args_json(). In other text the functions below find something
@@ -60,39 +61,39 @@ class json_view {
     json_view element(std::size_t index) const;
     // for (const auto& [key, value] : view): the members of an object, or the elements of an array, whose keys are
     // none.
-    iterator begin() const;
-    iterator end() const noexcept;
+    detail::json_iterator begin() const;
+    detail::json_iterator end() const noexcept;
 
   private:
     std::string_view text_;
 };
 
-struct json_view::item {
+namespace detail {
+
+struct json_item {
     json_view key;
     json_view value;
 };
 
-class json_view::iterator {
+class json_iterator {
   public:
-    iterator() = default;
-    explicit iterator(const json_view& whole)
+    json_iterator() = default;
+    explicit json_iterator(const json_view& whole)
         : rest_(whole.text()), is_object_(whole.type() == json_type::object) {
         ++*this;
     }
-    const item& operator*() const noexcept { return item_; }
-    const item* operator->() const noexcept { return &item_; }
-    iterator& operator++();
-    bool operator!=(const iterator& other) const noexcept {
+    const json_item& operator*() const noexcept { return item_; }
+    const json_item* operator->() const noexcept { return &item_; }
+    json_iterator& operator++();
+    bool operator!=(const json_iterator& other) const noexcept {
         return item_.value.text().data() != other.item_.value.text().data();
     }
 
   private:
     std::string_view rest_;
     bool is_object_ = false;
-    item item_;
+    json_item item_;
 };
-
-namespace detail {
 
 // Whether the whole of `text` is one JSON value [RFC 8259], found by a walk that builds nothing. errc::bad_answer with
 // a short text (never an echo of the input) for anything else, and for a surrogate that stands alone, numbers that do

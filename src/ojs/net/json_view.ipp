@@ -408,19 +408,19 @@ OJS_SHUTDOWN_INLINE json_view json_view::element(std::size_t index) const {
     return out;
 }
 
-OJS_SHUTDOWN_INLINE json_view::iterator json_view::begin() const {
-    return iterator(*this);
+OJS_SHUTDOWN_INLINE detail::json_iterator json_view::begin() const {
+    return detail::json_iterator(*this);
 }
-OJS_SHUTDOWN_INLINE json_view::iterator json_view::end() const noexcept {
+OJS_SHUTDOWN_INLINE detail::json_iterator json_view::end() const noexcept {
     return {};
 }
 
-OJS_SHUTDOWN_INLINE json_view::iterator& json_view::iterator::operator++() {
+OJS_SHUTDOWN_INLINE detail::json_iterator& detail::json_iterator::operator++() {
     std::string_view key;
     std::string_view value;
     const bool found =
         is_object_ ? detail::next_raw_member(rest_, key, value) : detail::next_raw_element(rest_, value);
-    item_ = found ? item{json_view(key), json_view(value)} : item();
+    item_ = found ? json_item{json_view(key), json_view(value)} : json_item();
     return *this;
 }
 

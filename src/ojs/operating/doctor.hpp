@@ -12,15 +12,16 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// Looks at everything a stop depends on: the options (validate() and the budgets of a stop), unknown variables OJS_*, the
-// container and its PID 1 (check_pid1()), signals that are blocked or ignored, the termination-mode file, the backend
-// (GET /ojs/v1/health), the health address, and resource limits. Ids of findings are stable. Tokens are never shown.
+// Looks at everything a stop depends on: the options (validate() and the budgets of a stop), unknown
+// variables OJS_*, the container and its PID 1, blocked or ignored signals, the termination-mode file, the
+// backend (GET /ojs/v1/health), the health address, limits. Ids of findings are stable, tokens never shown.
 //
-// Call it before signals are claimed and before threads are started, so that it sees what was inherited. It listens on
-// the health address for a moment, and sends that one request. Ends within the timeout. `where`, for tests, is what counts
-// as this machine and its variables. [GS 4.3, 6.3]
-std::vector<finding> doctor(const worker_options& options, const container_probe& where = {},
-                            std::chrono::milliseconds timeout = std::chrono::milliseconds(2000));
+// Call it before signals are claimed and before threads are started, so that it sees what was inherited. It
+// listens on the health address for a moment, and sends that one request. Ends within the timeout.
+// [GS 4.3, 6.3]
+std::vector<finding> doctor(const worker_options& options,
+                            std::chrono::milliseconds timeout = std::chrono::milliseconds(2000),
+                            const detail::container_probe& where = {});
 
 // The worst of them; info for none. Thread-safe.
 severity worst(const std::vector<finding>& findings) noexcept;

@@ -27,14 +27,11 @@ namespace detail {
 inline void check_container(const container_info& info, std::vector<finding>& out) {
     if (info.in_container) {
         std::string found;
-        for (const container_evidence& each : info.evidence)
-            append(found, {found.empty() ? "" : ", ", each.source});
+        for (const std::string& each : info.evidence) append(found, {found.empty() ? "" : ", ", each});
         out.push_back({severity::info, "container",
-                       cat({"runs in a container", info.runtime.empty() ? "" : cat({" (", info.runtime, ")"}),
-                            ", as process ", info.pid, "; told by ", found}),
-                       ""});
+                       cat({shown_container(info.runtime), ", recognised by ", found}), ""});
     }
-    for (finding& each : check_pid1(info)) out.push_back(std::move(each));
+    for (const finding& each : info.findings) out.push_back(each);
 }
 
 // The effect of ignoring the signal.
@@ -91,11 +88,7 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
         for (finding& each : url.added->inspect(url.address)) out.push_back(std::move(each));
     }
     if (url.added != nullptr || !url.is_http) return;
-    http_client_options settings;
-    settings.bearer_token = options.auth_token;
-    settings.headers = options.headers;
-    settings.https_stream = options.https_stream;
-    const result<http_response> answer = ask(options.url, "/ojs/v1/health", timeout, std::move(settings));
+    const result<http_response> answer = ask(options.url, "/ojs/v1/health", timeout, client_options(options));
     if (!answer) {
         const bool is_absent = answer.error().code != errc::bad_answer;
         out.push_back(
@@ -186,8 +179,9 @@ inline void check_limits(const worker_options& options, std::vector<finding>& ou
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, const container_probe& where,
-                                                std::chrono::milliseconds timeout) {
+OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options,
+                                                std::chrono::milliseconds timeout,
+                                                const detail::container_probe& where) {
     std::vector<finding> out;
     detail::check_signals(options, out);  // first: nothing here may have changed the mask yet
     const result<void> valid = validate(options);

@@ -1,7 +1,7 @@
 // spool_transport: a directory as the queue; no server is needed. [Spot]
 #pragma once
 
-#include "../worker/transport_scheme.hpp"
+#include "../worker/worker_part.hpp"
 
 // 0: a spool directory is looked through every poll interval, as everywhere but on Linux.
 #ifndef OJS_SHUTDOWN_USE_INOTIFY

@@ -4,93 +4,94 @@
 
 #include "../base/detail/text.hpp"
 #include "../net/detail/url.ipp"
-#include "transport_scheme.hpp"
 #include "transports/http.hpp"
 #include "transports/memory.hpp"
 #include "worker_options.hpp"
+#include "worker_part.hpp"
 
 namespace ojs::detail {
 
-inline http_client_options client_options(const worker_options& options, const std::string& worker_id) {
+inline http_client_options client_options(const worker_options& options) {
     http_client_options out;
     out.bearer_token = options.auth_token;
     out.headers = options.headers;
     out.https_stream = options.https_stream;
-    out.limits = worker_answer_limits;
-    // ACK and FAIL name no worker; with this a backend can tell whose a late repetition of one is.
-    out.headers.push_back({"X-OJS-Worker-ID", worker_id});
-    // One for each job thread, and some for heartbeats and reports; more than that are not worth keeping.
-    out.max_idle_connections = static_cast<std::size_t>(std::min<std::int64_t>(options.concurrency + 4, 160));
     return out;
 }
 
 inline result<transport_ref> open_http(const transport_setup& setup) {
     const worker_options& options = setup.options;
-    result<http_client> client =
-        http_transport::make_client(options.url, client_options(options, setup.worker.worker_id));
+    http_client_options settings = client_options(options);
+    settings.limits = worker_answer_limits;
+    // ACK and FAIL name no worker; with this a backend can tell whose a late repetition of one is.
+    settings.headers.push_back({"X-OJS-Worker-ID", setup.worker.worker_id});
+    // One for each job thread, and some for heartbeats and reports; more than that are not worth keeping.
+    settings.max_idle_connections =
+        static_cast<std::size_t>(std::min<std::int64_t>(options.concurrency + 4, 160));
+    result<http_client> client = http_transport::make_client(options.url, std::move(settings));
     if (!client) return client.error();
     http_transport_options wire;
     wire.registration_path = options.registration_path;
     wire.active_jobs_as_count = options.dialect.active_jobs_as_count;
     wire.on_form_change = [log = setup.log](std::string_view operation, std::string_view dropped,
                                             const error& why) {
-        if (dropped.empty())
-            return log({log_level::info,
-                        "the backend takes a request in its full form again",
-                        {field("operation", operation)},
-                        {}});
-        log({log_level::warn,
-             "the backend takes a request only in another form, which is used for now; the full one is tried "
-             "again",
-             {field("operation", operation), field("dropped", dropped), field("error", why.text)},
-             {}});
+        log_record record{log_level::info, "the backend takes a request in its full form again", {}, {}};
+        record.fields = {field("operation", operation)};
+        if (!dropped.empty()) {
+            record.level = log_level::warn;
+            record.message =
+                "the backend takes a request only in another form; the full one is tried again later";
+            record.fields.push_back(field("dropped", dropped));
+            record.fields.push_back(field("error", why.text));
+        }
+        log(record);
     };
     return make_transport<http_transport>(std::move(*client), std::move(wire));
 }
-// A URL as SCHEME:ADDRESS, and who opens it: a scheme that a program added, else this header. [RFC 3986 3.1]
+
+using scheme_list = extension_list<transport_scheme>;
+
+// A URL as SCHEME:ADDRESS. [RFC 3986 3.1]
 struct backend_url {
-    std::string_view text;
     std::string_view scheme;  // empty: none
     std::string_view address;
-    const transport_scheme* added = nullptr;
-    bool is_http = false;  // http, https or unix
+    const transport_scheme* added = nullptr;  // by the program, which takes precedence over this header's
+    bool is_http = false;                     // http, https or unix
     bool is_memory = false;
-
-    bool is_of_extension() const noexcept { return !scheme.empty() && !is_http && !is_memory; }
 };
 
-inline backend_url split_url(std::string_view url, const transport_schemes& schemes) noexcept {
+inline backend_url split_url(std::string_view url, const scheme_list& schemes) noexcept {
     const auto is_valid = [](char c) { return is_alphanumeric(c) || c == '+' || c == '-' || c == '.'; };
     const std::string_view scheme = url.substr(0, url.find(':'));
-    backend_url out;
-    out.text = url;
+    const auto is = [scheme](std::string_view name) { return same_word(scheme, name); };
     if (scheme.empty() || scheme.size() == url.size() || lower_ascii(url[0]) < 'a' ||
         !all_of(scheme, is_valid))
-        return out;
-    const auto is = [scheme](std::string_view name) { return same_word(scheme, name); };
-    out.scheme = scheme;
-    out.address = url.substr(scheme.size() + 1);
-    out.is_http = is("http") || is("https") || is("unix");
-    out.is_memory = is("memory");
-    for (const transport_scheme& each : schemes.added()) {
+        return {};
+    backend_url out{scheme, url.substr(scheme.size() + 1), nullptr, is("http") || is("https") || is("unix"),
+                    is("memory")};
+    for (const transport_scheme& each : schemes) {
         if (is(each.name)) out.added = &each;  // the last one counts
     }
     return out;
 }
 
-inline result<void> check_url(const backend_url& url, const transport_schemes& schemes, bool has_https) {
-    if (url.added != nullptr || (url.is_memory && url.address.empty())) return {};
+// `may_be_added`: a scheme that is unknown so far is no error.
+inline result<backend_url> read_url(std::string_view text, const scheme_list& schemes, bool has_https,
+                                    bool may_be_added = false) {
+    const backend_url url = split_url(text, schemes);
+    if (url.added != nullptr || (url.is_memory && url.address.empty())) return url;
     if (url.is_memory) return error{errc::invalid_argument, 0, "nothing may follow memory:"};
     if (url.is_http) {
-        const result<endpoint> target = parse_url(url.text, has_https);
-        return target ? result<void>() : target.error();
+        const result<endpoint> target = parse_url(text, has_https);
+        return target ? result<backend_url>(url) : target.error();
     }
+    if (may_be_added && !url.scheme.empty()) return url;
     if (same_word(url.scheme, "spool"))
         return error{errc::unsupported, 0,
                      "spool: needs ojs_spool.hpp: include it, and call "
                      "options->transports.add(ojs::spool())"};
     std::string known = "http:, https:, unix:, memory:";
-    for (const transport_scheme& each : schemes.added()) append(known, {", ", each.name, ":"});
+    for (const transport_scheme& each : schemes) append(known, {", ", each.name, ":"});
     return error{errc::invalid_argument, 0,
                  cat({"no transport has this scheme; write http://HOST:PORT, or one of ", known})};
 }
@@ -106,10 +107,8 @@ inline error bad_url(std::string_view url, error why) {
 
 // The URL of the options, if it can be used.
 inline result<backend_url> read_url(const worker_options& options) {
-    const backend_url out = split_url(options.url, options.transports);
-    const result<void> usable = check_url(out, options.transports, bool(options.https_stream));
-    if (!usable) return bad_url(options.url, usable.error());
-    return out;
+    const result<backend_url> out = read_url(options.url, options.transports, bool(options.https_stream));
+    return out ? out : bad_url(options.url, out.error());
 }
 
 inline result<transport_ref> call_open(const transport_scheme& scheme, const transport_setup& setup) {

@@ -7,7 +7,7 @@
 #include "../base/detail/signal_names.ipp"
 #include "../base/detail/text.hpp"
 #include "../core/signals.hpp"
-#include "../host/container.hpp"
+#include "../host/container.ipp"
 #include "../net/http_message.ipp"
 #include "transport_scheme.ipp"
 #include "worker_options.hpp"
@@ -35,7 +35,7 @@ void visit_log_options(Options& log, Visit& visit) {
     visit("log.format", "OJS_LOG_FORMAT", log.format, "text logfmt json");
 }
 
-// One row per option that a variable may set: visit(name, variables, value, constraints). Of several variables the first
+// One row per option that a variable may set: visit(name, variables, value, constraints). The first variable
 // that is set counts. A test compares docs/options.md with these rows.
 template <class Options, class Visit>
 void visit_options(Options& o, Visit& visit) {
@@ -114,16 +114,12 @@ class environment_reader {
     }
     std::string parse(std::string& out, any_url) {
         out = value_;
-        const backend_url url = split_url(out, {});
-        const result<void> usable = url.is_of_extension() ? result<void>() : check_url(url, {}, true);
-        return usable ? "" : usable.error().text;
+        const result<backend_url> url = read_url(out, {}, true, true);
+        return url ? "" : url.error().text;
     }
     std::string parse(std::vector<std::string>& out, bool may_be_empty = false) {
         out = *value_ == '\0' && may_be_empty ? std::vector<std::string>() : split_list(value_);
-        for (const std::string& name : out) {
-            if (name.empty()) return "a name is missing";
-        }
-        return "";
+        return std::find(out.begin(), out.end(), "") != out.end() ? "a name is missing" : "";
     }
     std::string parse(std::vector<int>& out) {
         out.clear();
@@ -158,17 +154,12 @@ class environment_reader {
     }
     template <class Choice>
     std::string parse(Choice& out, const char* names) {
-        int index = 0;
-        std::string fault = parse(index, names);
-        out = static_cast<Choice>(index);
-        return fault;
-    }
-    std::string parse(int& index, const char* names) {
         std::string_view rest = names;
-        for (index = 0; !rest.empty(); ++index) {
+        for (int index = 0; !rest.empty(); ++index) {
+            out = static_cast<Choice>(index);
             if (next_part(rest, " ") == value_) return "";
         }
-        index = 0;
+        out = Choice();
         return cat({"not one of: ", names});
     }
 
@@ -184,21 +175,18 @@ inline result<void> read_log_options(const environment_lookup& lookup, log_optio
 }
 
 // All variables that are read, and some of programs beside the worker.
-inline array<std::string> known_variables() {
-    array<std::string> out = {"OJS_LIFECYCLE_ADDR", "OJS_PROCESS_ID", "OJS_LAUNCHER_ADDR",
-                              "OJS_CONTROLLER_CONFIG", "OJS_SERVER_SHUTDOWN_TIMEOUT"};
-    const environment_lookup note = [&out](const char* name) -> const char* {
-        out.push_back(name);
-        return nullptr;
-    };
-    worker_options unused;
-    environment_reader read(note);
-    visit_options(unused, read);
-    return out;
-}
+struct known_variables {
+    array<std::string> names = {"OJS_LIFECYCLE_ADDR", "OJS_PROCESS_ID", "OJS_LAUNCHER_ADDR",
+                                "OJS_CONTROLLER_CONFIG", "OJS_SERVER_SHUTDOWN_TIMEOUT"};
 
-// If neither the grace period nor the container's is set, drain, preStop hook and reports must fit into the platform's
-// default. A dialect with more than the usual 30 s expects a longer one.
+    template <class... Row>
+    void operator()(const char*, std::string_view variables, Row&&...) {
+        while (!variables.empty()) names.push_back(std::string(next_part(variables, " ")));
+    }
+};
+
+// If no grace period is set, ours and the container's, drain, preStop hook and reports must fit into the
+// platform's default. A dialect with more than the usual 30 s expects a longer one.
 inline void fit_default_grace(worker_options& options, const container_info& info) {
     const stop_platform* const platform = find_platform(info);
     if (platform == nullptr || !platform->fits_drain || options.container_grace_period.count() > 0) return;
@@ -249,15 +237,14 @@ inline result<void> check_options(const worker_options& options) {
             cat({"heartbeat_interval (", format_duration(options.heartbeat_interval),
                  ") must be shorter than visibility_timeout (", format_duration(options.visibility_timeout),
                  "), or claims expire between beats"}));
-    // An HTTP call on a job's thread needs 28 KiB (optimised) to 32 KiB (x86-64, glibc), plus the handler's own.
+    // An HTTP call on a job's thread needs 28 to 32 KiB (x86-64, glibc), plus the handler's own.
     constexpr std::size_t min_stack_size = 64 * 1024;
     if (options.thread_stack_size != 0 && options.thread_stack_size < min_stack_size)
         return invalid(
             cat({"thread_stack_size is ", options.thread_stack_size, " bytes; it must be at least ",
                  min_stack_size, ", or 0 for the platform's default"}));
-    bool are_named = !options.queues.empty();
-    for (const std::string& queue : options.queues) are_named = are_named && !queue.empty();
-    if (!are_named)
+    const std::vector<std::string>& queues = options.queues;
+    if (queues.empty() || std::find(queues.begin(), queues.end(), "") != queues.end())
         return invalid("queues (OJS_QUEUES) must name at least one queue, and each must have a name");
     const std::string& path = options.registration_path;
     if (!path.empty() && !is_registration_path(path))
@@ -276,7 +263,7 @@ inline result<void> check_extensions(const worker_options& options) {
                      cat({"health_address (OJS_HEALTH_ADDR) and health_control (OJS_HEALTH_CONTROL) need an "
                           "extension: ",
                           add_operating})};
-    for (const worker_part_factory& each : options.parts.factories()) {
+    for (const worker_part_factory& each : options.parts) {
         const result<void> valid = each.check ? each.check(options) : result<void>();
         if (!valid) return valid;
     }
@@ -356,20 +343,6 @@ OJS_SHUTDOWN_INLINE dialect dialect::spot_controller() {
     out.times.reclaim_wait = std::chrono::milliseconds(500);
     out.termination_mode_file = "/tmp/termination-type";
     return out;
-}
-
-OJS_SHUTDOWN_INLINE void worker_parts::add(worker_part_factory factory) {
-    for (worker_part_factory& each : factories_) {
-        if (each.name == factory.name) return static_cast<void>(each = std::move(factory));
-    }
-    factories_.push_back(std::move(factory));
-}
-
-OJS_SHUTDOWN_INLINE bool worker_parts::has(std::string_view name) const noexcept {
-    for (const worker_part_factory& each : factories_) {
-        if (each.name == name) return true;
-    }
-    return false;
 }
 
 }  // namespace v0_1_0

@@ -1,4 +1,4 @@
-// worker_part: what an extension adds to a worker, and what it may ask it.
+// worker_part and transport_scheme: what an extension adds to a worker.
 #pragma once
 
 #include <pthread.h>
@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../base/detail/light.hpp"
 #include "../base/duration.hpp"
 #include "../base/error.hpp"
 #include "../base/function.hpp"
@@ -22,6 +23,29 @@ struct container_info;
 struct finding;
 struct worker_options;
 struct worker_report;
+
+namespace detail {
+
+// What extensions add to worker_options, by their names. Copyable; not thread-safe.
+template <class Extension>
+class extension_list : public array<Extension> {
+  public:
+    // Replaces one of the same name.
+    void add(Extension extension) {
+        for (Extension& each : *this) {
+            if (each.name == extension.name) return static_cast<void>(each = std::move(extension));
+        }
+        this->push_back(std::move(extension));
+    }
+    bool has(std::string_view name) const noexcept {
+        for (const Extension& each : *this) {
+            if (each.name == name) return true;
+        }
+        return false;
+    }
+};
+
+}  // namespace detail
 
 // A worker as its parts see it. Every function is thread-safe, never waits for the backend, and may be called
 // until the last reference is gone, also after the end of the worker. None is async-signal-safe.
@@ -43,7 +67,7 @@ class running_worker : public detail::ref_counted {
 
     // When the current drain ends; time_point::max(): there is none, or it has no limit.
     virtual time_point drain_deadline() const noexcept = 0;
-    // When the whole stop ends: the drain, stop_timeout and the steps of worker::on_shutdown(). max() likewise.
+    // When the whole stop ends: the drain, stop_timeout, steps of worker::on_shutdown(). max() likewise.
     virtual time_point stop_deadline() const noexcept = 0;
 
     // Applies an event to the worker's lifecycle, see lifecycle::apply().
@@ -84,7 +108,7 @@ class worker_part {
     virtual void on_phase(const lifecycle_state& /*state*/) {}
     // Called on the same thread whenever it has woken up. Returns the latest time of the next call.
     virtual time_point on_turn(time_point /*now*/) { return time_point::max(); }
-    // The stack of `thread`, which runs a stuck job, for the log; empty: unknown. Same thread; has a deadline.
+    // The stack of `thread`, which runs a stuck job; empty: unknown. Same thread; has a deadline.
     virtual std::string stack_of(pthread_t /*thread*/, time_point /*deadline*/) { return {}; }
 
     // Called on the threads that send requests, several at once. Abandoned threads may call them after
@@ -109,16 +133,21 @@ struct worker_part_factory {
         inspect = nullptr;
 };
 
-// The parts of every worker that is made with these options. Copyable; not thread-safe.
-class worker_parts {
-  public:
-    // Replaces one of the same name.
-    void add(worker_part_factory factory);
-    bool has(std::string_view name) const noexcept;
-    const std::vector<worker_part_factory>& factories() const noexcept { return factories_; }
+struct transport_setup {
+    const worker_options& options;
+    std::string_view address;  // options.url after the colon
+    const worker_identity& worker;
+    log_hook log;  // writes to the worker's log; valid as long as the transport, from any thread
+};
 
-  private:
-    std::vector<worker_part_factory> factories_;
+struct transport_scheme {
+    // Before the colon of a URL, in any case: "spool". Takes precedence over a built-in scheme of that name.
+    std::string name;
+    // Called by run() and start(), once, before any thread of the worker starts. An error ends the start,
+    // with exit status 64 from run(); its text must not repeat a password. The worker owns the transport.
+    function<result<transport_ref>(const transport_setup& setup)> open;
+    // Optional: findings about the address, for doctor(). Must change nothing.
+    function<std::vector<finding>(std::string_view address)> inspect;
 };
 
 }  // namespace v0_1_0

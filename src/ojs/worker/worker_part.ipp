@@ -61,7 +61,7 @@ inline result<void> start_worker_parts(const ref<worker_context>& worker) {
     worker->user.delete_parts();  // of a start that failed
     const running_worker_ref access(new part_access(worker));
     result<void> started;
-    for (const worker_part_factory& each : worker->options.parts.factories()) {
+    for (const worker_part_factory& each : worker->options.parts) {
         if (started) started = start_worker_part(*worker, each, access);
     }
     return started;

@@ -6,7 +6,7 @@
 
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/text.hpp"
-#include "../../host/detail/container_evidence.ipp"
+#include "../../host/container.ipp"
 #include "../../host/termination_mode.hpp"
 #include "../worker_options.ipp"
 #include "startup_findings.hpp"
@@ -15,7 +15,7 @@ extern "C" char** environ;
 
 namespace ojs::detail {
 
-// The parts of stop_timeout: the last heartbeat's; and of the rest, what remains for reporting cancelled handlers.
+// The parts of stop_timeout: for the last heartbeat; and of the rest, for reporting cancelled handlers.
 inline std::chrono::milliseconds last_beat_time(std::chrono::milliseconds stop_timeout) noexcept {
     return std::min(stop_timeout / 5, std::chrono::milliseconds(500));
 }
@@ -46,7 +46,7 @@ inline std::string shown_need(const worker_options& options) {
     return out;
 }
 
-// The two ways out: a longer grace period of the container, or, where there is room for one, a shorter one of ours.
+// The two ways out: the container grants more or, where there is room for that, our grace period is shorter.
 inline std::string budget_fix(const worker_options& options, const stop_platform& platform,
                               std::chrono::milliseconds granted, std::chrono::milliseconds closing) {
     const auto spent = sum(options.prestop_delay, tail_of(options, closing, std::chrono::seconds(10)));
@@ -64,48 +64,43 @@ inline std::string budget_fix(const worker_options& options, const stop_platform
     return out;
 }
 
-// What the container is known to grant.
-inline void check_granted(const worker_options& options, std::chrono::milliseconds closing,
-                          const stop_platform& platform, std::vector<finding>& out) {
-    const auto granted = options.container_grace_period;
-    const auto need = sum(options.times.shutdown_grace_period, options.prestop_delay);
+// What the container is known to grant, or else what its platform grants by default. [GS 6.3]
+inline void check_grant(const worker_options& options, std::chrono::milliseconds closing,
+                        const stop_platform& platform, std::vector<finding>& out) {
+    const bool is_known = options.container_grace_period.count() > 0;
+    const auto granted = is_known ? options.container_grace_period : platform.grant;
+    const auto drain = sum(options.times.shutdown_grace_period, options.prestop_delay);
     const auto tail = tail_of(options, closing, std::chrono::seconds(5));
-    if (need < granted && sum(need, tail) <= granted) return;
-    const std::string fix = budget_fix(options, platform, granted, closing);
-    if (need >= granted)
-        return out.push_back({severity::error, "budget-exceeded",
-                              cat({shown_need(options), " cannot fit into the ", format_duration(granted),
-                                   " the container grants: SIGKILL comes before the drain ends"}),
-                              fix});
-    out.push_back(
-        {severity::warning, "budget-tight",
-         cat({shown_need(options), " leaves ", format_duration(granted - need), " of the ",
-              format_duration(granted),
-              " the container grants; interrupting, reporting and exiting may take ", format_duration(tail)}),
-         fix});
-}
-
-// What the platform grants by default. [GS 6.3]
-inline void check_default(const worker_options& options, std::chrono::milliseconds closing,
-                          const stop_platform& platform, std::vector<finding>& out) {
-    const auto tail = tail_of(options, closing, std::chrono::seconds(5));
-    const auto need = sum(sum(options.times.shutdown_grace_period, options.prestop_delay), tail);
+    const bool fits = drain < granted && sum(drain, tail) <= granted;
+    if (is_known && fits) return;
     const bool is_fixed = *platform.setting == '\0';
-    const std::string grant =
-        cat({format_duration(platform.grant), " that ", platform.name, " grants", is_fixed ? "" : " unless ",
-             platform.setting, is_fixed ? "" : " says otherwise"});
-    if (need > platform.grant)
-        return out.push_back(
-            {severity::warning, "budget-unknown",
-             cat({shown_need(options), " and the ", format_duration(tail),
-                  " for reporting need more than the ", grant, "; OJS_CONTAINER_GRACE_PERIOD is unset"}),
-             budget_fix(options, platform, platform.grant, closing)});
-    out.push_back({severity::info, cat({"budget-", platform.runtime}),
-                   cat({shown_need(options), " fits into the ", grant}),
-                   is_fixed
-                       ? std::string("let jobs that take longer save checkpoints")
-                       : cat({"where jobs take longer, set OJS_SHUTDOWN_GRACE_PERIOD, ", platform.setting,
-                              " to 10s more, and OJS_CONTAINER_GRACE_PERIOD to that"})});
+    const std::string need = shown_need(options);
+    const std::string grant = format_duration(granted);
+    const std::string by_default =
+        cat({grant, " that ", platform.name, " grants",
+             is_fixed ? "" : cat({" unless ", platform.setting, " says otherwise"})});
+    finding found{severity::warning, "budget-tight", "", budget_fix(options, platform, granted, closing)};
+    if (fits) {
+        found = {severity::info, cat({"budget-", platform.runtime}),
+                 cat({need, " fits into the ", by_default}),
+                 is_fixed ? "let jobs that take longer save checkpoints"
+                          : cat({"where jobs take longer, set OJS_SHUTDOWN_GRACE_PERIOD, ", platform.setting,
+                                 " to 10s more, and OJS_CONTAINER_GRACE_PERIOD to that"})};
+    } else if (!is_known) {
+        found.id = "budget-unknown";
+        found.what = cat({need, " and the ", format_duration(tail), " for reporting need more than the ",
+                          by_default, "; OJS_CONTAINER_GRACE_PERIOD is unset"});
+    } else if (drain >= granted) {
+        found.severity = severity::error;
+        found.id = "budget-exceeded";
+        found.what = cat({need, " cannot fit into the ", grant,
+                          " the container grants: SIGKILL comes before the drain ends"});
+    } else {
+        found.what = cat({need, " leaves ", format_duration(granted - drain), " of the ", grant,
+                          " the container grants; interrupting, reporting and exiting may take ",
+                          format_duration(tail)});
+    }
+    out.push_back(std::move(found));
 }
 
 inline void check_cancel_wait(const worker_options& options, std::vector<finding>& out) {
@@ -137,18 +132,15 @@ OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& opti
                                                       std::chrono::milliseconds closing,
                                                       const container_info& info) {
     std::vector<finding> out;
-    const stop_platform* const platform = find_platform(info);
-    if (options.container_grace_period.count() > 0) {
-        check_granted(options, closing, platform != nullptr ? *platform : any_platform, out);
-    } else if (platform != nullptr) {
-        check_default(options, closing, *platform, out);
-    }
+    const stop_platform* platform = find_platform(info);
+    if (platform == nullptr && options.container_grace_period.count() > 0) platform = platform_of("");
+    if (platform != nullptr) check_grant(options, closing, *platform, out);
     check_cancel_wait(options, out);
     check_heartbeat(options, out);
     return out;
 }
 
-// How many letters have to change to make one word of the other. Neither is longer than 64.
+// How many letters have to change to make one word of the other; neither is longer than 64.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) noexcept {
     std::size_t row[65];
     for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -175,14 +167,16 @@ inline std::string_view nearest_variable(std::string_view name, const array<std:
 }
 
 inline void check_variables(std::vector<finding>& out) {
-    const array<std::string> known = known_variables();
+    known_variables known;
+    const worker_options unused;
+    visit_options(unused, known);
     for (const char* const* entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
         std::string_view name = *entry;
         name = next_part(name, "=");
         // Kubernetes sets some for every service, which may well be called "ojs".
         const bool is_of_service = name.find("_SERVICE_") != name.npos || name.find("_PORT") != name.npos;
         if (name.substr(0, 4) != "OJS_" || name.size() > 64 || is_of_service) continue;
-        const std::string_view nearest = nearest_variable(name, known);
+        const std::string_view nearest = nearest_variable(name, known.names);
         if (nearest == name) continue;
         out.push_back(
             {severity::warning, "variable-unknown",
@@ -221,7 +215,7 @@ inline void check_settings(const worker_options& options, const container_info& 
     if (info.runtime == "kubernetes" && options.health_address.empty())
         out.push_back({severity::info, "health-kubernetes",
                        "no health address is set: the pod's probes would not be answered", probe_advice});
-    for (const worker_part_factory& each : options.parts.factories()) {
+    for (const worker_part_factory& each : options.parts) {
         if (each.inspect) each.inspect(options, info, out);
     }
     if (!where.environment) check_variables(out);
@@ -231,11 +225,10 @@ OJS_SHUTDOWN_INLINE std::vector<finding> startup_findings(const worker_options& 
                                                           const container_probe& where,
                                                           std::chrono::milliseconds closing) {
     std::vector<finding> out;
-    const container_info info = detect_container(where);
+    container_info info = detect_container(where);
     check_settings(options, info, where, closing, out);
-    std::vector<finding> more = check_pid1(info);
-    check_mode_file(options, more);
-    for (finding& each : more) {
+    check_mode_file(options, info.findings);
+    for (finding& each : info.findings) {
         if (each.severity > severity::info) out.push_back(std::move(each));
     }
     return out;
