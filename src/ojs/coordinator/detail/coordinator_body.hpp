@@ -382,10 +382,7 @@ class coordinator_body final : public ref_counted {
     }
     template <class Ack, class Message>
     result<void> tell_launcher(const char* method, const Message& message) {
-        http_call call;
-        call.deadline = steady_clock::now() + push_time;
-        call.policy = resend::always;
-        const result<Ack> ack = rpc_call<Ack>(*launcher_, lifecycle_service, method, message, call);
+        const result<Ack> ack = rpc_call<Ack>(*launcher_, method, message, steady_clock::now() + push_time);
         if (ack) return {};
         log_.write(log_level::warn, "could not notify the launcher",
                    {field("method", method), field("error", ack.error().text)});

@@ -176,16 +176,18 @@ inline error rpc_refused(const http_response& answer) {
 // The body of the answer to a call that went well. Errors: those of send(); of the table, for what the peer
 // refused, with its message made printable; unsupported where there is no such method, or nothing of the kind
 // at this path.
-inline result<std::string> rpc_send(http_client& peer, const char* service, const char* method,
-                                    std::string body, http_call call) {
+inline result<std::string> rpc_send(http_client& peer, const char* method, std::string body,
+                                    time_point deadline, int interrupt_fd) {
+    http_call call;
+    call.deadline = deadline;
+    call.policy = resend::always;
+    call.interrupt_fd = interrupt_fd;
     http_request request;
     request.method = "POST";
-    request.target = cat({"/", service, "/", method});
+    request.target = cat({"/", lifecycle_service, "/", method});
     request.headers = {{"Content-Type", "application/json"}, {"Connect-Protocol-Version", "1"}};
-    if (call.deadline != time_point::max()) {
-        const int left = poll_timeout(call.deadline);
-        request.headers.push_back({"Connect-Timeout-Ms", cat({left})});
-    }
+    if (deadline != time_point::max())
+        request.headers.push_back({"Connect-Timeout-Ms", cat({poll_timeout(deadline)})});
     request.body = std::move(body);
     result<http_response> answer = peer.send(request, call);
     if (!answer) return answer.error();
@@ -198,11 +200,11 @@ inline std::string url_of(const std::string& address) {
     return address.compare(0, 5, "unix:") == 0 ? address : "http://" + address;
 }
 
-// Calls SERVICE/METHOD. Thread-safe, as the client is.
+// Calls a method of lifecycle_service, all of which may be repeated. Thread-safe, as the client is.
 template <class Answer, class Request>
-result<Answer> rpc_call(http_client& peer, const char* service, const char* method, const Request& request,
-                        http_call call) {
-    const result<std::string> body = rpc_send(peer, service, method, write_message(request), std::move(call));
+result<Answer> rpc_call(http_client& peer, const char* method, const Request& request, time_point deadline,
+                        int interrupt_fd = -1) {
+    const result<std::string> body = rpc_send(peer, method, write_message(request), deadline, interrupt_fd);
     if (!body) return body.error();
     return read_message<Answer>(*body);
 }

@@ -109,7 +109,8 @@ class managed_instance final : public instance {
     result<shutdown_status> ask_status(time_point deadline) override {
         if (!spec_.options.participates)
             return error{errc::unsupported, 0, cat({spec_.id, " does not take part in the protocol"})};
-        return ask<shutdown_status>("GetShutdownStatus", shutdown_status_request{spec_.id}, deadline, -1);
+        return rpc_call<shutdown_status>(*client_, "GetShutdownStatus", shutdown_status_request{spec_.id},
+                                         deadline);
     }
 
   private:
@@ -217,19 +218,10 @@ class managed_instance final : public instance {
     time_point request_deadline(time_point latest) const {
         return std::min(deadline_after(spec_.options.rpc_timeout), latest);
     }
-    // Its coordinator. Everything may be asked twice: a repeated Shutdown changes nothing.
-    template <class Answer, class Request>
-    result<Answer> ask(const char* method, const Request& request, time_point deadline, int interrupt_fd) {
-        http_call call;
-        call.deadline = deadline;
-        call.interrupt_fd = interrupt_fd;
-        call.policy = resend::always;
-        return rpc_call<Answer>(*client_, lifecycle_service, method, request, call);
-    }
     result<readiness_response> ask_readiness(time_point deadline) {
         if (spec_.options.participates)
-            return ask<readiness_response>("GetReadinessStatus", readiness_request{spec_.id}, deadline,
-                                           interrupt_.fd());
+            return rpc_call<readiness_response>(*client_, "GetReadinessStatus", readiness_request{spec_.id},
+                                                deadline, interrupt_.fd());
         readiness_response ready;
         ready.state = readiness_state::ready;
         if (!client_) return ready;  // nothing else can be known
@@ -292,8 +284,8 @@ class managed_instance final : public instance {
     void send_shutdown();
     void poll_status() {
         const time_point deadline = request_deadline(force_deadline());
-        const result<shutdown_status> answer = ask<shutdown_status>(
-            "GetShutdownStatus", shutdown_status_request{spec_.id}, deadline, interrupt_.fd());
+        const result<shutdown_status> answer = rpc_call<shutdown_status>(
+            *client_, "GetShutdownStatus", shutdown_status_request{spec_.id}, deadline, interrupt_.fd());
         if (was_interrupted(answer)) return;
         if (answer) {
             failed_requests_ = 0;

@@ -73,7 +73,8 @@ inline bool takes_no_part(const error& why) noexcept {
 
 inline void managed_instance::send_shutdown() {
     const time_point deadline = request_deadline(force_deadline());
-    const result<shutdown_ack> ack = ask<shutdown_ack>("Shutdown", request_, deadline, interrupt_.fd());
+    const result<shutdown_ack> ack =
+        rpc_call<shutdown_ack>(*client_, "Shutdown", request_, deadline, interrupt_.fd());
     if (was_interrupted(ack)) return;
     if (!ack && takes_no_part(ack.error())) {
         return end_by_signal(stop_method::signal, hard_deadline_, "asking with SIGTERM",
