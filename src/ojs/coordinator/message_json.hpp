@@ -69,7 +69,8 @@ struct message_field {
     field_kind kind = field_kind::message;
     void* value = nullptr;                  // null for a message
     const enum_type* enumerated = nullptr;  // of an enumeration
-    array<message_field> fields;            // of a message
+    const char* message_name = "";          // of a message, as are its fields
+    array<message_field> fields;
     // Of a repeated message. index == size: one is added.
     std::size_t (*size)(const void* list) = nullptr;
     message_view (*element)(void* list, std::size_t index) = nullptr;
@@ -119,7 +120,9 @@ message_field::message_field(const char* id, Other& at) : name(id) {
         value = &at;
         enumerated = &enum_of<Other>;
     } else {
-        fields = view_of(at).fields;
+        message_view described = view_of(at);
+        message_name = described.name;
+        fields = std::move(described.fields);
     }
 }
 
