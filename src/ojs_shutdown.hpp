@@ -38,7 +38,6 @@
 #include "ojs/worker/worker_options.hpp"
 #include "ojs/worker/detail/startup_findings.hpp"
 #include "ojs/worker/worker.hpp"
-#include "ojs/worker/stop/stop_plan.hpp"
 // clang-format on
 
 #endif  // OJS_SHUTDOWN_HPP
@@ -100,6 +99,7 @@
 #include "ojs/worker/stop/stuck_watch.ipp"
 #include "ojs/worker/stop/stop_log.ipp"
 #include "ojs/worker/worker_part.ipp"
+#include "ojs/worker/stop/stop_plan.ipp"
 #include "ojs/worker/stop/supervisor.ipp"
 #include "ojs/worker/worker.ipp"
 // clang-format on

@@ -256,6 +256,26 @@ struct save_and_report {
     bool is_wrong() const { return wrong; }
 };
 
+// active_job::keep_checkpoint() and kept_checkpoint(), which takes the lock only where one was saved.
+struct keep_and_report {
+    using job_word = ojs::detail::job_word;
+    job_word word;
+    bool kept = false;
+    bool looked = false;
+
+    bodies threads() {
+        return {[this] {
+                    word.add(job_word::kept);
+                    kept = !word.has(job_word::taken);
+                },
+                [this] {
+                    word.take();
+                    looked = word.has(job_word::kept);
+                }};
+    }
+    bool is_wrong() const { return kept && !looked; }
+};
+
 // active_job::with_thread() and end_handler().
 struct pinned_thread {
     using job_word = ojs::detail::job_word;
@@ -301,6 +321,7 @@ int main() {
     wrong += checker.explore<three_settle>("the same where three settle it");
     wrong += checker.explore<settled_while_lost>("the same while the backend takes it back");
     wrong += checker.explore<save_and_report>("no checkpoint is sent beside another one or the FAIL");
+    wrong += checker.explore<keep_and_report>("a checkpoint that was kept goes with the FAIL");
     wrong += checker.explore<pinned_thread>("a pinned thread stays in its job");
     return finds_it && wrong == 0 ? 0 : 1;
 }

@@ -132,4 +132,27 @@ TEST_CASE("url: a Host header that no DNS can point elsewhere") {
     CHECK_FALSE(detail::is_fixed_host(std::string_view("127.0.0.1\0.evil.example", 23)));
 }
 
+TEST_CASE("connect: a socket that TCP connected to itself is nobody, and a listener is somebody") {
+    const time_point deadline = deadline_after(std::chrono::seconds(5));
+    for (const char* host : {"127.0.0.1", "::1"}) {
+        CAPTURE(host);
+        endpoint target;
+        target.host = host;
+        target.port = 0;
+        const detail::socket_address any_port = detail::known_addresses(target)[0];
+        const detail::unique_fd caller = detail::open_socket(any_port.storage.ss_family);
+        const bool is_bound = ::bind(caller.get(), any_port.get(), any_port.length) == 0;
+        if (!is_bound && any_port.storage.ss_family == AF_INET6) continue;  // a machine without IPv6
+        REQUIRE(is_bound);
+        CHECK(detail::connect_tcp(caller.get(), detail::local_address(caller.get()), deadline) ==
+              ECONNREFUSED);
+
+        const detail::unique_fd listener = detail::open_socket(any_port.storage.ss_family);
+        REQUIRE(::bind(listener.get(), any_port.get(), any_port.length) == 0);
+        REQUIRE(::listen(listener.get(), 1) == 0);
+        const detail::unique_fd other = detail::open_socket(any_port.storage.ss_family);
+        CHECK(detail::connect_tcp(other.get(), detail::local_address(listener.get()), deadline) == 0);
+    }
+}
+
 #endif

@@ -132,5 +132,5 @@ TEST_CASE(
     const int status = worker.wait(parsing_guard);
     INFO(worker.output());
     CHECK(status == 0);
-    CHECK(worker.output().find(" allocations, 0 failed") != std::string::npos);
+    CHECK(worker.output().find(" allocations, 0 failed\nrun(): ") != std::string::npos);
 }

@@ -558,7 +558,9 @@ struct own_folder {
     }
     int bound(int type) const {
         const int fd = ::socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
-        detail::socket_address address = detail::unix_address(path);
+        detail::endpoint target;
+        target.unix_path = path;
+        detail::socket_address address = detail::known_addresses(target)[0];
         REQUIRE(::bind(fd, address.get(), address.length) == 0);
         return fd;
     }

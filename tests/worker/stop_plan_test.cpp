@@ -7,6 +7,8 @@
 
 #include "test.hpp"
 
+#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
+
 using namespace ojs;
 using action = detail::stop_action;
 using facts = detail::stop_facts;
@@ -224,3 +226,5 @@ TEST_CASE("stop plan: all that a change can ask for at once fits") {
     CHECK(plan.end() - plan.begin() <= detail::stop_action_count);
     CHECK(std::is_sorted(plan.begin(), plan.end()));  // the order of the enumeration is that of the acts
 }
+
+#endif  // !OJS_SHUTDOWN_SEPARATE

@@ -68,8 +68,7 @@ OJS_SHUTDOWN_INLINE std::string format_duration(std::chrono::milliseconds durati
     std::string out;
     auto left = static_cast<std::uint64_t>(duration.count() > 0 ? duration.count() : 0);
     for (const detail::duration_unit& unit : detail::duration_units) {
-        if (left >= unit.milliseconds)
-            detail::append(out, {left / unit.milliseconds}), detail::append(out, {unit.name});
+        if (left >= unit.milliseconds) detail::append(out, {left / unit.milliseconds, unit.name});
         left %= unit.milliseconds;
     }
     return out.empty() ? "0s" : out;

@@ -1,4 +1,5 @@
-// function<R(A...)>: a callable, or none. With std::function the header compiles 24 % longer, and the separate form 32 %.
+// function<R(A...)>: a callable, or none. With std::function the header compiles 24 % longer, and the separate form
+// 32 %.
 #pragma once
 
 #include <cstddef>

@@ -50,7 +50,7 @@ inline std::string format_text(const log_record& record, const std::string& time
 struct json_place {
     const char* field;
     const char* group;
-    const char* key;
+    std::string_view key;
 };
 inline constexpr json_place json_places[] = {
     {"job_id", "ojs", "job_id"},   {"job_type", "ojs", "job_type"}, {"queue", "ojs", "queue"},
@@ -58,24 +58,24 @@ inline constexpr json_place json_places[] = {
     {"error", "error", "message"},
 };
 
-inline const json_place* place_of(const log_field& f) noexcept {
+// One of the table, or as an attribute.
+inline json_place place_of(const log_field& f) noexcept {
     for (const json_place& each : json_places) {
-        if (f.name == each.field) return &each;
+        if (f.name == each.field) return each;
     }
-    return nullptr;
+    return {"", "attributes", f.name};
 }
 
-// Adds `,"group":{...}` with the fields that belong there, after `first`; nothing if there are none.
+// Adds `,"group":{...}` with `members` and the fields that belong there; nothing if there are none.
 inline void append_json_group(std::string& out, const log_record& record, std::string_view group,
-                              std::string first = {}) {
-    std::string members = std::move(first);
+                              std::string members = {}) {
     for (const log_field& f : record.fields) {
-        const json_place* place = place_of(f);
-        if (group != (place == nullptr ? "attributes" : place->group)) continue;
-        append(members, {cat({members.empty() ? "" : ",", json_quote(place == nullptr ? f.name : place->key),
-                              ":", f.is_number ? f.value : json_quote(f.value)})});
+        const json_place place = place_of(f);
+        if (group != place.group) continue;
+        append(members, {members.empty() ? "" : ",", json_quote(place.key), ":",
+                         f.is_number ? f.value : json_quote(f.value)});
     }
-    if (!members.empty()) append(out, {cat({",\"", group, "\":{", members, "}"})});
+    if (!members.empty()) append(out, {",\"", group, "\":{", members, "}"});
 }
 
 // "lifecycle" for what is about a job, "worker" for the rest, "error" for all errors. [LOG 6]
@@ -234,13 +234,12 @@ OJS_SHUTDOWN_INLINE logger::logger(log_options options, std::string worker_id,
 
 OJS_SHUTDOWN_INLINE void logger::write(log_level level, std::string_view message,
                                        std::initializer_list<log_field> fields) const {
-    if (!enabled(level)) return;
-    if (!attempt([&] { pass_on({level, std::string(message), fields, {}}); })) outlet().lost.fetch_add(1);
+    if (enabled(level) && !attempt([&] { pass_on({level, std::string(message), fields, {}}); }))
+        outlet().lost.fetch_add(1);
 }
 
 OJS_SHUTDOWN_INLINE void logger::write(log_record record) const {
-    if (!enabled(record.level)) return;
-    if (!attempt([&] { pass_on(std::move(record)); })) outlet().lost.fetch_add(1);
+    if (enabled(record.level) && !attempt([&] { pass_on(std::move(record)); })) outlet().lost.fetch_add(1);
 }
 
 OJS_SHUTDOWN_INLINE void logger::answer(std::string_view message, std::vector<log_field> fields) const {

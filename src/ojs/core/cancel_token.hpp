@@ -86,25 +86,22 @@ class cancel_token {
 
 namespace detail {
 
-// Holds a lock for a scope.
-template <class Lock>
-class holding {
+// Holds a lock for a scope, or, where `holds` is false, lets go of it.
+template <class Lock, bool holds>
+class lock_scope {
   public:
-    explicit holding(Lock& lock) : lock_(lock) { lock_.lock(); }
-    holding(const holding&) = delete;
-    holding& operator=(const holding&) = delete;
-    ~holding() { lock_.unlock(); }
+    explicit lock_scope(Lock& lock) : lock_(lock) { set(holds); }
+    lock_scope(const lock_scope&) = delete;
+    lock_scope& operator=(const lock_scope&) = delete;
+    ~lock_scope() { set(!holds); }
 
   private:
-    Lock& lock_;
-};
+    void set(bool held) {
+        if (held) lock_.lock();
+        if (!held) lock_.unlock();
+    }
 
-// A lock the other way round: holding it is not to hold the other.
-template <class Lock>
-struct opposite {
-    Lock& of;
-    void lock() { of.unlock(); }
-    void unlock() { of.lock(); }
+    Lock& lock_;
 };
 
 }  // namespace detail
@@ -114,15 +111,14 @@ bool cancel_token::wait(Condition& changed, Lock& held, Predicate ready) const {
     while (!cancelled()) {
         if (ready()) return true;
         // Registering may run the callback, and taking it back waits for it: neither with the mutex it needs.
-        detail::opposite<Lock> not_held{held};
-        const detail::holding<detail::opposite<Lock>> open(not_held);
+        const detail::lock_scope<Lock, false> open(held);
         auto* const mutex = held.mutex();
         const cancel_registration told = on_cancel([&changed, mutex] {
             mutex->lock();  // so that it does not come between a waiter's look and its sleep
             mutex->unlock();
             changed.notify_all();
         });
-        const detail::holding<Lock> closed(held);
+        const detail::lock_scope<Lock, true> closed(held);
         while (!cancelled() && !ready()) changed.wait(held);
     }
     return false;

@@ -74,11 +74,8 @@ class cancel_state : public ref_counted {
     // With the mutex held. For one sleeper alone the system need not look through all that sleep in this process, which
     // counts where thousands do.
     void end_sleep() {
-        if (sleepers == 1) {
-            changed.notify_one();
-        } else {
-            changed.notify_all();
-        }
+        if (sleepers == 1) return changed.notify_one();
+        changed.notify_all();
     }
     // Whoever polls the descriptor has no need to ask for more.
     void tell_pollers() noexcept {

@@ -129,9 +129,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, event wha
     next.cancel_requested = next.cancel_requested || cell.cancels;
     next.exit_now = next.exit_now || (cell.third_exits && next.stop_signals >= 3);
 
-    const bool changed = next.phase != state.phase || next.mode != state.mode ||
-                         next.cancel_requested != state.cancel_requested || next.exit_now != state.exit_now ||
-                         next.stop_signals != state.stop_signals;
+    const bool changed = detail::pack(next) != detail::pack(state);
     // The last job settling is no new cause: the log still says which signal ended the worker.
     if (why.kind != cause_kind::none) next.cause = why;
     next.last_event = what;

@@ -72,17 +72,13 @@ class running_step : public ref_counted {
 };
 
 OJS_SHUTDOWN_INLINE void log_step(const logger& log, const step_result& each) {
-    const bool begins = each.how == step_end::running;
-    log_record record;
-    record.level = begins                       ? log_level::debug
-                   : each.how == step_end::done ? log_level::info
-                                                : log_level::error;
-    record.message = begins ? "shutdown step begins" : "shutdown step";
-    record.fields.push_back(field("step", each.name));
-    if (!begins) {
-        record.fields.push_back(field("end", to_string(each.how)));
-        record.fields.push_back(field("took_ms", each.took.count()));
-    }
+    if (each.how == step_end::running)
+        return log.write(log_level::debug, "shutdown step begins", {field("step", each.name)});
+    log_record record{
+        each.how == step_end::done ? log_level::info : log_level::error,
+        "shutdown step",
+        {field("step", each.name), field("end", to_string(each.how)), field("took_ms", each.took.count())},
+        {}};
     if (!each.error.empty()) record.fields.push_back(field("error", each.error));
     log.write(std::move(record));
 }
@@ -91,12 +87,7 @@ class sequence_run {
   public:
     using step = shutdown_sequence::entry;
 
-    sequence_run(array<step>& steps, const sequence_options& options)
-        : steps_(steps),
-          options_(options),
-          log_(options.log),
-          board_(make_ref<step_board>()),
-          end_(deadline_after(options.total)) {}
+    sequence_run(array<step>& steps, const sequence_options& options) : steps_(steps), options_(options) {}
 
     std::vector<step_result> run() {
         insist([this] { results_.reserve(steps_.size()); });
@@ -225,9 +216,9 @@ class sequence_run {
 
     array<step>& steps_;
     const sequence_options& options_;
-    const logger log_;
-    const ref<step_board> board_;
-    const time_point end_;
+    const logger log_{options_.log};
+    const ref<step_board> board_ = make_ref<step_board>();
+    const time_point end_ = deadline_after(options_.total);
     time_point began_;
     bool looks_ = false;  // at the steps and the lifecycle from time to time, as they cannot tell
     bool hurried_ = false;

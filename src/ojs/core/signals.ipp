@@ -9,6 +9,7 @@
 #include "../base/detail/light.hpp"
 #include "../base/detail/proc.ipp"
 #include "../base/detail/signal_names.ipp"
+#include "../base/detail/sync.ipp"
 #include "../base/detail/text.hpp"
 #include "detail/wake.hpp"
 #include "signals.hpp"
@@ -275,7 +276,6 @@ inline std::uint64_t claim_signals() noexcept {
 // What a signals object holds.
 class signal_claim : public ref_counted {
   public:
-    explicit signal_claim(std::uint64_t number) : number_(number) {}
     ~signal_claim() override {
         if (!active()) return;
         uninstall_handlers();
@@ -283,12 +283,12 @@ class signal_claim : public ref_counted {
         process.claim.store(0);
     }
     // False in the child of a fork, whatever that has installed since.
-    bool active() const noexcept { return process.claim.load() == number_; }
+    bool active() const noexcept { return number_ != 0 && process.claim.load() == number_; }
 
     std::vector<int> ignored;
 
   private:
-    const std::uint64_t number_;
+    const std::uint64_t number_ = claim_signals();
 };
 
 OJS_SHUTDOWN_INLINE std::vector<int> signal_list(int one, int two, int three) {
@@ -299,17 +299,12 @@ OJS_SHUTDOWN_INLINE std::vector<int> signal_list(int one, int two, int three) {
 
 OJS_SHUTDOWN_INLINE result<void> check_stop_signals(const std::vector<int>& numbers, bool reclaim) {
     for (const int number : numbers) {
-        const char* const fault = stop_signal_fault(number, reclaim);
-        if (fault != nullptr)
+        if (const char* const fault = stop_signal_fault(number, reclaim))
             return error{errc::invalid_argument, 0,
                          cat({"stop_signals (OJS_STOP_SIGNALS): ", signal_name(number), " ", fault})};
     }
     if (!numbers.empty()) return {};
     return error{errc::invalid_argument, 0, "stop_signals (OJS_STOP_SIGNALS) must name at least one signal"};
-}
-
-inline error installer_busy(std::string text) {
-    return {errc::busy, 0, std::move(text)};
 }
 
 inline result<void> remember_previous(const array<signal_rule>& rules, const signal_options& options) {
@@ -323,9 +318,10 @@ inline result<void> remember_previous(const array<signal_rule>& rules, const sig
         claimed.what = rule.what;
         claimed.known = true;
         if (is_foreign(claimed.previous) && !options.chain_foreign) {
-            return installer_busy(cat({signal_name(rule.number),
-                                       " already has a handler from elsewhere in this process; set "
-                                       "signal_options::chain_foreign to run both"}));
+            return error{errc::busy, 0,
+                         cat({signal_name(rule.number),
+                              " already has a handler from elsewhere in this process; set "
+                              "signal_options::chain_foreign to run both"})};
         }
     }
     return {};
@@ -344,36 +340,35 @@ inline received_signal unpack_signal(std::uint64_t packed) {
 
 OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_options options) {
     using detail::process;
-    const result<void> valid = detail::check_stop_signals(options.stop_signals, options.reclaim);
-    if (!valid) return valid.error();
-    const std::uint64_t claim = detail::claim_signals();
-    if (claim == 0) {
-        return detail::installer_busy(
-            "the signals of this process already have an installer; share its lifecycle");
-    }
-    const detail::array<detail::signal_rule> rules = detail::rules_for(options);
-    detail::restore_all_but(rules);  // those that outlasted an earlier run()
-    result<void> remembered = detail::remember_previous(rules, options);
-    result<detail::wake> unread = detail::wake::create_pipe();
-    if (!remembered || !unread) {
-        process.claim.store(0);
-        return remembered ? unread.error() : remembered.error();
-    }
-    if (!process.fork_handler_set.exchange(true)) {
-        pthread_atfork(nullptr, nullptr, [] {
-            process.claim.store(0);
-            detail::forget_parent();
-        });
-    }
-    // A forked child still has its parent's.
-    delete detail::exchange(process.unread, new detail::wake(std::move(*unread)));
-    process.owner = getpid();
-    process.repeat_gap_ms = 0;
-    signals out;
-    out.claim_ = detail::make_ref<detail::signal_claim>(claim);
-    process.target.store(&target);
-    detail::install_handlers(rules, out.claim_->ignored);
-    return result<signals>(std::move(out));
+    return detail::unless_out_of_memory([&]() -> result<signals> {
+        const result<void> valid = detail::check_stop_signals(options.stop_signals, options.reclaim);
+        if (!valid) return valid.error();
+        signals out;
+        out.claim_ = detail::make_ref<detail::signal_claim>();
+        if (!out.active()) {
+            return error{errc::busy, 0,
+                         "the signals of this process already have an installer; share its lifecycle"};
+        }
+        const detail::array<detail::signal_rule> rules = detail::rules_for(options);
+        detail::restore_all_but(rules);  // those that outlasted an earlier run()
+        const result<void> remembered = detail::remember_previous(rules, options);
+        if (!remembered) return remembered.error();
+        result<detail::wake> unread = detail::wake::create_pipe();
+        if (!unread) return unread.error();
+        if (!process.fork_handler_set.exchange(true)) {
+            pthread_atfork(nullptr, nullptr, [] {
+                process.claim.store(0);
+                detail::forget_parent();
+            });
+        }
+        // A forked child still has its parent's.
+        delete detail::exchange(process.unread, new detail::wake(std::move(*unread)));
+        process.owner = getpid();
+        process.repeat_gap_ms = 0;
+        process.target.store(&target);
+        detail::install_handlers(rules, out.claim_->ignored);
+        return result<signals>(std::move(out));
+    });
 }
 
 OJS_SHUTDOWN_INLINE bool signals::installed_for(const lifecycle& target) noexcept {
@@ -381,18 +376,20 @@ OJS_SHUTDOWN_INLINE bool signals::installed_for(const lifecycle& target) noexcep
 }
 
 OJS_SHUTDOWN_INLINE result<std::vector<int>> signals::add(const lifecycle& target, signal_options options) {
-    if (!installed_for(target)) return detail::installer_busy("no installer is active for this lifecycle");
-    const result<void> valid = detail::check_stop_signals(options.stop_signals, options.reclaim);
-    if (!valid) return valid.error();
-    detail::array<detail::signal_rule> missing;
-    for (const detail::signal_rule& rule : detail::rules_for(options)) {
-        if (!detail::process.of[rule.number].installed) missing.push_back(rule);
-    }
-    const result<void> remembered = detail::remember_previous(missing, options);
-    if (!remembered) return remembered.error();
-    std::vector<int> ignored;
-    detail::install_handlers(missing, ignored);
-    return result<std::vector<int>>(std::move(ignored));
+    return detail::unless_out_of_memory([&]() -> result<std::vector<int>> {
+        if (!installed_for(target)) return error{errc::busy, 0, "no installer is active for this lifecycle"};
+        const result<void> valid = detail::check_stop_signals(options.stop_signals, options.reclaim);
+        if (!valid) return valid.error();
+        detail::array<detail::signal_rule> missing;
+        for (const detail::signal_rule& rule : detail::rules_for(options)) {
+            if (!detail::process.of[rule.number].installed) missing.push_back(rule);
+        }
+        const result<void> remembered = detail::remember_previous(missing, options);
+        if (!remembered) return remembered.error();
+        std::vector<int> ignored;
+        detail::install_handlers(missing, ignored);
+        return result<std::vector<int>>(std::move(ignored));
+    });
 }
 
 OJS_SHUTDOWN_INLINE bool signals::active() const noexcept {
@@ -426,8 +423,7 @@ OJS_SHUTDOWN_INLINE received_signal signals::last_received(int number) {
 }
 
 OJS_SHUTDOWN_INLINE std::string signal_name(int number) {
-    const char* const known = detail::known_signal_name(number);
-    if (known != nullptr) return known;
+    if (const char* const known = detail::known_signal_name(number)) return known;
     return detail::is_realtime(number) ? detail::cat({"SIGRTMIN+", number - SIGRTMIN})
                                        : detail::cat({"signal ", number});
 }

@@ -4,8 +4,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "../base/detail/files.ipp"
 #include "../base/detail/light.hpp"
 #include "../base/detail/proc.ipp"
@@ -147,7 +145,7 @@ inline constexpr evidence_rule cgroup_paths[] = {
 inline std::string cgroup_shape(std::string_view text) {
     std::string out;
     while (!text.empty()) {
-        const std::size_t digits = std::min(text.find_first_not_of("0123456789abcdef"), text.size());
+        const std::size_t digits = detail::min(text.find_first_not_of("0123456789abcdef"), text.size());
         const std::string_view after = text.substr(digits, 1);
         const bool is_whole = (out.empty() || holds("/-", {&out.back(), 1})) && holds(".:/\n", after);
         out += digits == 64 && is_whole ? "#" : text.substr(0, digits);

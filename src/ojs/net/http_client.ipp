@@ -66,14 +66,13 @@ class connection {
             const io_status ready = await_ready(socket_.get(), POLLIN, until);
             if (ready == io_status::interrupted) return {ready, 0, 0};
         }
-        return await_some(socket_.get(), buffer, size, until.deadline);
+        return recv_some(socket_.get(), buffer, size, until.deadline);
     }
     // Whether it has been closed, or holds bytes nobody asked for.
     bool is_stale() {
-        if (!stream_) return detail::is_stale(socket_.get());
+        if (!stream_) return peek(socket_.get()) >= 0 || !would_block(errno);
         char byte = 0;
-        const stream_status now = stream_->read_some(&byte, 1).status;
-        return now != stream_status::wants_read;
+        return stream_->read_some(&byte, 1).status != stream_status::wants_read;
     }
     // Why the last call has failed, where the stream knows more than errno.
     std::string failure() const { return stream_ ? stream_->failure() : std::string(); }
@@ -84,13 +83,9 @@ class connection {
     io_result run(const Operation& operation, const io_limit& until) {
         for (;;) {
             const stream_result done = operation();
-            switch (done.status) {
-                case stream_status::ok: return {io_status::ok, done.bytes, 0};
-                case stream_status::closed: return {io_status::closed, 0, 0};
-                case stream_status::failed: return {io_status::failed, 0, 0};
-                case stream_status::wants_read:
-                case stream_status::wants_write: break;
-            }
+            if (done.status == stream_status::ok) return {io_status::ok, done.bytes, 0};
+            if (done.status == stream_status::closed) return {io_status::closed, 0, 0};
+            if (done.status == stream_status::failed) return {io_status::failed, 0, 0};
             const short event = done.status == stream_status::wants_read ? POLLIN : POLLOUT;
             const io_status ready = await_ready(socket_.get(), event, until);
             if (ready != io_status::ok) return {ready, 0, ready == io_status::failed ? errno : 0};
@@ -159,7 +154,7 @@ class http_exchange final : public ref_counted {
 
     error failure(errc code, std::string_view what, int sys_errno = 0) const {
         error out{code, sys_errno, cat({target_.name, ": ", what})};
-        if (sys_errno != 0) append(out.text, {cat({": ", errno_text(sys_errno)})});
+        if (sys_errno != 0) append(out.text, {": ", errno_text(sys_errno)});
         return out;
     }
 
@@ -190,7 +185,8 @@ class http_exchange final : public ref_counted {
             {
                 const lock_guard held(mutex_);
                 // In a child made by fork(): the parent goes on with its own.
-                if (exchange(owner_, ::getpid()) != ::getpid()) kept_.clear();
+                const pid_t pid = ::getpid();
+                if (exchange(owner_, pid) != pid) kept_.clear();
                 if (kept_.empty()) return candidate;
                 // A thread's own last one, if it is there: the system has that and its peer side by side.
                 std::size_t at = kept_.size() - 1;

@@ -394,9 +394,7 @@ OJS_SHUTDOWN_INLINE result<bool> json_view::boolean() const {
 }
 
 OJS_SHUTDOWN_INLINE json_view json_view::member(std::string_view name) const {
-    json_view out;
-    out.text_ = detail::raw_member(text_, name);
-    return out;
+    return json_view(detail::raw_member(text_, name));
 }
 
 OJS_SHUTDOWN_INLINE json_view json_view::element(std::size_t index) const {

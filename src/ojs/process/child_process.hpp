@@ -65,8 +65,9 @@ struct child_options {
     std::vector<std::string>
         environment;                  // "NAME=value", each added to what the child inherits, or instead of it
     bool inherit_environment = true;  // ours is read meanwhile: not while another thread calls setenv()
-    // Then also OJS_AUTH_TOKEN, OJS_HEALTH_TOKEN, NOTIFY_SOCKET, WATCHDOG_PID and WATCHDOG_USEC: this process's secrets,
-    // and what its service manager says to it alone. One that is given in `environment` is passed on in any case.
+    // Then also OJS_AUTH_TOKEN, OJS_HEALTH_TOKEN, NOTIFY_SOCKET, WATCHDOG_PID and WATCHDOG_USEC: this process's
+    // secrets, and what its service manager says to it alone. One that is given in `environment` is passed on in any
+    // case.
     bool inherit_own_variables = false;
     std::string working_directory;  // empty: ours
     child_stream input = child_stream::null();
@@ -87,8 +88,8 @@ struct child_options {
     // start()'s, and there is no child then; should this process end meanwhile, the child ends too.
     function<result<void>(pid_t)> before_exec;
     // Linux: the signal that the child gets when this process ends in any way; 0: none, and the child may outlive it.
-    // Grandchildren do not inherit it, and the kernel drops it for a set-user-ID program. The kernel ties it to the thread
-    // that forked: each child keeps such a thread here until it ends. Elsewhere errc::unsupported.
+    // Grandchildren do not inherit it, and the kernel drops it for a set-user-ID program. The kernel ties it to the
+    // thread that forked: each child keeps such a thread here until it ends. Elsewhere errc::unsupported.
 #ifdef __linux__
     int death_signal = SIGKILL;
 #else
@@ -111,8 +112,8 @@ class child_process;
 
 namespace detail {
 class child_state;
-// child_process::start(), for a thread that lives as long as the child where `thread_stays`: death_signal then needs no other.
-// errc::cancelled: `interrupt_fd` became readable before the program ran; then as for errc::timed_out.
+// child_process::start(), for a thread that lives as long as the child where `thread_stays`: death_signal then needs
+// no other. errc::cancelled: `interrupt_fd` became readable before the program ran; then as for errc::timed_out.
 result<child_process> start_child(const child_options& options, int interrupt_fd, bool thread_stays);
 }  // namespace detail
 

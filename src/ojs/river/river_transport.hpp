@@ -29,8 +29,8 @@ struct river_options {
 class river_transport;
 using river_ref = detail::ref<river_transport>;
 
-// For one worker, in the process that made it: a child made by fork() must neither use nor destroy it. Concurrent FETCHes
-// share one transaction, and so do concurrent ACKs and FAILs.
+// For one worker, in the process that made it: a child made by fork() must neither use nor destroy it. Concurrent
+// FETCHes share one transaction, and so do concurrent ACKs and FAILs.
 class river_transport : public transport {
   public:
     // `url` is a URI (postgres://...) or a connection string of libpq. Connects and checks the tables. Errors:
@@ -39,9 +39,9 @@ class river_transport : public transport {
     static result<river_ref> create(std::string url, river_options options = {},
                                     std::chrono::milliseconds timeout = std::chrono::seconds(5));
 
-    // For a handler to return. snooze: the job runs again after `delay`, and the attempt does not count. retry_after: it
-    // runs again after `delay` instead of River's back-off, unless its attempts are used up. cancel: it is cancelled.
-    // Thread-safe.
+    // For a handler to return. snooze: the job runs again after `delay`, and the attempt does not count. retry_after:
+    // it runs again after `delay` instead of River's back-off, unless its attempts are used up. cancel: it is
+    // cancelled. Thread-safe.
     virtual outcome snooze(const job_context& job, std::chrono::milliseconds delay) = 0;
     virtual outcome retry_after(const job_context& job, std::chrono::milliseconds delay,
                                 std::string reason) = 0;

@@ -1,7 +1,7 @@
-// Who owns a job: attempted_by ends with the name of its process, "ojs:LEASE:WORKER:NONCE", which holds the advisory lock
-// hashtextextended(NAME, 0) as long as it works. Every worker looks for running jobs whose owner's lock is free. After LEASE
-// milliseconds the owner is gone or can no longer report: a transaction that holds that lock gives its jobs back. Names
-// without "ojs:" are left to River.
+// Who owns a job: attempted_by ends with the name of its process, "ojs:LEASE:WORKER:NONCE", which holds the advisory
+// lock hashtextextended(NAME, 0) as long as it works. Every worker looks for running jobs whose owner's lock is free.
+// After LEASE milliseconds the owner is gone or can no longer report: a transaction that holds that lock gives its
+// jobs back. Names without "ojs:" are left to River.
 //
 // All times are the database's.
 #pragma once

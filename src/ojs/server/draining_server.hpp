@@ -26,23 +26,24 @@ using http_handler = function<http_response(const http_request&)>;
 
 struct draining_server_options {
     http_limits limits;
-    // Requests answered at the same time, a thread each, 1024 at most. 0: two for each processor, and 8 at least. Beyond one
-    // for each processor they join while handlers wait: twice as many each millisecond.
+    // Requests answered at the same time, a thread each, 1024 at most. 0: two for each processor, and 8 at least.
+    // Beyond one for each processor they join while handlers wait: twice as many each millisecond.
     std::size_t threads = 0;
-    // More wait in the listen queue; for them the connection that has been idle longest is closed, and those that are busy
-    // close with their answers.
+    // More wait in the listen queue; for them the connection that has been idle longest is closed, and those that are
+    // busy close with their answers.
     std::size_t max_connections = 16384;
-    // Bytes of requests that are not complete and of answers that are not sent, in all connections together. While there are
-    // more, requests are refused with 503 and no handler is called; handlers that run already add an answer each at most.
-    // What follows a request on the same connection, 16 KiB at most, is not counted.
+    // Bytes of requests that are not complete and of answers that are not sent, in all connections together. While
+    // there are more, requests are refused with 503 and no handler is called; handlers that run already add an answer
+    // each at most. What follows a request on the same connection, 16 KiB at most, is not counted.
     std::size_t max_buffered = 64 * 1024 * 1024;
     std::chrono::milliseconds idle_timeout{60000};  // a connection without a request
     // From a request's first byte, or that of empty lines before it, to its last; and to write the answer.
     std::chrono::milliseconds request_timeout{10000};
     // While others wait and no connection is idle, the slowest client is cut after this time.
     std::chrono::milliseconds crowded_timeout{10000};
-    // drain() begins with so long a time in which everything is still accepted and answered, but readiness fails and each
-    // connection closes with its answer, so that who looks at readiness, or balances the load, has gone elsewhere.
+    // drain() begins with so long a time in which everything is still accepted and answered, but readiness fails and
+    // each connection closes with its answer, so that who looks at readiness, or balances the load, has gone
+    // elsewhere.
     std::chrono::milliseconds lame_duck{0};
     std::chrono::seconds retry_after{1};  // what a 503 of the drain says
     // A path that is answered here, with 200 and, from the begin of drain() on, 503: "/readyz". Empty: there is none.
@@ -54,9 +55,9 @@ struct draining_server_options {
 struct drain_options {
     time_point deadline = time_point::max();  // what is not answered by then is cut
     cancel_token hurry;                       // cancelled: it is cut now
-    // Another process accepts on the same address by now. What waits in the queue of a shared socket is left to it; with
-    // reuse_port the queue is this process's own, and accepted a last time. The lame duck is 100 ms at least, so that a
-    // connection with request upon request is closed by an answer.
+    // Another process accepts on the same address by now. What waits in the queue of a shared socket is left to it;
+    // with reuse_port the queue is this process's own, and accepted a last time. The lame duck is 100 ms at least, so
+    // that a connection with request upon request is closed by an answer.
     bool has_successor = false;
 };
 
@@ -77,22 +78,23 @@ class server_body;
 //   lame duck     readiness_path answers 503, each answer says "Connection: close"
 //   the queue     is accepted a last time, and the listening socket closed: who comes now is refused
 //   idle          connections are closed, those on which bytes wait are read
-//   in flight     requests of which a byte has come are answered, with "Connection: close"; what is pipelined behind is not
+//   in flight     requests of which a byte has come are answered, with "Connection: close"; those pipelined behind
+//                 are not
 //   too late      who had connected but sent nothing yet is answered 503, with Retry-After, if it sends within 100 ms
 //   deadline      the rest is cut, and counted
 class draining_server {
   public:
     // Listens when this returns. `address`: one or several, with commas between them, of those http_server takes, of
-    // "fd:N", a listening socket that this process was given, and of "systemd:", those of LISTEN_FDS. These are closed at the
-    // end, in this process only; after an error they still belong to the caller. `handler` is called from several threads at
-    // once. Errors: invalid_argument, busy, system.
+    // "fd:N", a listening socket that this process was given, and of "systemd:", those of LISTEN_FDS. These are
+    // closed at the end, in this process only; after an error they still belong to the caller. `handler` is called
+    // from several threads at once. Errors: invalid_argument, busy, system.
     static result<draining_server> start(std::string_view address, http_handler handler,
                                          draining_server_options options = {});
 
     draining_server(draining_server&& other) noexcept;
     draining_server& operator=(draining_server&& other) noexcept;
-    // As drain() with a deadline that has passed; and waits for the handlers. In a child made by fork(), which has the memory
-    // but not the threads, it closes the child's sockets and nothing else, and drain() does nothing.
+    // As drain() with a deadline that has passed; and waits for the handlers. In a child made by fork(), which has
+    // the memory but not the threads, it closes the child's sockets and nothing else, and drain() does nothing.
     ~draining_server();
 
     // Where it listens, as http_server::address() says it; several with commas between them.
@@ -102,9 +104,9 @@ class draining_server {
     std::vector<int> listeners() const;
     bool draining() const noexcept;   // readiness: not ready. Thread-safe
     std::size_t connections() const;  // Thread-safe
-    // Ends the server. Returns once nothing is in hand, or at the deadline, whatever handlers do. Called again, or meanwhile:
-    // waits for the first call, whose options hold, and returns its result. Not from a handler, and the destructor neither.
-    // Thread-safe.
+    // Ends the server. Returns once nothing is in hand, or at the deadline, whatever handlers do. Called again, or
+    // meanwhile: waits for the first call, whose options hold, and returns its result. Not from a handler, and the
+    // destructor neither. Thread-safe.
     drain_result drain(const drain_options& options = {});
 
   private:

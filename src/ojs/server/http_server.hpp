@@ -16,12 +16,12 @@ struct http_server_options : draining_server_options {
     }
 };
 
-// A draining_server with a thread for each connection, so that handlers may wait, and with a single thread while nobody is
-// connected.
+// A draining_server with a thread for each connection, so that handlers may wait, and with a single thread while
+// nobody is connected.
 class http_server : private draining_server {
   public:
-    // `address` is PORT or :PORT (loopback), IPV4:PORT, [IPV6]:PORT, localhost:PORT, or unix:/PATH (mode 0600; a
-    // dead socket's file is replaced; a live one, or any other file, is errc::busy). Port 0 takes a free one. A wildcard
+    // `address` is PORT or :PORT (loopback), IPV4:PORT, [IPV6]:PORT, localhost:PORT, or unix:/PATH (mode 0600; a dead
+    // socket's file is replaced; a live one, or any other file, is errc::busy). Port 0 takes a free one. A wildcard
     // address is used only when written out. Listens when this returns. Errors: invalid_argument, busy, system.
     static result<http_server> start(std::string_view address, http_handler handler,
                                      const http_server_options& options = {}) {
@@ -34,9 +34,9 @@ class http_server : private draining_server {
     using draining_server::address;
     using draining_server::port;
 
-    // Stops accepting, closes idle connections, lets requests under way finish until `deadline`, then cuts them
-    // and joins every thread (a handler that never returns is waited for). Returns how many were cut. Idempotent. Not from a
-    // handler, and the destructor, which is stop(now), neither. Thread-safe.
+    // Stops accepting, closes idle connections, lets requests under way finish until `deadline`, then cuts them and
+    // joins every thread (a handler that never returns is waited for). Returns how many were cut. Idempotent. Not
+    // from a handler, and the destructor, which is stop(now), neither. Thread-safe.
     std::size_t stop(time_point deadline) {
         drain_options options;
         options.deadline = deadline;

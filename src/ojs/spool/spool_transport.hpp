@@ -56,8 +56,8 @@ struct spool_options {
 // counts. Errors: errc::invalid_argument, unsupported (a file system without locks) or system.
 result<transport_ref> open_spool(spool_options options);
 
-// For worker_options::transports: spool:DIR. A FETCH looks for the jobs of dead workers every heartbeat_interval; events go to
-// the worker's log.
+// For worker_options::transports: spool:DIR. A FETCH looks for the jobs of dead workers every heartbeat_interval;
+// events go to the worker's log.
 transport_scheme spool();
 
 // A job to put into a spool directory.
@@ -66,8 +66,9 @@ struct spool_job {
     std::string args_json = "[]";
     std::string queue = "default";
     std::int64_t max_attempts = 0;  // 0: as the worker has it
-    // Of the file, and so its place in the order, and with its ".json" taken off the job's id. Empty: "5-", the time and
-    // a random number, so that such jobs are run in the order they came, after names with 0- and before those with 9-.
+    // Of the file, and so its place in the order, and with its ".json" taken off the job's id. Empty: "5-", the time
+    // and a random number, so that such jobs are run in the order they came, after names with 0- and before those
+    // with 9-.
     std::string name;
 };
 

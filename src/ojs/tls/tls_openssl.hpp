@@ -14,7 +14,8 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// All files are PEM. tls_openssl() reads them; the first connection after ca_file or crl_file has changed reads it again.
+// All files are PEM. tls_openssl() reads them; the first connection after ca_file or crl_file has changed reads it
+// again.
 struct tls_options {
     std::string ca_file;   // trusted roots; empty: the system's, or SSL_CERT_FILE and SSL_CERT_DIR
     std::string crl_file;  // a revocation list for each authority of a chain; empty: no revocation check

@@ -102,12 +102,12 @@ class job_context {
     std::int64_t attempt() const noexcept { return claimed_.attempt; }
     const ojs::job& job() const noexcept { return claimed_; }
 
-    // The arguments as JSON text (an array), and one of them: std::string, bool, or a number of any integer or floating
-    // type but the character types. errc::invalid_argument when there is no such argument, it is of another type, or it
-    // does not fit into a T: the text names the argument and the range. A whole number is read to its last digit, a
-    // floating one as a double. A string argument that is not a string comes as its JSON text. Where <picojson.h> is
-    // included, T may also be picojson::value, array or object, whose numbers are doubles; errc::bad_answer: the argument
-    // is not what json_view::parse() takes.
+    // The arguments as JSON text (an array), and one of them: std::string, bool, or a number of any integer or
+    // floating type but the character types. errc::invalid_argument when there is no such argument, it is of another
+    // type, or it does not fit into a T: the text names the argument and the range. A whole number is read to its
+    // last digit, a floating one as a double. A string argument that is not a string comes as its JSON text. Where
+    // <picojson.h> is included, T may also be picojson::value, array or object, whose numbers are doubles;
+    // errc::bad_answer: the argument is not what json_view::parse() takes.
     const std::string& args_json() const noexcept { return claimed_.args_json; }
     template <class T>
     result<T> arg(std::size_t index) const {
@@ -144,7 +144,8 @@ class job_context {
     result<T> args() const {
         return json_view(args_json()).as<T>();
     }
-    // arg<T>(), but throws bad_argument on an error, which fails the attempt with the text of that error. Needs exceptions.
+    // arg<T>(), but throws bad_argument on an error, which fails the attempt with the text of that error. Needs
+    // exceptions.
     template <class T>
     T require(std::size_t index) const {
         result<T> found = arg<T>(index);
@@ -165,8 +166,8 @@ class job_context {
     bool cancel_requested() const noexcept {
         return token().cancelled();
     }
-    // The stop reports the job without its handler: what that returns is ignored, unless it comes first, and the job may
-    // run elsewhere soon. Change nothing any more.
+    // The stop reports the job without its handler: what that returns is ignored, unless it comes first, and the job
+    // may run elsewhere soon. Change nothing any more.
     bool abandoned() const noexcept;
     // Calls back once on cancellation; see cancel_token::on_cancel. Keep the result while it should hold.
     cancel_registration on_cancel(function<void()> callback) const {
@@ -203,8 +204,8 @@ class job_context {
 
     // When the drain will interrupt the job; time_point::max() while none is under way.
     time_point deadline() const noexcept;
-    // Asks for a heartbeat, which renews this job's visibility timeout: at once, or, however often handlers ask, a second or
-    // a fifth of heartbeat_interval after the one before. Returns at once.
+    // Asks for a heartbeat, which renews this job's visibility timeout: at once, or, however often handlers ask, a
+    // second or a fifth of heartbeat_interval after the one before. Returns at once.
     void heartbeat() const noexcept;
 
   private:

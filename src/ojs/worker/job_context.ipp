@@ -1,7 +1,5 @@
 #pragma once
 
-#include <algorithm>
-
 #include "job_context.hpp"
 
 #include "detail/worker_context.ipp"
@@ -89,11 +87,7 @@ inline std::string usable_checkpoint(std::string_view state) {
 }
 
 inline time_point checkpoint_deadline(const worker_context& worker) {
-    return std::min(deadline_after(worker.options.request_timeout), worker.reports.deadline());
-}
-
-inline error without_handler() {
-    return {errc::cancelled, 0, "the job was reported without its handler"};
+    return detail::min(deadline_after(worker.options.request_timeout), worker.reports.deadline());
 }
 
 // Success where the transport has no place for checkpoints: this one goes with the FAIL.
@@ -145,7 +139,8 @@ OJS_SHUTDOWN_INLINE result<void> job_context::save_checkpoint(std::string_view s
     if (!fault) return fault;
     const detail::checkpoint_turn turn(job_);
     std::string state(state_json);
-    if (!turn || !job_.keep_checkpoint(state)) return detail::without_handler();
+    if (!turn || !job_.keep_checkpoint(state))
+        return error{errc::cancelled, 0, "the job was reported without its handler"};
     return detail::send_checkpoint(worker_, job_, state);
 }
 

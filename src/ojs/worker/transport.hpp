@@ -90,9 +90,9 @@ class transport : public detail::ref_counted {
     virtual result<settled> ack(const ack_request& request, time_point deadline) = 0;
     virtual result<settled> fail(const fail_request& request, time_point deadline) = 0;
     virtual result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) = 0;
-    // Whether a claimed job that the answer to a heartbeat omits is still this worker's. False: the backend has cancelled it,
-    // or another worker has it; its token is then cancelled (cancel_reason::revoked), and nothing is reported for it. An
-    // error changes nothing. Called on one thread, in parallel with heartbeats. Default: true.
+    // Whether a claimed job that the answer to a heartbeat omits is still this worker's. False: the backend has
+    // cancelled it, or another worker has it; its token is then cancelled (cancel_reason::revoked), and nothing is
+    // reported for it. An error changes nothing. Called on one thread, in parallel with heartbeats. Default: true.
     virtual result<bool> confirm_claim(const claim_query& /*query*/, time_point /*deadline*/) { return true; }
     // Before the first heartbeat, and before the last one, which is the last request of all. By default they do
     // nothing: the heartbeats say it all.
@@ -118,7 +118,8 @@ class transport : public detail::ref_counted {
     // former one is not called any more. By default nothing: the worker polls.
     virtual void when_work_may_wait(function<void()> /*tell*/) {}
     // The same for a claimed job that the backend has cancelled: its handler's token is cancelled, with
-    // cancel_reason::revoked, and what the handler gives up is FAILed as "cancelled", not retryable. By default nothing.
+    // cancel_reason::revoked, and what the handler gives up is FAILed as "cancelled", not retryable. By default
+    // nothing.
     virtual void when_jobs_are_revoked(function<void(const std::string& job_id)> /*tell*/) {}
 };
 using transport_ref = detail::ref<transport>;

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <algorithm>
-
 #include "../base/detail/text.hpp"
 #include "../net/detail/url.ipp"
 #include "transports/http.hpp"
@@ -27,7 +25,7 @@ inline result<transport_ref> open_http(const transport_setup& setup) {
     settings.headers.push_back({"X-OJS-Worker-ID", setup.worker.worker_id});
     // One for each job thread, and some for heartbeats and reports; more than that are not worth keeping.
     settings.max_idle_connections =
-        static_cast<std::size_t>(std::min<std::int64_t>(options.concurrency + 4, 160));
+        static_cast<std::size_t>(detail::min<std::int64_t>(options.concurrency + 4, 160));
     result<http_client> client = http_transport::make_client(options.url, std::move(settings));
     if (!client) return client.error();
     http_transport_options wire;

@@ -72,7 +72,7 @@ struct worker_body : ref_counted {
     // For the destructor: refuses new calls to transports, hooks and callbacks; waits for those in flight.
     void end_calls(bool in_callback, time_point deadline) {
         worker_context& worker = *context;
-        if (in_callback && !ended) leave_transport();
+        if (in_callback && !stop_source.requested()) leave_transport();
         user_call::leave(worker.backend.calls);
         worker.backend.calls.close();
         const std::uint64_t calls = worker.backend.calls.wait_until(deadline);
@@ -122,6 +122,11 @@ struct worker_body : ref_counted {
 
     // With its own installer, or that of the lifecycle. With a termination-mode file SIGUSR1 means reclaim.
     result<void> take_signals(signals& own) {
+        const result<void> taken = unless_out_of_memory([&] { return install_signals(own); });
+        return taken ? taken : not_started(taken.error());
+    }
+
+    result<void> install_signals(signals& own) {
         const worker_options& options = context->options;
         signal_options wanted;
         wanted.reclaim = !options.termination_mode_file.empty();
@@ -130,10 +135,10 @@ struct worker_body : ref_counted {
         lifecycle& target = context->stage.signalled();
         if (signals::installed_for(target)) {
             ignored = signals::add(target, wanted);
-            if (!ignored) return not_started(ignored.error());
+            if (!ignored) return ignored.error();
         } else {
             result<signals> installed = signals::install(target, wanted);
-            if (!installed) return not_started(installed.error());
+            if (!installed) return installed.error();
             own = std::move(*installed);
             ignored = own.ignored();
         }
@@ -155,9 +160,7 @@ struct worker_body : ref_counted {
     void warn_of_missing_handlers() const {
         std::string missing;
         for (const std::string& type : context->options.job_types) {
-            bool known = false;
-            for (const ref<registered_handler>& each : handlers) known = known || each->type == type;
-            if (!known) append(missing, {missing.empty() ? "" : ",", printable(type)});
+            if (!find_handler(handlers, type)) append(missing, {missing.empty() ? "" : ",", printable(type)});
         }
         if (!missing.empty())
             context->log.write(log_level::warn, "no handler is registered for job types in OJS_JOB_TYPES",
@@ -210,7 +213,6 @@ struct worker_body : ref_counted {
         const bool must_exit = running->must_exit();
         let_go();
         exit_code = status;
-        ended = true;
         stop_source.request(cancel_reason::cancelled);  // before stop() returns
         {
             const lock_guard held(guard);
@@ -245,8 +247,7 @@ struct worker_body : ref_counted {
     condition changed;
     atomic<bool> started{false};
     atomic<bool> may_notify{false};  // there is something to notify
-    atomic<bool> ended{false};
-    bool over = false;  // who waits may go; guarded
+    bool over = false;               // who waits may go; guarded
 };
 
 }  // namespace detail
@@ -293,9 +294,7 @@ OJS_SHUTDOWN_INLINE bool worker::add_handler(std::string type, job_handler handl
         return false;
     }
     const char* fault = type.empty() ? "has no type" : !handler ? "is empty" : nullptr;
-    for (const detail::ref<detail::registered_handler>& each : body_->handlers) {
-        if (each->type == type) fault = "is registered twice";
-    }
+    if (detail::find_handler(body_->handlers, type)) fault = "is registered twice";
     if (fault != nullptr) {
         const std::string text =
             detail::cat({"the handler of job type '", detail::printable(type), "' ", fault});
@@ -328,8 +327,10 @@ OJS_SHUTDOWN_INLINE int worker::run() {
     detail::process.runs.fetch_add(1);
     if (begun) begun = body->begin(true);
     if (!begun) {
-        body->context->log.write(log_level::error, "worker not started",
-                                 {detail::field("error", begun.error().text)});
+        detail::attempt([&] {
+            body->context->log.write(log_level::error, "worker not started",
+                                     {detail::field("error", begun.error().text)});
+        });
         detail::end_run(exit_status::settled, false);
         return exit_status::usage;
     }
@@ -362,7 +363,7 @@ OJS_SHUTDOWN_INLINE bool worker::wait(time_point deadline) {
     return how == stop_end::ended || how == stop_end::unreported;
 }
 OJS_SHUTDOWN_INLINE bool worker::stopped() const noexcept {
-    return body_->ended;
+    return body_->stop_source.requested();
 }
 OJS_SHUTDOWN_INLINE int worker::exit_code() const noexcept {
     return body_->exit_code.load(detail::memory_order::acquire);

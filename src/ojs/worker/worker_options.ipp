@@ -2,10 +2,8 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "../base/detail/signal_names.ipp"
-#include "../base/detail/text.hpp"
+#include "../base/detail/text.ipp"
 #include "../core/signals.hpp"
 #include "../host/container.ipp"
 #include "../net/http_message.ipp"
@@ -119,7 +117,7 @@ class environment_reader {
     }
     std::string parse(std::vector<std::string>& out, bool may_be_empty = false) {
         out = *value_ == '\0' && may_be_empty ? std::vector<std::string>() : split_list(value_);
-        return std::find(out.begin(), out.end(), "") != out.end() ? "a name is missing" : "";
+        return contains(out, "") ? "a name is missing" : "";
     }
     std::string parse(std::vector<int>& out) {
         out.clear();
@@ -190,10 +188,10 @@ struct known_variables {
 inline void fit_default_grace(worker_options& options, const container_info& info) {
     const stop_platform* const platform = find_platform(info);
     if (platform == nullptr || !platform->fits_drain || options.container_grace_period.count() > 0) return;
-    const auto tail = std::max(options.times.stop_timeout, std::chrono::milliseconds(5000));
+    const auto tail = detail::max(options.times.stop_timeout, std::chrono::milliseconds(5000));
     const auto fits = platform->grant - tail - options.prestop_delay;
     auto& grace = options.times.shutdown_grace_period;
-    if (fits.count() > 0 && grace <= std::chrono::seconds(30)) grace = std::min(grace, fits);
+    if (fits.count() > 0 && grace <= std::chrono::seconds(30)) grace = detail::min(grace, fits);
 }
 
 // The first number or duration that is out of its bounds.
@@ -244,7 +242,7 @@ inline result<void> check_options(const worker_options& options) {
             cat({"thread_stack_size is ", options.thread_stack_size, " bytes; it must be at least ",
                  min_stack_size, ", or 0 for the platform's default"}));
     const std::vector<std::string>& queues = options.queues;
-    if (queues.empty() || std::find(queues.begin(), queues.end(), "") != queues.end())
+    if (queues.empty() || detail::contains(queues, ""))
         return invalid("queues (OJS_QUEUES) must name at least one queue, and each must have a name");
     const std::string& path = options.registration_path;
     if (!path.empty() && !is_registration_path(path))

@@ -9,36 +9,35 @@ namespace ojs::detail {
 // A worker as its parts see it.
 class part_access final : public running_worker {
   public:
-    explicit part_access(ref<worker_context> context) : context_(std::move(context)), worker_(*context_) {}
+    explicit part_access(const ref<worker_context>& context) : worker_(context) {}
 
-    const worker_options& options() const noexcept override { return worker_.options; }
-    const worker_identity& identity() const noexcept override { return worker_.identity; }
-    const std::vector<std::string>& job_types() const noexcept override { return worker_.job_types; }
-    bool owns_process() const noexcept override { return worker_.owns_process; }
-    ojs::phase phase() const noexcept override { return worker_.stage.effective(); }
-    bool connected() const noexcept override { return worker_.backend.has_answered(); }
-    bool drained() const noexcept override { return worker_.drained(); }
-    std::size_t active_jobs() const override { return worker_.jobs.size(); }
+    const worker_options& options() const noexcept override { return worker_->options; }
+    const worker_identity& identity() const noexcept override { return worker_->identity; }
+    const std::vector<std::string>& job_types() const noexcept override { return worker_->job_types; }
+    bool owns_process() const noexcept override { return worker_->owns_process; }
+    ojs::phase phase() const noexcept override { return worker_->stage.effective(); }
+    bool connected() const noexcept override { return worker_->backend.has_answered(); }
+    bool drained() const noexcept override { return worker_->drained(); }
+    std::size_t active_jobs() const override { return worker_->jobs.size(); }
     void visit_active_jobs(const function<void(const job&)>& visit) const override {
-        for (const ref<active_job>& each : worker_.jobs.snapshot()) visit(each->job);
+        for (const ref<active_job>& each : worker_->jobs.snapshot()) visit(each->job);
     }
-    worker_report report() const override { return worker_.tally.report(); }
-    std::uint64_t unreported_jobs() const noexcept override { return worker_.tally.unreported(); }
-    time_point drain_deadline() const noexcept override { return worker_.stage.drain_deadline(); }
+    worker_report report() const override { return worker_->tally.report(); }
+    std::uint64_t unreported_jobs() const noexcept override { return worker_->tally.unreported(); }
+    time_point drain_deadline() const noexcept override { return worker_->stage.drain_deadline(); }
     time_point stop_deadline() const noexcept override {
         constexpr time_point latest = time_point::max();
-        if (worker_.closing == no_limit) return latest;
+        if (worker_->closing == no_limit) return latest;
         const time_point drained = drain_deadline();
-        const steady_clock::duration tail = worker_.options.times.stop_timeout + worker_.closing;
+        const steady_clock::duration tail = worker_->options.times.stop_timeout + worker_->closing;
         return drained < latest - tail ? drained + tail : latest;
     }
-    bool apply(event request, cause why) override { return worker_.stage.own.apply(request, why); }
-    void wake() override { worker_.supervisor.notify(); }
-    void log(log_record record) const override { worker_.log.write(std::move(record)); }
+    bool apply(event request, cause why) override { return worker_->stage.own.apply(request, why); }
+    void wake() override { worker_->supervisor.notify(); }
+    void log(log_record record) const override { worker_->log.write(std::move(record)); }
 
   private:
-    const ref<worker_context> context_;
-    worker_context& worker_;
+    const ref<worker_context> worker_;
 };
 
 inline result<void> start_worker_part(worker_context& worker, const worker_part_factory& factory,

@@ -86,11 +86,63 @@ int stop_worker(long fail_at) {
     return hit ? 0 : not_hit;
 }
 
-pid_t begin(long fail_at) {
+// The same by run(), from its first line: it returns, or has never begun, and then it may be destroyed.
+int run_worker(long fail_at) {
+    ojs::worker_options options;
+    options.log.level = ojs::log_level::debug;
+    options.log.hook = [](const ojs::log_record&) {};
+    recording transport;
+    ojs::lifecycle shared;
+    int status = -1;
+    {
+        ojs::worker worker(options, transport, shared);
+        worker.register_handler("quick", [](ojs::job_context&) {});
+        shared.apply(ojs::event::stop_request, {});  // known before it starts
+        left = fail_at;
+        armed = true;
+        status = worker.run();
+        armed = false;
+    }
+    const bool free = static_cast<bool>(ojs::signals::install(shared));
+    if (!free || (status != 0 && (status != 64 || !hit))) {
+        std::fprintf(stderr, "allocation %ld: run() returned %d, the signals are %s\n", fail_at, status,
+                     free ? "free" : "taken");
+        return 1;
+    }
+    return hit ? 0 : not_hit;
+}
+
+pid_t begin(int (*use_worker)(long), long fail_at) {
     const pid_t child = ::fork();
     if (child != 0) return child;
     ::alarm(60);  // only a hang takes so long
-    ::_exit(stop_worker(fail_at));
+    ::_exit(use_worker(fail_at));
+}
+
+// Returns how many failed.
+int try_each(const char* name, int (*use_worker)(long)) {
+    constexpr int side_by_side = 8;
+    int failed = 0;
+    bool any_hit = true;
+    long next = 1;
+    while (any_hit) {
+        pid_t children[side_by_side];
+        for (pid_t& child : children) child = begin(use_worker, next++);
+        any_hit = false;
+        for (int i = 0; i < side_by_side; ++i) {
+            int status = 0;
+            ::waitpid(children[i], &status, 0);
+            const bool ended = WIFEXITED(status);
+            if (!ended)
+                std::fprintf(stderr, "allocation %ld: signal %d\n", next - side_by_side + i,
+                             WTERMSIG(status));
+            const int code = ended ? WEXITSTATUS(status) : 1;
+            any_hit = any_hit || code != not_hit;
+            if (code != 0 && code != not_hit) ++failed;
+        }
+    }
+    std::fprintf(stderr, "%s: %ld allocations, %d failed\n", name, next - side_by_side - 1, failed);
+    return failed;
 }
 
 }  // namespace
@@ -115,26 +167,5 @@ void operator delete[](void* memory, std::size_t) noexcept {
 }
 
 int main() {
-    constexpr int side_by_side = 8;
-    int failed = 0;
-    bool any_hit = true;
-    long next = 1;
-    while (any_hit) {
-        pid_t children[side_by_side];
-        for (pid_t& child : children) child = begin(next++);
-        any_hit = false;
-        for (int i = 0; i < side_by_side; ++i) {
-            int status = 0;
-            ::waitpid(children[i], &status, 0);
-            const bool ended = WIFEXITED(status);
-            if (!ended)
-                std::fprintf(stderr, "allocation %ld: signal %d\n", next - side_by_side + i,
-                             WTERMSIG(status));
-            const int code = ended ? WEXITSTATUS(status) : 1;
-            any_hit = any_hit || code != not_hit;
-            if (code != 0 && code != not_hit) ++failed;
-        }
-    }
-    std::fprintf(stderr, "%ld allocations, %d failed\n", next - side_by_side - 1, failed);
-    return failed == 0 ? 0 : 1;
+    return try_each("start()", stop_worker) + try_each("run()", run_worker) == 0 ? 0 : 1;
 }

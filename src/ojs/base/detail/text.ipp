@@ -142,17 +142,16 @@ OJS_SHUTDOWN_INLINE std::string_view trim_blanks(std::string_view text, const ch
 OJS_SHUTDOWN_INLINE std::string printable(std::string_view text, std::size_t max) {
     std::string out;
     for (std::string_view rest = text.substr(0, max); !rest.empty();) {
-        const auto byte = static_cast<unsigned char>(rest.front());
         std::size_t length = utf8_length(rest);
-        if (is_control(code_of(rest.substr(0, length > 0 ? length : 1)))) length = 0;
-        if (length > 0) {
+        if (length > 0 && !is_control(code_of(rest.substr(0, length)))) {
             append(out, {rest.substr(0, length)});
         } else {
             char escaped[5];
-            std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned>(byte));
+            std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned char>(rest.front()));
             out += escaped;
+            length = 1;
         }
-        rest.remove_prefix(length > 0 ? length : 1);
+        rest.remove_prefix(length);
     }
     if (text.size() > max) out += "...";
     return out;
@@ -192,6 +191,13 @@ OJS_SHUTDOWN_INLINE std::string json_quote(std::string_view text) {
     }
     out += '"';
     return out;
+}
+
+inline bool contains(const std::vector<std::string>& texts, std::string_view one) noexcept {
+    for (const std::string& each : texts) {
+        if (each == one) return true;
+    }
+    return false;
 }
 
 OJS_SHUTDOWN_INLINE array<const std::string*> in_order(const std::vector<std::string>& texts) {

@@ -42,7 +42,7 @@ enum class drain_event : unsigned char { asked, begun, blocked, unblocked, ended
 // process does not say it of itself.
 inline constexpr shutdown_state drain_moves[6][5] = {
     // clang-format off
-    //              running                    requested                  draining                   blocked                    complete
+    /*              running                    requested                  draining                   blocked                    complete */
     /* asked     */ {shutdown_state::requested, shutdown_state::requested, shutdown_state::draining, shutdown_state::blocked,  shutdown_state::complete},
     /* begun     */ {shutdown_state::running,   shutdown_state::draining,  shutdown_state::draining, shutdown_state::blocked,  shutdown_state::complete},
     /* blocked   */ {shutdown_state::running,   shutdown_state::blocked,   shutdown_state::blocked,  shutdown_state::blocked,  shutdown_state::complete},

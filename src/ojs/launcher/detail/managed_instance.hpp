@@ -48,7 +48,7 @@ inline instance_state next_state(instance_state now, instance_event what) noexce
     constexpr s same = s(-1);
     static constexpr s table[][9] = {
         // clang-format off
-        //                        spawned      warming     ready     failed        shutdown_requested     draining     completed    crashed     forced
+        /*                        spawned      warming     ready     failed        shutdown_requested     draining     completed    crashed     forced */
         /* spawning           */ {s::starting, same,       same,     same,         s::shutdown_requested, same,        s::complete, s::crashed, s::forced},
         /* starting           */ {same,        s::warming, s::ready, s::unhealthy, s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
         /* warming            */ {same,        same,       s::ready, s::unhealthy, s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},

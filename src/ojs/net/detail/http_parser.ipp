@@ -165,26 +165,26 @@ class http_parser {
     }
     // How the end of the body is found. Whatever two readers could understand differently is refused.
     void choose_framing(state without_length) {
-        std::uint64_t length = 0;
-        const bool has_length = read_content_length(length);
-        if (state_ == state::failed) return;
         std::string_view encoding;
         int encodings = 0;
+        int lengths = 0;
         for (const http_header& header : message_.headers) {
-            if (!same_word(header.name, "Transfer-Encoding")) continue;
-            encoding = header.value;
-            ++encodings;
+            if (same_word(header.name, "Transfer-Encoding")) {
+                encoding = header.value;
+                ++encodings;
+            } else if (same_word(header.name, "Content-Length")) {
+                if (!take_content_length(header.value, lengths++ == 0)) return;
+            }
         }
         if (encodings > 0) {
-            if (has_length) return fail(400, "both Content-Length and Transfer-Encoding are given");
+            if (lengths > 0) return fail(400, "both Content-Length and Transfer-Encoding are given");
             if (minor_version_ == 0) return fail(400, "HTTP/1.0 has no Transfer-Encoding");
             if (encodings > 1 || !same_word(encoding, "chunked")) {
                 return fail(501, "the only Transfer-Encoding understood is chunked");
             }
             state_ = state::chunk_size;
-        } else if (has_length) {
-            body_left_ = length;
-            state_ = length > 0 ? state::fixed_body : state::complete;
+        } else if (lengths > 0) {
+            state_ = body_left_ > 0 ? state::fixed_body : state::complete;
         } else {
             state_ = without_length;
         }
@@ -201,17 +201,14 @@ class http_parser {
     http_request message_;
 
   private:
-    bool in_body() const noexcept {
-        return state_ == state::fixed_body || state_ == state::chunk_data ||
-               state_ == state::rest_of_connection;
-    }
     // Handles one line or one run of body bytes; false when more bytes are needed or the message is at its end.
     bool step() {
-        if (state_ == state::complete || state_ == state::failed) return false;
-        if (in_body()) return take_body_bytes();
+        const state now = state_;
+        if (now == state::complete || now == state::failed) return false;
+        if (now == state::fixed_body || now == state::chunk_data || now == state::rest_of_connection)
+            return take_body_bytes();
         std::string_view line;
         if (!take_line(line)) return false;
-        const state now = state_;
         if (now == state::start_line) on_start_line(line);
         if (now == state::header_line) on_header_line(line);
         if (now == state::chunk_size) on_chunk_size(line);
@@ -291,28 +288,18 @@ class http_parser {
         head_bytes_ = 0;
         state_ = body_left_ > 0 ? state::chunk_data : state::trailer_line;
     }
-    // False without a Content-Length, or after fail().
-    bool read_content_length(std::uint64_t& length) {
-        bool found = false;
-        for (const http_header& header : message_.headers) {
-            if (!same_word(header.name, "Content-Length")) continue;
-            std::uint64_t number = 0;
-            if (header.value.empty() || header.value.find_first_not_of("0123456789") != std::string::npos) {
-                fail(400, "Content-Length is not a number");
-                return false;
-            }
-            if (!parse_number(header.value, limits_.body, number)) {
-                fail(413, "the body is too large");
-                return false;
-            }
-            if (found && number != length) {
-                fail(400, "two values of Content-Length are given");
-                return false;
-            }
-            found = true;
-            length = number;
+    // False after fail().
+    bool take_content_length(std::string_view value, bool is_first) {
+        std::uint64_t length = 0;
+        if (value.empty() || value.find_first_not_of("0123456789") != std::string_view::npos) {
+            fail(400, "Content-Length is not a number");
+        } else if (!parse_number(value, limits_.body, length)) {
+            fail(413, "the body is too large");
+        } else if (!is_first && length != body_left_) {
+            fail(400, "two values of Content-Length are given");
         }
-        return found;
+        body_left_ = length;
+        return state_ != state::failed;
     }
     http_limits limits_;
     std::string input_;

@@ -17,7 +17,7 @@
 #include <string_view>
 
 #include "../../base/detail/light.hpp"
-#include "../../base/detail/sync.hpp"
+#include "../../base/detail/sync.ipp"
 #include "../../base/detail/text.hpp"
 #include "../../base/duration.hpp"
 #include "../../base/error.hpp"
@@ -110,57 +110,32 @@ inline bool would_block(int failed) noexcept {
     return failed == EAGAIN || failed == EWOULDBLOCK;
 }
 
-// What a failed send or receive comes to: `status` is ok when it is worth another try.
-inline void settle_failure(int fd, short events, time_point deadline, io_result& out) noexcept {
-    out.sys_errno = errno;
-    if (out.sys_errno == EINTR) return;
-    out.status = would_block(out.sys_errno) ? await_ready(fd, events, {deadline, -1}) : io_status::failed;
-}
-
 inline io_result send_all(int fd, std::string_view bytes, time_point deadline) noexcept {
     io_result out;
     while (out.bytes < bytes.size() && out.status == io_status::ok) {
         const ssize_t sent = ::send(fd, bytes.data() + out.bytes, bytes.size() - out.bytes, send_flags);
         if (sent >= 0) {
             out.bytes += static_cast<std::size_t>(sent);
-        } else {
-            settle_failure(fd, POLLOUT, deadline, out);
-        }
-    }
-    return out;
-}
-
-// At least one byte, or not ok.
-inline io_result recv_some(int fd, char* buffer, std::size_t size, time_point deadline) noexcept {
-    io_result out;
-    while (out.bytes == 0 && out.status == io_status::ok) {
-        out.status = await_ready(fd, POLLIN, {deadline, -1});
-        if (out.status != io_status::ok) {
+        } else if (errno != EINTR) {
             out.sys_errno = errno;
-            break;
+            out.status = would_block(errno) ? await_ready(fd, POLLOUT, {deadline, -1}) : io_status::failed;
         }
-        const ssize_t got = ::recv(fd, buffer, size, MSG_DONTWAIT);
-        if (got > 0) out.bytes = static_cast<std::size_t>(got);
-        if (got == 0) out.status = io_status::closed;
-        if (got < 0) settle_failure(fd, POLLIN, deadline, out);
     }
     return out;
 }
 
-// The same from a connect_socket(), in one call where there is time for it: waiting for it to be readable takes
-// another.
-inline io_result await_some(int fd, char* buffer, std::size_t size, time_point deadline) noexcept {
-    io_result out;
-    if (deadline - steady_clock::now() < receive_limit) return recv_some(fd, buffer, size, deadline);
-    const ssize_t got = ::recv(fd, buffer, size, 0);
-    if (got < 0 && (errno == EINTR || would_block(errno))) return recv_some(fd, buffer, size, deadline);
-    if (got > 0) out.bytes = static_cast<std::size_t>(got);
-    if (got == 0) out.status = io_status::closed;
-    if (got < 0) {  // the socket tells it once; asked again, it would say "closed", which may end an answer
-        out.sys_errno = errno;
-        out.status = io_status::failed;
+// At least one byte, or not ok. From a connect_socket() it takes one call where there is time for it: waiting for it to
+// be readable takes another.
+inline io_result recv_some(int fd, char* buffer, std::size_t size, time_point deadline) noexcept {
+    for (bool blocks = deadline - steady_clock::now() >= receive_limit;; blocks = false) {
+        const io_status ready = blocks ? io_status::ok : await_ready(fd, POLLIN, {deadline, -1});
+        if (ready != io_status::ok) return {ready, 0, errno};
+        const ssize_t got = ::recv(fd, buffer, size, blocks ? 0 : MSG_DONTWAIT);
+        if (got > 0) return {io_status::ok, static_cast<std::size_t>(got), 0};
+        if (got == 0) return {io_status::closed, 0, 0};
+        // The socket reports a failure once; asked again, it would say "closed", which may end an answer.
+        if (errno != EINTR && !would_block(errno)) return {io_status::failed, 0, errno};
     }
-    return out;
 }
 
 // What recv() says of the next byte without taking it.
@@ -170,11 +145,6 @@ inline ssize_t peek(int fd) noexcept {
         const ssize_t got = ::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
         if (got >= 0 || errno != EINTR) return got;
     }
-}
-
-// Whether a connection nobody is using has been closed, or holds bytes nobody asked for.
-inline bool is_stale(int fd) noexcept {
-    return peek(fd) >= 0 || !would_block(errno);
 }
 
 // ---- addresses ----
@@ -187,60 +157,27 @@ socket_address address_of(const Address& source) noexcept {
     return out;
 }
 
-inline socket_address ipv4_address(in_addr ip, std::uint16_t port) noexcept {
-    sockaddr_in in{};
-    in.sin_family = AF_INET;
-    in.sin_addr = ip;
-    in.sin_port = htons(port);
-    return address_of(in);
-}
-
-inline socket_address ipv6_address(const in6_addr& ip, std::uint16_t port) noexcept {
-    sockaddr_in6 in{};
-    in.sin6_family = AF_INET6;
-    in.sin6_addr = ip;
-    in.sin6_port = htons(port);
-    return address_of(in);
-}
-
-inline socket_address unix_address(const std::string& path) noexcept {
-    sockaddr_un un{};
-    un.sun_family = AF_UNIX;
-    std::memcpy(un.sun_path, path.c_str(), path.size() + 1);  // parse_unix_path made sure that it fits
-    return address_of(un);
-}
-
 // The addresses that need no lookup; none if `host` is a name.
 inline socket_addresses known_addresses(const endpoint& target) {
-    if (!target.unix_path.empty()) return {unix_address(target.unix_path)};
-    in_addr ip4{};
-    in6_addr ip6{};
-    if (::inet_pton(AF_INET, target.host.c_str(), &ip4) == 1) return {ipv4_address(ip4, target.port)};
-    if (::inet_pton(AF_INET6, target.host.c_str(), &ip6) == 1) return {ipv6_address(ip6, target.port)};
-    if (!same_word(target.host, "localhost")) return {};
-    ip4.s_addr = htonl(INADDR_LOOPBACK);
-    return {ipv4_address(ip4, target.port), ipv6_address(in6addr_loopback, target.port)};
-}
-
-template <class Address>
-Address address_as(const socket_address& source) noexcept {
-    Address out{};
-    std::memcpy(&out, &source.storage, sizeof out);
-    return out;
-}
-
-// Of two TCP sockets.
-inline bool same_address(const socket_address& a, const socket_address& b) noexcept {
-    if (a.storage.ss_family != b.storage.ss_family) return false;
-    if (a.storage.ss_family == AF_INET) {
-        const auto left = address_as<sockaddr_in>(a);
-        const auto right = address_as<sockaddr_in>(b);
-        return left.sin_port == right.sin_port && left.sin_addr.s_addr == right.sin_addr.s_addr;
+    if (!target.unix_path.empty()) {
+        sockaddr_un local{};
+        local.sun_family = AF_UNIX;
+        std::memcpy(local.sun_path, target.unix_path.c_str(),
+                    target.unix_path.size() + 1);  // see parse_unix_path()
+        return {address_of(local)};
     }
-    const auto left = address_as<sockaddr_in6>(a);
-    const auto right = address_as<sockaddr_in6>(b);
-    return left.sin6_port == right.sin6_port &&
-           std::memcmp(&left.sin6_addr, &right.sin6_addr, sizeof left.sin6_addr) == 0;
+    sockaddr_in ip4{};
+    ip4.sin_family = AF_INET;
+    ip4.sin_port = htons(target.port);
+    sockaddr_in6 ip6{};
+    ip6.sin6_family = AF_INET6;
+    ip6.sin6_port = ip4.sin_port;
+    if (::inet_pton(AF_INET, target.host.c_str(), &ip4.sin_addr) == 1) return {address_of(ip4)};
+    if (::inet_pton(AF_INET6, target.host.c_str(), &ip6.sin6_addr) == 1) return {address_of(ip6)};
+    if (!same_word(target.host, "localhost")) return {};
+    ip4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ip6.sin6_addr = in6addr_loopback;
+    return {address_of(ip4), address_of(ip6)};
 }
 
 inline socket_address local_address(int fd) noexcept {
@@ -248,6 +185,15 @@ inline socket_address local_address(int fd) noexcept {
     out.length = sizeof out.storage;
     ::getsockname(fd, out.get(), &out.length);
     return out;
+}
+
+// A local port nobody listens on may be picked as our own port: TCP then connects the socket to itself.
+inline bool is_connected_to_itself(int fd) noexcept {
+    const socket_address local = local_address(fd);
+    socket_address peer;
+    peer.length = sizeof peer.storage;
+    return ::getpeername(fd, peer.get(), &peer.length) == 0 && peer.length == local.length &&
+           std::memcmp(&peer.storage, &local.storage, peer.length) == 0;
 }
 
 // ---- connect ----
@@ -265,11 +211,8 @@ inline int connect_unix(int fd, const socket_address& address, time_point deadli
     while (failed == EINTR) {
         const int left = poll_timeout(deadline);
         if (left == 0) return ETIMEDOUT;
-        timeval limit{};  // zero: no limit
-        if (left > 0) {
-            limit.tv_sec = left / 1000;
-            limit.tv_usec = left % 1000 * 1000;
-        }
+        const timeval limit =
+            left < 0 ? timeval{} : timeval{left / 1000, left % 1000 * 1000};  // zero: no limit
         ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
         failed = ::connect(fd, address.get(), address.length) == 0 ? 0 : errno;
     }
@@ -286,8 +229,7 @@ inline int connect_tcp(int fd, const socket_address& address, time_point deadlin
         if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &size) != 0) return errno;
         if (failed != 0) return failed;
     }
-    // A local port nobody listens on may be picked as our own port: TCP then connects the socket to itself.
-    return same_address(local_address(fd), address) ? ECONNREFUSED : 0;
+    return is_connected_to_itself(fd) ? ECONNREFUSED : 0;
 }
 
 // 0, or errno.
@@ -299,7 +241,7 @@ inline int connect_one(const socket_address& address, time_point deadline, uniqu
 }
 
 // Tries each address in turn, with a fair share of the time left. Receiving from the socket blocks, for a second at
-// most: see await_some(). Errors: unreachable.
+// most: see recv_some(). Errors: unreachable.
 inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_point deadline,
                                         std::string_view name) {
     int first_failure = 0;
@@ -338,11 +280,7 @@ class address_lookup final : public ref_counted {
     void finish(const addrinfo* list, const char* failure) noexcept {
         const lock_guard held(mutex_);
         failure_ = failure;
-        try {
-            keep(list);
-        } catch (...) {
-            failure_ = "out of memory";
-        }
+        if (!attempt([&] { keep(list); })) failure_ = "out of memory";
         done_ = true;
         if (!found_.empty()) fresh_until_ = steady_clock::now() + lookup_lifetime;
         finished_.notify_all();

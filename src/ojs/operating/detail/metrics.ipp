@@ -1,4 +1,5 @@
-// metrics: what a worker counts for /metrics, bounded whatever the backend sends. metrics_text() in health.ipp shows it.
+// metrics: what a worker counts for /metrics, bounded whatever the backend sends. metrics_text() in health.ipp shows
+// it.
 #pragma once
 
 #include <algorithm>

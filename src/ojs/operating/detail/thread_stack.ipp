@@ -140,7 +140,8 @@ inline bool await_stack(time_point deadline) {
     return true;
 }
 
-// Whether the signal would come to us: to the handler of this very code, as another library of the process may have its own.
+// Whether the signal would come to us: to the handler of this very code, as another library of the process may have
+// its own.
 inline bool comes_to_us() noexcept {
     struct sigaction current {};
     return ::sigaction(SIGTTIN, nullptr, &current) == 0 && is_ours(current);

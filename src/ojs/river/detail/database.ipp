@@ -22,8 +22,8 @@ inline constexpr postgres_statement version = {
 
 inline constexpr postgres_statement lock = {"lock", "SELECT pg_advisory_lock(hashtextextended($1, 0))"};
 
-// $1 queue, $2 how many, $3 owner, $4 most bytes, $5 kinds or NULL, $6 ids to leave out, $7 and $8 the first and last id.
-// A job that is too large, or incomplete, is not claimed: it comes back without a kind.
+// $1 queue, $2 how many, $3 owner, $4 most bytes, $5 kinds or NULL, $6 ids to leave out, $7 and $8 the first and last
+// id. A job that is too large, or incomplete, is not claimed: it comes back without a kind.
 inline constexpr postgres_statement claim = {"claim", R"(
 WITH picked AS MATERIALIZED (
     SELECT id, attempt, args, metadata FROM @river_job
@@ -47,8 +47,8 @@ SELECT picked.id, kind, queue, claimed.attempt, max_attempts, claimed.args::text
     coalesce(claimed.metadata ->> 'cancel_attempted_at', '')
 FROM picked LEFT JOIN claimed ON claimed.id = picked.id ORDER BY priority, scheduled_at, picked.id)"};
 
-// What a FETCH has claimed whose answer was lost. $1 owner, $2 the claimed ids that are known, $3 channel, $4 and $5 the
-// first and last id. Comes back with whether it was given back: others may have locked it.
+// What a FETCH has claimed whose answer was lost. $1 owner, $2 the claimed ids that are known, $3 channel, $4 and $5
+// the first and last id. Comes back with whether it was given back: others may have locked it.
 inline constexpr postgres_statement give_back_lost = {"give_back_lost", R"(
 WITH lost AS MATERIALIZED (
     SELECT id FROM @river_job
@@ -69,10 +69,10 @@ SELECT given_back.id IS NOT NULL,
     CASE WHEN given_back.id IS NOT NULL THEN pg_notify($3, json_build_object('queue', queue)::text) END
 FROM lost LEFT JOIN given_back ON given_back.id = lost.id)"};
 
-// Many jobs at a time. $1 ids, $2 attempts, $3 actions, $4 errors, $5 delays in milliseconds, $6 what metadata gets, $7 owner,
-// $8 channel. Jobs that come back are settled by that action; others are locked, or not ours any more.
+// Many jobs at a time. $1 ids, $2 attempts, $3 actions, $4 errors, $5 delays in milliseconds, $6 what metadata gets,
+// $7 owner, $8 channel. Jobs that come back are settled by that action; others are locked, or not ours any more.
 //   complete   it is done                     discard, cancel   it is over, for the error
-//   fail       River's back-off, or `delay`   requeue, snooze   again at once, or after `delay`; the attempt does not count
+//   fail       River's back-off, or `delay`   requeue, snooze   again at once, or after `delay`; no attempt is used
 // A job that somebody asked to cancel does not come again, whatever its worker says but that it is done.
 inline constexpr postgres_statement settle = {"settle", R"(
 WITH asked AS (
@@ -167,8 +167,8 @@ SELECT name FROM owners
 WHERE name ~ '^ojs:[0-9]{1,9}:.*:[0-9a-f]{16}$' AND name <> $2
     AND NOT EXISTS (SELECT FROM locks WHERE key = hashtextextended(name, 0)))"};
 
-// $1 the owner that is gone, $2 queues, $3 and $4 the first and last id. The attempt counts: a job that ends its workers
-// comes to an end itself. The others are due, and `schedule` makes them available.
+// $1 the owner that is gone, $2 queues, $3 and $4 the first and last id. The attempt counts: a job that ends its
+// workers comes to an end itself. The others are due, and `schedule` makes them available.
 inline constexpr postgres_statement rescue = {"rescue", R"(
 WITH owner AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0)) AS is_gone

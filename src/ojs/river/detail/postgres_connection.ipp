@@ -171,7 +171,8 @@ class postgres_connection {
     }
 
     bool connected() const noexcept { return connection_ != nullptr; }
-    // The server's process behind it, which holds the locks that are taken over it; 0: there is no connection. From any thread.
+    // The server's process behind it, which holds the locks that are taken over it; 0: there is no connection. From
+    // any thread.
     long long server_process() const noexcept { return process_; }
     // A pooler stands between: it invents the process that it names when it connects.
     bool pooled() const noexcept {

@@ -126,7 +126,8 @@ inline bool passes_guard(const http_guard& guard, const http_request& request, h
     return false;
 }
 
-// Which of `routes` the request is for: its place. -1: none that it may have; `refused` is the answer then. Thread-safe.
+// Which of `routes` the request is for: its place. -1: none that it may have; `refused` is the answer then.
+// Thread-safe.
 template <class Route>
 int choose_route(const Route* routes, std::size_t count, const http_guard& guard, const http_request& request,
                  http_response& refused) {

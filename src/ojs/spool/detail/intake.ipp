@@ -260,7 +260,7 @@ class spool_examiner {
         if (is_foreign(out.text, queues, queue)) return leave_to_others(name, file.about, queue, fresh);
         const examined look = examine_envelope(size, settles_in, fresh, out);
         const bool theirs =
-            look.what == readiness::ready && out.job.malformed.empty() && !is_served(out.job.queue, queues);
+            look.what == readiness::ready && out.job.malformed.empty() && !contains(queues, out.job.queue);
         return theirs ? leave_to_others(name, file.about, out.job.queue, fresh) : look;
     }
 
@@ -289,18 +289,15 @@ class spool_examiner {
         return std::string(start, got > 0 ? static_cast<std::size_t>(got) : 0);
     }
 
-    static bool is_served(const std::string& queue, const std::vector<std::string>& queues) {
-        return std::find(queues.begin(), queues.end(), queue) != queues.end();
-    }
     // Whether what has been read of a file says a queue that is not ours. It need not be JSON: others will see to that.
     static bool is_foreign(std::string_view text, const std::vector<std::string>& queues,
                            std::string& queue) {
-        return raw_string(raw_member(text, "queue"), queue) && !queue.empty() && !is_served(queue, queues);
+        return raw_string(raw_member(text, "queue"), queue) && !queue.empty() && !contains(queues, queue);
     }
     bool is_known_foreign(int folder, const std::string& name, const std::vector<std::string>& queues) const {
         const spool_entry* known = waiting_.find_foreign(name);
         struct stat about {};
-        return known != nullptr && !is_served(known->queue, queues) && stat_at(folder, name, about) &&
+        return known != nullptr && !contains(queues, known->queue) && stat_at(folder, name, about) &&
                identity_of(about) == known->identity;
     }
     // A fresh file may change within the tick of its clock, and is read once more.

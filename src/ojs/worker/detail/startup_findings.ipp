@@ -2,8 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../host/container.ipp"
@@ -17,24 +15,24 @@ namespace ojs::detail {
 
 // The parts of stop_timeout: for the last heartbeat; and of the rest, for reporting cancelled handlers.
 inline std::chrono::milliseconds last_beat_time(std::chrono::milliseconds stop_timeout) noexcept {
-    return std::min(stop_timeout / 5, std::chrono::milliseconds(500));
+    return detail::min(stop_timeout / 5, std::chrono::milliseconds(500));
 }
 inline steady_clock::duration report_time(steady_clock::duration left) noexcept {
-    return std::min<steady_clock::duration>(left / 2, std::chrono::seconds(3));
+    return detail::min<steady_clock::duration>(left / 2, std::chrono::seconds(3));
 }
 
 // Negative ones count as 0; the longest there is where the sum would overflow.
 inline std::chrono::milliseconds sum(std::chrono::milliseconds a, std::chrono::milliseconds b) noexcept {
     constexpr auto none = std::chrono::milliseconds::zero();
-    a = std::max(a, none);
-    b = std::max(b, none);
+    a = detail::max(a, none);
+    b = detail::max(b, none);
     return a > no_limit - b ? no_limit : a + b;
 }
 
 // What comes after the drain, at least `min` of it.
 inline std::chrono::milliseconds tail_of(const worker_options& options, std::chrono::milliseconds closing,
                                          std::chrono::milliseconds min) noexcept {
-    return std::max(min, sum(options.times.stop_timeout, closing));
+    return detail::max(min, sum(options.times.stop_timeout, closing));
 }
 
 inline std::string shown_need(const worker_options& options) {
@@ -104,7 +102,7 @@ inline void check_grant(const worker_options& options, std::chrono::milliseconds
 }
 
 inline void check_cancel_wait(const worker_options& options, std::vector<finding>& out) {
-    const auto wanted = std::max(options.times.cancel_wait, options.times.reclaim_wait);
+    const auto wanted = detail::max(options.times.cancel_wait, options.times.reclaim_wait);
     const auto left = options.times.stop_timeout - last_beat_time(options.times.stop_timeout);
     const auto granted = left - std::chrono::duration_cast<std::chrono::milliseconds>(report_time(left));
     if (wanted <= granted) return;
@@ -149,7 +147,7 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) noexcep
         for (std::size_t j = 1; j <= b.size(); ++j) {
             const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
             diagonal = row[j];
-            row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
+            row[j] = detail::min(changed, detail::min(row[j], row[j - 1]) + 1);
         }
     }
     return row[b.size()];
@@ -161,7 +159,7 @@ inline std::string_view nearest_variable(std::string_view name, const array<std:
     for (const std::string& each : known) {
         const std::size_t distance = edit_distance(name, each);
         if (distance < limit) nearest = each;
-        limit = std::min(limit, distance);
+        limit = detail::min(limit, distance);
     }
     return nearest;
 }

@@ -3,9 +3,8 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "../../base/detail/light.hpp"
+#include "../../base/detail/text.ipp"
 #include "../../core/detail/wake.hpp"
 #include "../heartbeat/beat_schedule.ipp"
 #include "../jobs/active_job.ipp"
@@ -116,9 +115,7 @@ class paused_queues {
         if (changed) changes_.fetch_add(1);
         return changed;
     }
-    bool is_known(const std::string& queue) const noexcept {
-        return std::find(all_.begin(), all_.end(), queue) != all_.end();
-    }
+    bool is_known(const std::string& queue) const noexcept { return contains(all_, queue); }
 
     // As long as it stays, open() does. 0 until the first pause: a resume before it changes nothing.
     std::uint32_t version() const noexcept {

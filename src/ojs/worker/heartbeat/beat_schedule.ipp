@@ -1,7 +1,6 @@
 // beat_schedule: when the next heartbeat is due, which thread sends it, and who waits for its answer.
 #pragma once
 
-#include <algorithm>
 #include <string>
 
 #include "../../base/detail/light.hpp"
@@ -26,7 +25,7 @@ class beat_schedule {
     // The same for a handler, which may ask often: a fifth of the interval, or a second, lies between beats.
     void request_soon() {
         const lock_guard held(mutex_);
-        ask(began_ + std::min(interval_ / 5, max_ask_gap));
+        ask(began_ + detail::min(interval_ / 5, max_ask_gap));
     }
     // For a claim that began at `since`: it is renewed when half its time is over.
     void cover(time_point since, std::chrono::milliseconds lease) {
@@ -56,9 +55,9 @@ class beat_schedule {
             const time_point free = free_at(helper, now);
             const bool is_due = now >= due();
             if (is_due && now >= free) return begin(now);
-            if (finishing() && !is_due && (!in_flight() || now >= last_due_)) return begin_last();
-            const time_point wanted = std::min(due(), last_due_);
-            changed_.wait_until(held, std::max(free, wanted));
+            if (finishing() && !is_due && (!in_flight() || now >= last_due_.load())) return begin_last();
+            const time_point wanted = detail::min(due(), last_due_.load());
+            changed_.wait_until(held, detail::max(free, wanted));
         }
         return no_beat;
     }
@@ -92,15 +91,9 @@ class beat_schedule {
         querying_ = false;
         if (finishing()) changed_.notify_all();
     }
-    bool is_finishing() const {
-        const lock_guard held(mutex_);
-        return finishing();
-    }
-    // Whether no beat but the last may be sent any more, and whether that one has ended, and all others.
-    bool is_over() const {
-        const lock_guard held(mutex_);
-        return over_;
-    }
+    // Whether finish() was called; whether the last beat has begun; whether it has ended, and all others.
+    bool finishing() const noexcept { return last_due_.load() != time_point::max(); }
+    bool is_over() const noexcept { return over_; }
     bool all_finished() const {
         const lock_guard held(mutex_);
         return over_ && !in_flight();
@@ -110,22 +103,20 @@ class beat_schedule {
     void finish(time_point deadline) {
         const lock_guard held(mutex_);
         const time_point now = steady_clock::now();
-        last_due_ = std::min(now + (deadline - now) / 2, now + max_wait);
+        last_due_ = detail::min(now + (deadline - now) / 2, now + max_wait);
         deadline_ = deadline;
         changed_.notify_all();
         answered_.notify_all();
     }
     // When a call must end that may take until `ordinary`.
-    time_point deadline(time_point ordinary) const {
-        const lock_guard held(mutex_);
-        return std::min(ordinary, deadline_);
+    time_point deadline(time_point ordinary) const noexcept {
+        return detail::min(ordinary, deadline_.load());
     }
 
   private:
     // All with the mutex held.
-    bool finishing() const noexcept { return last_due_ != time_point::max(); }
     bool in_flight() const noexcept { return beats_in_flight_ > 0 || querying_; }
-    time_point due() const noexcept { return finishing() ? asked_ : std::min(asked_, began_ + interval_); }
+    time_point due() const noexcept { return finishing() ? asked_ : detail::min(asked_, began_ + interval_); }
     void ask(time_point when) {
         if (finishing() || when >= asked_) return;
         asked_ = when;
@@ -136,7 +127,7 @@ class beat_schedule {
     time_point free_at(bool helper, time_point now) const noexcept {
         if (finishing()) return time_point::min();
         if (begun_ > 0 && beats_in_flight_ > 0) return began_ + max_wait;
-        return helper ? std::max(now, due()) + interval_ + max_wait : time_point::min();
+        return helper ? detail::max(now, due()) + interval_ + max_wait : time_point::min();
     }
     std::uint64_t begin(time_point now) noexcept {
         asked_ = time_point::max();
@@ -167,10 +158,11 @@ class beat_schedule {
         std::uint64_t number = 0;
         std::string state;  // in the latest that was answered without an error
         result<void> answer;
-    } heard_;                                  // of the latest that has ended
-    time_point last_due_ = time_point::max();  // of the last beat, once nothing else may follow
-    time_point deadline_ = time_point::max();  // for its answer
-    bool over_ = false;                        // the last beat has begun
+    } heard_;  // of the latest that has ended
+    // Set with the mutex held.
+    atomic<time_point> last_due_{time_point::max()};  // of the last beat, once nothing else may follow
+    atomic<time_point> deadline_{time_point::max()};  // for its answer
+    atomic<bool> over_{false};                        // the last beat has begun
     atomic<bool> registration_tried_{false};
 };
 

@@ -1,8 +1,6 @@
 // heartbeat: the threads that beat, to the very last request of the worker.
 #pragma once
 
-#include <algorithm>
-
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/light.hpp"
 #include "../detail/worker_context.ipp"
@@ -118,18 +116,8 @@ class heartbeat : public ref_counted {
         }
     }
 
-    // But for those that are another worker's by now.
-    array<ref<active_job>> claimed_jobs() const {
-        array<ref<active_job>> out;
-        out.reserve(worker_.jobs.size());  // not under the table's mutex
-        worker_.jobs.each([&](active_job& job) {
-            if (!job.lost()) out.push_back(ref<active_job>(&job));
-        });
-        return out;
-    }
-
     result<void> beat(std::string state, bool must_arrive, function<bool()> still_wanted) {
-        const array<ref<active_job>> jobs = claimed_jobs();
+        const array<ref<active_job>> jobs = worker_.jobs.snapshot(job_word::lost);
         const time_point sent = steady_clock::now();
         const heartbeat_request request = {&worker_.identity, std::move(state), ids_of(jobs), must_arrive,
                                            std::move(still_wanted)};
@@ -185,10 +173,10 @@ class heartbeat : public ref_counted {
 
     void ask_for(const array<ref<active_job>>& jobs) {
         for (const ref<active_job>& each : jobs) {
-            if (worker_.beats.is_finishing()) break;
+            if (worker_.beats.finishing()) break;
             each->note_asked();
             const time_point deadline =
-                deadline_after(std::min(worker_.options.request_timeout, max_query_time));
+                deadline_after(detail::min(worker_.options.request_timeout, max_query_time));
             const result<bool> ours = worker_.backend.call([&](ojs::transport& transport) {
                 return transport.confirm_claim(
                     {&worker_.identity, each->job.id, [this] { return !worker_.beats.is_over(); }}, deadline);

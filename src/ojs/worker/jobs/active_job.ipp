@@ -3,8 +3,6 @@
 
 #include <pthread.h>
 
-#include <algorithm>
-
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../core/drain_barrier.hpp"
@@ -19,6 +17,14 @@ struct registered_handler : ref_counted {
     handler_options options;
     atomic<bool> told_too_long{false};  // the log says that its jobs may outlast the grace period
 };
+
+inline ref<registered_handler> find_handler(const array<ref<registered_handler>>& handlers,
+                                            const std::string& type) {
+    for (const ref<registered_handler>& each : handlers) {
+        if (each->type == type) return each;
+    }
+    return {};
+}
 
 inline constexpr time_point never = time_point::max();
 
@@ -55,8 +61,8 @@ class active_job : public ref_counted {
         : cancel(group->member()),
           job(std::move(claimed)),
           claimed_at(when),
-          lease(
-              std::max(min_lease, job.visibility_timeout.count() > 0 ? job.visibility_timeout : usual_lease)),
+          lease(detail::max(min_lease,
+                            job.visibility_timeout.count() > 0 ? job.visibility_timeout : usual_lease)),
           handler(std::move(its_handler)),
           group_(std::move(group)) {
         extend_lease(when);
@@ -138,9 +144,13 @@ class active_job : public ref_counted {
     }
     // When it was cancelled, alone or with all others; or never.
     time_point cancelled_at() const noexcept {
-        return std::min(cancelled_alone_at_.load(memory_order::relaxed), group_->at());
+        return detail::min(cancelled_alone_at_.load(memory_order::relaxed), group_->at());
     }
     bool known_stuck() const noexcept { return word.has(job_word::stuck); }
+    // Until its handler returns. False: it has returned.
+    bool mark_stuck() noexcept {
+        return word.add(job_word::stuck, job_word::left) || !word.has(job_word::left);
+    }
 
     // The answer to a heartbeat sent at `sent` lists it in jobs_extended.
     void note_listed(time_point sent) noexcept { listed_at_ = sent; }
@@ -168,12 +178,14 @@ class active_job : public ref_counted {
     void await_turn(time_point deadline) noexcept { await_none(job_word::in_turn, deadline); }
     // In a turn. False: the job is being reported, without this.
     bool keep_checkpoint(std::string state) {
+        word.add(job_word::kept);  // first: from now on, who has taken the job looks for it
         const lock_guard held(group_->guard);
         if (taken()) return false;
         detail::swap(kept_, state);
         return true;
     }
     std::string kept_checkpoint() const {
+        if (!word.has(job_word::kept)) return {};  // without the lock, which all jobs share
         const lock_guard held(group_->guard);
         return kept_;
     }
@@ -303,10 +315,12 @@ class job_table {
     void each(Look look) const {
         each_if([](const active_job& job) { return !job.word.has(job_word::reported); }, look);
     }
-    array<ref<active_job>> snapshot() const {
+    array<ref<active_job>> snapshot(job_word::facts without = 0) const {
         array<ref<active_job>> out;
         out.reserve(size());  // outside the mutex: among busy handlers an allocation can take long
-        each([&](active_job& job) { out.push_back(ref<active_job>(&job)); });
+        each([&](active_job& job) {
+            if (!job.word.has(without)) out.push_back(ref<active_job>(&job));
+        });
         return out;
     }
     // More than one may have an id: one that is being reported, and the next claim of it.

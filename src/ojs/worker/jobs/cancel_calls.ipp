@@ -3,7 +3,6 @@
 
 #include <sched.h>
 
-#include "../detail/worker_context.ipp"
 #include "../threads/pool_threads.ipp"
 
 namespace ojs::detail {
@@ -12,7 +11,7 @@ namespace ojs::detail {
 // calls: a job that misses its cancellation might wait for ever.
 class cancel_calls {
   public:
-    cancel_calls(const worker_context& worker, pool_threads& threads) : worker_(worker), threads_(threads) {}
+    explicit cancel_calls(pool_threads& threads) : threads_(threads) {}
 
     // After one store has cancelled all jobs. In the order in which they were claimed, because the kernel
     // wakes the oldest waiter fastest. Only jobs whose handlers run can have waits or callbacks.
@@ -24,7 +23,7 @@ class cancel_calls {
             round->jobs = jobs_in_handlers();
         };
         if (!insist(collect)) return;
-        round->threads_wanted = round->jobs.size() / jobs_per_thread;
+        round->threads_wanted = static_cast<int>(round->jobs.size() / jobs_per_thread);
         {
             const lock_guard held(mutex_);
             current_round_ = round;
@@ -59,8 +58,8 @@ class cancel_calls {
     struct cancel_round : ref_counted {
         array<ref<active_job>> jobs;
         atomic<std::size_t> next{0};
-        atomic<std::size_t> threads_wanted{0};
-        atomic<int> free_threads{0};  // not in a callback
+        atomic<int> threads_wanted{0};  // none: 0 or less
+        atomic<int> free_threads{0};    // not in a callback
     };
 
     bool add_thread(cancel_round& round) {
@@ -69,7 +68,7 @@ class cancel_calls {
             work(*kept);
         };
         round.free_threads.fetch_add(1);
-        if (threads_.start_service(worker_.service_thread("ojs-cancel"), body)) return true;
+        if (threads_.start_service("ojs-cancel", body)) return true;
         round.free_threads.fetch_sub(1);
         return false;
     }
@@ -80,10 +79,7 @@ class cancel_calls {
     // Each thread starts two more: faster than one thread that starts all.
     void work(cancel_round& round) {
         for (int i = 0; i < 2; ++i) {
-            std::size_t wanted = round.threads_wanted.load();
-            while (wanted > 0 && !round.threads_wanted.compare_exchange_strong(wanted, wanted - 1)) {
-            }
-            if (wanted > 0) add_thread(round);
+            if (round.threads_wanted.fetch_sub(1) > 0) add_thread(round);
         }
         for (std::size_t i; (i = round.next.fetch_add(1)) < round.jobs.size();) call(round, i);
     }
@@ -103,7 +99,6 @@ class cancel_calls {
         round.free_threads.fetch_add(1);
     }
 
-    const worker_context& worker_;
     pool_threads& threads_;
     mutex mutex_;
     ref<cancel_round> current_round_;

@@ -1,8 +1,6 @@
 // job_intake: fetches jobs, and reports at once those that cannot run here.
 #pragma once
 
-#include <algorithm>
-
 #include "../reports/settlement.ipp"
 
 namespace ojs::detail {
@@ -12,23 +10,20 @@ namespace ojs::detail {
 // others share the back-off of the last. Thread-safe.
 class unknown_types {
   public:
-    struct turn {
-        time_point hand_back_at;
-        bool is_first = false;  // of its type
-    };
-    turn next(const std::string& type, time_point now) {
+    // Returns when a job goes back. `is_first`: of its type.
+    time_point next(const std::string& type, time_point now, bool& is_first) {
         const lock_guard held(mutex_);
         std::size_t i = 0;
         while (i < entries_.size() && entries_[i].type != type && i + 1 < max_types) ++i;
-        const bool is_first = i == entries_.size();
+        is_first = i == entries_.size();
         if (is_first) entries_.push_back({type, now, {}});
         entry& found = entries_[i];
         if (now >= found.hand_back_at) {
             const bool soon = now < found.hand_back_at + max_pause;
-            found.pause = soon ? std::clamp(found.pause * 2, min_pause, max_pause) : min_pause;
+            found.pause = soon ? detail::max(min_pause, detail::min(found.pause * 2, max_pause)) : min_pause;
             found.hand_back_at = now + found.pause;
         }
-        return {found.hand_back_at, is_first};
+        return found.hand_back_at;
     }
 
   private:
@@ -83,9 +78,14 @@ class job_intake {
   private:
     result<std::vector<job>> ask(std::size_t count, time_point sent) {
         const std::uint32_t version = worker_.queues.version();
-        worker_identity some;
+        worker_identity asking;  // with the queues that are open, where any was ever paused
         fetch_request request;
-        request.worker = asking_identity(some);
+        request.worker = &worker_.identity;
+        if (version != 0) {
+            asking = worker_.identity;
+            asking.queues = worker_.queues.open();
+            request.worker = &asking;
+        }
         if (request.worker->queues.empty()) return error{errc::cancelled, 0, "every queue is quiet"};
         request.count = count;
         request.still_wanted = [this, version] {
@@ -94,14 +94,6 @@ class job_intake {
         return worker_.backend.call([&](ojs::transport& transport) {
             return transport.fetch(request, sent + worker_.options.request_timeout);
         });
-    }
-
-    // As which the worker asks: with the queues that are open, `some` of them where any was ever quieted.
-    const worker_identity* asking_identity(worker_identity& some) const {
-        if (worker_.queues.version() == 0) return &worker_.identity;
-        some = worker_.identity;
-        some.queues = worker_.queues.open();
-        return &some;
     }
 
     // Claimed jobs become active ones, all of them before the first is reported: so one that an answer holds
@@ -129,7 +121,7 @@ class job_intake {
         ref<active_job> job;
         const auto make = [&] {
             job = make_ref<active_job>(std::move(claimed), sent, worker_.options.visibility_timeout,
-                                       find_handler(claimed.type), group_);
+                                       find_handler(handlers_, claimed.type), group_);
         };
         if (!insist(make)) return name_unreportable(claimed);
         job->ticket = ticket.split();
@@ -154,8 +146,9 @@ class job_intake {
     bool take_unknown(const ref<active_job>& job) {
         if (worker_.options.unknown_type != unknown_type_action::requeue)
             return report_unstarted(job, of_unknown_type(worker_, *job));
-        const unknown_types::turn turn = unknown_.next(job->job.type, steady_clock::now());
-        if (turn.is_first) {
+        bool is_first = false;
+        const time_point hand_back_at = unknown_.next(job->job.type, steady_clock::now(), is_first);
+        if (is_first) {
             constexpr const char* fix =
                 "register a handler, serve the type from a queue of its own, or set OJS_UNKNOWN_TYPE";
             worker_.log.write(log_level::warn, "no handler for this job type; its jobs are handed back",
@@ -163,7 +156,7 @@ class job_intake {
                                field("fix", fix)});
         }
         held_.fetch_add(1);
-        job->hold_until(turn.hand_back_at);
+        job->hold_until(hand_back_at);
         worker_.supervisor.notify();  // which hands it back, in a drain at once
         return false;
     }
@@ -211,13 +204,6 @@ class job_intake {
             });
         }
         return known;
-    }
-
-    ref<registered_handler> find_handler(const std::string& type) const {
-        for (const ref<registered_handler>& each : handlers_) {
-            if (each->type == type) return each;
-        }
-        return {};
     }
 
     worker_context& worker_;

@@ -22,10 +22,10 @@ class job_word {
     static constexpr facts slot_kept = 1U << 8;      // the slot stays taken although the job is reported
     static constexpr facts slot_replaced = 1U << 9;  // another thread has the slot
     static constexpr facts asked = 1U << 10;         // the backend was asked for a checkpoint
-    static constexpr facts revoked =
-        1U << 11;  // the backend has cancelled it; the supervisor has yet to see that
-    static constexpr facts in_turn = 1U << 12;  // a thread talks to the backend about a checkpoint
-    static constexpr facts pinned = 1U << 13;   // the handler's thread must not leave the job
+    static constexpr facts kept = 1U << 11;          // a checkpoint was saved, which goes with a FAIL
+    static constexpr facts revoked = 1U << 12;       // by the backend; the supervisor has yet to see that
+    static constexpr facts in_turn = 1U << 13;       // a thread talks to the backend about a checkpoint
+    static constexpr facts pinned = 1U << 14;        // the handler's thread must not leave the job
 
     bool has(facts any) const noexcept { return (load() & any) != 0; }
     // Whether the handler is running.

@@ -12,7 +12,6 @@ namespace ojs::detail {
 enum class job_end : std::uint8_t { completed, failed, interrupted, handed_back, gone };
 inline constexpr const char* end_messages[] = {"job completed", "job failed", "job interrupted",
                                                "job handed back"};
-inline constexpr std::size_t job_end_count = 5;
 
 // What to tell the backend about a job, and what that makes of it.
 struct verdict {
@@ -46,12 +45,10 @@ class job_tally {
         steps_.swap(steps);
     }
 
-    std::vector<std::string> stuck() const { return jobs_.stuck_ids(); }
     std::uint64_t unreported() const noexcept { return read_counter(unreported_count_); }
     worker_report report() const {
         const auto count = [this](job_end how) { return read_counter(ends_[static_cast<std::size_t>(how)]); };
-        std::vector<std::string> stuck_now =
-            stuck();  // before: who walks through the table may name jobs here
+        std::vector<std::string> stuck = jobs_.stuck_ids();  // before: the table's mutex is the outer one
         const lock_guard held(mutex_);
         return {read_counter(claimed_),
                 count(job_end::completed),
@@ -60,7 +57,7 @@ class job_tally {
                 count(job_end::handed_back),
                 count(job_end::gone),
                 unreported_,
-                std::move(stuck_now),
+                std::move(stuck),
                 steps_};
     }
 
@@ -69,7 +66,7 @@ class job_tally {
 
     const job_table& jobs_;
     counter claimed_{0};
-    counter ends_[job_end_count] = {};
+    counter ends_[static_cast<std::size_t>(job_end::gone) + 1] = {};
     counter unreported_count_{0};
     mutable mutex mutex_;
     std::vector<std::string> unreported_;

@@ -2,8 +2,6 @@
 // could active_job::take() it does.
 #pragma once
 
-#include <algorithm>
-
 #include "../../base/detail/clock.ipp"
 #include "../../net/json_view.ipp"
 #include "../detail/worker_context.ipp"
@@ -141,7 +139,8 @@ inline constexpr steady_clock::duration min_try = std::chrono::milliseconds(100)
 inline time_point try_deadline(const worker_context& worker) {
     const time_point now = steady_clock::now();
     const steady_clock::duration half = (worker.reports.deadline() - now) / 2;
-    return now + std::min<steady_clock::duration>(std::max(half, min_try), worker.options.request_timeout);
+    return now +
+           detail::min<steady_clock::duration>(detail::max(half, min_try), worker.options.request_timeout);
 }
 
 inline result<settled> send_verdict(worker_context& worker, const active_job& job, const verdict& report) {
@@ -174,7 +173,8 @@ inline time_point next_try(const worker_context& worker, const error& failure,
     const time_point now = steady_clock::now();
     const time_point stop = worker.reports.deadline();
     const time_point last = stop == never ? worker.stage.drain_deadline() : stop;
-    return std::max(std::min(deadline_after(failure.retry_after), now + (last - now) / 2), now + min_pause);
+    return detail::max(detail::min(deadline_after(failure.retry_after), now + (last - now) / 2),
+                       now + min_pause);
 }
 
 // Tells the backend until it answers. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
@@ -242,7 +242,7 @@ inline void mark_unreported(worker_context& worker, active_job& job) {
 
 // Reports a job the caller has taken, and counts it. The log comes after: nobody waits for its reader.
 inline settle_end conclude(worker_context& worker, active_job& job, verdict& report) {
-    job.await_turn(std::min(try_deadline(worker), worker.reports.saves()));
+    job.await_turn(detail::min(try_deadline(worker), worker.reports.saves()));
     if (!report.ack) insist([&] { report.checkpoint = job.kept_checkpoint(); });
     const settle_end end = report_until_answered(worker, job, report);
     if (end == settle_end::unreported) mark_unreported(worker, job);
@@ -362,21 +362,18 @@ class report_queue {
         ++running_;
         return true;
     }
-    // One more if that has work. Each starts two more, so that a stop does not wait for one thread to start
-    // them all. Where there is none, the caller does its work.
-    void start_wanted() {
-        if (!wants_thread()) return;
-        if (threads_.start_service(worker_.service_thread("ojs-report"), [this] { work(); })) return;
-        lock_guard held(mutex_);
-        if (--running_ == 0) work_off(held);
-    }
-
-    void start_two() {
-        for (int i = 0; i < 2; ++i) start_wanted();
+    // As many more, where they have work. Each starts two, so that a stop does not wait for one thread to
+    // start them all. Where there is none, the caller does its work.
+    void start_wanted(int count = 1) {
+        for (; count > 0 && wants_thread(); --count) {
+            if (threads_.start_service("ojs-report", [this] { work(); })) continue;
+            lock_guard held(mutex_);
+            if (--running_ == 0) work_off(held);
+        }
     }
 
     void work() {
-        start_two();
+        start_wanted(2);
         lock_guard held(mutex_);
         for (;;) {
             ++busy_;
@@ -386,7 +383,7 @@ class report_queue {
             work_.wait(held);
             if (!detail::exchange(starts_due_, false)) continue;
             held.unlock();
-            start_two();
+            start_wanted(2);
             held.lock();
         }
         --running_;  // what a late FETCH brings needs another thread

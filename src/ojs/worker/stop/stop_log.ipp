@@ -41,8 +41,10 @@ class stop_log {
         const bool by_itself =
             in_vain || now.last_event == event::drained || now.last_event == event::finished;
         if (!by_itself) add_cause(now.cause, fields);
-        write(in_vain ? log_level::warn : log_level::info,
-              before == now.phase ? "stop event" : "phase changed", std::move(fields));
+        log_.write({in_vain ? log_level::warn : log_level::info,
+                    before == now.phase ? "stop event" : "phase changed",
+                    std::move(fields),
+                    {}});
     }
 
     // A stop by signal, in the words of the controller guide. [Spot]
@@ -71,7 +73,7 @@ class stop_log {
         const time_point deadline = worker_.stage.drain_deadline();
         if (deadline != time_point::max())
             fields.push_back(field("grace_left_ms", deadline > now ? -milliseconds_since(deadline) : 0));
-        write(log_level::info, "draining", std::move(fields));
+        log_.write({log_level::info, "draining", std::move(fields), {}});
     }
 
     void jobs_in_flight(stuck_watch& stuck) const {
@@ -112,10 +114,6 @@ class stop_log {
         log_.write(log_level::warn, "threads have not ended; leaving without them",
                    {field("threads", threads)});
     }
-    void steps_without_limit(const error& why) const {
-        log_.write(log_level::warn, "cannot create a thread; shutdown steps run without a time limit",
-                   {field("error", why.text)});
-    }
     // Everything about a run in one line: what became of its jobs, how long it took, and why it ended.
     void ended(int status, time_point draining_since) const {
         const lifecycle_state state = worker_.stage.own.state();
@@ -138,14 +136,10 @@ class stop_log {
         for (const step_result& each : told.steps)
             append(steps, {steps.empty() ? "" : ", ", each.name, ": ", to_string(each.how)});
         if (!steps.empty()) fields.push_back(field("steps", steps));
-        write(log_level::info, "worker stopped", std::move(fields));
+        log_.write({log_level::info, "worker stopped", std::move(fields), {}});
     }
 
   private:
-    void write(log_level level, const char* text, std::vector<log_field> fields) const {
-        log_.write({level, text, std::move(fields), {}});
-    }
-
     static void add_cause(const cause& why, std::vector<log_field>& fields) {
         fields.push_back(field("cause", to_string(why.kind)));
         if (why.kind != cause_kind::signal) return;

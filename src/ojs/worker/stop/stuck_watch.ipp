@@ -1,8 +1,6 @@
 // stuck_watch: looks after single jobs: timeouts, cancellation by the backend, stuck and held ones.
 #pragma once
 
-#include <algorithm>
-
 #include "../../base/detail/light.hpp"
 #include "../threads/job_pool.ipp"
 
@@ -21,20 +19,20 @@ class stuck_watch {
 
     // Looks through the jobs in flight. Returns when to look again.
     time_point look(time_point now) {
-        pool_.looks().begins();
+        pool_.next_look = never;
         const overdue found = find(now);
-        pool_.looks().ends(found.next);
-        pool_.run_cancel_callbacks(found.timed_out);
-        pool_.run_cancel_callbacks(found.revoked);
+        pool_.next_look = found.next;
+        pool_.cancels.run(found.timed_out);
+        pool_.cancels.run(found.revoked);
         for (const ref<active_job>& job : found.timed_out)
             log_job(worker_, *job, log_level::warn, "job cancelled: its timeout is over");
         for (const ref<active_job>& job : found.revoked)
             log_job(worker_, *job, log_level::info, "job cancelled by its backend");
-        for (const ref<active_job>& job : found.held) pool_.hand_back(job);
+        for (const ref<active_job>& job : found.held) pool_.intake.hand_back(job);
         array<ref<active_job>> stuck;
         for (const ref<active_job>& job : found.stuck) {
             if (job->cancelled_alone() && !pool_.report_stuck(job)) continue;
-            if (pool_.mark_stuck(*job)) stuck.push_back(job);
+            if (job->mark_stuck()) stuck.push_back(job);
         }
         tell_all(stuck, false);
         return found.next;
@@ -42,7 +40,7 @@ class stuck_watch {
 
     // The stop leaves without these.
     void leave_behind(const array<ref<active_job>>& jobs) {
-        for (const ref<active_job>& job : jobs) pool_.mark_stuck(*job);
+        for (const ref<active_job>& job : jobs) job->mark_stuck();
         tell_all(jobs, true);
     }
 
@@ -76,8 +74,6 @@ class stuck_watch {
         array<ref<active_job>> stuck;      // not known before
         array<ref<active_job>> held;       // of unknown types: their back-off is over, or the drain has begun
         time_point next = never;
-
-        void look_again(time_point when) noexcept { next = std::min(when, next); }
     };
 
     overdue find(time_point now) {
@@ -88,18 +84,18 @@ class stuck_watch {
             if (job.taken()) return;
             if (job.cancel_if_timed_out(now)) out.timed_out.push_back(ref<active_job>(&job));
             if (job.was_revoked()) out.revoked.push_back(ref<active_job>(&job));
-            out.look_again(job.timeout_at());
+            out.next = detail::min(out.next, job.timeout_at());
             const time_point held = job.held_until();
             if (held <= now || (held != never && draining)) {
                 out.held.push_back(ref<active_job>(&job));
             } else {
-                out.look_again(held);
+                out.next = detail::min(out.next, held);
             }
             const time_point cancelled = job.cancelled_at();
             if (cancelled == never || job.known_stuck() || held != never)
                 return;  // a held job has no handler
             if (now < cancelled + patience) {
-                out.look_again(cancelled + patience);
+                out.next = detail::min(out.next, cancelled + patience);
             } else {
                 out.stuck.push_back(ref<active_job>(&job));
             }
@@ -110,7 +106,7 @@ class stuck_watch {
     void tell_all(const array<ref<active_job>>& jobs, bool abandoned) const {
         if (jobs.empty()) return;
         const time_point deadline = stacks_deadline();
-        const std::size_t count = worker_.tally.stuck().size();
+        const std::size_t count = worker_.jobs.stuck_ids().size();
         const bool all = count >= static_cast<std::size_t>(worker_.options.concurrency);
         const stuck_action usual = abandoned ? stuck_action::keep
                                    : all     ? stuck_action::stop
@@ -123,24 +119,24 @@ class stuck_watch {
             entries.push_back({job, {job->job.id, job->job.type, ran, cancelled, abandoned, count, usual}});
         }
         // On another thread, because the listener may block. That thread holds the pool, and so the context.
-        const auto ask = [&worker = worker_, &pool = pool_, entries] {
-            for (const stuck_entry& each : entries) act_on(worker, pool, each, true);
+        const auto ask = [self = *this, entries] {
+            for (const stuck_entry& each : entries) self.act_on(each, true);
         };
-        if (worker_.options.on_stuck_job && pool_.start_service("ojs-stuck", ask)) return;
-        for (const stuck_entry& each : entries) act_on(worker_, pool_, each, false);
+        if (worker_.options.on_stuck_job && pool_.threads.start_service("ojs-stuck", ask)) return;
+        for (const stuck_entry& each : entries) act_on(each, false);
     }
-    static void act_on(worker_context& worker, job_pool& pool, const stuck_entry& stuck, bool asks) {
+    void act_on(const stuck_entry& stuck, bool asks) const {
         stuck_action action = stuck.info.usual;
         if (asks)
-            worker.user.call_back("on_stuck_job threw; ignored",
-                                  [&] { action = worker.options.on_stuck_job(stuck.info); });
-        if (action == stuck_action::replace) pool.replace_thread(*stuck.job);
+            worker_.user.call_back("on_stuck_job threw; ignored",
+                                   [&] { action = worker_.options.on_stuck_job(stuck.info); });
+        if (action == stuck_action::replace) pool_.replace_thread(*stuck.job);
         if (action != stuck_action::stop ||
-            !worker.stage.own.apply(event::stop_request, {cause_kind::api, 0}))
+            !worker_.stage.own.apply(event::stop_request, {cause_kind::api, 0}))
             return;
-        worker.stopped_stuck = true;
-        worker.log.write(log_level::error, "handlers are stuck; the worker stops",
-                         {field("stuck_jobs", stuck.info.count)});
+        worker_.stopped_stuck = true;
+        worker_.log.write(log_level::error, "handlers are stuck; the worker stops",
+                          {field("stuck_jobs", stuck.info.count)});
     }
 
     void log(active_job& job, bool abandoned, std::size_t count, time_point deadline) const {

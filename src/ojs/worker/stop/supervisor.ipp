@@ -1,8 +1,6 @@
 // supervisor: follows the lifecycle and does what each change asks for: quiet, drain, stop.
 #pragma once
 
-#include <algorithm>
-
 #include "../../base/detail/light.hpp"
 #include "../../core/shutdown_sequence.hpp"
 #include "../../host/termination_mode.hpp"
@@ -11,7 +9,7 @@
 #include "../threads/job_pool.ipp"
 #include "../worker_part.ipp"
 #include "stop_log.ipp"
-#include "stop_plan.hpp"
+#include "stop_plan.ipp"
 
 namespace ojs::detail {
 
@@ -101,13 +99,13 @@ class supervisor {
 
     // Everything is reported; what remains is to get the threads home.
     int end() {
-        pool_->reports().close();
+        pool_->reports.close();
         await_threads();
-        const bool all_finished = pool_->threads().all_finished();
+        const bool all_finished = pool_->threads.all_finished();
         if (!all_finished) attempt([this] { name_stuck(); });
         const int status = end_status(all_finished);
         // What parts have under way gets a moment; the stop keeps its time.
-        stop_worker_parts(worker_, std::min(steady_clock::now() + stuck_wait, stop_end_));
+        stop_worker_parts(worker_, detail::min(steady_clock::now() + stuck_wait, stop_end_));
         const bool all_ended = end_threads();
         attempt([&] { log_.ended(status, draining_since_); });
         if (worker_.owns_process)
@@ -125,9 +123,10 @@ class supervisor {
             case stop_action::tell_parts: return tell_parts();
             case stop_action::begin_fetching: return pool_->look_again();
             case stop_action::wake_pool: return pool_->wake();
-            case stop_action::cancel: return static_cast<void>(pool_->cancel_all(stop_reason()));
+            case stop_action::cancel:
+                return static_cast<void>(pool_->group->request(stop_reason(), steady_clock::now()));
             case stop_action::tell_jobs:
-            case stop_action::tell_reclaimed: return pool_->tell_all_cancelled();
+            case stop_action::tell_reclaimed: return pool_->reports.run_first();
             case stop_action::log_change: return log_.change(before.own.phase, facts_.own);
             case stop_action::decide_mode: return decide_mode();
             case stop_action::log_reclaim:
@@ -155,7 +154,7 @@ class supervisor {
             if (now >= deadline) return false;
             time_point next = now + memory_pause;
             attempt([&] { next = do_what_is_due(now); });
-            worker_.supervisor.wait_until(std::min(next, std::min(deadline, parts_due)));
+            worker_.supervisor.wait_until(detail::min(next, detail::min(deadline, parts_due)));
         }
     }
 
@@ -191,8 +190,9 @@ class supervisor {
             next_progress_ = now + worker_.options.progress_interval;
             log_.progress(now);
         }
-        const time_point jobs_due = std::min(stuck_.look(now), pool_->retry_threads(now));
-        return std::min(jobs_due, facts_.lead_over ? next_progress_ : std::min(next_progress_, lead_at_));
+        const time_point jobs_due = detail::min(stuck_.look(now), pool_->retry_threads(now));
+        return detail::min(jobs_due,
+                           facts_.lead_over ? next_progress_ : detail::min(next_progress_, lead_at_));
     }
     // The same for the parts.
     time_point turn_parts() {
@@ -200,8 +200,8 @@ class supervisor {
         worker_.user.each_part([&out](worker_part& part) {
             const time_point now = steady_clock::now();
             const time_point before = out;
-            out = std::min(now + part_retry, before);  // if it throws
-            out = std::min(part.on_turn(now), before);
+            out = detail::min(now + part_retry, before);  // if it throws
+            out = detail::min(part.on_turn(now), before);
         });
         return out;
     }
@@ -246,7 +246,7 @@ class supervisor {
         if (lead.count() > 0) lead_at_ = ends - lead;
         worker_.claims.close();
         pool_->close();
-        if (const std::size_t jobs = worker_.jobs.size()) pool_->reports().expect(jobs > many_jobs ? 16 : 2);
+        if (const std::size_t jobs = worker_.jobs.size()) pool_->reports.expect(jobs > many_jobs ? 16 : 2);
     }
 
     // Whether a stop by signal is a reclaim, in the words of the controller guide. [Spot, WIRE 3]
@@ -265,7 +265,7 @@ class supervisor {
         const std::chrono::milliseconds total = worker_.options.times.stop_timeout;
         limit_log_waiting(facts_.own.mode == stop_mode::reclaim ? total / 50 : total / 10);
         stop_end_ = now + total;
-        worker_.reports.set_saves(now + std::min(total / 20, saves_share));
+        worker_.reports.set_saves(now + detail::min(total / 20, saves_share));
         worker_.reports.set(stop_end_ - last_beat_time(total));
         if (gave_up_) cut_stop_short();  // three signals at once
     }
@@ -301,17 +301,18 @@ class supervisor {
     // All jobs are cancelled: lets handlers return for a moment, and leaves time to report the rest.
     void interrupt_jobs(unsigned signals, time_point report_deadline) {
         const time_point latest = report_deadline - report_time(report_deadline - steady_clock::now());
-        await(std::min(deadline_after(time_to_return()), latest),
+        await(detail::min(deadline_after(time_to_return()), latest),
               [&] { return idle() || signalled_since(signals); });
-        pool_->interrupt_all(stop_reason());
+        pool_->group->abandon();
+        pool_->reports.interrupt_all(stop_reason());
     }
 
     // Every job is reported. Handlers that know of it, and threads on their way back from one, have what is
     // left of the stop to return; others, a moment. Another signal ends that.
     void await_handlers(unsigned signals) {
         const time_point soon = steady_clock::now() + stuck_wait;
-        if (await(soon, [this] { return !pool_->any_in_handler(); })) return;
-        await(stop_end_, [&] { return signalled_since(signals) || !pool_->any_returning(); });
+        if (await(soon, [this] { return !pool_->any_in_handler(false); })) return;
+        await(stop_end_, [&] { return signalled_since(signals) || !pool_->any_in_handler(true); });
     }
 
     void name_unreported() {
@@ -329,25 +330,27 @@ class supervisor {
     }
     void cut_stop_short() {
         worker_.reports.set(steady_clock::now());
-        stop_end_ = std::min(stop_end_, deadline_after(last_beat_time(worker_.options.times.stop_timeout)));
+        stop_end_ =
+            detail::min(stop_end_, deadline_after(last_beat_time(worker_.options.times.stop_timeout)));
     }
 
     void await_threads() {
         const time_point soon = steady_clock::now() + stuck_wait;
-        await(std::max(soon, stop_end_), [this] { return pool_->threads().over(); });
+        await(detail::max(soon, stop_end_), [this] { return pool_->threads.over(); });
     }
     // The deadline for threads whose work is done: the process itself is to be gone when stop_timeout ends.
     time_point join_deadline() const noexcept {
-        return std::max(steady_clock::now() + join_wait, stop_end_ - worker_.options.times.stop_timeout / 5);
+        return detail::max(steady_clock::now() + join_wait,
+                           stop_end_ - worker_.options.times.stop_timeout / 5);
     }
     // False: some do not end; a thread_local destructor or a call to the backend blocks.
     bool end_threads() {
         const time_point deadline = join_deadline();
         std::size_t left = 0;
-        while ((left = pool_->threads().join(steady_clock::now() + join_slice)) > 0 && !gave_up_ &&
+        while ((left = pool_->threads.join(steady_clock::now() + join_slice)) > 0 && !gave_up_ &&
                steady_clock::now() < deadline)
             notice_changes();
-        pool_->threads().abandon();
+        pool_->threads.abandon();
         left += heart_->end(deadline);
         if (left > 0) attempt([&] { log_.left_behind(left); });
         return left == 0;
@@ -363,9 +366,11 @@ class supervisor {
             ended = true;
             worker->supervisor.notify();
         };
-        const result<void> started = pool_->start_service("ojs-steps", run);
+        const result<void> started = pool_->threads.start_service("ojs-steps", run);
         if (!started) {
-            log_.steps_without_limit(started.error());
+            worker_.log.write(log_level::warn,
+                              "cannot create a thread; shutdown steps run without a time limit",
+                              {field("error", started.error().text)});
             run();
         }
         await(time_point::max(), [&] { return ended.load(); });

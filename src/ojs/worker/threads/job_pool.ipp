@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <exception>
 
@@ -12,23 +11,6 @@
 #include "../jobs/job_intake.ipp"
 
 namespace ojs::detail {
-
-// When the supervisor looks at the jobs next. It says so before it walks through them, and again after: so
-// either it sees what others have set, or they see that it has to be woken. Thread-safe.
-class next_look {
-  public:
-    explicit next_look(wake& supervisor) : supervisor_(supervisor) {}
-
-    void by(time_point when) {
-        if (when < at_.load()) supervisor_.notify();
-    }
-    void begins() noexcept { at_ = never; }
-    void ends(time_point next) noexcept { at_ = next; }
-
-  private:
-    wake& supervisor_;
-    atomic<time_point> at_{never};
-};
 
 // When the next FETCH is due: at once while jobs arrive or there is news, then by the poll interval; after a
 // failure, when its pause is over. The pool's mutex guards it.
@@ -51,7 +33,7 @@ class fetch_schedule {
         if (backing_off_ && now < due_) return true;  // another FETCH, that overlapped with this one, failed
         backing_off_ = !got && got.error().code != errc::cancelled;
         if (backing_off_) {
-            due_ = deadline_after(std::max(got.error().retry_after, pauses_.next()));
+            due_ = deadline_after(detail::max(got.error().retry_after, pauses_.next()));
             return false;
         }
         pauses_.reset();
@@ -77,16 +59,16 @@ class job_pool : public ref_counted {
           worker_(*context_),
           slots_(max_slots()),
           schedule_(worker_.options.poll_interval),
-          threads_(*this, in_handlers_, worker_.supervisor),
-          cancels_(worker_, threads_),
-          reports_(
-              worker_, threads_, [this] { slot_came_free(); },
-              [this] { cancels_.notify_all([this] { return jobs_in_handlers(); }); }),
-          intake_(worker_, std::move(handlers), group_, reports_) {}
+          threads(*this, in_handlers_, worker_),
+          cancels(threads),
+          reports(
+              worker_, threads, [this] { slot_came_free(); },
+              [this] { cancels.notify_all([this] { return jobs_in_handlers(); }); }),
+          intake(worker_, std::move(handlers), group, reports) {}
 
     result<void> start() {
         lock_guard held(mutex_);
-        return start_thread(held);
+        return start_threads(held);
     }
 
     // Something a FETCH depends on has changed: the phase, or a slot that came free.
@@ -116,20 +98,12 @@ class job_pool : public ref_counted {
         lock_guard held(mutex_);
         retry_at_ = never;
         if (closed_ && ready_.empty()) return never;
-        const bool started = start_thread(held).has_value();
+        const bool started = start_threads(held).has_value();
         const bool all = started && ++slots_ >= max_slots();
         if (!all) retry_at_ = started ? now : now + retry_pause;
         if (all) log_slots(held, log_level::info, "threads can be created again");
         return retry_at_;
     }
-
-    // Reports all jobs as interrupted, in the background, unless their handlers are faster.
-    void interrupt_all(cancel_reason why) {
-        group_->abandon();
-        reports_.interrupt_all(why);
-    }
-    // A held job of an unknown type.
-    void hand_back(const ref<active_job>& job) { intake_.hand_back(job); }
 
     // Reports a stuck job; its slot stays taken. False: the handler was faster.
     bool report_stuck(const ref<active_job>& job) {
@@ -139,12 +113,8 @@ class job_pool : public ref_counted {
             const lock_guard held(mutex_);
             if (job->word.add(job_word::slot_kept, job_word::left)) ++kept_slots_;
         }
-        reports_.add(job, std::move(report));
+        reports.add(job, std::move(report));
         return true;
-    }
-    // Counts it as stuck until its handler returns. False: it has returned.
-    bool mark_stuck(active_job& job) noexcept {
-        return job.word.add(job_word::stuck, job_word::left) || !job.word.has(job_word::left);
     }
     // Frees its slot for another thread.
     void replace_thread(active_job& job) {
@@ -157,21 +127,7 @@ class job_pool : public ref_counted {
         lead_.notify_one();
         pass_lead(held);
     }
-    template <class Body>
-    result<void> start_service(const char* name, const Body& body) {
-        return threads_.start_service(worker_.service_thread(name), body);
-    }
 
-    report_queue& reports() noexcept { return reports_; }
-    // The supervisor is woken when they are over.
-    pool_threads& threads() noexcept { return threads_; }
-    // Cancels all jobs by one store; false: they were before. tell_all_cancelled() then ends their waits.
-    bool cancel_all(cancel_reason why) { return group_->request(why, steady_clock::now()); }
-    void tell_all_cancelled() { reports_.run_first(); }
-    // The same for some.
-    void run_cancel_callbacks(const array<ref<active_job>>& jobs) { cancels_.run(jobs); }
-
-    next_look& looks() noexcept { return looks_; }
     // In the order of their claims.
     array<ref<active_job>> jobs_in_handlers() const {
         array<ref<active_job>> out;
@@ -179,37 +135,29 @@ class job_pool : public ref_counted {
         worker_.jobs.each_with_thread([&](active_job& job) { out.push_back(ref<active_job>(&job)); });
         return out;
     }
-    // Whether a handler is at work, or its thread has yet to leave the job. After both questions, the
+    // Whether a handler is at work, or its thread has yet to leave the job; or only, whether one may be about
+    // to leave: its job knows that it is cancelled, or its handler has returned. After the question, the
     // supervisor is woken when a thread has left its job.
-    bool any_in_handler() {
-        return any_with_thread([](const active_job&) { return true; });
-    }
-    // Whether one may be about to leave: its job knows that it is cancelled, or its handler has returned.
-    bool any_returning() {
-        return any_with_thread([](const active_job& job) {
-            return job.cancel.token().seen() || job.word.has(job_word::returned);
-        });
-    }
-
-  private:
-    template <class Test>
-    bool any_with_thread(Test test) {
+    bool any_in_handler(bool returning) {
         left_asked_ = true;
         bool found = false;
-        worker_.jobs.each_with_thread([&](const active_job& job) { found = found || test(job); });
+        worker_.jobs.each_with_thread([&](const active_job& job) {
+            found = found || !returning || job.cancel.token().seen() || job.word.has(job_word::returned);
+        });
         return found;
     }
 
+  private:
     // ---- starting threads: the mutex is held, and let go of meanwhile, as this can take long ----
 
     // One for each job; those without a thread are ready for others.
-    result<void> start_threads(lock_guard& held, job_queue& jobs) {
+    result<void> start_threads(lock_guard& held, job_queue&& jobs = job_queue()) {
         std::size_t missing = jobs.empty() ? 1 : jobs.size();
         ref<start_gate> gate;
         if (missing > 1) attempt([&] { gate = make_ref<start_gate>(); });
         job_threads_ += missing;
         held.unlock();
-        threads_.join_ended();
+        threads.join_ended();
         result<void> last;
         ref<active_job> job;
         for (; missing > 0 && last; missing -= last ? 1U : 0U) {
@@ -223,17 +171,13 @@ class job_pool : public ref_counted {
         ready_.append(jobs);
         return last;
     }
-    result<void> start_thread(lock_guard& held) {
-        job_queue none;
-        return start_threads(held, none);
-    }
 
     result<void> start_job_thread(const ref<active_job>& job, const ref<start_gate>& gate) {
         thread_options options;
         options.stack_size = worker_.options.thread_stack_size;
         options.takes_signals = true;  // a handler may start programs, and those inherit the mask
         options.name = "ojs-job";
-        return threads_.start(options, [this, job, gate] {
+        return threads.start(options, [this, job, gate] {
             // A thread's first allocation may wait for a lock of all threads; not when thousands begin.
             void* volatile const first = std::malloc(1);  // volatile: or the compiler would leave it out
             std::free(first);
@@ -245,11 +189,10 @@ class job_pool : public ref_counted {
     // Someone must lead while this thread is busy: an idle one, or a new one.
     void pass_lead(lock_guard& held) {
         if (leading_ || (closed_ && ready_.empty())) return;
-        job_queue none;
         if (idle_ > 0) {
             work_.notify_one();
         } else if (job_threads_ < slots_) {
-            add_helpers(held, none);
+            add_helpers(held);
         }
     }
 
@@ -259,12 +202,12 @@ class job_pool : public ref_counted {
         for (std::size_t i = 0; i < idle_ && wanted > 0; ++i, --wanted) work_.notify_one();
         job_queue given;
         for (; wanted > 0 && job_threads_ + given.size() < slots_; --wanted) given.push(ready_.pop());
-        if (!given.empty()) add_helpers(held, given);
+        if (!given.empty()) add_helpers(held, std::move(given));
     }
 
     // Where the system has no more threads, there are as many as it has for now.
-    void add_helpers(lock_guard& held, job_queue& jobs) {
-        const result<void> added = start_threads(held, jobs);
+    void add_helpers(lock_guard& held, job_queue&& jobs = job_queue()) {
+        const result<void> added = start_threads(held, std::move(jobs));
         if (added) return;
         slots_ = job_threads_;
         retry_at_ = steady_clock::now() + retry_pause;
@@ -300,7 +243,7 @@ class job_pool : public ref_counted {
             job = next_job(held);
             if (!job) {
                 held.unlock();
-                return cancels_.help_notify_all();
+                return cancels.help_notify_all();
             }
             pass_lead(held);
         }
@@ -319,7 +262,7 @@ class job_pool : public ref_counted {
     void run_job(active_job& job) {
         if (!job.begin_handler()) return;  // the stop was faster
         in_handlers_.fetch_add(1);
-        looks_.by(job.timeout_at());
+        if (job.timeout_at() < next_look.load()) worker_.supervisor.notify();
         verdict report = call_handler(job);
         job.end_handler();
         leave_forked_child();
@@ -362,7 +305,7 @@ class job_pool : public ref_counted {
         leave_forked_child();
         job->end_handler();
         verdict report = judge_thrown(*job, "the handler ended its thread");
-        if (job->began() && job->take()) reports_.add(job, std::move(report));
+        if (job->began() && job->take()) reports.add(job, std::move(report));
         leave(*job);
         lock_guard held(mutex_);
         if (free_slot(*job)) --job_threads_;
@@ -391,51 +334,36 @@ class job_pool : public ref_counted {
 
     // ---- what a thread without a job does next, with the mutex held ----
 
-    // The first that can be done. A thread FETCHes for the slots nobody asks for yet; where that has to wait,
-    // one thread waits for the moment, the leader, and the others rest until they are called.
-    enum class turn : std::uint8_t { run, end, fetch, lead, rest };
-    turn choose(time_point fetch_at) const noexcept {
-        if (!ready_.empty()) return turn::run;
-        if (closed_) return turn::end;
-        if (fetch_at != never && steady_clock::now() >= fetch_at) return turn::fetch;
-        return leading_ ? turn::rest : turn::lead;
-    }
-
-    // The next job to run, or none when the pool has closed.
+    // The next job to run, or none when the pool has closed. A thread FETCHes for the slots nobody asks for
+    // yet; where that has to wait, one thread waits for the moment, the leader, and the others rest until they
+    // are called.
     ref<active_job> next_job(lock_guard& held) {
-        for (;;) {
-            const std::size_t free = free_slots();
-            const time_point fetch_at = free > 0 && may_fetch() ? schedule_.due() : never;
-            switch (choose(fetch_at)) {
-                case turn::run: return ready_.pop();
-                case turn::end: return {};
-                case turn::fetch: fetch(free, held); break;
-                case turn::lead: lead_until(fetch_at, held); break;
-                case turn::rest: rest(held); break;
+        while (ready_.empty() && !closed_) {
+            const bool may_fetch = worker_.stage.may_fetch() && worker_.beats.registration_tried();
+            const std::size_t free = may_fetch ? free_slots() : 0;
+            const time_point fetch_at = free > 0 ? schedule_.due() : never;
+            if (steady_clock::now() >= fetch_at) {
+                fetch(free, held);
+            } else if (leading_) {
+                ++idle_;
+                work_.wait(held);
+                --idle_;
+            } else {
+                leading_ = true;
+                lead_.wait_until(held, fetch_at);
+                leading_ = false;
             }
         }
+        return ready_.empty() ? ref<active_job>() : ready_.pop();
     }
 
-    bool may_fetch() const noexcept {
-        return worker_.stage.may_fetch() && worker_.beats.registration_tried();
-    }
     // Slots without a job, for which no FETCH is in flight. Up to max_held held jobs take none.
     std::size_t free_slots() const noexcept {
-        const std::size_t room = slots_ + std::min(intake_.held(), max_held);
+        const std::size_t room = slots_ + detail::min(intake.held(), max_held);
         const std::size_t used = worker_.jobs.size() + asked_for_ + kept_slots_;
-        return used < room ? std::min(room - used, slots_) : 0;
+        return used < room ? detail::min(room - used, slots_) : 0;
     }
     std::size_t max_slots() const noexcept { return static_cast<std::size_t>(worker_.options.concurrency); }
-    void rest(lock_guard& held) {
-        ++idle_;
-        work_.wait(held);
-        --idle_;
-    }
-    void lead_until(time_point when, lock_guard& held) {
-        leading_ = true;
-        lead_.wait_until(held, when);
-        leading_ = false;
-    }
 
     void fetch(std::size_t count, lock_guard& held) {
         const bool leads = !detail::exchange(leading_, true);
@@ -443,7 +371,7 @@ class job_pool : public ref_counted {
         asked_for_ += count;
         held.unlock();
         job_queue runnable;
-        const result<std::size_t> got = intake_.fetch(count, runnable);
+        const result<std::size_t> got = intake.fetch(count, runnable);
         held.lock();
         asked_for_ -= count;
         ready_.append(runnable);
@@ -464,8 +392,6 @@ class job_pool : public ref_counted {
 
     const ref<worker_context> context_;
     worker_context& worker_;
-    const ref<job_group> group_ = make_ref<job_group>();
-    next_look looks_{worker_.supervisor};
     atomic<std::size_t> in_handlers_{0};  // threads that have called a handler and not left its job
     atomic<bool> left_asked_{false};      // the supervisor waits for that
     mutex mutex_;                         // guards everything below but what is atomic
@@ -481,10 +407,16 @@ class job_pool : public ref_counted {
     atomic<bool> closed_{false};          // set with the mutex held
     atomic<time_point> retry_at_{never};  // when to try for a thread that is missing
     fetch_schedule schedule_;
-    pool_threads threads_;
-    cancel_calls cancels_;
-    report_queue reports_;
-    job_intake intake_;
+
+  public:
+    const ref<job_group> group = make_ref<job_group>();
+    // When the supervisor looks at the jobs next. It sets that before it walks through them, and again after:
+    // so either it sees what others have set, or they see that it has to be woken.
+    atomic<time_point> next_look{never};
+    pool_threads threads;  // the supervisor is woken when they are over
+    cancel_calls cancels;
+    report_queue reports;
+    job_intake intake;
 };
 
 }  // namespace ojs::detail

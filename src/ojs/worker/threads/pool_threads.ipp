@@ -3,7 +3,7 @@
 
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
-#include "../../core/detail/wake.hpp"
+#include "../detail/worker_context.ipp"
 
 namespace ojs::detail {
 
@@ -26,10 +26,10 @@ class start_gate : public ref_counted {
 // Thread-safe. Each thread holds the pool, of which this is a part, for as long as it lives.
 class pool_threads {
   public:
-    // `in_handlers`: how many of them only a handler's return brings home. `supervisor` is woken when no
+    // `in_handlers`: how many of them only a handler's return brings home. The supervisor is woken when no
     // others are left.
-    pool_threads(ref_counted& pool, const atomic<std::size_t>& in_handlers, wake& supervisor)
-        : pool_(pool), in_handlers_(in_handlers), supervisor_(supervisor) {}
+    pool_threads(ref_counted& pool, const atomic<std::size_t>& in_handlers, worker_context& worker)
+        : pool_(pool), in_handlers_(in_handlers), worker_(worker) {}
 
     template <class Body>
     result<void> start(const thread_options& options, const Body& body) {
@@ -38,10 +38,9 @@ class pool_threads {
         live_.fetch_add(1);
         result<thread> started = unless_out_of_memory([&] {
             entry = make_ref<pool_thread>();
-            pool_thread* const own = entry.get();  // no reference: a thread cannot join itself
             return thread::start(
-                [this, pool, own, body] {
-                    const auto over = [&] { ended(*own); };
+                [this, pool, entry, body] {
+                    const auto over = [&] { ended(entry); };
                     call_guarded(body, over);
                     over();
                 },
@@ -51,16 +50,15 @@ class pool_threads {
             live_.fetch_sub(1);
             return started.error();
         }
-        entry->handle = std::move(*started);
         const lock_guard held(mutex_);
-        if (abandoned_) entry->handle.detach();
-        if (!abandoned_) list(std::move(entry));
+        entry->handle = std::move(*started);
+        list_if_ended(std::move(entry));
         return {};
     }
     // One for which nobody waits: at its end it joins those that have ended before.
     template <class Body>
-    result<void> start_service(const thread_options& options, const Body& body) {
-        return start(options, [this, body] {
+    result<void> start_service(const char* name, const Body& body) {
+        return start(worker_.service_thread(name), [this, body] {
             body();
             join_ended();
         });
@@ -69,16 +67,18 @@ class pool_threads {
     // Joins the ended threads, which else would keep their stacks; their thread_local destructors may block.
     // Returns how many have not ended by `deadline`: they are joined later.
     std::size_t join(time_point deadline) {
-        ref<pool_thread> next = take_ended();
+        lock_guard held(mutex_);
+        ref<pool_thread> next = detail::exchange(ended_, {});
+        held.unlock();
         std::size_t left = 0;
         while (next) {
             ref<pool_thread> entry = detail::exchange(next, {});
             next = detail::exchange(entry->next, {});
             if (entry->handle.join_until(deadline)) continue;
             ++left;
-            const lock_guard held(mutex_);
-            if (abandoned_) entry->handle.detach();
-            if (!abandoned_) list(std::move(entry));
+            held.lock();
+            list_if_ended(std::move(entry));
+            held.unlock();
         }
         return left;
     }
@@ -88,11 +88,11 @@ class pool_threads {
     bool over() const noexcept { return live_ <= in_handlers_; }
     bool all_finished() const noexcept { return live_ == 0; }
 
-    // Detaches threads that do not end; each holds what it uses.
+    // Nobody joins a thread any more; each holds what it uses.
     void abandon() {
         const lock_guard held(mutex_);
         abandoned_ = true;
-        for (; threads_; threads_ = detail::exchange(threads_->next, {})) threads_->handle.detach();
+        for (; ended_; ended_ = detail::exchange(ended_->next, {})) ended_->handle.detach();
     }
 
   private:
@@ -102,43 +102,29 @@ class pool_threads {
         ref<pool_thread> next;
     };
 
-    // With the mutex held.
-    void list(ref<pool_thread> entry) {
-        entry->next = std::move(threads_);
-        threads_ = std::move(entry);
-        any_ended_ = any_ended_ || threads_->ended;
+    // With the mutex held. A thread may end before its starter has the handle.
+    void list_if_ended(ref<pool_thread> entry) {
+        if (abandoned_) return entry->handle.detach();
+        if (!entry->ended || !entry->handle.joinable()) return;
+        entry->next = std::move(ended_);
+        ended_ = std::move(entry);
     }
-    void ended(pool_thread& entry) {
+    void ended(const ref<pool_thread>& entry) {
         {
             const lock_guard held(mutex_);
-            if (!abandoned_) entry.ended = any_ended_ = true;
+            entry->ended = true;
+            list_if_ended(entry);
         }
         --live_;
-        if (over()) supervisor_.notify();
-    }
-    ref<pool_thread> take_ended() {
-        const lock_guard held(mutex_);
-        ref<pool_thread> out;
-        if (!detail::exchange(any_ended_, false)) return out;
-        for (ref<pool_thread>* place = &threads_; *place;) {
-            if (!(*place)->ended) {
-                place = &(*place)->next;
-                continue;
-            }
-            ref<pool_thread> entry = detail::exchange(*place, {});
-            *place = detail::exchange(entry->next, detail::exchange(out, {}));
-            out = std::move(entry);
-        }
-        return out;
+        if (over()) worker_.supervisor.notify();
     }
 
     ref_counted& pool_;
     const atomic<std::size_t>& in_handlers_;
-    wake& supervisor_;
+    worker_context& worker_;
     mutex mutex_;
-    ref<pool_thread> threads_;     // a list; some have ended and are to be joined
+    ref<pool_thread> ended_;       // a list of those to join
     atomic<std::size_t> live_{0};  // threads that have not ended
-    bool any_ended_ = false;
     bool abandoned_ = false;
 };
 

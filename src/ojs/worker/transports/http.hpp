@@ -16,22 +16,23 @@ struct http_transport_options {
     bool active_jobs_as_count = false;  // see ojs::dialect
     // A form the backend refused is tried again after that.
     std::chrono::milliseconds form_retry{60000};
-    // Called when an operation ("heartbeat", "nack") goes on in another form: `dropped` names what is not said any more,
-    // or is empty where all is said again; `why` is the last answer that refused a form. Thread-safe, short.
+    // Called when an operation ("heartbeat", "nack") goes on in another form: `dropped` names what is not said any
+    // more, or is empty where all is said again; `why` is the last answer that refused a form. Thread-safe, short.
     function<void(std::string_view operation, std::string_view dropped, const error& why)> on_form_change;
 };
 
-// What an answer to a worker may weigh: jobs name their data, they do not carry it. Give http_transport a client with other
-// limits where they do. An answer to FETCH that is larger is refused, and its jobs come back after their visibility timeout.
+// What an answer to a worker may weigh: jobs name their data, they do not carry it. Give http_transport a client with
+// other limits where they do. An answer to FETCH that is larger is refused, and its jobs come back after their
+// visibility timeout.
 inline constexpr http_limits worker_answer_limits = {16 * 1024, 4 * 1024 * 1024};
 
-// A heartbeat or FAIL that gets an API error (400 or 422) is sent again, at once, in another form: a heartbeat
-// with the other form of `active_jobs`, then with only what the published schema knows; a FAIL with a checkpoint without
-// it, then in the schema's form. The form the backend takes is kept for that operation (but a checkpoint is left out of
-// that one FAIL). The full one is tried again after form_retry, with every heartbeat that matters, and with every FAIL that
-// says `requeue`. If the backend takes none, the first answer stands and nothing changes. ACK and FETCH have only the
-// schema's fields to begin with. An answer 2xx with a body that is not JSON is errc::unavailable; a 400 or 422 without
-// `error.code`, to ACK or FAIL, is errc::bad_answer.
+// A heartbeat or FAIL that gets an API error (400 or 422) is sent again, at once, in another form: a heartbeat with
+// the other form of `active_jobs`, then with only what the published schema knows; a FAIL with a checkpoint without
+// it, then in the schema's form. The form the backend takes is kept for that operation (but a checkpoint is left out
+// of that one FAIL). The full one is tried again after form_retry, with every heartbeat that matters, and with every
+// FAIL that says `requeue`. If the backend takes none, the first answer stands and nothing changes. ACK and FETCH
+// have only the schema's fields to begin with. An answer 2xx with a body that is not JSON is errc::unavailable; a 400
+// or 422 without `error.code`, to ACK or FAIL, is errc::bad_answer.
 class http_transport : public transport {
   public:
     // A client for the protocol: http_client::create(), with the headers every OJS request has.
@@ -53,8 +54,8 @@ class http_transport : public transport {
                                                      time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<void> deregister_worker(const worker_identity& worker,
                                                        time_point deadline) override;
-    // By POST, or PUT if the answer to POST is 405. errc::unsupported, from then on without a request: the backend has no
-    // route for checkpoints.
+    // By POST, or PUT if the answer to POST is 405. errc::unsupported, from then on without a request: the backend
+    // has no route for checkpoints.
     OJS_SHUTDOWN_INLINE result<settled> save_checkpoint(const checkpoint_request& request,
                                                         time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<std::string> load_checkpoint(const std::string& job_id,

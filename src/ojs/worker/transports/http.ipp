@@ -71,7 +71,8 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(const char* metho
     return error{errc::unavailable, 0, what, answer->status};
 }
 
-// Whether it is time to try the forms from the full one on, although the backend has refused it. Of many calls, one does.
+// Whether it is time to try the forms from the full one on, although the backend has refused it. Of many calls, one
+// does.
 OJS_SHUTDOWN_INLINE bool http_transport::is_full_due(form_choice& form) noexcept {
     steady_clock::rep due = form.full_again;
     if (steady_clock::now().time_since_epoch().count() < due) return false;
@@ -117,12 +118,12 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(form_choi
 
 OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_request& request,
                                                                    time_point deadline) {
-    const result<http_response> answer = send("POST", detail::fetch_route, detail::fetch_body(request),
-                                              {deadline, resend::if_unsent, request.still_wanted});
+    const http_call call = {deadline, resend::if_unsent, request.still_wanted};
+    result<http_response> answer = send("POST", detail::fetch_route, detail::fetch_body(request), call);
     if (!answer && answer.error().code == errc::bad_answer)
         return detail::refused_answer(answer.error().text);
-    const result<void> fine = detail::success(answer, detail::fetch_route, detail::quoting::yes);
-    if (!fine) return fine.error();
+    answer = detail::success(std::move(answer), detail::fetch_route, detail::quoting::yes);
+    if (!answer) return answer.error();
     return answer->status == 204 ? std::vector<job>() : detail::read_jobs(answer->body, request.count);
 }
 
@@ -157,19 +158,19 @@ OJS_SHUTDOWN_INLINE result<heartbeat_answer> http_transport::heartbeat(const hea
     };
     const http_call call = {deadline, request.matters ? resend::always : resend::if_unsent,
                             request.still_wanted};
-    const result<http_response> answer = post_in_form(beat_form_, request.matters, body, call);
-    const result<void> fine = detail::success(answer, "/workers/heartbeat", detail::quoting::yes);
-    if (!fine) return fine.error();
+    const result<http_response> answer = detail::success(
+        post_in_form(beat_form_, request.matters, body, call), "/workers/heartbeat", detail::quoting::yes);
+    if (!answer) return answer.error();
     if (answer->body.empty()) return heartbeat_answer();
     return detail::read_heartbeat(answer->body, request.active_jobs);
 }
 
 OJS_SHUTDOWN_INLINE result<bool> http_transport::confirm_claim(const claim_query& query,
                                                                time_point deadline) {
-    const result<http_response> answer =
-        send("GET", detail::job_route(query.job_id), "", {deadline, resend::if_unsent, query.still_wanted});
-    const result<void> fine = detail::success(answer, "/jobs/{id}", detail::quoting::no, "GET");
-    if (!fine) return fine.error();
+    const http_call call = {deadline, resend::if_unsent, query.still_wanted};
+    const result<http_response> answer = detail::success(
+        send("GET", detail::job_route(query.job_id), "", call), "/jobs/{id}", detail::quoting::no, "GET");
+    if (!answer) return answer.error();
     return detail::is_held_by(answer->body, query.worker->worker_id);
 }
 
@@ -188,9 +189,10 @@ OJS_SHUTDOWN_INLINE result<void> http_transport::tell_registrar(const char* meth
     if (options_.registration_path.empty()) return {};
     const std::string path = options_.registration_path + below;
     const result<http_response> answer =
-        send(method, path, std::move(body), {deadline, resend::always, nullptr});
-    if (answer && (answer->status == 404 || answer->status == 405)) return {};
-    return detail::success(answer, path, detail::quoting::yes, method);
+        detail::success(send(method, path, std::move(body), {deadline, resend::always, nullptr}), path,
+                        detail::quoting::yes, method);
+    if (answer || answer.error().http_status == 404 || answer.error().http_status == 405) return {};
+    return answer.error();
 }
 
 // 404 may mean the route or the job. A backend that knows the job has no such route; nor has one whose 404 is not the
@@ -235,14 +237,12 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::save_checkpoint(const checkp
 OJS_SHUTDOWN_INLINE result<std::string> http_transport::load_checkpoint(const std::string& job_id,
                                                                         time_point deadline) {
     if (!keeps_checkpoints_) return std::string();
-    const result<http_response> answer =
+    result<http_response> answer =
         send("GET", detail::job_route(job_id, "/checkpoint"), "", {deadline, resend::if_unsent, nullptr});
-    if (!answer) return answer.error();
-    const int status = answer->status;
+    const int status = answer ? answer->status : 0;
     if (status == 204 || status == 404 || status == 405 || status == 501) return std::string();
-    const result<void> fine =
-        detail::success(answer, detail::checkpoint_route_name, detail::quoting::no, "GET");
-    if (!fine) return fine.error();
+    answer = detail::success(std::move(answer), detail::checkpoint_route_name, detail::quoting::no, "GET");
+    if (!answer) return answer.error();
     checkpoint_route_seen_ = true;
     const std::string_view nested =
         detail::raw_member(detail::raw_member(answer->body, "checkpoint"), "state");

@@ -72,7 +72,7 @@ class memory_queue : public ref_counted {
         }
     }
     memory_node* find_active(const std::string& id) {
-        memory_node* const found = find(number_of(id));
+        memory_node* const found = find(id);
         return found == nullptr || found->job.job.id != id || found->job.state != "active" ? nullptr : found;
     }
     // Both end what find_active() found.
@@ -104,15 +104,9 @@ class memory_queue : public ref_counted {
         memory_line line;
     };
 
-    static std::uint64_t number_of(std::string_view id) {
-        constexpr std::string_view prefix = "job-";
+    memory_node* find(std::string_view id) noexcept {
         std::uint64_t number = 0;  // which no job has
-        if (id.substr(0, prefix.size()) == prefix) {
-            static_cast<void>(parse_number(id.substr(prefix.size()), ~std::uint64_t{0}, number));
-        }
-        return number;
-    }
-    memory_node* find(std::uint64_t number) noexcept {
+        if (id.substr(0, 4) == "job-") parse_number(id.substr(4), ~std::uint64_t{0}, number);
         const auto is_before = [&](std::size_t place) { return nodes_[place]->number < number; };
         const std::size_t place = first_not_before(0, nodes_.size(), is_before);
         return place < nodes_.size() && nodes_[place]->number == number ? nodes_[place].get() : nullptr;

@@ -60,11 +60,11 @@ inline error status_error(std::string_view route, const http_response& answer, q
             answer.status, retry_after(answer)};
 }
 
-// The error of a request that was not answered or has another status than 2xx.
-inline result<void> success(const result<http_response>& answer, std::string_view route, quoting quote,
-                            const char* method = "POST") {
-    if (!answer) return answer.error();
-    return is_success(answer->status) ? result<void>() : status_error(route, *answer, quote, method);
+// An answer of another status than 2xx is an error.
+inline result<http_response> success(result<http_response> answer, std::string_view route, quoting quote,
+                                     const char* method = "POST") {
+    if (!answer || is_success(answer->status)) return answer;
+    return status_error(route, *answer, quote, method);
 }
 
 // A job whose id is not usable has none: nobody can be told about it.
@@ -113,18 +113,15 @@ inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t ask
     const result<std::string_view> found = find_jobs(body);
     if (!found) return found.error();
     std::string_view source;
-    array<std::string_view> sources;
     std::string_view rest = *found;
+    std::vector<job> jobs;
     while (next_raw_element(rest, source)) {
-        sources.push_back(source);
-        if (sources.size() > asked + most_unasked_jobs)
-            return refused_answer(cat({"the answer to FETCH holds more than ", sources.size() - 1,
-                                       " jobs, where ", asked, " were asked for"}));
+        if (jobs.size() >= asked + most_unasked_jobs)
+            return refused_answer(cat({"the answer to FETCH holds more than ", jobs.size(), " jobs, where ",
+                                       asked, " were asked for"}));
+        jobs.push_back(read_claimed_job(source));
     }
     if (!raw_walk_ended(rest, '[', ']')) return refused_answer("the answer to FETCH is not JSON");
-    std::vector<job> jobs;
-    jobs.reserve(sources.size());
-    for (const std::string_view each : sources) jobs.push_back(read_claimed_job(each));
     return jobs;
 }
 
@@ -139,31 +136,27 @@ inline directive read_directive(std::string_view body) {
     return found;
 }
 
+// Calls `take` with each element of an array that is a string.
+template <class Take>
+void each_string(std::string_view list, Take take) {
+    std::string_view source;
+    std::string text;
+    while (next_raw_element(list, source)) {
+        if (raw_string(source, text)) take(text);
+    }
+}
+
 // Those of `ours` that a list of ids names, however long that is: it is not kept.
 inline std::vector<std::string> named_ids(std::string_view list, const std::vector<std::string>& ours) {
     const array<const std::string*> sorted = in_order(ours);
     array<bool> named(sorted.size());
-    std::string_view source;
-    std::string id;
-    while (next_raw_element(list, source)) {
-        if (!raw_string(source, id)) continue;
+    each_string(list, [&](const std::string& id) {
         const std::size_t place = place_in(sorted, id);
         if (place < sorted.size() && *sorted[place] == id) named[place] = true;
-    }
+    });
     std::vector<std::string> out;
     for (std::size_t i = 0; i < sorted.size(); ++i) {
         if (named[i]) out.push_back(*sorted[i]);
-    }
-    return out;
-}
-
-// Those members of an array that are strings.
-inline std::vector<std::string> read_strings(std::string_view list) {
-    std::vector<std::string> out;
-    std::string_view source;
-    std::string text;
-    while (next_raw_element(list, source)) {
-        if (raw_string(source, text)) out.push_back(text);
     }
     return out;
 }
@@ -174,7 +167,9 @@ inline result<heartbeat_answer> read_heartbeat(std::string_view body,
     if (!valid) return valid.error();
     heartbeat_answer out;
     out.directive = read_directive(body);
-    if (out.directive == directive::quiet) out.queues = read_strings(raw_member(body, "queues"));
+    if (out.directive == directive::quiet)
+        each_string(raw_member(body, "queues"),
+                    [&](const std::string& queue) { out.queues.push_back(queue); });
     out.jobs_extended = named_ids(raw_member(body, "jobs_extended"), ours);
     return out;
 }

@@ -23,24 +23,26 @@ inline std::string fetch_body(const fetch_request& request) {
 
 inline std::string ack_body(const ack_request& request) {
     std::string out = cat({"{\"job_id\":", json_quote(request.job_id)});
-    if (!request.result_json.empty()) append(out, {cat({",\"result\":", request.result_json})});
+    if (!request.result_json.empty()) append(out, {",\"result\":", request.result_json});
     return out + "}";
 }
 
-// [WIRE 1]
-inline std::string checkpoint_member(const fail_request& request) {
-    const std::string& state = request.checkpoint_json;
-    return state.empty() ? std::string() : cat({",\"meta\":{\"checkpoint\":", state, "}"});
+// Without its closing brace. `code_members` are those of the error that come first.
+inline std::string begin_fail(const std::string& job_id, std::string_view code_members,
+                              const job_error& failure, std::string_view details) {
+    return cat({"{\"job_id\":", json_quote(job_id), ",\"error\":{", code_members,
+                ",\"message\":", json_quote(failure.message),
+                ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details, "}"});
 }
 
 inline std::string fail_body(const fail_request& request, bool with_checkpoint) {
     const job_error& failure = request.error;
     const std::string code = json_quote(failure.code);
-    return cat({"{\"job_id\":", json_quote(request.job_id), ",\"error\":{\"code\":", code, ",\"type\":", code,
-                ",\"message\":", json_quote(failure.message),
-                ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details_of(failure),
-                "}", request.requeue ? ",\"requeue\":true" : "",
-                with_checkpoint ? checkpoint_member(request) : "", "}"});
+    std::string out = begin_fail(request.job_id, cat({"\"code\":", code, ",\"type\":", code}), failure,
+                                 details_of(failure));
+    if (request.requeue) append(out, {",\"requeue\":true"});
+    if (with_checkpoint) append(out, {",\"meta\":{\"checkpoint\":", request.checkpoint_json, "}"});
+    return out + "}";
 }
 
 // What the published schema lets `error.code` be.
@@ -51,10 +53,8 @@ inline constexpr std::string_view schema_codes[] = {
 // The same object with a member `error_class` before the others, unless it has one.
 inline std::string with_error_class(const std::string& details, const std::string& error_class) {
     if (!raw_member(details, "error_class").empty()) return details;
-    std::string_view rest = details;
-    std::string_view key;
-    std::string_view value;
-    const bool has_members = next_raw_member(rest, key, value);
+    const json_view given(details);
+    const bool has_members = given.begin() != given.end();
     return cat({"{\"error_class\":", json_quote(error_class), has_members ? "," : "",
                 std::string_view(details).substr(details.find('{') + 1)});
 }
@@ -73,9 +73,7 @@ inline std::string schema_fail_body(const fail_request& request) {
         failure.code = "handler_error";
     }
     if (failure.message.empty()) failure.message = failure.code;
-    return cat({"{\"job_id\":", json_quote(request.job_id), ",\"error\":{\"code\":", json_quote(failure.code),
-                ",\"message\":", json_quote(failure.message),
-                ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details, "}}"});
+    return begin_fail(request.job_id, cat({"\"code\":", json_quote(failure.code)}), failure, details) + "}";
 }
 
 // The members that say who a worker is, without the braces.
