@@ -46,9 +46,9 @@ void fill(const array<message_field>& fields, int& next) {
                 break;
             }
             case field_kind::messages:
-                fill(each.list.element(each.value, 0).fields, next);
-                fill(each.list.element(each.value, 1).fields, next);
-                static_cast<void>(each.list.element(each.value, 2));  // the last one says nothing
+                fill(each.element(each.value, 0).fields, next);
+                fill(each.element(each.value, 1).fields, next);
+                static_cast<void>(each.element(each.value, 2));  // the last one says nothing
                 break;
             case field_kind::message: fill(each.fields, next); break;
         }
@@ -78,10 +78,10 @@ bool same_checks(const std::vector<readiness_check>& one, const std::vector<read
 }
 
 bool same_messages(const message_field& one, const message_field& other) {
-    const std::size_t size = one.list.size(one.value);
-    bool out = size == other.list.size(other.value);
+    const std::size_t size = one.size(one.value);
+    bool out = size == other.size(other.value);
     for (std::size_t i = 0; out && i < size; ++i)
-        out = same_values(one.list.element(one.value, i).fields, other.list.element(other.value, i).fields);
+        out = same_values(one.element(one.value, i).fields, other.element(other.value, i).fields);
     return out;
 }
 
@@ -171,7 +171,7 @@ std::string proto_type(const message_field& of) {
         case field_kind::texts: return "repeated string";
         case field_kind::checks: return "map<string, bool>";
         case field_kind::enumeration: return last_name(of.enumerated->name);
-        case field_kind::messages: return cat({"repeated ", of.list.element(of.value, 0).name});
+        case field_kind::messages: return cat({"repeated ", of.element(of.value, 0).name});
         case field_kind::message: return of.message_name;
     }
     return "";

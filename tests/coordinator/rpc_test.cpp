@@ -140,7 +140,7 @@ TEST_CASE("rpc: every error of a handler comes out at the other end") {
         shutdown_request request;
         request.reason = reason;
         request.grace_period_seconds = 9;
-        return rpc_call<shutdown_ack>(client, lifecycle_service, method, request, peer::call());
+        return rpc_call<shutdown_ack>(client, method, request, peer::call().deadline);
     };
     const result<shutdown_ack> done = call("Shutdown", "");
     REQUIRE(done);
@@ -184,7 +184,7 @@ TEST_CASE("rpc: an answer that is none of ours is an error that says what to do"
         });
         http_client client = peer::make_client(odd.url());
         const auto got =
-            rpc_call<shutdown_ack>(client, lifecycle_service, "Shutdown", shutdown_request(), peer::call());
+            rpc_call<shutdown_ack>(client, "Shutdown", shutdown_request(), peer::call().deadline);
         REQUIRE_FALSE(got);
         CHECK(got.error().code == each.code);
     }

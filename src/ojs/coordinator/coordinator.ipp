@@ -122,10 +122,8 @@ OJS_SHUTDOWN_INLINE void shutdown_coordinator::unblocked(const std::string& oper
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::need_more_time(std::chrono::seconds additional) {
     const detail::lock_guard held(body_->mutex_);
     body_->more_said_ = true;
-    body_->more_seconds_ = additional.count() <= 0 ? 0
-                           : additional >= detail::max_shutdown_time
-                               ? detail::wire_seconds(detail::max_shutdown_time)
-                               : static_cast<std::int32_t>(additional.count());
+    const auto max = std::chrono::duration_cast<std::chrono::seconds>(detail::max_shutdown_time);
+    body_->more_seconds_ = additional.count() <= 0 ? 0 : detail::wire_seconds(std::min(additional, max));
 }
 OJS_SHUTDOWN_INLINE bool shutdown_coordinator::on_shutdown(std::string name, function<void()> step,
                                                            std::chrono::milliseconds limit) {

@@ -48,12 +48,6 @@ enum class field_kind : unsigned char {
 
 struct message_view;
 
-// A list of messages, whatever their type is.
-struct message_list {
-    std::size_t (*size)(const void* list);
-    message_view (*element)(void* list, std::size_t index);  // index == size: one is added
-};
-
 // A field of one message that exists: where its value is, and what it is called. The member's own type picks
 // the kind, so no table can say it wrong. Its number in the .proto is its place in the table, from 1.
 struct message_field {
@@ -75,9 +69,11 @@ struct message_field {
     field_kind kind = field_kind::message;
     void* value = nullptr;                  // null for a message
     const enum_type* enumerated = nullptr;  // of an enumeration
-    message_list list = {};                 // of a repeated message
     const char* message_name = "";          // of a message, as are its fields
     array<message_field> fields;
+    // Of a repeated message. index == size: one is added.
+    std::size_t (*size)(const void* list) = nullptr;
+    message_view (*element)(void* list, std::size_t index) = nullptr;
 };
 
 // Good for as long as the message stays where it is.
@@ -109,8 +105,8 @@ message_view view_of(Message& message) {
 template <class Message>
 message_field::message_field(const char* id, std::vector<Message>& at)
     : message_field(id, &at, field_kind::messages) {
-    list.size = [](const void* all) { return static_cast<const std::vector<Message>*>(all)->size(); };
-    list.element = [](void* all, std::size_t index) {
+    size = [](const void* all) { return static_cast<const std::vector<Message>*>(all)->size(); };
+    element = [](void* all, std::size_t index) {
         auto& messages = *static_cast<std::vector<Message>*>(all);
         if (index == messages.size()) messages.emplace_back();
         return view_of(messages[index]);

@@ -111,24 +111,17 @@ inline std::string camel_case(std::string_view name) {
     return out;
 }
 
-inline constexpr std::uint64_t max_of(field_kind kind) noexcept {
-    return kind == field_kind::int64 ? 0x7fffffffffffffffU : 0x7fffffffU;
-}
-
 // ---- writing ----
 
 // Each enumeration has the representation of an int32.
-inline std::int64_t number_in(const message_field& from) noexcept {
-    if (from.kind == field_kind::int64) return *static_cast<const std::int64_t*>(from.value);
-    std::int32_t out = 0;
-    std::memcpy(&out, from.value, sizeof out);
-    return out;
-}
-
 inline std::string number_json(const message_field& from) {
-    const std::int64_t number = number_in(from);
+    if (from.kind == field_kind::int64) {
+        const std::int64_t wide = *static_cast<const std::int64_t*>(from.value);
+        return wide == 0 ? "" : cat({"\"", wide, "\""});
+    }
+    std::int32_t number = 0;
+    std::memcpy(&number, from.value, sizeof number);
     if (number == 0) return "";
-    if (from.kind == field_kind::int64) return cat({"\"", number, "\""});
     const bool has_name =
         from.enumerated != nullptr && static_cast<std::uint64_t>(number) < from.enumerated->count;
     return has_name ? json_quote(from.enumerated->values[number]) : cat({number});
@@ -142,12 +135,9 @@ inline std::string texts_json(const std::vector<std::string>& texts) {
 
 inline std::string checks_json(const std::vector<readiness_check>& checks) {
     std::string out;
-    for (const readiness_check* each = checks.data(); each != checks.data() + checks.size(); ++each) {
-        bool again = false;
-        for (const readiness_check* later = each + 1; later != checks.data() + checks.size(); ++later) {
-            again = again || later->name == each->name;
-        }
-        if (again) continue;
+    for (auto each = checks.begin(); each != checks.end(); ++each) {
+        const auto same_name = [&](const readiness_check& later) { return later.name == each->name; };
+        if (std::any_of(each + 1, checks.end(), same_name)) continue;
         append(out, {out.empty() ? "{" : ",", json_quote(each->name), each->passed ? ":true" : ":false"});
     }
     return out.empty() ? out : out + "}";
@@ -157,8 +147,8 @@ inline std::string fields_json(const array<message_field>& fields);
 
 inline std::string messages_json(const message_field& from) {
     std::string out;
-    for (std::size_t i = 0; i < from.list.size(from.value); ++i)
-        append(out, {out.empty() ? "[" : ",", write_fields(from.list.element(from.value, i))});
+    for (std::size_t i = 0; i < from.size(from.value); ++i)
+        append(out, {out.empty() ? "[" : ",", write_fields(from.element(from.value, i))});
     return out.empty() ? out : out + "]";
 }
 
@@ -238,11 +228,11 @@ inline bool read_whole_number(std::string_view source, std::uint64_t max, std::i
 }
 
 inline std::string read_number(const message_field& into, std::string_view source, std::int64_t& out) {
+    const bool is_wide = into.kind == field_kind::int64;
     std::string text;
-    const bool read = read_whole_number(raw_string(source, text) ? text : source, max_of(into.kind), out);
-    if (read) return "";
-    return into.kind == field_kind::int64 ? ": not a whole number of 64 bits"
-                                          : ": not a whole number of 32 bits";
+    const std::string_view number = raw_string(source, text) ? text : source;
+    if (read_whole_number(number, is_wide ? INT64_MAX : INT32_MAX, out)) return "";
+    return is_wide ? ": not a whole number of 64 bits" : ": not a whole number of 32 bits";
 }
 
 inline std::string read_state(const enum_type& type, std::string_view source, std::int64_t& out) {
@@ -252,20 +242,10 @@ inline std::string read_state(const enum_type& type, std::string_view source, st
             out = static_cast<std::int64_t>(each);
             if (name == type.values[each]) return "";
         }
-    } else if (read_whole_number(source, max_of(field_kind::int32), out) && out >= 0 &&
-               out < static_cast<std::int64_t>(type.count)) {
+    } else if (read_whole_number(source, type.count - 1, out) && out >= 0) {
         return "";
     }
     return cat({": not a ", type.name, " known here"});
-}
-
-inline void put_number(const message_field& into, std::int64_t number) noexcept {
-    const auto narrow = static_cast<std::int32_t>(number);
-    if (into.kind == field_kind::int64) {
-        *static_cast<std::int64_t*>(into.value) = number;
-    } else {
-        std::memcpy(into.value, &narrow, sizeof narrow);
-    }
 }
 
 inline std::string read_texts(std::string_view source, std::vector<std::string>& out) {
@@ -277,14 +257,6 @@ inline std::string read_texts(std::string_view source, std::vector<std::string>&
     return "";
 }
 
-inline bool has_twice(const std::vector<std::string>& names) {
-    const array<const std::string*> sorted = in_order(names);
-    for (std::size_t i = 1; i < sorted.size(); ++i) {
-        if (*sorted[i - 1] == *sorted[i]) return true;
-    }
-    return false;
-}
-
 inline std::string read_checks(std::string_view source, std::vector<readiness_check>& out) {
     if (source.front() != '{') return ": not an object";
     std::vector<std::string> names;
@@ -294,7 +266,11 @@ inline std::string read_checks(std::string_view source, std::vector<readiness_ch
         names.push_back(each.key.string().value_or(""));
         out.push_back({names.back(), *passed});
     }
-    return has_twice(names) ? ": duplicate name" : "";
+    const array<const std::string*> sorted = in_order(names);
+    for (std::size_t i = 1; i < sorted.size(); ++i) {
+        if (*sorted[i - 1] == *sorted[i]) return ": duplicate name";
+    }
+    return "";
 }
 
 inline std::string read_members(std::string_view object, const array<message_field>& fields);
@@ -303,7 +279,7 @@ inline std::string read_messages(std::string_view source, const message_field& i
     if (source.front() != '[') return ": not a list";
     std::size_t i = 0;
     for (const auto& each : json_view(source)) {
-        const std::string fault = read_members(each.value.text(), into.list.element(into.value, i++).fields);
+        const std::string fault = read_members(each.value.text(), into.element(into.value, i++).fields);
         if (!fault.empty()) return fault;
     }
     return "";
@@ -329,8 +305,11 @@ inline std::string read_value(const message_field& into, std::string_view source
         case field_kind::message: return read_members(source, into.fields);
         case field_kind::messages: return read_messages(source, into);
     }
-    if (fault.empty()) put_number(into, number);
-    return fault;
+    if (!fault.empty()) return fault;
+    const auto narrow = static_cast<std::int32_t>(number);
+    if (into.kind == field_kind::int64) *static_cast<std::int64_t*>(into.value) = number;
+    if (into.kind != field_kind::int64) std::memcpy(into.value, &narrow, sizeof narrow);
+    return "";
 }
 
 // Null for a name that only a newer peer knows.

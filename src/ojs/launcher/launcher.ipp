@@ -6,6 +6,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "../server/service_notifier.ipp"
 #include "detail/admin_answers.ipp"
 
@@ -99,10 +101,8 @@ class launcher_body : public ref_counted {
     }
     bool wait(time_point deadline) {
         lock_guard held(mutex_);
-        while (state_ == state::running) {
-            if (!ended_.wait_until(held, deadline)) return state_ != state::running;
-        }
-        return true;
+        while (state_ == state::running && ended_.wait_until(held, deadline)) continue;
+        return state_ != state::running;
     }
     bool runs() const noexcept {
         const lock_guard held(mutex_);
@@ -134,11 +134,10 @@ class launcher_body : public ref_counted {
             if (!sound) return sound;
         }
         const std::string clash = clash_in(options_.groups);
-        if (!clash.empty()) return error{errc::invalid_argument, 0, cat({"groups", clash})};
-        const std::string fault = fault_in_capacity(options_.groups, limits_here());
+        std::string fault =
+            clash.empty() ? fault_in_capacity(options_.groups, limits_here()) : "groups" + clash;
+        if (fault.empty() && !context_->starter) fault = "there is nothing that starts processes";
         if (!fault.empty()) return error{errc::invalid_argument, 0, fault};
-        if (!context_->starter)
-            return error{errc::invalid_argument, 0, "there is nothing that starts processes"};
         process_groups made;
         for (const group_options& each : options_.groups)
             made.push_back(make_ref<process_group>(each, context_));
@@ -182,7 +181,6 @@ class launcher_body : public ref_counted {
             opened = error{errc::busy, 0, "the lifecycle has no room for another listener"};
         return opened;
     }
-    // For children.
     result<void> listen(const process_groups& groups) {
         http_server_options limits;
         limits.limits.head = 8 * 1024;
@@ -239,10 +237,8 @@ class launcher_body : public ref_counted {
         return std::min(next, service_.next_due());
     }
     bool all_empty() const noexcept {
-        for (const ref<process_group>& each : groups_) {
-            if (!each->empty()) return false;
-        }
-        return true;
+        const auto is_empty = [](const ref<process_group>& each) { return each->empty(); };
+        return std::all_of(groups_.begin(), groups_.end(), is_empty);
     }
 
     // Ready is what has min_healthy everywhere, once. [sd_notify]
@@ -360,7 +356,6 @@ class launcher_body : public ref_counted {
     bool forced_ = false;
 };
 
-// Real processes, with a log as the launcher's own.
 inline instance_starter real_starter(const log_options& log) {
     return [told = logger(log)](const instance_spec& spec, instance_changed changed) {
         return start_instance(spec, std::move(changed), told);

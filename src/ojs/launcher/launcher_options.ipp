@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "../net/http_client.ipp"
@@ -215,12 +216,10 @@ inline std::string read_config(std::string_view source, restart_policy& out) {
     std::string name;
     static_cast<void>(raw_string(source, name));
     if (name == "on-failure") name = "on_failure";  // [RFC-041, open question 4]
-    for (const restart_policy each :
-         {restart_policy::never, restart_policy::on_failure, restart_policy::always}) {
-        out = each;
-        if (name == to_string(each)) return "";
-    }
-    return ": not never, on-failure or always";
+    out = name == "never"    ? restart_policy::never
+          : name == "always" ? restart_policy::always
+                             : restart_policy::on_failure;
+    return name == to_string(out) ? "" : ": not never, on-failure or always";
 }
 inline std::string read_config(std::string_view source, retry_policy& out) {
     std::string name;
@@ -232,6 +231,8 @@ inline std::string read_config(std::string_view source, retry_policy& out) {
 }
 
 // ---- objects ----
+
+inline std::string read_config(std::string_view source, std::vector<group_options>& out);
 
 struct config_key {
     template <class Value>
@@ -279,25 +280,19 @@ inline std::string read_config(std::string_view source, const config_object& out
 struct config_environment {
     std::vector<std::string>& into;
 };
-// `out` is its name, and becomes NAME=VALUE.
-inline std::string read_config_variable(std::string_view value, std::string& out) {
-    std::string text;
-    if (out.empty() || out.find('=') != std::string::npos) return ": not the name of a variable";
-    if (!raw_string(value, text)) return ": not a string";
-    out += "=" + text;
-    return out.find('\0') == std::string::npos ? "" : ": holds a zero byte";
-}
 inline std::string read_config(std::string_view source, const config_environment& out) {
     if (source.front() != '{') return ": not an object";
     for (const auto& member : json_view(source)) {
-        std::string variable = member.key.string().value_or("");
-        std::string fault = read_config_variable(member.value.text(), variable);
-        const std::string name = variable.substr(0, variable.find('='));
-        for (const std::string& each : out.into) {
-            if (fault.empty() && each.compare(0, name.size() + 1, name + "=") == 0) fault = ": duplicate key";
-        }
-        if (!fault.empty()) return named_key(name) + fault;
-        out.into.push_back(std::move(variable));
+        const std::string key = member.key.string().value_or("");
+        const std::string name = key.substr(0, key.find('='));
+        const auto fault = [&](const char* text) { return named_key(name) + text; };
+        const auto has_name = [&](std::string_view each) { return each.substr(0, each.find('=')) == name; };
+        std::string value;
+        if (name.empty() || name != key) return fault(": not the name of a variable");
+        if (!raw_string(member.value.text(), value)) return fault(": not a string");
+        if (cat({name, value}).find('\0') != std::string::npos) return fault(": holds a zero byte");
+        if (std::any_of(out.into.begin(), out.into.end(), has_name)) return fault(": duplicate key");
+        out.into.push_back(cat({name, "=", value}));
     }
     return "";
 }
@@ -403,17 +398,14 @@ inline std::string clash_in(const std::vector<group_options>& groups) {
     return "";
 }
 
-struct config_groups {
-    std::vector<group_options>& into;
-};
-inline std::string read_config(std::string_view source, const config_groups& out) {
+inline std::string read_config(std::string_view source, std::vector<group_options>& out) {
     if (source.front() != '[') return ": not a list";
     for (const auto& each : json_view(source)) {
-        out.into.emplace_back();
-        const std::string fault = read_config(each.value.text(), out.into.back());
-        if (!fault.empty()) return cat({"[", out.into.size() - 1, "]", fault});
+        out.emplace_back();
+        const std::string fault = read_config(each.value.text(), out.back());
+        if (!fault.empty()) return cat({"[", out.size() - 1, "]", fault});
     }
-    return clash_in(out.into);
+    return clash_in(out);
 }
 
 }  // namespace detail
@@ -435,13 +427,12 @@ OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_vi
     if (!detail::is_utf8(json)) return error{errc::invalid_argument, 0, "not UTF-8"};
     using key = detail::config_key;
     detail::config_address admin{out.admin_address};
-    detail::config_groups groups{out.groups};
     detail::config_key keys[] = {key("admin", admin),
                                  key("socket_folder", out.socket_folder),
                                  key("state_file", out.state_file),
                                  key("end_left_behind", out.end_left_behind),
                                  key("left_behind_grace", out.left_behind_grace),
-                                 key("process_groups", groups)};
+                                 key("process_groups", out.groups)};
     std::string fault = detail::read_config(json_view(json).text(), detail::config_object(keys));
     if (fault.empty() && out.groups.empty()) fault = ".process_groups: is empty";
     if (fault.empty()) return out;

@@ -30,6 +30,7 @@ inline result<void> check_folder(const std::string& folder, bool may_be_sticky) 
     return error{errc::invalid_argument, 0, cat({folder, " belongs to, or can be changed by, other users"})};
 }
 inline result<void> check_folder_of(const std::string& socket_path) {
+    if (socket_path.empty()) return {};  // a TCP address
     const std::size_t slash = socket_path.rfind('/');
     return check_folder(slash == 0 ? "/" : socket_path.substr(0, slash), true);
 }
@@ -58,7 +59,6 @@ inline constexpr cause rpc_cause{cause_kind::rpc};
 inline constexpr auto push_time = std::chrono::milliseconds(500);  // one try
 inline constexpr int push_tries = 2;
 
-// Something to tell the launcher.
 struct launcher_push {
     int tries_left = 0;
     time_point at{};
@@ -68,7 +68,25 @@ class coordinator_body final : public ref_counted {
   public:
     coordinator_body(coordinator_options options, lifecycle& life, const worker* of)
         : options_(std::move(options)), life_(life), worker_(of), log_(options_.log) {}
-    ~coordinator_body() override { close(); }
+    ~coordinator_body() override {
+        answered_ = cancel_registration();
+        ended_ = cancel_registration();
+        notice();
+        lock_guard held(mutex_);
+        const bool ends_now = under_way() && !failed_;
+        held.unlock();
+        if (ends_now) finish("ended");
+        held.lock();
+        closing_ = true;
+        held.unlock();
+        if (thread_.joinable()) {
+            wake_.notify();
+            thread_.join();
+            life_.unsubscribe(wake_.notify_fd());
+        }
+        if (server_) server_->stop(steady_clock::now() + push_time);
+        checks_.await_checks(steady_clock::now() + checks_time);
+    }
 
     result<void> start() {
         result<wake> waker = wake::create();
@@ -123,7 +141,8 @@ class coordinator_body final : public ref_counted {
             finish("drained");
             life_.apply(event::drained, cause());
             life_.apply(event::finished, cause());
-            await_pushed();
+            lock_guard held(mutex_);
+            while (complete_push_.tries_left > 0) pushed_.wait(held);  // a few tries, each with a deadline
         }
         const log_field id = field("process_id", options_.process_id);
         if (drained) log_.write(log_level::info, "drain complete", {id});
@@ -140,27 +159,6 @@ class coordinator_body final : public ref_counted {
         message_ = std::move(message);
         wake_.notify();
     }
-    void close() {
-        answered_ = cancel_registration();
-        ended_ = cancel_registration();
-        notice();
-        lock_guard held(mutex_);
-        if (closing_) return;
-        const bool ends_now = under_way() && !failed_;
-        held.unlock();
-        if (ends_now) finish("ended");
-        held.lock();
-        closing_ = true;
-        held.unlock();
-        if (thread_.joinable()) {
-            wake_.notify();
-            thread_.join();
-            life_.unsubscribe(wake_.notify_fd());
-        }
-        if (server_) server_->stop(steady_clock::now() + push_time);
-        checks_.await_checks(steady_clock::now() + checks_time);
-    }
-
     void say(readiness_state state, std::string message) {
         checks_.say(state, std::move(message));
         const lock_guard held(mutex_);
@@ -177,10 +175,8 @@ class coordinator_body final : public ref_counted {
     result<void> serve() {
         const result<endpoint> where = parse_listen_address(options_.address);
         if (!where) return where.error();
-        if (!where->unix_path.empty()) {
-            const result<void> safe = check_folder_of(where->unix_path);
-            if (!safe) return safe;
-        }
+        const result<void> safe = check_folder_of(where->unix_path);
+        if (!safe) return safe;
         http_server_options limits;
         limits.limits.head = 8 * 1024;
         limits.limits.body = rpc_body_limit;
@@ -386,10 +382,7 @@ class coordinator_body final : public ref_counted {
     }
     template <class Ack, class Message>
     result<void> tell_launcher(const char* method, const Message& message) {
-        http_call call;
-        call.deadline = steady_clock::now() + push_time;
-        call.policy = resend::always;
-        const result<Ack> ack = rpc_call<Ack>(*launcher_, lifecycle_service, method, message, call);
+        const result<Ack> ack = rpc_call<Ack>(*launcher_, method, message, steady_clock::now() + push_time);
         if (ack) return {};
         log_.write(log_level::warn, "could not notify the launcher",
                    {field("method", method), field("error", ack.error().text)});
@@ -425,11 +418,6 @@ class coordinator_body final : public ref_counted {
             pass_on_thread_end();
             return error{errc::system, 0, "the drain threw"};
         }
-    }
-    void await_pushed() {
-        lock_guard held(mutex_);
-        while (complete_push_.tries_left > 0)
-            pushed_.wait(held);  // bounded: so many tries, each with a deadline
     }
 
     const coordinator_options options_;

@@ -34,10 +34,8 @@ class asked_check : public ref_counted {
     }
     bool passed(time_point deadline) {
         lock_guard held(mutex_);
-        while (busy_) {
-            if (!returned_.wait_until(held, deadline) && busy_) return false;
-        }
-        return passed_;
+        while (busy_ && returned_.wait_until(held, deadline)) continue;
+        return !busy_ && passed_;
     }
 
     const std::string name;

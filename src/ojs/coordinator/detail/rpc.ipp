@@ -54,35 +54,27 @@ inline http_response rpc_failure(const error& failure) {
     return rpc_refusal(500, "internal", failure.text);
 }
 
-// Without its parameters.
-inline std::string_view media_type(const http_request& request) noexcept {
+// Of a request whose form is not served; status 200: it is.
+inline http_response rpc_form_refusal(const http_request& request) {
     const std::string_view type = find_header(request.headers, "Content-Type");
-    return trim_blanks(type.substr(0, type.find(';')));
-}
-
-struct rpc_fault {
-    int status;
-    const char* code;
-    const char* why;  // null: there is none
-};
-// In the request's form.
-inline rpc_fault rpc_form_fault(const http_request& request) noexcept {
-    if (!same_word(media_type(request), "application/json"))
-        return {
+    if (!same_word(trim_blanks(type.substr(0, type.find(';'))), "application/json"))
+        return rpc_refusal(
             415, "unimplemented",
-            "the Content-Type must be application/json: the binary codec, gRPC and streams are not served"};
+            "the Content-Type must be application/json: the binary codec, gRPC and streams are not served");
     const std::string_view encoding = find_header(request.headers, "Content-Encoding");
     if (!encoding.empty() && !same_word(encoding, "identity"))
-        return {404, "unimplemented", "compressed bodies are not read"};
+        return rpc_refusal(404, "unimplemented", "compressed bodies are not read");
     const std::string_view version = find_header(request.headers, "Connect-Protocol-Version");
     if (version.data() != nullptr && version != "1")
-        return {400, "invalid_argument", "the Connect-Protocol-Version must be 1"};
+        return rpc_refusal(400, "invalid_argument", "the Connect-Protocol-Version must be 1");
     const std::string_view time = find_header(request.headers, "Connect-Timeout-Ms");
     const bool is_time = time.find_first_not_of("0123456789") == std::string_view::npos;
     if (time.data() != nullptr && (time.empty() || time.size() > 10 || !is_time))
-        return {400, "invalid_argument", "the Connect-Timeout-Ms must be a number of at most ten digits"};
-    const bool large = request.body.size() > rpc_body_limit;
-    return {413, "resource_exhausted", large ? "the body is too large" : nullptr};
+        return rpc_refusal(400, "invalid_argument",
+                           "the Connect-Timeout-Ms must be a number of at most ten digits");
+    if (request.body.size() > rpc_body_limit)
+        return rpc_refusal(413, "resource_exhausted", "the body is too large");
+    return {};
 }
 
 // What one service answers. Built before its server starts, then only read: answer() is as thread-safe as the
@@ -133,8 +125,8 @@ class rpc_service {
                                .body;
             return refused;
         }
-        const rpc_fault fault = rpc_form_fault(request);
-        if (fault.why != nullptr) return rpc_refusal(fault.status, fault.code, fault.why);
+        http_response refusal = rpc_form_refusal(request);
+        if (refusal.status != 200) return refusal;
         const result<std::string> answered = asked->call(request.body);
         return answered ? json_answer(200, *answered) : rpc_failure(answered.error());
     }
@@ -147,8 +139,7 @@ class rpc_service {
     const served_method* find(std::string_view target) const noexcept {
         if (!is_for(target)) return nullptr;
         const std::string_view path = target.substr(0, target.find('?'));
-        const std::string_view name = path.substr(path.rfind('/') + 1);
-        if (path.size() != std::string_view(service_).size() + 2 + name.size()) return nullptr;
+        const std::string_view name = path.substr(std::string_view(service_).size() + 2);
         for (const served_method& each : methods_) {
             if (name == each.name) return &each;
         }
@@ -185,16 +176,18 @@ inline error rpc_refused(const http_response& answer) {
 // The body of the answer to a call that went well. Errors: those of send(); of the table, for what the peer
 // refused, with its message made printable; unsupported where there is no such method, or nothing of the kind
 // at this path.
-inline result<std::string> rpc_send(http_client& peer, const char* service, const char* method,
-                                    std::string body, http_call call) {
+inline result<std::string> rpc_send(http_client& peer, const char* method, std::string body,
+                                    time_point deadline, int interrupt_fd) {
+    http_call call;
+    call.deadline = deadline;
+    call.policy = resend::always;
+    call.interrupt_fd = interrupt_fd;
     http_request request;
     request.method = "POST";
-    request.target = cat({"/", service, "/", method});
+    request.target = cat({"/", lifecycle_service, "/", method});
     request.headers = {{"Content-Type", "application/json"}, {"Connect-Protocol-Version", "1"}};
-    if (call.deadline != time_point::max()) {
-        const int left = poll_timeout(call.deadline);
-        request.headers.push_back({"Connect-Timeout-Ms", cat({left})});
-    }
+    if (deadline != time_point::max())
+        request.headers.push_back({"Connect-Timeout-Ms", cat({poll_timeout(deadline)})});
     request.body = std::move(body);
     result<http_response> answer = peer.send(request, call);
     if (!answer) return answer.error();
@@ -207,11 +200,11 @@ inline std::string url_of(const std::string& address) {
     return address.compare(0, 5, "unix:") == 0 ? address : "http://" + address;
 }
 
-// Calls SERVICE/METHOD. Thread-safe, as the client is.
+// Calls a method of lifecycle_service, all of which may be repeated. Thread-safe, as the client is.
 template <class Answer, class Request>
-result<Answer> rpc_call(http_client& peer, const char* service, const char* method, const Request& request,
-                        http_call call) {
-    const result<std::string> body = rpc_send(peer, service, method, write_message(request), std::move(call));
+result<Answer> rpc_call(http_client& peer, const char* method, const Request& request, time_point deadline,
+                        int interrupt_fd = -1) {
+    const result<std::string> body = rpc_send(peer, method, write_message(request), deadline, interrupt_fd);
     if (!body) return body.error();
     return read_message<Answer>(*body);
 }

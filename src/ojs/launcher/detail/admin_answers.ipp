@@ -53,14 +53,7 @@ inline result<void> check_capacity(const process_groups& groups, const group_opt
 // ---- the answers ----
 
 inline process_status status_of(const process_info& of) {
-    process_status out;
-    out.process_id = of.id;
-    out.group = of.group;
-    out.state = of.state;
-    out.pid = of.pid;
-    out.message = of.message;
-    out.readiness = of.readiness;
-    out.shutdown = of.shutdown;
+    process_status out{of.id, of.group, of.state, of.pid, of.message, of.readiness, of.shutdown, 0, {}};
     const time_point end = is_over(of.state) ? of.changed : steady_clock::now();
     if (of.started != time_point())
         out.uptime_ms = std::chrono::duration_cast<std::chrono::milliseconds>(end - of.started).count();
@@ -82,10 +75,8 @@ inline result<http_guard> admin_guard(const launcher_options& options) {
     if (!where) return fault(where.error().text);
     if (options.admin_token.empty() && !is_local(*where))
         return fault("is open to other machines, so set admin_token, or give unix:/PATH or 127.0.0.1:PORT");
-    if (!where->unix_path.empty()) {
-        const result<void> safe = check_folder_of(where->unix_path);
-        if (!safe) return fault(safe.error().text);
-    }
+    const result<void> safe = check_folder_of(where->unix_path);
+    if (!safe) return fault(safe.error().text);
     http_guard out;
     out.on_loopback = where->unix_path.empty() && is_local(*where);
     out.token = options.admin_token;
@@ -180,16 +171,10 @@ class launcher_admin {
         const result<ref<process_group>> found = find_group(groups_, asked.group);
         if (!found) return found.error();
         const group_info info = (*found)->info();
-        group_status out;
-        out.group = info.options.name;
-        out.desired = info.options.desired;
-        out.min_healthy = info.options.min_healthy;
-        out.ready = info.ready;
-        out.replacing = info.replacing;
-        out.degraded = info.degraded;
-        out.quiet = info.quiet;
-        out.message = info.message;
-        out.replacement = info.replacement;
+        const group_options& options = info.options;
+        group_status out{options.name,     options.desired, options.min_healthy, info.ready,
+                         info.replacing,   info.degraded,   info.message,        {},
+                         info.replacement, info.quiet};
         for (const process_info& each : info.processes) out.processes.push_back(status_of(each));
         return out;
     }
@@ -202,8 +187,7 @@ class launcher_admin {
         const result<found_process> found = find_process(groups_, asked.process_id);
         if (!found) return found.error();
         process_group& group = *found->group;
-        shutdown_process_response out;
-        out.status = found->info.shutdown;
+        shutdown_process_response out{false, {}, found->info.shutdown};
         if (!found->running) {
             out.message = cat({"has ended already: ", to_string(found->info.state)});
             return out;
@@ -220,13 +204,13 @@ class launcher_admin {
         const shutdown_order order{reason_of(asked.reason), std::chrono::seconds(asked.grace_period_seconds),
                                    std::chrono::seconds(asked.max_shutdown_seconds)};
         out.acknowledged = true;
+        out.message =
+            asked.force ? "is sent SIGTERM, and SIGKILL if that does not end it" : "is asked to shut down";
         if (asked.force) {
             group.leave({found->running}, order);
             group.force({found->running});
-            out.message = "is sent SIGTERM, and SIGKILL if that does not end it";
         } else {
             group.drain({found->running}, order);
-            out.message = "is asked to shut down";
         }
         return out;
     }
@@ -261,8 +245,8 @@ class launcher_admin {
         if (!options) return options.error();
         const result<void> sound = check_rollout(group.options(), *wanted, *options);
         if (!sound) return sound.error();
-        rolling_replace_response out;
         if (asked.dry_run) {
+            rolling_replace_response out;
             out.processes = preview(group);
             out.message = cat({"would replace ", out.processes.size(), " by ", wanted->desired});
             return out;
@@ -270,9 +254,7 @@ class launcher_admin {
         if (life_.phase() >= phase::draining) return error{errc::busy, 0, "the launcher is stopping"};
         const result<ref<rollout>> begun = group.begin_rollout(*wanted, *options);
         if (!begun) return begun.error();
-        out.acknowledged = true;
-        out.message = "has begun";
-        return out;
+        return rolling_replace_response{true, "has begun", {}};
     }
     static result<rolling_options> options_from(const rolling_replace_request& asked,
                                                 const retry_options& configured) {
@@ -299,11 +281,8 @@ class launcher_admin {
         if (!group) return group.error();
         const result<void> cancelled = (*group)->cancel_rollout(reason_of(asked.reason));
         if (!cancelled) return cancelled.error();
-        cancel_replace_response out;
-        out.acknowledged = true;
-        out.message = "rollout cancelled; replaced processes are kept";
-        out.replacement = (*group)->info().replacement;
-        return out;
+        return cancel_replace_response{true, "rollout cancelled; replaced processes are kept",
+                                       (*group)->info().replacement};
     }
     // The configuration it is to have: the one it has, where nobody gives another.
     result<group_options> wanted_for(const process_group& group) const {

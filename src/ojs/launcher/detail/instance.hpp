@@ -42,7 +42,7 @@ struct instance_spec {
     std::string group;
     process_options options;
     std::uint64_t generation = 0;
-    std::string address;           // where its coordinator is to listen
+    std::string address;           // where its coordinator is to listen; empty: it does not take part
     std::string launcher_address;  // where it may push to; empty: nowhere
 };
 

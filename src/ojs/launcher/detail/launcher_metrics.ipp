@@ -16,9 +16,7 @@ inline constexpr histogram_bound shutdown_bound_list[] = {
 inline constexpr histogram_bounds startup_bounds{startup_bound_list, 12};
 inline constexpr histogram_bounds shutdown_bounds{shutdown_bound_list, 12};
 
-// How a shutdown can end, and a replacement.
-inline constexpr instance_state shutdown_outcomes[] = {instance_state::complete, instance_state::forced,
-                                                       instance_state::crashed};
+// How a shutdown can end, from instance_state::complete up, and a replacement.
 inline constexpr const char* shutdown_outcome_names[] = {"complete", "forced", "crashed"};
 enum class replacement_end : unsigned char { done, rolled_back, cancelled };
 inline constexpr const char* replacement_end_names[] = {"done", "rolled_back", "cancelled"};
@@ -35,7 +33,7 @@ class group_metrics {
     void replaced(replacement_end how) noexcept { count_one(replacements[static_cast<std::size_t>(how)]); }
 
     histogram startup;
-    histogram shutdown[3];  // by shutdown_outcomes
+    histogram shutdown[3];  // by shutdown_outcome_names
     counter terminated{0};  // ended by SIGTERM
     counter killed{0};      // by SIGKILL
     counter crashes{0};     // nobody had asked them to end
@@ -51,9 +49,8 @@ class group_metrics {
         if (forced && !now.killed) count_one(terminated);
         const bool was_asked = forced || now.state == instance_state::complete || is_stopping(before.state);
         if (!was_asked) return count_one(crashes);
-        for (std::size_t i = 0; i < 3; ++i) {
-            if (shutdown_outcomes[i] == now.state) shutdown[i].observe(shutdown_bounds, now.shutdown_took);
-        }
+        const int outcome = static_cast<int>(now.state) - static_cast<int>(instance_state::complete);
+        shutdown[outcome].observe(shutdown_bounds, now.shutdown_took);
     }
 };
 

@@ -80,7 +80,7 @@ class managed_instance final : public instance {
         : spec_(spec), on_changed_(std::move(changed)), log_(log) {
         info_.id = spec.id;
         info_.group = spec.group;
-        info_.address = spec.options.participates ? spec.address : std::string();
+        info_.address = spec.address;
         ready_ = address_of_ready_url(spec.options.ready_url, spec.id);
         info_.generation = spec.generation;
     }
@@ -109,7 +109,8 @@ class managed_instance final : public instance {
     result<shutdown_status> ask_status(time_point deadline) override {
         if (!spec_.options.participates)
             return error{errc::unsupported, 0, cat({spec_.id, " does not take part in the protocol"})};
-        return ask<shutdown_status>("GetShutdownStatus", shutdown_status_request{spec_.id}, deadline, -1);
+        return rpc_call<shutdown_status>(*client_, "GetShutdownStatus", shutdown_status_request{spec_.id},
+                                         deadline);
     }
 
   private:
@@ -140,11 +141,9 @@ class managed_instance final : public instance {
     // An outer launcher's variables are of this process, and not of its children.
     child_options options_of_child() const {
         child_options out = spec_.options.child;
-        const bool takes_part = spec_.options.participates;
-        out.environment.push_back(cat({"OJS_LIFECYCLE_ADDR=", takes_part ? spec_.address : std::string()}));
+        out.environment.push_back(cat({"OJS_LIFECYCLE_ADDR=", spec_.address}));
         out.environment.push_back(cat({"OJS_PROCESS_ID=", spec_.id}));
-        out.environment.push_back(
-            cat({"OJS_LAUNCHER_ADDR=", takes_part ? spec_.launcher_address : std::string()}));
+        out.environment.push_back(cat({"OJS_LAUNCHER_ADDR=", spec_.launcher_address}));
         return out;
     }
 
@@ -219,19 +218,10 @@ class managed_instance final : public instance {
     time_point request_deadline(time_point latest) const {
         return std::min(deadline_after(spec_.options.rpc_timeout), latest);
     }
-    // Its coordinator. Everything may be asked twice: a repeated Shutdown changes nothing.
-    template <class Answer, class Request>
-    result<Answer> ask(const char* method, const Request& request, time_point deadline, int interrupt_fd) {
-        http_call call;
-        call.deadline = deadline;
-        call.interrupt_fd = interrupt_fd;
-        call.policy = resend::always;
-        return rpc_call<Answer>(*client_, lifecycle_service, method, request, call);
-    }
     result<readiness_response> ask_readiness(time_point deadline) {
         if (spec_.options.participates)
-            return ask<readiness_response>("GetReadinessStatus", readiness_request{spec_.id}, deadline,
-                                           interrupt_.fd());
+            return rpc_call<readiness_response>(*client_, "GetReadinessStatus", readiness_request{spec_.id},
+                                                deadline, interrupt_.fd());
         readiness_response ready;
         ready.state = readiness_state::ready;
         if (!client_) return ready;  // nothing else can be known
@@ -292,7 +282,23 @@ class managed_instance final : public instance {
     }
     void request_shutdown();
     void send_shutdown();
-    void poll_status();
+    void poll_status() {
+        const time_point deadline = request_deadline(force_deadline());
+        const result<shutdown_status> answer = rpc_call<shutdown_status>(
+            *client_, "GetShutdownStatus", shutdown_status_request{spec_.id}, deadline, interrupt_.fd());
+        if (was_interrupted(answer)) return;
+        if (answer) {
+            failed_requests_ = 0;
+            request_due_ = !acknowledged_ && answer->state == shutdown_state::running;
+            on_status(*answer);
+        } else {  // the pid tells the rest; one that has drained serves no longer
+            const errc why = answer.error().code;
+            const bool gone = why == errc::unreachable || why == errc::disconnected;
+            log_failure("shutdown status not known", gone ? log_level::info : log_level::warn,
+                        answer.error());
+        }
+        next_poll_ = deadline_after(spec_.options.shutdown.poll_interval);
+    }
     void log_overdue() {
         const time_point now = steady_clock::now();
         if (now >= grace_deadline_ && !exchange(past_grace_, true))
@@ -337,7 +343,18 @@ class managed_instance final : public instance {
     bool has_rest() {
         return spec_.options.child.own_group && child_.signal(0) && group_has_others(child_.pid());
     }
-    void kill_child();
+    // A process that the kernel holds is waited for as long as anyone keeps this.
+    void kill_child() {
+        stop_method_ = stop_method::force;
+        if (asked_at_ == time_point{}) asked_at_ = steady_clock::now();
+        result<child_exit> ended = child_.kill(kill_timeout);
+        while (!ended && ended.error().code == errc::timed_out && !take_commands().abandoned) {
+            log_failure("SIGKILL did not end the process", log_level::error, ended.error());
+            update([&](process_info& now) { now.message = "SIGKILL did not end it"; });
+            ended = child_.wait(deadline_after(kill_timeout));
+        }
+        over(ended);
+    }
     instance_event kind_of_end(const result<child_exit>& ended) const {
         if (stop_method_ == stop_method::force) return instance_event::forced;
         if (!ended) return instance_event::crashed;

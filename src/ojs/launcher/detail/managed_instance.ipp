@@ -11,12 +11,11 @@
 namespace ojs::detail {
 
 inline result<void> managed_instance::start() {
-    result<wake> waker = wake::create();
-    if (!waker) return waker.error();
-    waker_ = std::move(*waker);
-    waker = wake::create();
-    if (!waker) return waker.error();
-    interrupt_ = std::move(*waker);
+    for (wake* const each : {&waker_, &interrupt_}) {
+        result<wake> made = wake::create();
+        if (!made) return made.error();
+        *each = std::move(*made);
+    }
     if (spec_.options.participates || !spec_.options.ready_url.empty()) {
         http_client_options options;
         options.limits.head = 8 * 1024;
@@ -74,7 +73,8 @@ inline bool takes_no_part(const error& why) noexcept {
 
 inline void managed_instance::send_shutdown() {
     const time_point deadline = request_deadline(force_deadline());
-    const result<shutdown_ack> ack = ask<shutdown_ack>("Shutdown", request_, deadline, interrupt_.fd());
+    const result<shutdown_ack> ack =
+        rpc_call<shutdown_ack>(*client_, "Shutdown", request_, deadline, interrupt_.fd());
     if (was_interrupted(ack)) return;
     if (!ack && takes_no_part(ack.error())) {
         return end_by_signal(stop_method::signal, hard_deadline_, "asking with SIGTERM",
@@ -91,30 +91,6 @@ inline void managed_instance::send_shutdown() {
     next_poll_ = deadline_after(spec_.options.shutdown.poll_interval);
 }
 
-inline void managed_instance::poll_status() {
-    const time_point deadline = request_deadline(force_deadline());
-    const result<shutdown_status> answer = ask<shutdown_status>(
-        "GetShutdownStatus", shutdown_status_request{spec_.id}, deadline, interrupt_.fd());
-    if (was_interrupted(answer)) return;
-    if (answer) {
-        failed_requests_ = 0;
-        request_due_ = !acknowledged_ && answer->state == shutdown_state::running;
-        on_status(*answer);
-    } else {  // the pid tells the rest; one that has drained serves no longer
-        const errc why = answer.error().code;
-        const bool gone = why == errc::unreachable || why == errc::disconnected;
-        log_failure("shutdown status not known", gone ? log_level::info : log_level::warn, answer.error());
-    }
-    next_poll_ = deadline_after(spec_.options.shutdown.poll_interval);
-}
-
-inline bool same_progress(const shutdown_status& one, const shutdown_status& other) {
-    return one.state == other.state && one.metrics.in_flight_requests == other.metrics.in_flight_requests &&
-           one.metrics.open_connections == other.metrics.open_connections &&
-           one.metrics.buffered_bytes == other.metrics.buffered_bytes &&
-           one.metrics.blocking_operations == other.metrics.blocking_operations;
-}
-
 inline void managed_instance::on_status(const shutdown_status& answer) {
     const shutdown_status before = info().shutdown;
     const std::string said = printable(answer.message);
@@ -129,7 +105,9 @@ inline void managed_instance::on_status(const shutdown_status& answer) {
     std::string blocking;
     for (const std::string& each : answer.metrics.blocking_operations)
         append(blocking, {blocking.empty() ? "" : ", ", printable(each)});
-    say(same_progress(before, answer) ? log_level::debug : log_level::info, "shutdown progress", said,
+    const bool same =
+        before.state == answer.state && write_message(before.metrics) == write_message(answer.metrics);
+    say(same ? log_level::debug : log_level::info, "shutdown progress", said,
         {field("in_flight", answer.metrics.in_flight_requests),
          field("open_connections", answer.metrics.open_connections),
          field("buffered_bytes", static_cast<long long>(answer.metrics.buffered_bytes)),
@@ -174,19 +152,6 @@ inline void managed_instance::await_end(time_point kill_at) {
     say(log_level::warn, "SIGTERM timeout, sending SIGKILL", "");
     if (!ended) return kill_child();
     over(child_.terminate(std::chrono::milliseconds(0), kill_timeout));
-}
-
-// A process that the kernel holds is waited for as long as anyone keeps this.
-inline void managed_instance::kill_child() {
-    stop_method_ = stop_method::force;
-    if (asked_at_ == time_point{}) asked_at_ = steady_clock::now();
-    result<child_exit> ended = child_.kill(kill_timeout);
-    while (!ended && ended.error().code == errc::timed_out && !take_commands().abandoned) {
-        log_failure("SIGKILL did not end the process", log_level::error, ended.error());
-        update([&](process_info& now) { now.message = "SIGKILL did not end it"; });
-        ended = child_.wait(deadline_after(kill_timeout));
-    }
-    over(ended);
 }
 
 // Address space that must be left during a start: one that takes the last leaves none for those that run. Not

@@ -6,25 +6,10 @@
 
 #include <string>
 
-#include "launcher_events.ipp"
+#include "launcher_context.ipp"
 #include "rollout.ipp"
-#include "routing.ipp"
-#include "state_file.ipp"
 
 namespace ojs::detail {
-
-// What all groups of a launcher share.
-struct launcher_context : ref_counted {
-    instance_starter starter;
-    ref<ojs::detail::routing> routing;
-    ref<launcher_events> events = make_ref<launcher_events>();
-    logger log;
-    ref<state_file> state;            // may be none
-    const lifecycle* life = nullptr;  // of the launcher
-    function<void()> wake;            // the supervisor
-    std::string socket_folder;
-    std::string launcher_address;
-};
 
 // What the newest answers of a process are; where it stands is what its group acts on.
 inline void add_newest(const ref<instance>& running, process_info& known) {
@@ -177,7 +162,9 @@ class process_group : public ref_counted {
     }
     // Asks the process now. errc::unavailable: it is being started.
     result<shutdown_status> ask_status(const member& of, time_point deadline) const {
-        const ref<instance> target = process_of(of);
+        lock_guard held(mutex_);
+        const ref<instance> target = of.process;
+        held.unlock();
         if (!target) return error{errc::unavailable, 0, "is being started"};
         return target->ask_status(deadline);
     }
@@ -236,7 +223,7 @@ class process_group : public ref_counted {
 
     // ---- rolling replacements ----
 
-    // Those that stay, oldest first.
+    // Oldest first.
     members staying() const {
         const lock_guard held(mutex_);
         members out;
@@ -245,7 +232,6 @@ class process_group : public ref_counted {
         }
         return out;
     }
-    // What would be drained.
     rolling_report preview_rollout() const;
     // errc::busy: there is one, or the group stops or is held.
     result<ref<rollout>> begin_rollout(const group_options& to, const rolling_options& options);
@@ -276,7 +262,7 @@ class process_group : public ref_counted {
         array<log_record> records;
         members force;
         members ask;
-        members poll;  // whether they are ready
+        array<ref<instance>> poll;  // whether they are ready
     };
 
     // ---- starting, and what processes say ----
@@ -288,12 +274,15 @@ class process_group : public ref_counted {
     void on_started(member& added, const ref<instance>& started);
     void on_start_failed(const ref<member>& added, const error& why);
     void on_process_changed(const ref<member>& of, const process_info& now);
-    void update_routing(member& of);
-    void remove(const ref<member>& of) noexcept;
-    ref<instance> process_of(const member& of) const {
-        const lock_guard held(mutex_);
-        return of.process;
+    // A new one of a rollout is given work once it has proven itself: until then the others do it.
+    void update_routing(member& of) {
+        const bool takes_work = is_ready(of) && (!of.fresh || of.proven);
+        if (takes_work == of.shown_routable) return;
+        of.unrouted = context_->routing->post(
+            takes_work ? routing::kind::routable : routing::kind::unroutable, of.info);
+        of.shown_routable = takes_work;
     }
+    void remove(const ref<member>& of) noexcept;
 
     // ---- what is decided, with the mutex held but for the first three ----
 
@@ -304,7 +293,12 @@ class process_group : public ref_counted {
     void update_proven(time_point now);
     void take_unhealthy(todo& left);
     void pick_asked(time_point now, todo& left);
-    time_point proven_by(const member& of) const;
+    time_point proven_by(const member& of) const {
+        const group_options& options = options_of(of.generation);
+        const time_point timeout = of.place->started + options.health_check_timeout;
+        const time_point ready_by = std::max(timeout, of.answer_by);
+        return is_ready(of) ? ready_by + min_ready_time(options) : ready_by;
+    }
     group_goal goal_at(time_point now) const {
         group_goal out;
         out.may_end = !held_ && !stopping_;
@@ -381,7 +375,15 @@ class process_group : public ref_counted {
         return goes_forward() && rollout_->canaries == rollout::canary_step::passed && proven == wanted() &&
                proven == count_all();
     }
-    bool is_complete(time_point now) const;
+    // Of a group that becomes as it was, what is ready of the new configuration may be all there is: that is kept.
+    bool is_complete(time_point now) const {
+        if (drains(now)) return false;
+        if (goes_forward()) return all_replaced();
+        members staying;
+        const group_plan plan = plan_at(now, staying);
+        if (plan.starts > 0 || !plan.ends.empty() || now < rollout_->paused_until) return false;
+        return count([](const member& each) { return each.fresh && !each.proven; }) == 0;
+    }
     void conclude(replacement_end result);
     void finish(todo& left);
     void drop_unready(todo& left);
@@ -444,10 +446,8 @@ class process_group : public ref_counted {
         return count([&](const member& each) { return each.generation == generation && each.proven; });
     }
     bool is_degraded() const noexcept {
-        for (const vacancy& each : vacancies_) {
-            if (each.degraded) return true;
-        }
-        return false;
+        const auto degrades = [](const vacancy& each) { return each.degraded; };
+        return std::any_of(vacancies_.begin(), vacancies_.end(), degrades);
     }
     // One of those that leave has time left for it.
     bool drains(time_point now) const noexcept {

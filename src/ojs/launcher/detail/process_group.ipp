@@ -25,9 +25,10 @@ inline result<void> process_group::start_process(const ref<member>& added, const
     spec.options = of.process;
     spec.options.readiness_timeout = of.health_check_timeout;
     spec.generation = added->generation;
-    spec.launcher_address = context_->launcher_address;
-    if (of.process.participates)
+    if (of.process.participates) {
         spec.address = cat({"unix:", context_->socket_folder, "/", added->id, ".sock"});
+        spec.launcher_address = context_->launcher_address;
+    }
     if (context_->state) record_start(spec, context_->state);
     const result<ref<instance>> started = context_->starter(
         spec,
@@ -98,15 +99,6 @@ inline void process_group::on_process_changed(const ref<member>& of, const proce
     context_->wake();
 }
 
-// A new one of a rollout is given work once it has proven itself: until then the others do it.
-inline void process_group::update_routing(member& of) {
-    const bool takes_work = is_ready(of) && (!of.fresh || of.proven);
-    if (takes_work == of.shown_routable) return;
-    of.unrouted =
-        context_->routing->post(takes_work ? routing::kind::routable : routing::kind::unroutable, of.info);
-    of.shown_routable = takes_work;
-}
-
 // It is over: the next reconciliation decides what becomes of its place. Needs no memory.
 inline void process_group::remove(const ref<member>& of) noexcept {
     for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -146,15 +138,11 @@ inline int process_group::decide(time_point now) {
     write(left.records);
     force(left.force);
     ask_to_end(left.ask);
-    for (const ref<member>& each : left.poll) {
-        if (const ref<instance> target = process_of(*each)) target->poll();
-    }
+    for (const ref<instance>& each : left.poll) each->poll();
     return starts;
 }
 
-// One at a time: while a process is being started, others may shut the group down, hold it or replace it. In
-// the moment that a place is taken, its process is one of the group, with the configuration the group then
-// has.
+// One at a time: while a process is being started, others may shut the group down, hold it or replace it.
 inline ref<member> process_group::claim_due_slot(time_point now, group_options& options) {
     const lock_guard held(mutex_);
     members staying;
@@ -239,14 +227,6 @@ inline void process_group::update_proven(time_point now) {
     }
 }
 
-// When a fresh one must be.
-inline time_point process_group::proven_by(const member& of) const {
-    const group_options& options = options_of(of.generation);
-    const time_point timeout = of.place->started + options.health_check_timeout;
-    const time_point ready_by = std::max(timeout, of.answer_by);
-    return is_ready(of) ? ready_by + min_ready_time(options) : ready_by;
-}
-
 // Those that are unhealthy end by force, and the policy restarts them. While fewer than min_healthy are ready, one that
 // was ready once is given up only when no other is on its way: half a process beats none. [RFC-041 "Unhealthy at any
 // point"]
@@ -321,7 +301,6 @@ inline void process_group::advance(time_point now, todo& left) {
     if (r.ending == replacement_end::done) finish(left);  // while all of it is ready
 }
 
-// Of the processes that it has started.
 inline void process_group::find_faults(time_point now, todo& left) {
     for (const ref<member>& each : members_) {
         if (!each->fresh || each->leaving || each->generation != wanted_generation()) continue;
@@ -330,7 +309,7 @@ inline void process_group::find_faults(time_point now, todo& left) {
         if (late && each->process && each->answer_by == time_point()) {
             // Where this process stood still, nobody was asked meanwhile.
             each->answer_by = now + options.process.rpc_timeout;
-            left.poll.push_back(each);
+            left.poll.push_back(each->process);
             late = false;
         }
         const bool unhealthy = each->info.state == instance_state::unhealthy;
@@ -348,16 +327,6 @@ inline void process_group::find_faults(time_point now, todo& left) {
     // What leaves should have ended long ago.
     if (wants_room && full && some_leave && !drains(now))
         rollout_->fail_for_good("others did not end in time");
-}
-
-// Of a group that becomes as it was, what is ready of the new configuration may be all there is: that is kept.
-inline bool process_group::is_complete(time_point now) const {
-    if (drains(now)) return false;
-    if (goes_forward()) return all_replaced();
-    members staying;
-    const group_plan plan = plan_at(now, staying);
-    if (plan.starts > 0 || !plan.ends.empty() || now < rollout_->paused_until) return false;
-    return count([](const member& each) { return each.fresh && !each.proven; }) == 0;
 }
 
 // What is left to do is to wait for those that drain. From here on the group has the configuration that it will keep.

@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "../../base/detail/files.ipp"
@@ -91,7 +92,6 @@ struct state_entry {
     std::int32_t session = 0;      // that of the launcher
     std::int64_t start_ticks = 0;  // since the boot: tells it from another process that has its number later
 };
-// What the file holds.
 struct launcher_state {
     std::string boot_id;
     std::string pid_namespace;
@@ -151,11 +151,8 @@ inline void signal_left_behind(const state_entry& entry, int number) {
 }
 
 inline void forget_ended(std::vector<state_entry>& entries) {
-    std::vector<state_entry> left;
-    for (state_entry& each : entries) {
-        if (is_still_there(each)) left.push_back(std::move(each));
-    }
-    entries.swap(left);
+    const auto has_ended = [](const state_entry& each) { return !is_still_there(each); };
+    entries.erase(std::remove_if(entries.begin(), entries.end(), has_ended), entries.end());
 }
 
 template <class Hastened>
@@ -243,15 +240,13 @@ class state_file : public ref_counted {
     }
     void remove(const std::string& id) {
         const lock_guard held(mutex_);
-        for (std::size_t i = entries_.size(); i-- > 0;) {
-            if (entries_[i].id == id) entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(i));
-        }
+        const auto has_id = [&](const state_entry& each) { return each.id == id; };
+        entries_.erase(std::remove_if(entries_.begin(), entries_.end(), has_id), entries_.end());
         if (!lock_) return;
         const result<void> written = write_file();
         if (!written)
             log_.write(log_level::warn, "state file not written", {field("error", written.error().text)});
     }
-    // What it runs is `now`.
     result<void> write(std::vector<state_entry> now) {
         const lock_guard held(mutex_);
         entries_ = std::move(now);

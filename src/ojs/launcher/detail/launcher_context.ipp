@@ -1,0 +1,235 @@
+// launcher_context: what the groups of a launcher share: its routing hooks, its events and its state file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "../../base/detail/clock.ipp"
+#include "../launcher_options.hpp"
+#include "instance.hpp"
+#include "state_file.ipp"
+
+namespace ojs::detail {
+
+// ---- routing ----
+
+inline constexpr std::chrono::milliseconds max_hook_time{1000};
+
+// Nothing of ours waits for a hook, but a shutdown, and that for max_hook_time.
+class routing : public ref_counted {
+  public:
+    enum class kind { routable, unroutable, changed };
+
+    // `on_unrouted` is called after each `unroutable`.
+    routing(function<void(const process_info&)> routable, function<void(const process_info&)> unroutable,
+            function<void(const process_info&)> changed, const logger& log,
+            function<void()> on_unrouted = nullptr)
+        : hooks_{std::move(routable), std::move(unroutable), std::move(changed)},
+          log_(log),
+          on_unrouted_(std::move(on_unrouted)) {}
+    ~routing() override { stop(); }
+
+    result<void> start() {
+        if (!hooks_[0] && !hooks_[1] && !hooks_[2]) return {};
+        result<thread> started = thread::start([this] { run(); }, {0, 0, false, "ojs-routing"});
+        if (!started) return started.error();
+        thread_ = std::move(*started);
+        running_ = true;
+        return {};
+    }
+    // What was posted is still called.
+    void stop() {
+        {
+            const lock_guard held(mutex_);
+            ending_ = true;
+        }
+        posted_.notify_all();
+        thread_.join();
+    }
+
+    // The number of the entry, for was_called(); 0: there is no hook.
+    std::uint64_t post(kind what, const process_info& of) {
+        if (!running_ || !hooks_[static_cast<int>(what)]) return 0;
+        const lock_guard held(mutex_);
+        queue_.push_back({what, of});
+        posted_.notify_all();
+        return ++count_;
+    }
+    bool was_called(std::uint64_t number) {
+        const lock_guard held(mutex_);
+        return called_ >= number;
+    }
+    // Until everything posted so far was called.
+    void await_calls(time_point deadline) {
+        lock_guard held(mutex_);
+        const std::uint64_t wanted = count_;
+        while (called_ < wanted && call_ended_.wait_until(held, deadline)) continue;
+        if (called_ >= wanted) return;
+        held.unlock();
+        log_.write(log_level::warn, "a hook of the routing takes long, processes are shut down without it");
+    }
+
+  private:
+    struct entry {
+        kind what = kind::changed;
+        process_info of;
+    };
+
+    void run() {
+        lock_guard held(mutex_);
+        for (;;) {
+            while (queue_.empty() && !ending_) posted_.wait(held);
+            if (queue_.empty()) return;
+            array<entry> all;
+            all.swap(queue_);
+            for (const entry& each : all) {
+                held.unlock();
+                call(each);
+                held.lock();
+                ++called_;
+                call_ended_.notify_all();
+                if (on_unrouted_ && each.what == kind::unroutable) on_unrouted_();
+            }
+        }
+    }
+    void call(const entry& of) const {
+        try {
+            hooks_[static_cast<int>(of.what)](of.of);
+        } catch (...) {
+            pass_on_thread_end();
+            log_.write(log_level::error, "a routing hook threw", {field("process_id", of.of.id)});
+        }
+    }
+
+    const function<void(const process_info&)> hooks_[3];
+    const logger& log_;
+    const function<void()> on_unrouted_;
+    bool running_ = false;  // before anything is posted
+    mutex mutex_;
+    condition posted_;
+    condition call_ended_;
+    array<entry> queue_;
+    std::uint64_t count_ = 0;
+    std::uint64_t called_ = 0;
+    bool ending_ = false;
+    thread thread_;
+};
+
+// ---- events ----
+
+// Which changes somebody wants; empty: all.
+struct event_filter {
+    std::string_view group;
+    std::string_view process_id;
+};
+
+// Numbered from 1. Thread-safe; its mutex is held for no call to anything else.
+class launcher_events : public ref_counted {
+  public:
+    // A process is `now`, and was in `before`.
+    void tell(const process_info& now, instance_state before) {
+        std::string more = cat({",\"state\":\"", to_string(now.state), "\",\"before\":\"", to_string(before),
+                                "\",\"pid\":", now.pid, now.routable ? ",\"routable\":true" : ""});
+        if (!now.message.empty()) append(more, {",\"message\":", json_quote(now.message)});
+        if (is_over(now.state) && now.shutdown_took.count() > 0)
+            append(more, {",\"shutdownMs\":", now.shutdown_took.count()});
+        add(now.group, now.id, more);
+    }
+    // Something of a group: `more` are members of JSON, each after a comma.
+    void tell(const std::string& group, const char* event, std::string_view more) {
+        add(group, {}, cat({",\"event\":", json_quote(event), more}));
+    }
+
+    // The lines after number `after`, if any, and one that says where to go on. False: there were none.
+    bool collect(std::uint64_t after, const event_filter& wanted, std::string& out) {
+        const lock_guard held(mutex_);
+        heard_ = last_;
+        heard_at_ = steady_clock::now();
+        added_.notify_all();
+        const std::size_t before = out.size();
+        const bool is_foreign =
+            after > last_;  // a number of another launcher, which was there before this one
+        const bool is_missed = !entries_.empty() && after + 1 < entries_[0].number;
+        if (is_foreign || is_missed) append(out, {"{\"missed\":true}\n"});
+        for (const entry& each : entries_) {
+            const bool in_group = wanted.group.empty() || wanted.group == each.group;
+            const bool of_process = wanted.process_id.empty() || wanted.process_id == each.process_id;
+            const bool is_new = is_foreign || each.number > after;
+            if (is_new && in_group && of_process) append(out, {"{\"seq\":", each.number, each.line});
+        }
+        const bool found = out.size() != before;
+        append(out, {"{\"next\":", last_, "}\n"});
+        return found;
+    }
+    // Waits for the next one, whosever it is; false at the deadline.
+    bool await_more(std::uint64_t known, time_point deadline) {
+        lock_guard held(mutex_);
+        while (last_ <= known && !ended_ && added_.wait_until(held, deadline)) continue;
+        return last_ > known;
+    }
+    std::uint64_t last() const {
+        const lock_guard held(mutex_);
+        return last_;
+    }
+    bool ended() const {
+        const lock_guard held(mutex_);
+        return ended_;
+    }
+    // Nobody waits any more. Who follows, and is between two questions, has until `deadline` to hear of the last.
+    void end(time_point deadline) {
+        lock_guard held(mutex_);
+        ended_ = true;
+        added_.notify_all();
+        while (heard_ < last_ && steady_clock::now() - heard_at_ < follower_pause) {
+            if (!added_.wait_until(held, deadline)) return;
+        }
+    }
+
+  private:
+    static constexpr std::size_t kept = 1024;
+    static constexpr std::chrono::seconds follower_pause{2};  // who asks no more in this time has gone
+    struct entry {
+        std::uint64_t number = 0;
+        std::string group;
+        std::string process_id;
+        std::string line;
+    };
+
+    void add(const std::string& group, const std::string& process_id, std::string_view more) {
+        entry made;
+        made.group = group;
+        made.process_id = process_id;
+        made.line = cat({",\"time\":\"", utc_timestamp(), "\",\"group\":", json_quote(group)});
+        if (!process_id.empty()) append(made.line, {",\"processId\":", json_quote(process_id)});
+        append(made.line, {more, "}\n"});
+        const lock_guard held(mutex_);
+        made.number = ++last_;
+        if (entries_.size() == kept) entries_.remove(0);
+        entries_.push_back(std::move(made));
+        added_.notify_all();
+    }
+
+    mutable mutex mutex_;
+    condition added_;
+    array<entry> entries_;
+    std::uint64_t last_ = 0;
+    std::uint64_t heard_ = 0;  // by somebody
+    time_point heard_at_{};
+    bool ended_ = false;
+};
+
+// What all groups of a launcher share.
+struct launcher_context : ref_counted {
+    instance_starter starter;
+    ref<ojs::detail::routing> routing;
+    ref<launcher_events> events = make_ref<launcher_events>();
+    logger log;
+    ref<state_file> state;            // may be none
+    const lifecycle* life = nullptr;  // of the launcher
+    function<void()> wake;            // the supervisor
+    std::string socket_folder;
+    std::string launcher_address;
+};
+
+}  // namespace ojs::detail
