@@ -261,6 +261,10 @@ struct config_object {
         }
         return nullptr;
     }
+    bool has(std::string_view name) const noexcept {
+        const config_key* const found = find(name);
+        return found != nullptr && found->given;
+    }
     config_key* keys;
     std::size_t count;
 };
@@ -311,12 +315,12 @@ inline std::string read_config(std::string_view source, const config_address& ou
 // What stands there without a policy that gives it a meaning.
 inline std::string fault_in_retry_keys(retry_policy policy, const retry_options& read,
                                        const config_object& keys) {
-    const bool first = keys.find("first_pause")->given;
-    const bool pauses = first || keys.find("last_pause")->given;
+    const bool first = keys.has("first_pause");
+    const bool pauses = first || keys.has("last_pause");
     if (pauses && policy == retry_policy::immediate)
         return cat(
             {first ? ".first_pause" : ".last_pause", ": retry_policy is immediate, so there is no pause"});
-    if (keys.find("limit")->given && read.limit == 0) return ".limit: 0 is retry_policy manual";
+    if (keys.has("limit") && read.limit == 0) return ".limit: 0 is retry_policy manual";
     return pauses && read.last.count() == 0 ? ".last_pause: 0 is retry_policy immediate" : "";
 }
 
@@ -361,9 +365,9 @@ inline std::string read_config(std::string_view source, group_options& out) {
     const config_object all(keys);
     std::string fault = read_config(source, all);
     if (!fault.empty()) return fault;
-    if (all.find("restart")->given && out.restart.policy == restart_policy::never)
+    if (all.has("restart") && out.restart.policy == restart_policy::never)
         return ".restart: restart_policy is never, so it has no meaning";
-    if (all.find("retry")->given && policy == retry_policy::manual)
+    if (all.has("retry") && policy == retry_policy::manual)
         return ".retry: retry_policy is manual, so it has no meaning";
     fault = fault_in_retry_keys(policy, retry_read, retry);
     if (!fault.empty()) return ".retry" + fault;
