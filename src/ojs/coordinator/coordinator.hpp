@@ -30,7 +30,7 @@ struct coordinator_options {
     // Empty: no launcher; nothing is served or sent.
     std::string address;
     std::string process_id;        // whom a request must be for; empty: any
-    std::string launcher_address;  // is told of readiness and completion; empty: they are only asked for
+    std::string launcher_address;  // gets NotifyReady and NotifyShutdownComplete; empty: no notifications
     std::chrono::milliseconds grace_period{
         3000};  // until more time must be asked for; where a request says 0
     std::chrono::milliseconds max_shutdown{10000};  // until work is cancelled, likewise; a day at most
@@ -81,9 +81,9 @@ class shutdown_coordinator {
     void set_server_ready(bool yes);
     void set_backend(bool connected, bool warmed);
     void set_check(std::string name, bool passed);
-    // Asked whenever the launcher asks, on a thread of its own. All of them have a second: who is late has
-    // failed, and is not asked again before it has returned. It must not refer to what may end before it
-    // returns; the coordinator's end waits a second for it.
+    // Called for each request of the launcher for readiness, on a thread of its own. All checks together have a
+    // second; a late one counts as failed, and is not called again before it has returned. It must not refer to
+    // what may end before it returns; the coordinator's destructor waits a second for it.
     void add_check(std::string name, function<bool()> check);
 
     // Progress.

@@ -407,7 +407,7 @@ OJS_SHUTDOWN_INLINE int signals::fd() const noexcept {
 OJS_SHUTDOWN_INLINE received_signal signals::wait(time_point deadline, const cancel_token& until) {
     if (!active()) return {};
     const detail::wake& unread = *detail::process.unread;
-    const cancel_registration told = until.on_cancel([&unread] { unread.notify(); });
+    const cancel_registration on_cancelled = until.on_cancel([&unread] { unread.notify(); });
     for (;;) {
         for (std::uint64_t packed = 0; unread.take(packed);) {
             const received_signal next = detail::unpack_signal(packed);

@@ -203,9 +203,9 @@ class evidence_search {
         for (const evidence_rule& marker : marker_files) {
             const small_file file = read_small_file(cat({where_.root, marker.text}), max_proc_file_size);
             if (file.status != file_status::read && file.sys_errno != EACCES) continue;
-            const evidence_rule* const told =
+            const evidence_rule* const named =
                 find_rule(container_values, trim_blanks(file.text, "\n "), is_listed);
-            add(marker.text, *marker.runtime == '\0' ? told : &marker, true);
+            add(marker.text, *marker.runtime == '\0' ? named : &marker, true);
         }
     }
     void look_at_container_value(std::string_view value, const char* source) {

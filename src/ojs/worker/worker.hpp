@@ -35,7 +35,7 @@ struct worker_report {
     std::uint64_t interrupted = 0;        // FAIL because of the stop
     std::uint64_t handed_back = 0;        // never started: came too late, or no handler has its type
     std::uint64_t gone = 0;               // the backend had taken it back already, or its lease ran out
-    std::vector<std::string> unreported;  // ids nobody could be told about, the first 10,000
+    std::vector<std::string> unreported;  // ids of jobs that were not reported, the first 10,000
     std::vector<std::string> stuck;       // ids of reported jobs whose handler has not returned
     std::vector<step_result> steps;       // of on_shutdown(), once they have run
 };

@@ -369,12 +369,12 @@ class coordinator_body final : public ref_counted {
         if (push.tries_left == 0 || (push.at > now && !closing_)) return false;
         const shutdown_complete complete{options_.process_id, message_, took_ms_};
         held.unlock();
-        const result<void> told =
+        const result<void> notified =
             ends ? tell_launcher<shutdown_complete_ack>("NotifyShutdownComplete", complete)
                  : tell_launcher<ready_ack>("NotifyReady", ready_notification{options_.process_id, {}});
         held.lock();
-        const bool again =
-            !told && told.error().code != errc::unsupported && told.error().code != errc::rejected;
+        const bool again = !notified && notified.error().code != errc::unsupported &&
+                           notified.error().code != errc::rejected;
         push.tries_left = again ? push.tries_left - 1 : 0;
         push.at = steady_clock::now() + pause_.next();
         if (ends && push.tries_left == 0) pushed_.notify_all();

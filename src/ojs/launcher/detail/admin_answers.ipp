@@ -61,7 +61,7 @@ inline process_status status_of(const process_info& of) {
     return out;
 }
 
-// Who may ask: whoever may open the socket, who is on this machine, or who has the token.
+// Access: by the socket's permissions, by an address of this machine, or by the token.
 inline result<http_guard> admin_guard(const launcher_options& options) {
     const auto fault = [&](std::string_view why) {
         return error{errc::invalid_argument, 0,

@@ -467,7 +467,7 @@ class process_group : public ref_counted {
         changed_.notify_all();
     }
 
-    static constexpr std::size_t max_ended = 32;  // for whoever asks how one ended
+    static constexpr std::size_t max_ended = 32;  // whose exit status can still be asked for
     // At a time: more only wait for each other, and all of them may hang in exec().
     static constexpr int max_starting = 8;
 

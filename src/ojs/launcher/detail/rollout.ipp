@@ -62,7 +62,7 @@ struct member : ref_counted {
     bool failed_readiness = false;  // and was counted as that
     bool shown_routable = false;    // to the hooks
     bool leaving = false;           // is to end: it is not restarted
-    bool asked = false;             // and was told so, once no hook routes to it any more
+    bool asked = false;             // and was asked, once no hook routes to it any more
     bool given_up = false;          // forced for its ill health: it is restarted
     bool forced = false;
     bool notified = false;  // before it was there to be told

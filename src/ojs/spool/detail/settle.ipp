@@ -152,7 +152,7 @@ inline result<void> return_with_sidecar(const claimed_file& file, std::string_vi
     }
 }
 
-// The file, then the sidecar beside it. The sidecar says what is decided, for whoever has to carry it out.
+// The file, then the sidecar beside it. The sidecar says what is decided; a later owner carries it out.
 inline result<void> fail_with_sidecar(const claimed_file& file) {
     const std::string own = sidecar_name(file.name);
     const result<std::string> moved =

@@ -76,7 +76,7 @@ class beat_schedule {
         heard_.answer = std::move(answer);
         answered_.notify_all();
     }
-    // Whether the backend has not been told this state.
+    // Whether this state is new to the backend.
     bool is_news(const std::string& state) const {
         const lock_guard held(mutex_);
         return state != heard_.state;

@@ -8,7 +8,7 @@
 
 namespace ojs::detail {
 
-// What the backend was told of a job, or that it had taken it back. More are unreported, by name.
+// How a job was reported, or that the backend had reassigned it. All others are unreported, by name.
 enum class job_end : std::uint8_t { completed, failed, interrupted, handed_back, gone };
 inline constexpr const char* end_messages[] = {"job completed", "job failed", "job interrupted",
                                                "job handed back"};
@@ -33,7 +33,7 @@ class job_tally {
 
     void note_claimed() noexcept { count_one(claimed_); }
     void note(job_end how) noexcept { count_one(ends_[static_cast<std::size_t>(how)]); }
-    // A job nobody could be told about, by its id or by why it has none. A backend that sends many must not
+    // An unreported job, by its id or by why it has none. A backend that sends many must not
     // grow the worker: the log has them all.
     void name_unreported(std::string_view name) {
         count_one(unreported_count_);

@@ -235,7 +235,7 @@ inline void note_settled(worker_context& worker, const active_job& job, const ve
     worker.user.tell_parts([&](worker_part& part) { part.on_job_settled(settled); });
 }
 
-// Names a job nobody could be told about, once.
+// Names an unreported job in the log, once.
 inline void mark_unreported(worker_context& worker, active_job& job) {
     if (job.word.add(job_word::unreported)) worker.tally.name_unreported(job.job.id);
 }

@@ -118,22 +118,22 @@ class stop_log {
     void ended(int status, time_point draining_since) const {
         const lifecycle_state state = worker_.stage.own.state();
         const bool signalled = state.cause.kind == cause_kind::signal;
-        const worker_report told = worker_.tally.report();
+        const worker_report report = worker_.tally.report();
         std::vector<log_field> fields = {
             field("status", status),
-            field("claimed", told.claimed),
-            field("completed", told.completed),
-            field("failed", told.failed),
-            field("interrupted", told.interrupted),
-            field("handed_back", told.handed_back),
-            field("gone", told.gone),
+            field("claimed", report.claimed),
+            field("completed", report.completed),
+            field("failed", report.failed),
+            field("interrupted", report.interrupted),
+            field("handed_back", report.handed_back),
+            field("gone", report.gone),
             field("unreported", worker_.tally.unreported()),
             field("uptime_ms", milliseconds_since(started_)),
             field("stop_ms", milliseconds_since(draining_since)),
             field("mode", to_string(state.mode)),
             field("cause", signalled ? signal_name(state.cause.signal) : to_string(state.cause.kind))};
         std::string steps;  // "flush: done, close: timed out"
-        for (const step_result& each : told.steps)
+        for (const step_result& each : report.steps)
             append(steps, {steps.empty() ? "" : ", ", each.name, ": ", to_string(each.how)});
         if (!steps.empty()) fields.push_back(field("steps", steps));
         log_.write({log_level::info, "worker stopped", std::move(fields), {}});

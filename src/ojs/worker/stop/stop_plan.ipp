@@ -65,7 +65,7 @@ constexpr bool cancels_jobs(const stop_facts& facts) noexcept {
     return facts.own.phase >= phase::stopping || facts.own.cancel_requested || facts.lead_over;
 }
 
-// Who is behind the drain, as far as a signal is; it may have come to the outside lifecycle only.
+// The cause of the drain: a signal if there was one, which the outside lifecycle alone may have received.
 constexpr cause drain_cause(const stop_facts& facts) noexcept {
     const bool is_outside =
         facts.own.cause.kind != cause_kind::signal && facts.outside.phase >= phase::draining;

@@ -389,7 +389,7 @@ class supervisor {
         return out;
     }
 
-    // A job nobody could be told about says more than a handler that did not return.
+    // An unreported job outweighs a handler that did not return.
     int end_status(bool all_finished) const {
         if (worker_.tally.unreported() > 0 || worker_.stopped_stuck) return exit_status::unreported;
         if (!all_steps_ran_) return exit_status::steps_not_run;

@@ -27,7 +27,7 @@ class fetch_schedule {
     }
     std::uint64_t news() const noexcept { return news_; }
 
-    // After a FETCH that was sent when the news were `news`. False: it failed, and is to be told of.
+    // After a FETCH that was sent when the news were `news`. False: it failed, which is logged.
     bool plan(const result<std::size_t>& got, std::uint64_t news) {
         const time_point now = steady_clock::now();
         if (backing_off_ && now < due_) return true;  // another FETCH, that overlapped with this one, failed

@@ -7,7 +7,7 @@
 
 namespace ojs::detail {
 
-// Threads that begin together: whoever starts them does not compete with those it has started.
+// Threads that begin together: the thread that starts them does not compete with those it has started.
 class start_gate : public ref_counted {
   public:
     start_gate() noexcept { pthread_rwlock_wrlock(&lock_); }

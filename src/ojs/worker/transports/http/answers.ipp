@@ -67,7 +67,7 @@ inline result<http_response> success(result<http_response> answer, std::string_v
     return status_error(route, *answer, quote, method);
 }
 
-// A job whose id is not usable has none: nobody can be told about it.
+// A job whose id is not usable has none, and cannot be reported.
 inline job read_claimed_job(std::string_view source) {
     job out = read_job(source);
     if (is_utf8(out.id) && !out.id.empty()) return out;
