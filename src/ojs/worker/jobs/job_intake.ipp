@@ -142,7 +142,7 @@ class job_intake {
         return true;
     }
     // Held before it goes back: a lone worker would fetch it again at once. A held job takes no slot (see
-    // job_slots), so that no other job waits, as it would during a pause between FETCHes.
+    // free_slots()), so that no other job waits, as it would during a pause between FETCHes.
     bool take_unknown(const ref<active_job>& job) {
         if (worker_.options.unknown_type != unknown_type_action::requeue)
             return report_unstarted(job, of_unknown_type(worker_, *job));
@@ -170,7 +170,7 @@ class job_intake {
     void warn_if_too_long(const active_job& job) {
         const std::chrono::milliseconds grace = worker_.options.times.shutdown_grace_period;
         if (job.job.timeout <= grace || job.handler->options.long_running) return;
-        if (job.handler->told_too_long.exchange(true)) return;
+        if (job.handler->warned_too_long.exchange(true)) return;
         constexpr const char* fix =
             "raise the grace period and the container's, or register it as long_running and save checkpoints";
         worker_.log.write(
