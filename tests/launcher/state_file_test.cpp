@@ -167,6 +167,16 @@ TEST_SUITE("state_file") {
         CHECK(opened(path)->left_behind().empty());
     }
 
+    // As by `podman exec`: getsid(2) is 0 there.
+    TEST_CASE("a launcher whose session began outside its PID namespace has a successor too") {
+        const test::temporary_folder folder;
+        const sleeper left;
+        state_entry entry = left.entry();
+        entry.session = 0;
+        REQUIRE(opened(folder.file("state"))->write({entry}));
+        CHECK(opened(folder.file("state"))->left_behind().size() == 1);
+    }
+
     TEST_CASE("a group without its leader is ended, if it is of the same session") {
         const test::temporary_folder folder;
         const std::string path = folder.file("state");
@@ -267,7 +277,7 @@ TEST_SUITE("state_file") {
         for (const std::string& text :
              {std::string("my notes"), std::string("{}"), head + "7}", head + "[{}]}",
               head + "[" + whole + "1,\"start_ticks\":1}]}", head + "[" + whole + "-5,\"start_ticks\":1}]}",
-              head + R"([{"id":"a","group":"b","address":"c","pid":5,"start_ticks":1}]})",
+              head + R"([{"id":"a","group":"b","address":"c","session":-1,"pid":5,"start_ticks":1}]})",
               head + "[" + whole + "0,\"start_ticks\":1}]}"}) {
             INFO(text);
             test::write_file(path, text);

@@ -296,8 +296,8 @@ class state_file : public ref_counted {
             return refusal("it names no boot, or no PID namespace");
         if (state->boot_id != boot_id() || state->pid_namespace != pid_namespace()) return {};
         for (const state_entry& each : state->processes) {
-            // A signal to group 0 is one to ours, and to 1 one to all.
-            if (each.id.empty() || each.pid <= 1 || each.session <= 0)
+            // A signal to group 0 is one to ours, and to 1 one to all. Session 0 is one of outside our namespace.
+            if (each.id.empty() || each.pid <= 1 || each.session < 0)
                 return refusal("an entry is not whole");
             if (is_still_there(each)) left_behind_.push_back(each);
         }
