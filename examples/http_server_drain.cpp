@@ -83,9 +83,9 @@ int main(int argc, char** argv) {
     });
     steps.add("close the storage", [] { std::fputs("storage closed\n", stderr); });
     ojs::sequence_options options;
-    options.total = *timeout;
+    options.timeout = *timeout;
     options.lifecycle = &lifecycle;
     bool in_order = true;
-    for (const ojs::step_result& each : steps.run(options)) in_order &= each.how == ojs::step_end::done;
+    for (const ojs::step_result& each : steps.run(options)) in_order &= each.status == ojs::step_status::done;
     _exit(in_order ? 0 : 1);  // what was left behind may still use what main() holds
 }

@@ -48,10 +48,10 @@ void stop_by_signals(ojs::worker& worker, ojs::signals& sigint_or_term, std::chr
     if (soft) return say("Soft stop succeeded");
 
     const ojs::stop_result hard = worker.stop_and_cancel(ojs::deadline_after(stage));
-    if (hard.how == ojs::stop_end::timed_out) {
+    if (hard.status == ojs::stop_status::timed_out) {
         say("Hard stop timeout; ignoring stop procedure and exiting unsafely");
     } else if (!hard) {
-        std::printf("Hard stop: %s\n", ojs::to_string(hard.how));
+        std::printf("Hard stop: %s\n", ojs::to_string(hard.status));
     }
 }
 

@@ -94,7 +94,7 @@
 #include "ojs/worker/reports/settlement.ipp"
 #include "ojs/worker/heartbeat/heartbeat.ipp"
 #include "ojs/worker/jobs/cancel_calls.ipp"
-#include "ojs/worker/jobs/job_intake.ipp"
+#include "ojs/worker/jobs/fetcher.ipp"
 #include "ojs/worker/threads/job_pool.ipp"
 #include "ojs/worker/stop/stuck_watch.ipp"
 #include "ojs/worker/stop/stop_log.ipp"

@@ -528,13 +528,11 @@ class guarded_queue : public ojs::transport {
             return ojs::error{ojs::errc::unavailable, 0, "its process may still run; the job stays claimed"};
         return queue_.fail(request, deadline);
     }
-    ojs::result<ojs::heartbeat_answer> heartbeat(const ojs::heartbeat_request& request,
-                                                 ojs::time_point deadline) override {
+    ojs::result<ojs::heartbeat_response> heartbeat(const ojs::heartbeat_request& request,
+                                                   ojs::time_point deadline) override {
         return queue_.heartbeat(request, deadline);
     }
-    void when_work_may_wait(ojs::function<void()> tell) override {
-        queue_.when_work_may_wait(std::move(tell));
-    }
+    void on_work_available(ojs::function<void()> tell) override { queue_.on_work_available(std::move(tell)); }
 
   private:
     // Only by that very word: no file means that the machine stays until a signal comes.
@@ -560,8 +558,8 @@ void tell_spool_event(const ojs::spool_event& event) {
                                     "Job of a dead controller recovered",
                                     "Jobs of a controller that may be dead are left alone",
                                     "A completed job is settled without its result"};
-    say(event.what == ojs::spool_event::kind::recovered ? ojs::log_level::info : ojs::log_level::warn,
-        what[static_cast<int>(event.what)], {{"name", event.name, false}, {"reason", event.text, false}});
+    say(event.kind == ojs::spool_event_kind::recovered ? ojs::log_level::info : ojs::log_level::warn,
+        what[static_cast<int>(event.kind)], {{"name", event.name, false}, {"reason", event.text, false}});
 }
 
 // ---- commands ----

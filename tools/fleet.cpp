@@ -151,7 +151,7 @@ bool replace_all(ojs::launcher& fleet) {
         const auto now = fleet.group(name);
         if (!now) return false;
         const auto report = fleet.rolling_replace(name, now->options);
-        const std::string why = report ? report->why : report.error().text;
+        const std::string why = report ? report->error : report.error().text;
         const int replaced = report ? report->replaced : 0;
         std::printf("%-8s replaced %d of %d%s%s\n", name, replaced, workers_each, why.empty() ? "" : ": ",
                     why.c_str());

@@ -220,7 +220,7 @@ class text_count {
     ojs::outcome run() {
         for (;; ++at_.pass, at_.counts = text_counts()) {
             const ojs::outcome stopped = finish_pass();
-            if (stopped.what() != ojs::outcome::kind::unspoken) return stopped;
+            if (stopped.kind() != ojs::outcome_kind::implicit) return stopped;
             note_time();
             if (at_.worked_ms >= order_.min_ms && at_.pass >= order_.min_passes) return result();
             // Leave some of the processor to others. The next pass looks whether the job is cancelled.
@@ -229,7 +229,7 @@ class text_count {
     }
 
   private:
-    // From where the pass has got to; unspoken when it came to its end. Looks between two chunks whether the job is
+    // From where the pass has got to; implicit when it came to its end. Looks between two chunks whether the job is
     // cancelled: that is all it takes to stop in time.
     ojs::outcome finish_pass() {
         const std::unique_ptr<std::FILE, file_closer> file(std::fopen(order_.path.c_str(), "rb"));
@@ -325,8 +325,8 @@ struct command_line {
 
 struct flag_rule {
     const char* name;
-    int least_values;
-    int most_values;
+    int min_values;
+    int max_values;
 };
 constexpr int any_number = 100000;
 constexpr flag_rule flag_rules[] = {
@@ -350,9 +350,9 @@ ojs::result<command_line> read_flags(int argc, char** argv) {
     const int values = argc - 2;
     for (const flag_rule& rule : flag_rules) {
         if (flag != rule.name) continue;
-        if (values < rule.least_values) return wrong_usage(flag + " needs a value");
-        if (values > rule.most_values) {
-            return wrong_usage("'" + std::string(argv[2 + rule.most_values]) + "' is too much after " + flag);
+        if (values < rule.min_values) return wrong_usage(flag + " needs a value");
+        if (values > rule.max_values) {
+            return wrong_usage("'" + std::string(argv[2 + rule.max_values]) + "' is too much after " + flag);
         }
         out.flag = rule.name;
         if (values > 0) out.word = argv[2];
@@ -378,7 +378,7 @@ int run_doctor() {
                 : std::vector<ojs::finding>{
                       {ojs::severity::error, "options", options.error().text, "correct the variable"}};
     const bool printed = std::fputs(ojs::format_findings(findings).c_str(), stdout) >= 0;
-    return printed && ojs::worst(findings) < ojs::severity::error ? 0 : 1;
+    return printed && ojs::max_severity(findings) < ojs::severity::error ? 0 : 1;
 }
 
 int run_signal(std::string_view word, pid_t pid) {

@@ -42,7 +42,7 @@ inline Status refused(const ojs::http_response& answer) {
 inline Status failed(const ojs::error& failure) {
     const std::string text = "no answer of the coordinator: " + failure.text;
     if (failure.code == ojs::errc::timed_out) return {StatusCode::DEADLINE_EXCEEDED, text};
-    if (failure.code == ojs::errc::bad_answer) return {StatusCode::INTERNAL, text};
+    if (failure.code == ojs::errc::bad_response) return {StatusCode::INTERNAL, text};
     return {StatusCode::UNAVAILABLE, text};
 }
 

@@ -44,16 +44,16 @@ int main(int argc, char** argv) {
 
     ojs::shutdown_sequence steps;
     steps.add("lame duck", [&](const ojs::step_context& step) {
-        static_cast<void>(step.hurry.sleep_until(ojs::deadline_after(lame_duck)));
+        static_cast<void>(step.abort.sleep_until(ojs::deadline_after(lame_duck)));
     });
     steps.add("requests", [&] {
         server.stop();
         listens.join();  // the library's own wait, which has no deadline: the step has
     });
     ojs::sequence_options options;
-    options.total = *timeout;
+    options.timeout = *timeout;
     options.lifecycle = &lifecycle;
     bool in_order = true;
-    for (const ojs::step_result& each : steps.run(options)) in_order &= each.how == ojs::step_end::done;
+    for (const ojs::step_result& each : steps.run(options)) in_order &= each.status == ojs::step_status::done;
     _exit(in_order ? 0 : 1);  // what was left behind may still use what main() holds
 }

@@ -267,7 +267,7 @@ TEST_CASE("result: value_or, and result<void>") {
 
 TEST_CASE("errc names are distinct and are the enumerators' own") {
     const std::vector<std::string> names = {"invalid_argument", "unsupported", "busy",         "system",
-                                            "timed_out",        "unreachable", "disconnected", "bad_answer",
+                                            "timed_out",        "unreachable", "disconnected", "bad_response",
                                             "unavailable",      "rejected",    "cancelled"};
     for (std::size_t i = 0; i < names.size(); ++i) {
         CHECK(ojs::to_string(static_cast<ojs::errc>(i)) == names[i]);

@@ -311,7 +311,7 @@ TEST_CASE("lines that nobody read in time are counted, and that is said when the
         log.write(ojs::log_level::info, "nothing is lost yet");
         pipe.read_all_there_is();
         fill(pipe.fds[1], 0);
-        ojs::detail::limit_log_waiting(std::chrono::milliseconds(0));
+        ojs::detail::limit_log_flush(std::chrono::milliseconds(0));
         for (int i = 0; i < 3; ++i) log.write(ojs::log_level::info, "lost");
         pipe.read_all_there_is();
         log.write(ojs::log_level::info, "room again");
@@ -334,7 +334,7 @@ TEST_CASE("a limit counts from its moment on, however long all was well before")
     const pipe_ends pipe;
     fill(pipe.fds[1], 0);
     ojs::detail::outlet().refilled = ojs::steady_clock::now() - std::chrono::seconds(20);
-    ojs::detail::limit_log_waiting(std::chrono::milliseconds(0));
+    ojs::detail::limit_log_flush(std::chrono::milliseconds(0));
     const auto began = ojs::steady_clock::now();
     CHECK_FALSE(ojs::detail::write_line(pipe.fds[1], "no room for this"));
     CHECK(ojs::steady_clock::now() - began < std::chrono::milliseconds(500));  // not the second
@@ -349,7 +349,7 @@ TEST_CASE("a reader that is slow all the time costs lines, not the time of who w
     int written = 0;
     for (int i = 0; i < 200; ++i) written += ojs::detail::write_line(pipe.fds[1], line) ? 1 : 0;
     CHECK(written == 0);
-    ojs::detail::limit_log_waiting(std::chrono::milliseconds(0));
+    ojs::detail::limit_log_flush(std::chrono::milliseconds(0));
     CHECK_FALSE(ojs::detail::write_line(pipe.fds[1], line));
     pipe.read_all_there_is();
     CHECK(ojs::detail::write_line(pipe.fds[1], "there is room"));
@@ -360,7 +360,7 @@ TEST_CASE("several threads writing to a pipe that is about to be full: none of t
     // A thread that sees room and loses it to another before it writes would block for as long as nobody reads.
     // Rare: the more rounds, the likelier it shows. They are quick, as no line waits for a reader.
     for (int round = 0; round < 50; ++round) {
-        ojs::detail::limit_log_waiting(std::chrono::milliseconds(0));
+        ojs::detail::limit_log_flush(std::chrono::milliseconds(0));
         auto pipe = std::make_shared<pipe_ends>();
         fill(pipe->fds[1], 1);
         std::atomic<int> ready{0};

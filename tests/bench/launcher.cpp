@@ -459,7 +459,7 @@ void launcher_leaks(table& out) {
     // Of both kinds: those that take part in the protocol, and those that know nothing of it.
     const ojs::group_options trivial = trivial_group(at_a_time);
     ojs::group_options others = group_of(at_a_time, {"/bin/sleep", "600"});
-    others.process.participates = false;
+    others.process.has_coordinator = false;
     fleet of(trivial);
     for (const auto& kind : {others, trivial}) of.replace(kind, at_a_time);
     const possessions before = at_rest();

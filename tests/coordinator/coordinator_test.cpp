@@ -579,10 +579,10 @@ TEST_CASE("coordinator: one line for a worker: its jobs are the metrics, its end
         launcher_end from_outside(coordinator->address());
         CHECK(from_outside.readiness().state == readiness_state::warming);
         CHECK(from_outside.readiness().message == "the backend has not answered yet");
-        CHECK_FALSE(works.answered_token().cancelled());
+        CHECK_FALSE(works.connected_token().cancelled());
         REQUIRE(works.start());
         REQUIRE(begun.wait());
-        CHECK(works.answered_token().cancelled());
+        CHECK(works.connected_token().cancelled());
         CHECK(launcher.ready.wait_for(by_signal ? 2 : 1));
         CHECK(from_outside.readiness().state == readiness_state::ready);
         if (by_signal) {

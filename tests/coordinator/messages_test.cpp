@@ -115,7 +115,7 @@ std::vector<std::unique_ptr<any_message>> filled_messages() {
 std::string fault_in(any_message& into, const std::string& json) {
     const result<void> read = into.read(json);
     if (read) return "";
-    CHECK(read.error().code == errc::bad_answer);
+    CHECK(read.error().code == errc::bad_response);
     CHECK(read.error().text.size() < 120);
     return read.error().text;
 }
@@ -443,11 +443,11 @@ TEST_CASE("launcher messages: what an administrator sees as JSON") {
     cancelled.acknowledged = true;
     cancelled.replacement.phase = replacement_phase::draining;
     cancelled.replacement.replaced = 1;
-    cancelled.replacement.of = 3;
+    cancelled.replacement.total = 3;
     cancelled.replacement.cancelling = true;
     CHECK(
         write_message(cancelled) ==
-        R"({"acknowledged":true,"replacement":{"phase":"DRAINING","replaced":1,"of":3,"cancelling":true}})");
+        R"({"acknowledged":true,"replacement":{"phase":"DRAINING","replaced":1,"total":3,"cancelling":true}})");
 
     list_groups_response groups;
     groups.groups = {"keyvalue-runner", "pubsub-runner"};

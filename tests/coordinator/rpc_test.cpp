@@ -173,8 +173,8 @@ TEST_CASE("rpc: an answer that is none of ours is an error that says what to do"
         {"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n", errc::unavailable},
         {"HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: 0\r\n\r\n", errc::rejected},
         {"HTTP/1.1 409 Conflict\r\nContent-Length: 18\r\n\r\n{\"code\":\"aborted\"}", errc::rejected},
-        {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", errc::bad_answer},
-        {"HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n{\"acknowledged\":1}", errc::bad_answer},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", errc::bad_response},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n{\"acknowledged\":1}", errc::bad_response},
     };
     for (const odd_answer& each : answers) {
         INFO(each.text);

@@ -27,9 +27,9 @@ struct journal {
     }
 };
 
-std::vector<step_end> ends(const std::vector<step_result>& results) {
-    std::vector<step_end> out;
-    for (const step_result& each : results) out.push_back(each.how);
+std::vector<step_status> ends(const std::vector<step_result>& results) {
+    std::vector<step_status> out;
+    for (const step_result& each : results) out.push_back(each.status);
     return out;
 }
 
@@ -56,25 +56,27 @@ TEST_CASE("shutdown sequence: steps run in order, once, and each says how it end
         "last", [&]() -> result<void> { return ran.add("3"), result<void>(); }, no_limit));
     CHECK_FALSE(tested.add("none", function<void()>()));
     CHECK(tested.size() == 6);
-    CHECK(tested.limit() == no_limit);
+    CHECK(tested.timeout() == no_limit);
     sequence_options options = silent();
     std::string told;
-    options.progress = [&](const step_result& each) { told += each.name + ":" + to_string(each.how) + " "; };
+    options.progress = [&](const step_result& each) {
+        told += each.name + ":" + to_string(each.status) + " ";
+    };
     const std::vector<step_result> got = tested.run(options);
     CHECK(ran.text == "123");
     CHECK(
         told ==
         "first:running first:done throws:running throws:threw throws anything:running throws anything:threw "
         "fails:running fails:failed leaves:running leaves:done last:running last:done ");
-    CHECK(ends(got) == std::vector<step_end>{step_end::done, step_end::threw, step_end::threw,
-                                             step_end::failed, step_end::done, step_end::done});
+    CHECK(ends(got) == std::vector<step_status>{step_status::done, step_status::threw, step_status::threw,
+                                                step_status::failed, step_status::done, step_status::done});
     CHECK(got[1].error == "no disk");
     CHECK(got[2].error.empty());
     CHECK(got[3].error == "is full");
     CHECK(tested.run(silent()).empty());
     CHECK(ran.text == "123");
-    CHECK(std::string(to_string(step_end::timed_out)) == "timed out");
-    CHECK(std::string(to_string(step_end::not_started)) == "not started");
+    CHECK(std::string(to_string(step_status::timed_out)) == "timed out");
+    CHECK(std::string(to_string(step_status::not_started)) == "not started");
 }
 
 TEST_CASE("shutdown sequence: its log has a line for each step that has ended, and why it failed") {
@@ -105,18 +107,18 @@ TEST_CASE("shutdown sequence: steps that run beside each other meet, and the nex
     shutdown_sequence tested;
     tested.add(
         "one", [&] { first.set(), second.wait(), ran.add("a"); }, 1min);
-    tested.add_beside(
+    tested.add_parallel(
         "two", [&] { second.set(), first.wait(), ran.add("a"); }, 2min);
     tested.add(
         "three", [&] { ran.add("b"); }, 1min);
-    CHECK(tested.limit() == 3min);
+    CHECK(tested.timeout() == 3min);
     const std::vector<step_result> got = tested.run(silent());
     CHECK(ran.text == "aab");
     REQUIRE(got.size() == 3);
     CHECK(got[0].name == "one");
     CHECK(got[1].name == "two");
     CHECK(got[2].name == "three");
-    CHECK(ends(got) == std::vector<step_end>(3, step_end::done));
+    CHECK(ends(got) == std::vector<step_status>(3, step_status::done));
 }
 
 TEST_CASE("shutdown sequence: of steps beside each other, the one that hangs is left behind alone") {
@@ -130,12 +132,12 @@ TEST_CASE("shutdown sequence: of steps beside each other, the one that hangs is 
             returned->set();
         },
         1ms);
-    tested.add_beside(
+    tested.add_parallel(
         "fails", []() -> result<void> { return error{}; }, 1min);
-    tested.add_beside(
+    tested.add_parallel(
         "done", [] {}, 1min);
     CHECK(ends(tested.run(silent())) ==
-          std::vector<step_end>{step_end::timed_out, step_end::failed, step_end::done});
+          std::vector<step_status>{step_status::timed_out, step_status::failed, step_status::done});
     let_go->set();
     REQUIRE(returned->wait());
 }
@@ -156,13 +158,13 @@ TEST_CASE(
     });
     tested.add("next", [=] { with->next.set(); });
     sequence_options options = silent();
-    options.total = 20ms;
+    options.timeout = 20ms;
     const std::vector<step_result> got = tested.run(options);
     const time_point ended = steady_clock::now();
     with->let_go.set();
     REQUIRE(with->returned.wait());
     REQUIRE(with->next.wait());  // it may have needed more than its last chance to begin
-    CHECK(got[0].how == step_end::timed_out);
+    CHECK(got[0].status == step_status::timed_out);
     CHECK(got[0].took >= 20ms);
     CHECK(with->given >= began + 20ms);
     CHECK(with->given <= ended);
@@ -178,12 +180,12 @@ TEST_CASE(
     shutdown_sequence tested;
     tested.add("drain", [=](const step_context& step) {
         with->begun.set();
-        with->drain_hurried = !step.hurry.sleep_for(1min);
+        with->drain_hurried = !step.abort.sleep_for(1min);
         with->let_go.wait();
         with->returned.set();
     });
     tested.add("close", [=](const step_context& step) {
-        with->close_hurried = step.hurry.cancelled();
+        with->close_hurried = step.abort.cancelled();
         with->close.set();
     });
     lifecycle life(0ms);
@@ -200,7 +202,7 @@ TEST_CASE(
     REQUIRE(with->returned.wait());
     REQUIRE(with->close.wait());
     REQUIRE(got.size() == 2);
-    CHECK(got[0].how == step_end::cut_short);
+    CHECK(got[0].status == step_status::cut_short);
     CHECK(with->drain_hurried);
     CHECK(with->close_hurried);
 }
@@ -217,7 +219,7 @@ TEST_CASE(
     shutdown_sequence tested;
     tested.add("waits", [&](const step_context& step) {
         life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
-        static_cast<void>(step.hurry.sleep_for(1min));
+        static_cast<void>(step.abort.sleep_for(1min));
     });
     sequence_options options = silent();
     options.lifecycle = &life;
@@ -242,7 +244,7 @@ TEST_CASE("shutdown sequence: what a step holds goes with it, and is waited for 
     tested.add(
         "holds", [gone, held = holder(let_go)] { gone->set(); }, 50ms);
     const std::vector<step_result> got = tested.run(silent());
-    CHECK(got[0].how == step_end::timed_out);
+    CHECK(got[0].status == step_status::timed_out);
     let_go->set();
 }
 
@@ -250,12 +252,12 @@ TEST_CASE("shutdown sequence: what is added while it runs is for the next run") 
     shutdown_sequence tested;
     sequence_options options = silent();
     options.progress = [&](const step_result& each) {
-        for (int i = 0; i < 20 && each.name == "first" && each.how == step_end::running; ++i)
+        for (int i = 0; i < 20 && each.name == "first" && each.status == step_status::running; ++i)
             tested.add("later", [] {});
     };
     tested.add("first", [&] { CHECK(tested.run(silent()).size() <= 20); });
     tested.add("second", [] {});
-    CHECK(ends(tested.run(options)) == std::vector<step_end>{step_end::done, step_end::done});
+    CHECK(ends(tested.run(options)) == std::vector<step_status>{step_status::done, step_status::done});
     CHECK(tested.run(silent()).empty());
 }
 
@@ -266,7 +268,7 @@ TEST_CASE("shutdown sequence: an exception that says nothing") {
     shutdown_sequence tested;
     tested.add("throws", []() -> void { throw silence(); });
     const std::vector<step_result> got = tested.run(silent());
-    CHECK(got[0].how == step_end::threw);
+    CHECK(got[0].status == step_status::threw);
     CHECK(got[0].error.empty());
 }
 
@@ -286,8 +288,8 @@ TEST_CASE("shutdown sequence: a step that hangs is left behind at its limit") {
         "next", [&] { ran.add("n"); }, 1min);
     const std::vector<step_result> got = tested.run(silent());
     REQUIRE(got.size() == 2);
-    CHECK(got[0].how == step_end::timed_out);
-    CHECK(got[1].how == step_end::done);
+    CHECK(got[0].status == step_status::timed_out);
+    CHECK(got[1].status == step_status::done);
     CHECK(ran.text == "n");
     let_go->set();
     REQUIRE(returned->wait());
@@ -327,7 +329,7 @@ struct blocks_at_end {
 }  // namespace
 
 TEST_CASE(
-    "shutdown sequence: a step whose thread does not end is left behind at its limit, and hurried by a "
+    "shutdown sequence: a step whose thread does not end is left behind at its limit, and aborted by a "
     "signal") {
     const auto let_go = std::make_shared<test::event>();
     const auto ended = std::make_shared<test::event>();
@@ -336,7 +338,7 @@ TEST_CASE(
     std::atomic<bool> next_ran{false};
     sequence_options options = silent();
     lifecycle life(0ms);
-    step_end expected = step_end::timed_out;
+    step_status expected = step_status::timed_out;
     SUBCASE("limit") {
         tested.add("blocks", step, 100ms);
     }
@@ -346,13 +348,13 @@ TEST_CASE(
             for (int i = 0; i < 2; ++i) life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
         });
         options.lifecycle = &life;
-        expected = step_end::cut_short;
+        expected = step_status::cut_short;
     }
     tested.add("next", [&] { next_ran = true; });
     const std::vector<step_result> got = tested.run(options);
     CHECK_FALSE(ended->is_set());
     REQUIRE(got.size() == 2);
-    CHECK(got[0].how == expected);
+    CHECK(got[0].status == expected);
     CHECK(next_ran);
     let_go->set();
     CHECK(ended->wait());
@@ -364,7 +366,7 @@ TEST_CASE("shutdown sequence: without a thread, steps run on the calling one") {
     int ran = 0;
     const auto step = [&] { ran += std::this_thread::get_id() == here ? 1 : 0; };
     tested.add("first", step, 1min);
-    tested.add_beside(
+    tested.add_parallel(
         "beside",
         [&]() -> result<void> {
             return step(), error{errc::system, 0, "is full"};
@@ -372,6 +374,6 @@ TEST_CASE("shutdown sequence: without a thread, steps run on the calling one") {
         1min);
     sequence_options options = silent();
     options.thread_stack_size = std::size_t{1} << 46;  // more than any process has room for
-    CHECK(ends(tested.run(options)) == std::vector<step_end>{step_end::done, step_end::failed});
+    CHECK(ends(tested.run(options)) == std::vector<step_status>{step_status::done, step_status::failed});
     CHECK(ran == 2);
 }

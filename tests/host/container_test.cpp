@@ -400,8 +400,8 @@ TEST_CASE("container: garbage is bounded and made printable") {
         CHECK(info.in_container);
         CHECK(info.runtime.size() <= 20);
         for (const finding& each : info.findings) {
-            CHECK(each.what.size() <= 1000);
-            for (const char c : each.what) CHECK((static_cast<unsigned char>(c) >= 0x20 && c != 0x7f));
+            CHECK(each.problem.size() <= 1000);
+            for (const char c : each.problem) CHECK((static_cast<unsigned char>(c) >= 0x20 && c != 0x7f));
         }
     }
     file_tree late;  // beyond the bound nothing is looked at
@@ -454,11 +454,11 @@ TEST_CASE("PID 1: every kind") {
         const std::vector<finding> found = look(tree).findings;
         REQUIRE(found.size() == (each.in_warning != nullptr ? 1U : 0U));
         if (each.in_warning != nullptr) {
-            CAPTURE(found[0].what);
+            CAPTURE(found[0].problem);
             CHECK(found[0].id == "pid1-wrapper");
             CHECK(found[0].severity == severity::warning);
-            CHECK(holds(found[0].what, each.in_warning));
-            CHECK(holds(found[0].what, "docker"));
+            CHECK(holds(found[0].problem, each.in_warning));
+            CHECK(holds(found[0].problem, "docker"));
             CHECK(holds(found[0].fix, "CMD [\"./worker\"]"));
             CHECK(holds(found[0].fix, "exec"));
             CHECK(holds(found[0].fix, "tini"));
@@ -490,11 +490,11 @@ TEST_CASE("PID 1: one that cannot be read, or is of another namespace, is warned
     file_tree hidden;
     with_us(hidden).file("/.dockerenv", "");
     REQUIRE(look(hidden).findings.size() == 1);
-    CHECK(holds(look(hidden).findings[0].what, "cannot be read"));
+    CHECK(holds(look(hidden).findings[0].problem, "cannot be read"));
     file_tree foreign;  // a /proc in which we have another number
     with_us(foreign).process("1", 1, 0, "systemd", "/sbin/init").file("/.dockerenv", "");
     REQUIRE(look(foreign, {}, 8).findings.size() == 1);
-    CHECK(holds(look(foreign, {}, 8).findings[0].what, "cannot be read"));
+    CHECK(holds(look(foreign, {}, 8).findings[0].problem, "cannot be read"));
     CHECK(look(foreign, {}, 1).findings.empty());
 }
 
@@ -505,7 +505,7 @@ TEST_CASE("PID 1: a shell between an init and us is found, unless PID 1 is no an
         tree.process("6", 6, 5, "env", "env|./worker").process("5", 5, middle, "sh", "sh|-c|env ./worker");
         const std::vector<finding> found = look(tree).findings;
         CHECK(found.size() == (middle == 1 ? 1U : 0U));
-        if (middle == 1) CHECK(holds(found[0].what, "started by 'sh -c ...'"));
+        if (middle == 1) CHECK(holds(found[0].problem, "started by 'sh -c ...'"));
     }
     file_tree circle;  // no end, but an end to the search
     with_us(circle, 6).file("/.dockerenv", "").process("1", 1, 0, "tini", "tini|--|x");
@@ -549,7 +549,7 @@ TEST_CASE("PID 1: dumb-init and SIGTSTP") {
         if (!each.stops) continue;
         CHECK(found[0].id == "pid1-sigtstp");
         CHECK(found[0].severity == severity::warning);
-        CHECK(holds(found[0].what, "SIGSTOP"));
+        CHECK(holds(found[0].problem, "SIGSTOP"));
         for (const char* fix : {"--single-child", "--rewrite", "--signal quiet", "POST /quiet"})
             CHECK(holds(found[0].fix, fix));
         CHECK(look(tree, {{"DUMB_INIT_SETSID", "0"}}).findings.empty());
@@ -565,7 +565,7 @@ TEST_CASE("PID 1: catatonit keeps SIGTSTP to itself, which is worth a note and n
         REQUIRE(found.size() == 1);
         CHECK(found[0].id == "pid1-sigtstp");
         CHECK(found[0].severity == severity::info);
-        CHECK(!holds(found[0].what, "SIGSTOP"));
+        CHECK(!holds(found[0].problem, "SIGSTOP"));
     }
 }
 
@@ -587,12 +587,12 @@ TEST_CASE("PID 1: its command line is shown up to its first argument, which is c
         with_us(tree).file("/.dockerenv", "").process("1", 1, 0, "sh", each.command);
         const container_info info = look(tree);
         REQUIRE(info.findings.size() == 1);
-        CHECK(holds(info.findings[0].what, " PID 1 is '"s + each.shown + "', a shell"));
-        CHECK(!holds(info.findings[0].what, "canary"));
+        CHECK(holds(info.findings[0].problem, " PID 1 is '"s + each.shown + "', a shell"));
+        CHECK(!holds(info.findings[0].problem, "canary"));
     }
     file_tree tree;
     with_us(tree).file("/.dockerenv", "").process("1", 1, 0, "sh", "sh|" + std::string(500, 'x'));
-    CHECK(look(tree).findings[0].what.size() < 400);
+    CHECK(look(tree).findings[0].problem.size() < 400);
 }
 
 #else
@@ -603,7 +603,7 @@ TEST_CASE("PID 1: without /proc, a process in a container that is not PID 1 is w
     const container_info info = look(tree);
     CHECK(info.in_container);
     REQUIRE(info.findings.size() == 1);
-    CHECK(holds(info.findings[0].what, "cannot be read"));
+    CHECK(holds(info.findings[0].problem, "cannot be read"));
     CHECK(look(tree, {}, 1).findings.empty());
 }
 

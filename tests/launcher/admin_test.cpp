@@ -361,7 +361,7 @@ TEST_CASE("launcher_admin: health says the phase, and that of a launcher that dr
 
 TEST_CASE("launcher_admin: metrics of starts, stops, crashes and restarts") {
     launcher_options options = served_options();
-    options.groups[0].restart.first = options.groups[0].restart.last = 0ms;
+    options.groups[0].restart.initial_backoff = options.groups[0].restart.max_backoff = 0ms;
     served of(options);
     of.start();
     std::string page = of.get("/metrics").body;
@@ -419,7 +419,7 @@ TEST_CASE(
     const replacement_status now = replacement_of(of);
     CHECK(now.phase == replacement_phase::starting);
     CHECK(now.replaced == 1);
-    CHECK(now.of == 2);
+    CHECK(now.total == 2);
     const http_response asked = of.call("CancelReplace", "{\"group\":\"kv\",\"reason\":\"too slow\"}");
     CHECK_MESSAGE(holds(asked.body, "\"acknowledged\":true"), asked.body);
     const std::string lines = of.events_until("\"result\":\"cancelled\"");

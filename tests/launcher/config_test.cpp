@@ -50,23 +50,23 @@ TEST_CASE("launcher_config: the RFC's example, with a command") {
 
 TEST_CASE("launcher_config: every other key") {
     const result<launcher_options> read = read_launcher_config(R"( {
-      "admin": "unix:/run/kv/admin.sock", "socket_folder": "/run/kv", "state_file": "/run/kv.state", "end_left_behind": false, "left_behind_grace": "2s",
+      "admin": "unix:/run/kv/admin.sock", "socket_folder": "/run/kv", "state_file": "/run/kv.state", "reap_orphans": false, "orphan_grace_period": "2s",
       "process_groups": [{"name": "kv", "command": ["kv"], "environment": {"A": "1", "B": ""},
-        "working_directory": "/srv", "id_prefix": "k", "participates": false, "health_interval": 7,
+        "working_directory": "/srv", "id_prefix": "k", "has_coordinator": false, "health_interval": 7,
         "unhealthy_after": 2, "min_ready_time": "1500ms", "restart_policy": "always", "rpc_timeout": "3s", "ready_url": "http://localhost/ready",
         "shutdown": {"report_time": "4s", "poll_interval": "100ms", "kill_delay": "1s", "force_without_request": true},
-        "restart": {"first_pause": "2s", "last_pause": "4s", "stable": "1m30s", "limit": 0}}]} )");
+        "restart": {"initial_backoff": "2s", "max_backoff": "4s", "stable_after": "1m30s", "max_restarts": 0}}]} )");
     REQUIRE(read);
     CHECK(read->admin_address == "unix:/run/kv/admin.sock");
     CHECK(read->socket_folder == "/run/kv");
     CHECK(read->state_file == "/run/kv.state");
-    CHECK_FALSE(read->end_left_behind);
-    CHECK(read->left_behind_grace == 2s);
+    CHECK_FALSE(read->reap_orphans);
+    CHECK(read->orphan_grace_period == 2s);
     const group_options& kv = read->groups[0];
     CHECK(kv.process.child.environment == std::vector<std::string>{"A=1", "B="});
     CHECK(kv.process.child.working_directory == "/srv");
     CHECK(kv.id_prefix == "k");
-    CHECK_FALSE(kv.process.participates);
+    CHECK_FALSE(kv.process.has_coordinator);
     CHECK(kv.process.health_interval == 7s);
     CHECK(kv.process.unhealthy_after == 2);
     CHECK(kv.min_ready_time == 1500ms);
@@ -77,10 +77,10 @@ TEST_CASE("launcher_config: every other key") {
     CHECK(kv.process.shutdown.kill_delay == 1s);
     CHECK(kv.process.shutdown.force_without_request);
     CHECK(kv.restart.policy == restart_policy::always);
-    CHECK(kv.restart.first == 2s);
-    CHECK(kv.restart.last == 4s);
-    CHECK(kv.restart.stable == 90s);
-    CHECK(kv.restart.limit == 0);
+    CHECK(kv.restart.initial_backoff == 2s);
+    CHECK(kv.restart.max_backoff == 4s);
+    CHECK(kv.restart.stable_after == 90s);
+    CHECK(kv.restart.max_restarts == 0);
     CHECK(fault(R"("restart_policy": "on-failure")").empty());
     CHECK(fault(R"("restart_policy": "never")").empty());
 }
@@ -93,31 +93,31 @@ TEST_CASE("launcher_config: how a replacement tries again") {
         REQUIRE(read);
         return read->groups[0].retry;
     };
-    CHECK(retry("").limit == 0);
-    CHECK(retry(R"("retry_policy": "manual")").limit == 0);
-    CHECK(retry(R"("retry_policy": "immediate")").limit == 3);
-    CHECK(retry(R"("retry_policy": "immediate")").last == 0s);
-    CHECK(retry(R"("retry_policy": "immediate", "retry": {"limit": 7})").limit == 7);
-    CHECK(retry(R"("retry_policy": "backoff")").limit == 3);
-    CHECK(retry(R"("retry_policy": "backoff")").first == 1s);
-    CHECK(retry(R"("retry_policy": "backoff")").last == 30s);
-    const retry_options all =
-        retry(R"("retry": {"first_pause": "2s", "last_pause": "4s", "limit": 1}, "retry_policy": "backoff")");
-    CHECK(all.limit == 1);
-    CHECK(all.first == 2s);
-    CHECK(all.last == 4s);
+    CHECK(retry("").max_retries == 0);
+    CHECK(retry(R"("retry_policy": "manual")").max_retries == 0);
+    CHECK(retry(R"("retry_policy": "immediate")").max_retries == 3);
+    CHECK(retry(R"("retry_policy": "immediate")").max_backoff == 0s);
+    CHECK(retry(R"("retry_policy": "immediate", "retry": {"max_retries": 7})").max_retries == 7);
+    CHECK(retry(R"("retry_policy": "backoff")").max_retries == 3);
+    CHECK(retry(R"("retry_policy": "backoff")").initial_backoff == 1s);
+    CHECK(retry(R"("retry_policy": "backoff")").max_backoff == 30s);
+    const retry_options all = retry(
+        R"("retry": {"initial_backoff": "2s", "max_backoff": "4s", "max_retries": 1}, "retry_policy": "backoff")");
+    CHECK(all.max_retries == 1);
+    CHECK(all.initial_backoff == 2s);
+    CHECK(all.max_backoff == 4s);
     CHECK(fault(R"("retry_policy": "sometimes")") == "retry_policy: not manual, immediate or backoff");
     CHECK(fault(R"("retry_policy": 3)") == "retry_policy: not manual, immediate or backoff");
     CHECK(fault(R"("retry_policy": "backoff", "retry": {"pause": "1s"})") == "retry.pause: no such key");
-    CHECK(fault(R"("retry_policy": "backoff", "retry": {"first_pause": "1m"})") ==
+    CHECK(fault(R"("retry_policy": "backoff", "retry": {"initial_backoff": "1m"})") ==
           "retry: last pause < first pause");
-    CHECK(fault(R"("retry_policy": "backoff", "retry": {"last_pause": 0})") ==
-          "retry.last_pause: 0 is retry_policy immediate");
-    CHECK(fault(R"("retry_policy": "backoff", "retry": {"limit": 0})") ==
-          "retry.limit: 0 is retry_policy manual");
-    CHECK(fault(R"("retry": {"limit": 1})") == "retry: retry_policy is manual, so it has no meaning");
-    CHECK(fault(R"("retry_policy": "immediate", "retry": {"last_pause": "1s"})") ==
-          "retry.last_pause: retry_policy is immediate, so there is no pause");
+    CHECK(fault(R"("retry_policy": "backoff", "retry": {"max_backoff": 0})") ==
+          "retry.max_backoff: 0 is retry_policy immediate");
+    CHECK(fault(R"("retry_policy": "backoff", "retry": {"max_retries": 0})") ==
+          "retry.max_retries: 0 is retry_policy manual");
+    CHECK(fault(R"("retry": {"max_retries": 1})") == "retry: retry_policy is manual, so it has no meaning");
+    CHECK(fault(R"("retry_policy": "immediate", "retry": {"max_backoff": "1s"})") ==
+          "retry.max_backoff: retry_policy is immediate, so there is no pause");
 }
 
 TEST_CASE("launcher_config: where the operator is answered is an address") {
@@ -166,7 +166,7 @@ TEST_CASE("launcher_config: values of another type, or that cannot be meant") {
     CHECK(fault(R"("desired_instances": -1)") == "desired_instances: not a whole number up to 1000000");
     CHECK(fault(R"("desired_instances": 1.5)") == "desired_instances: not a whole number up to 1000000");
     CHECK(fault(R"("desired_instances": null)") == "desired_instances: not a whole number up to 1000000");
-    CHECK(fault(R"("participates": 1)") == "participates: not true or false");
+    CHECK(fault(R"("has_coordinator": 1)") == "has_coordinator: not true or false");
     CHECK(fault(R"("id_prefix": 1)") == "id_prefix: not a string");
     CHECK(fault(R"("id_prefix": "../x")") == "id_prefix: as for a name");
     CHECK(fault(R"("environment": [])") == "environment: not an object");
@@ -205,11 +205,11 @@ TEST_CASE("launcher_config: contradictions are named") {
           "shutdown.max_duration (10s) < shutdown.grace_period (20s)");
     CHECK(fault(R"("shutdown": {"grace_period": 0})") == "shutdown.grace_period: is not above 0");
     CHECK(fault(R"("health_check_timeout": "0s")") == "health_check_timeout: is not above 0");
-    CHECK(fault(R"("restart": {"first_pause": "1m"})") == "restart: last pause < first pause");
+    CHECK(fault(R"("restart": {"initial_backoff": "1m"})") == "restart: last pause < first pause");
     CHECK(fault(R"("restart_policy": "never", "restart": {})") ==
           "restart: restart_policy is never, so it has no meaning");
     const auto ready_url = [](const std::string& url) {
-        return fault("\"participates\": false, \"ready_url\": \"" + url + "\"");
+        return fault("\"has_coordinator\": false, \"ready_url\": \"" + url + "\"");
     };
     for (const char* url :
          {"http://127.0.0.1:80", "http://[::1]:8080/ready?all", "unix:/run/{id}.sock:/ready"})
@@ -217,7 +217,7 @@ TEST_CASE("launcher_config: contradictions are named") {
     for (const char* url : {"127.0.0.1:80", "http://", "http://a/b c", "unix:", "ftp://a/"})
         CHECK(ready_url(url).compare(0, 11, "ready_url: ") == 0);
     CHECK(fault(R"("ready_url": "http://127.0.0.1:80")") ==
-          "ready_url: participates is true, so its coordinator is asked");
+          "ready_url: has_coordinator is true, so its coordinator is asked");
     const std::string one = R"({"name": "a", "command": ["x"]})";
     CHECK(fault_of_file(R"({"process_groups": [)" + one + "," + one + "]}") ==
           "process_groups[1].name: as that of [0]");

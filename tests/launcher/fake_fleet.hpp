@@ -43,7 +43,7 @@ class fake_process final : public ojs::detail::instance {
         const std::lock_guard<std::mutex> held(mutex_);
         return info_;
     }
-    void shut_down(const ojs::shutdown_order& order) override;
+    void shut_down(const ojs::shutdown_options& order) override;
     void force() override;
     void poll() override;
     ojs::result<ojs::shutdown_status> ask_status(ojs::time_point) override {
@@ -88,8 +88,8 @@ class fake_fleet {
     std::atomic<bool> drains_at_once{true};  // else a test says when one is complete
     std::atomic<bool> dies{true};            // when it is forced
     std::atomic<bool> ready_if_asked{false};
-    int most = 1000000;   // processes at any moment
-    int least_ready = 0;  // after each order to end
+    int most = 1000000;  // processes at any moment
+    int min_ready = 0;   // after each order to end
 
     process get(const std::string& id) const {
         const std::lock_guard<std::mutex> held(mutex_);
@@ -105,7 +105,7 @@ class fake_fleet {
         std::vector<std::string> out;
         const std::lock_guard<std::mutex> held(mutex_);
         for (const auto& each : all_) {
-            if (!ojs::is_over(each.second->info().state)) out.push_back(each.first);
+            if (!ojs::is_final(each.second->info().state)) out.push_back(each.first);
         }
         return out;
     }
@@ -129,7 +129,7 @@ class fake_fleet {
     // An order to a ready one took effect: those that are left must be enough.
     void check_ready(const std::string& id) {
         const std::lock_guard<std::mutex> held(mutex_);
-        if (count_ready() < least_ready) broken_.push_back("too few ready after " + id);
+        if (count_ready() < min_ready) broken_.push_back("too few ready after " + id);
     }
 
   private:
@@ -145,7 +145,7 @@ class fake_fleet {
             made = ojs::detail::make_ref<fake_process>(*this, spec, std::move(changed));
             all_[spec.id] = made;
             int count = 0;
-            for (const auto& each : all_) count += ojs::is_over(each.second->info().state) ? 0 : 1;
+            for (const auto& each : all_) count += ojs::is_final(each.second->info().state) ? 0 : 1;
             if (count > most) broken_.push_back("too many with " + spec.id);
         }
         if (fate_of != fate::hangs) made->becomes(instance_state::starting);
@@ -173,7 +173,7 @@ inline void fake_process::becomes(ojs::instance_state state, int exit_code) {
     ojs::instance_state before{};
     {
         const std::lock_guard<std::mutex> held(mutex_);
-        if (ojs::is_over(info_.state)) return;
+        if (ojs::is_final(info_.state)) return;
         before = info_.state;
         info_.state = state;
         info_.routable = state == ojs::instance_state::ready;
@@ -208,7 +208,7 @@ inline void fake_process::not_routable() {
     changed_(now, now.state);
 }
 
-inline void fake_process::shut_down(const ojs::shutdown_order&) {
+inline void fake_process::shut_down(const ojs::shutdown_options&) {
     const ojs::process_info now = info();
     fleet_.note("stop " + now.id);
     becomes(ojs::instance_state::shutdown_requested);

@@ -81,9 +81,9 @@ class group_model {
         group_options out = kv_group(desired, below(desired + 1), 1 + below(3));
         out.min_ready_time = std::chrono::milliseconds(below(3));
         out.health_check_timeout = 8ms;
-        out.restart.first = 1ms;
-        out.restart.last = 2ms;
-        out.restart.limit = 0;
+        out.restart.initial_backoff = 1ms;
+        out.restart.max_backoff = 2ms;
+        out.restart.max_restarts = 0;
         return out;
     }
 
@@ -123,7 +123,7 @@ class group_model {
         options.canary = below(3);
         options.canary_wait = std::chrono::milliseconds(below(3));
         options.retries = below(2);
-        options.retry_first = options.retry_last = 1ms;
+        options.initial_backoff = options.max_backoff = 1ms;
         const int bad = below(2) == 0 ? 1 + below(3) : 0;
         const auto begun = kv_.group->begin_rollout(to, options);
         if (!begun) return;

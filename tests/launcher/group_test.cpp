@@ -19,7 +19,7 @@ namespace {
 
 group_options restarted_at_once(int desired) {
     group_options out = kv_group(desired, 0, 1);
-    out.restart.first = out.restart.last = 0ms;
+    out.restart.initial_backoff = out.restart.max_backoff = 0ms;
     return out;
 }
 
@@ -40,7 +40,7 @@ TEST_CASE("process_group: starts as many as are desired, and no more") {
 TEST_CASE("process_group: what crashed is started again under another id, after its pause") {
     fake_fleet fleet;
     group_options options = kv_group(2, 1, 1);
-    options.restart.first = options.restart.last = 1min;
+    options.restart.initial_backoff = options.restart.max_backoff = 1min;
     fake_group kv(fleet, options);
     kv.turn();
     fleet.get("kv-1")->becomes(instance_state::crashed, 3);
@@ -88,7 +88,7 @@ TEST_CASE("process_group: one place that fails too often is given up, the others
         return spec.id == "kv-1" || starts > 2 ? fate::crashes : fate::ready;
     };
     group_options options = restarted_at_once(2);
-    options.restart.limit = 3;
+    options.restart.max_restarts = 3;
     int told = 0;
     fake_group kv(fleet, options, [&](const log_record& record) {
         told += record.message == "group degraded, it goes on with fewer" ? 1 : 0;
@@ -115,7 +115,7 @@ TEST_CASE("process_group: what cannot be started is tried as often, and told") {
         return fate::not_started;
     };
     group_options options = restarted_at_once(1);
-    options.restart.limit = 2;
+    options.restart.max_restarts = 2;
     fake_group kv(fleet, options);
     while (kv.turn() != time_point::max()) {
     }
@@ -216,9 +216,9 @@ TEST_CASE("process_group: of many that are due, a few start at a time, and the r
 TEST_CASE("process_group: places are filled in the order in which they are due") {
     fake_fleet fleet;
     group_options options = kv_group(3, 0, 1);
-    options.restart.first = 1min;
-    options.restart.last = 100min;
-    options.restart.limit = 0;
+    options.restart.initial_backoff = 1min;
+    options.restart.max_backoff = 100min;
+    options.restart.max_restarts = 0;
     fake_group kv(fleet, options);
     kv.turn();
     fleet.decide = [](const detail::instance_spec&) { return fate::crashes; };

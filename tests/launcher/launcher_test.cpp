@@ -120,7 +120,7 @@ TEST_CASE("launcher: a log that nobody reads holds up no stop") {
     launcher kept = fleet.launch(options);
     const detail::unique_fd before(::dup(STDERR_FILENO));
     ::dup2(pipe[1], STDERR_FILENO);
-    detail::limit_log_waiting(0ms);
+    detail::limit_log_flush(0ms);
     const bool started = static_cast<bool>(kept.start()) && fleet.notes().wait_for(3);
     detail::outlet().refilled = steady_clock::now() - 20s;  // all was well so long, which grants a second
     const time_point asked = steady_clock::now();
@@ -173,7 +173,7 @@ TEST_CASE("launcher: it outlives what finds no memory") {
         return fate::ready;
     };
     launcher_options options = two_groups();
-    for (group_options& each : options.groups) each.restart.first = each.restart.last = 0ms;
+    for (group_options& each : options.groups) each.restart.initial_backoff = each.restart.max_backoff = 0ms;
     launcher kept = fleet.launch(options);
     REQUIRE(kept.start());
     CHECK(fleet.notes().wait_for(3));
@@ -276,7 +276,7 @@ TEST_CASE("launcher: what does not end in its time is given up, and named") {
 TEST_CASE("launcher: what crashes is restarted, but not while it is quiet") {
     fake_fleet fleet;
     launcher_options options = two_groups();
-    options.groups[0].restart.first = options.groups[0].restart.last = 0ms;
+    options.groups[0].restart.initial_backoff = options.groups[0].restart.max_backoff = 0ms;
     test::counter changes;
     options.on_change = [&](const process_info&) { changes.add(); };
     launcher kept = fleet.launch(options);
@@ -343,7 +343,7 @@ TEST_CASE("launcher: a replacement ends with the launcher's stop") {
 
 TEST_CASE("launcher: replaces a group, and keeps its new configuration") {
     fake_fleet fleet;
-    fleet.least_ready = 2;
+    fleet.min_ready = 2;
     launcher kept = fleet.launch(two_groups());
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
@@ -489,8 +489,9 @@ TEST_CASE("launcher: times that cannot be meant are said by the name of the fiel
     CHECK(fault([](group& of) { of.process.health_interval = 0ms; }) == "");  // not looked at
     CHECK(fault([](group& of) { of.process.unhealthy_after = 0; }) == "unhealthy_after: is not above 0");
     CHECK(fault([](group& of) { of.min_ready_time = -2ms; }) == "min_ready_time: is negative");
-    CHECK(fault([](group& of) { of.restart.stable = -1ms; }) == "restart.stable: is negative");
-    CHECK(fault([](group& of) { of.restart.last = no_limit; }) == "restart: a pause longer than 24 days");
+    CHECK(fault([](group& of) { of.restart.stable_after = -1ms; }) == "restart.stable_after: is negative");
+    CHECK(fault([](group& of) { of.restart.max_backoff = no_limit; }) ==
+          "restart: a pause longer than 24 days");
     CHECK(fault([](group& of) { of.process.shutdown.max_duration = no_limit; }) == "");
 }
 

@@ -35,7 +35,7 @@ time_point soon() {
 }
 
 bool over(state now) {
-    return is_over(now);
+    return is_final(now);
 }
 template <state Wanted>
 bool is(state now) {
@@ -108,7 +108,7 @@ class fixture {
                 if (now.state == before) ++other_changes;
                 pid = now.pid;
                 changes_.notify_all();
-                if (is_over(now.state)) told_over.set();
+                if (is_final(now.state)) told_over.set();
             },
             logger(log));
         REQUIRE(made);
@@ -127,7 +127,7 @@ class fixture {
         state now{};
         changes_.wait_until(held, soon(), [&] {
             now = of->info().state;
-            return holds(now) || is_over(now);
+            return holds(now) || is_final(now);
         });
         return now;
     }
@@ -197,7 +197,7 @@ TEST_CASE("managed_instance: TestShutdownStateMachine: every event in every stat
 
     // How far it is. Ready and unhealthy are as far, and lead to each other.
     const auto rank = [](state of) {
-        return is_over(of) ? 6 : of == state::unhealthy ? 3 : of > state::unhealthy ? int(of) - 1 : int(of);
+        return is_final(of) ? 6 : of == state::unhealthy ? 3 : of > state::unhealthy ? int(of) - 1 : int(of);
     };
     for (int i = 0; i <= int(state::crashed); ++i) {
         const state from = state(i);
@@ -206,10 +206,10 @@ TEST_CASE("managed_instance: TestShutdownStateMachine: every event in every stat
             const state to = next_state(from, event(what));
             CAPTURE(what);
             CHECK(rank(to) >= rank(from));
-            if (is_over(from)) CHECK(to == from);
+            if (is_final(from)) CHECK(to == from);
             if (is_stopping(from)) CHECK(is_stopping(to));
         }
-        if (is_over(from)) continue;
+        if (is_final(from)) continue;
         CHECK(next_state(from, event::forced) == state::forced);
         CHECK(next_state(from, event::crashed) == state::crashed);
         const bool may_end = is_stopping(from) || from == state::spawning;  // before it ran
@@ -518,13 +518,13 @@ TEST_SUITE("managed_instance") {
         fixture f;  // nobody listens
         f.runs({"sh", "-c", "trap 'exit 0' TERM; sh -c 'echo up; exec sleep 1000' & wait"});
         SUBCASE("as is found out") {
-            f.spec.options.participates = true;
+            f.spec.options.has_coordinator = true;
         }
         SUBCASE("as is known") {
-            f.spec.options.participates = false;
+            f.spec.options.has_coordinator = false;
         }
         const ref<instance> it = f.start();
-        if (!f.spec.options.participates) CHECK(f.await(it, is<state::ready>) == state::ready);
+        if (!f.spec.options.has_coordinator) CHECK(f.await(it, is<state::ready>) == state::ready);
         it->shut_down({});
         CHECK(f.await(it, over) == state::complete);
         CHECK(f.logged("asking with SIGTERM"));
@@ -532,7 +532,7 @@ TEST_SUITE("managed_instance") {
 
     TEST_CASE("TestShutdownTimeoutForceKill: who ignores SIGTERM is killed, with all that it has started") {
         fixture f;
-        f.spec.options.participates = false;
+        f.spec.options.has_coordinator = false;
         f.spec.options.shutdown.max_duration = 1h;
         f.spec.options.shutdown.kill_delay = 100ms;
         int ends[2];
@@ -559,7 +559,7 @@ TEST_SUITE("managed_instance") {
     TEST_CASE("who is forced while only what it has started is left is not waited for any longer") {
         if (OJS_SHUTDOWN_USE_PROC == 0) return;  // nothing tells who is left: it is over when its leader is
         fixture f;
-        f.spec.options.participates = false;
+        f.spec.options.has_coordinator = false;
         f.spec.options.shutdown.max_duration = 1h;
         f.spec.options.shutdown.kill_delay = 50ms;
         int ends[2];
@@ -609,7 +609,7 @@ TEST_SUITE("managed_instance") {
 
     TEST_CASE("a program that does not take part is ready when its ready_url is answered with 200") {
         fixture f;
-        f.spec.options.participates = false;
+        f.spec.options.has_coordinator = false;
         int later = 0;  // silent
         SUBCASE("and unhealthy when it is not any more") {
             later = 404;
@@ -648,7 +648,7 @@ TEST_SUITE("managed_instance") {
 
     TEST_CASE("a process ends with the last who knows it") {
         fixture f;
-        f.spec.options.participates = false;
+        f.spec.options.has_coordinator = false;
         ref<instance> it = f.start();
         CHECK_FALSE(it->ask_status(soon()));
         it = ref<instance>();

@@ -35,9 +35,9 @@ TEST_CASE("restart_policy: which ends lead to a restart") {
 
 TEST_CASE("restart_policy: pauses double up to the last one, less at most their half") {
     restart_options options;
-    options.first = 1000ms;
-    options.last = 5000ms;
-    options.limit = 0;
+    options.initial_backoff = 1000ms;
+    options.max_backoff = 5000ms;
+    options.max_restarts = 0;
     restart_history history(options);
     const time_point now = steady_clock::now();
     history.started = now;
@@ -50,8 +50,8 @@ TEST_CASE("restart_policy: pauses double up to the last one, less at most their 
 
 TEST_CASE("restart_policy: too many restarts end in a degraded group, one that lasts begins anew") {
     restart_options options;
-    options.limit = 3;
-    options.stable = 60s;
+    options.max_restarts = 3;
+    options.stable_after = 60s;
     restart_history history(options);
     time_point now = steady_clock::now();
     history.started = now;
@@ -66,7 +66,7 @@ TEST_CASE("restart_policy: too many restarts end in a degraded group, one that l
 
 TEST_CASE("restart_policy: what is not restarted is never a degradation") {
     restart_options options;
-    options.limit = 1;
+    options.max_restarts = 1;
     restart_history history(options);
     history.started = steady_clock::now();
     history.restarts = 1;

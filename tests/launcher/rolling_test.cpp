@@ -92,7 +92,7 @@ TEST_CASE("rolling_replace: max_surge is honoured, and used") {
         CAPTURE(surge);
         fake_fleet fleet;
         fleet.most = 5 + (surge == 0 ? 1 : surge);
-        fleet.least_ready = 5;
+        fleet.min_ready = 5;
         fake_group kv(fleet, kv_group(5, 5, surge));
         kv.turn();
         REQUIRE(kv.roll(kv_group(5, 5, surge)));
@@ -132,7 +132,7 @@ TEST_CASE("rolling_replace: a group that never became ready is mended by a versi
 
 TEST_CASE("rolling_replace: one that ends within min_ready_time was never ready, though it said so") {
     fake_fleet fleet;
-    fleet.least_ready = 2;
+    fleet.min_ready = 2;
     fake_group kv(fleet, kv_group(2, 2, 1));
     kv.with_hooks();
     kv.turn();
@@ -157,7 +157,7 @@ TEST_CASE("rolling_replace: one that ends within min_ready_time was never ready,
 TEST_CASE("rolling_replace: how long a process must be ready, where nothing else is given") {
     group_options options;
     CHECK(detail::min_ready_time(options) == 5s);
-    options.process.participates = false;  // it is ready once it runs
+    options.process.has_coordinator = false;  // it is ready once it runs
     CHECK(detail::min_ready_time(options) == 1s);
     options.min_ready_time = 0s;
     CHECK(detail::min_ready_time(options) == 0s);
@@ -209,7 +209,7 @@ TEST_CASE("rolling_replace: one that does not become ready leaves the old ones u
         CAPTURE(static_cast<int>(ends));
         fake_fleet fleet;
         fleet.most = 3;
-        fleet.least_ready = 2;
+        fleet.min_ready = 2;
         fleet.decide = [&](const detail::instance_spec& spec) {
             return spec.generation == 1 ? fate::ready : ends;
         };
@@ -251,7 +251,7 @@ TEST_CASE("rolling_replace: one that is late is asked once more, as the launcher
 TEST_CASE("rolling_replace: a failure in the middle leaves no two configurations") {
     fake_fleet fleet;
     fleet.most = 4;
-    fleet.least_ready = 3;
+    fleet.min_ready = 3;
     int fresh = 0;
     fleet.decide = [&](const detail::instance_spec& spec) {
         return spec.generation == 2 && ++fresh == 3 ? fate::crashes : fate::ready;
@@ -272,7 +272,7 @@ TEST_CASE("rolling_replace: a failure in the middle leaves no two configurations
 
 TEST_CASE("rolling_replace: a rollback that fails too is said, and keeps serving") {
     fake_fleet fleet;
-    fleet.least_ready = 2;
+    fleet.min_ready = 2;
     int started = 0;
     fleet.decide = [&](const detail::instance_spec&) { return ++started >= 4 ? fate::crashes : fate::ready; };
     fake_group kv(fleet, kv_group(2, 2, 1));
@@ -295,7 +295,7 @@ TEST_CASE("rolling_replace: retries, at once and after a pause") {
     fake_group kv(fleet, kv_group(1, 1, 1));
     kv.turn();
     rolling_options how;
-    how.retry_first = how.retry_last = 0ms;
+    how.initial_backoff = how.max_backoff = 0ms;
     SUBCASE("one is not enough") {
         how.retries = 1;
         const result<rolling_report> done = kv.roll(kv_group(1, 1, 1), how);
@@ -312,8 +312,8 @@ TEST_CASE("rolling_replace: retries, at once and after a pause") {
     }
     SUBCASE("with pauses") {
         how.retries = 2;
-        how.retry_first = 20ms;
-        how.retry_last = 40ms;
+        how.initial_backoff = 20ms;
+        how.max_backoff = 40ms;
         const time_point begun = steady_clock::now();
         REQUIRE(kv.roll(kv_group(1, 1, 1), how));
         CHECK(steady_clock::now() - begun >= 30ms);  // the half of both
@@ -323,7 +323,7 @@ TEST_CASE("rolling_replace: retries, at once and after a pause") {
 TEST_CASE("rolling_replace: canaries stay ready for a while before anything else happens") {
     fake_fleet fleet;
     fleet.most = 6;
-    fleet.least_ready = 4;
+    fleet.min_ready = 4;
     fake_group kv(fleet, kv_group(4, 4, 2));
     kv.turn();
     rolling_options how;
@@ -422,7 +422,7 @@ TEST_CASE("rolling_replace: what is put back is what the group had when it began
 
 TEST_CASE("rolling_replace: a cancel in the middle ends it between two steps") {
     fake_fleet fleet;
-    fleet.least_ready = 3;
+    fleet.min_ready = 3;
     cancel_source source;
     int started = 0;
     fleet.decide = [&](const detail::instance_spec&) { return ++started == 5 ? fate::late : fate::ready; };
@@ -472,7 +472,7 @@ TEST_CASE("rolling_replace: another size, up and down") {
     REQUIRE(kv.roll(kv_group(5, 4, 1)));
     kv.turn();
     CHECK(fleet.ready() == 5);
-    fleet.least_ready = 1;
+    fleet.min_ready = 1;
     REQUIRE(kv.roll(kv_group(1, 1, 1)));
     kv.turn();
     CHECK(fleet.ready() == 1);
@@ -581,7 +581,7 @@ TEST_CASE("rolling_replace: a thousand replacements with failures at random keep
         CAPTURE(round);
         fake_fleet fleet;
         fleet.most = desired + surge;
-        fleet.least_ready = min_healthy;
+        fleet.min_ready = min_healthy;
         const int trouble = below(4) * 10;  // of a hundred starts
         bool in_trouble = false;
         fleet.decide = [&](const detail::instance_spec&) {
@@ -594,7 +594,7 @@ TEST_CASE("rolling_replace: a thousand replacements with failures at random keep
         in_trouble = true;
         rolling_options how;
         how.retries = below(3);
-        how.retry_first = how.retry_last = 0ms;
+        how.initial_backoff = how.max_backoff = 0ms;
         how.canary = below(3);
         const result<rolling_report> done = kv.roll(kv_group(desired, min_healthy, surge), how);
         REQUIRE(done);

@@ -81,7 +81,7 @@ TEST_SUITE("state_file") {
         sleeper gone("echo up; exec sleep 1000");  // nobody else is in its group
         {
             const ref<state_file> first = opened(path);
-            CHECK(first->left_behind().empty());
+            CHECK(first->orphans().empty());
             REQUIRE(first->write({left.entry(), gone.entry()}));
         }
         struct stat about {};
@@ -89,14 +89,14 @@ TEST_SUITE("state_file") {
         CHECK((about.st_mode & 0777) == 0600);
         REQUIRE(gone.process.kill());
         const ref<state_file> next = opened(path);
-        REQUIRE(next->left_behind().size() == 1);
-        const state_entry known = next->left_behind()[0];
+        REQUIRE(next->orphans().size() == 1);
+        const state_entry known = next->orphans()[0];
         CHECK(known.id == "kv-1");
         CHECK(known.group == "kv \"1\"");
         CHECK(known.address == "unix:/somewhere");
         CHECK(known.pid == left.process.pid());
-        CHECK(next->end_left_behind(20s, 5s, lifecycle()) == 1);
-        CHECK(next->left_behind().empty());
+        CHECK(next->reap_orphans(20s, 5s, lifecycle()) == 1);
+        CHECK(next->orphans().empty());
         const result<child_exit> end = left.process.wait(deadline_after(test::hang_guard));
         REQUIRE(end);
         CHECK(end->signal == SIGTERM);
@@ -111,7 +111,7 @@ TEST_SUITE("state_file") {
         launcher_options options;
         options.groups = {test::kv_group(1, 0, 1)};
         options.state_file = folder.file("state");
-        options.left_behind_grace = 1h;
+        options.orphan_grace_period = 1h;
         test::event begun;
         options.log.hook = [&](const log_record& record) {
             if (record.message.find("sending SIGTERM") != std::string::npos) begun.set();
@@ -137,7 +137,7 @@ TEST_SUITE("state_file") {
         const test::temporary_folder folder;
         sleeper left("trap '' TERM; echo up; sleep 1000 & wait");
         REQUIRE(opened(folder.file("state"))->write({left.entry()}));
-        CHECK(opened(folder.file("state"))->end_left_behind(50ms, 5s, lifecycle()) == 1);
+        CHECK(opened(folder.file("state"))->reap_orphans(50ms, 5s, lifecycle()) == 1);
         const result<child_exit> end = left.process.wait(deadline_after(test::hang_guard));
         REQUIRE(end);
         CHECK(end->signal == SIGKILL);
@@ -164,7 +164,7 @@ TEST_SUITE("state_file") {
             REQUIRE(opened(path)->write({entry}));
             replace(path, "\"pidNamespace\":\"", "\"pidNamespace\":\"0");
         }
-        CHECK(opened(path)->left_behind().empty());
+        CHECK(opened(path)->orphans().empty());
     }
 
     // As by `podman exec`: getsid(2) is 0 there.
@@ -174,7 +174,7 @@ TEST_SUITE("state_file") {
         state_entry entry = left.entry();
         entry.session = 0;
         REQUIRE(opened(folder.file("state"))->write({entry}));
-        CHECK(opened(folder.file("state"))->left_behind().size() == 1);
+        CHECK(opened(folder.file("state"))->orphans().size() == 1);
     }
 
     TEST_CASE("a group without its leader is ended, if it is of the same session") {
@@ -192,9 +192,9 @@ TEST_SUITE("state_file") {
         left.kill_leader();
         REQUIRE(group_is_there(entry.pid));
         const ref<state_file> next = opened(path);
-        CHECK(next->left_behind().size() == (ours ? 1 : 0));
-        CHECK(next->end_left_behind(20s, 5s, lifecycle()) == (ours ? 1 : 0));
-        CHECK(next->left_behind().empty());
+        CHECK(next->orphans().size() == (ours ? 1 : 0));
+        CHECK(next->reap_orphans(20s, 5s, lifecycle()) == (ours ? 1 : 0));
+        CHECK(next->orphans().empty());
         if (!ours) CHECK(group_is_there(entry.pid));
     }
 
@@ -207,8 +207,8 @@ TEST_SUITE("state_file") {
         REQUIRE(::kill(entry.pid, SIGKILL) == 0);
         pollfd ended{left.process.fd(), POLLIN, 0};
         REQUIRE(::poll(&ended, 1, 30000) == 1);
-        CHECK(opened(path)->end_left_behind(20s, 5s, lifecycle()) == 1);
-        CHECK(opened(path)->left_behind().empty());
+        CHECK(opened(path)->reap_orphans(20s, 5s, lifecycle()) == 1);
+        CHECK(opened(path)->orphans().empty());
     }
 
     TEST_CASE("what was left behind stays on record until it has ended") {
@@ -218,8 +218,8 @@ TEST_SUITE("state_file") {
         const sleeper other;
         REQUIRE(opened(path)->write({left.entry()}));
         REQUIRE(opened(path)->write({other.entry()}));  // by a launcher that only reports them, and ends
-        CHECK(opened(path)->left_behind().size() == 2);
-        CHECK(opened(path)->end_left_behind(20s, 5s, lifecycle()) == 2);
+        CHECK(opened(path)->orphans().size() == 2);
+        CHECK(opened(path)->reap_orphans(20s, 5s, lifecycle()) == 2);
     }
 
     TEST_CASE("a socket folder that was left is removed, once nobody left behind may listen there") {
@@ -241,7 +241,7 @@ TEST_SUITE("state_file") {
         }
         const auto successor = [&](bool ends) {
             const ref<state_file> next = opened(path);
-            if (ends) CHECK(next->end_left_behind(20s, 5s, lifecycle()) == 1);
+            if (ends) CHECK(next->reap_orphans(20s, 5s, lifecycle()) == 1);
             REQUIRE(next->begin());
         };
         successor(false);
@@ -295,7 +295,7 @@ TEST_SUITE("state_file") {
         const std::string path = folder.file("state");
         test::write_file(path + ".new", "{\"boot");
         CHECK(opened(path)->write({}));
-        CHECK(opened(path)->left_behind().empty());
+        CHECK(opened(path)->orphans().empty());
     }
 }
 

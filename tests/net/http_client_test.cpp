@@ -132,11 +132,11 @@ TEST_CASE("client: hostile answers are errors") {
                             "HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n", "HTTP/1.1 200 OK\nA: b\n\n",
                             "HTTP/1.1 200 OK\r\nA b\r\n\r\n", "HTTP/1.1 101 Switching\r\n\r\n"}) {
         CAPTURE(raw);
-        CHECK(fault(raw) == errc::bad_answer);
+        CHECK(fault(raw) == errc::bad_response);
     }
     std::string flood;
     for (int i = 0; i < 1000; ++i) flood += "HTTP/1.1 100 Continue\r\n\r\n";
-    CHECK(fault(flood) == errc::bad_answer);
+    CHECK(fault(flood) == errc::bad_response);
 }
 
 TEST_CASE("client: endless heads and bodies are cut off") {
@@ -154,7 +154,7 @@ TEST_CASE("client: endless heads and bodies are cut off") {
         http_client client = peer::make_client(server.url(), options);
         const result<http_response> got = client.send(peer::get(), peer::call());
         REQUIRE_FALSE(got);
-        CHECK(got.error().code == errc::bad_answer);
+        CHECK(got.error().code == errc::bad_response);
     }
 }
 

@@ -22,7 +22,7 @@ std::string repeat(const std::string& text, int times) {
 bool parses(const std::string& text) {
     const result<void> checked = check_json(text);
     if (!checked) {
-        CHECK(checked.error().code == errc::bad_answer);
+        CHECK(checked.error().code == errc::bad_response);
         CHECK(checked.error().text.size() < 80);
     }
     CHECK(is_json(text) == checked.has_value());
@@ -454,7 +454,7 @@ TEST_CASE("json_view: parse takes JSON in UTF-8 up to its bounds, and an error n
         const result<json_view> bad =
             json_view::parse(each.text, each.why[0] == 'l' ? 6 : json_view::max_size);
         REQUIRE_FALSE(bad);
-        CHECK(bad.error().code == errc::bad_answer);
+        CHECK(bad.error().code == errc::bad_response);
         CHECK(bad.error().text == std::string("invalid JSON: ") + each.why);
     }
     const std::string longest = "\"" + std::string(json_view::max_size - 2, 'x') + "\"";
@@ -479,7 +479,7 @@ TEST_CASE("json_view: picojson gets only what it reads without a throw or a deep
           std::string("007"), std::string("1 2"), std::string()}) {
         const result<picojson::value> read = as<picojson::value>(bad);
         REQUIRE_FALSE(read);
-        CHECK(read.error().code == errc::bad_answer);
+        CHECK(read.error().code == errc::bad_response);
     }
     CHECK(write_picojson(parse("{\"b\":[1,true,null],\"a\":\"x\"}")) == "{\"a\":\"x\",\"b\":[1,true,null]}");
 }

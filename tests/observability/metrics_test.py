@@ -227,7 +227,7 @@ class Scraped(unittest.TestCase):
     def setUpClass(cls):
         quick = {"grace_period": "300ms", "max_duration": "1s", "poll_interval": "50ms", "kill_delay": "200ms"}
         drain = ["--behavior", "slow-drain", "--drain-duration"]
-        once = {"first_pause": "100ms", "last_pause": "100ms", "limit": 1}
+        once = {"initial_backoff": "100ms", "max_backoff": "100ms", "limit": 1}
         cls.launcher = Launcher(
             runners("kv", 2, ["--work-duration", "20ms"]),
             runners("hang", 1, ["--behavior", "hang"], shutdown=quick),

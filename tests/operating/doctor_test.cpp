@@ -52,7 +52,7 @@ void check_found(const std::vector<finding>& all, const char* id, severity level
     const finding* found = find(all, id);
     REQUIRE(found != nullptr);
     CHECK(found->severity == level);
-    CHECK(holds(found->what, what));
+    CHECK(holds(found->problem, what));
     CHECK((level == severity::info || !found->fix.empty()));
 }
 
@@ -90,7 +90,7 @@ std::vector<finding> ask_health(const std::string& address, bool control = false
 TEST_CASE("doctor: nothing to say of what is well") {
     CHECK(ask(quiet_options()).empty());
     const std::vector<finding> none;
-    CHECK(worst(none) == severity::info);
+    CHECK(max_severity(none) == severity::info);
     CHECK(format_findings(none) == "0 errors, 0 warnings\n");
 }
 
@@ -105,8 +105,8 @@ TEST_CASE("doctor: findings are printed with their fix and counted") {
           "warning  d: three\n"
           "         fix: look\n"
           "1 error, 1 warning\n");
-    CHECK(worst(all) == severity::error);
-    CHECK(ojs::worst({all[0], all[2]}) == severity::warning);
+    CHECK(max_severity(all) == severity::error);
+    CHECK(ojs::max_severity({all[0], all[2]}) == severity::warning);
 }
 
 TEST_CASE("doctor: options and budgets") {

@@ -141,9 +141,9 @@ TEST_CASE("health: ready only once the backend has answered, and alive before th
     const shared_event answers = make_event();
     served tested(recorder::options());
     tested.wire.on.fetch = [answers](std::size_t) { CHECK(answers->wait()); };
-    tested.wire.on.beat = [answers](const heartbeat_request&) -> result<heartbeat_answer> {
+    tested.wire.on.beat = [answers](const heartbeat_request&) -> result<heartbeat_response> {
         CHECK(answers->wait());
-        return heartbeat_answer();
+        return heartbeat_response();
     };
     const shared_event began = make_event();
     tested.body->register_handler("first", [began](job_context&) { began->set(); });
@@ -191,12 +191,12 @@ TEST_CASE("health: an error of the backend does not make a worker ready") {
 TEST_CASE("health: 503 in every phase but running, /livez 200 in all of them, to the very last heartbeat") {
     std::vector<int> late;  // written in the last heartbeat, read after the end
     busy tested(controlled(), nullptr, [&late](busy& me) {
-        me.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+        me.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
             for (const char* path : {"/livez", "/readyz", "/healthz", "/metrics"}) {
                 if (request.state != "terminate") continue;
                 late.push_back(std::string(path) == "/livez" ? me.liveness() : me.status(path));
             }
-            return heartbeat_answer();
+            return heartbeat_response();
         };
     });
     CHECK(tested.status("/readyz") == 200);
@@ -689,7 +689,7 @@ TEST_CASE("drain: the end of the worker releases who waits, drained or not") {
         if (!got) closed = got.error().code;
     });
     REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));
-    CHECK(tested.body->stop(recorder::guard).how == stop_end::unreported);
+    CHECK(tested.body->stop(recorder::guard).status == stop_status::unreported);
     caller.join();
     CHECK(closed == errc::disconnected);
     if (answer.status != 0) {
@@ -812,9 +812,9 @@ TEST_CASE("metrics: what became of jobs, by the names of the observability speci
 TEST_CASE("metrics: a drain, and the stop after it") {
     std::string last;  // as of the last heartbeat
     busy tested(recorder::options(), nullptr, [&last](busy& me) {
-        me.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+        me.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
             if (request.state == "terminate") last = me.get("/metrics").body;
-            return heartbeat_answer();
+            return heartbeat_response();
         };
     });
     CHECK(samples(tested.get("/metrics").body).at("ojs_workers_busy{queue=\"default\"}") == "1");

@@ -17,7 +17,7 @@ using namespace test;
 
 namespace {
 
-constexpr int most_slots = 8;
+constexpr int max_slots = 8;
 
 class choices {
   public:
@@ -58,7 +58,7 @@ patient admit(const std::string& url, int number, choices& pick) {
                      {{"TEST_MODE", claims ? "claimed" : ""},
                       // A signal in the middle of LeakSanitizer's search, at the exit, would hang it.
                       {"ASAN_OPTIONS", "detect_leaks=0"},
-                      {"OJS_CONCURRENCY", std::to_string(1 + pick.below(most_slots))},
+                      {"OJS_CONCURRENCY", std::to_string(1 + pick.below(max_slots))},
                       {"OJS_HEARTBEAT_INTERVAL", "50ms"},
                       {"OJS_POLL_INTERVAL", "5ms"},
                       {"OJS_VISIBILITY_TIMEOUT", "1s"},
@@ -213,7 +213,7 @@ class audit {
             const std::int64_t after = event["recv_mono_ns"].number - draining->second;
             latest_fetch_ns_ = std::max(latest_fetch_ns_, after);
             const int fetches = after > 0 ? ++fetches_after_stop_[worker] : 0;
-            CHECK_MESSAGE(fetches <= most_slots, worker << " went on with FETCHes after its stop");
+            CHECK_MESSAGE(fetches <= max_slots, worker << " went on with FETCHes after its stop");
         }
         for (const json& id : event["jobs"].items) {
             std::vector<claim>& history = claims_[id.text];

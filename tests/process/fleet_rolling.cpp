@@ -55,7 +55,7 @@ void replace(ojs::launcher& of, ojs::group_options to, int surge) {
     to.max_surge = surge;
     const auto report = of.rolling_replace("group", to);
     REQUIRE(report);
-    CHECK_MESSAGE(report->replaced == group_size, report->failed_id << " " << report->why);
+    CHECK_MESSAGE(report->replaced == group_size, report->failed_id << " " << report->error);
 }
 
 void stop(ojs::launcher& of) {
@@ -222,7 +222,7 @@ TEST_CASE("fleet: a replacement that fails half-way is taken back under requests
     REQUIRE(now);
     CHECK(now->ready == group_size);
     for (const ojs::process_info& each : now->processes) {
-        if (ojs::is_over(each.state)) continue;
+        if (ojs::is_final(each.state)) continue;
         CHECK_MESSAGE(each.generation == now->generation, each.id);
     }
     stop(servers);
@@ -242,12 +242,12 @@ class restless_group {
     static ojs::group_options options(const std::string& name) {
         ojs::group_options out = group_of({"/bin/sleep", "600"});
         out.name = name;
-        out.process.participates = false;
+        out.process.has_coordinator = false;
         out.desired = 3;
         out.min_healthy = 2;
         out.health_check_timeout = 500ms;
-        out.restart.first = out.restart.last = 20ms;
-        out.restart.limit = 0;
+        out.restart.initial_backoff = out.restart.max_backoff = 20ms;
+        out.restart.max_restarts = 0;
         return out;
     }
 
@@ -267,7 +267,7 @@ class restless_group {
     bool has_its_size() const {
         const auto now = of_.group(name_);
         int running = 0;
-        for (const ojs::process_info& each : now->processes) running += ojs::is_over(each.state) ? 0 : 1;
+        for (const ojs::process_info& each : now->processes) running += ojs::is_final(each.state) ? 0 : 1;
         return now->ready == desired_ - stopped_ && running == now->ready;
     }
     std::string describe() const {
@@ -292,7 +292,7 @@ class restless_group {
         if (all.empty()) return;
         const std::string& id = all[random_() % all.size()].id;
         REQUIRE(of_.force_process(id));
-        CHECK(eventually([&] { return ojs::is_over(of_.process(id)->state); }));
+        CHECK(eventually([&] { return ojs::is_final(of_.process(id)->state); }));
     }
     void stop_one() {
         await_roll();  // in one, it depends on the moment which place it was
@@ -368,7 +368,7 @@ TEST_CASE("fleet: after 200 processes that came and went nothing is left of them
     // Of both kinds: those that take part in the protocol, and those that know nothing of it.
     const ojs::group_options runners = group_of({program("lifecycle_runner"), "--initial-work", "0"});
     ojs::group_options others = group_of({"/bin/sleep", "600"});
-    others.process.participates = false;
+    others.process.has_coordinator = false;
     counter ready;
     ojs::launcher of(options_for(runners, ready));
     REQUIRE(of.start());

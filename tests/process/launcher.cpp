@@ -49,7 +49,7 @@ struct apart {
 
     process start() const {
         const std::string file = scratch_file("launcher.json");
-        std::ofstream(file) << "{\"state_file\":\"" << state << "\",\"left_behind_grace\":\"200ms\","
+        std::ofstream(file) << "{\"state_file\":\"" << state << "\",\"orphan_grace_period\":\"200ms\","
                             << "\"process_groups\":[" << config << "]}";
         return process({program("config_launcher"), file}, {});
     }
@@ -98,7 +98,7 @@ TEST_CASE("launcher: real processes become ready, are replaced one by one, and e
 
     const ojs::result<ojs::rolling_report> replaced = of.rolling_replace("kv", group_of(3));
     REQUIRE(replaced);
-    CHECK_MESSAGE(replaced->replaced == 3, replaced->why);
+    CHECK_MESSAGE(replaced->replaced == 3, replaced->error);
     CHECK_FALSE(replaced->rolled_back);
     for (const ojs::process_info& each : old) {
         CHECK_FALSE(is_there(each.pid));

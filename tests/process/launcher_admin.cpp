@@ -261,8 +261,9 @@ TEST_CASE("launcher_admin: a roll tries again as its flags say, else as the file
     const std::string twice = of.ask({"roll", "kv", "--retry", "immediate", "--retries", "1"}, 1);
     CHECK_MESSAGE(holds(twice, "a new process did not become ready, another is tried"), twice);
     CHECK(holds(twice, "rolling replace ended: rolled_back"));
-    of.write(R"(, "--never-ready")",
-             failing + R"("retry_policy": "backoff", "retry": {"first_pause": "1h", "last_pause": "1h"}, )");
+    of.write(
+        R"(, "--never-ready")",
+        failing + R"("retry_policy": "backoff", "retry": {"initial_backoff": "1h", "max_backoff": "1h"}, )");
     CHECK_FALSE(holds(of.ask({"roll", "kv", "--retry", "manual"}, 1), "another is tried"));
     process pausing = of.tool({"roll", "kv"});
     REQUIRE(eventually([&] { return holds(of.ask({"status"}), "PAUSING, retries: 1, failed: kv-"); }));

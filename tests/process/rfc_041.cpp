@@ -85,7 +85,7 @@ class watched {
     bool is_over(const std::string& id) const {
         return eventually([&] {
             const ojs::result<ojs::process_info> found = of.process(id);
-            return found && ojs::is_over(found->state);
+            return found && ojs::is_final(found->state);
         });
     }
 
@@ -397,7 +397,7 @@ class router {
 };
 
 // The most processes that there were at a time, by the log.
-int most_at_once(const watched& fleet) {
+int max_at_once(const watched& fleet) {
     int now = 0;
     int most = 0;
     for (const line& each : fleet.log()) {
@@ -446,7 +446,7 @@ TEST_CASE("rfc_041: TestRollingReplacement") {
     CHECK(routed.ends() == 0);  // never fewer than min_healthy
     CHECK(failed == 0);
     REQUIRE(report);
-    CHECK_MESSAGE(report->replaced == 3, report->why);
+    CHECK_MESSAGE(report->replaced == 3, report->error);
     CHECK(fleet.of.group("kv")->ready == 3);
     for (int i = 1; i <= 3; ++i) {
         const std::string old = "kv-" + std::to_string(i);
@@ -456,7 +456,7 @@ TEST_CASE("rfc_041: TestRollingReplacement") {
         CHECK(ready < fleet.at("shutdown requested", old));
     }
     fleet.end();
-    CHECK(most_at_once(fleet) == 4);  // max_surge is 1
+    CHECK(max_at_once(fleet) == 4);  // max_surge is 1
 }
 
 // ---- acceptance ----
@@ -522,7 +522,7 @@ TEST_CASE("rfc_041: a child that is killed at any point is seen, logged and repl
     }
     ojs::group_options group = children(1, "spawned", "kill");
     group.restart.policy = ojs::restart_policy::on_failure;
-    group.restart.first = 1ms;
+    group.restart.initial_backoff = 1ms;
     watched fleet(group);
     REQUIRE(fleet.of.start());
     CHECK(fleet.says("process crashed", "kv-3"));
@@ -810,7 +810,7 @@ TEST_CASE("rfc_041: a child's socket whose path is taken, or stale") {
 
     ojs::group_options group = runners(3, {"--work-duration", "1ms"});
     group.restart.policy = ojs::restart_policy::on_failure;
-    group.restart.first = 10ms;
+    group.restart.initial_backoff = 10ms;
     watched fleet(group, folder.path());
     REQUIRE(fleet.starts(3));
     CHECK(fleet.info("kv-1").exit.code == 1);
@@ -850,7 +850,7 @@ struct estate {
     // Of `count` runners that ignore everything but SIGKILL, as do those that they start.
     std::string config(int count, const std::string& more = "", const std::string& flags = "") const {
         const std::string file = scratch_file("launcher.json");
-        std::ofstream(file) << "{\"state_file\":\"" << state << "\",\"left_behind_grace\":\"200ms\","
+        std::ofstream(file) << "{\"state_file\":\"" << state << "\",\"orphan_grace_period\":\"200ms\","
                             << "\"socket_folder\":\"" << sockets << "\","
                             << "\"process_groups\":[{\"name\":\"kv\",\"desired_instances\":" << count << more
                             << ",\"environment\":{\"OJS_TEST_MARK\":\"" << mark << "\"},\"command\":[\""
@@ -964,7 +964,7 @@ TEST_CASE("rfc_041: one that is killed is replaced, and those beside it are not 
     ojs::launcher_options options;
     options.groups = {runners(3, {"--initial-work", "0"})};
     options.groups[0].restart.policy = ojs::restart_policy::on_failure;
-    options.groups[0].restart.first = 1ms;
+    options.groups[0].restart.initial_backoff = 1ms;
     options.state_file = scratch_file("launcher.state");
     watched fleet(options);
     REQUIRE(fleet.starts(3));

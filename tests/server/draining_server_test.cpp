@@ -580,7 +580,7 @@ TEST_CASE("draining server: the deadline cuts the rest, and waits for no handler
     held.may_go.set();  // the server's end waits for it
 }
 
-TEST_CASE("draining server: a drain that is hurried cuts at once, in its lame duck as well") {
+TEST_CASE("draining server: a drain that is aborted cuts at once, in its lame duck as well") {
     for (const std::chrono::milliseconds lame_duck : {0ms, 3600000ms}) {
         gate held;
         draining_server_options options;
@@ -589,13 +589,13 @@ TEST_CASE("draining server: a drain that is hurried cuts at once, in its lame du
         peer::client busy(server.port());
         busy.send(get("/held"));
         REQUIRE(held.entered.wait_for(1));
-        cancel_source hurry;
+        cancel_source abort;
         drain_options how;
-        how.hurry = hurry.token();
+        how.abort = abort.token();
         drain_result drained;
         std::thread drains([&] { drained = server.drain(how); });
         while (!server.draining()) std::this_thread::yield();
-        hurry.cancel(cancel_reason::forced);
+        abort.cancel(cancel_reason::forced);
         drains.join();
         CHECK(drained.cut == 1);
         CHECK(busy.closed());
@@ -613,9 +613,9 @@ TEST_CASE("draining server: a lame duck is not ready, but answers all, until its
     peer::client kept(server.port());
     kept.send(get("/1"));
     CHECK_FALSE(says_close(kept.answer()));
-    cancel_source hurry;
+    cancel_source abort;
     drain_options how;
-    how.hurry = hurry.token();
+    how.abort = abort.token();
     drain_result drained;
     std::thread drains([&] { drained = server.drain(how); });
     while (!server.draining()) std::this_thread::yield();
@@ -626,7 +626,7 @@ TEST_CASE("draining server: a lame duck is not ready, but answers all, until its
     CHECK(says_close(last));
     CHECK(verdict(server, get("/anew")) == "200");
     await_connections(server, 0);  // that one is counted as answered
-    hurry.cancel(cancel_reason::forced);
+    abort.cancel(cancel_reason::forced);
     drains.join();
     CHECK(refuses(server.port()));
     CHECK(drained.answered == 3);

@@ -312,7 +312,7 @@ TEST_CASE("server: for who finds no place the slowest client is cut, where none 
     http_server_options options;
     options.max_connections = 2;
     options.idle_timeout = options.request_timeout = 1h;
-    options.crowded_timeout = 50ms;
+    options.overload_timeout = 50ms;
     const http_server server = start(&echo, options);
     const std::string half = "GET / HTTP/1.1\r\n" + host;
     for (const std::string& text : {half, std::string()}) {  // one that says nothing is slow as well

@@ -52,7 +52,7 @@ TEST_CASE(
         const job only = dir.fetch_one(*transport);
         CHECK(only.id == longest);
         for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*transport, 10).empty());
-        CHECK(dir.told(spool_event::kind::refused) == static_cast<int>(refused.size()));
+        CHECK(dir.told(spool_event_kind::refused) == static_cast<int>(refused.size()));
         for (const spool_event& each : dir.events()) {
             CHECK(!each.text.empty());
             CHECK(!holds(each.name, "\n"));
@@ -73,7 +73,7 @@ TEST_CASE("spool: a socket and a device are not opened") {
         return;
     }
     CHECK(dir.fetch(*transport).empty());
-    CHECK(dir.told(spool_event::kind::refused) == 1);
+    CHECK(dir.told(spool_event_kind::refused) == 1);
     CHECK(holds(dir.events().front().text, "device"));
 }
 
@@ -129,7 +129,7 @@ TEST_CASE("spool: a file that is left open for writing is told of, and run when 
         return;
     }
     for (int i = 0; i < 2; ++i) CHECK(dir.fetch(*transport).empty());
-    CHECK(dir.told(spool_event::kind::refused) == 1);
+    CHECK(dir.told(spool_event_kind::refused) == 1);
     ::close(writer);
     CHECK(dir.fetch(*transport).size() <= 1);  // the kernel tells of the close, where it tells at all
     const auto fresh = dir.open();
@@ -158,11 +158,11 @@ TEST_CASE("spool: a settle_time of a moment ends by itself, and the transport sa
     recorder::event told;
     write_file(dir.path / "request/a.json", "{");
     CHECK(dir.fetch(*transport).empty());
-    transport->when_work_may_wait([&] { told.set(); });
+    transport->on_work_available([&] { told.set(); });
     CHECK(dir.fetch(*transport).size() <= 1);
     if (dir.names("request").empty()) return;  // a slow machine: it was due already
     REQUIRE(told.wait());
-    transport->when_work_may_wait(nullptr);
+    transport->on_work_available(nullptr);
 }
 
 TEST_CASE("spool: what is no job is FAILed with its reason, keeps its bytes, and does not come back") {
@@ -334,7 +334,7 @@ TEST_CASE("spool: what lies under a job's name among our claimed files costs one
             dir.put("b", R"({"type":"noop","args":[]})");
             CHECK(dir.fetch_one(*transport).id == "b");
             for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*transport).empty());
-            CHECK(dir.told(spool_event::kind::refused) == 1);
+            CHECK(dir.told(spool_event_kind::refused) == 1);
             CHECK(fs::exists(folder ? stray / "x" : stray));
             const auto other = dir.open();
             CHECK(dir.fetch_one(*other).id == "a");

@@ -79,7 +79,7 @@ TEST_CASE(
         CHECK(got[0].id == "b");
         CHECK(got[0].attempt == 2);
         CHECK(member(got[0].meta_json, "checkpoint") == "{\"at\":5}");
-        CHECK(dir.told(spool_event::kind::recovered) == 1);
+        CHECK(dir.told(spool_event_kind::recovered) == 1);
         CHECK(dir.owners() == 2);  // alive and other
         CHECK(accept(alive->ack({"a", ""}, deadline_after(1s))) == settled::accepted);
     }
@@ -242,9 +242,9 @@ TEST_CASE("spool: what lies beside a dead worker's job without having been claim
         for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*other, 10).empty());
         CHECK(dir.names("request").empty());
         CHECK(dir.names("failed") == names{"a.folder", "a.link", "a.log", "a.out"});
-        CHECK(dir.told(spool_event::kind::refused) == 4);
-        CHECK(dir.told(spool_event::kind::recovered) == 1);
-        CHECK(dir.told(spool_event::kind::unjudged) == 1);  // of the folder, which is not thrown away
+        CHECK(dir.told(spool_event_kind::refused) == 4);
+        CHECK(dir.told(spool_event_kind::recovered) == 1);
+        CHECK(dir.told(spool_event_kind::owner_unknown) == 1);  // of the folder, which is not thrown away
     }
 }
 
@@ -317,7 +317,7 @@ TEST_CASE("spool: only on a file system of one machine is another boot's worker 
         CHECK(got.size() == (each.local ? 1 : 0));
         CHECK(again.empty());
         CHECK(fs::exists(dead / "a") != each.local);
-        CHECK(dir.told(spool_event::kind::unjudged) == (each.local ? 0 : 1));
+        CHECK(dir.told(spool_event_kind::owner_unknown) == (each.local ? 0 : 1));
     }
 }
 #endif
@@ -400,9 +400,9 @@ TEST_CASE("spool: a folder of which nobody can say whose it is is left alone, an
     fs::create_symlink("/tmp", dir.path / "processing" / "link");
     write_file(dir.path / "processing" / "file", "not a folder");
     for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*transport).empty());
-    CHECK(dir.told(spool_event::kind::unjudged) == 3);
+    CHECK(dir.told(spool_event_kind::owner_unknown) == 3);
     CHECK(fs::exists(odd / "a"));
-    CHECK(dir.told(spool_event::kind::recovered) == 0);
+    CHECK(dir.told(spool_event_kind::recovered) == 0);
 }
 
 TEST_CASE(
@@ -511,7 +511,7 @@ TEST_CASE("spool: on a full disk nothing is lost, the error says so, and it goes
     CHECK(!transport->save_checkpoint({"b", "1"}, deadline_after(1s)));
     CHECK(dir.names("request").empty());
     CHECK(dir.names("done").empty());
-    CHECK(dir.told(spool_event::kind::result_dropped) == 0);
+    CHECK(dir.told(spool_event_kind::result_dropped) == 0);
     const auto answer = transport->heartbeat({&dir.worker, "running", {"a", "b", "c"}}, deadline_after(1s));
     CHECK(answer->jobs_extended.size() == 3);  // all still ours
     // What needs no room works.
@@ -546,11 +546,11 @@ TEST_CASE(
     CHECK(accept(transport->ack({"a", "\"result\""}, deadline_after(1s))) == settled::accepted);
     CHECK(dir.names("done") == names{"a"});
     CHECK(member(dir.read("done/a"), "result").empty());
-    CHECK(dir.told(spool_event::kind::result_dropped) == 1);
+    CHECK(dir.told(spool_event_kind::result_dropped) == 1);
     CHECK(dir.hidden("done").empty());
     disk.make_room();
     CHECK(accept(transport->ack({"a", "\"result\""}, deadline_after(1s))) == settled::gone);
-    CHECK(dir.told(spool_event::kind::result_dropped) == 1);
+    CHECK(dir.told(spool_event_kind::result_dropped) == 1);
 }
 
 TEST_CASE("spool: with any_file a full disk keeps a job from being claimed, which is then done later") {

@@ -585,19 +585,19 @@ TEST_CASE("spool: the transport says when there may be work, and no more once it
     const auto transport = dir.open();
     CHECK(dir.fetch(*transport).empty());
     recorder::counter told;
-    transport->when_work_may_wait([&] { told.add(); });
+    transport->on_work_available([&] { told.add(); });
     dir.put("a", R"({"type":"noop","args":[]})");
     REQUIRE(told.wait_for(1));
     CHECK(dir.fetch(*transport).size() == 1);
     dir.put("b", R"({"type":"noop","args":[]})");
     REQUIRE(told.wait_for(2));
-    transport->when_work_may_wait(nullptr);
+    transport->on_work_available(nullptr);
     const int before = told.count();
     CHECK(dir.fetch(*transport).size() == 1);
     dir.put("c", R"({"type":"noop","args":[]})");
     CHECK(dir.fetch(*transport).size() == 1);
     CHECK(told.count() == before);
-    transport->when_work_may_wait([&] { told.add(); });  // and once more
+    transport->on_work_available([&] { told.add(); });  // and once more
     dir.put("d", R"({"type":"noop","args":[]})");
     REQUIRE(told.wait_for(before + 1));
 #endif
@@ -727,7 +727,7 @@ TEST_CASE("spool: doctor() looks at the directory, and does not make it") {
         REQUIRE(missing.size() == 1);
         CHECK(missing[0].id == std::string("spool-missing"));
         CHECK(missing[0].severity == severity::warning);
-        CHECK(holds(missing[0].what, "No such file"));
+        CHECK(holds(missing[0].problem, "No such file"));
     }
     for (const char* address : {"/dev/null/x", ""}) {
         const std::vector<finding> unusable = inspect(address);

@@ -43,8 +43,8 @@ class router {
             fewest_ = std::min(fewest_, static_cast<int>(routes_.size()));
         }
         if (!gone) return;
-        gone->in_hand.close();
-        gone->in_hand.wait_until(ojs::time_point::max());  // each has a deadline
+        gone->in_flight.close();
+        gone->in_flight.wait_until(ojs::time_point::max());  // each has a deadline
         const auto took =
             std::chrono::duration_cast<std::chrono::milliseconds>(ojs::steady_clock::now() - began);
         if (took > slowest_removal_.load()) slowest_removal_ = took;
@@ -58,7 +58,7 @@ class router {
         for (;;) {
             const std::shared_ptr<route> to = next();
             if (!to) return ojs::error{ojs::errc::unreachable, 0, "nobody may be given work"};
-            const ojs::drain_barrier::ticket ticket = to->in_hand.enter();
+            const ojs::drain_barrier::ticket ticket = to->in_flight.enter();
             if (!ticket) continue;  // and it is no longer in the table
             auto answer = to->client.send(request, call);
             const bool refused = answer && answer->status == 503;
@@ -84,7 +84,7 @@ class router {
         route(std::string of, ojs::http_client to) : id(std::move(of)), client(std::move(to)) {}
         const std::string id;
         ojs::http_client client;
-        ojs::drain_barrier in_hand;
+        ojs::drain_barrier in_flight;
     };
 
     std::shared_ptr<route> next() {

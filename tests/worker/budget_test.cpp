@@ -42,11 +42,11 @@ TEST_CASE("budget: what steps at the end may take counts") {
     const std::vector<finding> tight = check_budget(with(30s, 45s), 11s);
     REQUIRE(tight.size() == 1);
     CHECK(tight[0].id == "budget-tight");
-    CHECK(holds(tight[0].what, "may take 16s"));
+    CHECK(holds(tight[0].problem, "may take 16s"));
     CHECK(holds(tight[0].fix, "grant 46s"));
     CHECK(check_budget(with(30s, 1h), ojs::no_limit).size() == 1);
     CHECK(check_budget(with(ojs::no_limit, 60s)).size() == 1);
-    CHECK(holds(check_budget(with(ojs::no_limit, 60s))[0].what, "grace period without a limit"));
+    CHECK(holds(check_budget(with(ojs::no_limit, 60s))[0].problem, "grace period without a limit"));
     CHECK(holds(check_budget(with(ojs::no_limit, 60s))[0].fix, "set OJS_SHUTDOWN_GRACE_PERIOD to 50s"));
 }
 
@@ -93,16 +93,16 @@ TEST_CASE("budget: where nobody said what is granted, the platform's own time co
         REQUIRE(fits.size() == 1);
         CHECK(fits[0].id == each.id);
         CHECK(fits[0].severity == severity::info);
-        CHECK(fits[0].what ==
+        CHECK(fits[0].problem ==
               "the grace period of " + ojs::format_duration(each.fits) + " fits into the " + each.granted);
         options.times.shutdown_grace_period += 1s;
         const std::vector<finding> longer = check_budget(options, 0s, info);
         REQUIRE(longer.size() == 1);
         CHECK(longer[0].id == "budget-unknown");
         CHECK(longer[0].severity == severity::warning);
-        CHECK(longer[0].what == "the grace period of " + ojs::format_duration(each.fits + 1s) +
-                                    " and the 5s for reporting need more than the " + each.granted +
-                                    "; OJS_CONTAINER_GRACE_PERIOD is unset");
+        CHECK(longer[0].problem == "the grace period of " + ojs::format_duration(each.fits + 1s) +
+                                       " and the 5s for reporting need more than the " + each.granted +
+                                       "; OJS_CONTAINER_GRACE_PERIOD is unset");
         CHECK(longer[0].fix == each.fix);
         CHECK(check_budget(with(each.fits, 0s, 1s), 0s, info)[0].id == "budget-unknown");
         CHECK(check_budget(with(each.fits, 0s), 1s, info)[0].id == "budget-unknown");
@@ -129,8 +129,8 @@ TEST_CASE("budget: a wait for cancelled handlers that stop_timeout cannot hold")
     REQUIRE(cut.size() == 1);
     CHECK(cut[0].id == "cancel-wait-cut");
     CHECK(cut[0].severity == severity::warning);
-    CHECK(holds(cut[0].what, "2s251ms"));
-    CHECK(holds(cut[0].what, "2s250ms"));
+    CHECK(holds(cut[0].problem, "2s251ms"));
+    CHECK(holds(cut[0].problem, "2s250ms"));
     CHECK(holds(cut[0].fix, "5s751ms"));
     options.times.stop_timeout = 5751ms;
     CHECK(check_budget(options).empty());
@@ -165,14 +165,14 @@ TEST_CASE("budget: exceeded, tight, and the value that works") {
         const ojs::worker_options options = with(each.grace, each.container, each.prestop, each.stop);
         const std::vector<finding> found = check_budget(options);
         REQUIRE(found.size() == 1);
-        CAPTURE(found[0].what);
+        CAPTURE(found[0].problem);
         CAPTURE(found[0].fix);
         CHECK(found[0].id == each.id);
         CHECK((found[0].severity == severity::error) == (found[0].id == "budget-exceeded"));
         CHECK(found[0].severity >= severity::warning);
-        CHECK(holds(found[0].what, "grace period of " + ojs::format_duration(each.grace)));
-        CHECK(holds(found[0].what, "the " + ojs::format_duration(each.container) + " the container"));
-        CHECK(holds(found[0].what, "preStop") == (each.prestop > 0s));
+        CHECK(holds(found[0].problem, "grace period of " + ojs::format_duration(each.grace)));
+        CHECK(holds(found[0].problem, "the " + ojs::format_duration(each.container) + " the container"));
+        CHECK(holds(found[0].problem, "preStop") == (each.prestop > 0s));
         CHECK(holds(found[0].fix, std::string("grant ") + each.recommended + " "));
         CHECK(holds(found[0].fix, "OJS_SHUTDOWN_GRACE_PERIOD") == (each.shorter != nullptr));
         // Who follows either advice hears no more.

@@ -18,7 +18,7 @@ class listing : public recorder::transport {
     using answer = std::function<result<bool>(const claim_query&)>;
     listing() {
         on.beat = [this](const heartbeat_request& request) {
-            heartbeat_answer out;
+            heartbeat_response out;
             const std::lock_guard<std::mutex> held(mutex_);
             for (const std::string& id : request.active_jobs) {
                 if (std::count(left_out_.begin(), left_out_.end(), id) == 0) out.jobs_extended.push_back(id);

@@ -61,8 +61,8 @@ class modest_transport : public ojs::transport {
         plain.error.retryable = request.error.retryable || request.requeue;
         return queue_.fail(plain, deadline);
     }
-    ojs::result<ojs::heartbeat_answer> heartbeat(const ojs::heartbeat_request& request,
-                                                 ojs::time_point deadline) override {
+    ojs::result<ojs::heartbeat_response> heartbeat(const ojs::heartbeat_request& request,
+                                                   ojs::time_point deadline) override {
         return queue_.heartbeat(request, deadline);
     }
 

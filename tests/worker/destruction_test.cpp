@@ -77,8 +77,8 @@ TEST_CASE("destruction: a log hook at work is waited for") {
     };
     recorder::transport wire;
     // Answered once the stop has gone on without it: what its thread logs comes late.
-    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
-        if (request.state != "running") return heartbeat_answer();
+    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
+        if (request.state != "running") return heartbeat_response();
         CHECK(stopping.wait());
         return error{errc::timed_out, 0, "no answer"};
     };
@@ -185,9 +185,9 @@ TEST_CASE("destruction: a thread that does not end holds up neither the stop nor
     }
     SUBCASE("a heartbeat's") {
         recorder::transport wire;
-        wire.on.beat = [=](const heartbeat_request& request) -> result<heartbeat_answer> {
+        wire.on.beat = [=](const heartbeat_request& request) -> result<heartbeat_response> {
             if (request.state == "terminate") block();
-            return heartbeat_answer();
+            return heartbeat_response();
         };
         worker worker(options, wire);
         worker.register_handler("work", [](job_context&) {});

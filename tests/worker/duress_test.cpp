@@ -212,9 +212,9 @@ TEST_CASE("duress: jobs whose leases ended together are renewed together") {
     counter through;
     std::atomic<bool> cut_off{true};
     std::atomic<int> renewals{0};
-    wire.on.beat = [&](const ojs::heartbeat_request& request) -> ojs::result<ojs::heartbeat_answer> {
+    wire.on.beat = [&](const ojs::heartbeat_request& request) -> ojs::result<ojs::heartbeat_response> {
         if (cut_off && !request.active_jobs.empty()) return ojs::error{ojs::errc::unreachable, 0, "cut off"};
-        ojs::heartbeat_answer answer;
+        ojs::heartbeat_response answer;
         answer.jobs_extended = request.active_jobs;
         if (!request.active_jobs.empty()) ++renewals;
         return answer;
@@ -239,9 +239,9 @@ TEST_CASE("duress: jobs whose leases ended together are renewed together") {
 
 TEST_CASE("duress: a last heartbeat that cannot be sent is one line in the log") {
     transport wire;
-    wire.on.beat = [](const ojs::heartbeat_request& request) -> ojs::result<ojs::heartbeat_answer> {
+    wire.on.beat = [](const ojs::heartbeat_request& request) -> ojs::result<ojs::heartbeat_response> {
         if (request.state == "terminate") return ojs::error{ojs::errc::unreachable, 0, "gone"};
-        return ojs::heartbeat_answer();
+        return ojs::heartbeat_response();
     };
     counter last_lines;
     counter other_lines;

@@ -78,7 +78,7 @@ TEST_CASE("edge: no beat says `running` while the worker is quiet, not even one 
     event running;
     event go;
     wire.on.beat = [&](const ojs::heartbeat_request& request) {
-        ojs::heartbeat_answer answer;
+        ojs::heartbeat_response answer;
         if (go.is_set()) answer.jobs_extended = request.active_jobs;
         return answer;
     };
@@ -176,8 +176,8 @@ TEST_CASE("edge: a FAIL that hangs outside any handler does not hold up the stop
     worker.register_handler("work", [](ojs::job_context&) {});
     REQUIRE(worker.start());
     REQUIRE(failing.wait());
-    CHECK(worker.stop(guard / 2).how ==
-          ojs::stop_end::unreported);  // in much less than the request could take
+    CHECK(worker.stop(guard / 2).status ==
+          ojs::stop_status::unreported);  // in much less than the request could take
     CHECK(worker.exit_code() == ojs::exit_status::unreported);
     CHECK(worker.report().unreported == std::vector<std::string>{"odd"});
     check_last_word(wire);

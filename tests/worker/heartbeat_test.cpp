@@ -42,9 +42,9 @@ TEST_CASE("heartbeat: quiet and the last one pass a beat whose answer does not c
     options.heartbeat_interval = 10ms;  // job.heartbeat() comes a fifth of it after the last one
     beating_worker tested(options);
     recorder::counter began;
-    tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+    tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
         if (request.state == "running" && began.add() == 2) CHECK(tested.hung_may_end.wait());
-        return heartbeat_answer();
+        return heartbeat_response();
     };
     REQUIRE(tested.body.start());
     REQUIRE(began.wait_for(2));
@@ -62,9 +62,9 @@ TEST_CASE("heartbeat: one that was overtaken and is answered late is followed by
     recorder::event let_go;
     recorder::counter began;
     recorder::transport wire;
-    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
         if (request.state == "running" && began.add() == 2) CHECK(hung_may_end.wait());
-        return heartbeat_answer();
+        return heartbeat_response();
     };
     wire.give(make_job("a"));
     worker tested(recorder::options(), wire);  // a beat an hour
@@ -91,9 +91,9 @@ TEST_CASE("heartbeat: quiet that did not arrive is not left to the next interval
     options.heartbeat_interval = 1h;
     beating_worker tested(options);
     std::atomic<int> left{2};
-    tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+    tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
         if (request.state == "quiet" && left-- > 0) return error{errc::disconnected, 0, "it broke"};
-        return heartbeat_answer();
+        return heartbeat_response();
     };
     REQUIRE(tested.body.start());
     REQUIRE(tested.wire.wait_for("fetch", 1));
@@ -108,9 +108,9 @@ TEST_CASE("heartbeat: quiet that did not arrive is not left to the next interval
 TEST_CASE("heartbeat: the last one is sent again when its connection broke") {
     beating_worker tested;
     std::atomic<int> left{1};
-    tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+    tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
         if (request.state == "terminate" && left-- > 0) return error{errc::disconnected, 0, "it broke"};
-        return heartbeat_answer();
+        return heartbeat_response();
     };
     REQUIRE(tested.body.start());
     tested.let_go.set();
@@ -168,9 +168,9 @@ extern "C" int pthread_setname_np(pthread_t thread, const char* name) noexcept {
 TEST_CASE("heartbeat: a thread that is late does not register the worker after its last beat") {
     recorder::event last_beat;
     recorder::transport wire;
-    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
         if (request.state == "terminate") last_beat.set();
-        return heartbeat_answer();
+        return heartbeat_response();
     };
     late_until = &last_beat;
     worker tested(recorder::options(), wire);

@@ -99,9 +99,9 @@ result<std::vector<job>> fetch(transport& wire, std::size_t count = 1) {
     return wire.fetch(request, soon());
 }
 
-result<heartbeat_answer> beat(transport& wire, bool matters = false) {
+result<heartbeat_response> beat(transport& wire, bool must_arrive = false) {
     const worker_identity who = identity();
-    return wire.heartbeat({&who, "running", {"j1", "j2"}, matters, nullptr}, soon());
+    return wire.heartbeat({&who, "running", {"j1", "j2"}, must_arrive, nullptr}, soon());
 }
 
 void check_identity(const picojson::value& body) {
@@ -197,7 +197,7 @@ TEST_CASE("http: BEAT and registration") {
     const backend peer(200,
                        "{\"state\":\"running\",\"jobs_extended\":[\"j1\",7,\"j3\"],\"server_time\":\"x\"}");
     const std::unique_ptr<http_transport> wire = connect(peer, "/workers/register");
-    const result<heartbeat_answer> got = beat(*wire);
+    const result<heartbeat_response> got = beat(*wire);
     REQUIRE(got);
     CHECK(got->directive == directive::none);
     CHECK(got->jobs_extended == std::vector<std::string>{"j1"});  // of those asked about
@@ -231,7 +231,7 @@ TEST_CASE("http: BEAT and registration") {
 
 TEST_CASE("http: directives, by either name") {
     const auto directive_of = [](const std::string& body) {
-        const result<heartbeat_answer> got = beat(*connect(backend(200, body)));
+        const result<heartbeat_response> got = beat(*connect(backend(200, body)));
         REQUIRE(got);
         return got->directive;
     };
@@ -250,7 +250,7 @@ TEST_CASE("http: directives, by either name") {
     CHECK(queues_of(R"({"state":"quiet","queues":["a",7,"b"]})") == std::vector<std::string>{"a", "b"});
     CHECK(queues_of(R"({"state":"running","queues":["a"]})").empty());
     CHECK(queues_of(R"({"state":"quiet","queues":"a"})").empty());
-    const result<heartbeat_answer> empty = beat(*connect(backend(204)));
+    const result<heartbeat_response> empty = beat(*connect(backend(204)));
     REQUIRE(empty);
     CHECK(empty->directive == directive::none);
 }
@@ -395,7 +395,7 @@ TEST_CASE("http: a 404 does not prove that the full form is taken again") {
 
 TEST_CASE("http: a heartbeat that matters is sent again when its connection broke, others are not") {
     const worker_identity who = identity();
-    for (const bool matters : {false, true}) {
+    for (const bool must_arrive : {false, true}) {
         peer::server dropping([](int fd, int connection) {
             const std::string request = peer::read_message(fd);
             if (connection > 0 && !request.empty()) peer::send_text(fd, peer::ok("{}"));
@@ -403,9 +403,9 @@ TEST_CASE("http: a heartbeat that matters is sent again when its connection brok
         result<http_client> client = http_transport::make_client(dropping.url());
         REQUIRE(client);
         http_transport wire(std::move(*client));
-        const auto sent = wire.heartbeat({&who, "quiet", {}, matters, nullptr}, soon());
-        CHECK(sent.has_value() == matters);
-        CHECK(dropping.connections() == (matters ? 2 : 1));
+        const auto sent = wire.heartbeat({&who, "quiet", {}, must_arrive, nullptr}, soon());
+        CHECK(sent.has_value() == must_arrive);
+        CHECK(dropping.connections() == (must_arrive ? 2 : 1));
     }
 }
 
@@ -550,7 +550,7 @@ TEST_CASE("http: a 400 without an error of the API changes no form and is not fi
             const fail_request failed = {"j", {"ShutdownError", "m", true, "{}"}, true, "{\"n\":1}"};
             const result<settled> answer = tested.wire->fail(failed, soon());
             REQUIRE(!answer);
-            CHECK(answer.error().code == errc::bad_answer);
+            CHECK(answer.error().code == errc::bad_response);
             CHECK(answer.error().http_status == status);
             REQUIRE(tested.wire->fail(failed, soon()));
             CHECK(peer.requests().size() == 2);
@@ -619,7 +619,7 @@ TEST_CASE("http: where no form is taken nothing changes, and ACK and FETCH are n
     const backend peer(400, api_error);
     downgrading tested(peer);
     for (std::size_t i = 1; i <= 3; ++i) {
-        const result<heartbeat_answer> got = beat(*tested.wire);
+        const result<heartbeat_response> got = beat(*tested.wire);
         REQUIRE(!got);
         CHECK(got.error().code == errc::rejected);
         CHECK(peer.requests().size() == 3 * i);
@@ -717,7 +717,7 @@ TEST_CASE("http: what a status means") {
          {meaning{400, errc::rejected}, meaning{410, errc::rejected}, meaning{413, errc::rejected},
           meaning{422, errc::rejected}, meaning{429, errc::unavailable}, meaning{408, errc::unavailable},
           meaning{500, errc::unavailable}, meaning{503, errc::unavailable}, meaning{401, errc::unavailable},
-          meaning{301, errc::bad_answer}}) {
+          meaning{301, errc::bad_response}}) {
         CAPTURE(each.status);
         const backend peer(each.status, api_error, {{"Retry-After", "7"}});
         const std::unique_ptr<http_transport> wire = connect(peer);
@@ -730,7 +730,7 @@ TEST_CASE("http: what a status means") {
         REQUIRE(!fetched);
         CHECK(fetched.error().code == each.code);
         CHECK(fetched.error().retry_after == 7s);
-        const result<heartbeat_answer> beaten = beat(*wire);
+        const result<heartbeat_response> beaten = beat(*wire);
         REQUIRE(!beaten);
         CHECK(beaten.error().code == each.code);
     }
@@ -760,7 +760,7 @@ TEST_CASE("http: answers that are no answers") {
         CAPTURE(body);
         const result<std::vector<job>> got = fetch(*connect(backend(200, body)));
         REQUIRE(!got);
-        CHECK(got.error().code == errc::bad_answer);
+        CHECK(got.error().code == errc::bad_response);
     }
     CHECK(!beat(*connect(backend(200, "{"))));
     const result<std::vector<job>> deep =
@@ -836,7 +836,7 @@ TEST_CASE("http: an answer that was cut off gives no job, wherever it was cut") 
         const result<std::vector<job>> got = fetch(*wire);
         CAPTURE(body);
         REQUIRE(!got);
-        CHECK(got.error().code == errc::bad_answer);
+        CHECK(got.error().code == errc::bad_response);
         CHECK(got.error().text.find("visibility timeout") != std::string::npos);
     }
     body = whole;
@@ -856,7 +856,7 @@ TEST_CASE("http: an answer that is not one object with one array of jobs gives n
         CAPTURE(body);
         const result<std::vector<ojs::job>> got = fetch(*connect(backend(200, body)));
         REQUIRE(!got);
-        CHECK(got.error().code == errc::bad_answer);
+        CHECK(got.error().code == errc::bad_response);
     }
 }
 
@@ -963,7 +963,8 @@ TEST_CASE("http: an envelope that is not JSON is a malformed job, and costs the 
 
 TEST_CASE("http: of the leases an answer names those of the worker's jobs count, each once") {
     const auto extended = [](const std::string& list) {
-        const result<heartbeat_answer> got = beat(*connect(backend(200, "{\"jobs_extended\":" + list + "}")));
+        const result<heartbeat_response> got =
+            beat(*connect(backend(200, "{\"jobs_extended\":" + list + "}")));
         REQUIRE(got);
         return got->jobs_extended;
     };

@@ -428,7 +428,7 @@ TEST_CASE("stuck: a worker all of whose handlers are stuck drains, and ends with
     CHECK(deaf.body.exit_code() == 75);
     CHECK(deaf.body.report().stuck == std::vector<std::string>{"a"});
     CHECK(deaf.body.report().unreported.empty());
-    CHECK(deaf.body.stop(recorder::guard).how == stop_end::ended);
+    CHECK(deaf.body.stop(recorder::guard).status == stop_status::ended);
     deaf.let_go->set();
     CHECK(deaf.returned->wait());
 }

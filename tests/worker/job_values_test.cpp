@@ -48,7 +48,7 @@ TEST_CASE("job values: arguments come as picojson's values, or as an error that 
                     CHECK(job.arg<picojson::value>(4).error().text ==
                           "argument 4: invalid JSON: nested deeper than 100");
                     CHECK(job.arg<picojson::value>(5).error().text == "the job has no argument 5");
-                    CHECK(job.args<picojson::array>().error().code == errc::bad_answer);
+                    CHECK(job.args<picojson::array>().error().code == errc::bad_response);
                 });
     settle_with("[1,[2]]", [](job_context& job) {
         CHECK(job.args<picojson::array>()->at(1).get(0).get<double>() == 2);

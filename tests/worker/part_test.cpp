@@ -58,7 +58,7 @@ struct noted_part : worker_part {
         return {};
     }
     void on_phase(const lifecycle_state& state) override { seen->add(to_string(state.phase)); }
-    time_point on_turn(time_point /*now*/) override {
+    time_point on_tick(time_point /*now*/) override {
         if (seen->worker->drained()) seen->drained_turns.add();
         seen->turns.add();
         return time_point::max();
@@ -121,7 +121,7 @@ TEST_CASE("parts: are told of a worker from its start to its end, and asked noth
     CHECK(seen->count("stop") == 1);
 }
 
-TEST_CASE("parts: on_turn() follows wake(), and the end of a job of a quiet worker") {
+TEST_CASE("parts: on_tick() follows wake(), and the end of a job of a quiet worker") {
     const auto seen = std::make_shared<trace>();
     const shared_event let_go = make_event();
     busy_worker busy(options_with<noted_part>(seen), [=](job_context&) { CHECK(let_go->wait()); });
@@ -177,7 +177,7 @@ TEST_CASE("parts: what they throw is logged, and stops nothing") {
         using noted_part::noted_part;
         [[noreturn]] static void fail() { throw std::runtime_error("a part's fault"); }
         void on_phase(const lifecycle_state& /*state*/) override { fail(); }
-        time_point on_turn(time_point /*now*/) override { fail(); }
+        time_point on_tick(time_point /*now*/) override { fail(); }
         void on_heartbeat(bool /*answered*/) override { fail(); }
         void on_fetch(fetch_status /*status*/) override { fail(); }
         void on_job_settled(const job_settlement& /*job*/) override { fail(); }

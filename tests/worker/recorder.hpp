@@ -52,7 +52,7 @@ class transport : public ojs::transport {
         std::function<void(std::size_t)> fetched;  // after
         std::function<settling(const ojs::ack_request&, ojs::time_point)> ack;
         std::function<settling(const ojs::fail_request&, ojs::time_point)> fail;
-        std::function<ojs::result<ojs::heartbeat_answer>(const ojs::heartbeat_request&)> beat;
+        std::function<ojs::result<ojs::heartbeat_response>(const ojs::heartbeat_request&)> beat;
     } on;
 
     void give(ojs::job added) {
@@ -145,8 +145,8 @@ class transport : public ojs::transport {
         return on.fail ? on.fail(request, deadline) : settling(ojs::settled::accepted);
     }
 
-    ojs::result<ojs::heartbeat_answer> heartbeat(const ojs::heartbeat_request& request,
-                                                 ojs::time_point /*deadline*/) override {
+    ojs::result<ojs::heartbeat_response> heartbeat(const ojs::heartbeat_request& request,
+                                                   ojs::time_point /*deadline*/) override {
         call begun = named("beat");
         begun.state = request.state;
         begun.active = request.active_jobs;
@@ -158,7 +158,7 @@ class transport : public ojs::transport {
             if (note(std::move(begun), why)) return why;
         }
         if (on.beat) return on.beat(request);
-        ojs::heartbeat_answer answer;
+        ojs::heartbeat_response answer;
         answer.jobs_extended = request.active_jobs;
         return answer;
     }
@@ -172,7 +172,7 @@ class transport : public ojs::transport {
         return simple("deregister");
     }
 
-    void when_jobs_are_revoked(ojs::function<void(const std::string&)> tell) override {
+    void on_job_cancelled(ojs::function<void(const std::string&)> tell) override {
         const std::lock_guard<std::mutex> held(mutex_);
         revoke_ = std::move(tell);
     }

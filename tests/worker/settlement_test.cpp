@@ -106,7 +106,7 @@ TEST_CASE(
 }
 
 TEST_CASE("settlement: a 400 that is no error of the API is final only when it comes again and again") {
-    const error stray{errc::bad_answer, 0, "POST /workers/ack answered 400", 400};
+    const error stray{errc::bad_response, 0, "POST /workers/ack answered 400", 400};
     recorder::transport wire;
     wire.refuse("ack", 2, stray);
     const settled_job done(wire);
@@ -195,7 +195,7 @@ TEST_CASE("settlement: what is refused for good is named, and is in the exit sta
     REQUIRE(worker.start());
     REQUIRE(wire.wait_for("ack", 3));
     REQUIRE(wire.wait_for("fail", 1));
-    REQUIRE(worker.stop(recorder::guard).how == stop_end::unreported);
+    REQUIRE(worker.stop(recorder::guard).status == stop_status::unreported);
     CHECK(wire.settlements("with-result").size() == 2);
     CHECK(wire.settlements("without").size() == 1);
     CHECK(wire.settlements("unknown").size() == 1);
@@ -227,7 +227,7 @@ TEST_CASE("settlement: an ACK that is never answered does not hold up the stop")
     REQUIRE(worker.start());
     REQUIRE(wire.wait_for("ack", 1));
     const time_point asked = steady_clock::now();
-    REQUIRE(worker.stop(recorder::guard).how == stop_end::unreported);
+    REQUIRE(worker.stop(recorder::guard).status == stop_status::unreported);
     CHECK(steady_clock::now() - asked < 10s);  // and not the 20 s of the call
     CHECK(worker.exit_code() == exit_status::unreported);
     CHECK(worker.report().unreported == std::vector<std::string>{"a"});
@@ -283,7 +283,7 @@ TEST_CASE("settlement: backend down in the stop: bounded, named, 75") {
         });
         REQUIRE(worker.start());
         REQUIRE(began.wait_for(5));
-        REQUIRE(worker.stop(recorder::guard).how == stop_end::unreported);
+        REQUIRE(worker.stop(recorder::guard).status == stop_status::unreported);
         CHECK(worker.report().unreported.size() == 5);
         CHECK(worker.report().interrupted == 0);
         CHECK(worker.exit_code() == exit_status::unreported);
@@ -357,7 +357,7 @@ TEST_CASE("settlement: jobs that end within a millisecond of the deadline are se
         REQUIRE(worker.start());
         REQUIRE(ready.wait_for(slots));
         const stop_result ended = worker.stop(recorder::guard);
-        CAPTURE(std::string(to_string(ended.how)));
+        CAPTURE(std::string(to_string(ended.status)));
         CAPTURE(worker.report().unreported.size());
         REQUIRE(ended);
         std::map<std::string, int> settlements;
@@ -418,9 +418,9 @@ TEST_CASE("settlement: a job whose lease ran out is reported only if a beat rene
     SUBCASE("not renewed") {}
     given.visibility_timeout = 20ms;
     std::atomic<bool> cut_off{true};  // or the beats would keep the lease alive
-    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
+    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
         if (cut_off && !request.active_jobs.empty()) return error{errc::unreachable, 0, "cut off"};
-        heartbeat_answer answer;
+        heartbeat_response answer;
         answer.jobs_extended = {"another"};
         if (renews)
             answer.jobs_extended.insert(answer.jobs_extended.end(), request.active_jobs.begin(),
@@ -452,10 +452,10 @@ TEST_CASE("settlement: while nobody can say whether the lease holds, nothing is 
     job given = make_job("a");
     given.visibility_timeout = 1ms;
     recorder::counter asked;
-    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
-        if (request.active_jobs.empty()) return heartbeat_answer();
+    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
+        if (request.active_jobs.empty()) return heartbeat_response();
         if (asked.add() < 3) return error{errc::unreachable, 0, "down"};
-        return heartbeat_answer();
+        return heartbeat_response();
     };
     wire.give(given);
     worker worker(recorder::options(), wire);
@@ -479,8 +479,8 @@ TEST_CASE(
     constexpr std::chrono::milliseconds lease = 300ms;
     recorder::counter naming;
     wire.on.fetch = [&](std::size_t) { CHECK(wire.wait_for("beat", 1)); };  // the first one names no job
-    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_answer> {
-        heartbeat_answer answer;
+    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
+        heartbeat_response answer;
         if (request.active_jobs.empty()) return answer;
         if (naming.add() == 1) {
             early_sent.set();
@@ -611,7 +611,7 @@ TEST_CASE("settlement: a transport that throws ends nobody") {
             maybe(2);
             return recorder::transport::fail(request, deadline);
         }
-        result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) override {
+        result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) override {
             maybe(3);
             return recorder::transport::heartbeat(request, deadline);
         }

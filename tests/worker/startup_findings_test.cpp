@@ -44,7 +44,7 @@ void check_found(const std::vector<finding>& all, const char* id, severity level
     const finding* found = find(all, id);
     REQUIRE(found != nullptr);
     CHECK(found->severity == level);
-    CHECK(holds(found->what, what));
+    CHECK(holds(found->problem, what));
 }
 
 }  // namespace
@@ -124,11 +124,11 @@ TEST_CASE("startup findings: a variable nobody reads is named with the nearest t
     for (const char* each : fine) ::unsetenv(each);
     std::vector<finding> unknown;
     for (const finding& each : found) {
-        if (each.id == "variable-unknown" && each.what.find("OJS_TEST_") != 0) unknown.push_back(each);
+        if (each.id == "variable-unknown" && each.problem.find("OJS_TEST_") != 0) unknown.push_back(each);
     }
     REQUIRE(unknown.size() == 3);
     for (const auto& each : set) {
-        const auto same = [&](const finding& one) { return one.what.find(each.first) == 0; };
+        const auto same = [&](const finding& one) { return one.problem.find(each.first) == 0; };
         const auto at = std::find_if(unknown.begin(), unknown.end(), same);
         REQUIRE(at != unknown.end());
         CHECK(at->severity == severity::warning);
@@ -148,7 +148,7 @@ TEST_CASE("startup findings: every variable that is read is known") {
         if (name.find("OJS_") != 0) continue;
         ::setenv(name.c_str(), "1", 1);
         for (const finding& each : startup_findings(quiet_options())) {
-            CHECK_MESSAGE(each.what.find(name + " ") != 0, each.what);
+            CHECK_MESSAGE(each.problem.find(name + " ") != 0, each.problem);
         }
         ::unsetenv(name.c_str());
     }

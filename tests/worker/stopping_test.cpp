@@ -120,7 +120,7 @@ TEST_CASE("stopping: SIGCONT resumes a worker that a directive quieted, on a sha
     recorder::transport wire;
     recorder::counter beats;
     wire.on.beat = [&](const heartbeat_request&) {
-        heartbeat_answer answer;
+        heartbeat_response answer;
         if (beats.add() == 1) answer.directive = directive::quiet;
         return answer;
     };
@@ -166,7 +166,7 @@ TEST_CASE("stopping: the directives quiet and terminate; none un-quiets") {
     directive next = directive::quiet;
     wire.on.beat = [&](const heartbeat_request&) {
         const std::lock_guard<std::mutex> held(mutex);
-        heartbeat_answer answer;
+        heartbeat_response answer;
         answer.directive = std::exchange(next, directive::none);
         return answer;
     };
@@ -204,7 +204,7 @@ TEST_CASE("stopping: a repeated directive terminate forces nothing") {
     recorder::event began;
     recorder::transport wire;
     wire.on.beat = [&](const heartbeat_request&) {
-        heartbeat_answer answer;
+        heartbeat_response answer;
         if (began.is_set()) answer.directive = directive::terminate;
         return answer;
     };
@@ -616,7 +616,7 @@ TEST_CASE("stopping: stop() before the start, after the end, from many threads, 
     {
         worker worker(recorder::options(), wire);
         worker.register_handler("work", [](job_context&) {});
-        CHECK(worker.stop().how == stop_end::never_started);
+        CHECK(worker.stop().status == stop_status::never_started);
         CHECK(worker.phase() == phase::draining);
         REQUIRE(worker.start());
         REQUIRE(worker.wait(deadline_after(recorder::guard)));
@@ -629,12 +629,12 @@ TEST_CASE("stopping: stop() before the start, after the end, from many threads, 
     const shared_event let_go = make_event();
     busy_worker busy(recorder::options(), [=](job_context&) { CHECK(let_go->wait()); });
     CHECK(busy.body->request_stop());
-    CHECK(busy.body->stop(1ms).how == stop_end::timed_out);
-    CHECK(busy.body->stop(std::chrono::milliseconds(-5)).how == stop_end::timed_out);
+    CHECK(busy.body->stop(1ms).status == stop_status::timed_out);
+    CHECK(busy.body->stop(std::chrono::milliseconds(-5)).status == stop_status::timed_out);
     cancel_source enough;
     std::thread canceller([&] { enough.cancel(cancel_reason::forced); });
-    CHECK(busy.body->stop(time_point::max(), enough.token()).how == stop_end::cancelled);
-    CHECK(busy.body->stop(time_point::max(), enough.token()).how == stop_end::cancelled);
+    CHECK(busy.body->stop(time_point::max(), enough.token()).status == stop_status::cancelled);
+    CHECK(busy.body->stop(time_point::max(), enough.token()).status == stop_status::cancelled);
     canceller.join();
     const cancel_token stopped = busy.body->stopped_token();
     CHECK(!stopped.cancelled());
@@ -1099,7 +1099,7 @@ TEST_CASE("stopping: without a limit the drain ends with its jobs, or when someb
         CHECK(job.deadline() == time_point::max());
         until_cancelled(job);
     });
-    CHECK(busy.body->stop(20ms).how == stop_end::timed_out);
+    CHECK(busy.body->stop(20ms).status == stop_status::timed_out);
     CHECK(busy.body->phase() == phase::draining);
     CHECK(busy.body->stop_and_cancel(recorder::guard));
     CHECK(busy.settlement().error.details_json.find("\"grace_period_ms\":null") != std::string::npos);
@@ -1129,10 +1129,10 @@ TEST_CASE("stopping: on_shutdown steps run after the last report, and are in the
         CHECK(last_word);
         const std::vector<step_result> steps = worker.report().steps;
         REQUIRE(steps.size() == 3);
-        CHECK(steps[0].how == step_end::done);
+        CHECK(steps[0].status == step_status::done);
         CHECK(steps[1].name == "hangs");
-        CHECK(steps[1].how == step_end::timed_out);
-        CHECK(steps[2].how == step_end::done);
+        CHECK(steps[1].status == step_status::timed_out);
+        CHECK(steps[2].status == step_status::done);
     }
     let_go->set();
     REQUIRE(returned->wait());
@@ -1148,7 +1148,7 @@ TEST_CASE("stopping: who waits for a worker that cannot start is told") {
     for (int i = 0; i < 20; ++i) {
         worker tested(options, wire);
         tested.register_handler("work", [](job_context&) {});
-        std::thread waiter([&] { CHECK(tested.stop().how == stop_end::never_started); });
+        std::thread waiter([&] { CHECK(tested.stop().status == stop_status::never_started); });
         CHECK_FALSE(tested.start());
         waiter.join();
     }

@@ -199,7 +199,7 @@ TEST_CASE("worker: jobs that cannot be run are failed for good, and none is skip
     REQUIRE(worker.start());
     REQUIRE(wire.wait_for("fail", 2));
     REQUIRE(wire.wait_for("ack", 1));
-    REQUIRE(worker.stop(recorder::guard).how == stop_end::unreported);
+    REQUIRE(worker.stop(recorder::guard).status == stop_status::unreported);
     REQUIRE(wire.settlements("unknown").size() == 1);
     const recorder::call unknown = wire.settlements("unknown")[0];
     CHECK(unknown.what == "fail");
@@ -268,7 +268,7 @@ TEST_CASE(
     worker.register_handler("work", [](job_context&) {});
     REQUIRE(worker.start());
     REQUIRE(wire.wait_for("fetch", 1));
-    REQUIRE(worker.stop(recorder::guard).how == stop_end::unreported);
+    REQUIRE(worker.stop(recorder::guard).status == stop_status::unreported);
     CHECK(worker.report().claimed == jobs);
     CHECK(worker.report().unreported.size() == 10000);
     CHECK(counted == std::to_string(jobs));
@@ -314,8 +314,8 @@ TEST_CASE("worker: every kind of outcome") {
     const recorder::call nothing = run_one(make_job("a"), [](job_context&) { return outcome::done(); });
     CHECK(nothing.what == "ack");
     CHECK(nothing.result_json.empty());
-    const recorder::call unspoken = run_one(make_job("a"), [](job_context&) { return outcome(); });
-    CHECK(unspoken.what == "ack");
+    const recorder::call implicit = run_one(make_job("a"), [](job_context&) { return outcome(); });
+    CHECK(implicit.what == "ack");
     const recorder::call retry = run_one(make_job("a"), [](job_context&) { return outcome::retry("later"); });
     CHECK(retry.what == "fail");
     CHECK(retry.error.retryable);
@@ -331,8 +331,8 @@ TEST_CASE("worker: every kind of outcome") {
     CHECK(given_up.error.code == "ShutdownError");
     CHECK(given_up.error.message == "ShutdownError: no disk");
     CHECK(given_up.requeue);
-    CHECK(outcome().what() == outcome::kind::unspoken);
-    CHECK(outcome::interrupted("x").what() == outcome::kind::interrupted);
+    CHECK(outcome().kind() == outcome_kind::implicit);
+    CHECK(outcome::interrupted("x").kind() == outcome_kind::interrupted);
     CHECK(outcome::discard("x").text() == "x");
 }
 
@@ -729,7 +729,7 @@ TEST_CASE("worker: a slot that comes free does not cut a Retry-After short") {
 }
 
 TEST_CASE("worker: errors of every kind from FETCH end nobody") {
-    for (const errc code : {errc::unreachable, errc::timed_out, errc::disconnected, errc::bad_answer,
+    for (const errc code : {errc::unreachable, errc::timed_out, errc::disconnected, errc::bad_response,
                             errc::rejected, errc::system}) {
         recorder::transport wire;
         wire.refuse("fetch", 1, {code, 0, "no"});
@@ -816,9 +816,9 @@ TEST_CASE("worker: a single queue is quieted and resumed, by call, by directive,
         queue.push("a", "[]", 1, "a");
         queue.push("b", "[]", 1, "b");
     };
-    CHECK_FALSE(tested.quiet("nobody's"));
-    CHECK(tested.quiet("a"));
-    CHECK_FALSE(tested.quiet("a"));
+    CHECK_FALSE(tested.pause("nobody's"));
+    CHECK(tested.pause("a"));
+    CHECK_FALSE(tested.pause("a"));
     REQUIRE(tested.start());
     push();
     REQUIRE(of_b.wait_for(1));
@@ -831,13 +831,13 @@ TEST_CASE("worker: a single queue is quieted and resumed, by call, by directive,
     CHECK(tested.resume("a"));
     CHECK_FALSE(tested.resume("a"));
     REQUIRE(of_a.wait_for(2));
-    CHECK(tested.quiet("a"));
-    CHECK(tested.quiet("b"));
+    CHECK(tested.pause("a"));
+    CHECK(tested.pause("b"));
     CHECK(tested.phase() == phase::running);
     CHECK(tested.resume());
     push();
     REQUIRE(of_a.wait_for(3));
-    CHECK(tested.quiet("a"));
+    CHECK(tested.pause("a"));
     life.apply(event::resume_request, {cause_kind::signal, 18});
     push();
     REQUIRE(of_a.wait_for(4));
@@ -852,9 +852,9 @@ TEST_CASE("worker: a directive quiets the queues it names, and the worker where 
     options.poll_interval = 1ms;
     std::mutex mutex;
     std::vector<std::string> named = {"nobody's", "a"};
-    wire.on.beat = [&](const heartbeat_request&) -> result<heartbeat_answer> {
+    wire.on.beat = [&](const heartbeat_request&) -> result<heartbeat_response> {
         const std::lock_guard<std::mutex> held(mutex);
-        heartbeat_answer answer;
+        heartbeat_response answer;
         answer.directive = directive::quiet;
         answer.queues = named;
         return answer;
@@ -864,7 +864,7 @@ TEST_CASE("worker: a directive quiets the queues it names, and the worker where 
     REQUIRE(tested.start());
     REQUIRE(wire.wait_for("beat", 3));
     CHECK(tested.phase() == phase::running);
-    CHECK_FALSE(tested.quiet("a"));  // it is
+    CHECK_FALSE(tested.pause("a"));  // it is
     {
         const std::lock_guard<std::mutex> held(mutex);
         named = {"b"};

@@ -97,7 +97,7 @@ ojs::http_response set_faults(backend& on, const incoming& in) {
 ojs::http_response set_delay(backend& on, const incoming& in) {
     const milliseconds asked =
         time_or(parse_object(in.request.body), "ms", milliseconds(1), milliseconds(0), milliseconds(0));
-    on.delay_ms.store(std::min(asked, longest_delay).count());
+    on.delay_ms.store(std::min(asked, max_delay).count());
     return json_answer(200, "{}");
 }
 

@@ -11,8 +11,8 @@ namespace dev_backend {
 
 namespace {
 
-constexpr std::size_t most_events = 10000;
-constexpr std::size_t most_bytes = 8 * 1024 * 1024;
+constexpr std::size_t max_events = 10000;
+constexpr std::size_t max_bytes = 8 * 1024 * 1024;
 
 bool is_one_of(const std::vector<std::string>& wanted, std::string_view value) {
     return wanted.empty() || std::find(wanted.begin(), wanted.end(), value) != wanted.end();
@@ -24,7 +24,7 @@ void event_feed::add(const char* type, const job& of, json_object details) {
     details.text("job_type", of.type).text("queue", of.queue);
     events_.push_back({++last_number_, wall_ms(), type, of.id, of.type, of.queue, details.str()});
     bytes_ += events_.back().data.size();
-    while (events_.size() > most_events || (bytes_ > most_bytes && events_.size() > 1)) {
+    while (events_.size() > max_events || (bytes_ > max_bytes && events_.size() > 1)) {
         bytes_ -= events_.front().data.size();
         events_.pop_front();
     }

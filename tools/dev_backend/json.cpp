@@ -28,7 +28,7 @@ std::string quote(std::string_view text) {
 namespace {
 
 // As long as the library's own durations may be: no sum of these leaves what a clock can hold.
-constexpr milliseconds longest_time{2147483000};
+constexpr milliseconds max_time{2147483000};
 
 }  // namespace
 
@@ -90,9 +90,9 @@ milliseconds time_or(const picojson::value& object, const char* key, millisecond
     if (found == nullptr) return fallback;
     if (!found->is<double>()) refuse_shape(std::string(key) + " is not a number");
     const auto scale = static_cast<double>(unit.count());
-    const double least_ms = static_cast<double>(least.count());
-    const double longest_ms = static_cast<double>(longest_time.count());
-    const double ms = std::min(std::max(found->get<double>() * scale, least_ms), longest_ms);
+    const double min_ms = static_cast<double>(least.count());
+    const double max_ms = static_cast<double>(max_time.count());
+    const double ms = std::min(std::max(found->get<double>() * scale, min_ms), max_ms);
     return milliseconds(static_cast<std::int64_t>(ms));
 }
 

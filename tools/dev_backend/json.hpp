@@ -60,7 +60,7 @@ std::string required_text(const picojson::value& object, const char* key);
 std::int64_t integer_or(const picojson::value& object, const char* key, std::int64_t least,
                         std::int64_t fallback);
 bool flag_or(const picojson::value& object, const char* key, bool fallback);
-// A time in units of `unit`, brought to what there is between `least` and longest_time.
+// A time in units of `unit`, brought to what there is between `least` and max_time.
 milliseconds time_or(const picojson::value& object, const char* key, milliseconds unit, milliseconds least,
                      milliseconds fallback);
 // The source text of a member, which must come back digit for digit: picojson holds numbers as doubles. Empty: not there.

@@ -91,8 +91,8 @@ ojs::draining_server_options server_options(const dev_backend::settings& chosen)
 // Whose reader has stopped reading, a line is spared: it would hold up the end.
 void print_step(const ojs::step_result& each) {
     pollfd reader{STDERR_FILENO, POLLOUT, 0};
-    if (each.how == ojs::step_end::running || poll(&reader, 1, 0) == 0) return;
-    std::string line = "shutdown: " + each.name + " " + ojs::to_string(each.how) + " after " +
+    if (each.status == ojs::step_status::running || poll(&reader, 1, 0) == 0) return;
+    std::string line = "shutdown: " + each.name + " " + ojs::to_string(each.status) + " after " +
                        std::to_string(each.took.count()) + " ms";
     if (!each.error.empty()) line += ": " + each.error;
     std::fprintf(stderr, "%s\n", line.c_str());
@@ -104,7 +104,7 @@ bool end_in_order(dev_backend::backend& on, ojs::draining_server& server, ojs::l
     ojs::shutdown_sequence steps;
     steps.add("requests", [&](const ojs::step_context& step) -> ojs::result<void> {
         on.sleeps.stop();
-        const ojs::drain_result drained = server.drain({step.deadline, step.hurry});
+        const ojs::drain_result drained = server.drain({step.deadline, step.abort});
         if (drained.cut == 0) return {};
         return ojs::error{ojs::errc::timed_out, 0, std::to_string(drained.cut) + " were cut"};
     });
@@ -118,12 +118,12 @@ bool end_in_order(dev_backend::backend& on, ojs::draining_server& server, ojs::l
         steps.add(
             "summary", [&] { print_line("summary " + dev_backend::summary(on)); }, std::chrono::seconds(1));
     ojs::sequence_options options;
-    options.total = on.options.shutdown_timeout;
+    options.timeout = on.options.shutdown_timeout;
     options.lifecycle = &lifecycle;
     options.log.level = ojs::log_level::off;
     if (!on.options.quiet) options.progress = print_step;
     bool in_order = true;
-    for (const ojs::step_result& each : steps.run(options)) in_order &= each.how == ojs::step_end::done;
+    for (const ojs::step_result& each : steps.run(options)) in_order &= each.status == ojs::step_status::done;
     return in_order;
 }
 

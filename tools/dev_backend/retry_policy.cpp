@@ -62,7 +62,7 @@ std::optional<double> iso_duration_ms(std::string_view text) {
     return total;
 }
 
-constexpr double longest_ms = 2147483000;  // so that no sum of these leaves what a clock can hold
+constexpr double max_ms = 2147483000;  // so that no sum of these leaves what a clock can hold
 
 // `key` as ISO 8601, or `key`_ms as a number of milliseconds: the specification has both.
 milliseconds duration_or(const picojson::value& given, const char* key, milliseconds fallback) {
@@ -78,7 +78,7 @@ milliseconds duration_or(const picojson::value& given, const char* key, millisec
     }
     if (!ms) return fallback;
     if (!(*ms >= 1)) refuse_policy(std::string(key) + " is less than a millisecond");
-    return milliseconds(static_cast<std::int64_t>(std::min(*ms, longest_ms)));
+    return milliseconds(static_cast<std::int64_t>(std::min(*ms, max_ms)));
 }
 
 std::int64_t read_max_attempts(const picojson::value& given, std::int64_t fallback) {

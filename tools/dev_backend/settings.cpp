@@ -62,7 +62,7 @@ bool set_flag(const std::string& flag, const std::string& value, settings& out, 
     if (flag == "--store") return !(out.store_path = value).empty();
     if (flag == "--sync") return (out.full_sync = value == "full") || value == "normal";
     if (flag == "--dead-after") return read_duration(value, day, out.dead_after, fault);
-    if (flag == "--delay") return read_duration(value, longest_delay, out.delay, fault);
+    if (flag == "--delay") return read_duration(value, max_delay, out.delay, fault);
     if (flag == "--seed") return read_number(value, UINT64_MAX, out.seed);
     if (flag == "--max-checkpoint") return read_number(value, UINT64_MAX, out.max_checkpoint);
     if (flag == "--ledger") return !(out.ledger_path = value).empty();

@@ -33,7 +33,7 @@ struct settings {
     bool count_heartbeats = false;  // `active_jobs` of a heartbeat must be a number
 };
 
-constexpr milliseconds longest_delay{60000};
+constexpr milliseconds max_delay{60000};
 
 extern const char* const usage;
 ojs::error wrong_flag(std::string text);

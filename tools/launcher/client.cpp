@@ -84,8 +84,8 @@ class progress {
     ojs::result<int> end() {
         const auto now = ask_process(peer_, id_);
         if (!now) return now.error();
-        const bool is_over = ojs::is_over(now->state);
-        const std::string left = in_hand(now->shutdown.metrics);
+        const bool is_over = ojs::is_final(now->state);
+        const std::string left = in_flight(now->shutdown.metrics);
         if (is_over || (left != said_ && ojs::is_stopping(now->state))) print(draw(*now, false));
         said_ = left;
         if (!is_over) return not_yet;
@@ -120,11 +120,11 @@ ojs::result<int> end_of_all(admin_peer& peer, const ojs::group_status& before, o
     const auto now = ask_group(peer, before.group);
     if (!now) return now.error();
     for (const ojs::process_status& each : now->processes) {
-        if (!ojs::is_over(each.state)) return not_yet;
+        if (!ojs::is_final(each.state)) return not_yet;
     }
     int out = 0;
     for (const ojs::process_status& each : before.processes) {
-        if (ojs::is_over(each.state)) continue;
+        if (ojs::is_final(each.state)) continue;
         const auto ended = ask_process(peer, each.process_id);
         if (!ended) return ended.error();
         print(draw(*ended, false));

@@ -49,7 +49,7 @@ class admin_peer {
 std::string shown(std::string_view text);
 
 // "3 in flight, waits: flush"; empty: nothing.
-std::string in_hand(const ojs::shutdown_metrics& of);
+std::string in_flight(const ojs::shutdown_metrics& of);
 // All groups as they are.
 ojs::result<std::vector<ojs::group_status>> ask_groups(admin_peer& peer);
 // The text of one group: a line for itself, then one for each process. `all`: also those that have ended.

@@ -74,7 +74,7 @@ std::string shown(std::string_view text) {
     return out;
 }
 
-std::string in_hand(const ojs::shutdown_metrics& of) {
+std::string in_flight(const ojs::shutdown_metrics& of) {
     std::string out;
     const auto add = [&](std::int64_t count, const char* what) {
         if (count > 0) out += (out.empty() ? "" : ", ") + std::to_string(count) + what;
@@ -93,7 +93,7 @@ std::string draw(const ojs::process_status& of, bool coloured) {
     out += padded(ojs::to_string(of.state), 18);
     if (coloured) out += "\033[0m";
     out += " " + padded("pid " + std::to_string(of.pid), 11) + " " + padded("up " + uptime(of.uptime_ms), 12);
-    const std::string more = of.exit.empty() ? in_hand(of.shutdown.metrics) : shown(of.exit);
+    const std::string more = of.exit.empty() ? in_flight(of.shutdown.metrics) : shown(of.exit);
     if (!more.empty()) out += " " + more;
     if (!of.message.empty() && of.message != of.exit) out += " (" + shown(of.message) + ")";
     out.resize(out.find_last_not_of(' ') + 1);
@@ -105,10 +105,10 @@ namespace {
 // "1 of 3, PAUSING, 2 retries, failed: kv-4: was not ready in time".
 std::string progress_of(const ojs::replacement_status& of) {
     std::string out =
-        std::to_string(of.replaced) + " of " + std::to_string(of.of) + ", " + to_string(of.phase);
+        std::to_string(of.replaced) + " of " + std::to_string(of.total) + ", " + to_string(of.phase);
     if (of.retries > 0) out += ", retries: " + std::to_string(of.retries);
     if (of.cancelling) out += ", is cancelled";
-    if (!of.why.empty()) out += ", failed: " + shown(of.failed_id) + " " + shown(of.why);
+    if (!of.error.empty()) out += ", failed: " + shown(of.failed_id) + " " + shown(of.error);
     return out;
 }
 

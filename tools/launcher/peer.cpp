@@ -86,7 +86,7 @@ ojs::result<std::vector<event>> admin_peer::events(std::chrono::seconds wait) {
         const picojson::value line = parsed(body->substr(at, end - at));
         at = end + 1;
         if (!line.is<picojson::object>())
-            return ojs::error{ojs::errc::bad_answer, 0, address_ + " answers as no launcher does"};
+            return ojs::error{ojs::errc::bad_response, 0, address_ + " answers as no launcher does"};
         if (line.contains("next")) {
             next_ = text_of(line, "next");
         } else {

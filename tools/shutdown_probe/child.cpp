@@ -21,8 +21,8 @@ extern char** environ;
 namespace probe {
 namespace {
 
-constexpr std::size_t most_lines = 4000;
-constexpr std::size_t longest_line = 4000;
+constexpr std::size_t max_lines = 4000;
+constexpr std::size_t max_line_length = 4000;
 
 // The groups to kill when the probe itself is ended by a signal.
 std::array<std::atomic<pid_t>, 8> groups{};
@@ -194,10 +194,10 @@ void child::listen(int fd) {
         const std::lock_guard<std::mutex> held(mutex_);
         std::size_t begin = 0;
         for (std::size_t end = 0; (end = rest.find('\n', begin)) != std::string::npos; begin = end + 1)
-            lines_.push_back({now, rest.substr(begin, std::min(end - begin, longest_line))});
+            lines_.push_back({now, rest.substr(begin, std::min(end - begin, max_line_length))});
         rest.erase(0, begin);
-        if (rest.size() > longest_line) rest.resize(longest_line);
-        while (lines_.size() > most_lines) lines_.pop_front();
+        if (rest.size() > max_line_length) rest.resize(max_line_length);
+        while (lines_.size() > max_lines) lines_.pop_front();
         changed_.notify_all();
     }
     ::close(fd);

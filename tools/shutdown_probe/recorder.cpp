@@ -403,7 +403,7 @@ recorder::reply recorder::handle(const message& asked) {
     if (held_[what]) {
         ++waiting_[what];
         changed_.notify_all();
-        changed_.wait_for(held, longest_hold, [&] { return !held_[what] || ending_; });
+        changed_.wait_for(held, max_hold_time, [&] { return !held_[what] || ending_; });
         --waiting_[what];
     }
     request& kept = requests_[index];

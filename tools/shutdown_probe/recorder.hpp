@@ -82,7 +82,7 @@ class recorder {
         const std::string& id);  // BEATs leave it out, INFO says so, ACK and FAIL are answered 409
     void go_away();              // refuse connections, cut those there are
     bool come_back();
-    static constexpr milliseconds longest_hold{30000};
+    static constexpr milliseconds max_hold_time{30000};
 
   private:
     struct connection {

@@ -19,7 +19,7 @@ using time_point = steady_clock::time_point;
 inline constexpr std::chrono::milliseconds no_limit = std::chrono::milliseconds::max();
 
 namespace detail {
-inline constexpr std::uint64_t longest_duration_ms = 0x7fffffff;  // what poll(2) can wait: about 24 days
+inline constexpr std::uint64_t max_duration_ms = 0x7fffffff;  // what poll(2) can wait: about 24 days
 
 long long milliseconds_since(time_point then) noexcept;  // less than 0: it is still to come
 }  // namespace detail

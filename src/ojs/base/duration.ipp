@@ -33,7 +33,7 @@ OJS_SHUTDOWN_INLINE bool take_duration_part(std::string_view& text, std::size_t&
     if (first_unit == std::size(duration_units)) return false;
     const std::uint64_t ms = duration_units[first_unit++].milliseconds;
     std::uint64_t number = 0;
-    if (!parse_number(text.substr(0, digits), (longest_duration_ms - total) / ms, number)) return false;
+    if (!parse_number(text.substr(0, digits), (max_duration_ms - total) / ms, number)) return false;
     total += number * ms;
     text.remove_prefix(digits + unit.size());
     return true;
@@ -43,7 +43,7 @@ OJS_SHUTDOWN_INLINE bool take_duration_part(std::string_view& text, std::size_t&
 
 OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> parse_duration(std::string_view text) {
     std::uint64_t total = 0;
-    if (detail::parse_number(text, detail::longest_duration_ms, total)) {
+    if (detail::parse_number(text, detail::max_duration_ms, total)) {
         const std::chrono::milliseconds read{total};
         if (total <= detail::max_bare_seconds) return read * 1000;
         return error{errc::invalid_argument, 0,

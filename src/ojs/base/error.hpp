@@ -18,7 +18,7 @@ enum class errc {
     timed_out,         // the deadline passed; a request may or may not have been processed
     unreachable,       // no connection: the request cannot have been processed
     disconnected,      // the connection broke in the middle; the request may have been processed
-    bad_answer,        // the peer's answer is not valid HTTP or JSON, or larger than allowed
+    bad_response,      // the peer's answer is not valid HTTP or JSON, or larger than allowed
     unavailable,       // the peer answered, but not now (5xx, 408, 429): ask again later
     rejected,          // the peer understood and refused (any other 4xx): asking again will not help
     cancelled          // given up before anything was sent, because it is no longer wanted
@@ -127,9 +127,9 @@ constexpr const char* to_string(severity level) noexcept {
 // What a check found wrong or worth knowing, and what to do about it.
 struct finding {
     ojs::severity severity = ojs::severity::info;
-    std::string id;    // short and stable: "budget-exceeded"
-    std::string what;  // one line for a person
-    std::string fix;   // one line; empty where nothing is to be done
+    std::string id;       // short and stable: "budget-exceeded"
+    std::string problem;  // one line for a person
+    std::string fix;      // one line; empty where nothing is to be done
 };
 
 }  // namespace v0_1_0

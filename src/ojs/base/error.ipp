@@ -13,7 +13,7 @@ inline namespace v0_1_0 {
 
 OJS_SHUTDOWN_INLINE const char* to_string(errc code) noexcept {
     static constexpr const char* names[] = {"invalid_argument", "unsupported", "busy",         "system",
-                                            "timed_out",        "unreachable", "disconnected", "bad_answer",
+                                            "timed_out",        "unreachable", "disconnected", "bad_response",
                                             "unavailable",      "rejected",    "cancelled"};
     return names[static_cast<std::size_t>(code)];
 }

@@ -74,7 +74,7 @@ class logger {
   private:
     void pass_on(log_record record) const;
     void call_hook(const log_record& record) const;
-    void tell_lost() const;
+    void report_lost() const;
     void mask_secrets(std::string& text) const;
 
     log_options options_;
@@ -87,7 +87,7 @@ bool write_line(int fd, std::string line);
 
 // All lines together wait so long at most for their reader from now on, and a tenth of the time that passes. A reader
 // that is slower costs lines, which are counted, and said when there is room again.
-void limit_log_waiting(std::chrono::milliseconds total) noexcept;
+void limit_log_flush(std::chrono::milliseconds total) noexcept;
 
 }  // namespace detail
 

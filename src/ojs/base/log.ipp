@@ -155,7 +155,7 @@ struct log_outlet {
         if (earned.count() == 0) return;
         refilled = now;
         const std::int64_t had = patience_ms.fetch_add(earned.count());
-        if (had + earned.count() > most_patience_ms) limit(most_patience_ms);
+        if (had + earned.count() > max_kill_timeout_ms) limit(max_kill_timeout_ms);
     }
     void limit(std::int64_t most) noexcept {
         std::int64_t had = patience_ms.load();
@@ -163,12 +163,12 @@ struct log_outlet {
         }
     }
 
-    static constexpr std::int64_t most_patience_ms = 1000;
+    static constexpr std::int64_t max_kill_timeout_ms = 1000;
     static constexpr std::int64_t slice_ms = 20;  // so that a limit set meanwhile counts
 
     const pid_t owner = getpid();
     mutex writing;
-    atomic<std::int64_t> patience_ms{most_patience_ms};
+    atomic<std::int64_t> patience_ms{max_kill_timeout_ms};
     atomic<time_point> refilled{steady_clock::now()};
     bool torn = false;  // guarded by the mutex: the last line is without its end
     atomic<std::uint64_t> lost{0};
@@ -205,7 +205,7 @@ inline bool write_all(log_outlet& out, int fd, std::string_view left) {
 OJS_SHUTDOWN_INLINE bool write_line(int fd, std::string line) {
     const no_sigpipe quiet;
     log_outlet& out = outlet();
-    const lock_guard alone(out.writing);  // or two writers could both see the last free place of a pipe
+    const unique_lock alone(out.writing);  // or two writers could both see the last free place of a pipe
     line += '\n';
     if (out.torn) line.insert(0, 1, '\n');
     if (!write_all(out, fd, line)) {
@@ -220,7 +220,7 @@ OJS_SHUTDOWN_INLINE log_field field(std::string_view name, text_part value) {
     return {std::string(name), cat({value}), value.is_number()};
 }
 
-OJS_SHUTDOWN_INLINE void limit_log_waiting(std::chrono::milliseconds total) noexcept {
+OJS_SHUTDOWN_INLINE void limit_log_flush(std::chrono::milliseconds total) noexcept {
     outlet().refilled = steady_clock::now();  // what the time until now would grant is granted no more
     outlet().limit(total.count());
 }
@@ -260,7 +260,7 @@ OJS_SHUTDOWN_INLINE void logger::pass_on(log_record record) const {
     mask_secrets(record.message);
     for (log_field& f : record.fields) mask_secrets(f.value);
     if (options_.hook) return call_hook(record);
-    if (write_line(STDERR_FILENO, format_log_record(record, options_.format))) tell_lost();
+    if (write_line(STDERR_FILENO, format_log_record(record, options_.format))) report_lost();
 }
 
 OJS_SHUTDOWN_INLINE void logger::call_hook(const log_record& record) const {
@@ -273,7 +273,7 @@ OJS_SHUTDOWN_INLINE void logger::call_hook(const log_record& record) const {
     }
 }
 
-OJS_SHUTDOWN_INLINE void logger::tell_lost() const {
+OJS_SHUTDOWN_INLINE void logger::report_lost() const {
     const std::uint64_t lost = outlet().lost.exchange(0);
     if (lost == 0) return;
     const log_record record{

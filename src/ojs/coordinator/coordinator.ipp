@@ -103,16 +103,16 @@ OJS_SHUTDOWN_INLINE void shutdown_coordinator::add_check(std::string name, funct
     if (check) body_->checks_.add_check(std::move(name), std::move(check));
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_metrics(shutdown_metrics now) {
-    const detail::lock_guard held(body_->mutex_);
+    const detail::unique_lock held(body_->mutex_);
     body_->metrics_ = std::move(now);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::blocked(std::string operation) {
-    const detail::lock_guard held(body_->mutex_);
+    const detail::unique_lock held(body_->mutex_);
     body_->blocking_.push_back(std::move(operation));
     body_->move(detail::drain_event::blocked);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::unblocked(const std::string& operation) {
-    const detail::lock_guard held(body_->mutex_);
+    const detail::unique_lock held(body_->mutex_);
     std::vector<std::string>& all = body_->blocking_;
     const auto found = std::find(all.begin(), all.end(), operation);
     if (found == all.end()) return;
@@ -120,14 +120,14 @@ OJS_SHUTDOWN_INLINE void shutdown_coordinator::unblocked(const std::string& oper
     if (all.empty() && !body_->failed_) body_->move(detail::drain_event::unblocked);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::need_more_time(std::chrono::seconds additional) {
-    const detail::lock_guard held(body_->mutex_);
+    const detail::unique_lock held(body_->mutex_);
     body_->more_said_ = true;
     const auto max = std::chrono::duration_cast<std::chrono::seconds>(detail::max_shutdown_time);
     body_->more_seconds_ = additional.count() <= 0 ? 0 : detail::wire_seconds(std::min(additional, max));
 }
 OJS_SHUTDOWN_INLINE bool shutdown_coordinator::on_shutdown(std::string name, function<void()> step,
                                                            std::chrono::milliseconds limit) {
-    const detail::lock_guard held(body_->mutex_);
+    const detail::unique_lock held(body_->mutex_);
     return body_->state_ == shutdown_state::running &&
            body_->steps_.add(std::move(name), std::move(step), limit);
 }

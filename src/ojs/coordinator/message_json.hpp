@@ -131,7 +131,7 @@ std::string write_fields(const message_view& from);
 
 }  // namespace detail
 
-// read_message<shutdown_request>(body). errc::bad_answer where it is none. Thread-safe; never throws but for want of
+// read_message<shutdown_request>(body). errc::bad_response where it is none. Thread-safe; never throws but for want of
 // memory. The length is for the caller to limit: time and memory grow no faster, but a byte may come to take 300.
 template <class Message>
 result<Message> read_message(std::string_view json) {

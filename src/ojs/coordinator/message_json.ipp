@@ -266,7 +266,7 @@ inline std::string read_checks(std::string_view source, std::vector<readiness_ch
         names.push_back(each.key.string().value_or(""));
         out.push_back({names.back(), *passed});
     }
-    const array<const std::string*> sorted = in_order(names);
+    const array<const std::string*> sorted = sorted_pointers(names);
     for (std::size_t i = 1; i < sorted.size(); ++i) {
         if (*sorted[i - 1] == *sorted[i]) return ": duplicate name";
     }
@@ -340,7 +340,7 @@ OJS_SHUTDOWN_INLINE result<void> read_fields(std::string_view json, const messag
     if (!read) return read.error();
     const std::string fault = read_members(read->text(), into.fields);
     if (fault.empty()) return {};
-    return error{errc::bad_answer, 0, cat({into.name, fault})};
+    return error{errc::bad_response, 0, cat({into.name, fault})};
 }
 
 }  // namespace detail

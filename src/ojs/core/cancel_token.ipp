@@ -43,7 +43,7 @@ class cancel_state : public ref_counted {
     }
 
     void remove(std::uint64_t id) {
-        lock_guard held(access);
+        unique_lock held(access);
         for (entry** due = &callbacks; *due != nullptr; due = &(*due)->next) {
             if ((*due)->id != id) continue;
             const entry* const dropped = take(*due);
@@ -58,7 +58,7 @@ class cancel_state : public ref_counted {
     }
 
     void run_callbacks() {
-        lock_guard held(access);
+        unique_lock held(access);
         while (callbacks != nullptr && running_id == 0) {
             entry* const due = take(callbacks);
             running_id = due->id;
@@ -121,7 +121,7 @@ class cancel_state : public ref_counted {
     // Also where it ended its thread. What the callback holds may itself deregister: not under the mutex.
     void end_callback(const entry* ended) {
         delete ended;
-        const lock_guard held(access);
+        const unique_lock held(access);
         running_id = 0;
         end_sleep();
     }
@@ -153,7 +153,7 @@ OJS_SHUTDOWN_INLINE bool cancel_token::seen() const noexcept {
 
 OJS_SHUTDOWN_INLINE bool cancel_token::sleep_until(time_point deadline) const {
     if (!state_) return cancel_source().token().sleep_until(deadline);  // it still has to sleep
-    detail::lock_guard held(state_->access);
+    detail::unique_lock held(state_->access);
     ++state_->sleepers;
     while (state_->reason() == cancel_reason::none) {
         if (!state_->changed.wait_until(held, deadline)) break;
@@ -172,7 +172,7 @@ OJS_SHUTDOWN_INLINE cancel_registration cancel_token::on_cancel(function<void()>
     if (!state_) return out;
     auto* const added = new detail::cancel_state::entry{0, std::move(callback), nullptr};
     {
-        const detail::lock_guard held(state_->access);
+        const detail::unique_lock held(state_->access);
         out.id_ = added->id = ++state_->last_id;
         *state_->end = added;
         state_->end = &added->next;
@@ -184,7 +184,7 @@ OJS_SHUTDOWN_INLINE cancel_registration cancel_token::on_cancel(function<void()>
 
 OJS_SHUTDOWN_INLINE result<int> cancel_token::fd() const {
     if (!state_) return -1;
-    const detail::lock_guard held(state_->access);
+    const detail::unique_lock held(state_->access);
     if (state_->poll.fd() < 0) {
         result<detail::wake> made = detail::wake::create();
         if (!made) return made.error();
@@ -209,7 +209,7 @@ OJS_SHUTDOWN_INLINE bool cancel_source::request(cancel_reason reason) {
 }
 
 OJS_SHUTDOWN_INLINE void cancel_source::end_waits() {
-    const detail::lock_guard held(
+    const detail::unique_lock held(
         state_->access);  // so that it does not come between a look and the sleep after it
     state_->end_sleep();
     if (state_->poll.fd() >= 0) state_->tell_pollers();

@@ -66,7 +66,7 @@ class drain_barrier {
     // Nothing enters once this returned. Idempotent, thread-safe; not for signal handlers (it wakes the
     // waiter of a barrier that is empty already).
     void close() noexcept {
-        const detail::lock_guard held(mutex_);
+        const detail::unique_lock held(mutex_);
         if (word_.fetch_or(closed_bit, detail::memory_order::acq_rel) == 0) emptied_.notify_all();
     }
     bool closed() const noexcept { return (word_.load(detail::memory_order::acquire) & closed_bit) != 0; }
@@ -75,7 +75,7 @@ class drain_barrier {
     // Waits until the barrier is closed and empty, or until `deadline` on the steady clock. Returns how many are
     // still inside: of a closed barrier, 0 means drained. Never polls. Thread-safe.
     std::uint64_t wait_until(time_point deadline) noexcept {
-        detail::lock_guard held(mutex_);
+        detail::unique_lock held(mutex_);
         for (;;) {
             const std::uint64_t word = word_.load(detail::memory_order::acquire);
             if (word == closed_bit) return 0;
@@ -93,7 +93,7 @@ class drain_barrier {
             if (word_.compare_exchange_weak(word, word - one)) return false;
         }
         // Once closed, every departure happens under the mutex, so a waiter that saw 0 knows nobody is still in here.
-        const detail::lock_guard held(mutex_);
+        const detail::unique_lock held(mutex_);
         const bool last = word_.fetch_sub(one, detail::memory_order::acq_rel) == (one | closed_bit);
         if (last) emptied_.notify_all();
         return last;

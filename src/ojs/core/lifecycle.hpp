@@ -161,7 +161,7 @@ class lifecycle {
   private:
     using word = std::uint64_t;
     static constexpr int history_size = 16;
-    static constexpr int subscriber_limit = 16;
+    static constexpr int max_subscribers = 16;
     static_assert(detail::atomic<word>::is_always_lock_free,
                   "a signal handler needs a lock-free 64-bit atomic");
     static_assert(detail::atomic<int>::is_always_lock_free, "a signal handler needs a lock-free int");
@@ -185,7 +185,7 @@ class lifecycle {
     detail::atomic<std::uint32_t> resume_requests_{0};
     detail::atomic<std::uint32_t> report_requests_{0};
     detail::atomic<word> history_[history_size] = {};
-    subscriber subscribers_[subscriber_limit];
+    subscriber subscribers_[max_subscribers];
 };
 
 }  // namespace v0_1_0

@@ -19,7 +19,7 @@ namespace detail {
 class sequence_run;
 }
 
-enum class step_end {
+enum class step_status {
     running,  // not ended yet: what sequence_options::progress is told at its begin
     done,
     failed,  // its result<void> says why
@@ -29,12 +29,12 @@ enum class step_end {
     not_started  // out of memory: it did not run
 };
 // "running", "done", "failed", "threw", "timed out", "cut short", "not started". Never null. Thread-safe.
-const char* to_string(step_end how) noexcept;
+const char* to_string(step_status status) noexcept;
 
 // What became of one step.
 struct step_result {
     std::string name;
-    step_end how = step_end::running;
+    step_status status = step_status::running;
     std::chrono::milliseconds took{0};
     std::string error;  // of one that failed or threw, where it says why
 };
@@ -42,13 +42,13 @@ struct step_result {
 // What a step is told, if it takes it.
 struct step_context {
     time_point deadline;  // when it is left behind
-    cancel_token hurry;   // cancelled by the second stop signal: what waits should return within 50 ms
+    cancel_token abort;   // cancelled by the second stop signal: what waits should return within 50 ms
 };
 
 struct sequence_options {
-    // For all steps together; but each may take 50 ms, or its own limit if that is less, also when that is over, or
-    // when hurried.
-    std::chrono::milliseconds total = no_limit;
+    // For all steps together; but each may take 50 ms, or its own timeout if that is less, also when that is over, or
+    // when aborted.
+    std::chrono::milliseconds timeout = no_limit;
     // Its second stop signal, or stop_and_cancel, hurries the steps. Null: nothing does. It must outlive run().
     ojs::lifecycle* lifecycle = nullptr;
     // Called when a step begins and when it has ended, from the thread that called run(), which waits for it. It must
@@ -58,7 +58,7 @@ struct sequence_options {
     std::size_t thread_stack_size = 0;  // bytes, as in worker_options
 };
 
-// OJS_SERVER_SHUTDOWN_TIMEOUT as a duration, for `total`; 30 s where it is not set. `lookup` empty: of the process.
+// OJS_SERVER_SHUTDOWN_TIMEOUT as a duration, for `timeout`; 30 s where it is not set. `lookup` empty: of the process.
 // Errors: invalid_argument. Thread-safe while nobody changes the environment. [GS 9.2]
 result<std::chrono::milliseconds> server_shutdown_timeout(const environment_lookup& lookup = nullptr);
 
@@ -73,23 +73,23 @@ result<std::chrono::milliseconds> server_shutdown_timeout(const environment_look
 //     steps.run();
 class shutdown_sequence {
   public:
-    // `step` takes a const step_context& or nothing, and returns nothing or a result<void>. `limit`: how long it may
+    // `step` takes a const step_context& or nothing, and returns nothing or a result<void>. `timeout`: how long it may
     // take, no_limit for as long as run() has. False where it is an empty function.
     template <class Step>
-    bool add(std::string name, Step&& step, std::chrono::milliseconds limit = no_limit) {
-        return add_step(std::move(name), as_call(std::forward<Step>(step)), limit, false);
+    bool add(std::string name, Step&& step, std::chrono::milliseconds timeout = no_limit) {
+        return add_step(std::move(name), as_call(std::forward<Step>(step)), timeout, false);
     }
     // The same, beginning at once with the step added before it. The next one waits for both.
     template <class Step>
-    bool add_beside(std::string name, Step&& step, std::chrono::milliseconds limit = no_limit) {
-        return add_step(std::move(name), as_call(std::forward<Step>(step)), limit, true);
+    bool add_parallel(std::string name, Step&& step, std::chrono::milliseconds timeout = no_limit) {
+        return add_step(std::move(name), as_call(std::forward<Step>(step)), timeout, true);
     }
     // Runs all of them, once: one result for each, in the order they were added. What is added meanwhile is for the
     // next run.
     std::vector<step_result> run(const sequence_options& options = {});
     std::size_t size() const noexcept { return steps_.size(); }
     // What all of them may take.
-    std::chrono::milliseconds limit() const noexcept;
+    std::chrono::milliseconds timeout() const noexcept;
 
   private:
     friend class detail::sequence_run;
@@ -97,12 +97,12 @@ class shutdown_sequence {
     struct entry {
         std::string name;
         step_call call;
-        std::chrono::milliseconds limit{0};
-        bool beside = false;
+        std::chrono::milliseconds timeout{0};
+        bool parallel = false;
     };
     template <class Step>
     static step_call as_call(Step&& step);
-    bool add_step(std::string name, step_call call, std::chrono::milliseconds limit, bool beside);
+    bool add_step(std::string name, step_call call, std::chrono::milliseconds timeout, bool parallel);
 
     detail::array<entry> steps_;
 };

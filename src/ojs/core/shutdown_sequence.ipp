@@ -11,7 +11,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// What each step has, also when the time of all is over, or when they are hurried.
+// What each step has, also when the time of all is over, or when they are aborted.
 inline constexpr std::chrono::milliseconds last_chance{50};
 // How long a step's thread may wait for a processor before it is given up.
 inline constexpr std::chrono::milliseconds start_patience{1000};
@@ -32,34 +32,34 @@ class running_step : public ref_counted {
         : board_(std::move(board)), call_(std::move(call)), context_(std::move(context)) {}
 
     void run() {
-        step_end how = step_end::done;
+        step_status status = step_status::done;
         begun_at_ = steady_clock::now();
         board_->changed.notify();
-        call_guarded([&] { how = returns(); }, [this] { end(step_end::done); });
-        end(how);
+        call_guarded([&] { status = returns(); }, [this] { end(step_status::done); });
+        end(status);
     }
-    step_end how() const noexcept { return how_; }
+    step_status status() const noexcept { return status_; }
     time_point begun_at() const noexcept { return begun_at_; }  // max() until its thread has a processor
     std::string& error() noexcept { return error_; }            // once it has ended
 
   private:
-    step_end returns() {
+    step_status returns() {
         try {
             const function<result<void>(const step_context&)> call =
                 std::move(call_);  // what it holds ends here
             const result<void> done = call(context_);
             if (!done) error_ = done.error().text;
-            return done ? step_end::done : step_end::failed;
+            return done ? step_status::done : step_status::failed;
         } catch (const std::exception& thrown) {
             const char* const what = thrown.what();
             attempt([&] { error_ = what == nullptr ? "" : what; });  // out of memory may be what was thrown
         } catch (...) {
             pass_on_thread_end();
         }
-        return step_end::threw;
+        return step_status::threw;
     }
-    void end(step_end how) noexcept {
-        how_ = how;
+    void end(step_status status) noexcept {
+        status_ = status;
         board_->changed.notify();
     }
 
@@ -67,17 +67,17 @@ class running_step : public ref_counted {
     function<result<void>(const step_context&)> call_;
     const step_context context_;
     atomic<time_point> begun_at_{time_point::max()};
-    atomic<step_end> how_{step_end::running};
+    atomic<step_status> status_{step_status::running};
     std::string error_;
 };
 
 OJS_SHUTDOWN_INLINE void log_step(const logger& log, const step_result& each) {
-    if (each.how == step_end::running)
+    if (each.status == step_status::running)
         return log.write(log_level::debug, "shutdown step begins", {field("step", each.name)});
     log_record record{
-        each.how == step_end::done ? log_level::info : log_level::error,
+        each.status == step_status::done ? log_level::info : log_level::error,
         "shutdown step",
-        {field("step", each.name), field("end", to_string(each.how)), field("took_ms", each.took.count())},
+        {field("step", each.name), field("end", to_string(each.status)), field("took_ms", each.took.count())},
         {}};
     if (!each.error.empty()) record.fields.push_back(field("error", each.error));
     log.write(std::move(record));
@@ -96,7 +96,7 @@ class sequence_run {
             notify_fd < 0 || (options_.lifecycle != nullptr && !options_.lifecycle->subscribe(notify_fd));
         for (std::size_t first = 0; first < steps_.size();) {
             std::size_t last = first + 1;
-            while (last < steps_.size() && steps_[last].beside) ++last;
+            while (last < steps_.size() && steps_[last].parallel) ++last;
             run_together(first, last);
             first = last;
         }
@@ -112,7 +112,7 @@ class sequence_run {
         time_point deadline;
         std::chrono::milliseconds chance{0};
 
-        bool returned() const noexcept { return running->how() != step_end::running; }
+        bool returned() const noexcept { return running->status() != step_status::running; }
     };
 
     // The steps from `first` on that run beside each other.
@@ -120,11 +120,11 @@ class sequence_run {
         began_ = steady_clock::now();
         array<member> members;
         insist([&] { members.reserve(last - first); });
-        hurry_if_asked(members);
+        abort_if_requested(members);
         for (std::size_t i = first; i < last; ++i) begin(steps_[i], members);
         while (!members.empty()) {
             await_change(members);
-            hurry_if_asked(members);
+            abort_if_requested(members);
             for (std::size_t i = members.size(); i-- > 0;) {
                 if (has_ended(members[i])) members.remove(i);
             }
@@ -138,26 +138,26 @@ class sequence_run {
         member begun;
         begun.place = results_.size() - 1;
         begun.deadline = deadline_of(each);
-        begun.chance = each.limit < last_chance ? each.limit : last_chance;
+        begun.chance = each.timeout < last_chance ? each.timeout : last_chance;
         insist([&] {
             begun.running = make_ref<running_step>(board_, std::move(each.call),
-                                                   step_context{begun.deadline, hurry_.token()});
+                                                   step_context{begun.deadline, abort_.token()});
         });
-        if (!begun.running) return end(results_.back(), step_end::not_started, "out of memory");
+        if (!begun.running) return end(results_.back(), step_status::not_started, "out of memory");
         thread_options options;
         options.stack_size = options_.thread_stack_size;
-        options.least_stack_size = 256 * 1024;
+        options.min_stack_size = 256 * 1024;
         options.name = "ojs-step";
         options.takes_signals = true;  // as what it starts does then
         result<thread> started = error{errc::unavailable, ENOMEM, "out of memory"};
         insist([&] { started = thread::start([running = begun.running] { running->run(); }, options); });
         if (started) begun.runner = std::move(*started);
         members.push_back(std::move(begun));
-        if (!started) members.back().running->run();  // no thread: it runs here, without a limit
+        if (!started) members.back().running->run();  // no thread: it runs here, without a timeout
     }
     time_point deadline_of(const step& each) const noexcept {
         const time_point least = began_ + last_chance;
-        const time_point own = deadline_after(each.limit);
+        const time_point own = deadline_after(each.timeout);
         const time_point of_all = hurried_ || end_ < least ? least : end_;
         return own < of_all ? own : of_all;
     }
@@ -171,12 +171,12 @@ class sequence_run {
         }
         board_->changed.wait_until(until);
     }
-    void hurry_if_asked(array<member>& members) {
+    void abort_if_requested(array<member>& members) {
         if (hurried_ || options_.lifecycle == nullptr) return;
         const lifecycle_state now = options_.lifecycle->state();
         if (now.stop_signals < 2 && !now.cancel_requested) return;
         hurried_ = true;
-        hurry_.cancel(cancel_reason::forced);
+        abort_.cancel(cancel_reason::forced);
         const time_point last = steady_clock::now() + last_chance;
         for (member& each : members) {
             if (last < each.deadline) each.deadline = last;
@@ -186,14 +186,14 @@ class sequence_run {
     bool has_ended(member& each) {
         const bool returned = each.returned();
         if (!returned && steady_clock::now() < end_of(each)) return false;
-        // The destructors of its thread_local objects count against its limit.
+        // The destructors of its thread_local objects count against its timeout.
         const bool ended = returned && each.runner.join_until(steady_clock::now() + last_chance);
         if (returned && !ended && steady_clock::now() < each.deadline) return false;
         if (!ended) each.runner.detach();
         end(results_[each.place],
-            ended      ? each.running->how()
-            : hurried_ ? step_end::cut_short
-                       : step_end::timed_out,
+            ended      ? each.running->status()
+            : hurried_ ? step_status::cut_short
+                       : step_status::timed_out,
             returned ? std::move(each.running->error()) : std::string());
         return true;
     }
@@ -203,8 +203,8 @@ class sequence_run {
         const time_point last = begun == time_point::max() ? began_ + start_patience : begun + each.chance;
         return each.chance.count() == 0 || last < each.deadline ? each.deadline : last;
     }
-    void end(step_result& each, step_end how, std::string error) {
-        each.how = how;
+    void end(step_result& each, step_status status, std::string error) {
+        each.status = status;
         each.error = std::move(error);
         each.took = std::chrono::milliseconds(milliseconds_since(began_));
         tell(each);
@@ -218,20 +218,20 @@ class sequence_run {
     const sequence_options& options_;
     const logger log_{options_.log};
     const ref<step_board> board_ = make_ref<step_board>();
-    const time_point end_ = deadline_after(options_.total);
+    const time_point end_ = deadline_after(options_.timeout);
     time_point began_;
     bool looks_ = false;  // at the steps and the lifecycle from time to time, as they cannot tell
     bool hurried_ = false;
-    cancel_source hurry_;
+    cancel_source abort_;
     std::vector<step_result> results_;
 };
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE const char* to_string(step_end how) noexcept {
+OJS_SHUTDOWN_INLINE const char* to_string(step_status status) noexcept {
     static constexpr const char* names[] = {"running",   "done",      "failed",     "threw",
                                             "timed out", "cut short", "not started"};
-    return names[static_cast<int>(how)];
+    return names[static_cast<int>(status)];
 }
 
 OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> server_shutdown_timeout(
@@ -245,19 +245,20 @@ OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> server_shutdown_timeout(
 }
 
 OJS_SHUTDOWN_INLINE bool shutdown_sequence::add_step(std::string name, step_call call,
-                                                     std::chrono::milliseconds limit, bool beside) {
+                                                     std::chrono::milliseconds timeout, bool parallel) {
     if (!call) return false;
     const std::chrono::milliseconds none{0};
-    steps_.push_back({std::move(name), std::move(call), limit < none ? none : limit, beside});
+    steps_.push_back({std::move(name), std::move(call), timeout < none ? none : timeout, parallel});
     return true;
 }
 
-OJS_SHUTDOWN_INLINE std::chrono::milliseconds shutdown_sequence::limit() const noexcept {
+OJS_SHUTDOWN_INLINE std::chrono::milliseconds shutdown_sequence::timeout() const noexcept {
     std::chrono::milliseconds before{0};  // until those began that run beside each other
     std::chrono::milliseconds out{0};
     for (const entry& each : steps_) {
-        if (!each.beside) before = out;
-        const std::chrono::milliseconds end = each.limit < no_limit - before ? before + each.limit : no_limit;
+        if (!each.parallel) before = out;
+        const std::chrono::milliseconds end =
+            each.timeout < no_limit - before ? before + each.timeout : no_limit;
         if (end > out) out = end;
     }
     return out;

@@ -120,11 +120,11 @@ struct group_status_request {
 struct replacement_status {
     replacement_phase phase = replacement_phase::none;
     std::int32_t replaced = 0;  // old ones that gave way to new ones
-    std::int32_t of = 0;
+    std::int32_t total = 0;
     std::int32_t retries = 0;  // new ones that did not become ready, after which another was tried
     bool cancelling = false;   // it ends as soon as what it has begun has ended
     std::string failed_id;     // the last one that did not become ready
-    std::string why;           // it did not
+    std::string error;         // it did not
 };
 
 struct group_status {

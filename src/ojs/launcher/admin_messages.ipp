@@ -57,9 +57,9 @@ OJS_SHUTDOWN_INLINE message_view describe(group_status_request& of, in_detail) {
 }
 OJS_SHUTDOWN_INLINE message_view describe(replacement_status& of, in_detail) {
     return {"ReplacementStatus",
-            {item("phase", of.phase), item("replaced", of.replaced), item("of", of.of),
+            {item("phase", of.phase), item("replaced", of.replaced), item("total", of.total),
              item("retries", of.retries), item("cancelling", of.cancelling), item("failed_id", of.failed_id),
-             item("why", of.why)}};
+             item("error", of.error)}};
 }
 OJS_SHUTDOWN_INLINE message_view describe(group_status& of, in_detail) {
     return {"GroupStatus",

@@ -59,9 +59,9 @@ class launcher {
     result<group_info> group(const std::string& name) const;
     result<process_info> process(const std::string& id) const;
     // Begins it; it is not restarted. One that has ended already stays as it is.
-    result<void> shut_down_process(const std::string& id, const shutdown_order& order);
+    result<void> shut_down_process(const std::string& id, const shutdown_options& order);
     // The same for all of a group, which stays empty until it is replaced. errc::busy: a replacement is under way.
-    result<void> shut_down_group(const std::string& name, const shutdown_order& order);
+    result<void> shut_down_group(const std::string& name, const shutdown_options& order);
     // SIGTERM now, SIGKILL after kill_delay. The group's restart policy applies, unless it was asked to shut down.
     result<void> force_process(const std::string& id);
     // Gives the group a new configuration, one process after the other; blocks meanwhile. A replacement that

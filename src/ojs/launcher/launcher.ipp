@@ -100,12 +100,12 @@ class launcher_body : public ref_counted {
         return started;
     }
     bool wait(time_point deadline) {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         while (state_ == state::running && ended_.wait_until(held, deadline)) continue;
         return state_ != state::running;
     }
     bool runs() const noexcept {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return state_ == state::running;
     }
 
@@ -116,7 +116,7 @@ class launcher_body : public ref_counted {
 
     // Made at the start, and then only read.
     array<ref<process_group>> groups() const {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return groups_;
     }
 
@@ -127,7 +127,7 @@ class launcher_body : public ref_counted {
     // ---- the beginning ----
 
     result<void> prepare() {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         if (state_ != state::fresh) return error{errc::busy, 0, "was started before"};
         for (const group_options& each : options_.groups) {
             const result<void> sound = check_group(each);
@@ -200,8 +200,8 @@ class launcher_body : public ref_counted {
         const result<ref<state_file>> opened = state_file::open(options_.state_file, context_->log);
         if (!opened) return opened.error();
         context_->state = *opened;
-        if (options_.end_left_behind)
-            context_->state->end_left_behind(options_.left_behind_grace, kill_timeout, life_);
+        if (options_.reap_orphans)
+            context_->state->reap_orphans(options_.orphan_grace_period, kill_timeout, life_);
         return context_->state->begin();
     }
 
@@ -275,11 +275,11 @@ class launcher_body : public ref_counted {
 
     // All groups together: none waits for another's hooks or processes.
     void drain(const lifecycle_state& why) {
-        limit_log_waiting(std::chrono::milliseconds(50));  // a log that nobody reads holds up no stop
+        limit_log_flush(std::chrono::milliseconds(50));  // a log that nobody reads holds up no stop
         context_->log.write(log_level::info, "launcher draining",
                             {field("cause", to_string(why.cause.kind)), field("signal", why.cause.signal)});
         give_up_at_ = deadline_after(std::chrono::seconds(1));
-        const shutdown_order order{"the launcher stops", {}, {}};
+        const shutdown_options order{"the launcher stops", {}, {}};
         for (const ref<process_group>& each : groups_) {
             give_up_at_ =
                 std::max(give_up_at_, deadline_after(each->max_stop_time() + std::chrono::seconds(1)));
@@ -321,7 +321,7 @@ class launcher_body : public ref_counted {
             life_.apply(event::drained, {});
             life_.apply(event::finished, {});
         }
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         status_ = status;
         state_ = state::ended;
         ended_.notify_all();
@@ -391,7 +391,7 @@ OJS_SHUTDOWN_INLINE bool launcher::wait(time_point deadline) {
     return body_->wait(deadline);
 }
 OJS_SHUTDOWN_INLINE int launcher::exit_code() const noexcept {
-    const detail::lock_guard held(body_->mutex_);
+    const detail::unique_lock held(body_->mutex_);
     return body_->status_;
 }
 OJS_SHUTDOWN_INLINE bool launcher::request_stop() {
@@ -425,14 +425,14 @@ OJS_SHUTDOWN_INLINE result<process_info> launcher::process(const std::string& id
 }
 
 OJS_SHUTDOWN_INLINE result<void> launcher::shut_down_process(const std::string& id,
-                                                             const shutdown_order& order) {
+                                                             const shutdown_options& order) {
     const result<detail::found_process> found = detail::find_process(body_->groups(), id);
     if (!found) return found.error();
     if (found->running) found->group->drain({found->running}, order);
     return {};
 }
 OJS_SHUTDOWN_INLINE result<void> launcher::shut_down_group(const std::string& name,
-                                                           const shutdown_order& order) {
+                                                           const shutdown_options& order) {
     const result<detail::ref<detail::process_group>> found = detail::find_group(body_->groups(), name);
     if (!found) return found.error();
     return (*found)->shut_down(order);

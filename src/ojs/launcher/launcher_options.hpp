@@ -21,20 +21,21 @@ inline namespace v0_1_0 {
 // ---- a process ----
 
 // It has ended.
-constexpr bool is_over(instance_state state) noexcept {
+constexpr bool is_final(instance_state state) noexcept {
     return state == instance_state::complete || state == instance_state::forced ||
            state == instance_state::crashed;
 }
 // It was asked to shut down, or has ended.
 constexpr bool is_stopping(instance_state state) noexcept {
-    return state == instance_state::shutdown_requested || state == instance_state::draining || is_over(state);
+    return state == instance_state::shutdown_requested || state == instance_state::draining ||
+           is_final(state);
 }
 
 // Times of 0 are those of the options, and longer ones are cut to them.
-struct shutdown_order {
+struct shutdown_options {
     std::string reason;  // for the log, and told to the process
-    std::chrono::milliseconds grace{0};
-    std::chrono::milliseconds max{0};
+    std::chrono::milliseconds grace_period{0};
+    std::chrono::milliseconds max_duration{0};
 };
 
 // The protocol's defaults. [WIRE 4]
@@ -56,7 +57,7 @@ struct process_options {
 #endif
     child_options child;  // command, environment, streams, limits, ...
     // False: it does not speak the protocol, so it is ready once it runs, and is ended by signals. [RFC-041 goal 8]
-    bool participates = true;
+    bool has_coordinator = true;
     // For one that does not: http://HOST[:PORT][/TARGET] or unix:/PATH[:/TARGET], in which {id} is its id. It
     // is ready once a GET is answered with 200, and unhealthy after `unhealthy_after` other answers, or none,
     // in a row. Empty: ready once it runs.
@@ -101,24 +102,24 @@ enum class restart_policy : std::uint8_t {
 // "never", "on_failure", "always". Never null. Thread-safe.
 const char* to_string(restart_policy policy) noexcept;
 
-// Pauses double from `first` to `last`, each cut by a random part of its half, and are 24 days at most. Of
+// Pauses double from initial_backoff to max_backoff, each cut by a random part of its half, and are 24 days at most. Of
 // each place in a group apart.
 struct restart_options {
     restart_policy policy = restart_policy::on_failure;
-    std::chrono::milliseconds first{1000};
-    std::chrono::milliseconds last{30000};
-    std::chrono::milliseconds stable{60000};  // who has run so long begins anew with `first`
-    // Restarts without one that lasted `stable`; then the group is degraded, and goes on with one fewer. 0: no limit.
-    int limit = 5;
+    std::chrono::milliseconds initial_backoff{1000};
+    std::chrono::milliseconds max_backoff{30000};
+    std::chrono::milliseconds stable_after{60000};  // who has run so long begins anew with `initial_backoff`
+    // Restarts without one that lasted `stable_after`; then the group is degraded, and goes on with one fewer. 0: no limit.
+    int max_restarts = 5;
 };
 
 // How often a replacement tries another process for one that did not become and stay ready, and the pause
-// before: it doubles from `first` to `last`, each cut by a random part of its half. Both 0: at once. [RFC-041
+// before: it doubles from `initial_backoff` to `max_backoff`, each cut by a random part of its half. Both 0: at once. [RFC-041
 // "Rollback on Failed Replacement" 4]
 struct retry_options {
-    int limit = 0;  // 0: it is rolled back, and an operator decides
-    std::chrono::milliseconds first{1000};
-    std::chrono::milliseconds last{30000};
+    int max_retries = 0;  // 0: it is rolled back, and an operator decides
+    std::chrono::milliseconds initial_backoff{1000};
+    std::chrono::milliseconds max_backoff{30000};
 };
 
 // Processes of one kind. launcher_config has the RFC's names of these.
@@ -146,8 +147,8 @@ struct rolling_options {
     function<result<void>(const std::vector<process_info>&)> canary_check;
     // As retry_options; -1: those of the configuration, with its pauses.
     int retries = -1;
-    std::chrono::milliseconds retry_first{1000};
-    std::chrono::milliseconds retry_last{30000};
+    std::chrono::milliseconds initial_backoff{1000};
+    std::chrono::milliseconds max_backoff{30000};
     bool dry_run = false;  // only says what would be drained
 };
 
@@ -160,12 +161,12 @@ struct drain_preview {
 
 struct rolling_report {
     int replaced = 0;  // old ones that ended, or gave way to new ones, and were not put back
-    int of = 0;
+    int total = 0;
     bool rolled_back = false;  // one did not become ready, or a canary failed; the old ones came back
     bool cancelled = false;    // what had been replaced stays
     bool mixed = false;        // both configurations run: after a cancel, or a rollback that failed too
     std::string failed_id;     // the process because of which
-    std::string why;
+    std::string error;         // why it was rolled back
     std::vector<drain_preview> would_drain;  // of a dry run: in the order in which they would be
 };
 
@@ -203,8 +204,8 @@ struct launcher_options {
     // cannot be written there. Empty: none. Without /proc nobody can tell one process from a later one of its
     // number, and nothing is found.
     std::string state_file;
-    bool end_left_behind = true;  // at the start, which takes as long; false: they are only named in the log
-    std::chrono::milliseconds left_behind_grace{10000};  // from SIGTERM to SIGKILL, to their groups
+    bool reap_orphans = true;  // at the start, which takes as long; false: they are only named in the log
+    std::chrono::milliseconds orphan_grace_period{10000};  // from SIGTERM to SIGKILL, to their groups
     log_options log;
     // For whoever gives them work: called from one thread, in order. A process is asked to shut down when its
     // on_unroutable has returned, or after a second. [RFC-041 "Launcher removes kv-1 from routing table"]
@@ -221,21 +222,21 @@ result<void> check_group(const group_options& group);
 // The RFC's launcher-config.yaml as JSON (`yq -o json` writes it), with the same keys and some of ours:
 //
 //     {"admin": "unix:/run/kv/admin.sock", "socket_folder": "/run/kv",
-//      "state_file": "/run/kv.state", "end_left_behind": true, "left_behind_grace": "10s",
+//      "state_file": "/run/kv.state", "reap_orphans": true, "orphan_grace_period": "10s",
 //      "process_groups": [{
 //        "name": "keyvalue-runner", "command": ["kv", "--port", "0"], "environment": {"LEVEL": "2"},
-//        "working_directory": "/", "id_prefix": "kv", "participates": true, "rpc_timeout": "1s",
+//        "working_directory": "/", "id_prefix": "kv", "has_coordinator": true, "rpc_timeout": "1s",
 //        "desired_instances": 2, "min_healthy_instances": 1, "max_surge": 1, "health_check_timeout": "30s",
 //        "min_ready_time": "5s", "health_interval": "5s", "unhealthy_after": 3,
 //        "shutdown": {"grace_period": "3s", "max_duration": "10s", "report_time": "0s", "poll_interval": "500ms",
 //                     "kill_delay": "2s", "force_without_request": false},
 //        "restart_policy": "on-failure",
-//        "restart": {"first_pause": "1s", "last_pause": "30s", "stable": "1m", "limit": 5},
+//        "restart": {"initial_backoff": "1s", "max_backoff": "30s", "stable_after": "1m", "max_restarts": 5},
 //        "retry_policy": "backoff",
-//        "retry": {"first_pause": "1s", "last_pause": "30s", "limit": 3}}]}
+//        "retry": {"initial_backoff": "1s", "max_backoff": "30s", "max_retries": 3}}]}
 //
 // retry_policy is of a replacement: manual, immediate or backoff. `admin` is admin_address. With
-// "participates": false there may be a ready_url, "http://127.0.0.1:8080/ready".
+// "has_coordinator": false there may be a ready_url, "http://127.0.0.1:8080/ready".
 //
 // All but the name and the command of each group may be left out. Durations as parse_duration() reads them,
 // or whole numbers of seconds. errc::invalid_argument, with the way to it ("process_groups[0].max_surge"): an

@@ -29,11 +29,11 @@ inline bool is_plain_name(std::string_view text) noexcept {
 }
 
 // Of restarts and retries: they are doubled, and cut by fractions.
-inline constexpr std::chrono::milliseconds max_pause{longest_duration_ms};
+inline constexpr std::chrono::milliseconds max_pause{max_duration_ms};
 
 inline std::chrono::milliseconds min_ready_time(const group_options& of) noexcept {
     if (of.min_ready_time.count() >= 0) return of.min_ready_time;
-    return std::chrono::seconds(of.process.participates || !of.process.ready_url.empty() ? 5 : 1);
+    return std::chrono::seconds(of.process.has_coordinator || !of.process.ready_url.empty() ? 5 : 1);
 }
 
 // A ready_url, as an http_client takes it.
@@ -52,7 +52,7 @@ inline ready_address address_of_ready_url(std::string url, const std::string& id
 
 inline std::string fault_in_ready_url(const process_options& of) {
     if (of.ready_url.empty()) return "";
-    if (of.participates) return "ready_url: participates is true, so its coordinator is asked";
+    if (of.has_coordinator) return "ready_url: has_coordinator is true, so its coordinator is asked";
     const ready_address address = address_of_ready_url(of.ready_url, "id-1");
     if (!is_target(address.target)) return "ready_url: holds a blank or a control character";
     const result<http_client> client = http_client::create(address.url);
@@ -100,27 +100,30 @@ inline std::string fault_in_group(const group_options& group) {
     std::string fault = fault_in_process(group.process);
     const restart_options& restart = group.restart;
     const retry_options& retry = group.retry;
-    if (fault.empty()) fault = fault_in_pauses("restart", restart.first, restart.last, restart.limit);
-    if (fault.empty() && restart.stable.count() < 0) return "restart.stable: is negative";
-    if (fault.empty()) fault = fault_in_pauses("retry", retry.first, retry.last, retry.limit);
+    if (fault.empty())
+        fault =
+            fault_in_pauses("restart", restart.initial_backoff, restart.max_backoff, restart.max_restarts);
+    if (fault.empty() && restart.stable_after.count() < 0) return "restart.stable_after: is negative";
+    if (fault.empty())
+        fault = fault_in_pauses("retry", retry.initial_backoff, retry.max_backoff, retry.max_retries);
     return fault;
 }
 
 // ---- the policies of retry_options, as files and requests name them ----
 
 inline retry_policy policy_of(const retry_options& options) noexcept {
-    if (options.limit == 0) return retry_policy::manual;
-    return options.last.count() == 0 ? retry_policy::immediate : retry_policy::backoff;
+    if (options.max_retries == 0) return retry_policy::manual;
+    return options.max_backoff.count() == 0 ? retry_policy::immediate : retry_policy::backoff;
 }
 // Where `given` says nothing that a policy needs, it has what is usual.
 inline retry_options retry_of(retry_policy policy, const retry_options& given) noexcept {
     constexpr int usual_limit = 3;
     constexpr std::chrono::milliseconds none{0};
     if (policy == retry_policy::manual) return {};
-    const int limit = given.limit > 0 ? given.limit : usual_limit;
+    const int limit = given.max_retries > 0 ? given.max_retries : usual_limit;
     if (policy == retry_policy::immediate) return {limit, none, none};
-    const retry_options pauses = given.last > none ? given : retry_options();
-    return {limit, pauses.first, pauses.last};
+    const retry_options pauses = given.max_backoff > none ? given : retry_options();
+    return {limit, pauses.initial_backoff, pauses.max_backoff};
 }
 
 // ---- whether this machine can hold the processes of a launcher ----
@@ -158,7 +161,7 @@ inline std::string fault_in_capacity(const std::vector<group_options>& groups, c
         const auto count =
             static_cast<std::uint64_t>(each.desired) + static_cast<std::uint64_t>(each.max_surge);
         instances += count;
-        descriptors += count * (each.process.participates ? 5 : 3);
+        descriptors += count * (each.process.has_coordinator ? 5 : 3);
     }
     const struct {
         std::uint64_t needed;
@@ -315,13 +318,13 @@ inline std::string read_config(std::string_view source, const config_address& ou
 // What stands there without a policy that gives it a meaning.
 inline std::string fault_in_retry_keys(retry_policy policy, const retry_options& read,
                                        const config_object& keys) {
-    const bool first = keys.has("first_pause");
-    const bool pauses = first || keys.has("last_pause");
+    const bool first = keys.has("initial_backoff");
+    const bool pauses = first || keys.has("max_backoff");
     if (pauses && policy == retry_policy::immediate)
-        return cat(
-            {first ? ".first_pause" : ".last_pause", ": retry_policy is immediate, so there is no pause"});
-    if (keys.has("limit") && read.limit == 0) return ".limit: 0 is retry_policy manual";
-    return pauses && read.last.count() == 0 ? ".last_pause: 0 is retry_policy immediate" : "";
+        return cat({first ? ".initial_backoff" : ".max_backoff",
+                    ": retry_policy is immediate, so there is no pause"});
+    if (keys.has("max_retries") && read.max_retries == 0) return ".max_retries: 0 is retry_policy manual";
+    return pauses && read.max_backoff.count() == 0 ? ".max_backoff: 0 is retry_policy immediate" : "";
 }
 
 inline std::string read_config(std::string_view source, group_options& out) {
@@ -334,10 +337,12 @@ inline std::string read_config(std::string_view source, group_options& out) {
         key("grace_period", times.grace_period), key("max_duration", times.max_duration),
         key("report_time", times.report_time),   key("poll_interval", times.poll_interval),
         key("kill_delay", times.kill_delay),     key("force_without_request", times.force_without_request)};
-    config_key restart_keys[] = {key("first_pause", out.restart.first), key("last_pause", out.restart.last),
-                                 key("stable", out.restart.stable), key("limit", out.restart.limit)};
-    config_key retry_keys[] = {key("first_pause", retry_read.first), key("last_pause", retry_read.last),
-                               key("limit", retry_read.limit)};
+    config_key restart_keys[] = {
+        key("initial_backoff", out.restart.initial_backoff), key("max_backoff", out.restart.max_backoff),
+        key("stable_after", out.restart.stable_after), key("max_restarts", out.restart.max_restarts)};
+    config_key retry_keys[] = {key("initial_backoff", retry_read.initial_backoff),
+                               key("max_backoff", retry_read.max_backoff),
+                               key("max_retries", retry_read.max_retries)};
     config_environment environment{run.child.environment};
     config_object shutdown(shutdown_keys);
     config_object restart(restart_keys);
@@ -347,7 +352,7 @@ inline std::string read_config(std::string_view source, group_options& out) {
                          key("command", run.child.command),
                          key("environment", environment),
                          key("working_directory", run.child.working_directory),
-                         key("participates", run.participates),
+                         key("has_coordinator", run.has_coordinator),
                          key("ready_url", run.ready_url),
                          key("rpc_timeout", run.rpc_timeout),
                          key("desired_instances", out.desired),
@@ -434,8 +439,8 @@ OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_vi
     detail::config_key keys[] = {key("admin", admin),
                                  key("socket_folder", out.socket_folder),
                                  key("state_file", out.state_file),
-                                 key("end_left_behind", out.end_left_behind),
-                                 key("left_behind_grace", out.left_behind_grace),
+                                 key("reap_orphans", out.reap_orphans),
+                                 key("orphan_grace_period", out.orphan_grace_period),
                                  key("process_groups", out.groups)};
     std::string fault = detail::read_config(json_view(json).text(), detail::config_object(keys));
     if (fault.empty() && out.groups.empty()) fault = ".process_groups: is empty";

@@ -54,7 +54,7 @@ class http_client {
 
     // Sends one request (BASE goes before its target) and reads the whole answer; 1xx are skipped, redirects are
     // answers like any other. An answer of any status is a value, not an error. Errors: timed_out, unreachable
-    // (never sent), disconnected (perhaps processed), bad_answer, invalid_argument, cancelled. Thread-safe: each
+    // (never sent), disconnected (perhaps processed), bad_response, invalid_argument, cancelled. Thread-safe: each
     // call under way has a connection of its own.
     result<http_response> send(const http_request& request, const http_call& call);
 

@@ -183,7 +183,7 @@ class http_exchange final : public ref_counted {
         for (;;) {
             connection candidate;
             {
-                const lock_guard held(mutex_);
+                const unique_lock held(mutex_);
                 // In a child made by fork(): the parent goes on with its own.
                 const pid_t pid = ::getpid();
                 if (exchange(owner_, pid) != pid) kept_.clear();
@@ -201,7 +201,7 @@ class http_exchange final : public ref_counted {
     }
 
     void keep(connection line) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         if (kept_.size() < options_.max_idle_connections) kept_.push_back({std::move(line), pthread_self()});
     }
 
@@ -294,13 +294,13 @@ class http_exchange final : public ref_counted {
             }
             while (reached == status::complete && parser.code() < 200) {
                 if (parser.code() == 101 || ++interim > max_interim_answers) {
-                    return {failure(errc::bad_answer, "bad answer: a 101, or too many other 1xx")};
+                    return {failure(errc::bad_response, "bad answer: a 101, or too many other 1xx")};
                 }
                 parser.begin(is_head);
                 reached = parser.feed({});
             }
             if (reached == status::failed) {
-                return {failure(errc::bad_answer, cat({"bad answer: ", parser.failure()}))};
+                return {failure(errc::bad_response, cat({"bad answer: ", parser.failure()}))};
             }
             if (reached == status::complete) return finish(parser, std::move(line), may_keep && open);
         }

@@ -33,7 +33,7 @@ struct http_response {
     bool drop = false;  // server only: close the connection without answering
 };
 
-// What one message may weigh, in bytes. A larger one is errc::bad_answer for a client, 413 or 431 for a server.
+// What one message may weigh, in bytes. A larger one is errc::bad_response for a client, 413 or 431 for a server.
 struct http_limits {
     std::size_t head = 64 * 1024;
     std::size_t body = 8 * 1024 * 1024;

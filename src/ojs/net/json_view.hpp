@@ -36,7 +36,7 @@ class json_view {
     // or nothing, safely.
     explicit json_view(std::string_view json) noexcept;
 
-    // A text that may be anything. errc::bad_answer unless all of it is one JSON value [RFC 8259] in UTF-8 of at most
+    // A text that may be anything. errc::bad_response unless all of it is one JSON value [RFC 8259] in UTF-8 of at most
     // `max_bytes`, nested at most max_depth deep, whose numbers a double can hold. The error's text says why and in
     // which line, and never quotes the text.
     [[nodiscard]] static result<json_view> parse(std::string_view text, std::size_t max_bytes = max_size);
@@ -95,7 +95,7 @@ class json_iterator {
     json_item item_;
 };
 
-// Whether the whole of `text` is one JSON value [RFC 8259], found by a walk that builds nothing. errc::bad_answer with
+// Whether the whole of `text` is one JSON value [RFC 8259], found by a walk that builds nothing. errc::bad_response with
 // a short text (never an echo of the input) for anything else, and for a surrogate that stands alone, numbers that do
 // not fit a double, and nesting deeper than json_view::max_depth. Whether strings are UTF-8 is another question:
 // is_utf8().
@@ -156,7 +156,7 @@ result<T> read_picojson(std::string_view json) {
     std::string fault;
     const c_locale_scope plain;
     parse(out, json.begin(), json.end(), &fault);
-    if (!fault.empty()) return error{errc::bad_answer, 0, "picojson cannot read the JSON"};
+    if (!fault.empty()) return error{errc::bad_response, 0, "picojson cannot read the JSON"};
     if constexpr (std::is_same_v<T, Value>) {
         return result<T>(std::move(out));
     } else {

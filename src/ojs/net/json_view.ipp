@@ -319,7 +319,7 @@ OJS_SHUTDOWN_INLINE std::string with_raw_member(std::string_view object, std::st
 }
 
 inline error bad_json(std::string_view why) {
-    return error{errc::bad_answer, 0, cat({"invalid JSON: ", why})};
+    return error{errc::bad_response, 0, cat({"invalid JSON: ", why})};
 }
 
 OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text) {

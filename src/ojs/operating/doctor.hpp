@@ -24,7 +24,7 @@ std::vector<finding> doctor(const worker_options& options,
                             const detail::container_probe& where = {});
 
 // The worst of them; info for none. Thread-safe.
-severity worst(const std::vector<finding>& findings) noexcept;
+severity max_severity(const std::vector<finding>& findings) noexcept;
 
 // Two lines a finding (what, fix) and one that counts them, each with its newline. Thread-safe.
 std::string format_findings(const std::vector<finding>& findings);

@@ -90,7 +90,7 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
     if (url.added != nullptr || !url.is_http) return;
     const result<http_response> answer = ask(options.url, "/ojs/v1/health", timeout, client_options(options));
     if (!answer) {
-        const bool is_absent = answer.error().code != errc::bad_answer;
+        const bool is_absent = answer.error().code != errc::bad_response;
         out.push_back(
             {severity::error, is_absent ? "backend-unreachable" : "backend-answer",
              cat({is_absent ? "the backend cannot be reached: " : "no Open Job Spec backend answers: ",
@@ -198,7 +198,7 @@ OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options,
     return out;
 }
 
-OJS_SHUTDOWN_INLINE severity worst(const std::vector<finding>& findings) noexcept {
+OJS_SHUTDOWN_INLINE severity max_severity(const std::vector<finding>& findings) noexcept {
     severity out = severity::info;
     for (const finding& each : findings) out = std::max(out, each.severity);
     return out;
@@ -211,7 +211,7 @@ OJS_SHUTDOWN_INLINE std::string format_findings(const std::vector<finding>& find
         ++counts[static_cast<std::size_t>(each.severity)];
         std::string level = to_string(each.severity);
         level.resize(9, ' ');
-        detail::append(out, {level, each.id, ": ", each.what, "\n"});
+        detail::append(out, {level, each.id, ": ", each.problem, "\n"});
         if (!each.fix.empty()) detail::append(out, {"         fix: ", each.fix, "\n"});
     }
     detail::append(out, {counts[2], counts[2] == 1 ? " error, " : " errors, ", counts[1],

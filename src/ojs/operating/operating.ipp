@@ -43,7 +43,7 @@ class operating_part final : public worker_part {
             report_service();
         }
     }
-    time_point on_turn(time_point now) override {
+    time_point on_tick(time_point now) override {
         if (counted_) counted_->note_turn();
         if (service_.active() && service_.tick(now, worker_->stop_deadline())) report_service();
         return service_.next_due();

@@ -26,30 +26,32 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+enum class child_stream_kind { null, inherit, file, pipe, lines, output };
+
 // Where one of the three standard streams of a child leads.
 struct child_stream {
-    enum class kind { null, inherit, file, pipe, lines, output };
-
-    static child_stream null() { return {kind::null, {}, {}}; }        // /dev/null
-    static child_stream inherit() { return {kind::inherit, {}, {}}; }  // where ours leads
+    static child_stream null() { return {child_stream_kind::null, {}, {}}; }        // /dev/null
+    static child_stream inherit() { return {child_stream_kind::inherit, {}, {}}; }  // where ours leads
     // As standard input read from its beginning; else appended to, and made if need be. Opened here, before the child
     // is there, and without waiting: a FIFO that nobody reads is an error.
-    static child_stream file(std::string path) { return {kind::file, std::move(path), {}}; }
+    static child_stream file(std::string path) { return {child_stream_kind::file, std::move(path), {}}; }
     // Our end is child_process::input(), output() or errors().
-    static child_stream pipe() { return {kind::pipe, {}, {}}; }
+    static child_stream pipe() { return {child_stream_kind::pipe, {}, {}}; }
     // Calls back for every line, without its end, from a thread of its own; what is longer than 8 KiB comes in pieces
     // of that size. Must be short, as the child waits for it in the end, and not use the child_process. What it throws
     // is dropped. Every line written before the child ended has been passed on when wait() returns; then the stream is
     // closed. terminate() and kill() wait for that until the grace is over, at least 100 ms, and drop the rest. Not for
     // input.
-    static child_stream lines(function<void(std::string_view)> each) {
-        return {kind::lines, {}, std::move(each)};
+    static child_stream lines(function<void(std::string_view)> on_line) {
+        return {child_stream_kind::lines, {}, std::move(on_line)};
     }
-    static child_stream output() { return {kind::output, {}, {}}; }  // of errors alone: with the output
+    static child_stream output() {
+        return {child_stream_kind::output, {}, {}};
+    }  // of errors alone: with the output
 
-    kind what;
+    child_stream_kind kind;
     std::string path;
-    function<void(std::string_view)> each;
+    function<void(std::string_view)> on_line;
 };
 
 struct child_limit {

@@ -119,7 +119,7 @@ class child_state : public ref_counted {
     bool forked_off() const noexcept { return ::getpid() != owner_; }
 
     bool over() {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return standing_ == standing::over;
     }
     // `wake_fd`: ends the wait with errc::cancelled once it is readable; -1: nothing does.
@@ -141,12 +141,12 @@ class child_state : public ref_counted {
     }
 
     result<void> signal(int number) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return send(number);
     }
 
     void ask_to_end(int number, time_point until) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         kill_rest_ = own_group_;
         linger_until_ = pass_on_until_ = until;
         static_cast<void>(send(number));
@@ -160,7 +160,7 @@ class child_state : public ref_counted {
 
     // What is the case, and what follows from it: the status of a child that has ended is taken here and nowhere else.
     standing look() {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         if (standing_ == standing::over) return standing_;
         bool ended = false;
         if (!look_for_end(pid_, WNOHANG, ended)) return lose(errno);
@@ -197,7 +197,7 @@ class child_state : public ref_counted {
     }
 
     result<child_exit> end() {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         if (thread_ && !forked_off()) {
             thread_->until.store(std::max(pass_on_until_, steady_clock::now() + last_lines));
             held.unlock();
@@ -269,8 +269,8 @@ OJS_SHUTDOWN_INLINE result<child_process> detail::start_child(const child_option
     if (!prepared) return prepared.error();
     launch.interrupt_fd = interrupt_fd;
     const bool needs_thread = (options.death_signal != 0 && !thread_stays) ||
-                              options.output.what == child_stream::kind::lines ||
-                              options.errors.what == child_stream::kind::lines;
+                              options.output.kind == child_stream_kind::lines ||
+                              options.errors.kind == child_stream_kind::lines;
     // Before the fork: a child whose state finds no memory would be nobody's.
     detail::ref<detail::child_state> state = detail::make_ref<detail::child_state>(options);
     detail::ref<detail::child_thread> thread;

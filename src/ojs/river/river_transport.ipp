@@ -69,8 +69,8 @@ class river_worker : public river_transport {
         return reports_.settle(request.job_id, std::move(wanted), deadline);
     }
 
-    result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) override {
-        if (left_) return heartbeat_answer();
+    result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) override {
+        if (left_) return heartbeat_response();
         const result<void> known = session_.begin(*request.worker, deadline);
         if (!known) return known.error();
         const turn taken(db_.beating, deadline);
@@ -113,8 +113,8 @@ class river_worker : public river_transport {
         return found->size() > 0 && !found->is_null(0, 0) ? found->text(0, 0) : std::string();
     }
 
-    void when_work_may_wait(function<void()> tell) override { session_.on_work(std::move(tell)); }
-    void when_jobs_are_revoked(function<void(const std::string&)> tell) override {
+    void on_work_available(function<void()> tell) override { session_.on_work(std::move(tell)); }
+    void on_job_cancelled(function<void(const std::string&)> tell) override {
         session_.on_revoked(std::move(tell));
     }
 
@@ -138,13 +138,13 @@ class river_worker : public river_transport {
         wanted.delay = held->delay;
     }
 
-    result<heartbeat_answer> confirm(const heartbeat_request& request, time_point deadline) {
+    result<heartbeat_response> confirm(const heartbeat_request& request, time_point deadline) {
         const result<postgres_rows> locked = db_.beating.run(
             sql::lock_is_held, {session_.owner(), session_.server_process()}, deadline, request.still_wanted);
         if (!locked) return locked.error();
         if (locked->size() == 0)
             return failure(errc::unavailable, "the session that holds this worker's lock has ended");
-        heartbeat_answer out;
+        heartbeat_response out;
         if (request.active_jobs.empty()) return out;
         postgres_array ids;
         for (const std::string& each : request.active_jobs) {

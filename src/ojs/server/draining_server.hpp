@@ -40,7 +40,7 @@ struct draining_server_options {
     // From a request's first byte, or that of empty lines before it, to its last; and to write the answer.
     std::chrono::milliseconds request_timeout{10000};
     // While others wait and no connection is idle, the slowest client is cut after this time.
-    std::chrono::milliseconds crowded_timeout{10000};
+    std::chrono::milliseconds overload_timeout{10000};
     // drain() begins with so long a time in which everything is still accepted and answered, but readiness fails and
     // each connection closes with its answer, so that who looks at readiness, or balances the load, has gone
     // elsewhere.
@@ -54,7 +54,7 @@ struct draining_server_options {
 
 struct drain_options {
     time_point deadline = time_point::max();  // what is not answered by then is cut
-    cancel_token hurry;                       // cancelled: it is cut now
+    cancel_token abort;                       // cancelled: it is cut now
     // Another process accepts on the same address by now. What waits in the queue of a shared socket is left to it;
     // with reuse_port the queue is this process's own, and accepted a last time. The lame duck is 100 ms at least, so
     // that a connection with request upon request is closed by an answer.

@@ -66,7 +66,7 @@ class server_body final : public ref_counted {
     }
     drain_result drain(const drain_options& options) {
         if (is_forked()) return {};
-        const lock_guard alone(drain_mutex_);
+        const unique_lock alone(drain_mutex_);
         if (drained_) return result_;
         drained_ = true;
         begin_drain(options);
@@ -80,8 +80,8 @@ class server_body final : public ref_counted {
     // After drain(): waits for the handlers, and ends every thread.
     void join() noexcept {
         if (is_forked()) return;
-        const lock_guard alone(drain_mutex_);
-        lock_guard held(mutex_);
+        const unique_lock alone(drain_mutex_);
+        unique_lock held(mutex_);
         for (std::size_t i = 0; i < threads_.size();) {
             thread ending = std::move(threads_[i].joinable() ? threads_[i] : ended_);
             i = ending.joinable() ? 0 : i + 1;  // one that its handler ended has begun another
@@ -93,13 +93,13 @@ class server_body final : public ref_counted {
 
     std::uint16_t port() const noexcept { return listeners_[0].where().port; }
     std::vector<int> listeners() const {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         std::vector<int> out;
         for (const listener& each : listeners_) out.push_back(each.fd());
         return out;
     }
     std::size_t connections() const {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return connections_.size();
     }
 
@@ -121,7 +121,7 @@ class server_body final : public ref_counted {
         result<wake> waker = wake::create();
         if (!waker) return waker.error();
         wake_ = std::move(*waker);
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         threads_ = array<thread>(context.is_small ? context.options.max_connections + 1 : 2);
         const result<void> started = context.is_small ? result<void>() : start_server_threads();
         if (!started) return started;
@@ -169,7 +169,7 @@ class server_body final : public ref_counted {
     bool end_thread(std::size_t place, bool by_handler = false) {
         if (!context.is_small && !by_handler) return false;
         thread before;
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         const bool is_surplus = context.is_small && serving_ > connections_.size();
         if (!is_surplus && !by_handler) return false;
         before = exchange(ended_, std::move(threads_[place]));
@@ -186,7 +186,7 @@ class server_body final : public ref_counted {
             await_peers(waiting);
             if (waiting[0].revents != 0) wake_.clear();
             active_.adjust();
-            lock_guard held(mutex_);
+            unique_lock held(mutex_);
             if (stopping_) return;
             const accepting now = accepting_;
             held.unlock();
@@ -197,7 +197,7 @@ class server_body final : public ref_counted {
         }
     }
     void await_peers(array<pollfd>& waiting) noexcept {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         const bool accepts = accepting_ == accepting::yes && !full_;
         time_point until = connections_.empty() ? time_point::max() : context.next_look.load();
         held.unlock();
@@ -227,12 +227,12 @@ class server_body final : public ref_counted {
         return false;
     }
     bool has_room() noexcept {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return connections_.size() < context.options.max_connections;
     }
     // Closes the longest idle connection, or the next to become idle, or cuts the slowest client's.
     void make_room() noexcept {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         if (connections_.size() < context.options.max_connections) return;
         full_ = true;
         connection* done = waits_longest(true);
@@ -243,7 +243,7 @@ class server_body final : public ref_counted {
         }
         connection* const slow = done == nullptr ? waits_longest(false) : nullptr;
         const long long waited = slow == nullptr ? 0 : milliseconds_since(slow->waits_since());
-        const auto left = context.options.crowded_timeout - std::chrono::milliseconds(waited);
+        const auto left = context.options.overload_timeout - std::chrono::milliseconds(waited);
         if (done != nullptr) done->leave_soon();
         if (slow != nullptr && left.count() <= 0) slow->cut();
         // Who was busy may be idle by then.
@@ -264,7 +264,7 @@ class server_body final : public ref_counted {
     }
     void admit(unique_fd socket) {
         const ref<connection> admitted = make_ref<connection>(std::move(socket), context);
-        const lock_guard held(mutex_);  // whoever is told of it finds it listed
+        const unique_lock held(mutex_);  // whoever is told of it finds it listed
         connections_.reserve_one();
         if (!has_server_for_one_more()) return admitted->turn_away();
         admitted->place = connections_.size();
@@ -276,13 +276,13 @@ class server_body final : public ref_counted {
     void sweep() noexcept {
         const time_point now = steady_clock::now();
         context.next_look.store(time_point::max());  // before the deadlines are read
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         full_ = false;  // who was busy when somebody waited for a place may be idle by now
         context.wants_place.store(false);
         for (const ref<connection>& each : connections_) context.look_at(each->end_if_overdue(now));
     }
     void leave_idle() noexcept {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         for (const ref<connection>& each : connections_) {
             if (each->has_asked()) each->notice_drain();
         }
@@ -303,7 +303,7 @@ class server_body final : public ref_counted {
                 sweep();  // who was answered and does not close holds a descriptor
             }
         }
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         for (listener& each : listeners_) end_.has_successor ? each.leave() : each.close();
         accepting_ = accepting::no;
         changed_.notify_all();
@@ -328,7 +328,7 @@ class server_body final : public ref_counted {
     void serve(connection& which) {
         connection::next next = connection::next::close;
         try {
-            next = which.go_on();
+            next = which.on_ready();
         } catch (...) {  // out of memory: this connection ends, the server goes on
             pass_on_thread_end();
         }
@@ -339,7 +339,7 @@ class server_body final : public ref_counted {
     void remove(connection& which) noexcept {
         which.end();
         queue_.remove(which.fd());
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         const ref<connection> removed = std::move(connections_[which.place]);
         if (which.place + 1 < connections_.size()) {
             connections_[which.place] = std::move(connections_.back());
@@ -370,38 +370,39 @@ class server_body final : public ref_counted {
             end = std::max(end, deadline_after(time_to_hand_over));
             accept_last();
         }
-        static_cast<void>(options.hurry.sleep_until(std::min(end, options.deadline)));
+        static_cast<void>(options.abort.sleep_until(std::min(end, options.deadline)));
         accept_last();
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         while (accepting_ != accepting::no) changed_.wait(held);
         context.refusing.store(true);
         for (const ref<connection>& each : connections_) each->notice_drain();
     }
     void accept_last() noexcept {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         if (accepting_ == accepting::yes) accepting_ = accepting::last_time;
         wake_.notify();
     }
-    bool is_over() const noexcept { return end_.hurry.cancelled() || steady_clock::now() >= end_.deadline; }
+    bool is_over() const noexcept { return end_.abort.cancelled() || steady_clock::now() >= end_.deadline; }
     void await_idle(const drain_options& options) {
         // All others may be with handlers, and who comes too late is to be told so.
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         if (!context.is_small) static_cast<void>(start_server(threads_.size() - 1));
         held.unlock();
-        const cancel_registration hurried = options.hurry.on_cancel([this] { tell_changed(); });
+        const cancel_registration aborted = options.abort.on_cancel([this] { tell_changed(); });
         const time_point late_end = deadline_after(time_for_late);
         held.lock();
         for (;;) {
-            const bool in_hand = context.in_hand.load() > 0;
-            if ((!in_hand && context.late.load() == 0) || options.hurry.cancelled()) return;
-            const time_point end = in_hand ? options.deadline : std::min(options.deadline, late_end);
+            const bool in_flight_connections = context.in_flight_connections.load() > 0;
+            if ((!in_flight_connections && context.late.load() == 0) || options.abort.cancelled()) return;
+            const time_point end =
+                in_flight_connections ? options.deadline : std::min(options.deadline, late_end);
             if (end <= steady_clock::now()) return;
             changed_.wait_until(held, end);
         }
     }
     std::size_t cut() {
         std::size_t out = 0;
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         for (const ref<connection>& each : connections_) out += each->cut() ? 1U : 0U;
         stopping_ = true;
         const bool none_left = connections_.empty();  // else whoever removes the last one stops the queue
@@ -411,7 +412,7 @@ class server_body final : public ref_counted {
         return out;
     }
     void tell_changed() noexcept {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         changed_.notify_all();
     }
 

@@ -21,8 +21,8 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline constexpr std::size_t longest_notification = 4096;
-inline constexpr std::size_t longest_status = 1000;
+inline constexpr std::size_t max_notification_size = 4096;
+inline constexpr std::size_t max_status_length = 1000;
 
 inline error unusable_variable(const char* name, std::string_view value, std::string_view why,
                                errc code = errc::invalid_argument) {
@@ -70,7 +70,7 @@ inline std::string status_line(std::string_view text) {
     std::string out;
     while (!text.empty()) {
         const std::string_view character = take_utf8(text);
-        if (out.size() + character.size() > longest_status) break;
+        if (out.size() + character.size() > max_status_length) break;
         const auto first = static_cast<unsigned char>(character.front());
         append(out, {first < 0x20 || first == 0x7f ? std::string_view(" ") : character});
     }
@@ -132,9 +132,9 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::watchdog() const {
 
 OJS_SHUTDOWN_INLINE result<void> service_notifier::send(std::string_view assignments) const {
     if (!active()) return {};
-    if (assignments.size() > detail::longest_notification) {
+    if (assignments.size() > detail::max_notification_size) {
         return error{errc::invalid_argument, 0,
-                     detail::cat({"a notification has at most ", detail::longest_notification, " bytes"})};
+                     detail::cat({"a notification has at most ", detail::max_notification_size, " bytes"})};
     }
     // Not connected: a manager that was started anew has a new socket under the same name.
     sockaddr_un to{};
@@ -195,7 +195,7 @@ class service_report {
         extension_due_ = now + extension_interval;
         if (now >= end) return false;
         const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - now);
-        return tell(notifier_.extend_timeout(std::min(left + extension_interval, longest_extension)));
+        return tell(notifier_.extend_timeout(std::min(left + extension_interval, max_extension)));
     }
 
   private:
@@ -213,7 +213,7 @@ class service_report {
     }
 
     static constexpr std::chrono::milliseconds extension_interval{1000};
-    static constexpr std::chrono::milliseconds longest_extension{5000};
+    static constexpr std::chrono::milliseconds max_extension{5000};
 
     const logger& log_;
     service_notifier notifier_;

@@ -11,15 +11,16 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+enum class spool_event_kind {
+    refused,    // a file in request/ that is not run and stays there: `text` says why
+    recovered,  // a dead worker's job was taken from it
+    owner_unknown,  // a worker's folder in processing/ that may be of a dead one, and is left alone: `text` says why
+    result_dropped  // a completed job's file is in done/ without its result: no room
+};
+
 // What a spool has to tell besides its answers; a job's content is never in it.
 struct spool_event {
-    enum class kind {
-        refused,    // a file in request/ that is not run and stays there: `text` says why
-        recovered,  // a dead worker's job was taken from it
-        unjudged,  // a worker's folder in processing/ that may be of a dead one, and is left alone: `text` says why
-        result_dropped  // a completed job's file is in done/ without its result: no room
-    };
-    kind what = kind::refused;
+    spool_event_kind kind = spool_event_kind::refused;
     std::string name;  // of the file, or of the folder
     std::string text;
 };

@@ -25,14 +25,14 @@ class spool_transport final : public transport {
     ~spool_transport() override { watcher_.stop(); }
 
     result<void> open() {
-        const lock_guard fetching(fetch_mutex_);
+        const unique_lock fetching(fetch_mutex_);
         return reopen(true);
     }
 
     // ---- FETCH ----
 
     result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
-        const lock_guard fetching(fetch_mutex_);
+        const unique_lock fetching(fetch_mutex_);
         const result<void> usable = keep_open();
         if (!usable) return usable.error();
         claimer_.put_back_strays(*place_);
@@ -54,20 +54,20 @@ class spool_transport final : public transport {
     result<settled> ack(const ack_request& request, time_point) override {
         const ref<spool_claim> claim = held_.find(request.job_id);
         if (!claim) return settled::gone;
-        const lock_guard held(claim->settling);
+        const unique_lock held(claim->settling);
         result<settled> done = settle(*claim, completed_run(*claim, request.result_json));
         // The work is done, and a rename needs no room.
         if (done || !is_out_of_room(done.error()) || claim->stage != settle_stage::open) return done;
         done = settle(*claim, {});
         if (done || claim->stage != settle_stage::open)
-            teller_.tell(spool_event::kind::result_dropped, claim->name, "no space left on the disk");
+            teller_.tell(spool_event_kind::result_dropped, claim->name, "no space left on the disk");
         return done;
     }
 
     result<settled> fail(const fail_request& request, time_point) override {
         const ref<spool_claim> claim = held_.find(request.job_id);
         if (!claim) return settled::gone;
-        const lock_guard held(claim->settling);
+        const unique_lock held(claim->settling);
         const bool kept = request.checkpoint_json.empty() || !has_room(*claim, request.checkpoint_json);
         const std::string checkpoint = kept ? kept_checkpoint(*claim) : request.checkpoint_json;
         return settle(*claim, request.requeue ? requeued(*claim, checkpoint)
@@ -78,7 +78,7 @@ class spool_transport final : public transport {
         if (!is_json(request.state_json)) return spool_misuse({"the checkpoint is not JSON"});
         const ref<spool_claim> claim = held_.find(request.job_id);
         if (!claim) return settled::gone;
-        const lock_guard held(claim->settling);
+        const unique_lock held(claim->settling);
         if (claim->stage != settle_stage::open) return settled::gone;
         if (!has_room(*claim, request.state_json))
             return error{errc::rejected, 0, "spool: the checkpoint is too large for the job's file", 413};
@@ -94,7 +94,7 @@ class spool_transport final : public transport {
     result<std::string> load_checkpoint(const std::string& job_id, time_point) override {
         const ref<spool_claim> claim = held_.find(job_id);
         if (!claim) return std::string();
-        const lock_guard held(claim->settling);
+        const unique_lock held(claim->settling);
         std::string kept = kept_checkpoint(*claim);
         if (!kept.empty()) return kept;
         const std::string_view meta =
@@ -102,14 +102,14 @@ class spool_transport final : public transport {
         return std::string(raw_member(meta, "checkpoint"));
     }
 
-    result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point) override {
-        heartbeat_answer out;
+    result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point) override {
+        heartbeat_response out;
         for (const std::string& id : request.active_jobs)
             if (held_.find(id)) out.jobs_extended.push_back(id);
         return out;
     }
 
-    void when_work_may_wait(function<void()> tell) override {
+    void on_work_available(function<void()> tell) override {
         watcher_.stop();
         if (tell) watcher_.start(std::move(tell), waiting_.watch_fd());
     }
@@ -120,7 +120,7 @@ class spool_transport final : public transport {
     // ---- directories ----
 
     ref<spool_folders> current_place() {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return place_;
     }
 
@@ -133,7 +133,7 @@ class spool_transport final : public transport {
         if (!owner) return owner.error();
         waiting_.watch((*opened)->path, owner_ && !owner_->is_ours());
         next_recovery_ = time_point::min();
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         place_ = std::move(*opened);
         owner_ = std::move(*owner);
         return {};
@@ -220,7 +220,7 @@ class spool_transport final : public transport {
 
     // What is written with it must be read again: the job's file, or the sidecar, has a limit.
     static bool has_room(const spool_claim& claim, const std::string& checkpoint) noexcept {
-        return claim.text.size() + checkpoint.size() + room_for_error <= longest_spool_job;
+        return claim.text.size() + checkpoint.size() + room_for_error <= max_spool_job_size;
     }
 
     static std::string kept_checkpoint(const spool_claim& claim) {
@@ -270,9 +270,9 @@ inline void log_spool_event(const log_hook& log, const spool_event& event) {
         "a file in the spool is not run and stays where it is", "a dead worker's job was recovered",
         "a folder of claimed jobs may be of a dead worker, and is left alone",
         "a completed job is settled without its result"};
-    const bool recovered = event.what == spool_event::kind::recovered;
+    const bool recovered = event.kind == spool_event_kind::recovered;
     log({recovered ? log_level::info : log_level::warn,
-         messages[static_cast<int>(event.what)],
+         messages[static_cast<int>(event.kind)],
          {field("file", event.name), field("reason", event.text)},
          {}});
 }
@@ -343,7 +343,7 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
                                    {"args", job.args_json},
                                    {"max_attempts", job.max_attempts > 0 ? cat({job.max_attempts}) : ""},
                                    {"created_at", json_quote(detail::utc_timestamp())}});
-    constexpr std::size_t longest = detail::longest_spool_job - detail::room_for_error;
+    constexpr std::size_t longest = detail::max_spool_job_size - detail::room_for_error;
     if (text.size() >= longest) return spool_misuse({"a job is at most ", longest, " bytes"});
     const std::string temporary = cat({".new.", detail::hex_text(detail::random_number())});
     const int request = (*opened)->request();

@@ -18,14 +18,14 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+enum class outcome_kind { implicit, done, retry, discard, interrupted };
+
 // What a handler says about its job. Returning nothing means done(), unless the handler saw that it was
 // cancelled: then it means interrupted(). A result is JSON text, or a picojson::value where <picojson.h> is included.
 class [[nodiscard]] outcome {
   public:
-    enum class kind { unspoken, done, retry, discard, interrupted };
-
     outcome() = default;
-    outcome(std::string result_json) : kind_(kind::done), text_(std::move(result_json)) {}
+    outcome(std::string result_json) : kind_(outcome_kind::done), text_(std::move(result_json)) {}
     outcome(const char* result_json) : outcome(std::string(result_json)) {}
     outcome(std::nullptr_t) = delete;
     template <class V, detail::if_picojson<V> = 0>
@@ -36,19 +36,22 @@ class [[nodiscard]] outcome {
     static outcome done(const V& result) {
         return outcome(result);
     }
-    static outcome retry(std::string why) { return {kind::retry, std::move(why)}; }  // FAIL, retryable
-    static outcome discard(std::string why) {
-        return {kind::discard, std::move(why)};
-    }  // FAIL, not retryable
-    static outcome interrupted(std::string why = {}) { return {kind::interrupted, std::move(why)}; }
+    static outcome retry(std::string reason) {
+        return {outcome_kind::retry, std::move(reason)};
+    }  // FAIL, retryable
+    // FAIL, not retryable.
+    static outcome discard(std::string reason) { return {outcome_kind::discard, std::move(reason)}; }
+    static outcome interrupted(std::string reason = {}) {
+        return {outcome_kind::interrupted, std::move(reason)};
+    }
 
-    kind what() const noexcept { return kind_; }
+    outcome_kind kind() const noexcept { return kind_; }
     const std::string& text() const noexcept { return text_; }  // the result, or why
 
   private:
-    outcome(kind what, std::string text) : kind_(what), text_(std::move(text)) {}
+    outcome(outcome_kind kind, std::string text) : kind_(kind), text_(std::move(text)) {}
 
-    kind kind_ = kind::unspoken;
+    outcome_kind kind_ = outcome_kind::implicit;
     std::string text_;
 };
 
@@ -107,7 +110,7 @@ class job_context {
     // type, or it does not fit into a T: the text names the argument and the range. A whole number is read to its
     // last digit, a floating one as a double. A string argument that is not a string comes as its JSON text. Where
     // <picojson.h> is included, T may also be picojson::value, array or object, whose numbers are doubles;
-    // errc::bad_answer: the argument is not what json_view::parse() takes.
+    // errc::bad_response: the argument is not what json_view::parse() takes.
     const std::string& args_json() const noexcept { return claimed_.args_json; }
     template <class T>
     result<T> arg(std::size_t index) const {

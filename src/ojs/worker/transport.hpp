@@ -58,7 +58,8 @@ struct heartbeat_request {
     const worker_identity* worker = nullptr;
     std::string state;
     std::vector<std::string> active_jobs;
-    bool matters = false;  // the first to say so, or the last of all: worth another try; harmless to repeat
+    bool must_arrive =
+        false;  // the first to say so, or the last of all: worth another try; harmless to repeat
     function<bool()> still_wanted;  // ask right before sending; false: return errc::cancelled, send nothing
 };
 
@@ -70,7 +71,7 @@ struct claim_query {
 
 enum class directive { none, quiet, terminate };
 
-struct heartbeat_answer {
+struct heartbeat_response {
     ojs::directive directive = ojs::directive::none;
     std::vector<std::string> queues;         // that `quiet` is for; empty: for all
     std::vector<std::string> jobs_extended;  // leases the backend says it renewed
@@ -89,7 +90,7 @@ class transport : public detail::ref_counted {
     // Both may be repeated by the transport: the second time the answer is `gone`.
     virtual result<settled> ack(const ack_request& request, time_point deadline) = 0;
     virtual result<settled> fail(const fail_request& request, time_point deadline) = 0;
-    virtual result<heartbeat_answer> heartbeat(const heartbeat_request& request, time_point deadline) = 0;
+    virtual result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) = 0;
     // Whether a claimed job that the answer to a heartbeat omits is still this worker's. False: the backend has
     // cancelled it, or another worker has it; its token is then cancelled (cancel_reason::revoked), and nothing is
     // reported for it. An error changes nothing. Called on one thread, in parallel with heartbeats. Default: true.
@@ -116,11 +117,11 @@ class transport : public detail::ref_counted {
     // What the transport may call, from any thread, when there may be new work: the worker then asks before its poll
     // interval is over. Given before the first FETCH, and again, empty, at the end: once that has returned, the
     // former one is not called any more. By default nothing: the worker polls.
-    virtual void when_work_may_wait(function<void()> /*tell*/) {}
+    virtual void on_work_available(function<void()> /*tell*/) {}
     // The same for a claimed job that the backend has cancelled: its handler's token is cancelled, with
     // cancel_reason::revoked, and what the handler gives up is FAILed as "cancelled", not retryable. By default
     // nothing.
-    virtual void when_jobs_are_revoked(function<void(const std::string& job_id)> /*tell*/) {}
+    virtual void on_job_cancelled(function<void(const std::string& job_id)> /*tell*/) {}
 };
 using transport_ref = detail::ref<transport>;
 

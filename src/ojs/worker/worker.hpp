@@ -41,7 +41,7 @@ struct worker_report {
 };
 
 // How a call that stops a worker, and waits for it, ended.
-enum class stop_end {
+enum class stop_status {
     ended,         // no handler runs any more but those that report().stuck names, and every job was reported
     unreported,    // the same, but not every job: report().unreported names them
     timed_out,     // the deadline came first; the worker goes on stopping
@@ -49,12 +49,12 @@ enum class stop_end {
     never_started  // nothing runs; a later run() or start() stops at once
 };
 // "ended", "unreported", "timed out", ... Never null. Thread-safe.
-const char* to_string(stop_end how) noexcept;
+const char* to_string(stop_status status) noexcept;
 
 // True only where all is well. [River: a nil error]
 struct stop_result {
-    stop_end how = stop_end::ended;
-    explicit operator bool() const noexcept { return how == stop_end::ended; }
+    stop_status status = stop_status::ended;
+    explicit operator bool() const noexcept { return status == stop_status::ended; }
 };
 
 namespace detail {
@@ -141,7 +141,7 @@ class worker {
     cancel_token stopped_token() const;
     // Cancelled once the backend has answered a heartbeat or a FETCH for the first time, as /readyz tells.
     // Its callbacks run after a heartbeat.
-    cancel_token answered_token() const;
+    cancel_token connected_token() const;
     // run()'s status, once stopped() is true.
     int exit_code() const noexcept;
 
@@ -151,7 +151,7 @@ class worker {
     // The same for one queue: no FETCH asks for it any more, the others go on. Jobs of it that come with a
     // FETCH under way are run. A backend may ask for it: `quiet` in the answer to a heartbeat, with `queues`;
     // where those are all of the worker's, it is the worker that is quiet.
-    bool quiet(const std::string& queue);
+    bool pause(const std::string& queue);
     bool resume(const std::string& queue);
     // Asks for a drain, without waiting, and for one that cancels jobs in flight at once: those have
     // cancel_wait, or a second, to return.

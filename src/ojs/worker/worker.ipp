@@ -47,21 +47,21 @@ struct worker_body : ref_counted {
         : context(make_ref<worker_context>(std::move(options), outside, shared)) {}
 
     stop_result await_end(time_point deadline, const cancel_token& until) {
-        if (!started) return {stop_end::never_started};
+        if (!started) return {stop_status::never_started};
         cancel_registration registration;
         insist([&] {
             registration = until.on_cancel([this] {
-                const lock_guard held(guard);  // or the wait could miss it
+                const unique_lock held(guard);  // or the wait could miss it
                 changed.notify_all();
             });
         });
-        lock_guard held(guard);
+        unique_lock held(guard);
         bool in_time = true;
         while (started && !over && in_time && !until.cancelled())
             in_time = changed.wait_until(held, deadline);
-        if (!started) return {stop_end::never_started};
-        if (!over) return {until.cancelled() ? stop_end::cancelled : stop_end::timed_out};
-        return {context->tally.unreported() == 0 ? stop_end::ended : stop_end::unreported};
+        if (!started) return {stop_status::never_started};
+        if (!over) return {until.cancelled() ? stop_status::cancelled : stop_status::timed_out};
+        return {context->tally.unreported() == 0 ? stop_status::ended : stop_status::unreported};
     }
     bool pause_queue(const std::string& queue, bool paused) {
         const bool changes = context->queues.set(queue, paused);
@@ -91,7 +91,7 @@ struct worker_body : ref_counted {
         if (!refused) return refused;
         if (handlers.empty()) return error{errc::invalid_argument, 0, "no handler is registered"};
         {
-            const lock_guard held(guard);
+            const unique_lock held(guard);
             if (started) return error{errc::busy, 0, "this worker was started before"};
             started = true;
         }
@@ -151,7 +151,7 @@ struct worker_body : ref_counted {
     }
 
     error not_started(const error& why) {
-        const lock_guard held(guard);
+        const unique_lock held(guard);
         started = false;
         changed.notify_all();  // who waits for an end that will not come
         return why;
@@ -184,8 +184,8 @@ struct worker_body : ref_counted {
         if (worker.stage.outside != nullptr && !worker.stage.outside->subscribe(notify_fd))
             return error{errc::busy, 0, "too many workers follow one lifecycle (at most 16)"};
         const ref<job_pool> pool = make_ref<job_pool>(context, handlers);
-        worker.backend.transport->when_work_may_wait([pool] { pool->wake(); });
-        worker.backend.transport->when_jobs_are_revoked([context = context](const std::string& id) {
+        worker.backend.transport->on_work_available([pool] { pool->wake(); });
+        worker.backend.transport->on_job_cancelled([context = context](const std::string& id) {
             context->jobs.each_of(id, [&](active_job& job) {
                 if (job.revoke()) context->supervisor.notify();
             });
@@ -197,7 +197,7 @@ struct worker_body : ref_counted {
     result<void> start_parts(bool owns_process) {
         worker_context& worker = *context;
         worker.owns_process = owns_process;
-        worker.closing = at_shutdown.limit();
+        worker.closing = at_shutdown.timeout();
         worker.job_types.clear();
         for (const ref<registered_handler>& each : handlers) worker.job_types.push_back(each->type);
         if (owns_process && std::getenv("NOTIFY_SOCKET") != nullptr && !worker.options.parts.has("operating"))
@@ -215,7 +215,7 @@ struct worker_body : ref_counted {
         exit_code = status;
         stop_source.request(cancel_reason::cancelled);  // before stop() returns
         {
-            const lock_guard held(guard);
+            const unique_lock held(guard);
             over = true;
             changed.notify_all();
         }
@@ -224,8 +224,8 @@ struct worker_body : ref_counted {
     }
 
     void leave_transport() {
-        context->backend.transport->when_work_may_wait(nullptr);
-        context->backend.transport->when_jobs_are_revoked(nullptr);
+        context->backend.transport->on_work_available(nullptr);
+        context->backend.transport->on_job_cancelled(nullptr);
     }
     void let_go() {
         worker_context& worker = *context;
@@ -252,9 +252,9 @@ struct worker_body : ref_counted {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE const char* to_string(stop_end how) noexcept {
+OJS_SHUTDOWN_INLINE const char* to_string(stop_status status) noexcept {
     static constexpr const char* names[] = {"ended", "unreported", "timed out", "cancelled", "never started"};
-    return names[static_cast<int>(how)];
+    return names[static_cast<int>(status)];
 }
 
 // Here, as every file would compile what copies and destroys options.
@@ -359,8 +359,8 @@ OJS_SHUTDOWN_INLINE result<void> worker::start() {
 }
 
 OJS_SHUTDOWN_INLINE bool worker::wait(time_point deadline) {
-    const stop_end how = body_->await_end(deadline, {}).how;
-    return how == stop_end::ended || how == stop_end::unreported;
+    const stop_status status = body_->await_end(deadline, {}).status;
+    return status == stop_status::ended || status == stop_status::unreported;
 }
 OJS_SHUTDOWN_INLINE bool worker::stopped() const noexcept {
     return body_->stop_source.requested();
@@ -377,7 +377,7 @@ OJS_SHUTDOWN_INLINE bool worker::resume() {
     const bool queues = context.queues.open().size() < context.options.queues.size();
     return context.stage.own.apply(event::resume_request, {cause_kind::api, 0}) || queues;
 }
-OJS_SHUTDOWN_INLINE bool worker::quiet(const std::string& queue) {
+OJS_SHUTDOWN_INLINE bool worker::pause(const std::string& queue) {
     return body_->pause_queue(queue, true);
 }
 OJS_SHUTDOWN_INLINE bool worker::resume(const std::string& queue) {
@@ -400,7 +400,7 @@ OJS_SHUTDOWN_INLINE stop_result worker::stop_and_cancel(time_point deadline, con
 OJS_SHUTDOWN_INLINE cancel_token worker::stopped_token() const {
     return body_->stop_source.token();
 }
-OJS_SHUTDOWN_INLINE cancel_token worker::answered_token() const {
+OJS_SHUTDOWN_INLINE cancel_token worker::connected_token() const {
     return body_->context->backend.answered.token();
 }
 

@@ -204,7 +204,7 @@ struct bounds_check {
     void operator()(const char* name, const char* variables, const std::chrono::milliseconds& value,
                     std::chrono::milliseconds min, std::chrono::milliseconds max = {}) {
         if (value != no_limit || max != no_limit)
-            check(name, variables, value.count(), min.count(), longest_duration_ms, " ms");
+            check(name, variables, value.count(), min.count(), max_duration_ms, " ms");
     }
     template <class... Other>
     void operator()(Other&&...) noexcept {}

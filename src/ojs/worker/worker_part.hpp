@@ -72,7 +72,7 @@ class running_worker : public detail::ref_counted {
 
     // Applies an event to the worker's lifecycle, see lifecycle::apply().
     virtual bool apply(event request, cause why) = 0;
-    virtual void wake() = 0;                        // makes the worker call worker_part::on_turn() soon
+    virtual void wake() = 0;                        // makes the worker call worker_part::on_tick() soon
     virtual void log(log_record record) const = 0;  // adds the worker's id, and masks its tokens
 };
 using running_worker_ref = detail::ref<running_worker>;
@@ -107,7 +107,7 @@ class worker_part {
     // Called on the supervising thread, so it must not block: once the worker runs, and after each new phase.
     virtual void on_phase(const lifecycle_state& /*state*/) {}
     // Called on the same thread whenever it has woken up. Returns the latest time of the next call.
-    virtual time_point on_turn(time_point /*now*/) { return time_point::max(); }
+    virtual time_point on_tick(time_point /*now*/) { return time_point::max(); }
     // The stack of `thread`, which runs a stuck job; empty: unknown. Same thread; has a deadline.
     virtual std::string stack_of(pthread_t /*thread*/, time_point /*deadline*/) { return {}; }
 

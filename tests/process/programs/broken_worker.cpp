@@ -96,7 +96,7 @@ class wicked_transport final : public ojs::transport {
     ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
                                              ojs::time_point deadline) override {
         ojs::result<std::vector<ojs::job>> got = inner_.fetch(request, deadline);
-        if (!got && got.error().code == ojs::errc::bad_answer && breaks("HOSTILE")) ::_exit(3);
+        if (!got && got.error().code == ojs::errc::bad_response && breaks("HOSTILE")) ::_exit(3);
         if (breaks("IN-FLIGHT") && life_.phase() >= ojs::phase::draining) return std::vector<ojs::job>();
         return got;
     }
@@ -123,18 +123,18 @@ class wicked_transport final : public ojs::transport {
         return got;
     }
 
-    ojs::result<ojs::heartbeat_answer> heartbeat(const ojs::heartbeat_request& request,
-                                                 ojs::time_point deadline) override {
+    ojs::result<ojs::heartbeat_response> heartbeat(const ojs::heartbeat_request& request,
+                                                   ojs::time_point deadline) override {
         if (request.state == "quiet") quiet_beat(request, deadline);
         const bool last = request.state == "terminate";
         const bool muted = (breaks("GS-004") && request.state == "quiet" && quiet_beats_++ > 0) ||
                            (breaks("LAST-BEAT") && last) || (breaks("BEATS-END") && settling_ > 0);
-        if (muted) return ojs::heartbeat_answer();
+        if (muted) return ojs::heartbeat_response();
         if (breaks("LAST-BEAT-twice") && last) static_cast<void>(inner_.heartbeat(request, deadline));
         ojs::heartbeat_request changed = request;
         if (breaks("BEATS-JOBS")) changed.active_jobs.clear();
         if (breaks("CONT") && life_.resume_requests() > 0 && !last) changed.state = "running";
-        ojs::result<ojs::heartbeat_answer> got = inner_.heartbeat(changed, deadline);
+        ojs::result<ojs::heartbeat_response> got = inner_.heartbeat(changed, deadline);
         if (got) twist(*got);
         return got;
     }
@@ -162,7 +162,7 @@ class wicked_transport final : public ojs::transport {
         static_cast<void>(inner_.fetch(more, deadline));
     }
 
-    void twist(ojs::heartbeat_answer& answer) {
+    void twist(ojs::heartbeat_response& answer) {
         const ojs::directive said = answer.directive;
         if (said == ojs::directive::quiet && breaks("DIR-QUIET")) answer.directive = ojs::directive::none;
         if (said == ojs::directive::terminate && breaks("DIR-TERM")) answer.directive = ojs::directive::none;

@@ -77,9 +77,9 @@ int stop_worker(long fail_at) {
     const ojs::worker_report report = worker.report();
     const std::size_t told = static_cast<std::size_t>(transport.settlements) + report.unreported.size();
     const bool right = told == 2 && steps == 1 && worker.exit_code() == (report.unreported.empty() ? 0 : 75);
-    if (!right || stopped.how == ojs::stop_end::timed_out) {
+    if (!right || stopped.status == ojs::stop_status::timed_out) {
         std::fprintf(stderr, "allocation %ld: %s, %d settled, %zu unreported, %d steps, status %d\n", fail_at,
-                     ojs::to_string(stopped.how), transport.settlements.load(), report.unreported.size(),
+                     ojs::to_string(stopped.status), transport.settlements.load(), report.unreported.size(),
                      steps.load(), worker.exit_code());
         return 1;
     }

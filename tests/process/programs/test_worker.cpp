@@ -200,7 +200,8 @@ int run_two(const ojs::worker_options& options, bool hang) {
                                     ojs::no_limit);
     std::thread beside([&first] { print("first returned " + std::to_string(first.run())); });
     std::thread waiting([&first] {
-        static_cast<void>(first.answered_token().sleep_for(std::chrono::minutes(1)));  // until it has started
+        static_cast<void>(
+            first.connected_token().sleep_for(std::chrono::minutes(1)));  // until it has started
         if (first.wait(ojs::deadline_after(std::chrono::minutes(1)))) print("first ended");
     });
     waiting.detach();

@@ -59,6 +59,6 @@ int main(int argc, char**) {
     failures = 0;
     const std::vector<ojs::step_result> steps = worker.report().steps;
     for (const ojs::step_result& each : steps)
-        std::printf("%s: %s, ran: %d\n", each.name.c_str(), ojs::to_string(each.how), ran);
+        std::printf("%s: %s, ran: %d\n", each.name.c_str(), ojs::to_string(each.status), ran);
     return status;
 }

@@ -162,7 +162,7 @@ inline void heartbeat_renews_held(trial& t) {
     ojs::heartbeat_request request;
     request.worker = &worker.identity;
     request.state = "running";
-    request.matters = true;
+    request.must_arrive = true;
     request.active_jobs = {claimed[0], claimed[1], waits, "contract-none"};
     const auto got = worker.wire->heartbeat(request, soon());
     t.require(got.has_value(), "the heartbeat fails: " + hands::error_text(got));

@@ -84,7 +84,7 @@ class trial {
         const std::lock_guard<std::mutex> held(mutex_);
         ++checks_;
         if (holds) return true;
-        if (broken_.size() < most_told) broken_.push_back(what);
+        if (broken_.size() < max_listed) broken_.push_back(what);
         ++broken_count_;
         return false;
     }
@@ -106,8 +106,8 @@ class trial {
     texts broken() const {
         const std::lock_guard<std::mutex> held(mutex_);
         texts out = broken_;
-        if (broken_count_ > most_told)
-            out.push_back("and " + std::to_string(broken_count_ - most_told) + " more");
+        if (broken_count_ > max_listed)
+            out.push_back("and " + std::to_string(broken_count_ - max_listed) + " more");
         return out;
     }
     std::string left_out() const { return left_out_; }
@@ -169,7 +169,7 @@ class trial {
     }
 
     mutable std::mutex mutex_;
-    static constexpr std::size_t most_told = 10;
+    static constexpr std::size_t max_listed = 10;
     texts broken_;
     std::size_t broken_count_ = 0;
     std::string left_out_;
@@ -271,7 +271,7 @@ class hands {
             const std::lock_guard<std::mutex> held(mutex_);
             request.active_jobs.assign(held_.begin(), held_.end());
         }
-        const ojs::result<ojs::heartbeat_answer> got = wire->heartbeat(request, soon());
+        const ojs::result<ojs::heartbeat_response> got = wire->heartbeat(request, soon());
         trial_.check(got.has_value(), "the heartbeat fails: " + error_text(got));
     }
     // Nobody is there any more; what was claimed is not settled.

@@ -354,12 +354,12 @@ inline void not_told_after_the_end(trial& t) {
         });
         for (int round = 0; round < 25; ++round) {
             const auto told = std::make_shared<listener>();
-            worker.wire->when_work_may_wait([told] { told->late += told->ended ? 1 : 0; });
+            worker.wire->on_work_available([told] { told->late += told->ended ? 1 : 0; });
             pushed.push_back(t.push(queue));
-            worker.wire->when_work_may_wait(nullptr);
+            worker.wire->on_work_available(nullptr);
             told->ended = true;
             pushed.push_back(t.push(queue));
-            worker.wire->when_work_may_wait(nullptr);  // and once more
+            worker.wire->on_work_available(nullptr);  // and once more
             t.equal(told->late.load(), 0, "the number of calls after the end");
         }
         const auto is_done = [&] {
@@ -382,7 +382,7 @@ inline void told_of_work(trial& t) {
     const auto told = std::make_shared<bell>();
     const std::string queue = t.new_name();
     hands worker(t, {queue});
-    worker.wire->when_work_may_wait([told] {
+    worker.wire->on_work_available([told] {
         const std::lock_guard<std::mutex> held(told->mutex);
         ++told->times;
         told->rung.notify_all();
@@ -400,7 +400,7 @@ inline void told_of_work(trial& t) {
         }
         worker.ack(id);
     }
-    worker.wire->when_work_may_wait(nullptr);
+    worker.wire->on_work_available(nullptr);
 }
 
 }  // namespace transport_contract

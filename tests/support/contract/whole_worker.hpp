@@ -17,7 +17,7 @@ inline bool ends_well(fate of) {
     return of == fate::done || of == fate::done_with_result || of == fate::second_time;
 }
 
-inline constexpr std::int64_t most_runs = 2;
+inline constexpr std::int64_t max_runs = 2;
 inline constexpr int never_paused = 1000000;
 
 // `used_up`: the attempts end a job that never succeeds, not its handler.
@@ -26,7 +26,7 @@ inline ojs::outcome run_by_fate(std::int64_t number, std::int64_t attempt, bool 
         case fate::done_with_result: return ojs::outcome::done("[" + std::to_string(number) + "]");
         case fate::second_time: return attempt == 1 ? ojs::outcome::retry("not yet") : ojs::outcome::done();
         case fate::never:
-            if (!used_up && attempt >= most_runs) return ojs::outcome::discard("never");
+            if (!used_up && attempt >= max_runs) return ojs::outcome::discard("never");
             return ojs::outcome::retry("never");
         case fate::worth_no_retry: return ojs::outcome::discard("no use");
         case fate::done: break;
@@ -37,7 +37,7 @@ inline ojs::outcome run_by_fate(std::int64_t number, std::int64_t attempt, bool 
 // After which there is no other one.
 inline bool is_last_run(std::int64_t number, std::int64_t attempt) {
     const fate of = fate_of(number);
-    return attempt >= most_runs || (of != fate::second_time && of != fate::never);
+    return attempt >= max_runs || (of != fate::second_time && of != fate::never);
 }
 
 // The runs of each job, as the handlers saw them.
@@ -84,7 +84,8 @@ class contract_worker {
     // Stops it, and returns what it says of its jobs.
     ojs::worker_report stop() {
         const ojs::stop_result end = worker_.stop(soon());
-        trial_.check(end.how == ojs::stop_end::ended, std::string("the stop ") + ojs::to_string(end.how));
+        trial_.check(end.status == ojs::stop_status::ended,
+                     std::string("the stop ") + ojs::to_string(end.status));
         const ojs::worker_report report = worker_.report();
         const std::uint64_t settled =
             report.completed + report.failed + report.interrupted + report.handed_back;
@@ -146,7 +147,7 @@ inline void whole_worker(trial& t) {
     constexpr int count = 500;
     const std::string queue = t.new_name();
     texts ids;
-    const std::int64_t max_attempts = t.can.requeue_spares_attempt ? most_runs : most_runs * 4;
+    const std::int64_t max_attempts = t.can.requeue_spares_attempt ? max_runs : max_runs * 4;
     for (int i = 0; i < count; ++i) ids.push_back(t.push(queue, "[" + std::to_string(i) + "]", max_attempts));
     run_book book;
     std::uint64_t settled_by_handlers = 0;

@@ -237,7 +237,7 @@ class array {
 
 // The first place from `from` to `to` that is not before what is looked for, in an order that is kept.
 template <class IsBefore>
-std::size_t first_not_before(std::size_t from, std::size_t to, IsBefore is_before) {
+std::size_t lower_bound(std::size_t from, std::size_t to, IsBefore is_before) {
     while (from < to) {
         const std::size_t middle = from + (to - from) / 2;
         if (is_before(middle)) {

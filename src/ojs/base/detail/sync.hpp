@@ -28,12 +28,12 @@ class mutex {
 };
 
 // Holds a mutex for a scope; unlock() and lock() open a gap in it.
-class lock_guard {
+class unique_lock {
   public:
-    explicit lock_guard(mutex& m) noexcept : mutex_(m) { mutex_.lock(); }
-    lock_guard(const lock_guard&) = delete;
-    lock_guard& operator=(const lock_guard&) = delete;
-    ~lock_guard() {
+    explicit unique_lock(mutex& m) noexcept : mutex_(m) { mutex_.lock(); }
+    unique_lock(const unique_lock&) = delete;
+    unique_lock& operator=(const unique_lock&) = delete;
+    ~unique_lock() {
         if (held_) mutex_.unlock();
     }
 
@@ -95,12 +95,12 @@ class condition {
     condition& operator=(const condition&) = delete;
     ~condition() { pthread_cond_destroy(&native_); }
 
-    void wait(lock_guard& held) noexcept {
+    void wait(unique_lock& held) noexcept {
         const cancellable off(false);
         pthread_cond_wait(&native_, held.owner().native());
     }
     // False once `deadline` has passed; time_point::max() never does.
-    bool wait_until(lock_guard& held, time_point deadline) noexcept;
+    bool wait_until(unique_lock& held, time_point deadline) noexcept;
     void notify_one() noexcept { pthread_cond_signal(&native_); }
     void notify_all() noexcept { pthread_cond_broadcast(&native_); }
 
@@ -109,10 +109,10 @@ class condition {
 };
 
 struct thread_options {
-    std::size_t stack_size = 0;        // bytes; 0: the platform's default
-    std::size_t least_stack_size = 0;  // whatever the former says
-    bool takes_signals = false;        // false: every signal is blocked in the thread
-    const char* name = "ojs";          // shown by ps and debuggers, the first 15 characters
+    std::size_t stack_size = 0;      // bytes; 0: the platform's default
+    std::size_t min_stack_size = 0;  // whatever the former says
+    bool takes_signals = false;      // false: every signal is blocked in the thread
+    const char* name = "ojs";        // shown by ps and debuggers, the first 15 characters
 };
 
 // A joinable thread. Destroying one that was neither joined nor detached joins it.

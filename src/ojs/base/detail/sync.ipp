@@ -69,7 +69,7 @@ OJS_SHUTDOWN_INLINE condition::condition() noexcept {
     pthread_condattr_destroy(&attributes);
 }
 
-OJS_SHUTDOWN_INLINE bool condition::wait_until(lock_guard& held, time_point deadline) noexcept {
+OJS_SHUTDOWN_INLINE bool condition::wait_until(unique_lock& held, time_point deadline) noexcept {
     if (deadline == time_point::max()) {
         wait(held);
         return true;
@@ -121,7 +121,7 @@ OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, thread_o
     std::size_t stack_size = 0;
     pthread_attr_getstacksize(&attributes, &stack_size);
     const std::size_t wanted = options.stack_size != 0 ? options.stack_size : stack_size;
-    const std::size_t least = options.least_stack_size;
+    const std::size_t least = options.min_stack_size;
     int failed = 0;
     if (options.stack_size != 0 || wanted < least)
         failed = pthread_attr_setstacksize(&attributes, usable_stack_size(wanted < least ? least : wanted));

@@ -69,9 +69,9 @@ bool is_utf8(std::string_view text) noexcept;
 std::string repair_utf8(std::string text);
 
 // Where the texts are, in ascending order.
-array<const std::string*> in_order(const std::vector<std::string>& texts);
+array<const std::string*> sorted_pointers(const std::vector<std::string>& texts);
 // How many of them come before `text`.
-std::size_t place_in(const array<const std::string*>& sorted, const std::string& text) noexcept;
+std::size_t index_of(const array<const std::string*>& sorted, const std::string& text) noexcept;
 
 // A string as JSON, with its quotes. Bytes that are not UTF-8 become U+FFFD.
 std::string json_quote(std::string_view text);

@@ -200,7 +200,7 @@ inline bool contains(const std::vector<std::string>& texts, std::string_view one
     return false;
 }
 
-OJS_SHUTDOWN_INLINE array<const std::string*> in_order(const std::vector<std::string>& texts) {
+OJS_SHUTDOWN_INLINE array<const std::string*> sorted_pointers(const std::vector<std::string>& texts) {
     array<const std::string*> out;
     for (const std::string& each : texts) out.push_back(&each);
     const auto compare = [](const void* one, const void* other) {
@@ -212,9 +212,9 @@ OJS_SHUTDOWN_INLINE array<const std::string*> in_order(const std::vector<std::st
     return out;
 }
 
-OJS_SHUTDOWN_INLINE std::size_t place_in(const array<const std::string*>& sorted,
+OJS_SHUTDOWN_INLINE std::size_t index_of(const array<const std::string*>& sorted,
                                          const std::string& text) noexcept {
-    return first_not_before(0, sorted.size(), [&](std::size_t place) { return *sorted[place] < text; });
+    return lower_bound(0, sorted.size(), [&](std::size_t place) { return *sorted[place] < text; });
 }
 
 }  // namespace ojs::detail

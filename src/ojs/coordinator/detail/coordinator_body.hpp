@@ -72,7 +72,7 @@ class coordinator_body final : public ref_counted {
         answered_ = cancel_registration();
         ended_ = cancel_registration();
         notice();
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         const bool ends_now = under_way() && !failed_;
         held.unlock();
         if (ends_now) finish("ended");
@@ -106,18 +106,18 @@ class coordinator_body final : public ref_counted {
     }
     void follow_worker(const worker& of) {
         checks_.say(readiness_state::warming, "the backend has not answered yet");
-        answered_ = of.answered_token().on_cancel([this] { say(readiness_state::ready, {}); });
+        answered_ = of.connected_token().on_cancel([this] { say(readiness_state::ready, {}); });
         ended_ = of.stopped_token().on_cancel([this] { finish("the worker has ended"); });
     }
     result<void> run(const function<result<void>(const cancel_token&)>& drain, const cancel_token& until) {
         if (!drain) return error{errc::invalid_argument, 0, "run() needs a function that drains"};
         {
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             if (exchange(runs_, true)) return error{errc::busy, 0, "run() was called before"};
         }
         const result<void> following = start_thread();  // for the deadline, where nothing is served
         if (!following) {
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             runs_ = false;
             return following;
         }
@@ -133,7 +133,7 @@ class coordinator_body final : public ref_counted {
             until.on_cancel([this] { cancel_.cancel(cancel_reason::cancelled); });
         const result<void> drained = call_drain(drain, cancel_.token());
         if (!drained) {
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             failed_ = true;
             message_ = drained.error().text;
             move(drain_event::failed);
@@ -141,7 +141,7 @@ class coordinator_body final : public ref_counted {
             finish("drained");
             life_.apply(event::drained, cause());
             life_.apply(event::finished, cause());
-            lock_guard held(mutex_);
+            unique_lock held(mutex_);
             while (complete_push_.tries_left > 0) pushed_.wait(held);  // a few tries, each with a deadline
         }
         const log_field id = field("process_id", options_.process_id);
@@ -151,7 +151,7 @@ class coordinator_body final : public ref_counted {
         return drained;
     }
     void finish(std::string message) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         if (state_ == shutdown_state::complete) return;
         if (under_way() && launcher_) complete_push_.tries_left = push_tries;
         if (under_way()) took_ms_ = milliseconds_since(received_);
@@ -161,7 +161,7 @@ class coordinator_body final : public ref_counted {
     }
     void say(readiness_state state, std::string message) {
         checks_.say(state, std::move(message));
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         if (state != readiness_state::ready || !launcher_ || state_ != shutdown_state::running) return;
         ready_push_ = {push_tries, {}};  // only brings the launcher's next look forward, so it may get lost
         wake_.notify();
@@ -219,7 +219,7 @@ class coordinator_body final : public ref_counted {
         const bool idle = metrics().in_flight_requests == 0;
         shutdown_ack out;
         out.acknowledged = true;
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         const bool repeated = exchange(asked_, true);
         const bool over = state_ == shutdown_state::complete;
         out.message = over ? "complete" : repeated ? "shutting down already" : "shutting down";
@@ -251,7 +251,7 @@ class coordinator_body final : public ref_counted {
         // First, as the state is the newer of the two then: it is complete only where nothing is left.
         out.metrics = metrics();
         const time_point now = steady_clock::now();
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         out.state = state_;
         out.message = message_;
         if (!under_way()) return out;
@@ -267,7 +267,7 @@ class coordinator_body final : public ref_counted {
     shutdown_metrics metrics() {
         shutdown_metrics out;
         if (options_.metrics) out = options_.metrics();
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         if (!options_.metrics) out = metrics_;
         for (const std::string& each : blocking_) out.blocking_operations.push_back(each);
         return out;
@@ -283,7 +283,7 @@ class coordinator_body final : public ref_counted {
     // Where the lifecycle stands, as far as it concerns the shutdown.
     void notice() {
         if (phase() < phase::draining) return;
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         if (state_ == shutdown_state::running) {
             received_ = steady_clock::now();
             // A worker that was sent a signal keeps to its own grace period.
@@ -301,7 +301,7 @@ class coordinator_body final : public ref_counted {
     }
     void move(drain_event what) { state_ = drain_move(what, state_); }
     void advance(drain_event what) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         move(what);
     }
     result<void> subscribe(const wake& to) {
@@ -334,7 +334,7 @@ class coordinator_body final : public ref_counted {
             attempt([&] {
                 notice();
                 while (cancel_late() || push_due()) notice();
-                const lock_guard held(mutex_);
+                const unique_lock held(mutex_);
                 ended = closing_ && complete_push_.tries_left == 0;
                 next = next_due();
             });
@@ -345,7 +345,7 @@ class coordinator_body final : public ref_counted {
     bool cancel_late() {
         const bool forced = life_.phase() >= phase::stopping;
         {
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             const bool late = steady_clock::now() >= cancel_at_;
             if (!under_way() || cancelled_ || (!late && !forced)) return false;
             cancelled_ = true;
@@ -361,7 +361,7 @@ class coordinator_body final : public ref_counted {
     }
     // True: something was sent.
     bool push_due() {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         const time_point now = steady_clock::now();
         const bool ends = complete_push_.tries_left > 0;
         if (ends || closing_) ready_push_.tries_left = 0;

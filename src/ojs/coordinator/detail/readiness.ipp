@@ -22,7 +22,7 @@ class asked_check : public ref_counted {
 
     // Unless it has not returned since the last time. Where no thread can be created it has failed.
     static void begin(const ref<asked_check>& self) {
-        lock_guard held(self->mutex_);
+        unique_lock held(self->mutex_);
         if (self->busy_) return;
         self->passed_ = false;
         thread_options options;
@@ -33,7 +33,7 @@ class asked_check : public ref_counted {
         self->busy_ = true;  // its thread waits for the mutex, to say that it is not
     }
     bool passed(time_point deadline) {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         while (busy_ && returned_.wait_until(held, deadline)) continue;
         return !busy_ && passed_;
     }
@@ -44,7 +44,7 @@ class asked_check : public ref_counted {
     void ask() {
         bool passes = false;
         const auto ended = [&] {
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             passed_ = passes;
             busy_ = false;
             returned_.notify_all();
@@ -71,23 +71,23 @@ class asked_check : public ref_counted {
 class readiness_board {
   public:
     void say(readiness_state state, std::string message) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         said_.state = state;
         said_.message = std::move(message);
     }
     void set_server(bool yes) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         server_said_ = true;
         said_.checks.grpc_server_ready = yes;
     }
     void set_backend(bool connected, bool warmed) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         backend_said_ = true;
         said_.checks.backend_connected = connected;
         said_.checks.backend_warmed = warmed;
     }
     void set_check(std::string name, bool passed) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         for (readiness_check& each : said_.checks.custom_checks) {
             if (each.name != name) continue;
             each.passed = passed;
@@ -96,7 +96,7 @@ class readiness_board {
         said_.checks.custom_checks.push_back({std::move(name), passed});
     }
     void add_check(std::string name, function<bool()> check) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         asked_.push_back(make_ref<asked_check>(std::move(name), std::move(check)));
     }
 
@@ -106,7 +106,7 @@ class readiness_board {
         std::vector<readiness_check> answers;
         for (const auto& each : all) asked_check::begin(each);
         for (const auto& each : all) answers.push_back({each->name, each->passed(deadline)});
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         readiness_response out = said_;
         for (readiness_check& each : answers) out.checks.custom_checks.push_back(std::move(each));
         const bool said_ready = said_.state == readiness_state::ready;
@@ -131,7 +131,7 @@ class readiness_board {
 
   private:
     array<ref<asked_check>> asked() {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return asked_;
     }
     static std::string failed_check(const readiness_checks& checks) {

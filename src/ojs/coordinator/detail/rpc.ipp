@@ -20,7 +20,7 @@ struct rpc_code {
     int status;
 };
 inline constexpr rpc_code rpc_codes[] = {{errc::invalid_argument, "invalid_argument", 400},
-                                         {errc::bad_answer, "invalid_argument", 400},
+                                         {errc::bad_response, "invalid_argument", 400},
                                          {errc::rejected, "not_found", 404},
                                          {errc::unsupported, "unimplemented", 404},
                                          {errc::busy, "failed_precondition", 400},

@@ -54,10 +54,10 @@ inline result<void> check_capacity(const process_groups& groups, const group_opt
 
 inline process_status status_of(const process_info& of) {
     process_status out{of.id, of.group, of.state, of.pid, of.message, of.readiness, of.shutdown, 0, {}};
-    const time_point end = is_over(of.state) ? of.changed : steady_clock::now();
+    const time_point end = is_final(of.state) ? of.changed : steady_clock::now();
     if (of.started != time_point())
         out.uptime_ms = std::chrono::duration_cast<std::chrono::milliseconds>(end - of.started).count();
-    if (is_over(of.state) && of.pid != 0) out.exit = of.exit.describe();
+    if (is_final(of.state) && of.pid != 0) out.exit = of.exit.describe();
     return out;
 }
 
@@ -110,7 +110,7 @@ class launcher_admin {
         limits.limits.head = 8 * 1024;
         limits.limits.body = rpc_body_limit + 1;  // the service refuses what is larger
         limits.max_connections = 32;
-        limits.crowded_timeout =
+        limits.overload_timeout =
             std::chrono::milliseconds(100);  // an operator is answered beside slow clients
         limits.idle_timeout = std::chrono::seconds(10);
         limits.request_timeout = std::chrono::seconds(5);
@@ -201,8 +201,9 @@ class launcher_admin {
                                       : "would be asked to shut down";
             return out;
         }
-        const shutdown_order order{reason_of(asked.reason), std::chrono::seconds(asked.grace_period_seconds),
-                                   std::chrono::seconds(asked.max_shutdown_seconds)};
+        const shutdown_options order{reason_of(asked.reason),
+                                     std::chrono::seconds(asked.grace_period_seconds),
+                                     std::chrono::seconds(asked.max_shutdown_seconds)};
         out.acknowledged = true;
         out.message =
             asked.force ? "is sent SIGTERM, and SIGKILL if that does not end it" : "is asked to shut down";
@@ -271,9 +272,9 @@ class launcher_admin {
         out.canary = asked.canary;
         out.canary_wait = std::chrono::seconds(asked.canary_seconds);
         const retry_options found = retry_of(policy, configured);
-        out.retries = asked.retries > 0 ? asked.retries : found.limit;
-        out.retry_first = found.first;
-        out.retry_last = found.last;
+        out.retries = asked.retries > 0 ? asked.retries : found.max_retries;
+        out.initial_backoff = found.initial_backoff;
+        out.max_backoff = found.max_backoff;
         return out;
     }
     result<cancel_replace_response> cancel(const cancel_replace_request& asked) {

@@ -25,7 +25,7 @@ class instance : public ref_counted {
   public:
     virtual process_info info() const = 0;
     // Returns at once; the first order counts.
-    virtual void shut_down(const shutdown_order& order) = 0;
+    virtual void shut_down(const shutdown_options& order) = 0;
     // SIGTERM now, SIGKILL after kill_delay. Returns at once.
     virtual void force() = 0;
     // Asks it early how it is.

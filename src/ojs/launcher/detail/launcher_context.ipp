@@ -41,7 +41,7 @@ class routing : public ref_counted {
     // What was posted is still called.
     void stop() {
         {
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             ending_ = true;
         }
         posted_.notify_all();
@@ -51,18 +51,18 @@ class routing : public ref_counted {
     // The number of the entry, for was_called(); 0: there is no hook.
     std::uint64_t post(kind what, const process_info& of) {
         if (!running_ || !hooks_[static_cast<int>(what)]) return 0;
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         queue_.push_back({what, of});
         posted_.notify_all();
         return ++count_;
     }
     bool was_called(std::uint64_t number) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return called_ >= number;
     }
     // Until everything posted so far was called.
     void await_calls(time_point deadline) {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         const std::uint64_t wanted = count_;
         while (called_ < wanted && call_ended_.wait_until(held, deadline)) continue;
         if (called_ >= wanted) return;
@@ -77,7 +77,7 @@ class routing : public ref_counted {
     };
 
     void run() {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         for (;;) {
             while (queue_.empty() && !ending_) posted_.wait(held);
             if (queue_.empty()) return;
@@ -132,7 +132,7 @@ class launcher_events : public ref_counted {
         std::string more = cat({",\"state\":\"", to_string(now.state), "\",\"before\":\"", to_string(before),
                                 "\",\"pid\":", now.pid, now.routable ? ",\"routable\":true" : ""});
         if (!now.message.empty()) append(more, {",\"message\":", json_quote(now.message)});
-        if (is_over(now.state) && now.shutdown_took.count() > 0)
+        if (is_final(now.state) && now.shutdown_took.count() > 0)
             append(more, {",\"shutdownMs\":", now.shutdown_took.count()});
         add(now.group, now.id, more);
     }
@@ -143,7 +143,7 @@ class launcher_events : public ref_counted {
 
     // The lines after number `after`, if any, and one that says where to go on. False: there were none.
     bool collect(std::uint64_t after, const event_filter& wanted, std::string& out) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         heard_ = last_;
         heard_at_ = steady_clock::now();
         added_.notify_all();
@@ -164,21 +164,21 @@ class launcher_events : public ref_counted {
     }
     // Waits for the next one, whosever it is; false at the deadline.
     bool await_more(std::uint64_t known, time_point deadline) {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         while (last_ <= known && !ended_ && added_.wait_until(held, deadline)) continue;
         return last_ > known;
     }
     std::uint64_t last() const {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return last_;
     }
     bool ended() const {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return ended_;
     }
     // Nobody waits any more. Who follows, and is between two questions, has until `deadline` to hear of the last.
     void end(time_point deadline) {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         ended_ = true;
         added_.notify_all();
         while (heard_ < last_ && steady_clock::now() - heard_at_ < follower_pause) {
@@ -203,7 +203,7 @@ class launcher_events : public ref_counted {
         made.line = cat({",\"time\":\"", utc_timestamp(), "\",\"group\":", json_quote(group)});
         if (!process_id.empty()) append(made.line, {",\"processId\":", json_quote(process_id)});
         append(made.line, {more, "}\n"});
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         made.number = ++last_;
         if (entries_.size() == kept) entries_.remove(0);
         entries_.push_back(std::move(made));

@@ -28,7 +28,7 @@ class group_metrics {
     void on_process_changed(const process_info& before, const process_info& now, bool was_ready) noexcept {
         if (!was_ready && now.state == instance_state::ready) startup.observe(startup_bounds, now.startup);
         if (now.shutdown.need_more_time && !before.shutdown.need_more_time) count_one(extensions);
-        if (is_over(now.state) && !is_over(before.state) && now.pid != 0) ended(before, now);
+        if (is_final(now.state) && !is_final(before.state) && now.pid != 0) ended(before, now);
     }
     void replaced(replacement_end how) noexcept { count_one(replacements[static_cast<std::size_t>(how)]); }
 

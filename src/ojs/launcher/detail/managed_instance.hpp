@@ -58,7 +58,7 @@ inline instance_state next_state(instance_state now, instance_event what) noexce
         /* draining           */ {same,        same,       same,     same,         same,                  same,        s::complete, s::crashed, s::forced},
         // clang-format on
     };
-    if (is_over(now)) return now;
+    if (is_final(now)) return now;
     const s next = table[static_cast<int>(now)][static_cast<int>(what)];
     return next == same ? now : next;
 }
@@ -93,12 +93,12 @@ class managed_instance final : public instance {
     result<void> start();
 
     process_info info() const override {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return info_;
     }
-    void shut_down(const shutdown_order& order) override {
+    void shut_down(const shutdown_options& order) override {
         {
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             if (exchange(posted_.shut_down, true)) return;
             order_ = order;
         }
@@ -107,7 +107,7 @@ class managed_instance final : public instance {
     void force() override { post(&commands::force); }
     void poll() override { post(&commands::poll); }
     result<shutdown_status> ask_status(time_point deadline) override {
-        if (!spec_.options.participates)
+        if (!spec_.options.has_coordinator)
             return error{errc::unsupported, 0, cat({spec_.id, " does not take part in the protocol"})};
         return rpc_call<shutdown_status>(*client_, "GetShutdownStatus", shutdown_status_request{spec_.id},
                                          deadline);
@@ -125,14 +125,14 @@ class managed_instance final : public instance {
 
     void post(bool commands::*which) {
         {
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             posted_.*which = true;
             if (which != &commands::poll) interrupt_.notify();  // with the mutex held, as where it is cleared
         }
         waker_.notify();
     }
     commands take_commands() {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         interrupt_.clear();
         const commands out = posted_;
         posted_.poll = false;
@@ -151,7 +151,7 @@ class managed_instance final : public instance {
 
     // A step for which there is no memory is done once more.
     void work() {
-        while (!is_over(state()) || unreported_) {
+        while (!is_final(state()) || unreported_) {
             const bool done = attempt([this] {
                 if (unreported_) return update([](process_info&) {});
                 if (state() == instance_state::spawning) return begin();
@@ -219,7 +219,7 @@ class managed_instance final : public instance {
         return std::min(deadline_after(spec_.options.rpc_timeout), latest);
     }
     result<readiness_response> ask_readiness(time_point deadline) {
-        if (spec_.options.participates)
+        if (spec_.options.has_coordinator)
             return rpc_call<readiness_response>(*client_, "GetReadinessStatus", readiness_request{spec_.id},
                                                 deadline, interrupt_.fd());
         readiness_response ready;
@@ -380,7 +380,7 @@ class managed_instance final : public instance {
     // ---- what others see of it ----
 
     instance_state state() const {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return info_.state;
     }
     // False: the state stays. The log comes first, so that who acts on a change finds it there.
@@ -405,7 +405,7 @@ class managed_instance final : public instance {
     // What others may act on is told to them; the rest they see when they look.
     template <class How>
     void update(How how) {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         const instance_state before = info_.state;
         const bool was_routable = info_.routable;
         const bool wanted_time = info_.shutdown.need_more_time;
@@ -458,7 +458,7 @@ class managed_instance final : public instance {
     mutable mutex mutex_;  // of the next three; held for no call to anybody
     process_info info_;
     commands posted_;
-    shutdown_order order_;
+    shutdown_options order_;
 
     // Of the thread alone.
     bool unreported_ = false;  // a change

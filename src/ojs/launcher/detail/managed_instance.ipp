@@ -16,12 +16,12 @@ inline result<void> managed_instance::start() {
         if (!made) return made.error();
         *each = std::move(*made);
     }
-    if (spec_.options.participates || !spec_.options.ready_url.empty()) {
+    if (spec_.options.has_coordinator || !spec_.options.ready_url.empty()) {
         http_client_options options;
         options.limits.head = 8 * 1024;
         options.limits.body = rpc_body_limit;
         options.max_idle_connections = 2;  // our own thread, and an operator's question
-        client_ = http_client::create(spec_.options.participates ? url_of(spec_.address) : ready_.url,
+        client_ = http_client::create(spec_.options.has_coordinator ? url_of(spec_.address) : ready_.url,
                                       std::move(options));
         if (!client_) return client_.error();
     }
@@ -46,11 +46,11 @@ inline std::chrono::milliseconds within(std::chrono::milliseconds wanted,
 
 inline void managed_instance::request_shutdown() {
     const shutdown_timeouts& granted = spec_.options.shutdown;
-    lock_guard held(mutex_);
-    const shutdown_order order = order_;
+    unique_lock held(mutex_);
+    const shutdown_options order = order_;
     held.unlock();
-    const std::chrono::milliseconds max = within(order.max, granted.max_duration);
-    std::chrono::milliseconds grace = within(order.grace, granted.grace_period);
+    const std::chrono::milliseconds max = within(order.max_duration, granted.max_duration);
+    std::chrono::milliseconds grace = within(order.grace_period, granted.grace_period);
     if (max < grace) grace = max;
     request_ = {spec_.id, order.reason, wire_seconds(grace), wire_seconds(max)};
     asked_at_ = steady_clock::now();
@@ -60,7 +60,7 @@ inline void managed_instance::request_shutdown() {
     failed_requests_ = 0;
     change(instance_event::shutdown_requested, order.reason);
     stop_method_ = stop_method::request;
-    if (spec_.options.participates) return send_shutdown();
+    if (spec_.options.has_coordinator) return send_shutdown();
     end_by_signal(stop_method::signal, hard_deadline_, "asking with SIGTERM", "it does not take part");
 }
 

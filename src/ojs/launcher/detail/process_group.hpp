@@ -49,7 +49,7 @@ class process_group : public ref_counted {
     }
     // Nothing is started, given up or replaced, until it is false again.
     void hold(bool yes) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         held_ = yes;
         changed_.notify_all();
     }
@@ -57,7 +57,7 @@ class process_group : public ref_counted {
     void stop_starting() {
         todo left;
         {
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             stopping_ = true;
             vacancies_.clear();
             over_.clear();
@@ -73,38 +73,38 @@ class process_group : public ref_counted {
     void forget_gone() {
         for (;;) {
             ref<instance> gone;  // ends when the mutex is open again
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             if (gone_.empty()) return;
             gone = std::move(gone_.back());
             gone_.pop_back();
         }
     }
     bool empty() const {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return members_.empty();
     }
 
     // ---- for everybody ----
 
     group_options options() const {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return options_;
     }
     members running() const {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return members_;
     }
     // What its processes may take to end. Those of a rollout keep the times they were started with, whatever
     // became of it.
     std::chrono::milliseconds max_stop_time() const {
         std::chrono::milliseconds out{0};
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         for (const ref<member>& each : members_) out = std::max(out, each->stop_time);
         return out;
     }
     // Adds its ready ones. False: they are fewer than min_healthy.
     bool count_ready_into(int& sum) const {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         const int ready = count(is_ready);
         sum += ready;
         return ready >= options_.min_healthy;
@@ -113,7 +113,7 @@ class process_group : public ref_counted {
         group_info out;
         array<ref<instance>> asked;
         {
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             out.options = options_;
             out.replacing = static_cast<bool>(rollout_);
             out.degraded = is_degraded();
@@ -133,7 +133,7 @@ class process_group : public ref_counted {
     }
     // False: no such process. `running`, if given: none where it has ended.
     bool find(const std::string& id, process_info& out, ref<member>* running = nullptr) const {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         if (const ref<member> found = find_running(id)) {
             out = found->info;
             const ref<instance> asked = found->process;
@@ -149,7 +149,7 @@ class process_group : public ref_counted {
     }
     // Polls the process that notified us. `from`: its process group; 0: unknown. False: none of ours.
     bool notified(pid_t from, const std::string& id) {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         const ref<member> found = find_running(id);
         if (!found) return false;
         const pid_t pid = found->info.pid;
@@ -162,7 +162,7 @@ class process_group : public ref_counted {
     }
     // Asks the process now. errc::unavailable: it is being started.
     result<shutdown_status> ask_status(const member& of, time_point deadline) const {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         const ref<instance> target = of.process;
         held.unlock();
         if (!target) return error{errc::unavailable, 0, "is being started"};
@@ -171,14 +171,14 @@ class process_group : public ref_counted {
     group_metrics& metrics() noexcept { return metrics_; }
 
     // Takes them off the routing, and asks them to end. Their places stay empty until the group is replaced as a whole.
-    void drain(const members& all, const shutdown_order& order) {
+    void drain(const members& all, const shutdown_options& order) {
         leave(all, order);
         context_->routing->await_calls(deadline_after(max_hook_time));
         ask_to_end(all);
     }
     // The two halves of it, so that many groups wait for the hooks together.
-    void leave(const members& all, const shutdown_order& order) {
-        const lock_guard held(mutex_);
+    void leave(const members& all, const shutdown_options& order) {
+        const unique_lock held(mutex_);
         for (const ref<member>& each : all) {
             if (!each->leaving) give_up_place(*each);
         }
@@ -186,18 +186,18 @@ class process_group : public ref_counted {
     }
     void ask_to_end(const members& all) {
         for (const ref<member>& each : all) {
-            lock_guard held(mutex_);
+            unique_lock held(mutex_);
             if (each->asked) continue;
             const ref<instance> target = each->process;
             each->asked = static_cast<bool>(target);
-            const shutdown_order order = each->order;
+            const shutdown_options order = each->order;
             held.unlock();
             if (target) target->shut_down(order);
         }
     }
     void force(const members& all) {
         for (const ref<member>& each : all) {
-            lock_guard held(mutex_);
+            unique_lock held(mutex_);
             each->forced = true;
             const ref<instance> target = each->process;
             held.unlock();
@@ -205,10 +205,10 @@ class process_group : public ref_counted {
         }
     }
     // All of them, and nothing is started for them until a replacement. errc::busy: one is under way.
-    result<void> shut_down(const shutdown_order& order) {
+    result<void> shut_down(const shutdown_options& order) {
         members all;
         {
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             if (rollout_) return error{errc::busy, 0, "a replacement is under way in this group"};
             stopped_ = true;
             stopped_places_ = 0;
@@ -225,7 +225,7 @@ class process_group : public ref_counted {
 
     // Oldest first.
     members staying() const {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         members out;
         for (const ref<member>& each : members_) {
             if (!each->leaving) out.push_back(each);
@@ -331,7 +331,7 @@ class process_group : public ref_counted {
         }
         return plan_group(facts, goal_at(now));
     }
-    shutdown_order order_of_surplus() const {
+    shutdown_options order_of_surplus() const {
         if (!replacing()) return {"more than desired", {}, {}};
         if (!goes_forward()) return {"rolled back", {}, {}};
         const std::string& reason = rollout_->options.reason;
@@ -350,7 +350,7 @@ class process_group : public ref_counted {
         if (of.fresh && taken > options_.desired - stopped_places_) return note_fault(of, "was stopped");
         if (!stopping_) ++stopped_places_;
     }
-    void mark_leaving(const members& all, const shutdown_order& order) {
+    void mark_leaving(const members& all, const shutdown_options& order) {
         for (const ref<member>& each : all) {
             if (!each->leaving) each->order = order;
             each->leaving = true;
@@ -392,13 +392,13 @@ class process_group : public ref_counted {
         left.records.push_back(
             {level,
              message,
-             {field("group", options_.name), field("replaced", now.replaced), field("of", now.of),
-              field("process_id", now.failed_id), field("reason", now.why)},
+             {field("group", options_.name), field("replaced", now.replaced), field("total", now.total),
+              field("process_id", now.failed_id), field("reason", now.error)},
              {}});
         context_->events->tell(options_.name, message,
-                               cat({",\"replaced\":", now.replaced, ",\"of\":", now.of, ",\"failedId\":",
-                                    json_quote(now.failed_id), ",\"reason\":", json_quote(now.why),
-                                    ",\"result\":", json_quote(result)}));
+                               cat({",\"replaced\":", now.replaced, ",\"total\":", now.total,
+                                    ",\"failedId\":", json_quote(now.failed_id), ",\"reason\":",
+                                    json_quote(now.error), ",\"result\":", json_quote(result)}));
     }
 
     // It decides what runs.

@@ -25,7 +25,7 @@ inline result<void> process_group::start_process(const ref<member>& added, const
     spec.options = of.process;
     spec.options.readiness_timeout = of.health_check_timeout;
     spec.generation = added->generation;
-    if (of.process.participates) {
+    if (of.process.has_coordinator) {
         spec.address = cat({"unix:", context_->socket_folder, "/", added->id, ".sock"});
         spec.launcher_address = context_->launcher_address;
     }
@@ -40,7 +40,7 @@ inline result<void> process_group::start_process(const ref<member>& added, const
 
 // What was asked of it before it was there is said now.
 inline void process_group::on_started(member& added, const ref<instance>& started) {
-    lock_guard held(mutex_);
+    unique_lock held(mutex_);
     if (!find_running(added.id)) {  // it has ended already
         gone_.push_back(started);
         return;
@@ -49,7 +49,7 @@ inline void process_group::on_started(member& added, const ref<instance>& starte
     const bool leaves = added.leaving = added.asked = added.leaving || stopping_;
     const bool forced = added.forced;
     const bool notified = added.notified;
-    const shutdown_order order = added.order;
+    const shutdown_options order = added.order;
     held.unlock();
     if (notified) started->poll();
     if (leaves) started->shut_down(order);
@@ -62,7 +62,7 @@ inline void process_group::on_start_failed(const ref<member>& added, const error
             log_level::error, "process not started",
             {field("process_id", added->id), field("group", added->info.group), field("error", why.text)});
     });
-    const lock_guard held(mutex_);
+    const unique_lock held(mutex_);
     if (!find_running(added->id)) return;
     if (added->info.state == instance_state::spawning) --starting_;
     added->info.state = instance_state::crashed;
@@ -78,9 +78,9 @@ inline void process_group::on_start_failed(const ref<member>& added, const error
 // ---- what processes say ----
 
 inline void process_group::on_process_changed(const ref<member>& of, const process_info& now) {
-    if (context_->state && is_over(now.state)) context_->state->remove(of->id);
+    if (context_->state && is_final(now.state)) context_->state->remove(of->id);
     {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         if (!find_running(of->id)) return;
         process_info next = now;
         context_->events->tell(now, of->info.state);
@@ -93,7 +93,7 @@ inline void process_group::on_process_changed(const ref<member>& of, const proce
         if (!is_ready(*of)) of->ready_since = {};
         update_routing(*of);
         context_->routing->post(routing::kind::changed, now);
-        if (is_over(now.state)) remove(of);
+        if (is_final(now.state)) remove(of);
         touch();
     }
     context_->wake();
@@ -118,7 +118,7 @@ inline int process_group::decide(time_point now) {
     todo left;
     int starts = 0;
     {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         touched_ = false;
         replace_ended(now, left);
         update_proven(now);
@@ -144,7 +144,7 @@ inline int process_group::decide(time_point now) {
 
 // One at a time: while a process is being started, others may shut the group down, hold it or replace it.
 inline ref<member> process_group::claim_due_slot(time_point now, group_options& options) {
-    const lock_guard held(mutex_);
+    const unique_lock held(mutex_);
     members staying;
     if (plan_at(now, staying).starts == 0) return {};
     options = options_of(wanted_generation());
@@ -171,7 +171,7 @@ inline ref<member> process_group::claim_due_slot(time_point now, group_options& 
 }
 
 inline time_point process_group::next_due(time_point now) {
-    const lock_guard held(mutex_);
+    const unique_lock held(mutex_);
     if (!over_.empty() || (rollout_ && touched_)) return now;
     time_point out = time_point::max();
     const auto look_at = [&](time_point due) {
@@ -386,7 +386,7 @@ inline rolling_report process_group::preview_rollout() const {
         if (status) found.in_flight = status->metrics;
         if (!status) found.error = status.error().text;
         out.would_drain.push_back(std::move(found));
-        ++out.of;
+        ++out.total;
     }
     return out;
 }
@@ -396,12 +396,12 @@ inline result<ref<rollout>> process_group::begin_rollout(const group_options& to
     todo left;
     ref<rollout> out;
     {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         if (rollout_) return error{errc::busy, 0, "a replacement is under way in this group"};
         if (stopping_) return error{errc::busy, 0, "the group is stopping"};
         if (held_) return error{errc::busy, 0, "the launcher is quiet: SIGCONT or resume() ends that"};
         out = last_rollout_ = rollout_ = make_ref<rollout>(to, options, options_, ++last_generation_);
-        out->status.of = out->report.of = count_all();
+        out->status.total = out->report.total = count_all();
         tell(left, log_level::info, "rolling replace begins");
         touch();
     }
@@ -413,7 +413,7 @@ inline result<ref<rollout>> process_group::begin_rollout(const group_options& to
 inline rolling_report process_group::await_rollout(const ref<rollout>& of, const cancel_token& until) {
     const cancel_registration told =
         until.on_cancel([&] { static_cast<void>(cancel_rollout("the caller cancelled it", of.get())); });
-    lock_guard held(mutex_);
+    unique_lock held(mutex_);
     while (of->at != rollout::stage::ended) {
         if (of->canaries != rollout::canary_step::check_due) {
             changed_.wait(held);
@@ -438,7 +438,7 @@ inline rolling_report process_group::await_rollout(const ref<rollout>& of, const
 
 inline result<void> process_group::cancel_rollout(const std::string& reason, const rollout* which) {
     {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         if (!rollout_ || (which != nullptr && which != rollout_.get()))
             return error{errc::busy, 0, "no replacement is under way in this group"};
         if (rollout_->report.rolled_back)

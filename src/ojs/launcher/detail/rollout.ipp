@@ -16,7 +16,8 @@ namespace ojs::detail {
 
 // Of one place in a group, which one process after the other takes. Its owner locks.
 struct restart_history : ref_counted {
-    explicit restart_history(const restart_options& options) : pauses(options.first, options.last) {}
+    explicit restart_history(const restart_options& options)
+        : pauses(options.initial_backoff, options.max_backoff) {}
 
     backoff pauses;
     int restarts = 0;      // since one lasted
@@ -34,11 +35,12 @@ inline restart_decision restart_after(const restart_options& options, bool faile
     const bool wanted =
         options.policy == restart_policy::always || (failed && options.policy == restart_policy::on_failure);
     if (!wanted) return {};
-    if (now - history.started >= options.stable) {
+    if (now - history.started >= options.stable_after) {
         history.restarts = 0;
         history.pauses.reset();
     }
-    if (options.limit > 0 && history.restarts >= options.limit) return {time_point::max(), true};
+    if (options.max_restarts > 0 && history.restarts >= options.max_restarts)
+        return {time_point::max(), true};
     ++history.restarts;
     return {now + history.pauses.next(), false};
 }
@@ -65,10 +67,10 @@ struct member : ref_counted {
     bool asked = false;             // and was asked, once no hook routes to it any more
     bool given_up = false;          // forced for its ill health: it is restarted
     bool forced = false;
-    bool notified = false;  // before it was there to be told
-    bool fresh = false;     // started by the rollout under way
-    bool proven = false;    // as the last reconciliation found it: ready for min_ready_time
-    shutdown_order order;   // while it leaves
+    bool notified = false;   // before it was there to be told
+    bool fresh = false;      // started by the rollout under way
+    bool proven = false;     // as the last reconciliation found it: ready for min_ready_time
+    shutdown_options order;  // while it leaves
     // As reconciliations see them, so that one clock rules all decisions; time_point(): not yet.
     time_point ready_since{};
     std::uint64_t unrouted = 0;             // the routing's number for that it takes no more work
@@ -150,7 +152,7 @@ struct rollout : ref_counted {
           max_others(std::max(before.desired, to.desired)),
           max_total(max_others + std::max(to.max_surge, 1)),
           min_healthy(std::min(before.min_healthy, to.min_healthy)),
-          pauses(options.retry_first, options.retry_last) {
+          pauses(options.initial_backoff, options.max_backoff) {
         begin_stage(stage::forward);
         if (options.canary == 0) canaries = canary_step::passed;
     }
@@ -160,7 +162,7 @@ struct rollout : ref_counted {
         failed = true;
         if (at != stage::forward) return;
         report.failed_id = id;
-        report.why = std::move(why);
+        report.error = std::move(why);
     }
     void fail_for_good(std::string why) {
         may_retry = false;
@@ -204,16 +206,16 @@ struct rollout : ref_counted {
     }
     // How far it has come, with `old` processes left. True: farther than was logged.
     bool show(time_point now, int old, bool drains) {
-        report.replaced = std::max(0, report.of - old);
+        report.replaced = std::max(0, report.total - old);
         status.phase = report.rolled_back    ? replacement_phase::rolling_back
                        : now < paused_until  ? replacement_phase::pausing
                        : watched_until > now ? replacement_phase::canaries
                        : drains              ? replacement_phase::draining
                                              : replacement_phase::starting;
         status.replaced = report.replaced;
-        status.of = report.of;
+        status.total = report.total;
         status.failed_id = report.failed_id;
-        status.why = report.why;
+        status.error = report.error;
         if (at != stage::forward || drains || report.replaced <= logged_replaced || old == 0) return false;
         logged_replaced = report.replaced;
         return true;
@@ -223,18 +225,18 @@ struct rollout : ref_counted {
         const bool done = ending == replacement_end::done;
         at = stage::ended;
         report.cancelled = ending == replacement_end::cancelled;
-        report.replaced = done ? report.of : report.rolled_back ? fresh : std::max(0, report.of - old);
+        report.replaced = done ? report.total : report.rolled_back ? fresh : std::max(0, report.total - old);
         report.mixed = !done && fresh > 0 && (report.rolled_back || old > 0);
         status.phase = done               ? replacement_phase::done
                        : report.cancelled ? replacement_phase::cancelled
                                           : replacement_phase::rolled_back;
         status.replaced = report.replaced;
         status.cancelling = false;
-        const std::string counts = cat({report.replaced, " of ", report.of});
+        const std::string counts = cat({report.replaced, " of ", report.total});
         if (done) return cat({"replaced ", counts});
         if (report.cancelled) return cat({"cancelled, replaced ", counts});
         return cat({report.mixed ? "rolled back in part, " : "rolled back, ", report.failed_id,
-                    report.failed_id.empty() ? "" : ": ", report.why});
+                    report.failed_id.empty() ? "" : ": ", report.error});
     }
 
     const group_options to;
@@ -261,9 +263,9 @@ struct rollout : ref_counted {
         paused_until = time_point();
     }
     static rolling_options with_retries(rolling_options out, const retry_options& configured) {
-        out.retries = configured.limit;
-        out.retry_first = configured.first;
-        out.retry_last = configured.last;
+        out.retries = configured.max_retries;
+        out.initial_backoff = configured.initial_backoff;
+        out.max_backoff = configured.max_backoff;
         return out;
     }
 
@@ -281,9 +283,9 @@ inline result<void> check_rollout(const group_options& from, const group_options
     if (!sound) return sound;
     if (to.name != from.name) return fault("a group keeps its name");
     if (options.canary < 0 || options.retries < -1) return fault("canary and retries are not negative");
-    if (options.retry_last < options.retry_first)
+    if (options.max_backoff < options.initial_backoff)
         return fault("the last pause between retries is not the shortest");
-    if (options.retry_last > max_pause) return fault("a pause between retries is longer than 24 days");
+    if (options.max_backoff > max_pause) return fault("a pause between retries is longer than 24 days");
     return {};
 }
 

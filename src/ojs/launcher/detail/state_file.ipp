@@ -143,7 +143,7 @@ inline std::string pid_namespace() {
 }
 
 // It may have moved to another group of its session.
-inline void signal_left_behind(const state_entry& entry, int number) {
+inline void signal_orphan(const state_entry& entry, int number) {
     if (!is_still_there(entry)) return;
     ::kill(-entry.pid, number);
     const bool moved = start_ticks_of(entry.pid) == entry.start_ticks && ::getpgid(entry.pid) != entry.pid;
@@ -187,34 +187,34 @@ class state_file : public ref_counted {
     }
     // Of a predecessor on this boot of the machine, and still the same processes; also where only the rest of
     // a group is left, and its leader is not.
-    const std::vector<state_entry>& left_behind() const noexcept { return left_behind_; }
+    const std::vector<state_entry>& orphans() const noexcept { return orphans_; }
     // SIGTERM to the groups of those left behind, SIGKILL after `grace`, or when `life` is stopping. How many
     // there were. What even that does not end within `kill_time`, or before a third stop signal, stays in
-    // left_behind().
-    std::size_t end_left_behind(std::chrono::milliseconds grace, std::chrono::milliseconds kill_time,
-                                const lifecycle& life) {
-        const std::size_t out = left_behind_.size();
-        for (const state_entry& each : left_behind_) {
+    // orphans().
+    std::size_t reap_orphans(std::chrono::milliseconds grace, std::chrono::milliseconds kill_time,
+                             const lifecycle& life) {
+        const std::size_t out = orphans_.size();
+        for (const state_entry& each : orphans_) {
             log_entry(log_, log_level::warn, "process left behind by an earlier launcher, sending SIGTERM",
                       each);
-            signal_left_behind(each, SIGTERM);
-            signal_left_behind(each, SIGCONT);
+            signal_orphan(each, SIGTERM);
+            signal_orphan(each, SIGCONT);
         }
-        await_ended(left_behind_, grace, [&] { return life.phase() >= phase::stopping; });
-        for (const state_entry& each : left_behind_) {
+        await_ended(orphans_, grace, [&] { return life.phase() >= phase::stopping; });
+        for (const state_entry& each : orphans_) {
             log_entry(log_, log_level::warn, "SIGTERM timeout, sending SIGKILL", each);
-            signal_left_behind(each, SIGKILL);
+            signal_orphan(each, SIGKILL);
         }
-        await_ended(left_behind_, kill_time, [&] { return life.state().exit_now; });
-        for (const state_entry& each : left_behind_)
+        await_ended(orphans_, kill_time, [&] { return life.state().exit_now; });
+        for (const state_entry& each : orphans_)
             log_entry(log_, log_level::error, "SIGKILL did not end the process", each);
         return out;
     }
     // Names those that are left, removes folders where none of them may listen, and writes the file.
     result<void> begin() {
-        for (const state_entry& each : left_behind_)
+        for (const state_entry& each : orphans_)
             log_entry(log_, log_level::warn, "process left behind by an earlier launcher still runs", each);
-        if (left_behind_.empty()) {
+        if (orphans_.empty()) {
             for (const std::string& each : folders_) remove_own_folder(each);
             folders_.clear();
         }
@@ -223,13 +223,13 @@ class state_file : public ref_counted {
 
     // Where sockets are, to be removed by a successor.
     result<void> add_folder(const std::string& path) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         folders_.push_back(path);
         return write_file();
     }
     // Before it becomes its program: whenever we are killed, it stands there or ends by itself.
     result<void> add(state_entry of) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         if (!lock_) return error{errc::cancelled, 0, "the launcher has ended"};
         of.session = ::getsid(0);
         of.start_ticks = start_ticks_of(of.pid);
@@ -239,7 +239,7 @@ class state_file : public ref_counted {
         return written;
     }
     void remove(const std::string& id) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         const auto has_id = [&](const state_entry& each) { return each.id == id; };
         entries_.erase(std::remove_if(entries_.begin(), entries_.end(), has_id), entries_.end());
         if (!lock_) return;
@@ -248,13 +248,13 @@ class state_file : public ref_counted {
             log_.write(log_level::warn, "state file not written", {field("error", written.error().text)});
     }
     result<void> write(std::vector<state_entry> now) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         entries_ = std::move(now);
         return write_file();
     }
     // Lets go of the file, with whoever still runs in it.
     void close() {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         lock_ = unique_fd();
     }
 
@@ -297,15 +297,14 @@ class state_file : public ref_counted {
         if (state->boot_id != boot_id() || state->pid_namespace != pid_namespace()) return {};
         for (const state_entry& each : state->processes) {
             // A signal to group 0 is one to ours, and to 1 one to all. Session 0 is one of outside our namespace.
-            if (each.id.empty() || each.pid <= 1 || each.session < 0)
-                return refusal("an entry is not whole");
-            if (is_still_there(each)) left_behind_.push_back(each);
+            if (each.id.empty() || each.pid <= 1 || each.session < 0) return refusal("an entry is not whole");
+            if (is_still_there(each)) orphans_.push_back(each);
         }
         return {};
     }
     // All of it, and what is left behind, so that a reader finds the old or the new, whenever we or the machine end.
     result<void> write_file() {
-        launcher_state now{boot_id(), pid_namespace(), left_behind_, folders_};
+        launcher_state now{boot_id(), pid_namespace(), orphans_, folders_};
         for (const state_entry& each : entries_) now.processes.push_back(each);
         const std::string text = write_message(std::move(now)) + "\n";
         const std::string fresh = path_ + ".new";
@@ -320,7 +319,7 @@ class state_file : public ref_counted {
     const logger log_;
     mutex mutex_;
     unique_fd lock_;  // none: closed
-    std::vector<state_entry> left_behind_;
+    std::vector<state_entry> orphans_;
     std::vector<state_entry> entries_;
     std::vector<std::string> folders_;
 };

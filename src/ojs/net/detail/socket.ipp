@@ -278,7 +278,7 @@ class address_lookup final : public ref_counted {
     }
 
     void finish(const addrinfo* list, const char* failure) noexcept {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         failure_ = failure;
         if (!attempt([&] { keep(list); })) failure_ = "out of memory";
         done_ = true;
@@ -288,21 +288,21 @@ class address_lookup final : public ref_counted {
 
     // Whether someone who needs the addresses now should use this lookup: it is under way, or fresh and good.
     bool usable() noexcept {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return !done_ || steady_clock::now() < fresh_until_;
     }
     bool good() noexcept {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return !found_.empty();
     }
     void expire() noexcept {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         fresh_until_ = time_point();
     }
     time_point began_at() const noexcept { return began_at_; }
 
     result<socket_addresses> wait_until(time_point deadline) {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         while (!done_) {
             if (!finished_.wait_until(held, deadline) && !done_) {
                 return error{errc::unreachable, ETIMEDOUT, cat({"looking up '", host_, "' took too long"})};
@@ -345,7 +345,7 @@ class resolver {
     result<unique_fd> connect(const endpoint& target, time_point deadline) {
         const socket_addresses known = known_addresses(target);
         if (!known.empty()) return connect_socket(known, deadline, target.name);
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         const ref<address_lookup> lookup = current_lookup(target);
         const ref<address_lookup> older = last_good_;
         held.unlock();

@@ -197,10 +197,10 @@ class health_answers : public ref_counted {
   private:
     static constexpr std::chrono::milliseconds turn_wait{1000};
     static constexpr std::chrono::milliseconds default_drain{25000};
-    static constexpr std::chrono::milliseconds longest_drain{3600000};
+    static constexpr std::chrono::milliseconds max_drain_time{3600000};
     static constexpr std::chrono::milliseconds peer_look{1000};
     // At a time: well below the connections, so that probes always get one.
-    static constexpr int most_drains = 4;
+    static constexpr int max_drains = 4;
 
     // ---- probes ----
 
@@ -261,7 +261,7 @@ class health_answers : public ref_counted {
         const result<std::chrono::milliseconds> timeout = read_timeout(request.target);
         if (!timeout) return json_problem(400, cat({"timeout: ", timeout.error().text}));
         worker_->apply(event::quiet_request, {cause_kind::rpc, 0});
-        if (drains_.fetch_add(1) < most_drains) await_drain(request, deadline_after(*timeout));
+        if (drains_.fetch_add(1) < max_drains) await_drain(request, deadline_after(*timeout));
         drains_.fetch_sub(1);
         const bool done = worker_->drained();
         return json_answer(done ? 200 : 503, cat({"{\"drained\":", done ? "true" : "false",
@@ -283,7 +283,7 @@ class health_answers : public ref_counted {
         std::string_view text;
         if (!find_parameter(target, "timeout", text)) return default_drain;
         const result<std::chrono::milliseconds> parsed = parse_duration(text);
-        return parsed && *parsed > longest_drain ? longest_drain : parsed;
+        return parsed && *parsed > max_drain_time ? max_drain_time : parsed;
     }
 
     const running_worker_ref worker_;

@@ -23,7 +23,7 @@ class watch {
     // A read-modify-write of one atomic on both sides: the waiter sees the change, or this the waiter.
     void announce() noexcept {
         if (waiting_.fetch_add(0, memory_order::acq_rel) == 0) return;
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         changed_.notify_all();
     }
 
@@ -33,7 +33,7 @@ class watch {
         waiting_.fetch_add(1, memory_order::acq_rel);
         bool held_true = false;
         {
-            lock_guard held(mutex_);
+            unique_lock held(mutex_);
             bool in_time = true;
             while (!(held_true = holds()) && in_time) in_time = changed_.wait_until(held, deadline);
         }
@@ -85,8 +85,8 @@ struct label_names {
 class job_metrics {
   public:
     job_metrics(const std::vector<std::string>& its_queues, const std::vector<std::string>& types)
-        : queues(its_queues, most_queues),
-          types_(types, most_types),
+        : queues(its_queues, max_queues),
+          types_(types, max_types),
           pairs_(queues.all.size() * types_.all.size()) {
         pairs_[0].store(new pair, memory_order::relaxed);
     }
@@ -127,9 +127,9 @@ class job_metrics {
         histogram by_state[settled_state_count];
     };
     // The specification expects fewer than 50 queues and 200 types.
-    static constexpr std::size_t most_queues = 50;
-    static constexpr std::size_t most_types = 200;
-    static constexpr std::size_t most_pairs = 500;
+    static constexpr std::size_t max_queues = 50;
+    static constexpr std::size_t max_types = 200;
+    static constexpr std::size_t max_pairs = 500;
 
     pair& find(std::size_t place) noexcept {
         pair* known = pairs_[place].load(memory_order::acquire);
@@ -137,7 +137,7 @@ class job_metrics {
     }
     pair& add(std::size_t place) noexcept {
         pair* other = pairs_[0].load(memory_order::relaxed);
-        if (made_.fetch_add(1, memory_order::relaxed) >= most_pairs) {
+        if (made_.fetch_add(1, memory_order::relaxed) >= max_pairs) {
             made_.fetch_sub(1, memory_order::relaxed);
             return *other;
         }

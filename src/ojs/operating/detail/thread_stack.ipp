@@ -28,7 +28,7 @@ namespace ojs::detail {
 // One request at a time. All of it is static: a thread that answers late must find it still there.
 struct stack_request {
     enum state : int { idle, preparing, wanted, writing, late, written };
-    static constexpr int most_frames = 48;
+    static constexpr int max_frames = 48;
 
     atomic<int> now{idle};
     atomic<int> given_up{0};  // requests whose signal has not been seen yet
@@ -38,14 +38,14 @@ struct stack_request {
     pid_t owner = 0;  // whose `answered` is: a forked child must not be woken by its parent's
     // Written before `written`.
     int count = 0;
-    std::uintptr_t frames[most_frames] = {};
+    std::uintptr_t frames[max_frames] = {};
 };
 __attribute__((visibility("default"))) inline stack_request asked_stack;
 
 inline _Unwind_Reason_Code note_frame(struct _Unwind_Context* context, void* request) {
     auto* out = static_cast<stack_request*>(request);
     const std::uintptr_t address = _Unwind_GetIP(context);
-    if (address == 0 || out->count == stack_request::most_frames) return _URC_END_OF_STACK;
+    if (address == 0 || out->count == stack_request::max_frames) return _URC_END_OF_STACK;
     out->frames[out->count++] = address;
     return _URC_NO_REASON;
 }

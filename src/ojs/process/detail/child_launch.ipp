@@ -163,7 +163,6 @@ class child_launch {
     static constexpr int as_output = -2;
 
     result<void> check(const child_options& options) const {
-        using kind = child_stream::kind;
         if (options.command.empty() || options.command[0].empty()) return wrong_child("command is empty");
         if (has_nul(options.command) || has_nul(options.environment))
             return wrong_child("a NUL byte in command or environment");
@@ -171,12 +170,14 @@ class child_launch {
             if (each.find('=') == 0 || each.find('=') == std::string::npos)
                 return wrong_child(cat({"environment: '", printable(each, 40), "' is not NAME=value"}));
         }
-        if (options.input.what == kind::lines || options.input.what == kind::output ||
-            options.output.what == kind::output) {
+        if (options.input.kind == child_stream_kind::lines ||
+            options.input.kind == child_stream_kind::output ||
+            options.output.kind == child_stream_kind::output) {
             return wrong_child("a stream cannot lead there");
         }
         for (const child_stream* each : {&options.output, &options.errors})
-            if (each->what == kind::lines && !each->each) return wrong_child("lines() without a function");
+            if (each->kind == child_stream_kind::lines && !each->on_line)
+                return wrong_child("lines() without a function");
         for (const int each : options.keep_descriptors)
             if (::fcntl(each, F_GETFD) < 0)
                 return wrong_child(cat({"keep_descriptors: ", each, " is not open"}));
@@ -224,14 +225,14 @@ class child_launch {
     }
 
     result<void> open_stream(int number, const child_stream& stream) {
-        using kind = child_stream::kind;
-        switch (stream.what) {
-            case kind::inherit: return {};
-            case kind::output: streams_[number] = as_output; return {};
-            case kind::pipe:
-            case kind::lines: return open_pipe(number);
-            case kind::null: return open_file(number, "/dev/null");
-            case kind::file: break;
+        using kind = child_stream_kind;
+        switch (stream.kind) {
+            case child_stream_kind::inherit: return {};
+            case child_stream_kind::output: streams_[number] = as_output; return {};
+            case child_stream_kind::pipe:
+            case child_stream_kind::lines: return open_pipe(number);
+            case child_stream_kind::null: return open_file(number, "/dev/null");
+            case child_stream_kind::file: break;
         }
         return open_file(number, stream.path);
     }

@@ -12,9 +12,9 @@
 
 namespace ojs::detail {
 
-inline constexpr std::size_t longest_line = 8 * 1024;
+inline constexpr std::size_t max_line_length = 8 * 1024;
 // Read after the child's end: what a pipe can hold. A process that left the group may write on.
-inline constexpr std::size_t most_after_end = 1024 * 1024;
+inline constexpr std::size_t max_after_end = 1024 * 1024;
 
 class line_stream {
   public:
@@ -22,9 +22,9 @@ class line_stream {
 
     // What needs memory, before there is a child.
     void prepare(const child_stream& stream) {
-        if (stream.what != child_stream::kind::lines) return;
-        each_ = stream.each;
-        line_.reserve(longest_line);
+        if (stream.kind != child_stream_kind::lines) return;
+        each_ = stream.on_line;
+        line_.reserve(max_line_length);
     }
     void open(unique_fd& from) {
         if (!each_) return;
@@ -47,7 +47,7 @@ class line_stream {
     void read_the_rest() {
         std::size_t total = 0;
         std::size_t got = 1;
-        for (; got != 0 && total < most_after_end && in_time(); total += got) got = read_some();
+        for (; got != 0 && total < max_after_end && in_time(); total += got) got = read_some();
         close();
     }
 
@@ -58,7 +58,7 @@ class line_stream {
         while (!bytes.empty()) {
             const std::size_t end = bytes.find('\n');
             const std::string_view piece = bytes.substr(0, end);
-            const std::size_t room = longest_line - line_.size();
+            const std::size_t room = max_line_length - line_.size();
             line_.append(piece.substr(0, room));
             if (piece.size() > room) {
                 pass_on();
@@ -103,7 +103,7 @@ class child_thread : public ref_counted {
         result<thread> started = thread::start(work, {256 * 1024, 0, false, "ojs-child"});
         if (!started) return started.error();
         self->thread_ = std::move(*started);
-        lock_guard held(self->mutex_);
+        unique_lock held(self->mutex_);
         while (self->child_ && *self->child_ == 0) self->changed_.wait(held);
         const result<pid_t> child = self->child_;
         held.unlock();
@@ -115,7 +115,7 @@ class child_thread : public ref_counted {
     // Returns when all that the child wrote has been passed on or dropped. To be called once it has ended.
     void finish() {
         waker_.notify();
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         thread_.join();
     }
 
@@ -138,7 +138,7 @@ class child_thread : public ref_counted {
         });
         for (int i = 0; child && i < 2; ++i) streams_[i].open(launch.our_ends[i + 1]);
         const bool runs = child.has_value();
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         child_ = std::move(child);
         changed_.notify_all();
         return runs;

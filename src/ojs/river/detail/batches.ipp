@@ -33,7 +33,7 @@ class batch {
     // True once `own` is over; false at the deadline, when another thread may still be at it. `lead` takes
     // calls from `waiting` and makes them over; it may release the lock meanwhile.
     template <class Lead>
-    bool join(lock_guard& held, const std::shared_ptr<Call>& own, time_point deadline, Lead lead) {
+    bool join(unique_lock& held, const std::shared_ptr<Call>& own, time_point deadline, Lead lead) {
         waiting.push_back(own);
         joined.notify_one();
         while (!own->over) {
@@ -75,7 +75,7 @@ class claims {
         const auto own = std::make_shared<pending_fetch>();
         own->request = &request;
         own->count = request.count;
-        lock_guard lock(batch_.guard);
+        unique_lock lock(batch_.guard);
         const bool over = batch_.join(lock, own, deadline, [&] { claim_for_all(lock, *own, deadline); });
         if (!over) return withdraw(own);
         if (own->failed) return *own->failed;
@@ -84,7 +84,7 @@ class claims {
 
     // `count` slots become free together: the next FETCH waits for the others.
     void expect_fetches(std::size_t count) {
-        const lock_guard held(batch_.guard);
+        const unique_lock held(batch_.guard);
         free_slots_ = count;
         free_slots_until_ = steady_clock::now() + batch_delay;
     }
@@ -109,7 +109,7 @@ class claims {
     using fetches = batch<pending_fetch>::calls;
 
     // Claims for all pending FETCHes of the same queues. Called with the lock, which it releases meanwhile.
-    void claim_for_all(lock_guard& lock, const pending_fetch& own, time_point deadline) {
+    void claim_for_all(unique_lock& lock, const pending_fetch& own, time_point deadline) {
         fetches& pending = batch_.waiting;
         wait_until(batch_.joined, lock, std::min(deadline, free_slots_until_),
                    [&] { return wanted_by(pending) >= free_slots_; });
@@ -193,7 +193,7 @@ class claims {
     }
     // False: one is no longer wanted. Before the first job, the others continue without it.
     bool all_still_wanted(const fetches& all, bool has_jobs) {
-        const lock_guard held(batch_.guard);
+        const unique_lock held(batch_.guard);
         bool out = true;
         for (const auto& each : all) {
             if (each->count == 0) continue;
@@ -324,7 +324,7 @@ class reports {
     }
     // False: the deadline has passed, and another thread may still settle it.
     bool settle_with_others(const std::shared_ptr<settlement>& own, time_point deadline) {
-        lock_guard lock(batch_.guard);
+        unique_lock lock(batch_.guard);
         own->over = own->locked = false;
         const bool over = batch_.join(lock, own, deadline, [&] { settle_waiting(lock, deadline); });
         settlements& waiting = batch_.waiting;
@@ -334,7 +334,7 @@ class reports {
 
   private:
     // Settles all that wait by now. Called with the lock, which it releases meanwhile.
-    void settle_waiting(lock_guard& lock, time_point deadline) {
+    void settle_waiting(unique_lock& lock, time_point deadline) {
         wait_until(batch_.joined, lock, std::min(deadline, steady_clock::now() + batch_delay),
                    [this] { return batch_.waiting.size() >= jobs_.size(); });
         const settlements all = std::exchange(batch_.waiting, {});

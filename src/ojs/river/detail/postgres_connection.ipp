@@ -107,7 +107,7 @@ OJS_SHUTDOWN_INLINE error failure(errc code, std::string text) {
 
 // Whether `holds()` by the deadline.
 template <class Holds>
-bool wait_until(condition& changed, lock_guard& held, time_point deadline, Holds holds) {
+bool wait_until(condition& changed, unique_lock& held, time_point deadline, Holds holds) {
     while (!holds()) {
         if (!changed.wait_until(held, deadline)) return holds();
     }
@@ -125,7 +125,7 @@ class postgres_connection {
     class turn {
       public:
         turn(postgres_connection& of, time_point deadline) : of_(of) {
-            lock_guard held(of_.mutex_);
+            unique_lock held(of_.mutex_);
             mine_ = wait_until(of_.free_again_, held, deadline, [&of] { return !of.taken_; });
             if (mine_) of_.taken_ = true;
         }
@@ -133,7 +133,7 @@ class postgres_connection {
         turn& operator=(const turn&) = delete;
         ~turn() {
             if (!mine_) return;
-            const lock_guard held(of_.mutex_);
+            const unique_lock held(of_.mutex_);
             of_.taken_ = false;
             of_.free_again_.notify_one();
         }

@@ -57,7 +57,7 @@ class held_jobs {
 
     // False: it is already held, and this claim is given back once that one is settled.
     bool add(held_job job) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         const auto [place, added] = all_.try_emplace(job.id, std::move(job));
         if (!added) place->second.came_again = true;
         size_ = all_.size();
@@ -65,13 +65,13 @@ class held_jobs {
     }
     // For a claim that no caller received.
     void drop(long long id) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         all_.erase(id);
         size_ = all_.size();
         any_lost = true;
     }
     void forget(long long id) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         const auto found = all_.find(id);
         if (found != all_.end()) forget(found);
     }
@@ -79,7 +79,7 @@ class held_jobs {
     // Applies `change` to a job that is held, and returns a copy of it.
     template <class Change>
     std::optional<held_job> change(long long id, Change change) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         const auto found = all_.find(id);
         if (found == all_.end()) return {};
         change(found->second);
@@ -97,7 +97,7 @@ class held_jobs {
     // Jobs that are no longer ours are not reported; the worker only names them. A report under way decides itself.
     void forget_others(const std::vector<std::string>& asked, std::vector<std::string>& ours) {
         const std::set<std::string> still(ours.begin(), ours.end());
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         for (const std::string& each : asked) {
             const std::optional<long long> id = read_id(each);
             const auto found = id && still.count(each) == 0 ? all_.find(*id) : all_.end();
@@ -106,7 +106,7 @@ class held_jobs {
         }
     }
     postgres_array ids() const {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         postgres_array out;
         for (const auto& each : all_) out.add(each.first);
         return out;
@@ -115,7 +115,7 @@ class held_jobs {
     std::vector<long long> touch_older_than(std::chrono::milliseconds age) {
         const time_point now = steady_clock::now();
         std::vector<long long> out;
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         for (auto& each : all_) {
             if (now - each.second.touched < age) continue;
             each.second.touched = now;
@@ -166,7 +166,7 @@ class session {
                                                   "; known are " + std::to_string(min_river_version) +
                                                   " to " + std::to_string(max_river_version));
         const std::string schema = db_.options.schema.empty() ? found->text(0, 1) : db_.options.schema;
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         insert_channel_ = schema + ".river_insert";
         control_channel_ = schema + ".river_control";
         return {};
@@ -174,7 +174,7 @@ class session {
 
     // Waits until the lock is held: nothing is claimed before.
     result<void> begin(const worker_identity& worker, time_point deadline) {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         if (owner_.empty()) {
             lease_ = worker.visibility_timeout;
             all_queues_ = worker.queues;
@@ -195,7 +195,7 @@ class session {
     long long server_process() const { return locked(server_process_); }  // that holds the lock; 0: none does
 
     void end() {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         ending_ = true;
         thread ended = std::move(thread_);
         changed_.notify_all();
@@ -205,15 +205,15 @@ class session {
     }
 
     void on_work(function<void()> tell) {
-        const lock_guard held(tell_mutex_);
+        const unique_lock held(tell_mutex_);
         tell_work_ = std::move(tell);
     }
     void on_revoked(function<void(const std::string&)> tell) {
-        const lock_guard held(tell_mutex_);
+        const unique_lock held(tell_mutex_);
         tell_revoked_ = std::move(tell);
     }
     void tell_revoked(const std::string& id) const {
-        const lock_guard held(tell_mutex_);
+        const unique_lock held(tell_mutex_);
         tell_revoked_(id);
     }
 
@@ -259,7 +259,7 @@ class session {
 
     template <class Value>
     Value locked(const Value& value) const {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return value;
     }
     bool is_ending() const { return locked(ending_); }
@@ -298,7 +298,7 @@ class session {
         return {};
     }
     void set_locked(bool now, std::string trouble) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         locked_ = now;
         server_process_ = now ? db_.listening.server_process() : 0;
         trouble_ = std::move(trouble);
@@ -339,7 +339,7 @@ class session {
     }
 
     void tell_work() const {
-        const lock_guard held(tell_mutex_);
+        const unique_lock held(tell_mutex_);
         tell_work_();
     }
 

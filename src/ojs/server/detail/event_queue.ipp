@@ -67,7 +67,7 @@ class event_queue {
 #else
     bool add(int fd, void* who) noexcept {
         try {
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             entries_.push_back({fd, who, POLLIN});
         } catch (...) {
             return false;
@@ -76,7 +76,7 @@ class event_queue {
         return true;
     }
     bool watch(int fd, void* who, short events) noexcept {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         entry* const found = find(fd);
         if (found == nullptr) return false;
         *found = {fd, who, events};
@@ -85,20 +85,20 @@ class event_queue {
         return true;
     }
     void remove(int fd) noexcept {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         entry* const found = find(fd);
         if (found == nullptr) return;
         *found = entries_.back();
         entries_.pop_back();
     }
     void* wait() noexcept {
-        const lock_guard alone(leader_);
+        const unique_lock alone(leader_);
         while (!stopping_.load()) {
             if (!list_sockets()) continue;  // out of memory: later
             const cancellable off(false);
             if (::poll(waiting_.data(), static_cast<nfds_t>(waiting_.size()), -1) <= 0) continue;
             if (waiting_[0].revents != 0) changed_.clear();
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             for (std::size_t i = 1; i < waiting_.size(); ++i) {
                 entry* const found = waiting_[i].revents == 0 ? nullptr : find(waiting_[i].fd);
                 if (found != nullptr && exchange(found->events, short{0}) != 0) return found->who;
@@ -120,7 +120,7 @@ class event_queue {
         return nullptr;
     }
     bool list_sockets() noexcept {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         try {
             waiting_ = array<pollfd>(entries_.size() + 1);
         } catch (...) {
@@ -174,7 +174,7 @@ class active_threads {
         ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
         const auto computed = std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
         const unsigned events = events_.load();
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         const bool stands_still = detail::exchange(seen_events_, events) == events;
         const bool is_idle = (computed - computed_) * 4 < (now - adjusted_at_) * active_.load();
         computed_ = computed;
@@ -198,14 +198,14 @@ class active_threads {
         }
     }
     void stop() noexcept {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         stopped_ = true;
         unparked_.notify_all();
     }
 
   private:
     void park() noexcept {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         if (active_ <= allowed_) return;
         --active_;
         while (active_ >= allowed_ && !stopped_) unparked_.wait(held);

@@ -24,8 +24,9 @@ struct draining_context {
     atomic<bool> draining{false};  // readiness fails, and no connection stays open beyond its answer
     atomic<bool> refusing{false};  // counts begin: nothing new is accepted
     atomic<bool> wants_place{false};  // somebody waits, nobody is idle: the next that would be is closed
-    atomic<std::size_t> in_hand{0};   // connections with a request that has begun and is not answered
-    atomic<std::size_t> late{0};      // connections that are told 503, should something come
+    atomic<std::size_t> in_flight_connections{
+        0};                       // connections with a request that has begun and is not answered
+    atomic<std::size_t> late{0};  // connections that are told 503, should something come
     atomic<std::size_t> buffered{0};
     atomic<std::size_t> answered{0};  // since the drain began
     atomic<std::size_t> refused{0};
@@ -58,7 +59,7 @@ class server_connection final : public ref_counted {
     ~server_connection() override { forget_buffered(); }
 
     // By one thread at a time: the one that was told that the socket can be read or written.
-    next go_on() {
+    next on_ready() {
         while (passing_.load()) sched_yield();
         const state now = state_.load();
         if (now == state::writing) return send_rest();
@@ -73,10 +74,10 @@ class server_connection final : public ref_counted {
         passing_.store(false);  // the last that is done with it here
         return watched;
     }
-    // The last thing such a thread does with it, where that was `close`, or go_on() did not return.
+    // The last thing such a thread does with it, where that was `close`, or on_ready() did not return.
     void end() noexcept {
         forget_buffered();
-        if (state_.exchange(state::leaving) >= state::reading) leave_hand();
+        if (state_.exchange(state::leaving) >= state::reading) end_request();
         if (is_late_.exchange(false) && server_.late.fetch_sub(1) == 1) server_.on_fewer();
     }
 
@@ -128,8 +129,8 @@ class server_connection final : public ref_counted {
     void notice_drain() noexcept {
         if (!is_idle()) return;
         if (has_bytes()) {
-            server_.in_hand.fetch_add(1);
-            if (!begin_request()) server_.in_hand.fetch_sub(1);
+            server_.in_flight_connections.fetch_add(1);
+            if (!begin_request()) server_.in_flight_connections.fetch_sub(1);
         } else if (is_fresh_.load() && !server_.is_small) {
             if (!is_late_.exchange(true)) server_.late.fetch_add(1);
         } else {
@@ -161,9 +162,9 @@ class server_connection final : public ref_counted {
 
     // Before a byte is read, so that nobody finds the connection idle whose request is on its way to the handler.
     bool take_up() noexcept {
-        server_.in_hand.fetch_add(1);
+        server_.in_flight_connections.fetch_add(1);
         if (begin_request()) return true;
-        leave_hand();
+        end_request();
         return state_.load() == state::reading;
     }
     bool begin_request() noexcept {
@@ -178,7 +179,7 @@ class server_connection final : public ref_counted {
         if (parser_.has_surplus()) {  // what came with the request before
             const http_parser::status reached = parser_.feed({});
             if (reached != http_parser::status::need_more) return take(reached);
-            let_continue();
+            send_100_continue();
         }
         char bytes[16 * 1024];
         for (;;) {
@@ -197,10 +198,10 @@ class server_connection final : public ref_counted {
             if (reached != http_parser::status::need_more) return take(reached);
             if (parser_.untouched() && deadline_.load() < idle_until_) idle_until_ = deadline_.load();
             if (is_full()) return refuse(busy("too much is under way"));
-            let_continue();
+            send_100_continue();
         }
     }
-    void let_continue() noexcept {
+    void send_100_continue() noexcept {
         if (told_to_continue_ || !parser_.head_complete() || !parser_.expects_continue()) return;
         told_to_continue_ = true;
         ::send(socket_.get(), continue_answer.data(), continue_answer.size(), send_flags);
@@ -210,9 +211,9 @@ class server_connection final : public ref_counted {
         if (!parser_.untouched()) return next::read;
         set_deadline(idle_until_);  // which empty lines do not put off
         state_.store(state::idle);
-        // A drain may have found it busy. Before leave_hand(), or the drain could end in between.
+        // A drain may have found it busy. Before end_request(), or the drain could end in between.
         if (has_asked() && (server_.refusing.load() || gives_place())) notice_drain();
-        leave_hand();
+        end_request();
         return next::read;
     }
     next take(http_parser::status reached) {
@@ -326,8 +327,8 @@ class server_connection final : public ref_counted {
         deadline_.store(when);
         if (server_.look_at(when)) server_.on_earlier_look();
     }
-    void leave_hand() noexcept {
-        if (server_.in_hand.fetch_sub(1) == 1 && server_.refusing.load()) server_.on_fewer();
+    void end_request() noexcept {
+        if (server_.in_flight_connections.fetch_sub(1) == 1 && server_.refusing.load()) server_.on_fewer();
     }
     void buffer(std::size_t more) noexcept {
         buffered_ += more;

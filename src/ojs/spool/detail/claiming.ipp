@@ -12,18 +12,18 @@ namespace ojs::detail {
 class spool_claims {
   public:
     void add(const ref<spool_claim>& claim) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         all_.push_back(claim);
     }
     // By the job's id, or the file's name: neither is claimed twice at a time.
     ref<spool_claim> find(const std::string& id, const std::string& name = {}) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         for (const ref<spool_claim>& each : all_)
             if (each->job_id == id || each->name == name) return each;
         return {};
     }
     void remove(const spool_claim& claim) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         for (std::size_t i = 0; i < all_.size(); ++i)
             if (all_[i].get() == &claim) return all_.remove(i);
     }
@@ -65,7 +65,7 @@ class spool_claimer {
 
     void put_off_refused(const std::string& name, const std::string& why) {
         waiting_.put_off(name, look_rarely);
-        teller_.tell_once(spool_event::kind::refused, name, why);
+        teller_.tell_once(spool_event_kind::refused, name, why);
     }
 
     // What was claimed by mistake must not stay in our hands, whatever is wrong just now.

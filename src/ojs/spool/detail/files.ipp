@@ -30,8 +30,8 @@
 
 namespace ojs::detail {
 
-inline constexpr std::size_t longest_spool_name = 200;  // what we add must fit into NAME_MAX
-inline constexpr std::size_t longest_spool_job =
+inline constexpr std::size_t max_spool_name_length = 200;  // what we add must fit into NAME_MAX
+inline constexpr std::size_t max_spool_job_size =
     1024 * 1024;                                          // bytes; a few times that is in memory for each
 inline constexpr std::size_t room_for_error = 64 * 1024;  // of that, for what is written into it later
 
@@ -53,8 +53,8 @@ inline bool is_out_of_room(const error& failure) noexcept {
 // Why a file of this name is not run; empty if it may be. What readdir() says holds no '/'.
 inline std::string spool_name_fault(std::string_view name) {
     if (name.empty() || name.front() == '.') return "its name begins with a dot";
-    if (name.size() > longest_spool_name)
-        return cat({"its name is longer than ", longest_spool_name, " bytes"});
+    if (name.size() > max_spool_name_length)
+        return cat({"its name is longer than ", max_spool_name_length, " bytes"});
     for (std::string_view rest = name; !rest.empty();) {
         const std::size_t before = rest.size();
         const char first = rest.front();
@@ -305,13 +305,13 @@ inline std::string free_name(int folder, const std::string& name) {
     return numbered(unused);
 }
 
-inline constexpr int most_name_races = 1000;  // in which somebody else was quicker each time
+inline constexpr int max_name_attempts = 1000;  // in which somebody else was quicker each time
 
 // Moves a file under its name or, where that is taken, with .1, .2, ... added. Returns the name.
 inline result<std::string> move_spool_file(int from, const std::string& name, int to,
                                            const std::string& wanted) {
     std::string target = wanted;
-    for (int left = most_name_races;; --left) {
+    for (int left = max_name_attempts;; --left) {
         const int failed = rename_to_new(from, name, to, target);
         if (failed == 0) return target;
         if (failed != EEXIST || left == 0) return spool_error(cat({"move ", printable(name)}), failed);
@@ -382,7 +382,7 @@ inline spool_file open_spool_file(int folder, const std::string& name) {
     return out;
 }
 
-// The whole file, or more than the first `longest_spool_job` bytes of it. False with errno.
+// The whole file, or more than the first `max_spool_job_size` bytes of it. False with errno.
 inline bool read_whole(int fd, std::string& out) {
     char part[16 * 1024];
     ssize_t got = 0;
@@ -391,7 +391,7 @@ inline bool read_whole(int fd, std::string& out) {
         if (got < 0 && errno != EINTR) return false;
         if (got > 0) out.append(part, static_cast<std::size_t>(got));
         // A regular file gives less than was asked for at its end alone.
-    } while (got < 0 || (got == sizeof part && out.size() <= longest_spool_job));
+    } while (got < 0 || (got == sizeof part && out.size() <= max_spool_job_size));
     return true;
 }
 

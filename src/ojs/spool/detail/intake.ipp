@@ -70,7 +70,7 @@ inline std::chrono::milliseconds delay_left(std::string_view object) {
     std::uint64_t delay = 0;
     if (!parse_number(raw_member(kept, "not_before_ms"), any_integer, due))
         return std::chrono::milliseconds(0);
-    if (!parse_number(raw_member(kept, "delay_ms"), longest_duration_ms, delay)) delay = longest_duration_ms;
+    if (!parse_number(raw_member(kept, "delay_ms"), max_duration_ms, delay)) delay = max_duration_ms;
     const std::int64_t left = static_cast<std::int64_t>(due) - wall_clock_ms();
     return std::chrono::milliseconds(left <= static_cast<std::int64_t>(delay) ? left : 0);
 }
@@ -245,7 +245,7 @@ class spool_examiner {
         const bool fresh = age > -options_.settle_time && age < options_.settle_time;
         const std::size_t size = static_cast<std::size_t>(file.about.st_size);
         std::string queue;
-        if (!options_.any_file && size > peeked && size <= longest_spool_job &&
+        if (!options_.any_file && size > peeked && size <= max_spool_job_size &&
             is_foreign(peek(file.fd.get()), queues, queue))
             return leave_to_others(name, file.about, queue, fresh);
         const int writing = is_open_for_writing(file.fd.get());
@@ -255,7 +255,7 @@ class spool_examiner {
         out.about = file.about;
         const std::chrono::milliseconds settles_in = fresh ? options_.settle_time - age : look_rarely;
         if (options_.any_file) return writing < 0 && fresh ? look_later(settles_in) : examine_any(spool, out);
-        if (size <= longest_spool_job && !read_whole(file.fd.get(), out.text))
+        if (size <= max_spool_job_size && !read_whole(file.fd.get(), out.text))
             return cannot_examine(name, errno);
         if (is_foreign(out.text, queues, queue)) return leave_to_others(name, file.about, queue, fresh);
         const examined look = examine_envelope(size, settles_in, fresh, out);

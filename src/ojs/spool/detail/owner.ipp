@@ -230,23 +230,23 @@ inline result<ref<spool_owner>> make_owner(const ref<spool_folders>& spool) {
 
 // ---- other owners ----
 
-enum class owner_state { alive, dead, gone, unjudged };
+enum class owner_state { alive, dead, gone, owner_unknown };
 
 struct judged_owner {
     owner_state state = owner_state::alive;
-    std::string why;   // unjudged
+    std::string why;   // owner_unknown
     unique_fd folder;  // dead: with its lock, which keeps others from recovering it at the same time
     owner_lock lock;
 };
 
-inline judged_owner unjudged(std::string why) {
-    return {owner_state::unjudged, std::move(why), {}, {}};
+inline judged_owner owner_unknown(std::string why) {
+    return {owner_state::owner_unknown, std::move(why), {}, {}};
 }
 
 // A folder without a lock file: half made or half taken away, or somebody has meddled with it.
 inline judged_owner judge_unlocked(const spool_folders& spool, const std::string& name, int folder) {
     std::vector<std::string> names;
-    if (list_folder(folder, names) != 0 || !names.empty()) return unjudged("it has no lock file");
+    if (list_folder(folder, names) != 0 || !names.empty()) return owner_unknown("it has no lock file");
     struct stat about {};
     const bool old = ::fstat(folder, &about) == 0 && age_of(about) > std::chrono::minutes(1);
     if (old) ::unlinkat(spool.processing.get(), name.c_str(), AT_REMOVEDIR);
@@ -262,11 +262,11 @@ inline judged_owner judge_owner(const spool_folders& spool, const std::string& n
                       : judged_owner{owner_state::gone, {}, {}, {}};
     const int failed = lock ? try_lock(folder.get(), lock) : errno;
     if (failed == EWOULDBLOCK) return {owner_state::alive, {}, {}, {}};
-    if (failed != 0) return unjudged(errno_text(failed));
+    if (failed != 0) return owner_unknown(errno_text(failed));
     if (!is_linked(lock.get())) return {owner_state::gone, {}, {}, {}};
     owner_lock held(std::move(lock));
     if (may_be_elsewhere(read_own_file(folder.get(), owner_file), is_of_one_machine(folder.get())))
-        return unjudged(
+        return owner_unknown(
             "it is of another boot or machine, on a file system that machines may share: it may be alive "
             "there");
     return {owner_state::dead, {}, std::move(folder), std::move(held)};

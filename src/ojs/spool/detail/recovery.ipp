@@ -12,10 +12,10 @@ class spool_teller {
   public:
     explicit spool_teller(const spool_options& options) : options_(options) {}
 
-    void tell(spool_event::kind what, const std::string& name, const std::string& text) const {
+    void tell(spool_event_kind what, const std::string& name, const std::string& text) const {
         if (options_.on_event) options_.on_event({what, printable(name, 300), text});
     }
-    void tell_once(spool_event::kind what, const std::string& name, const std::string& text) {
+    void tell_once(spool_event_kind what, const std::string& name, const std::string& text) {
         if (told_.size() > 10000) told_.clear();
         std::string key = cat({static_cast<int>(what), name, "\n", text});
         if (told_.insert(std::move(key)).second) tell(what, name, text);
@@ -50,8 +50,8 @@ class spool_recovery {
 
     void recover_owner(const spool_folders& spool, const std::string& name) {
         const judged_owner owner = judge_owner(spool, name);
-        if (owner.state == owner_state::unjudged)
-            teller_.tell_once(spool_event::kind::unjudged, name, owner.why);
+        if (owner.state == owner_state::owner_unknown)
+            teller_.tell_once(spool_event_kind::owner_unknown, name, owner.why);
         if (owner.state != owner_state::dead) return;
         const int folder = owner.folder.get();
         std::vector<std::string> names;
@@ -60,7 +60,7 @@ class spool_recovery {
         for (const std::string& each : names) all = recover_entry(spool, folder, each) && all;
         for (const std::string& each : names) all = remove_leftover(spool, folder, each) && all;
         if (!all) {  // what is left will be tried again
-            teller_.tell_once(spool_event::kind::unjudged, name, not_removed);
+            teller_.tell_once(spool_event_kind::owner_unknown, name, not_removed);
             return;
         }
         ::unlinkat(folder, owner_file, 0);
@@ -139,7 +139,7 @@ class spool_recovery {
 
     bool put_aside(const claimed_file& file) {
         const result<void> moved = move_to_end(file, spool_end::failed);
-        if (moved) teller_.tell(spool_event::kind::refused, file.name, never_claimed);
+        if (moved) teller_.tell(spool_event_kind::refused, file.name, never_claimed);
         return moved.has_value();
     }
 
@@ -171,7 +171,7 @@ class spool_recovery {
     static bool read_dead_envelope(const spool_file& found, const claimed_file& file, spool_claim& claim,
                                    job_error& why) {
         const auto size = static_cast<std::size_t>(found.about.st_size);
-        if (size <= longest_spool_job && !read_whole(found.fd.get(), claim.text)) return false;
+        if (size <= max_spool_job_size && !read_whole(found.fd.get(), claim.text)) return false;
         const std::string fault = envelope_fault(std::max(claim.text.size(), size), claim.text);
         if (!fault.empty()) {
             const std::string sidecar = read_own_file(file.owner, sidecar_name(file.name));
@@ -189,7 +189,7 @@ class spool_recovery {
     }
 
     bool note_recovered(const std::string& name, const result<void>& done, const char* how) {
-        if (done) teller_.tell(spool_event::kind::recovered, name, how);
+        if (done) teller_.tell(spool_event_kind::recovered, name, how);
         return done.has_value();
     }
 

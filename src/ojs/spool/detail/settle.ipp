@@ -37,7 +37,7 @@ inline bool was_claimed(int owner, const std::string& name) noexcept {
 
 // Why the text of a file of `size` bytes, empty where it is too long to be read, is no envelope; empty if it may be.
 inline std::string envelope_fault(std::size_t size, std::string_view text) {
-    if (size > longest_spool_job) return cat({"the file is longer than ", longest_spool_job, " bytes"});
+    if (size > max_spool_job_size) return cat({"the file is longer than ", max_spool_job_size, " bytes"});
     const result<void> valid = check_json(text);
     if (!valid) return valid.error().text;
     return is_json_object(text) ? "" : "the file is not a JSON object";
@@ -138,7 +138,7 @@ inline result<void> return_with_sidecar(const claimed_file& file, std::string_vi
     struct stat about {};
     if (!stat_at(file.owner, file.name, about))
         return spool_error(cat({"move ", printable(file.name)}), errno);
-    for (int left = most_name_races;; --left) {
+    for (int left = max_name_attempts;; --left) {
         const std::string target = free_name(request, file.name);
         if (!sidecar.empty()) {
             const result<void> written =
@@ -321,7 +321,7 @@ inline spool_verdict failed_run(const spool_options& options, const spool_claim&
     if (claim.opaque) edits.push_back({"settled", again ? "\"request\"" : "\"failed\""});
     add_checkpoint(claim, checkpoint, edits);
     out.text = edited_json(claim.text, edits) + "\n";
-    if (out.text.size() <= longest_spool_job) return out;
+    if (out.text.size() <= max_spool_job_size) return out;
     edits[0].value = error_json(cut_error(failure), claim.attempt);
     out.text = edited_json(claim.text, edits) + "\n";
     return out;

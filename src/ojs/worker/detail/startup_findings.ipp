@@ -86,17 +86,17 @@ inline void check_grant(const worker_options& options, std::chrono::milliseconds
                                  " to 10s more, and OJS_CONTAINER_GRACE_PERIOD to that"})};
     } else if (!is_known) {
         found.id = "budget-unknown";
-        found.what = cat({need, " and the ", format_duration(tail), " for reporting need more than the ",
-                          by_default, "; OJS_CONTAINER_GRACE_PERIOD is unset"});
+        found.problem = cat({need, " and the ", format_duration(tail), " for reporting need more than the ",
+                             by_default, "; OJS_CONTAINER_GRACE_PERIOD is unset"});
     } else if (drain >= granted) {
         found.severity = severity::error;
         found.id = "budget-exceeded";
-        found.what = cat({need, " cannot fit into the ", grant,
-                          " the container grants: SIGKILL comes before the drain ends"});
+        found.problem = cat({need, " cannot fit into the ", grant,
+                             " the container grants: SIGKILL comes before the drain ends"});
     } else {
-        found.what = cat({need, " leaves ", format_duration(granted - drain), " of the ", grant,
-                          " the container grants; interrupting, reporting and exiting may take ",
-                          format_duration(tail)});
+        found.problem = cat({need, " leaves ", format_duration(granted - drain), " of the ", grant,
+                             " the container grants; interrupting, reporting and exiting may take ",
+                             format_duration(tail)});
     }
     out.push_back(std::move(found));
 }

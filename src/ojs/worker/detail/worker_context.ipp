@@ -105,7 +105,7 @@ class paused_queues {
 
     // False: nothing has changed, as with a queue that is none of the worker's.
     bool set(const std::string& queue, bool paused) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         bool changed = false;
         for (std::size_t i = 0; i < all_.size(); ++i) {
             if (all_[i] != queue || is_paused(i) == paused) continue;
@@ -124,7 +124,7 @@ class paused_queues {
     }
     // Those to fetch from, in their order.
     std::vector<std::string> open() const {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         std::vector<std::string> out;
         for (std::size_t i = 0; i < all_.size(); ++i) {
             if (!is_paused(i)) out.push_back(all_[i]);
@@ -256,7 +256,7 @@ class worker_context : public ref_counted {
     thread_options service_thread(const char* name) const noexcept {
         thread_options out;
         out.stack_size = options.thread_stack_size;
-        out.least_stack_size = 256 * 1024;
+        out.min_stack_size = 256 * 1024;
         out.name = name;
         return out;
     }

@@ -19,12 +19,12 @@ class beat_schedule {
 
     // A beat by then, besides the regular ones.
     void by(time_point when) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         ask(when);
     }
     // The same for a handler, which may ask often: a fifth of the interval, or a second, lies between beats.
     void request_soon() {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         ask(began_ + detail::min(interval_ / 5, max_ask_gap));
     }
     // For a claim that began at `since`: it is renewed when half its time is over.
@@ -35,7 +35,7 @@ class beat_schedule {
     bool registration_tried() const noexcept { return registration_tried_; }
     // Waits for the answer to a beat that begins from now on. All who wait at a time share one.
     result<void> answered(time_point deadline) {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         const std::uint64_t wanted = begun_ + 1;
         ask(time_point::min());
         while (heard_.number < wanted && !finishing() && answered_.wait_until(held, deadline)) {
@@ -49,7 +49,7 @@ class beat_schedule {
     // it announces `quiet`. The last one is sent once, when no other is in flight, or after a moment. No beat
     // wakes the helper: it wakes by itself when the beat after the next is due.
     std::uint64_t next(bool helper) {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         while (!over_) {
             const time_point now = steady_clock::now();
             const time_point free = free_at(helper, now);
@@ -63,7 +63,7 @@ class beat_schedule {
     }
     // The answer to a beat, which said `state`; errc::cancelled: it was not sent, as another one is wanted.
     void end(std::uint64_t number, result<void> answer, std::string state) noexcept {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         --beats_in_flight_;
         if (number == 0) registration_tried_ = true;
         if (asked_ != time_point::max() || finishing()) changed_.notify_all();
@@ -78,16 +78,16 @@ class beat_schedule {
     }
     // Whether this state is new to the backend.
     bool is_news(const std::string& state) const {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return state != heard_.state;
     }
     // Around queries about jobs, which delay no beat. False: others are in flight, or finish() was called.
     bool begin_queries() {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return !finishing() && !detail::exchange(querying_, true);
     }
     void end_queries() {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         querying_ = false;
         if (finishing()) changed_.notify_all();
     }
@@ -95,13 +95,13 @@ class beat_schedule {
     bool finishing() const noexcept { return last_due_.load() != time_point::max(); }
     bool is_over() const noexcept { return over_; }
     bool all_finished() const {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return over_ && !in_flight();
     }
 
     // Nothing but the last beat from now on, which ends by `deadline`.
     void finish(time_point deadline) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         const time_point now = steady_clock::now();
         last_due_ = detail::min(now + (deadline - now) / 2, now + max_wait);
         deadline_ = deadline;

@@ -121,8 +121,8 @@ class heartbeat : public ref_counted {
         const time_point sent = steady_clock::now();
         const heartbeat_request request = {&worker_.identity, std::move(state), ids_of(jobs), must_arrive,
                                            std::move(still_wanted)};
-        const result<heartbeat_answer> answer =
-            worker_.backend.call([&](ojs::transport& transport) -> result<heartbeat_answer> {
+        const result<heartbeat_response> answer =
+            worker_.backend.call([&](ojs::transport& transport) -> result<heartbeat_response> {
                 if (request.still_wanted && !request.still_wanted())  // not every transport asks
                     return error{errc::cancelled, 0, "the heartbeat is no longer true"};
                 return transport.heartbeat(request, call_deadline());
@@ -140,7 +140,7 @@ class heartbeat : public ref_counted {
     }
 
     // A lease that ran out before the answer is ours again only if the backend says so by name.
-    void renew_leases(const array<ref<active_job>>& jobs, const heartbeat_answer& answer, time_point sent) {
+    void renew_leases(const array<ref<active_job>>& jobs, const heartbeat_response& answer, time_point sent) {
         const time_point answered = steady_clock::now();
         for (const ref<active_job>& each : jobs) {
             if (!each->lease_expired(answered)) each->extend_lease(sent);
@@ -188,7 +188,7 @@ class heartbeat : public ref_counted {
     }
 
     // No answer ever un-quiets a worker: backends say "running" to every beat. [WIRE]
-    void obey(const heartbeat_answer& answer) {
+    void obey(const heartbeat_response& answer) {
         const bool some = answer.directive == directive::quiet && !answer.queues.empty();
         if (some) quiet_queues(answer.queues);
         const bool all = some && worker_.queues.open().empty();

@@ -166,7 +166,7 @@ class active_job : public ref_counted {
     // is taken: so a checkpoint never overtakes the FAIL or follows the last heartbeat. False: the job is
     // being reported.
     bool begin_turn() noexcept {
-        lock_guard held(group_->guard);
+        unique_lock held(group_->guard);
         while (!word.add(job_word::in_turn, job_word::taken)) {
             if (taken()) return false;
             group_->changed.wait(held);
@@ -179,14 +179,14 @@ class active_job : public ref_counted {
     // In a turn. False: the job is being reported, without this.
     bool keep_checkpoint(std::string state) {
         word.add(job_word::kept);  // first: from now on, who has taken the job looks for it
-        const lock_guard held(group_->guard);
+        const unique_lock held(group_->guard);
         if (taken()) return false;
         detail::swap(kept_, state);
         return true;
     }
     std::string kept_checkpoint() const {
         if (!word.has(job_word::kept)) return {};  // without the lock, which all jobs share
-        const lock_guard held(group_->guard);
+        const unique_lock held(group_->guard);
         return kept_;
     }
     // In a turn: what an earlier run has left with the backend.
@@ -215,13 +215,13 @@ class active_job : public ref_counted {
     }
     void await_none(job_word::facts one, time_point deadline) noexcept {
         if (!word.has(one)) return;
-        lock_guard held(group_->guard);
+        unique_lock held(group_->guard);
         group_->changed.notify_all();  // who waits for a turn finds that the job is taken
         while (word.has(one) && group_->changed.wait_until(held, deadline)) {
         }
     }
     void let_go(job_word::facts one) noexcept {
-        const lock_guard held(group_->guard);
+        const unique_lock held(group_->guard);
         word.remove(one);
         group_->changed.notify_all();
     }
@@ -291,7 +291,7 @@ class job_table {
     }
 
     void add(active_job& job) noexcept {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         job.retain();
         job.before_ = last_;
         (last_ == nullptr ? first_ : last_->after_) = &job;
@@ -326,7 +326,7 @@ class job_table {
     // More than one may have an id: one that is being reported, and the next claim of it.
     template <class Look>
     void each_of(const std::string& id, Look look) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         for (active_job* each = bucket_of(id); each != nullptr; each = each->next_in_bucket_) {
             if (each->job.id == id && !each->word.has(job_word::reported)) look(*each);
         }
@@ -346,11 +346,11 @@ class job_table {
 
     // For a stop, which begins one walk: takes the next job that nobody has taken. None: all are.
     void begin_taking() noexcept {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         untaken_ = first_;
     }
     ref<active_job> take_next() noexcept {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         while (untaken_ != nullptr) {
             active_job* const job = detail::exchange(untaken_, untaken_->after_);
             if (job->take()) return ref<active_job>(job);
@@ -361,7 +361,7 @@ class job_table {
   private:
     template <class Wanted, class Look>
     void each_if(Wanted wanted, Look look) const {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         for (active_job* job = first_; job != nullptr; job = job->after_) {
             if (wanted(*job)) look(*job);
         }
@@ -370,7 +370,7 @@ class job_table {
         return buckets_[std::hash<std::string>()(id) % bucket_count];
     }
     void remove(active_job& job) noexcept {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         drop(job);
     }
     // With the mutex held.

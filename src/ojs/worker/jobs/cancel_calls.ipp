@@ -25,7 +25,7 @@ class cancel_calls {
         if (!insist(collect)) return;
         round->threads_wanted = static_cast<int>(round->jobs.size() / jobs_per_thread);
         {
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             current_round_ = round;
         }
         join(*round);
@@ -33,7 +33,7 @@ class cancel_calls {
     // For a thread whose handler has returned: among thousands of busy threads, one thread alone gets too
     // little CPU time.
     void help_notify_all() {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         const ref<cancel_round> round = current_round_;
         held.unlock();
         if (round) join(*round);

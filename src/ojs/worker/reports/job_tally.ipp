@@ -37,11 +37,11 @@ class job_tally {
     // grow the worker: the log has them all.
     void name_unreported(std::string_view name) {
         count_one(unreported_count_);
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         if (unreported_.size() < max_unreported) attempt([&] { unreported_.emplace_back(name); });
     }
     void set_steps(std::vector<step_result> steps) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         steps_.swap(steps);
     }
 
@@ -49,7 +49,7 @@ class job_tally {
     worker_report report() const {
         const auto count = [this](job_end how) { return read_counter(ends_[static_cast<std::size_t>(how)]); };
         std::vector<std::string> stuck = jobs_.stuck_ids();  // before: the table's mutex is the outer one
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         return {read_counter(claimed_),
                 count(job_end::completed),
                 count(job_end::failed),
@@ -89,13 +89,13 @@ class report_limits {
 
     // Ends every pause() between two tries of a settling call, also one with an older number of changes().
     void retry_now() {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         changes_.fetch_add(1);
         changed_.notify_all();
     }
     std::uint32_t changes() const noexcept { return changes_; }
     void pause(time_point until, std::uint32_t seen) {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         const time_point last = deadline();
         while (changes_ == seen && changed_.wait_until(held, until < last ? until : last)) {
         }

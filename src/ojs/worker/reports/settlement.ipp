@@ -112,15 +112,15 @@ inline std::string as_result_json(const worker_context& worker, const active_job
 inline verdict judge(const worker_context& worker, const active_job& job, const outcome& said) {
     const cancel_token token = job.cancel.token();
     const bool knew = token.seen();
-    switch (said.what()) {
-        case outcome::kind::unspoken:
+    switch (said.kind()) {
+        case outcome_kind::implicit:
             if (knew) return cut_short(worker, job, token.reason(), "");
             return completed("");
-        case outcome::kind::interrupted:
+        case outcome_kind::interrupted:
             return cut_short(worker, job, knew ? token.reason() : cancel_reason::cancelled, said.text());
-        case outcome::kind::retry: return failed({"handler_error", said.text(), true, "{}"});
-        case outcome::kind::discard: return failed({"handler_error", said.text(), false, "{}"});
-        case outcome::kind::done: break;
+        case outcome_kind::retry: return failed({"handler_error", said.text(), true, "{}"});
+        case outcome_kind::discard: return failed({"handler_error", said.text(), false, "{}"});
+        case outcome_kind::done: break;
     }
     return completed(as_result_json(worker, job, said.text()));
 }
@@ -193,7 +193,7 @@ inline settle_end report_until_answered(worker_context& worker, active_job& job,
                              {field("job_id", job.job.id), field("error", failure.text)});
         });
         // A 400 without an API error may be a proxy's: only repetition makes it final.
-        const bool stray = failure.code == errc::bad_answer && failure.http_status / 100 == 4;
+        const bool stray = failure.code == errc::bad_response && failure.http_status / 100 == 4;
         if (failure.code == errc::rejected || (stray && ++stray_answers >= max_stray_answers)) {
             // Perhaps it was too large. The work is done, or failed, all the same.
             std::string& load = report.ack ? report.result_json : report.checkpoint;
@@ -297,7 +297,7 @@ class report_queue {
         worker_.jobs.begin_taking();
         bool some_wait = false;
         {
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             why_ = why;
             interrupting_ = true;
             starts_due_ = true;
@@ -311,7 +311,7 @@ class report_queue {
     // Runs the first task before the next report, on another thread. The same holds.
     void run_first() {
         {
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             first_due_ = true;
             if (expected_ > 0) --expected_;
             work_.notify_one();
@@ -322,7 +322,7 @@ class report_queue {
     // Starts this many threads, which is slow while handlers are busy.
     void expect(std::size_t threads) {
         {
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             expected_ = threads;
         }
         start_wanted();
@@ -330,7 +330,7 @@ class report_queue {
 
     // The threads end when all is reported.
     void close() {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         closed_ = true;
         expected_ = 0;
         work_.notify_all();
@@ -345,7 +345,7 @@ class report_queue {
     static constexpr std::size_t max_threads = 128;
 
     bool keep(entry& added) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         if (!attempt([&] { taken_.reserve_one(); })) return false;
         taken_.push_back(std::move(added));
         work_.notify_one();
@@ -354,7 +354,7 @@ class report_queue {
 
     // True if one more thread would have something to do; it counts as started.
     bool wants_thread() {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         const std::size_t untaken = interrupting_ ? worker_.jobs.size() : 0;  // about
         if (running_ - busy_ >= taken_.size() + untaken + expected_ + (first_due_ ? 1 : 0) ||
             running_ >= max_threads)
@@ -367,14 +367,14 @@ class report_queue {
     void start_wanted(int count = 1) {
         for (; count > 0 && wants_thread(); --count) {
             if (threads_.start_service("ojs-report", [this] { work(); })) continue;
-            lock_guard held(mutex_);
+            unique_lock held(mutex_);
             if (--running_ == 0) work_off(held);
         }
     }
 
     void work() {
         start_wanted(2);
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         for (;;) {
             ++busy_;
             work_off(held);
@@ -390,7 +390,7 @@ class report_queue {
     }
 
     // Reports all there is, then logs what became of it.
-    void work_off(lock_guard& held) {
+    void work_off(unique_lock& held) {
         array<entry> settled;
         entry next;
         if (first_due_) {
@@ -415,7 +415,7 @@ class report_queue {
 
     // The next job to report, taken, with the mutex let go of; false, with the mutex held, when there is
     // none. Their order does not matter: a stop reports all it has at once.
-    bool take(entry& next, lock_guard& held) {
+    bool take(entry& next, unique_lock& held) {
         if (!taken_.empty()) {
             next = std::move(taken_.back());
             taken_.pop_back();

@@ -26,7 +26,7 @@ class stop_log {
     void findings() const {
         if (!log_.enabled(log_level::warn)) return;
         for (const finding& each : startup_findings(worker_.options, {}, worker_.closing)) {
-            log_.write(each.severity == severity::info ? log_level::info : log_level::warn, each.what,
+            log_.write(each.severity == severity::info ? log_level::info : log_level::warn, each.problem,
                        {field("finding", each.id), field("fix", each.fix)});
         }
     }
@@ -110,7 +110,7 @@ class stop_log {
         log_.write(log_level::warn, "handlers have not returned; leaving without them",
                    {field("job_ids", join(ids_of(jobs)))});
     }
-    void left_behind(std::size_t threads) const {
+    void threads_abandoned(std::size_t threads) const {
         log_.write(log_level::warn, "threads have not ended; leaving without them",
                    {field("threads", threads)});
     }
@@ -134,7 +134,7 @@ class stop_log {
             field("cause", signalled ? signal_name(state.cause.signal) : to_string(state.cause.kind))};
         std::string steps;  // "flush: done, close: timed out"
         for (const step_result& each : report.steps)
-            append(steps, {steps.empty() ? "" : ", ", each.name, ": ", to_string(each.how)});
+            append(steps, {steps.empty() ? "" : ", ", each.name, ": ", to_string(each.status)});
         if (!steps.empty()) fields.push_back(field("steps", steps));
         log_.write({log_level::info, "worker stopped", std::move(fields), {}});
     }

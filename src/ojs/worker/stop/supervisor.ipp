@@ -201,7 +201,7 @@ class supervisor {
             const time_point now = steady_clock::now();
             const time_point before = out;
             out = detail::min(now + part_retry, before);  // if it throws
-            out = detail::min(part.on_turn(now), before);
+            out = detail::min(part.on_tick(now), before);
         });
         return out;
     }
@@ -263,7 +263,7 @@ class supervisor {
     void share_time() {
         const time_point now = steady_clock::now();
         const std::chrono::milliseconds total = worker_.options.times.stop_timeout;
-        limit_log_waiting(facts_.own.mode == stop_mode::reclaim ? total / 50 : total / 10);
+        limit_log_flush(facts_.own.mode == stop_mode::reclaim ? total / 50 : total / 10);
         stop_end_ = now + total;
         worker_.reports.set_saves(now + detail::min(total / 20, saves_share));
         worker_.reports.set(stop_end_ - last_beat_time(total));
@@ -352,7 +352,7 @@ class supervisor {
             notice_changes();
         pool_->threads.abandon();
         left += heart_->end(deadline);
-        if (left > 0) attempt([&] { log_.left_behind(left); });
+        if (left > 0) attempt([&] { log_.threads_abandoned(left); });
         return left == 0;
     }
 
@@ -376,8 +376,8 @@ class supervisor {
         await(time_point::max(), [&] { return ended.load(); });
         all_steps_ran_ = !results.empty();
         for (const step_result& each : results) {
-            all_steps_ran_ = all_steps_ran_ && each.how != step_end::not_started;
-            all_steps_finished_ = all_steps_finished_ && each.how != step_end::timed_out;
+            all_steps_ran_ = all_steps_ran_ && each.status != step_status::not_started;
+            all_steps_finished_ = all_steps_finished_ && each.status != step_status::timed_out;
         }
         worker_.tally.set_steps(std::move(results));
     }

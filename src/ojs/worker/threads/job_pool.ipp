@@ -8,7 +8,7 @@
 
 #include "../../base/detail/clock.ipp"
 #include "../jobs/cancel_calls.ipp"
-#include "../jobs/job_intake.ipp"
+#include "../jobs/fetcher.ipp"
 
 namespace ojs::detail {
 
@@ -67,25 +67,25 @@ class job_pool : public ref_counted {
           intake(worker_, std::move(handlers), group, reports) {}
 
     result<void> start() {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         return start_threads(held);
     }
 
     // Something a FETCH depends on has changed: the phase, or a slot that came free.
     void wake() {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         schedule_.expect_work();
         lead_.notify_one();
     }
     // A FETCH that is due may begin now. One that has begun already is not repeated, as wake() would.
     void look_again() {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         lead_.notify_one();
     }
 
     // The intake is closed: threads without a job end.
     void close() {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         closed_ = true;
         lead_.notify_one();
         work_.notify_all();
@@ -95,7 +95,7 @@ class job_pool : public ref_counted {
     time_point retry_threads(time_point now) {
         const time_point due = retry_at_;
         if (now < due) return due;
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         retry_at_ = never;
         if (closed_ && ready_.empty()) return never;
         const bool started = start_threads(held).has_value();
@@ -110,7 +110,7 @@ class job_pool : public ref_counted {
         verdict report = cut_short(worker_, *job, job->cancel.reason(), "");  // may throw: before it is taken
         if (!job->take()) return false;
         {
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             if (job->word.add(job_word::slot_kept, job_word::left)) ++kept_slots_;
         }
         reports.add(job, std::move(report));
@@ -118,7 +118,7 @@ class job_pool : public ref_counted {
     }
     // Frees its slot for another thread.
     void replace_thread(active_job& job) {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         if (!job.word.has(job_word::slot_kept) || !job.word.add(job_word::slot_replaced, job_word::left))
             return;
         --kept_slots_;
@@ -151,7 +151,7 @@ class job_pool : public ref_counted {
     // ---- starting threads: the mutex is held, and let go of meanwhile, as this can take long ----
 
     // One for each job; those without a thread are ready for others.
-    result<void> start_threads(lock_guard& held, job_queue&& jobs = job_queue()) {
+    result<void> start_threads(unique_lock& held, job_queue&& jobs = job_queue()) {
         std::size_t missing = jobs.empty() ? 1 : jobs.size();
         ref<start_gate> gate;
         if (missing > 1) attempt([&] { gate = make_ref<start_gate>(); });
@@ -187,7 +187,7 @@ class job_pool : public ref_counted {
     }
 
     // Someone must lead while this thread is busy: an idle one, or a new one.
-    void pass_lead(lock_guard& held) {
+    void pass_lead(unique_lock& held) {
         if (leading_ || (closed_ && ready_.empty())) return;
         if (idle_ > 0) {
             work_.notify_one();
@@ -197,7 +197,7 @@ class job_pool : public ref_counted {
     }
 
     // All ready jobs but one are for other threads.
-    void invite_helpers(lock_guard& held) {
+    void invite_helpers(unique_lock& held) {
         std::size_t wanted = ready_.empty() ? 0 : ready_.size() - 1;
         for (std::size_t i = 0; i < idle_ && wanted > 0; ++i, --wanted) work_.notify_one();
         job_queue given;
@@ -206,7 +206,7 @@ class job_pool : public ref_counted {
     }
 
     // Where the system has no more threads, there are as many as it has for now.
-    void add_helpers(lock_guard& held, job_queue&& jobs = job_queue()) {
+    void add_helpers(unique_lock& held, job_queue&& jobs = job_queue()) {
         const result<void> added = start_threads(held, std::move(jobs));
         if (added) return;
         slots_ = job_threads_;
@@ -215,7 +215,7 @@ class job_pool : public ref_counted {
         log_slots(held, log_level::warn, "cannot create threads; concurrency lowered for now",
                   &added.error());
     }
-    void log_slots(lock_guard& held, log_level level, const char* message, const error* why = nullptr) {
+    void log_slots(unique_lock& held, log_level level, const char* message, const error* why = nullptr) {
         const std::size_t slots = slots_;
         log_unlocked(held, [&] {
             std::vector<log_field> fields = {field("concurrency", slots)};
@@ -225,7 +225,7 @@ class job_pool : public ref_counted {
     }
     // A log hook is the user's code.
     template <class Log>
-    void log_unlocked(lock_guard& held, Log log) {
+    void log_unlocked(unique_lock& held, Log log) {
         held.unlock();
         attempt(log);
         held.lock();
@@ -238,7 +238,7 @@ class job_pool : public ref_counted {
     void work(ref<active_job> job) {
         for (;;) {
             if (job) run_to_end(job);
-            lock_guard held(mutex_);
+            unique_lock held(mutex_);
             if (job && !free_slot(*job)) return;
             job = next_job(held);
             if (!job) {
@@ -307,7 +307,7 @@ class job_pool : public ref_counted {
         verdict report = judge_thrown(*job, "the handler ended its thread");
         if (job->began() && job->take()) reports.add(job, std::move(report));
         leave(*job);
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         if (free_slot(*job)) --job_threads_;
         lead_.notify_one();
         pass_lead(held);
@@ -337,7 +337,7 @@ class job_pool : public ref_counted {
     // The next job to run, or none when the pool has closed. A thread FETCHes for the slots nobody asks for
     // yet; where that has to wait, one thread waits for the moment, the leader, and the others rest until they
     // are called.
-    ref<active_job> next_job(lock_guard& held) {
+    ref<active_job> next_job(unique_lock& held) {
         while (ready_.empty() && !closed_) {
             const bool may_fetch = worker_.stage.may_fetch() && worker_.beats.registration_tried();
             const std::size_t free = may_fetch ? free_slots() : 0;
@@ -365,7 +365,7 @@ class job_pool : public ref_counted {
     }
     std::size_t max_slots() const noexcept { return static_cast<std::size_t>(worker_.options.concurrency); }
 
-    void fetch(std::size_t count, lock_guard& held) {
+    void fetch(std::size_t count, unique_lock& held) {
         const bool leads = !detail::exchange(leading_, true);
         const std::uint64_t news = schedule_.news();
         asked_for_ += count;
@@ -383,7 +383,7 @@ class job_pool : public ref_counted {
     }
     // An answer that was refused may have claimed jobs.
     void log_failure(const error& why) const {
-        worker_.log.write(why.code == errc::bad_answer ? log_level::error : log_level::warn, "FETCH failed",
+        worker_.log.write(why.code == errc::bad_response ? log_level::error : log_level::warn, "FETCH failed",
                           {field("error", why.text)});
     }
 
@@ -416,7 +416,7 @@ class job_pool : public ref_counted {
     pool_threads threads;  // the supervisor is woken when they are over
     cancel_calls cancels;
     report_queue reports;
-    job_intake intake;
+    fetcher intake;
 };
 
 }  // namespace ojs::detail

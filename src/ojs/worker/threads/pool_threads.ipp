@@ -50,7 +50,7 @@ class pool_threads {
             live_.fetch_sub(1);
             return started.error();
         }
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         entry->handle = std::move(*started);
         list_if_ended(std::move(entry));
         return {};
@@ -67,7 +67,7 @@ class pool_threads {
     // Joins the ended threads, which else would keep their stacks; their thread_local destructors may block.
     // Returns how many have not ended by `deadline`: they are joined later.
     std::size_t join(time_point deadline) {
-        lock_guard held(mutex_);
+        unique_lock held(mutex_);
         ref<pool_thread> next = detail::exchange(ended_, {});
         held.unlock();
         std::size_t left = 0;
@@ -90,7 +90,7 @@ class pool_threads {
 
     // Nobody joins a thread any more; each holds what it uses.
     void abandon() {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         abandoned_ = true;
         for (; ended_; ended_ = detail::exchange(ended_->next, {})) ended_->handle.detach();
     }
@@ -111,7 +111,7 @@ class pool_threads {
     }
     void ended(const ref<pool_thread>& entry) {
         {
-            const lock_guard held(mutex_);
+            const unique_lock held(mutex_);
             entry->ended = true;
             list_if_ended(entry);
         }

@@ -32,7 +32,7 @@ inline constexpr http_limits worker_answer_limits = {16 * 1024, 4 * 1024 * 1024}
 // of that one FAIL). The full one is tried again after form_retry, with every heartbeat that matters, and with every
 // FAIL that says `requeue`. If the backend takes none, the first answer stands and nothing changes. ACK and FETCH
 // have only the schema's fields to begin with. An answer 2xx with a body that is not JSON is errc::unavailable; a 400
-// or 422 without `error.code`, to ACK or FAIL, is errc::bad_answer.
+// or 422 without `error.code`, to ACK or FAIL, is errc::bad_response.
 class http_transport : public transport {
   public:
     // A client for the protocol: http_client::create(), with the headers every OJS request has.
@@ -46,8 +46,8 @@ class http_transport : public transport {
                                                        time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<settled> ack(const ack_request& request, time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<settled> fail(const fail_request& request, time_point deadline) override;
-    OJS_SHUTDOWN_INLINE result<heartbeat_answer> heartbeat(const heartbeat_request& request,
-                                                           time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<heartbeat_response> heartbeat(const heartbeat_request& request,
+                                                             time_point deadline) override;
     // By `GET /jobs/{id}`: its `state`, and its `worker_id` if present.
     OJS_SHUTDOWN_INLINE result<bool> confirm_claim(const claim_query& query, time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<void> register_worker(const worker_identity& worker,
@@ -62,29 +62,29 @@ class http_transport : public transport {
                                                             time_point deadline) override;
 
   private:
-    struct form_choice {
+    struct body_variant {
         const char* operation;
-        int count;                                        // of its forms, from 0, the one we like best
-        std::string_view dropped[3];                      // what each does not say
-        detail::atomic<int> in_use{0};                    // that the backend takes
-        detail::atomic<steady_clock::rep> full_again{0};  // when the first one is tried again
+        int count;                                           // of its forms, from 0, the one we like best
+        std::string_view dropped[3];                         // what each does not say
+        detail::atomic<int> in_use{0};                       // that the backend takes
+        detail::atomic<steady_clock::rep> retry_full_at{0};  // when the first one is tried again
     };
     using body_maker = function<std::string(int form)>;
     result<http_response> send(const char* method, std::string_view route, std::string body,
                                const http_call& call);
-    result<void> tell_registrar(const char* method, const std::string& path, std::string body,
-                                time_point deadline);
+    result<void> call_registration(const char* method, const std::string& path, std::string body,
+                                   time_point deadline);
     result<settled> read_missing(const std::string& job_id, const http_response& missing,
                                  const http_call& call);
-    result<http_response> post_in_form(form_choice& form, bool matters, const body_maker& body,
+    result<http_response> post_in_form(body_variant& form, bool must_arrive, const body_maker& body,
                                        const http_call& call);
-    bool is_full_due(form_choice& form) noexcept;
-    void keep_form(form_choice& form, int before, int taken, int status, const error& why);
+    bool is_full_due(body_variant& form) noexcept;
+    void remember_variant(body_variant& form, int before, int taken, int status, const error& why);
 
     http_client client_;
     const http_transport_options options_;
-    form_choice beat_form_;
-    form_choice fail_form_;
+    body_variant beat_form_;
+    body_variant fail_form_;
     detail::atomic<bool> keeps_checkpoints_{true};  // until the backend proves to have no route for them
     detail::atomic<bool> checkpoint_route_seen_{false};
     detail::atomic<bool> puts_checkpoints_{false};

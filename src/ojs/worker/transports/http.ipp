@@ -73,33 +73,33 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(const char* metho
 
 // Whether it is time to try the forms from the full one on, although the backend has refused it. Of many calls, one
 // does.
-OJS_SHUTDOWN_INLINE bool http_transport::is_full_due(form_choice& form) noexcept {
-    steady_clock::rep due = form.full_again;
+OJS_SHUTDOWN_INLINE bool http_transport::is_full_due(body_variant& form) noexcept {
+    steady_clock::rep due = form.retry_full_at;
     if (steady_clock::now().time_since_epoch().count() < due) return false;
     const steady_clock::rep next = deadline_after(options_.form_retry).time_since_epoch().count();
-    return form.full_again.compare_exchange_strong(due, next);
+    return form.retry_full_at.compare_exchange_strong(due, next);
 }
 
 // After an answer that is not a refusal. Only success shows that a better form is taken again.
-OJS_SHUTDOWN_INLINE void http_transport::keep_form(form_choice& form, int before, int taken, int status,
-                                                   const error& why) {
+OJS_SHUTDOWN_INLINE void http_transport::remember_variant(body_variant& form, int before, int taken,
+                                                          int status, const error& why) {
     const bool success = detail::is_success(status);
     const bool answers_request = success || status == 404 || status == 409;
     if (taken == before || !(taken < before ? success : answers_request)) return;
     if (!form.in_use.compare_exchange_strong(before, taken)) return;
-    form.full_again.store(deadline_after(options_.form_retry).time_since_epoch().count());
+    form.retry_full_at.store(deadline_after(options_.form_retry).time_since_epoch().count());
     if (options_.on_form_change) options_.on_form_change(form.operation, form.dropped[taken], why);
 }
 
 // Tries forms until the backend does not refuse one as such: the one in use and the others from the first on; where the
 // full one is due, from the first on; where it matters, the full one before the one in use.
-OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(form_choice& form, bool matters,
+OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(body_variant& form, bool must_arrive,
                                                                        const body_maker& body,
                                                                        const http_call& call) {
     const std::string route = detail::cat({"/workers/", form.operation});
     const int in_use = form.in_use;
     const bool due = in_use != 0 && is_full_due(form);
-    const int order[] = {due || matters ? 0 : in_use, due ? 0 : in_use, 0, 1, 2};
+    const int order[] = {due || must_arrive ? 0 : in_use, due ? 0 : in_use, 0, 1, 2};
     unsigned tried = 0;
     result<http_response> first = error{};
     error refused;
@@ -107,7 +107,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(form_choi
         if (each >= form.count || (tried >> each & 1U) != 0) continue;
         result<http_response> answer = send("POST", route, body(each), call);
         const bool refuses = answer && detail::refuses_form(*answer);
-        if (answer && !refuses) keep_form(form, in_use, each, answer->status, refused);
+        if (answer && !refuses) remember_variant(form, in_use, each, answer->status, refused);
         if (!refuses) return answer;
         refused = detail::status_error(route, *answer, detail::quoting::no);
         if (tried == 0) first = std::move(answer);
@@ -120,7 +120,7 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_r
                                                                    time_point deadline) {
     const http_call call = {deadline, resend::if_unsent, request.still_wanted};
     result<http_response> answer = send("POST", detail::fetch_route, detail::fetch_body(request), call);
-    if (!answer && answer.error().code == errc::bad_answer)
+    if (!answer && answer.error().code == errc::bad_response)
         return detail::refused_answer(answer.error().text);
     answer = detail::success(std::move(answer), detail::fetch_route, detail::quoting::yes);
     if (!answer) return answer.error();
@@ -149,19 +149,20 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& req
     return detail::read_settled(route, post_in_form(fail_form_, request.requeue, body, call));
 }
 
-OJS_SHUTDOWN_INLINE result<heartbeat_answer> http_transport::heartbeat(const heartbeat_request& request,
-                                                                       time_point deadline) {
+OJS_SHUTDOWN_INLINE result<heartbeat_response> http_transport::heartbeat(const heartbeat_request& request,
+                                                                         time_point deadline) {
     const bool as_count = options_.active_jobs_as_count;
     const auto body = [&](int form) {
         if (form == 2) return detail::schema_heartbeat_body(request);
         return detail::heartbeat_body(request, form == 0 ? as_count : !as_count);
     };
-    const http_call call = {deadline, request.matters ? resend::always : resend::if_unsent,
+    const http_call call = {deadline, request.must_arrive ? resend::always : resend::if_unsent,
                             request.still_wanted};
-    const result<http_response> answer = detail::success(
-        post_in_form(beat_form_, request.matters, body, call), "/workers/heartbeat", detail::quoting::yes);
+    const result<http_response> answer =
+        detail::success(post_in_form(beat_form_, request.must_arrive, body, call), "/workers/heartbeat",
+                        detail::quoting::yes);
     if (!answer) return answer.error();
-    if (answer->body.empty()) return heartbeat_answer();
+    if (answer->body.empty()) return heartbeat_response();
     return detail::read_heartbeat(answer->body, request.active_jobs);
 }
 
@@ -176,16 +177,17 @@ OJS_SHUTDOWN_INLINE result<bool> http_transport::confirm_claim(const claim_query
 
 OJS_SHUTDOWN_INLINE result<void> http_transport::register_worker(const worker_identity& worker,
                                                                  time_point deadline) {
-    return tell_registrar("POST", "", detail::cat({"{", detail::identity_members(worker), "}"}), deadline);
+    return call_registration("POST", "", detail::cat({"{", detail::identity_members(worker), "}"}), deadline);
 }
 
 OJS_SHUTDOWN_INLINE result<void> http_transport::deregister_worker(const worker_identity& worker,
                                                                    time_point deadline) {
-    return tell_registrar("DELETE", "/" + detail::path_segment(worker.worker_id), "", deadline);
+    return call_registration("DELETE", "/" + detail::path_segment(worker.worker_id), "", deadline);
 }
 
-OJS_SHUTDOWN_INLINE result<void> http_transport::tell_registrar(const char* method, const std::string& below,
-                                                                std::string body, time_point deadline) {
+OJS_SHUTDOWN_INLINE result<void> http_transport::call_registration(const char* method,
+                                                                   const std::string& below, std::string body,
+                                                                   time_point deadline) {
     if (options_.registration_path.empty()) return {};
     const std::string path = options_.registration_path + below;
     const result<http_response> answer =

@@ -36,8 +36,8 @@ class memory_transport : public transport {
                                                        time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<settled> ack(const ack_request& request, time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<settled> fail(const fail_request& request, time_point deadline) override;
-    OJS_SHUTDOWN_INLINE result<heartbeat_answer> heartbeat(const heartbeat_request& request,
-                                                           time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<heartbeat_response> heartbeat(const heartbeat_request& request,
+                                                             time_point deadline) override;
     // Kept as `checkpoint` in the job's meta_json, as is that of a FAIL.
     OJS_SHUTDOWN_INLINE result<settled> save_checkpoint(const checkpoint_request& request,
                                                         time_point deadline) override;

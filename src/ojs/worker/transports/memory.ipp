@@ -108,7 +108,7 @@ class memory_queue : public ref_counted {
         std::uint64_t number = 0;  // which no job has
         if (id.substr(0, 4) == "job-") parse_number(id.substr(4), ~std::uint64_t{0}, number);
         const auto is_before = [&](std::size_t place) { return nodes_[place]->number < number; };
-        const std::size_t place = first_not_before(0, nodes_.size(), is_before);
+        const std::size_t place = lower_bound(0, nodes_.size(), is_before);
         return place < nodes_.size() && nodes_[place]->number == number ? nodes_[place].get() : nullptr;
     }
     memory_line& line_of(const std::string& queue) {
@@ -148,7 +148,7 @@ OJS_SHUTDOWN_INLINE memory_transport::~memory_transport() = default;
 
 OJS_SHUTDOWN_INLINE std::string memory_transport::push(std::string type, std::string args_json,
                                                        std::int64_t max_attempts, std::string queue) {
-    const detail::lock_guard held(queue_->guard);
+    const detail::unique_lock held(queue_->guard);
     job& added = queue_->add(std::move(queue)).job;
     added.type = std::move(type);
     added.args_json = std::move(args_json);
@@ -158,13 +158,13 @@ OJS_SHUTDOWN_INLINE std::string memory_transport::push(std::string type, std::st
 }
 
 OJS_SHUTDOWN_INLINE std::vector<memory_job> memory_transport::jobs() const {
-    const detail::lock_guard held(queue_->guard);
+    const detail::unique_lock held(queue_->guard);
     return queue_->all();
 }
 
 OJS_SHUTDOWN_INLINE result<std::vector<job>> memory_transport::fetch(const fetch_request& request,
                                                                      time_point /*deadline*/) {
-    const detail::lock_guard held(queue_->guard);
+    const detail::unique_lock held(queue_->guard);
     if (request.still_wanted && !request.still_wanted()) return error{errc::cancelled, 0, "no longer wanted"};
     std::vector<job> claimed;
     for (const std::string& queue : request.worker->queues) queue_->claim(queue, request.count, claimed);
@@ -173,7 +173,7 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> memory_transport::fetch(const fetch
 
 OJS_SHUTDOWN_INLINE result<settled> memory_transport::ack(const ack_request& request,
                                                           time_point /*deadline*/) {
-    const detail::lock_guard held(queue_->guard);
+    const detail::unique_lock held(queue_->guard);
     detail::memory_node* const found = queue_->find_active(request.job_id);
     if (found == nullptr) return settled::gone;
     found->job.result_json = request.result_json;
@@ -184,7 +184,7 @@ OJS_SHUTDOWN_INLINE result<settled> memory_transport::ack(const ack_request& req
 
 OJS_SHUTDOWN_INLINE result<settled> memory_transport::fail(const fail_request& request,
                                                            time_point /*deadline*/) {
-    const detail::lock_guard held(queue_->guard);
+    const detail::unique_lock held(queue_->guard);
     detail::memory_node* const found = queue_->find_active(request.job_id);
     if (found == nullptr) return settled::gone;
     if (request.requeue) --found->job.job.attempt;
@@ -202,7 +202,7 @@ OJS_SHUTDOWN_INLINE result<settled> memory_transport::fail(const fail_request& r
 
 OJS_SHUTDOWN_INLINE result<settled> memory_transport::save_checkpoint(const checkpoint_request& request,
                                                                       time_point /*deadline*/) {
-    const detail::lock_guard held(queue_->guard);
+    const detail::unique_lock held(queue_->guard);
     detail::memory_node* const found = queue_->find_active(request.job_id);
     if (found == nullptr) return settled::gone;
     found->keep_checkpoint(request.state_json);
@@ -211,16 +211,16 @@ OJS_SHUTDOWN_INLINE result<settled> memory_transport::save_checkpoint(const chec
 
 OJS_SHUTDOWN_INLINE result<std::string> memory_transport::load_checkpoint(const std::string& job_id,
                                                                           time_point /*deadline*/) {
-    const detail::lock_guard held(queue_->guard);
+    const detail::unique_lock held(queue_->guard);
     const detail::memory_node* const found = queue_->find_active(job_id);
     if (found == nullptr) return std::string();
     return std::string(detail::raw_member(found->job.job.meta_json, "checkpoint"));
 }
 
-OJS_SHUTDOWN_INLINE result<heartbeat_answer> memory_transport::heartbeat(const heartbeat_request& request,
-                                                                         time_point /*deadline*/) {
-    const detail::lock_guard held(queue_->guard);
-    heartbeat_answer answer;
+OJS_SHUTDOWN_INLINE result<heartbeat_response> memory_transport::heartbeat(const heartbeat_request& request,
+                                                                           time_point /*deadline*/) {
+    const detail::unique_lock held(queue_->guard);
+    heartbeat_response answer;
     for (const std::string& id : request.active_jobs) {
         if (queue_->find_active(id) != nullptr) answer.jobs_extended.push_back(id);
     }

@@ -20,7 +20,7 @@ inline errc status_meaning(int status) noexcept {
     for (const int each : {401, 403, 408, 425, 429}) {
         if (status == each) return errc::unavailable;
     }
-    return status >= 500 ? errc::unavailable : status >= 400 ? errc::rejected : errc::bad_answer;
+    return status >= 500 ? errc::unavailable : status >= 400 ? errc::rejected : errc::bad_response;
 }
 
 // error.code of an API error, or nothing where it does not look like one.
@@ -47,13 +47,13 @@ inline bool refuses_form(const http_response& answer) {
 // Whether a backend's answer may be quoted in an error text, and so be logged: it may echo what it was sent, which for
 // ACK and FAIL is what a job was about, and for 401 and 403 the token.
 enum class quoting { no, yes };
-inline constexpr std::size_t longest_quote = 120;  // bytes
+inline constexpr std::size_t max_quote_length = 120;  // bytes
 
 inline error status_error(std::string_view route, const http_response& answer, quoting quote,
                           const char* method = "POST") {
     // Not cut: of a token that is cut in two, the logger could not mask the first half.
     const bool quoted = quote == quoting::yes && answer.status != 401 && answer.status != 403 &&
-                        answer.body.size() <= longest_quote;
+                        answer.body.size() <= max_quote_length;
     const std::string said = quoted ? printable(answer.body) : api_error_code(answer);
     return {status_meaning(answer.status), 0,
             cat({method, " ", route, " answered ", answer.status, said.empty() ? "" : ": ", said}),
@@ -80,10 +80,10 @@ inline job read_claimed_job(std::string_view source) {
 }
 
 // So many more than asked for are run. What holds still more is no answer to the question, and each takes memory.
-inline constexpr std::size_t most_unasked_jobs = 1000;
+inline constexpr std::size_t max_unconfirmed_jobs = 1000;
 
 inline error refused_answer(std::string_view why) {
-    return {errc::bad_answer, 0,
+    return {errc::bad_response, 0,
             cat({why, "; jobs it may have claimed come back after their visibility timeout"})};
 }
 
@@ -116,7 +116,7 @@ inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t ask
     std::string_view rest = *found;
     std::vector<job> jobs;
     while (next_raw_element(rest, source)) {
-        if (jobs.size() >= asked + most_unasked_jobs)
+        if (jobs.size() >= asked + max_unconfirmed_jobs)
             return refused_answer(cat({"the answer to FETCH holds more than ", jobs.size(), " jobs, where ",
                                        asked, " were asked for"}));
         jobs.push_back(read_claimed_job(source));
@@ -148,10 +148,10 @@ void each_string(std::string_view list, Take take) {
 
 // Those of `ours` that a list of ids names, however long that is: it is not kept.
 inline std::vector<std::string> named_ids(std::string_view list, const std::vector<std::string>& ours) {
-    const array<const std::string*> sorted = in_order(ours);
+    const array<const std::string*> sorted = sorted_pointers(ours);
     array<bool> named(sorted.size());
     each_string(list, [&](const std::string& id) {
-        const std::size_t place = place_in(sorted, id);
+        const std::size_t place = index_of(sorted, id);
         if (place < sorted.size() && *sorted[place] == id) named[place] = true;
     });
     std::vector<std::string> out;
@@ -161,11 +161,11 @@ inline std::vector<std::string> named_ids(std::string_view list, const std::vect
     return out;
 }
 
-inline result<heartbeat_answer> read_heartbeat(std::string_view body,
-                                               const std::vector<std::string>& ours = {}) {
+inline result<heartbeat_response> read_heartbeat(std::string_view body,
+                                                 const std::vector<std::string>& ours = {}) {
     const result<void> valid = check_json(body);
     if (!valid) return valid.error();
-    heartbeat_answer out;
+    heartbeat_response out;
     out.directive = read_directive(body);
     if (out.directive == directive::quiet)
         each_string(raw_member(body, "queues"),
@@ -190,7 +190,7 @@ inline result<settled> read_settled(std::string_view route, const result<http_re
     if (is_success(answer->status)) return settled::accepted;
     if (answer->status == 404 || answer->status == 409) return settled::gone;
     error why = status_error(route, *answer, quoting::no);
-    if (is_bad_request(answer->status) && !refuses_form(*answer)) why.code = errc::bad_answer;
+    if (is_bad_request(answer->status) && !refuses_form(*answer)) why.code = errc::bad_response;
     return why;
 }
 

@@ -1,4 +1,4 @@
-// job_intake: fetches jobs, and reports at once those that cannot run here.
+// fetcher: fetches jobs, and reports at once those that cannot run here.
 #pragma once
 
 #include "../reports/settlement.ipp"
@@ -12,7 +12,7 @@ class unknown_types {
   public:
     // Returns when a job goes back. `is_first`: of its type.
     time_point next(const std::string& type, time_point now, bool& is_first) {
-        const lock_guard held(mutex_);
+        const unique_lock held(mutex_);
         std::size_t i = 0;
         while (i < entries_.size() && entries_[i].type != type && i + 1 < max_types) ++i;
         is_first = i == entries_.size();
@@ -41,10 +41,10 @@ class unknown_types {
 };
 
 // Thread-safe: FETCHes may overlap.
-class job_intake {
+class fetcher {
   public:
-    job_intake(worker_context& worker, array<ref<registered_handler>> handlers, ref<job_group> group,
-               report_queue& reports)
+    fetcher(worker_context& worker, array<ref<registered_handler>> handlers, ref<job_group> group,
+            report_queue& reports)
         : worker_(worker), handlers_(std::move(handlers)), group_(std::move(group)), reports_(reports) {}
 
     // One FETCH. Returns how many jobs came, and in `runnable` those to run; the others are being reported.
