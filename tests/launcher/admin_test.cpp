@@ -423,7 +423,7 @@ TEST_CASE(
     const http_response asked = of.call("CancelReplace", "{\"group\":\"kv\",\"reason\":\"too slow\"}");
     CHECK_MESSAGE(holds(asked.body, "\"acknowledged\":true"), asked.body);
     const std::string lines = of.events_until("\"result\":\"cancelled\"");
-    CHECK_MESSAGE(holds(lines, "\"event\":\"rolling replace goes on\",\"replaced\":1,\"of\":2"), lines);
+    CHECK_MESSAGE(holds(lines, "\"event\":\"rolling replace goes on\",\"replaced\":1,\"total\":2"), lines);
     CHECK(holds(lines, "\"event\":\"rolling replace is cancelled\",\"reason\":\"too slow\""));
     CHECK(of.fleet.running() == std::vector<std::string>{"kv-2", "kv-3"});  // kv-4 had nothing in hand
     const replacement_status after = replacement_of(of);
@@ -605,7 +605,7 @@ TEST_CASE("launcher_metrics: SIGKILL, more time and what a shutdown took") {
     before = now;
     now.state = instance_state::forced;
     now.killed = true;
-    now.shutdown_took = 2500ms;
+    now.shutdown_duration = 2500ms;
     counted.on_process_changed(before, now, true);
     CHECK(counted.killed == 1);
     CHECK(counted.terminated == 0);
@@ -623,7 +623,7 @@ TEST_CASE("launcher_metrics: SIGKILL, more time and what a shutdown took") {
 
 TEST_CASE("launcher_events: the last thousand are kept, and who comes late is told what was missed") {
     detail::launcher_events kept;
-    for (int i = 0; i < 1030; ++i) kept.tell("kv", i % 2 == 0 ? "even" : "odd", "");
+    for (int i = 0; i < 1030; ++i) kept.record_event("kv", i % 2 == 0 ? "even" : "odd", "");
     std::string out;
     CHECK(kept.collect(1028, {}, out));
     CHECK(out.rfind("{\"seq\":1029,\"time\":\"", 0) == 0);
@@ -647,11 +647,11 @@ TEST_CASE("launcher_events: the last thousand are kept, and who comes late is to
 
 TEST_CASE("launcher_events: who follows hears of the last one, and nobody is waited for who does not") {
     detail::launcher_events kept;
-    kept.tell("kv", "first", "");
+    kept.record_event("kv", "first", "");
     kept.end(time_point::max());  // nobody follows
     std::string out;
     CHECK(kept.collect(0, {}, out));
-    kept.tell("kv", "last", "");
+    kept.record_event("kv", "last", "");
     kept.end(steady_clock::now());
     std::thread ending([&] { kept.end(time_point::max()); });
     CHECK(kept.collect(1, {}, out));

@@ -7,7 +7,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// What is wrong with a file of one group with these members beside its name and its command.
+// What is wrong with a file of one group with these keys beside its name and its command.
 std::string fault(const std::string& members) {
     const result<launcher_options> read =
         read_launcher_config(R"({"process_groups": [{"name": "kv", "command": ["kv"])" +

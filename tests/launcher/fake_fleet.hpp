@@ -29,7 +29,7 @@ class fake_fleet;
 class fake_process final : public ojs::detail::instance {
   public:
     fake_process(fake_fleet& fleet, const ojs::detail::instance_spec& spec,
-                 ojs::detail::instance_changed changed)
+                 ojs::detail::instance_callback changed)
         : fleet_(fleet), changed_(std::move(changed)) {
         info_.id = spec.id;
         info_.group = spec.group;
@@ -46,7 +46,7 @@ class fake_process final : public ojs::detail::instance {
     void shut_down(const ojs::shutdown_options& order) override;
     void force() override;
     void poll() override;
-    ojs::result<ojs::shutdown_status> ask_status(ojs::time_point) override {
+    ojs::result<ojs::shutdown_status> request_status(ojs::time_point) override {
         ojs::shutdown_status out;
         out.metrics.in_flight_requests = 7;
         return out;
@@ -64,7 +64,7 @@ class fake_process final : public ojs::detail::instance {
 
   private:
     fake_fleet& fleet_;
-    const ojs::detail::instance_changed changed_;
+    const ojs::detail::instance_callback changed_;
     mutable std::mutex mutex_;
     ojs::process_info info_;
     std::string launcher_address;
@@ -75,7 +75,7 @@ class fake_fleet {
     using process = ojs::detail::ref<fake_process>;
 
     ojs::detail::instance_starter starter() {
-        return [this](const ojs::detail::instance_spec& spec, ojs::detail::instance_changed changed) {
+        return [this](const ojs::detail::instance_spec& spec, ojs::detail::instance_callback changed) {
             return start(spec, std::move(changed));
         };
     }
@@ -134,7 +134,7 @@ class fake_fleet {
 
   private:
     ojs::result<ojs::detail::ref<ojs::detail::instance>> start(const ojs::detail::instance_spec& spec,
-                                                               ojs::detail::instance_changed changed) {
+                                                               ojs::detail::instance_callback changed) {
         using ojs::instance_state;
         process made;
         fate fate_of = fate::ready;
@@ -247,9 +247,9 @@ struct fake_group {
     }
     ~fake_group() {
         group->stop_starting();
-        group->drain(group->running(), {"test", {}, {}});
-        group->force(group->running());
-        group->forget_gone();
+        group->drain(group->members(), {"test", {}, {}});
+        group->force(group->members());
+        group->release_exited();
         around->routing->stop();
     }
     void with_hooks() { REQUIRE(around->routing->start()); }

@@ -66,13 +66,13 @@ TEST_CASE("process_group: the policy tells ends apart") {
         CHECK(fleet.running() == texts{"kv-2"});
     }
     SUBCASE("asked for") {
-        kv.group->drain({kv.group->running()[0]}, {"operator", {}, {}});
+        kv.group->drain({kv.group->members()[0]}, {"operator", {}, {}});
         kv.turn();
         CHECK(fleet.running() == texts{"kv-2"});
     }
     SUBCASE("asked for, and crashes on the way") {
         fleet.drains_at_once = false;
-        kv.group->drain({kv.group->running()[0]}, {"operator", {}, {}});
+        kv.group->drain({kv.group->members()[0]}, {"operator", {}, {}});
         fleet.get("kv-1")->becomes(instance_state::crashed, 3);
         kv.turn();
         CHECK(fleet.running() == texts{"kv-2"});
@@ -167,11 +167,11 @@ TEST_CASE("process_group: while it is held nothing is restarted") {
     fake_fleet fleet;
     fake_group kv(fleet, restarted_at_once(2));
     kv.turn();
-    kv.group->hold(true);
+    kv.group->set_quiet(true);
     fleet.get("kv-1")->becomes(instance_state::crashed, 3);
     CHECK(kv.turn() == time_point::max());
     CHECK(fleet.running() == texts{"kv-2"});
-    kv.group->hold(false);
+    kv.group->set_quiet(false);
     kv.turn();
     CHECK(fleet.running() == texts{"kv-2", "kv-3"});
 }
@@ -180,7 +180,7 @@ TEST_CASE("process_group: while it is held nothing is given up or replaced, and 
     fake_fleet fleet;
     fake_group kv(fleet, restarted_at_once(2));
     kv.turn();
-    kv.group->hold(true);
+    kv.group->set_quiet(true);
     CHECK(kv.group->info().quiet);
     for (const char* id : {"kv-1", "kv-2"}) fleet.get(id)->becomes(instance_state::unhealthy);
     kv.turn();
@@ -188,7 +188,7 @@ TEST_CASE("process_group: while it is held nothing is given up or replaced, and 
     const error refused = kv.roll(restarted_at_once(2)).error();
     CHECK(refused.code == errc::busy);
     CHECK(refused.text == "the launcher is quiet: SIGCONT or resume() ends that");
-    kv.group->hold(false);
+    kv.group->set_quiet(false);
     CHECK_FALSE(kv.group->info().quiet);
     kv.turn();
     CHECK(fleet.said().back() == "force kv-1");
@@ -207,9 +207,9 @@ TEST_CASE("process_group: of many that are due, a few start at a time, and the r
     kv.turn();
     CHECK(fleet.running().size() == at_once + 1);
     kv.group->stop_starting();
-    kv.group->drain(kv.group->running(), {"stop", {}, {}});
+    kv.group->drain(kv.group->members(), {"stop", {}, {}});
     CHECK(kv.turn() == time_point::max());
-    CHECK(kv.group->running().empty());
+    CHECK(kv.group->members().empty());
     CHECK(fleet.running() == texts{});
 }
 
@@ -266,8 +266,8 @@ TEST_CASE("process_group: a stop ends a replacement, and nothing is started any 
     roller.join();
     REQUIRE(done);
     CHECK(done->cancelled);
-    kv.group->drain(kv.group->running(), {"stop", {}, {}});
-    CHECK(kv.group->running().empty());
+    kv.group->drain(kv.group->members(), {"stop", {}, {}});
+    CHECK(kv.group->members().empty());
     CHECK(kv.turn() == time_point::max());
     CHECK(fleet.running() == texts{});
     CHECK(kv.roll(restarted_at_once(2)).error().code == errc::busy);
@@ -284,7 +284,7 @@ TEST_CASE("process_group: an order that comes while a process is being started r
     made = &kv;
     kv.turn();
     CHECK(fleet.said() == texts{"start kv-1", "stop kv-1"});
-    CHECK(kv.group->running().empty());
+    CHECK(kv.group->members().empty());
 }
 
 TEST_CASE(
@@ -305,7 +305,7 @@ TEST_CASE(
         CHECK(fleet.said() == texts{"start kv-1", "stop kv-1"});
     }
     SUBCASE("nothing for now: it is held") {
-        meanwhile = [&] { made->group->hold(true); };
+        meanwhile = [&] { made->group->set_quiet(true); };
         kv.turn();
         CHECK(fleet.said() == texts{"start kv-1"});
     }
@@ -325,7 +325,7 @@ TEST_CASE("process_group: a hook that does not return holds up a shutdown for a 
     kv.with_hooks();
     kv.turn();
     const time_point begun = steady_clock::now();
-    kv.group->drain(kv.group->running(), {"stop", {}, {}});
+    kv.group->drain(kv.group->members(), {"stop", {}, {}});
     CHECK(steady_clock::now() - begun >= 1s);
     CHECK(fleet.said().back() == "stop kv-1");
     let_go.set();

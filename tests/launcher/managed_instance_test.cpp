@@ -212,8 +212,8 @@ TEST_CASE("managed_instance: TestShutdownStateMachine: every event in every stat
         if (is_final(from)) continue;
         CHECK(next_state(from, event::forced) == state::forced);
         CHECK(next_state(from, event::crashed) == state::crashed);
-        const bool may_end = is_stopping(from) || from == state::spawning;  // before it ran
-        CHECK(next_state(from, event::completed) == (may_end ? state::complete : state::crashed));
+        const bool may_complete = is_stopping(from) || from == state::spawning;  // before it ran
+        CHECK(next_state(from, event::completed) == (may_complete ? state::complete : state::crashed));
         CHECK(next_state(from, event::shutdown_requested) ==
               (is_stopping(from) ? from : state::shutdown_requested));
         CHECK(next_state(from, event::draining) == (is_stopping(from) ? state::draining : from));
@@ -247,7 +247,7 @@ TEST_SUITE("managed_instance") {
         ref<instance> it = f.start();
         CHECK(f.await(it, is<state::ready>) == state::ready);
         CHECK(it->info().routable);
-        CHECK(it->info().startup.count() > 0);
+        CHECK(it->info().startup_duration.count() > 0);
         it->shut_down({"a test", 1500ms, 1h});  // longer than granted
         CHECK(f.await(it, over) == state::complete);
         const result<shutdown_request> asked = read_message<shutdown_request>(request);
@@ -259,7 +259,7 @@ TEST_SUITE("managed_instance") {
         const process_info end = it->info();
         CHECK(end.exit.ok());
         CHECK_FALSE(end.killed);
-        CHECK(end.shutdown_took.count() > 0);
+        CHECK(end.shutdown_duration.count() > 0);
         CHECK_FALSE(end.routable);
         // The thread tells of a change after the state is there to see.
         it = ref<instance>();
@@ -350,7 +350,7 @@ TEST_SUITE("managed_instance") {
         CHECK(f.await(it, over) == state::forced);
         CHECK(it->info().exit.signal == SIGTERM);
         CHECK_FALSE(it->info().killed);
-        CHECK(it->info().shutdown_took >= f.spec.options.shutdown.max_duration);
+        CHECK(it->info().shutdown_duration >= f.spec.options.shutdown.max_duration);
         CHECK(f.logged("more time asked for"));
         CHECK(f.logged("past its grace period"));
         CHECK(f.logged("forcing shutdown with SIGTERM"));
@@ -650,7 +650,7 @@ TEST_SUITE("managed_instance") {
         fixture f;
         f.spec.options.has_coordinator = false;
         ref<instance> it = f.start();
-        CHECK_FALSE(it->ask_status(soon()));
+        CHECK_FALSE(it->request_status(soon()));
         it = ref<instance>();
         CHECK(::kill(f.pid, 0) != 0);
         CHECK(f.seen_states().back() == state::forced);

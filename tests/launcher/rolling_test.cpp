@@ -43,7 +43,7 @@ TEST_CASE(
     const result<rolling_report> done = kv.roll(kv_group(2, 2, 1));
     REQUIRE(done);
     CHECK(done->replaced == 2);
-    CHECK(done->of == 2);
+    CHECK(done->total == 2);
     CHECK(fleet.said() ==
           texts{"start kv-1", "start kv-2", "start kv-3", "stop kv-1", "start kv-4", "stop kv-2"});
     CHECK(fleet.running() == texts{"kv-3", "kv-4"});
@@ -148,7 +148,7 @@ TEST_CASE("rolling_replace: one that ends within min_ready_time was never ready,
     REQUIRE(done);
     CHECK(done->rolled_back);
     CHECK(done->failed_id == "kv-3");
-    CHECK(done->why == "did not stay ready");
+    CHECK(done->error == "did not stay ready");
     CHECK(fleet.said().back() == "start kv-3");  // it was given no work
     CHECK(fleet.running() == texts{"kv-1", "kv-2"});
     CHECK(fleet.broken() == texts{});
@@ -222,7 +222,7 @@ TEST_CASE("rolling_replace: one that does not become ready leaves the old ones u
         CHECK(done->rolled_back);
         CHECK_FALSE(done->mixed);
         CHECK(done->replaced == 0);
-        CHECK_FALSE(done->why.empty());
+        CHECK_FALSE(done->error.empty());
         CHECK(done->failed_id == "kv-3");
         CHECK(fleet.running() == texts{"kv-1", "kv-2"});
         CHECK(fleet.broken() == texts{});
@@ -350,7 +350,7 @@ TEST_CASE("rolling_replace: canaries stay ready for a while before anything else
         const result<rolling_report> done = kv.roll(kv_group(4, 4, 2), how);
         REQUIRE(done);
         CHECK(done->rolled_back);
-        CHECK(done->why == "the canaries' check: too many errors");
+        CHECK(done->error == "the canaries' check: too many errors");
         CHECK(fleet.running() == texts{"kv-1", "kv-2", "kv-3", "kv-4"});
     }
     SUBCASE("the check throws") {
@@ -358,7 +358,7 @@ TEST_CASE("rolling_replace: canaries stay ready for a while before anything else
         const result<rolling_report> done = kv.roll(kv_group(4, 4, 2), how);
         REQUIRE(done);
         CHECK(done->rolled_back);
-        CHECK(done->why == "the canaries' check: it threw");
+        CHECK(done->error == "the canaries' check: it threw");
         CHECK(fleet.running() == texts{"kv-1", "kv-2", "kv-3", "kv-4"});
         CHECK_FALSE(kv.group->info().replacing);
     }
@@ -508,7 +508,7 @@ TEST_CASE("rolling_replace: a dry run says what would be drained and changes not
     how.dry_run = true;
     const result<rolling_report> seen = kv.roll(kv_group(2, 1, 1), how);
     REQUIRE(seen);
-    CHECK(seen->of == 2);
+    CHECK(seen->total == 2);
     REQUIRE(seen->would_drain.size() == 2);
     CHECK(seen->would_drain[0].id == "kv-1");
     CHECK(seen->would_drain[0].in_flight.in_flight_requests == 7);

@@ -31,9 +31,9 @@ inline bool is_plain_name(std::string_view text) noexcept {
 // Of restarts and retries: they are doubled, and cut by fractions.
 inline constexpr std::chrono::milliseconds max_pause{max_duration_ms};
 
-inline std::chrono::milliseconds min_ready_time(const group_options& of) noexcept {
-    if (of.min_ready_time.count() >= 0) return of.min_ready_time;
-    return std::chrono::seconds(of.process.has_coordinator || !of.process.ready_url.empty() ? 5 : 1);
+inline std::chrono::milliseconds min_ready_time(const group_options& group) noexcept {
+    if (group.min_ready_time.count() >= 0) return group.min_ready_time;
+    return std::chrono::seconds(group.process.has_coordinator || !group.process.ready_url.empty() ? 5 : 1);
 }
 
 // A ready_url, as an http_client takes it.
@@ -50,25 +50,25 @@ inline ready_address address_of_ready_url(std::string url, const std::string& id
     return {url.substr(0, end), url.substr(is_unix ? end + 1 : end)};
 }
 
-inline std::string fault_in_ready_url(const process_options& of) {
-    if (of.ready_url.empty()) return "";
-    if (of.has_coordinator) return "ready_url: has_coordinator is true, so its coordinator is asked";
-    const ready_address address = address_of_ready_url(of.ready_url, "id-1");
+inline std::string fault_in_ready_url(const process_options& options) {
+    if (options.ready_url.empty()) return "";
+    if (options.has_coordinator) return "ready_url: has_coordinator is true, so its coordinator is asked";
+    const ready_address address = address_of_ready_url(options.ready_url, "id-1");
     if (!is_target(address.target)) return "ready_url: holds a blank or a control character";
     const result<http_client> client = http_client::create(address.url);
     return client ? "" : cat({"ready_url: ", client.error().text});
 }
 
-inline std::string fault_in_process(const process_options& of) {
+inline std::string fault_in_process(const process_options& options) {
     constexpr std::chrono::milliseconds zero{0};
-    const shutdown_timeouts& times = of.shutdown;
-    if (of.child.command.empty()) return "command: is empty";
-    const std::string url_fault = fault_in_ready_url(of);
+    const shutdown_timeouts& times = options.shutdown;
+    if (options.child.command.empty()) return "command: is empty";
+    const std::string url_fault = fault_in_ready_url(options);
     if (!url_fault.empty()) return url_fault;
-    if (of.rpc_timeout <= zero) return "rpc_timeout: is not above 0";
-    if (of.readiness_interval <= zero) return "readiness_interval: is not above 0";
-    if (of.health_interval < zero) return "health_interval: is negative";
-    if (of.unhealthy_after < 1) return "unhealthy_after: is not above 0";
+    if (options.rpc_timeout <= zero) return "rpc_timeout: is not above 0";
+    if (options.readiness_interval <= zero) return "readiness_interval: is not above 0";
+    if (options.health_interval < zero) return "health_interval: is negative";
+    if (options.unhealthy_after < 1) return "unhealthy_after: is not above 0";
     if (times.grace_period <= zero) return "shutdown.grace_period: is not above 0";
     if (times.max_duration < times.grace_period)
         return cat({"shutdown.max_duration (", format_duration(times.max_duration),
@@ -136,7 +136,7 @@ struct machine_limits {
     std::uint64_t memory = UINT64_MAX;         // bytes, of the machine
 };
 
-inline machine_limits limits_here() {
+inline machine_limits read_machine_limits() {
     const auto limit = [](auto resource) {
         rlimit found{};
         const bool known = ::getrlimit(resource, &found) == 0 && found.rlim_cur != RLIM_INFINITY;
@@ -157,11 +157,11 @@ inline machine_limits limits_here() {
 inline std::string fault_in_capacity(const std::vector<group_options>& groups, const machine_limits& limits) {
     std::uint64_t instances = 0;
     std::uint64_t descriptors = 128;  // for everything else
-    for (const group_options& each : groups) {
+    for (const group_options& group : groups) {
         const auto count =
-            static_cast<std::uint64_t>(each.desired) + static_cast<std::uint64_t>(each.max_surge);
+            static_cast<std::uint64_t>(group.desired) + static_cast<std::uint64_t>(group.max_surge);
         instances += count;
-        descriptors += count * (each.process.has_coordinator ? 5 : 3);
+        descriptors += count * (group.process.has_coordinator ? 5 : 3);
     }
     const struct {
         std::uint64_t needed;
@@ -394,7 +394,7 @@ inline bool is_id_of(const group_options& group, std::string_view name) noexcept
 }
 
 // Names and ids are not shared, and no name is an id as well: `stop kv-1` has one meaning.
-inline std::string clash_in(const std::vector<group_options>& groups) {
+inline std::string find_name_conflict(const std::vector<group_options>& groups) {
     for (std::size_t i = 0; i < groups.size(); ++i) {
         for (std::size_t other = 0; other < groups.size(); ++other) {
             if (is_id_of(groups[other], groups[i].name))
@@ -414,7 +414,7 @@ inline std::string read_config(std::string_view source, std::vector<group_option
         const std::string fault = read_config(each.value.text(), out.back());
         if (!fault.empty()) return cat({"[", out.size() - 1, "]", fault});
     }
-    return clash_in(out);
+    return find_name_conflict(out);
 }
 
 }  // namespace detail

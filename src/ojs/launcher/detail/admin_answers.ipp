@@ -20,21 +20,21 @@ inline error no_such(const char* what, const std::string& name) {
 }
 
 inline result<ref<process_group>> find_group(const process_groups& groups, const std::string& name) {
-    for (const ref<process_group>& each : groups) {
-        if (each->options().name == name) return each;
+    for (const ref<process_group>& group : groups) {
+        if (group->options().name == name) return group;
     }
     return no_such("group", name);
 }
 
 struct found_process {
     ref<process_group> group;
-    ref<member> running;  // none: it has ended
+    ref<group_member> member;  // none: it has ended
     process_info info;
 };
 inline result<found_process> find_process(const process_groups& groups, const std::string& id) {
-    for (const ref<process_group>& each : groups) {
-        found_process out{each, {}, {}};
-        if (each->find(id, out.info, &out.running)) return out;
+    for (const ref<process_group>& group : groups) {
+        found_process out{group, {}, {}};
+        if (group->find(id, out.info, &out.member)) return out;
     }
     return no_such("process", id);
 }
@@ -42,22 +42,23 @@ inline result<found_process> find_process(const process_groups& groups, const st
 // With one of them as it is to become.
 inline result<void> check_capacity(const process_groups& groups, const group_options& wanted) {
     std::vector<group_options> all;
-    for (const ref<process_group>& each : groups) {
-        all.push_back(each->options());
+    for (const ref<process_group>& group : groups) {
+        all.push_back(group->options());
         if (all.back().name == wanted.name) all.back() = wanted;
     }
-    const std::string fault = fault_in_capacity(all, limits_here());
+    const std::string fault = fault_in_capacity(all, read_machine_limits());
     return fault.empty() ? result<void>() : error{errc::invalid_argument, 0, fault};
 }
 
 // ---- the answers ----
 
-inline process_status status_of(const process_info& of) {
-    process_status out{of.id, of.group, of.state, of.pid, of.message, of.readiness, of.shutdown, 0, {}};
-    const time_point end = is_final(of.state) ? of.changed : steady_clock::now();
-    if (of.started != time_point())
-        out.uptime_ms = std::chrono::duration_cast<std::chrono::milliseconds>(end - of.started).count();
-    if (is_final(of.state) && of.pid != 0) out.exit = of.exit.describe();
+inline process_status status_of(const process_info& info) {
+    process_status out{info.id,        info.group,    info.state, info.pid, info.message,
+                       info.readiness, info.shutdown, 0,          {}};
+    const time_point end = is_final(info.state) ? info.changed_at : steady_clock::now();
+    if (info.started_at != time_point())
+        out.uptime_ms = std::chrono::duration_cast<std::chrono::milliseconds>(end - info.started_at).count();
+    if (is_final(info.state) && info.pid != 0) out.exit = info.exit.describe();
     return out;
 }
 
@@ -139,7 +140,7 @@ class launcher_admin {
     static constexpr std::chrono::milliseconds peer_interval{1000};
     static constexpr std::chrono::milliseconds preview_timeout{2000};
     // At a time: well below the connections, so that others always get one.
-    static constexpr int max_waits = 8;
+    static constexpr int max_waiting = 8;
 
     http_response answer(const http_request& request) {
         if (service_.is_for(request.target)) return service_.answer(request);
@@ -159,94 +160,96 @@ class launcher_admin {
 
     result<list_groups_response> list(const list_groups_request&) {
         list_groups_response out;
-        for (const ref<process_group>& each : groups_) out.groups.push_back(each->options().name);
+        for (const ref<process_group>& group : groups_) out.groups.push_back(group->options().name);
         return out;
     }
-    result<process_status> get_process(const process_status_request& asked) {
-        const result<found_process> found = find_process(groups_, asked.process_id);
+    result<process_status> get_process(const process_status_request& request) {
+        const result<found_process> found = find_process(groups_, request.process_id);
         if (!found) return found.error();
         return status_of(found->info);
     }
-    result<group_status> get_group(const group_status_request& asked) {
-        const result<ref<process_group>> found = find_group(groups_, asked.group);
+    result<group_status> get_group(const group_status_request& request) {
+        const result<ref<process_group>> found = find_group(groups_, request.group);
         if (!found) return found.error();
         const group_info info = (*found)->info();
         const group_options& options = info.options;
         group_status out{options.name,     options.desired, options.min_healthy, info.ready,
                          info.replacing,   info.degraded,   info.message,        {},
                          info.replacement, info.quiet};
-        for (const process_info& each : info.processes) out.processes.push_back(status_of(each));
+        for (const process_info& listed : info.processes) out.processes.push_back(status_of(listed));
         return out;
     }
 
-    result<shutdown_process_response> shut_down_process(const shutdown_process_request& asked) {
-        if (asked.grace_period_seconds < 0 || asked.max_shutdown_seconds < 0)
+    result<shutdown_process_response> shut_down_process(const shutdown_process_request& request) {
+        if (request.grace_period_seconds < 0 || request.max_shutdown_seconds < 0)
             return error{errc::invalid_argument, 0, "a time is negative"};
-        if (asked.force && (asked.grace_period_seconds > 0 || asked.max_shutdown_seconds > 0))
+        if (request.force && (request.grace_period_seconds > 0 || request.max_shutdown_seconds > 0))
             return error{errc::invalid_argument, 0, "force waits for nothing, so a time has no meaning"};
-        const result<found_process> found = find_process(groups_, asked.process_id);
+        const result<found_process> found = find_process(groups_, request.process_id);
         if (!found) return found.error();
         process_group& group = *found->group;
         shutdown_process_response out{false, {}, found->info.shutdown};
-        if (!found->running) {
+        if (!found->member) {
             out.message = cat({"has ended already: ", to_string(found->info.state)});
             return out;
         }
-        if (asked.dry_run) {
+        if (request.dry_run) {
             const result<shutdown_status> status =
-                group.ask_status(*found->running, deadline_after(preview_timeout));
+                group.request_status(*found->member, deadline_after(preview_timeout));
             if (!status) return status.error();
             out.status = *status;
-            out.message = asked.force ? "would be sent SIGTERM, and lose what it has in flight"
-                                      : "would be asked to shut down";
+            out.message = request.force ? "would be sent SIGTERM, and lose what it has in flight"
+                                        : "would be request to shut down";
             return out;
         }
-        const shutdown_options order{reason_of(asked.reason),
-                                     std::chrono::seconds(asked.grace_period_seconds),
-                                     std::chrono::seconds(asked.max_shutdown_seconds)};
+        const shutdown_options order{reason_or_default(request.reason),
+                                     std::chrono::seconds(request.grace_period_seconds),
+                                     std::chrono::seconds(request.max_shutdown_seconds)};
         out.acknowledged = true;
-        out.message =
-            asked.force ? "is sent SIGTERM, and SIGKILL if that does not end it" : "is asked to shut down";
-        if (asked.force) {
-            group.leave({found->running}, order);
-            group.force({found->running});
+        out.message = request.force ? "is sent SIGTERM, and SIGKILL if that does not end it"
+                                    : "is request to shut down";
+        if (request.force) {
+            group.begin_drain({found->member}, order);
+            group.force({found->member});
         } else {
-            group.drain({found->running}, order);
+            group.drain({found->member}, order);
         }
         return out;
     }
-    static std::string reason_of(const std::string& asked) { return asked.empty() ? "operator" : asked; }
+    static std::string reason_or_default(const std::string& request) {
+        return request.empty() ? "operator" : request;
+    }
 
-    result<shutdown_group_response> shut_down_group(const shutdown_group_request& asked) {
-        const result<ref<process_group>> found = find_group(groups_, asked.group);
+    result<shutdown_group_response> shut_down_group(const shutdown_group_request& request) {
+        const result<ref<process_group>> found = find_group(groups_, request.group);
         if (!found) return found.error();
         process_group& group = **found;
         shutdown_group_response out;
-        if (asked.dry_run) {
+        if (request.dry_run) {
             out.processes = preview(group);
-            out.message = cat({"would shut down ", out.processes.size(), " of group ", asked.group});
+            out.message = cat({"would shut down ", out.processes.size(), " of group ", request.group});
             return out;
         }
-        const result<void> begun = group.shut_down({reason_of(asked.reason), {}, {}});
+        const result<void> begun = group.shut_down({reason_or_default(request.reason), {}, {}});
         if (!begun) return begun.error();
         out.acknowledged = true;
-        if (asked.force) group.force(group.running());
-        out.message = cat({asked.force ? "is sent SIGTERM" : "is asked to shut down",
+        if (request.force) group.force(group.members());
+        out.message = cat({request.force ? "is sent SIGTERM" : "is request to shut down",
                            ", and stays empty until it is replaced"});
         return out;
     }
 
-    result<rolling_replace_response> replace(const rolling_replace_request& asked) {
-        const result<ref<process_group>> found = find_group(groups_, asked.group);
+    result<rolling_replace_response> replace(const rolling_replace_request& request) {
+        const result<ref<process_group>> found = find_group(groups_, request.group);
         if (!found) return found.error();
         process_group& group = **found;
-        const result<group_options> wanted = wanted_for(group);
+        const result<group_options> wanted = reload_options(group);
         if (!wanted) return wanted.error();
-        const result<rolling_options> options = options_from(asked, wanted->retry);
+        const result<rolling_options> options = options_from(request, wanted->retry);
         if (!options) return options.error();
         const result<void> sound = check_rollout(group.options(), *wanted, *options);
         if (!sound) return sound.error();
-        if (asked.dry_run) {
+        if (request.dry_run) {
             rolling_replace_response out;
             out.processes = preview(group);
             out.message = cat({"would replace ", out.processes.size(), " by ", wanted->desired});
@@ -257,36 +260,36 @@ class launcher_admin {
         if (!begun) return begun.error();
         return rolling_replace_response{true, "has begun", {}};
     }
-    static result<rolling_options> options_from(const rolling_replace_request& asked,
+    static result<rolling_options> options_from(const rolling_replace_request& request,
                                                 const retry_options& configured) {
         const auto fault = [](const char* text) { return error{errc::invalid_argument, 0, text}; };
-        if (asked.canary < 0 || asked.canary_seconds < 0)
+        if (request.canary < 0 || request.canary_seconds < 0)
             return fault("canary or canary_seconds is negative");
-        if (asked.retries < 0) return fault("retries is negative");
+        if (request.retries < 0) return fault("retries is negative");
         const retry_policy policy =
-            asked.retry == retry_policy::as_configured ? policy_of(configured) : asked.retry;
-        if (policy == retry_policy::manual && asked.retries > 0)
+            request.retry == retry_policy::as_configured ? policy_of(configured) : request.retry;
+        if (policy == retry_policy::manual && request.retries > 0)
             return fault("retries: retry is MANUAL, here or in the configuration, so there are none");
         rolling_options out;
-        out.reason = asked.reason;
-        out.canary = asked.canary;
-        out.canary_wait = std::chrono::seconds(asked.canary_seconds);
+        out.reason = request.reason;
+        out.canary = request.canary;
+        out.canary_wait = std::chrono::seconds(request.canary_seconds);
         const retry_options found = retry_of(policy, configured);
-        out.retries = asked.retries > 0 ? asked.retries : found.max_retries;
+        out.retries = request.retries > 0 ? request.retries : found.max_retries;
         out.initial_backoff = found.initial_backoff;
         out.max_backoff = found.max_backoff;
         return out;
     }
-    result<cancel_replace_response> cancel(const cancel_replace_request& asked) {
-        const result<ref<process_group>> group = find_group(groups_, asked.group);
+    result<cancel_replace_response> cancel(const cancel_replace_request& request) {
+        const result<ref<process_group>> group = find_group(groups_, request.group);
         if (!group) return group.error();
-        const result<void> cancelled = (*group)->cancel_rollout(reason_of(asked.reason));
+        const result<void> cancelled = (*group)->cancel_rollout(reason_or_default(request.reason));
         if (!cancelled) return cancelled.error();
         return cancel_replace_response{true, "rollout cancelled; replaced processes are kept",
                                        (*group)->info().replacement};
     }
     // The configuration it is to have: the one it has, where nobody gives another.
-    result<group_options> wanted_for(const process_group& group) const {
+    result<group_options> reload_options(const process_group& group) const {
         const group_options now = group.options();
         if (!options_.reload) return now;
         result<group_options> read = options_.reload(now.name);
@@ -299,12 +302,12 @@ class launcher_admin {
     }
     static std::vector<process_status> preview(const process_group& group) {
         std::vector<process_status> out;
-        for (const drain_preview& each : group.preview_rollout().would_drain) {
+        for (const drain_preview& found : group.preview_rollout().would_drain) {
             process_info known;
-            static_cast<void>(group.find(each.id, known));
+            static_cast<void>(group.find(found.id, known));
             out.push_back(status_of(known));
-            out.back().shutdown.metrics = each.in_flight;
-            if (!each.error.empty()) out.back().message = each.error;
+            out.back().shutdown.metrics = found.in_flight;
+            if (!found.error.empty()) out.back().message = found.error;
         }
         return out;
     }
@@ -327,7 +330,7 @@ class launcher_admin {
         http_response out;
         out.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
         launcher_metrics_page page;
-        for (const ref<process_group>& each : groups_) page.add(each->info(), each->metrics());
+        for (const ref<process_group>& group : groups_) page.add(group->info(), group->metrics());
         out.body = page.text();
         return out;
     }
@@ -366,14 +369,14 @@ class launcher_admin {
         }
         http_response out;
         out.headers = {{"Content-Type", "application/x-ndjson"}, {"Cache-Control", "no-store"}};
-        const bool may_wait = waits_.fetch_add(1) < max_waits;
-        out.body =
-            lines_after(request, query, deadline_after(may_wait ? query.wait : std::chrono::milliseconds(0)));
-        waits_.fetch_sub(1);
+        const bool may_wait = waiting_.fetch_add(1) < max_waiting;
+        out.body = await_events(request, query,
+                                deadline_after(may_wait ? query.wait : std::chrono::milliseconds(0)));
+        waiting_.fetch_sub(1);
         return out;
     }
     // Who has gone does not keep a place from others for long.
-    std::string lines_after(const http_request& request, const events_query& query, time_point deadline) {
+    std::string await_events(const http_request& request, const events_query& query, time_point deadline) {
         for (;;) {
             const std::uint64_t known = events_->last();
             std::string out;
@@ -413,7 +416,7 @@ class launcher_admin {
     ref<launcher_events> events_;
     http_guard guard_;
     rpc_service service_{manager_service, {}};
-    atomic<int> waits_{0};
+    atomic<int> waiting_{0};
     result<http_server> server_ = error{};  // none: it does not serve
 };
 

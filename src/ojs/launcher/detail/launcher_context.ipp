@@ -14,9 +14,9 @@ namespace ojs::detail {
 
 // ---- routing ----
 
-inline constexpr std::chrono::milliseconds max_hook_time{1000};
+inline constexpr std::chrono::milliseconds hook_timeout{1000};
 
-// Nothing of ours waits for a hook, but a shutdown, and that for max_hook_time.
+// Nothing of ours waits for a hook, but a shutdown, and that for hook_timeout.
 class routing : public ref_counted {
   public:
     enum class kind { routable, unroutable, changed };
@@ -49,31 +49,31 @@ class routing : public ref_counted {
     }
 
     // The number of the entry, for was_called(); 0: there is no hook.
-    std::uint64_t post(kind what, const process_info& of) {
+    std::uint64_t post(kind what, const process_info& info) {
         if (!running_ || !hooks_[static_cast<int>(what)]) return 0;
         const unique_lock held(mutex_);
-        queue_.push_back({what, of});
+        queue_.push_back({what, info});
         posted_.notify_all();
-        return ++count_;
+        return ++posted_count_;
     }
     bool was_called(std::uint64_t number) {
         const unique_lock held(mutex_);
-        return called_ >= number;
+        return called_count_ >= number;
     }
     // Until everything posted so far was called.
     void await_calls(time_point deadline) {
         unique_lock held(mutex_);
-        const std::uint64_t wanted = count_;
-        while (called_ < wanted && call_ended_.wait_until(held, deadline)) continue;
-        if (called_ >= wanted) return;
+        const std::uint64_t wanted = posted_count_;
+        while (called_count_ < wanted && call_returned_.wait_until(held, deadline)) continue;
+        if (called_count_ >= wanted) return;
         held.unlock();
         log_.write(log_level::warn, "a hook of the routing takes long, processes are shut down without it");
     }
 
   private:
     struct entry {
-        kind what = kind::changed;
-        process_info of;
+        kind hook = kind::changed;
+        process_info process;
     };
 
     void run() {
@@ -83,22 +83,22 @@ class routing : public ref_counted {
             if (queue_.empty()) return;
             array<entry> all;
             all.swap(queue_);
-            for (const entry& each : all) {
+            for (const entry& posted : all) {
                 held.unlock();
-                call(each);
+                call(posted);
                 held.lock();
-                ++called_;
-                call_ended_.notify_all();
-                if (on_unrouted_ && each.what == kind::unroutable) on_unrouted_();
+                ++called_count_;
+                call_returned_.notify_all();
+                if (on_unrouted_ && posted.hook == kind::unroutable) on_unrouted_();
             }
         }
     }
-    void call(const entry& of) const {
+    void call(const entry& posted) const {
         try {
-            hooks_[static_cast<int>(of.what)](of.of);
+            hooks_[static_cast<int>(posted.hook)](posted.process);
         } catch (...) {
             pass_on_thread_end();
-            log_.write(log_level::error, "a routing hook threw", {field("process_id", of.of.id)});
+            log_.write(log_level::error, "a routing hook threw", {field("process_id", posted.process.id)});
         }
     }
 
@@ -108,10 +108,10 @@ class routing : public ref_counted {
     bool running_ = false;  // before anything is posted
     mutex mutex_;
     condition posted_;
-    condition call_ended_;
+    condition call_returned_;
     array<entry> queue_;
-    std::uint64_t count_ = 0;
-    std::uint64_t called_ = 0;
+    std::uint64_t posted_count_ = 0;
+    std::uint64_t called_count_ = 0;
     bool ending_ = false;
     thread thread_;
 };
@@ -128,35 +128,35 @@ struct event_filter {
 class launcher_events : public ref_counted {
   public:
     // A process is `now`, and was in `before`.
-    void tell(const process_info& now, instance_state before) {
+    void record_change(const process_info& now, instance_state before) {
         std::string more = cat({",\"state\":\"", to_string(now.state), "\",\"before\":\"", to_string(before),
                                 "\",\"pid\":", now.pid, now.routable ? ",\"routable\":true" : ""});
         if (!now.message.empty()) append(more, {",\"message\":", json_quote(now.message)});
-        if (is_final(now.state) && now.shutdown_took.count() > 0)
-            append(more, {",\"shutdownMs\":", now.shutdown_took.count()});
+        if (is_final(now.state) && now.shutdown_duration.count() > 0)
+            append(more, {",\"shutdownMs\":", now.shutdown_duration.count()});
         add(now.group, now.id, more);
     }
     // Something of a group: `more` are members of JSON, each after a comma.
-    void tell(const std::string& group, const char* event, std::string_view more) {
+    void record_event(const std::string& group, const char* event, std::string_view more) {
         add(group, {}, cat({",\"event\":", json_quote(event), more}));
     }
 
     // The lines after number `after`, if any, and one that says where to go on. False: there were none.
-    bool collect(std::uint64_t after, const event_filter& wanted, std::string& out) {
+    bool collect(std::uint64_t after, const event_filter& filter, std::string& out) {
         const unique_lock held(mutex_);
-        heard_ = last_;
-        heard_at_ = steady_clock::now();
+        read_ = last_;
+        read_at_ = steady_clock::now();
         added_.notify_all();
         const std::size_t before = out.size();
         const bool is_foreign =
             after > last_;  // a number of another launcher, which was there before this one
         const bool is_missed = !entries_.empty() && after + 1 < entries_[0].number;
         if (is_foreign || is_missed) append(out, {"{\"missed\":true}\n"});
-        for (const entry& each : entries_) {
-            const bool in_group = wanted.group.empty() || wanted.group == each.group;
-            const bool of_process = wanted.process_id.empty() || wanted.process_id == each.process_id;
-            const bool is_new = is_foreign || each.number > after;
-            if (is_new && in_group && of_process) append(out, {"{\"seq\":", each.number, each.line});
+        for (const entry& change : entries_) {
+            const bool in_group = filter.group.empty() || filter.group == change.group;
+            const bool of_process = filter.process_id.empty() || filter.process_id == change.process_id;
+            const bool is_new = is_foreign || change.number > after;
+            if (is_new && in_group && of_process) append(out, {"{\"seq\":", change.number, change.line});
         }
         const bool found = out.size() != before;
         append(out, {"{\"next\":", last_, "}\n"});
@@ -181,14 +181,14 @@ class launcher_events : public ref_counted {
         unique_lock held(mutex_);
         ended_ = true;
         added_.notify_all();
-        while (heard_ < last_ && steady_clock::now() - heard_at_ < follower_pause) {
+        while (read_ < last_ && steady_clock::now() - read_at_ < follower_timeout) {
             if (!added_.wait_until(held, deadline)) return;
         }
     }
 
   private:
-    static constexpr std::size_t kept = 1024;
-    static constexpr std::chrono::seconds follower_pause{2};  // who asks no more in this time has gone
+    static constexpr std::size_t max_events = 1024;
+    static constexpr std::chrono::seconds follower_timeout{2};  // who asks no more in this time has gone
     struct entry {
         std::uint64_t number = 0;
         std::string group;
@@ -205,7 +205,7 @@ class launcher_events : public ref_counted {
         append(made.line, {more, "}\n"});
         const unique_lock held(mutex_);
         made.number = ++last_;
-        if (entries_.size() == kept) entries_.remove(0);
+        if (entries_.size() == max_events) entries_.remove(0);
         entries_.push_back(std::move(made));
         added_.notify_all();
     }
@@ -214,8 +214,8 @@ class launcher_events : public ref_counted {
     condition added_;
     array<entry> entries_;
     std::uint64_t last_ = 0;
-    std::uint64_t heard_ = 0;  // by somebody
-    time_point heard_at_{};
+    std::uint64_t read_ = 0;  // by somebody
+    time_point read_at_{};
     bool ended_ = false;
 };
 

@@ -64,11 +64,11 @@ inline instance_state next_state(instance_state now, instance_event what) noexce
 }
 
 inline constexpr std::chrono::milliseconds kill_timeout{5000};  // a SIGKILL that takes longer is logged
-inline constexpr int memory_retry_ms = 100;     // ms, until what found no memory is tried again
-inline constexpr unsigned logged_failure = 10;  // of questions in a row, each so many-th
+inline constexpr int memory_retry_ms = 100;           // ms, until what found no memory is tried again
+inline constexpr unsigned failure_log_interval = 10;  // of questions in a row, each so many-th
 
 // In process_info 0 is "not yet".
-inline std::chrono::milliseconds took_since(time_point then) noexcept {
+inline std::chrono::milliseconds elapsed_since(time_point then) noexcept {
     const long long took = milliseconds_since(then);
     return std::chrono::milliseconds(std::max(took, 1LL));
 }
@@ -76,7 +76,7 @@ inline std::chrono::milliseconds took_since(time_point then) noexcept {
 // Its thread watches the child, asks its coordinator and takes its status. Others post commands.
 class managed_instance final : public instance {
   public:
-    managed_instance(const instance_spec& spec, instance_changed changed, const logger& log)
+    managed_instance(const instance_spec& spec, instance_callback changed, const logger& log)
         : spec_(spec), on_changed_(std::move(changed)), log_(log) {
         info_.id = spec.id;
         info_.group = spec.group;
@@ -96,17 +96,17 @@ class managed_instance final : public instance {
         const unique_lock held(mutex_);
         return info_;
     }
-    void shut_down(const shutdown_options& order) override {
+    void shut_down(const shutdown_options& options) override {
         {
             const unique_lock held(mutex_);
             if (exchange(posted_.shut_down, true)) return;
-            order_ = order;
+            shutdown_options_ = options;
         }
         post(&commands::shut_down);
     }
     void force() override { post(&commands::force); }
     void poll() override { post(&commands::poll); }
-    result<shutdown_status> ask_status(time_point deadline) override {
+    result<shutdown_status> request_status(time_point deadline) override {
         if (!spec_.options.has_coordinator)
             return error{errc::unsupported, 0, cat({spec_.id, " does not take part in the protocol"})};
         return rpc_call<shutdown_status>(*client_, "GetShutdownStatus", shutdown_status_request{spec_.id},
@@ -139,7 +139,7 @@ class managed_instance final : public instance {
         return out;
     }
     // An outer launcher's variables are of this process, and not of its children.
-    child_options options_of_child() const {
+    child_options make_child_options() const {
         child_options out = spec_.options.child;
         out.environment.push_back(cat({"OJS_LIFECYCLE_ADDR=", spec_.address}));
         out.environment.push_back(cat({"OJS_PROCESS_ID=", spec_.id}));
@@ -150,22 +150,22 @@ class managed_instance final : public instance {
     // ---- its life, of the thread alone: one thing at a time, whatever is due first ----
 
     // A step for which there is no memory is done once more.
-    void work() {
+    void run() {
         while (!is_final(state()) || unreported_) {
             const bool done = attempt([this] {
                 if (unreported_) return update([](process_info&) {});
-                if (state() == instance_state::spawning) return begin();
+                if (state() == instance_state::spawning) return spawn();
                 watch();
             });
             if (!done) ::poll(nullptr, 0, memory_retry_ms);
         }
     }
     // exec() may hang, and that holds up nobody else: any command interrupts it.
-    void begin() {
+    void spawn() {
         if (child_.pid() == 0) {
             result<child_process> child = unless_out_of_memory(
-                [this] { return start_child(options_of_child(), interrupt_.fd(), true); });
-            if (!child) return not_started(child.error());
+                [this] { return start_child(make_child_options(), interrupt_.fd(), true); });
+            if (!child) return on_spawn_failed(child.error());
             child_ = std::move(*child);
         }
         next_poll_ = steady_clock::now();
@@ -173,7 +173,7 @@ class managed_instance final : public instance {
         update([this](process_info& now) { now.pid = child_.pid(); });
         change(instance_event::spawned, "");
     }
-    void not_started(const error& why) {
+    void on_spawn_failed(const error& why) {
         const instance_event end = why.code != errc::cancelled ? instance_event::crashed
                                    : take_commands().force     ? instance_event::forced
                                                                : instance_event::completed;
@@ -186,7 +186,7 @@ class managed_instance final : public instance {
         ::poll(watched, 2, poll_timeout(deadline));
         if (watched[1].revents != 0) waker_.clear();
         if (watched[0].revents == 0) return true;
-        over(child_.wait());
+        on_exit(child_.wait());
         return false;
     }
     void watch() {
@@ -194,7 +194,7 @@ class managed_instance final : public instance {
         if (!sleep_until(std::min(next_poll_, limit))) return;
         const commands wanted = take_commands();
         if (wanted.abandoned) return kill_child();
-        if (wanted.force) return end_by_force("the launcher was told to");
+        if (wanted.force) return force_child("the launcher was told to");
         act(wanted, limit);
     }
     void act(const commands& wanted, time_point limit) {
@@ -202,7 +202,7 @@ class managed_instance final : public instance {
         const bool look = now >= next_poll_ || (wanted.poll && client_);
         if (stop_method_ == stop_method::request) {
             log_overdue();
-            if (now >= limit) return end_by_force(why_forced());
+            if (now >= limit) return force_child(force_reason());
             if (look) return request_due_ ? send_shutdown() : poll_status();
             return;
         }
@@ -218,7 +218,7 @@ class managed_instance final : public instance {
     time_point request_deadline(time_point latest) const {
         return std::min(deadline_after(spec_.options.rpc_timeout), latest);
     }
-    result<readiness_response> ask_readiness(time_point deadline) {
+    result<readiness_response> request_readiness(time_point deadline) {
         if (spec_.options.has_coordinator)
             return rpc_call<readiness_response>(*client_, "GetReadinessStatus", readiness_request{spec_.id},
                                                 deadline, interrupt_.fd());
@@ -243,14 +243,14 @@ class managed_instance final : public instance {
         return true;
     }
     void poll_readiness(time_point latest) {
-        const result<readiness_response> answer = ask_readiness(request_deadline(latest));
+        const result<readiness_response> answer = request_readiness(request_deadline(latest));
         if (was_interrupted(answer)) return;
         if (answer) {
             failed_polls_ = 0;
             failed_requests_ = 0;
             on_readiness(*answer);
         } else {
-            poll_failed(answer.error());
+            on_poll_failed(answer.error());
         }
         const bool is_ready = state() == instance_state::ready;
         const std::chrono::milliseconds pause =
@@ -259,21 +259,21 @@ class managed_instance final : public instance {
         next_poll_ = no_more ? time_point::max() : deadline_after(pause);
     }
     void on_readiness(const readiness_response& answer) {
-        const std::string said = printable(answer.message);
+        const std::string message = printable(answer.message);
         update([&](process_info& now) {
             now.readiness = answer;
-            now.message = said;
+            now.message = message;
         });
         if (answer.state == readiness_state::warming) {
-            change(instance_event::warming, said);
+            change(instance_event::warming, message);
         } else if (answer.state == readiness_state::unhealthy) {
-            change(instance_event::failed, said);
+            change(instance_event::failed, message);
         } else if (answer.state == readiness_state::ready) {
             ready_by_ = time_point::max();
-            change(instance_event::ready, said);
+            change(instance_event::ready, message);
         }
     }
-    void poll_failed(const error& why) {
+    void on_poll_failed(const error& why) {
         const bool is_ready = state() == instance_state::ready;
         log_failure("readiness not known", is_ready ? log_level::warn : log_level::debug, why);
         if (!is_ready) update([&](process_info& now) { now.message = printable(why.text); });
@@ -302,10 +302,10 @@ class managed_instance final : public instance {
     void log_overdue() {
         const time_point now = steady_clock::now();
         if (now >= grace_deadline_ && !exchange(past_grace_, true))
-            say(log_level::warn, "past its grace period", "");
+            log_state(log_level::warn, "past its grace period", "");
         if (now >= hard_deadline_ && now < report_deadline_ && !exchange(past_max_, true))
-            say(log_level::warn, "past its maximum, it may still report", "",
-                {field("report_time_ms", spec_.options.shutdown.report_time.count())});
+            log_state(log_level::warn, "past its maximum, it may still report", "",
+                      {field("report_time_ms", spec_.options.shutdown.report_time.count())});
     }
     void on_status(const shutdown_status& answer);
     // Up to the hard deadline, and never past it.
@@ -313,13 +313,13 @@ class managed_instance final : public instance {
         const time_point wanted = deadline_after(std::chrono::seconds(answer.additional_seconds));
         if (wanted > granted_deadline_) granted_deadline_ = std::min(wanted, hard_deadline_);
         if (!is_new) return;
-        say(log_level::warn, "more time asked for", printable(answer.message),
-            {field("additional_seconds", answer.additional_seconds)});
+        log_state(log_level::warn, "more time asked for", printable(answer.message),
+                  {field("additional_seconds", answer.additional_seconds)});
     }
     // The first of a row, and then now and again.
     void log_failure(const char* text, log_level level, const error& why) {
-        if (failed_requests_++ % logged_failure == 0)
-            say(level, text, why.text, {field("failures", failed_requests_)});
+        if (failed_requests_++ % failure_log_interval == 0)
+            log_state(level, text, why.text, {field("failures", failed_requests_)});
     }
     // When something else must happen, whatever the process says.
     time_point force_deadline() const {
@@ -327,35 +327,35 @@ class managed_instance final : public instance {
         return std::min(complete_deadline_,
                         spec_.options.shutdown.force_without_request ? granted_deadline_ : report_deadline_);
     }
-    std::string why_forced() const {
+    std::string force_reason() const {
         const time_point now = steady_clock::now();
-        if (now >= complete_deadline_) return "it said that it is complete, and runs on";
+        if (now >= complete_deadline_) return "it message that it is complete, and runs on";
         if (now >= hard_deadline_) return "it was not over at its hard deadline";
         return "its grace period is over, and so is what time it asked for";
     }
-    void end_by_signal(stop_method method, time_point kill_at, const char* text, const std::string& why);
-    void end_by_force(const std::string& why) {
-        end_by_signal(stop_method::force, deadline_after(spec_.options.shutdown.kill_delay),
-                      "forcing shutdown with SIGTERM", why);
+    void terminate_child(stop_method method, time_point kill_at, const char* text, const std::string& why);
+    void force_child(const std::string& why) {
+        terminate_child(stop_method::force, deadline_after(spec_.options.shutdown.kill_delay),
+                        "forcing shutdown with SIGTERM", why);
     }
     void await_end(time_point kill_at);
     // Anyone but its leader is in the group; that signals still reach it says that its number is ours.
-    bool has_rest() {
+    bool has_descendants() {
         return spec_.options.child.own_group && child_.signal(0) && group_has_others(child_.pid());
     }
     // A process that the kernel holds is waited for as long as anyone keeps this.
     void kill_child() {
         stop_method_ = stop_method::force;
-        if (asked_at_ == time_point{}) asked_at_ = steady_clock::now();
+        if (requested_at_ == time_point{}) requested_at_ = steady_clock::now();
         result<child_exit> ended = child_.kill(kill_timeout);
         while (!ended && ended.error().code == errc::timed_out && !take_commands().abandoned) {
             log_failure("SIGKILL did not end the process", log_level::error, ended.error());
             update([&](process_info& now) { now.message = "SIGKILL did not end it"; });
             ended = child_.wait(deadline_after(kill_timeout));
         }
-        over(ended);
+        on_exit(ended);
     }
-    instance_event kind_of_end(const result<child_exit>& ended) const {
+    instance_event exit_event(const result<child_exit>& ended) const {
         if (stop_method_ == stop_method::force) return instance_event::forced;
         if (!ended) return instance_event::crashed;
         if (ended->ok()) return instance_event::completed;
@@ -364,7 +364,7 @@ class managed_instance final : public instance {
         return stop_method_ == stop_method::signal && by_ours ? instance_event::forced
                                                               : instance_event::crashed;
     }
-    void over(const result<child_exit>& ended) {
+    void on_exit(const result<child_exit>& ended) {
         const child_exit status = ended.value_or(child_exit());
         const bool unasked = stop_method_ == stop_method::none;
         std::string message = ended ? status.describe() : ended.error().text;
@@ -372,9 +372,9 @@ class managed_instance final : public instance {
         update([&](process_info& now) {
             now.exit = status;
             now.killed = !unasked && status.signal == SIGKILL;
-            if (!unasked) now.shutdown_took = took_since(asked_at_);
+            if (!unasked) now.shutdown_duration = elapsed_since(requested_at_);
         });
-        change(kind_of_end(ended), message);
+        change(exit_event(ended), message);
     }
 
     // ---- what others see of it ----
@@ -392,28 +392,28 @@ class managed_instance final : public instance {
         const instance_state before = state();
         const instance_state next = next_state(before, what);
         if (next == before) return false;
-        say(level, text, before, next, message);
+        log_state(level, text, before, next, message);
         update([&](process_info& now) {
             now.state = next;
-            now.changed = steady_clock::now();
+            now.changed_at = steady_clock::now();
             if (!message.empty()) now.message = message;
-            const bool first = next == instance_state::ready && now.startup.count() == 0;
-            if (first) now.startup = took_since(now.started);
+            const bool first = next == instance_state::ready && now.startup_duration.count() == 0;
+            if (first) now.startup_duration = elapsed_since(now.started_at);
         });
         return true;
     }
     // What others may act on is told to them; the rest they see when they look.
-    template <class How>
-    void update(How how) {
+    template <class Change>
+    void update(Change apply) {
         unique_lock held(mutex_);
         const instance_state before = info_.state;
         const bool was_routable = info_.routable;
-        const bool wanted_time = info_.shutdown.need_more_time;
+        const bool needed_more_time = info_.shutdown.need_more_time;
         process_info next = info_;
-        how(next);
+        apply(next);
         next.routable = next.state == instance_state::ready && next.readiness.state == readiness_state::ready;
         const bool same = before == next.state && was_routable == next.routable &&
-                          wanted_time == next.shutdown.need_more_time && !unreported_;
+                          needed_more_time == next.shutdown.need_more_time && !unreported_;
         const process_info now = same ? process_info() : next;
         info_ = std::move(next);
         if (same) return;
@@ -423,8 +423,8 @@ class managed_instance final : public instance {
         reported_state_ = now.state;
         unreported_ = false;
     }
-    void say(log_level level, const char* text, instance_state from, instance_state now,
-             std::string_view reason, fields more = {}) const {
+    void log_state(log_level level, const char* text, instance_state from, instance_state now,
+                   std::string_view reason, fields extra = {}) const {
         if (!log_.enabled(level)) return;
         attempt([&] {
             log_record record{
@@ -435,17 +435,17 @@ class managed_instance final : public instance {
                 {}};
             if (child_.pid() > 0) record.fields.push_back(field("pid", static_cast<long>(child_.pid())));
             if (!reason.empty()) record.fields.push_back(field("reason", reason));
-            for (const log_field& each : more) record.fields.push_back(each);
+            for (const log_field& each : extra) record.fields.push_back(each);
             log_.write(std::move(record));
         });
     }
     // While it stays as it is.
-    void say(log_level level, const char* text, std::string_view reason, fields more = {}) const {
-        say(level, text, state(), state(), reason, more);
+    void log_state(log_level level, const char* text, std::string_view reason, fields extra = {}) const {
+        log_state(level, text, state(), state(), reason, extra);
     }
 
     const instance_spec spec_;
-    const instance_changed on_changed_;
+    const instance_callback on_changed_;
     const logger log_;
     time_point started_{};
     wake waker_;
@@ -458,7 +458,7 @@ class managed_instance final : public instance {
     mutable mutex mutex_;  // of the next three; held for no call to anybody
     process_info info_;
     commands posted_;
-    shutdown_options order_;
+    shutdown_options shutdown_options_;
 
     // Of the thread alone.
     bool unreported_ = false;  // a change
@@ -473,12 +473,12 @@ class managed_instance final : public instance {
     bool past_grace_ = false;
     bool past_max_ = false;
     shutdown_request request_;
-    time_point asked_at_{};
+    time_point requested_at_{};
     time_point grace_deadline_ = time_point::max();
     time_point granted_deadline_ = time_point::max();   // where only what is asked for is granted
     time_point hard_deadline_ = time_point::max();      // of the drain
     time_point report_deadline_ = time_point::max();    // of what reports it
-    time_point complete_deadline_ = time_point::max();  // when it must be gone that said it is complete
+    time_point complete_deadline_ = time_point::max();  // when it must be gone that message it is complete
 };
 
 }  // namespace ojs::detail

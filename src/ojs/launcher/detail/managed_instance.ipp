@@ -25,12 +25,12 @@ inline result<void> managed_instance::start() {
                                       std::move(options));
         if (!client_) return client_.error();
     }
-    started_ = info_.started = info_.changed = steady_clock::now();
+    started_ = info_.started_at = info_.changed_at = steady_clock::now();
     const std::string name = cat({"ojs-", spec_.id});
     thread_options named;
     named.stack_size = 256 * 1024;
     named.name = name.c_str();
-    result<thread> started = thread::start([this] { work(); }, named);
+    result<thread> started = thread::start([this] { run(); }, named);
     if (!started) return started.error();
     thread_ = std::move(*started);
     return {};
@@ -39,7 +39,7 @@ inline result<void> managed_instance::start() {
 // ---- the handshake, from the request until it has drained, or its time is over ----
 
 // `wanted` where it says something and is not longer than what was granted.
-inline std::chrono::milliseconds within(std::chrono::milliseconds wanted,
+inline std::chrono::milliseconds capped(std::chrono::milliseconds wanted,
                                         std::chrono::milliseconds granted) noexcept {
     return wanted.count() > 0 && wanted < granted ? wanted : granted;
 }
@@ -47,25 +47,25 @@ inline std::chrono::milliseconds within(std::chrono::milliseconds wanted,
 inline void managed_instance::request_shutdown() {
     const shutdown_timeouts& granted = spec_.options.shutdown;
     unique_lock held(mutex_);
-    const shutdown_options order = order_;
+    const shutdown_options options = shutdown_options_;
     held.unlock();
-    const std::chrono::milliseconds max = within(order.max_duration, granted.max_duration);
-    std::chrono::milliseconds grace = within(order.grace_period, granted.grace_period);
+    const std::chrono::milliseconds max = capped(options.max_duration, granted.max_duration);
+    std::chrono::milliseconds grace = capped(options.grace_period, granted.grace_period);
     if (max < grace) grace = max;
-    request_ = {spec_.id, order.reason, wire_seconds(grace), wire_seconds(max)};
-    asked_at_ = steady_clock::now();
+    request_ = {spec_.id, options.reason, wire_seconds(grace), wire_seconds(max)};
+    requested_at_ = steady_clock::now();
     grace_deadline_ = granted_deadline_ = deadline_after(grace);
     hard_deadline_ = deadline_after(max);
     report_deadline_ = deadline_after(summable(max) + summable(granted.report_time));
     failed_requests_ = 0;
-    change(instance_event::shutdown_requested, order.reason);
+    change(instance_event::shutdown_requested, options.reason);
     stop_method_ = stop_method::request;
     if (spec_.options.has_coordinator) return send_shutdown();
-    end_by_signal(stop_method::signal, hard_deadline_, "asking with SIGTERM", "it does not take part");
+    terminate_child(stop_method::signal, hard_deadline_, "asking with SIGTERM", "it does not take part");
 }
 
 // Nobody listens, or who listens refuses. What timed out may have arrived. [WIRE 4]
-inline bool takes_no_part(const error& why) noexcept {
+inline bool has_no_coordinator(const error& why) noexcept {
     const bool nobody = why.code == errc::unreachable && why.sys_errno != EAGAIN;
     return nobody || why.code == errc::unsupported || why.code == errc::rejected ||
            why.code == errc::invalid_argument;
@@ -76,9 +76,9 @@ inline void managed_instance::send_shutdown() {
     const result<shutdown_ack> ack =
         rpc_call<shutdown_ack>(*client_, "Shutdown", request_, deadline, interrupt_.fd());
     if (was_interrupted(ack)) return;
-    if (!ack && takes_no_part(ack.error())) {
-        return end_by_signal(stop_method::signal, hard_deadline_, "asking with SIGTERM",
-                             cat({"it does not take part: ", ack.error().text}));
+    if (!ack && has_no_coordinator(ack.error())) {
+        return terminate_child(stop_method::signal, hard_deadline_, "asking with SIGTERM",
+                               cat({"it does not take part: ", ack.error().text}));
     }
     request_due_ = false;
     acknowledged_ = ack && ack->acknowledged;
@@ -93,13 +93,13 @@ inline void managed_instance::send_shutdown() {
 
 inline void managed_instance::on_status(const shutdown_status& answer) {
     const shutdown_status before = info().shutdown;
-    const std::string said = printable(answer.message);
+    const std::string message = printable(answer.message);
     update([&](process_info& now) {
         now.shutdown = answer;
-        now.message = said;
+        now.message = message;
     });
     if (answer.state == shutdown_state::draining || answer.state == shutdown_state::blocked)
-        change(instance_event::draining, said);
+        change(instance_event::draining, message);
     if (answer.state == shutdown_state::complete && complete_deadline_ == time_point::max())
         complete_deadline_ = deadline_after(spec_.options.shutdown.kill_delay);
     std::string blocking;
@@ -107,11 +107,11 @@ inline void managed_instance::on_status(const shutdown_status& answer) {
         append(blocking, {blocking.empty() ? "" : ", ", printable(each)});
     const bool same =
         before.state == answer.state && write_message(before.metrics) == write_message(answer.metrics);
-    say(same ? log_level::debug : log_level::info, "shutdown progress", said,
-        {field("in_flight", answer.metrics.in_flight_requests),
-         field("open_connections", answer.metrics.open_connections),
-         field("buffered_bytes", static_cast<long long>(answer.metrics.buffered_bytes)),
-         field("blocking", printable(blocking))});
+    log_state(same ? log_level::debug : log_level::info, "shutdown progress", message,
+              {field("in_flight", answer.metrics.in_flight_requests),
+               field("open_connections", answer.metrics.open_connections),
+               field("buffered_bytes", static_cast<long long>(answer.metrics.buffered_bytes)),
+               field("blocking", printable(blocking))});
     if (answer.need_more_time)
         grant_time(answer, !before.need_more_time || before.additional_seconds != answer.additional_seconds);
 }
@@ -120,11 +120,11 @@ inline void managed_instance::on_status(const shutdown_status& answer) {
 
 // SIGTERM, and SIGCONT for what is stopped, then SIGKILL, to the group. It leaves its state, whatever that was: nobody
 // may give it work any more.
-inline void managed_instance::end_by_signal(stop_method method, time_point kill_at, const char* text,
-                                            const std::string& why) {
-    if (asked_at_ == time_point{}) asked_at_ = steady_clock::now();
+inline void managed_instance::terminate_child(stop_method method, time_point kill_at, const char* text,
+                                              const std::string& why) {
+    if (requested_at_ == time_point{}) requested_at_ = steady_clock::now();
     if (!change(instance_event::shutdown_requested, log_level::warn, text, why)) {
-        say(log_level::warn, text, why);
+        log_state(log_level::warn, text, why);
         update([&](process_info& now) { now.message = why; });
     }
     stop_method_ = method;
@@ -142,16 +142,16 @@ inline void managed_instance::await_end(time_point kill_at) {
         ::poll(watched, 2, poll_timeout(look_at));
         waker_.clear();
         ended = ended || watched[0].revents != 0;
-        if (ended && !has_rest()) return over(child_.wait());
+        if (ended && !has_descendants()) return on_exit(child_.wait());
         const commands wanted = take_commands();
         if (wanted.abandoned) return kill_child();
         if (!wanted.force || stop_method_ == stop_method::force) continue;
         stop_method_ = stop_method::force;
         kill_at = std::min(kill_at, deadline_after(spec_.options.shutdown.kill_delay));
     }
-    say(log_level::warn, "SIGTERM timeout, sending SIGKILL", "");
+    log_state(log_level::warn, "SIGTERM timeout, sending SIGKILL", "");
     if (!ended) return kill_child();
-    over(child_.terminate(std::chrono::milliseconds(0), kill_timeout));
+    on_exit(child_.terminate(std::chrono::milliseconds(0), kill_timeout));
 }
 
 // Address space that must be left during a start: one that takes the last leaves none for those that run. Not
@@ -171,7 +171,7 @@ class spare_memory {
     void* const at_ = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 };
 
-OJS_SHUTDOWN_INLINE result<ref<instance>> start_instance(const instance_spec& spec, instance_changed changed,
+OJS_SHUTDOWN_INLINE result<ref<instance>> start_instance(const instance_spec& spec, instance_callback changed,
                                                          const logger& log) {
     const spare_memory spare;
     if (!spare.is_there()) return error{errc::unavailable, ENOMEM, "out of memory"};
