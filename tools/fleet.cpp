@@ -26,7 +26,7 @@ using namespace std::chrono_literals;
 constexpr const char* group_names[] = {"mail", "images", "reports"};
 constexpr int workers_each = 3;
 constexpr int rounds = 3;
-constexpr auto patience = 60s;  // for what was enqueued to be done
+constexpr auto work_timeout = 60s;  // for all enqueued jobs
 
 // ---- a worker: both ends of its life are one line each ----
 
@@ -130,13 +130,13 @@ std::map<std::string, int> read_ledger(const place& where) {
 }
 
 void await_done(const place& where, int count) {
-    const auto end = ojs::steady_clock::now() + patience;
+    const auto end = ojs::steady_clock::now() + work_timeout;
     while (static_cast<int>(read_ledger(where).size()) < count && ojs::steady_clock::now() < end)
         std::this_thread::sleep_for(50ms);
 }
 
 bool await_ready(const ojs::launcher& fleet) {
-    const auto end = ojs::steady_clock::now() + patience;
+    const auto end = ojs::steady_clock::now() + work_timeout;
     for (const char* name : group_names) {
         for (auto now = fleet.group(name); now && now->ready < workers_each; now = fleet.group(name)) {
             if (ojs::steady_clock::now() >= end) return false;

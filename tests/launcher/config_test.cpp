@@ -85,7 +85,7 @@ TEST_CASE("launcher_config: every other key") {
     CHECK(fault(R"("restart_policy": "never")").empty());
 }
 
-TEST_CASE("launcher_config: how a replacement tries again") {
+TEST_CASE("launcher_config: retries of a rollout") {
     const auto retry = [](const std::string& members) {
         const result<launcher_options> read =
             read_launcher_config(R"({"process_groups": [{"name": "kv", "command": ["kv"])" +
@@ -120,7 +120,7 @@ TEST_CASE("launcher_config: how a replacement tries again") {
           "retry.max_backoff: retry_policy is immediate, so there is no pause");
 }
 
-TEST_CASE("launcher_config: where the operator is answered is an address") {
+TEST_CASE("launcher_config: admin must be an address") {
     for (const char* address :
          {"", "nonsense", "http://127.0.0.1:1", "unix:", "example.org:80", "127.0.0.1:70000"}) {
         CAPTURE(address);
@@ -132,7 +132,7 @@ TEST_CASE("launcher_config: where the operator is answered is an address") {
     CHECK(fault_of_file(R"({"admin_address": "127.0.0.1:1"})") == "admin_address: no such key");
 }
 
-TEST_CASE("launcher_config: the log is what the environment says") {
+TEST_CASE("launcher_config: the environment configures the log") {
     const std::string json = R"({"process_groups": [{"name": "kv", "command": ["kv"]}]})";
     const auto from = [&json](std::string level) {
         return read_launcher_config(json, [level](const char* name) -> const char* {
@@ -161,7 +161,7 @@ TEST_CASE("launcher_config: unknown and double keys are named") {
     CHECK(fault(R"("a\nb": 1)").find('\n') == std::string::npos);
 }
 
-TEST_CASE("launcher_config: values of another type, or that cannot be meant") {
+TEST_CASE("launcher_config: invalid types and values") {
     CHECK(fault(R"("desired_instances": "2")") == "desired_instances: not a whole number up to 1000000");
     CHECK(fault(R"("desired_instances": -1)") == "desired_instances: not a whole number up to 1000000");
     CHECK(fault(R"("desired_instances": 1.5)") == "desired_instances: not a whole number up to 1000000");

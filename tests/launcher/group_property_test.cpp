@@ -245,14 +245,14 @@ TEST_CASE("group_plan: starts fill what is missing, by what may be started now")
     goal.max_starts = 9;
     CHECK(plan_group({{true, true, true}}, goal).starts == 2);
     CHECK(plan_group({{false, true, true}}, goal).starts == 2);  // it counts, whatever its configuration
-    goal.is_replacement = true;
+    goal.replacing = true;
     CHECK(plan_group({{false, true, true}}, goal).starts == 3);
 }
 
-TEST_CASE("group_plan: old ones make way one for one, and never below min_healthy") {
+TEST_CASE("group_plan: new processes replace old ones one by one, never below min_healthy") {
     group_goal goal;
     goal.target = goal.max_old = goal.min_healthy = 2;
-    goal.is_replacement = true;
+    goal.replacing = true;
     using ends = std::vector<std::size_t>;
     const auto ending = [&](const detail::array<detail::plan_member>& all) {
         const group_plan plan = plan_group(all, goal);

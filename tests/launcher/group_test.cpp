@@ -80,7 +80,7 @@ TEST_CASE("process_group: the policy tells ends apart") {
     }
 }
 
-TEST_CASE("process_group: one place that fails too often is given up, the others are not") {
+TEST_CASE("process_group: a slot that fails too often stays empty, the others do not") {
     fake_fleet fleet;
     int starts = 0;
     fleet.decide = [&](const detail::instance_spec& spec) {
@@ -91,7 +91,7 @@ TEST_CASE("process_group: one place that fails too often is given up, the others
     options.restart.max_restarts = 3;
     int told = 0;
     fake_group kv(fleet, options, [&](const log_record& record) {
-        told += record.message == "group degraded, it goes on with fewer" ? 1 : 0;
+        told += record.message == "group degraded, a slot stays empty" ? 1 : 0;
     });
     while (kv.turn() != time_point::max()) {
     }
@@ -107,7 +107,7 @@ TEST_CASE("process_group: one place that fails too often is given up, the others
     CHECK(fleet.ready() == 2);
 }
 
-TEST_CASE("process_group: what cannot be started is tried as often, and told") {
+TEST_CASE("process_group: a failed start counts as a restart, and is reported") {
     fake_fleet fleet;
     int starts = 0;
     fleet.decide = [&](const detail::instance_spec&) {
@@ -127,7 +127,7 @@ TEST_CASE("process_group: what cannot be started is tried as often, and told") {
     CHECK(info.processes[0].state == instance_state::crashed);
 }
 
-TEST_CASE("process_group: one that is ill before it was ready is forced and restarted") {
+TEST_CASE("process_group: a process that is unhealthy before ready is forced and restarted") {
     fake_fleet fleet;
     fleet.decide = [](const detail::instance_spec& spec) {
         return spec.id == "kv-1" ? fate::ill : fate::ready;
@@ -140,7 +140,7 @@ TEST_CASE("process_group: one that is ill before it was ready is forced and rest
     CHECK(fleet.running() == texts{"kv-2"});
 }
 
-TEST_CASE("process_group: of those that became ill, one at a time is given up while too few are ready") {
+TEST_CASE("process_group: unhealthy processes are forced one at a time while too few are ready") {
     fake_fleet fleet;
     group_options options = restarted_at_once(3);
     options.min_healthy = 2;
@@ -163,7 +163,7 @@ TEST_CASE("process_group: of those that became ill, one at a time is given up wh
     CHECK(fleet.running() == texts{"kv-3", "kv-4", "kv-5"});
 }
 
-TEST_CASE("process_group: while it is held nothing is restarted") {
+TEST_CASE("process_group: while quiet nothing is restarted") {
     fake_fleet fleet;
     fake_group kv(fleet, restarted_at_once(2));
     kv.turn();
@@ -176,7 +176,7 @@ TEST_CASE("process_group: while it is held nothing is restarted") {
     CHECK(fleet.running() == texts{"kv-2", "kv-3"});
 }
 
-TEST_CASE("process_group: while it is held nothing is given up or replaced, and that is said") {
+TEST_CASE("process_group: while quiet nothing is forced or replaced, and the status shows it") {
     fake_fleet fleet;
     fake_group kv(fleet, restarted_at_once(2));
     kv.turn();
@@ -273,7 +273,7 @@ TEST_CASE("process_group: a stop ends a replacement, and nothing is started any 
     CHECK(kv.roll(restarted_at_once(2)).error().code == errc::busy);
 }
 
-TEST_CASE("process_group: an order that comes while a process is being started reaches it") {
+TEST_CASE("process_group: a shutdown requested during a start reaches the process") {
     fake_fleet fleet;
     fake_group* made = nullptr;
     fleet.decide = [&](const detail::instance_spec&) {

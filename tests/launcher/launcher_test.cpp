@@ -77,7 +77,7 @@ TEST_CASE("launcher: keeps all groups running, and ends them all") {
     CHECK(kept.rolling_replace("kv", kv_group(2, 1, 1)).error().code == errc::busy);
 }
 
-TEST_CASE("launcher: what a process said last is told, though nothing came of it") {
+TEST_CASE("launcher: the status shows a process's last message") {
     fake_fleet fleet;
     launcher kept = fleet.launch(two_groups());
     REQUIRE(kept.start());
@@ -108,7 +108,7 @@ TEST_CASE("launcher: a stop asks all processes before the first of them has ende
 }
 
 #if defined(__linux__)  // what a pipe takes no more of is known
-TEST_CASE("launcher: a log that nobody reads holds up no stop") {
+TEST_CASE("launcher: a blocked log reader does not delay a stop") {
     fake_fleet fleet;
     int pipe[2];
     REQUIRE(::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) == 0);
@@ -165,7 +165,7 @@ TEST_CASE("launcher: a stop that comes while a process is started precedes the n
     CHECK(fleet.said() == texts{"start kv-1", "stop kv-1"});
 }
 
-TEST_CASE("launcher: it outlives what finds no memory") {
+TEST_CASE("launcher: survives out of memory") {
     fake_fleet fleet;
     std::atomic<int> starts{0};
     fleet.decide = [&](const detail::instance_spec&) {
@@ -258,7 +258,7 @@ TEST_CASE("launcher: what does not end in its time is given up, and named") {
     options.log.level = log_level::error;
     options.log.hook = [&](const log_record& record) {
         const std::lock_guard<std::mutex> held(mutex);
-        if (record.message == "process could not be ended") named.push_back(record.message);
+        if (record.message == "process could not be stopped") named.push_back(record.message);
     };
     launcher kept = fleet.launch(options);
     REQUIRE(kept.start());
@@ -405,7 +405,7 @@ detail::unique_fd slow_sender(const std::string& address) {
 
 }  // namespace
 
-TEST_CASE("launcher: what a child says is passed on to its own process, and to no other's") {
+TEST_CASE("launcher: a notification reaches the sender's own process only") {
     fake_fleet fleet;
     launcher kept = fleet.launch(two_groups());
     REQUIRE(kept.start());
@@ -470,7 +470,7 @@ TEST_CASE("launcher: what could not be started leaves nothing behind, and can be
     }
 }
 
-TEST_CASE("launcher: times that cannot be meant are said by the name of the field") {
+TEST_CASE("launcher: an invalid time is an error that names the field") {
     const auto fault = [](void (*change)(group_options&)) {
         group_options group = kv_group(1, 0, 1);
         change(group);
@@ -495,7 +495,7 @@ TEST_CASE("launcher: times that cannot be meant are said by the name of the fiel
     CHECK(fault([](group& of) { of.process.shutdown.max_duration = no_limit; }) == "");
 }
 
-TEST_CASE("launcher: options that cannot be meant are said, and nothing is started") {
+TEST_CASE("launcher: invalid options are errors, and nothing is started") {
     fake_fleet fleet;
     launcher_options options = two_groups();
     options.groups[1].min_healthy = 2;

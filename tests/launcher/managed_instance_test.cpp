@@ -108,7 +108,7 @@ class fixture {
                 if (now.state == before) ++other_changes;
                 pid = now.pid;
                 changes_.notify_all();
-                if (is_final(now.state)) told_over.set();
+                if (is_final(now.state)) final_reports.set();
             },
             logger(log));
         REQUIRE(made);
@@ -148,7 +148,7 @@ class fixture {
     const std::string fifo = folder.file("fifo");
     instance_spec spec;
     test::event up;
-    test::event told_over;
+    test::event final_reports;
     std::atomic<int> memory_fails{0};  // calls that find none
     std::mutex mutex;
     states seen;
@@ -272,7 +272,7 @@ TEST_SUITE("managed_instance") {
         }
     }
 
-    TEST_CASE("a push brings the look forward, and is not believed alone") {
+    TEST_CASE("a notification triggers a poll, and does not count by itself") {
         std::atomic<bool> is_ready{false};
         test::counter looks;
         fixture f({{"GetReadinessStatus", [&](const std::string&) {
@@ -351,7 +351,7 @@ TEST_SUITE("managed_instance") {
         CHECK(it->info().exit.signal == SIGTERM);
         CHECK_FALSE(it->info().killed);
         CHECK(it->info().shutdown_duration >= f.spec.options.shutdown.max_duration);
-        CHECK(f.logged("more time asked for"));
+        CHECK(f.logged("more time requested"));
         CHECK(f.logged("past its grace period"));
         CHECK(f.logged("forcing shutdown with SIGTERM"));
     }
@@ -369,7 +369,7 @@ TEST_SUITE("managed_instance") {
         CHECK(f.await(it, over) == state::forced);
     }
 
-    TEST_CASE("who says COMPLETE and stays is ended") {
+    TEST_CASE("a process that reports COMPLETE and stays is forced") {
         fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))},
                    {"Shutdown", always(ack)},
                    {"GetShutdownStatus", always(says(shutdown_state::complete))}});
@@ -442,7 +442,7 @@ TEST_SUITE("managed_instance") {
         CHECK(asked == 3);
     }
 
-    TEST_CASE("who answered before and listens no more is asked with SIGTERM at once") {
+    TEST_CASE("a process that stopped listening gets SIGTERM at once") {
         fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
         f.runs({"sh", "-c", "trap 'exit 0' TERM; sh -c 'echo up; exec sleep 1000' & wait"});
         f.spec.options.shutdown.max_duration = 1h;
@@ -451,16 +451,17 @@ TEST_SUITE("managed_instance") {
         f.listens_no_more();
         it->shut_down({});
         CHECK(f.await(it, over) == state::complete);
-        CHECK(f.logged("asking with SIGTERM"));
+        CHECK(f.logged("requesting shutdown with SIGTERM"));
     }
 
     TEST_CASE("what max_duration cut short may still be reported before SIGTERM") {
         fixture* self = nullptr;
-        fixture f({{"Shutdown", always(ack)}, {"GetShutdownStatus", [&](const std::string&) {
-                                                   if (self->logged("past its maximum, it may still report"))
-                                                       self->end_child("0");
-                                                   return answer(says(shutdown_state::draining));
-                                               }}});
+        fixture f({{"Shutdown", always(ack)},
+                   {"GetShutdownStatus", [&](const std::string&) {
+                        if (self->logged("past its max_duration, waiting for its report"))
+                            self->end_child("0");
+                        return answer(says(shutdown_state::draining));
+                    }}});
         self = &f;
         f.spec.options.shutdown.grace_period = f.spec.options.shutdown.max_duration = 50ms;
         f.spec.options.shutdown.report_time = 1h;
@@ -514,7 +515,7 @@ TEST_SUITE("managed_instance") {
         CHECK(best < 700ms);
     }
 
-    TEST_CASE("who does not speak the protocol is asked with SIGTERM, and has its whole time") {
+    TEST_CASE("a process without the protocol gets SIGTERM, and has all of its time") {
         fixture f;  // nobody listens
         f.runs({"sh", "-c", "trap 'exit 0' TERM; sh -c 'echo up; exec sleep 1000' & wait"});
         SUBCASE("as is found out") {
@@ -527,10 +528,10 @@ TEST_SUITE("managed_instance") {
         if (!f.spec.options.has_coordinator) CHECK(f.await(it, is<state::ready>) == state::ready);
         it->shut_down({});
         CHECK(f.await(it, over) == state::complete);
-        CHECK(f.logged("asking with SIGTERM"));
+        CHECK(f.logged("requesting shutdown with SIGTERM"));
     }
 
-    TEST_CASE("TestShutdownTimeoutForceKill: who ignores SIGTERM is killed, with all that it has started") {
+    TEST_CASE("TestShutdownTimeoutForceKill: a process that ignores SIGTERM is killed with its descendants") {
         fixture f;
         f.spec.options.has_coordinator = false;
         f.spec.options.shutdown.max_duration = 1h;
@@ -556,7 +557,7 @@ TEST_SUITE("managed_instance") {
         CHECK(::poll(&last, 1, 30000) == 1);
     }
 
-    TEST_CASE("who is forced while only what it has started is left is not waited for any longer") {
+    TEST_CASE("a force while only descendants are left ends the wait") {
         if (OJS_SHUTDOWN_USE_PROC == 0) return;  // nothing tells who is left: it is over when its leader is
         fixture f;
         f.spec.options.has_coordinator = false;
@@ -593,7 +594,7 @@ TEST_SUITE("managed_instance") {
         CHECK(it->info().routable);
     }
 
-    TEST_CASE("who is not ready in time, or does not answer any more, is unhealthy") {
+    TEST_CASE("a process that is not ready in time, or stops responding, is unhealthy") {
         std::atomic<bool> answers{false};
         fixture f({{"GetReadinessStatus", [&](const std::string&) {
                         return answer(answers ? says(readiness_state::ready) : "rubbish");
@@ -646,7 +647,7 @@ TEST_SUITE("managed_instance") {
         release.set();
     }
 
-    TEST_CASE("a process ends with the last who knows it") {
+    TEST_CASE("the last reference to a process ends it") {
         fixture f;
         f.spec.options.has_coordinator = false;
         ref<instance> it = f.start();
@@ -666,24 +667,24 @@ TEST_SUITE("managed_instance") {
         CHECK(f.logged("process not started"));
     }
 
-    TEST_CASE("one that is late is asked once more, as the launcher may have stood still") {
+    TEST_CASE("a late process is polled once more, as the launcher may have been suspended") {
         fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
         f.spec.options.readiness_timeout = 0ms;  // over before the first look
         const ref<instance> it = f.start();
         CHECK(f.await(it, is<state::ready>) == state::ready);
         f.end_child("0");
-        REQUIRE(f.told_over.wait());
+        REQUIRE(f.final_reports.wait());
         CHECK(f.seen_states() == states{state::starting, state::ready, state::crashed});
     }
 
-    TEST_CASE("what is told is told again where there was no memory for it") {
+    TEST_CASE("a report that ran out of memory is repeated") {
         fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
         f.memory_fails = 3;
         const ref<instance> it = f.start();
         CHECK(f.await(it, is<state::ready>) == state::ready);
         f.memory_fails = 3;
         f.end_child("0");
-        REQUIRE(f.told_over.wait());
+        REQUIRE(f.final_reports.wait());
         CHECK(f.seen_states().back() == state::crashed);
     }
 

@@ -116,7 +116,7 @@ TEST_CASE("rolling_replace: one that is not ready goes first, and takes nothing 
           texts{"start kv-1", "start kv-2", "start kv-3", "stop kv-2", "start kv-4", "stop kv-1"});
 }
 
-TEST_CASE("rolling_replace: a group that never became ready is mended by a version that does") {
+TEST_CASE("rolling_replace: a group that never became ready is fixed by a version that does") {
     fake_fleet fleet;
     fleet.decide = [](const detail::instance_spec& spec) {
         return spec.generation == 1 ? fate::late : fate::ready;
@@ -130,7 +130,7 @@ TEST_CASE("rolling_replace: a group that never became ready is mended by a versi
     CHECK(all_of_one_generation(fleet, 2));
 }
 
-TEST_CASE("rolling_replace: one that ends within min_ready_time was never ready, though it said so") {
+TEST_CASE("rolling_replace: a process that exits within min_ready_time was never available") {
     fake_fleet fleet;
     fleet.min_ready = 2;
     fake_group kv(fleet, kv_group(2, 2, 1));
@@ -232,7 +232,7 @@ TEST_CASE("rolling_replace: one that does not become ready leaves the old ones u
     }
 }
 
-TEST_CASE("rolling_replace: one that is late is asked once more, as the launcher may have stood still") {
+TEST_CASE("rolling_replace: a late process is polled once more, as the launcher may have been suspended") {
     fake_fleet fleet;
     fleet.ready_if_asked = true;
     fleet.decide = [](const detail::instance_spec& spec) {
@@ -270,7 +270,7 @@ TEST_CASE("rolling_replace: a failure in the middle leaves no two configurations
     CHECK(fleet.broken() == texts{});
 }
 
-TEST_CASE("rolling_replace: a rollback that fails too is said, and keeps serving") {
+TEST_CASE("rolling_replace: a failed rollback is reported, and the group keeps serving") {
     fake_fleet fleet;
     fleet.min_ready = 2;
     int started = 0;
@@ -516,7 +516,7 @@ TEST_CASE("rolling_replace: a dry run says what would be drained and changes not
     CHECK(kv.group->info().generation == 1);
 }
 
-TEST_CASE("rolling_replace: who may take for ever to end is waited for, with no number that overflows") {
+TEST_CASE("rolling_replace: unlimited shutdown times do not overflow") {
     shutdown_timeouts times;
     CHECK(detail::stop_time(times) == 19s);
     times.max_duration = times.kill_delay = no_limit;
@@ -540,7 +540,7 @@ TEST_CASE("rolling_replace: what it has started keeps its own time to end, thoug
     CHECK(kv.group->max_stop_time() > 1h);
 }
 
-TEST_CASE("rolling_replace: what cannot be meant is refused before anything happens") {
+TEST_CASE("rolling_replace: invalid options are rejected before anything happens") {
     fake_fleet fleet;
     fake_group kv(fleet, kv_group(2, 1, 1));
     kv.turn();
@@ -558,7 +558,7 @@ TEST_CASE("rolling_replace: what cannot be meant is refused before anything happ
     CHECK(fleet.said().size() == 2);
 }
 
-TEST_CASE("rolling_replace: the hooks are told in order, and an old one drains after its own") {
+TEST_CASE("rolling_replace: hooks are called in order, and an old process drains after its own") {
     fake_fleet fleet;
     fake_group kv(fleet, kv_group(1, 1, 1));
     kv.with_hooks();

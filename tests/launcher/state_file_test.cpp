@@ -253,7 +253,7 @@ TEST_SUITE("state_file") {
         CHECK(test::read_file(path).find("ojs-launcher") == std::string::npos);
     }
 
-    TEST_CASE("two launchers at once: the second one is told") {
+    TEST_CASE("a second launcher at the same time is rejected") {
         const test::temporary_folder folder;
         const std::string path = folder.file("state");
         {

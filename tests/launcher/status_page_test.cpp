@@ -80,7 +80,7 @@ TEST_CASE("status page: without one nothing is at /, and its origin is as foreig
     CHECK(of.status({{"Sec-Fetch-Site", "same-origin"}}) == 403);
 }
 
-TEST_CASE("status page: it alone of all web pages may ask") {
+TEST_CASE("status page: no other web page may send requests") {
     paged of(options_with("<p>"));
     const std::string own = "http://" + of.address();
     CHECK(of.status({}) == 200);

@@ -210,7 +210,7 @@ TEST_CASE("launcher: a third stop signal ends it at once, and its successor ends
     CHECK_FALSE(launcher.ended());
     launcher.signal(SIGTERM);
     CHECK(launcher.wait() == 128 + SIGTERM);
-    CHECK(launcher.prints("launcher leaves at once"));
+    CHECK(launcher.prints("launcher exits at once"));
     CHECK(runs_in_group(groups[0]));
     CHECK(first.clean_up() == 0);
     for (const pid_t each : groups) CHECK_FALSE(runs_in_group(each));

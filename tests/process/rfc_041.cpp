@@ -307,9 +307,9 @@ TEST_CASE("rfc_041: TestGracefulShutdownRequestMore") {
     const ojs::process_info ended = fleet.info("kv-1");
     CHECK_MESSAGE(ended.state == instance_state::complete, ended.message);
     CHECK(ended.shutdown_duration >= 3s);
-    CHECK(fleet.in_order({"more time asked for", "past its grace period", "process complete"}, "kv-1"));
+    CHECK(fleet.in_order({"more time requested", "past its grace period", "process complete"}, "kv-1"));
     const std::vector<line> log = fleet.log();
-    CHECK(log[static_cast<std::size_t>(fleet.at("more time asked for", "kv-1"))]["additional_seconds"] ==
+    CHECK(log[static_cast<std::size_t>(fleet.at("more time requested", "kv-1"))]["additional_seconds"] ==
           "5");
     fleet.end();
 }
@@ -679,7 +679,7 @@ TEST_CASE("rfc_041: a coordinator that answers badly whether it is ready is not 
         CHECK(fleet.reaches(id, instance_state::forced));
         CHECK(fleet.path(id) == words{"STARTING", "UNHEALTHY", "SHUTDOWN_REQUESTED", "FORCED"});
         CHECK(fleet.info(id).exit.signal == SIGTERM);
-        CHECK(fleet.at("readiness not known", id) >= 0);
+        CHECK(fleet.at("readiness check failed", id) >= 0);
     }
     fleet.end();
 }
@@ -697,7 +697,8 @@ TEST_CASE("rfc_041: a coordinator that answers a Shutdown badly is ended in boun
                    path.end());  // a status may say that it arrived
         CHECK(path == words{"STARTING", "READY", "SHUTDOWN_REQUESTED", "FORCED"});
         CHECK(fleet.info(id).exit.signal == SIGTERM);
-        CHECK((fleet.at("shutdown not acknowledged", id) >= 0 || fleet.at("asking with SIGTERM", id) >= 0));
+        CHECK((fleet.at("shutdown not acknowledged", id) >= 0 ||
+               fleet.at("requesting shutdown with SIGTERM", id) >= 0));
     }
     fleet.end();
 }
@@ -735,7 +736,7 @@ TEST_CASE("rfc_041: no bad answer about a drain is taken for its end") {
     for (const char* fault : faults) {
         const std::string id = id_of(fault);
         CAPTURE(id);
-        CHECK(fleet.says("shutdown status not known", id));
+        CHECK(fleet.says("shutdown status request failed", id));
         CHECK(fleet.info(id).state == instance_state::shutdown_requested);
         REQUIRE(fleet.of.force_process(id));
         CHECK(fleet.reaches(id, instance_state::forced));
@@ -759,7 +760,7 @@ TEST_CASE("rfc_041: one bad answer is got over") {
         CAPTURE(id);
         CHECK(fleet.is_over(id));
         CHECK_MESSAGE(fleet.info(id).state == instance_state::complete, fleet.info(id).message);
-        CHECK(fleet.at("shutdown status not known", id) >= 0);
+        CHECK(fleet.at("shutdown status request failed", id) >= 0);
     }
     fleet.end();
 }
@@ -979,7 +980,7 @@ TEST_CASE("rfc_041: one that is killed is replaced, and those beside it are not 
     for (const char* id : {"kv-1", "kv-3", "kv-4"}) CHECK(fleet.path(id).back() == "COMPLETE");
 }
 
-TEST_CASE("rfc_041: two launchers of one folder of sockets: the second one is told") {
+TEST_CASE("rfc_041: a second launcher with the same socket folder is rejected") {
     const temporary_folder folder;
     watched first(runners(1, {"--initial-work", "0"}), folder.path());
     REQUIRE(first.starts(1));

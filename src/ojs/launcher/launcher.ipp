@@ -9,13 +9,13 @@
 #include <algorithm>
 
 #include "../server/service_notifier.ipp"
-#include "detail/admin_answers.ipp"
+#include "detail/launcher_admin.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// Who is at the other end of a Unix socket; 0: not to be known.
+// The pid of the peer of a Unix socket; 0: unknown.
 inline pid_t peer_process(int socket) noexcept {
 #if defined(__linux__)
     ucred who{};
@@ -31,14 +31,14 @@ inline pid_t peer_process(int socket) noexcept {
 #endif
 }
 
-// The notifying methods of ProcessLifecycleInterface; the others are a child's. A notification only makes us
-// poll the process, and only its own process group may send it, where the system tells who that is.
+// The notifying methods of ProcessLifecycleInterface; children serve the others. A notification makes us poll the
+// process. Only its own process group may send it, where the system reveals the peer.
 template <class Ack>
 result<Ack> notify_group(const process_groups& groups, pid_t from, const std::string& id) {
     for (const ref<process_group>& group : groups) {
         if (group->on_notification(from, id)) return Ack{true};
     }
-    return error{errc::rejected, 0, cat({"no such process of yours: ", printable(id, 60)})};
+    return error{errc::rejected, 0, cat({"no such process in your process group: ", printable(id, 60)})};
 }
 inline http_response handle_child_request(const process_groups& groups, const http_request& request) {
     const pid_t peer = peer_process(static_cast<const served_request&>(request).socket);
@@ -54,7 +54,7 @@ inline http_response handle_child_request(const process_groups& groups, const ht
     return service.answer(request);
 }
 
-// Lives as long as a process that may want to wake it.
+// Shared, as processes may notify it after the launcher has ended.
 struct shared_wake : ref_counted {
     detail::wake notifier;
 };
@@ -77,11 +77,11 @@ class launcher_body : public ref_counted {
     int run() {
         const cancellable off(false);
         result<void> begun;
-        signals taken;  // first: what is left behind may take long to end
+        signals taken;  // before prepare(), which may take long to stop orphans
         if (!signals::installed_for(life_)) {
-            signal_options wanted;
-            wanted.stop_signals.push_back(SIGHUP);
-            result<signals> installed = signals::install(life_, std::move(wanted));
+            signal_options options;
+            options.stop_signals.push_back(SIGHUP);
+            result<signals> installed = signals::install(life_, std::move(options));
             if (installed) taken = std::move(*installed);
             if (!installed) begun = installed.error();
         }
@@ -124,11 +124,11 @@ class launcher_body : public ref_counted {
     friend class ojs::launcher;
     enum class state { fresh, running, ended };
 
-    // ---- the beginning ----
+    // ---- start ----
 
     result<void> prepare() {
         const unique_lock held(mutex_);
-        if (state_ != state::fresh) return error{errc::busy, 0, "was started before"};
+        if (state_ != state::fresh) return error{errc::busy, 0, "the launcher was started before"};
         for (const group_options& group : options_.groups) {
             const result<void> sound = check_group(group);
             if (!sound) return sound;
@@ -136,7 +136,7 @@ class launcher_body : public ref_counted {
         const std::string clash = find_name_conflict(options_.groups);
         std::string fault =
             clash.empty() ? fault_in_capacity(options_.groups, read_machine_limits()) : "groups" + clash;
-        if (fault.empty() && !context_->starter) fault = "there is nothing that starts processes";
+        if (fault.empty() && !context_->starter) fault = "no process starter";
         if (!fault.empty()) return error{errc::invalid_argument, 0, fault};
         process_groups made;
         for (const group_options& group : options_.groups)
@@ -156,7 +156,7 @@ class launcher_body : public ref_counted {
         context_->events = make_ref<launcher_events>();
         const result<void> opened = open_all(groups);
         if (opened) return opened;
-        admin_.stop();  // and all of it can be tried again
+        admin_.stop();  // so that start() can be called again
         close();
         return opened;
     }
@@ -186,7 +186,7 @@ class launcher_body : public ref_counted {
         limits.limits.head = 8 * 1024;
         limits.limits.body = rpc_body_limit;
         limits.idle_timeout = std::chrono::seconds(5);
-        limits.request_timeout = std::chrono::seconds(2);  // a slow one has but its own connection
+        limits.request_timeout = std::chrono::seconds(2);
         child_server_ = http_server::start(
             cat({"unix:", folder_.path(), "/launcher.sock"}),
             [groups](const http_request& request) { return handle_child_request(groups, request); }, limits);
@@ -194,7 +194,7 @@ class launcher_body : public ref_counted {
         context_->launcher_address = child_server_->address();
         return {};
     }
-    // Before all else: what was left behind may listen where ours will.
+    // First, as orphans may listen on the sockets that ours will use.
     result<void> open_state() {
         if (options_.state_file.empty()) return {};
         const result<ref<state_file>> opened = state_file::open(options_.state_file, context_->log);
@@ -225,7 +225,7 @@ class launcher_body : public ref_counted {
         finish(status);
         return status;
     }
-    // What is due in each group. A stop waits for the starts of one group at most, and those wait for nothing.
+    // Does what is due in each group. A stop waits at most for the starts of one group.
     time_point run_due(bool owns_process) {
         time_point next = time_point::max();
         apply_phase(owns_process);
@@ -241,50 +241,50 @@ class launcher_body : public ref_counted {
         return std::all_of(groups_.begin(), groups_.end(), is_empty);
     }
 
-    // Ready is what has min_healthy everywhere, once. [sd_notify]
+    // Ready once every group has min_healthy. [sd_notify]
     void report_service() {
         if (!service_.active()) return;
         int ready = 0;
-        bool enough = true;
-        for (const ref<process_group>& group : groups_) enough = group->count_ready_into(ready) && enough;
+        bool healthy = true;
+        for (const ref<process_group>& group : groups_) healthy = group->count_ready_into(ready) && healthy;
         const std::string text = cat({to_string(life_.state().phase), ", ", ready, " processes ready"});
         if (draining_ && !exchange(stopping_reported_, true)) service_.stopping(text);
         const bool extended = service_.tick(steady_clock::now(), give_up_at_);
-        if (extended || !draining_) service_.report(enough && !draining_, text);
+        if (extended || !draining_) service_.report(healthy && !draining_, text);
     }
 
-    // By where the lifecycle stands, not by its events.
+    // Acts on the current phase, not on events of the lifecycle, which may be missed.
     void apply_phase(bool owns_process) {
         const lifecycle_state now = life_.state();
-        const bool holds = now.phase == phase::quiet;
-        if (holds != quiet_) {
-            for (const ref<process_group>& group : groups_) group->set_quiet(holds);
-            quiet_ = holds;
-            context_->log.write(log_level::info, holds ? "launcher quiet" : "launcher resumed");
+        const bool quiet = now.phase == phase::quiet;
+        if (quiet != quiet_) {
+            for (const ref<process_group>& group : groups_) group->set_quiet(quiet);
+            quiet_ = quiet;
+            context_->log.write(log_level::info, quiet ? "launcher quiet" : "launcher resumed");
         }
         if (now.phase >= phase::draining && !draining_) drain(now);
         if ((now.phase >= phase::stopping || now.cancel_requested) && !forced_) force();
         if (!now.exit_now) return;
         attempt([&] {
-            context_->log.write(log_level::error, "launcher leaves at once",
+            context_->log.write(log_level::error, "launcher exits at once",
                                 {field("signal", now.cause.signal)});
         });
         if (owns_process) _exit(exit_status::signal_base + now.cause.signal);
         give_up_at_ = steady_clock::now();
     }
 
-    // All groups together: none waits for another's hooks or processes.
-    void drain(const lifecycle_state& why) {
-        limit_log_flush(std::chrono::milliseconds(50));  // a log that nobody reads holds up no stop
+    // All groups together, so that none waits for the hooks or processes of another.
+    void drain(const lifecycle_state& now) {
+        limit_log_flush(std::chrono::milliseconds(50));  // a blocked log reader must not delay the stop
         context_->log.write(log_level::info, "launcher draining",
-                            {field("cause", to_string(why.cause.kind)), field("signal", why.cause.signal)});
+                            {field("cause", to_string(now.cause.kind)), field("signal", now.cause.signal)});
         give_up_at_ = deadline_after(std::chrono::seconds(1));
-        const shutdown_options order{"the launcher stops", {}, {}};
+        const shutdown_options options{"the launcher stops", {}, {}};
         for (const ref<process_group>& group : groups_) {
             give_up_at_ =
                 std::max(give_up_at_, deadline_after(group->max_stop_time() + std::chrono::seconds(1)));
             group->stop_starting();
-            group->begin_drain(group->members(), order);
+            group->begin_drain(group->members(), options);
         }
         context_->routing->await_calls(deadline_after(std::chrono::seconds(1)));
         for (const ref<process_group>& group : groups_) group->request_shutdown(group->members());
@@ -296,18 +296,18 @@ class launcher_body : public ref_counted {
         forced_ = true;
     }
 
-    // ---- the end ----
+    // ---- end ----
 
     int log_remaining() const {
-        int left = 0;
+        int remaining = 0;
         for (const ref<process_group>& group : groups_) {
-            for (const ref<group_member>& one : group->members()) {
-                ++left;
-                context_->log.write(log_level::error, "process could not be ended",
-                                    {field("process_id", one->id)});
+            for (const ref<group_member>& member : group->members()) {
+                ++remaining;
+                context_->log.write(log_level::error, "process could not be stopped",
+                                    {field("process_id", member->id)});
             }
         }
-        return left == 0 ? exit_status::settled : exit_status::unreported;
+        return remaining == 0 ? exit_status::settled : exit_status::unreported;
     }
     void finish(int status) {
         life_.unsubscribe(wake_->notifier.notify_fd());
@@ -340,14 +340,14 @@ class launcher_body : public ref_counted {
     const ref<launcher_context> context_;
     const ref<shared_wake> wake_;
     socket_folder folder_;
-    result<http_server> child_server_ = error{};  // none: it does not serve; ended before its folder
+    result<http_server> child_server_ = error{};  // ended before its folder
     launcher_admin admin_;
     mutable mutex mutex_;
     condition ended_;
     state state_ = state::fresh;
     int status_ = exit_status::settled;
     array<ref<process_group>> groups_;
-    // Of the supervisor:
+    // Only the supervisor uses the rest.
     time_point give_up_at_ = time_point::max();
     bool quiet_ = false;
     service_report service_;
@@ -357,8 +357,8 @@ class launcher_body : public ref_counted {
 };
 
 inline instance_starter real_process_starter(const log_options& log) {
-    return [told = logger(log)](const instance_spec& spec, instance_callback changed) {
-        return start_instance(spec, std::move(changed), told);
+    return [sink = logger(log)](const instance_spec& spec, instance_callback changed) {
+        return start_instance(spec, std::move(changed), sink);
     };
 }
 
@@ -425,17 +425,17 @@ OJS_SHUTDOWN_INLINE result<process_info> launcher::process(const std::string& id
 }
 
 OJS_SHUTDOWN_INLINE result<void> launcher::shut_down_process(const std::string& id,
-                                                             const shutdown_options& order) {
+                                                             const shutdown_options& options) {
     const result<detail::found_process> found = detail::find_process(body_->groups(), id);
     if (!found) return found.error();
-    if (found->member) found->group->drain({found->member}, order);
+    if (found->member) found->group->drain({found->member}, options);
     return {};
 }
 OJS_SHUTDOWN_INLINE result<void> launcher::shut_down_group(const std::string& name,
-                                                           const shutdown_options& order) {
+                                                           const shutdown_options& options) {
     const result<detail::ref<detail::process_group>> found = detail::find_group(body_->groups(), name);
     if (!found) return found.error();
-    return (*found)->shut_down(order);
+    return (*found)->shut_down(options);
 }
 OJS_SHUTDOWN_INLINE result<void> launcher::force_process(const std::string& id) {
     const result<detail::found_process> found = detail::find_process(body_->groups(), id);
@@ -444,15 +444,15 @@ OJS_SHUTDOWN_INLINE result<void> launcher::force_process(const std::string& id) 
     return {};
 }
 OJS_SHUTDOWN_INLINE result<rolling_report> launcher::rolling_replace(const std::string& name,
-                                                                     const group_options& wanted,
-                                                                     const rolling_options& how,
-                                                                     const cancel_token& until) {
+                                                                     const group_options& options,
+                                                                     const rolling_options& rollout,
+                                                                     const cancel_token& cancel) {
     const result<detail::ref<detail::process_group>> found = detail::find_group(body_->groups(), name);
     if (!found) return found.error();
     if (!body_->is_running()) return error{errc::busy, 0, "the launcher does not run"};
-    const result<void> fits = detail::check_capacity(body_->groups(), wanted);
+    const result<void> fits = detail::check_capacity(body_->groups(), options);
     if (!fits) return fits.error();
-    return (*found)->roll(wanted, how, until);
+    return (*found)->roll(options, rollout, cancel);
 }
 
 }  // namespace v0_1_0

@@ -18,8 +18,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// ---- a process ----
-
 // True when the process has exited.
 constexpr bool is_final(instance_state state) noexcept {
     return state == instance_state::complete || state == instance_state::forced ||
@@ -65,8 +63,7 @@ struct process_options {
     // process is ready once a GET returns 200, and unhealthy after `unhealthy_after` consecutive failures. Empty: ready
     // once it runs.
     std::string ready_url;
-    std::chrono::milliseconds rpc_timeout{
-        1000};  // per request; the process may still act on a request that timed out
+    std::chrono::milliseconds rpc_timeout{1000};  // per request; one that timed out may still take effect
     std::chrono::milliseconds readiness_timeout{30000};  // from the start until it must be ready
     std::chrono::milliseconds readiness_interval{500};   // between two checks until it is ready
     std::chrono::milliseconds health_interval{5000};     // between two checks afterwards; 0: no more checks
@@ -93,8 +90,6 @@ struct process_info {
     time_point changed_at{};                         // when its state last changed
     std::uint64_t generation = 0;                    // of its configuration
 };
-
-// ---- a group of them ----
 
 // Whether a process that exited by itself is restarted. During a rollout nothing is restarted. [RFC-041, open question 4]
 enum class restart_policy : std::uint8_t {
@@ -220,8 +215,6 @@ struct launcher_options {
 
 // errc::invalid_argument for an invalid group; the error names the field. Thread-safe.
 result<void> check_group(const group_options& group);
-
-// ---- from a file ----
 
 // Reads the RFC's launcher-config.yaml as JSON (`yq -o json` converts it), with the same keys and some of ours:
 //

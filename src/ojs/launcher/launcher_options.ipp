@@ -233,8 +233,6 @@ inline std::string read_config(std::string_view source, retry_policy& out) {
     return name == "manual" || out != retry_policy::manual ? "" : ": not manual, immediate or backoff";
 }
 
-// ---- objects ----
-
 inline std::string read_config(std::string_view source, std::vector<group_options>& out);
 
 struct config_key {
@@ -312,8 +310,6 @@ inline std::string read_config(std::string_view source, const config_address& ou
     const result<endpoint> where = parse_listen_address(out.into);
     return where ? "" : ": " + where.error().text;
 }
-
-// ---- groups ----
 
 // What stands there without a policy that gives it a meaning.
 inline std::string fault_in_retry_keys(retry_policy policy, const retry_options& read,

@@ -1,4 +1,4 @@
-// managed_instance: one child, from its start to its end. [RFC-041 "Process State Machine", "Handshake Flows"]
+// managed_instance: one child process, from its start to its exit. [RFC-041 "Process State Machine", "Handshake Flows"]
 #pragma once
 
 #include <poll.h>
@@ -26,7 +26,7 @@ enum class instance_event {
     forced
 };
 
-// What the log says of a state that is reached.
+// The log record of a new state.
 struct state_log {
     log_level level;
     const char* text;
@@ -42,8 +42,8 @@ inline constexpr state_log state_logs[] = {{log_level::info, ""},
                                            {log_level::warn, "process forced"},
                                            {log_level::error, "process crashed"}};
 
-// What becomes of a state. `same`: nothing. A process that is ended by us is what it was until it has ended.
-inline instance_state next_state(instance_state now, instance_event what) noexcept {
+// `same`: no change. A process that we force keeps its state until it has exited.
+inline instance_state next_state(instance_state now, instance_event event) noexcept {
     using s = instance_state;
     constexpr s same = s(-1);
     static constexpr s table[][9] = {
@@ -59,21 +59,21 @@ inline instance_state next_state(instance_state now, instance_event what) noexce
         // clang-format on
     };
     if (is_final(now)) return now;
-    const s next = table[static_cast<int>(now)][static_cast<int>(what)];
+    const s next = table[static_cast<int>(now)][static_cast<int>(event)];
     return next == same ? now : next;
 }
 
 inline constexpr std::chrono::milliseconds kill_timeout{5000};  // a SIGKILL that takes longer is logged
 inline constexpr int memory_retry_ms = 100;           // ms, until what found no memory is tried again
-inline constexpr unsigned failure_log_interval = 10;  // of questions in a row, each so many-th
+inline constexpr unsigned failure_log_interval = 10;  // logs every n-th consecutive failure
 
-// In process_info 0 is "not yet".
+// At least 1 ms, as 0 means "not yet" in process_info.
 inline std::chrono::milliseconds elapsed_since(time_point then) noexcept {
     const long long took = milliseconds_since(then);
     return std::chrono::milliseconds(std::max(took, 1LL));
 }
 
-// Its thread watches the child, asks its coordinator and takes its status. Others post commands.
+// Its thread waits for the child and calls its coordinator. Other threads post commands to it.
 class managed_instance final : public instance {
   public:
     managed_instance(const instance_spec& spec, instance_callback changed, const logger& log)
@@ -84,7 +84,7 @@ class managed_instance final : public instance {
         ready_ = address_of_ready_url(spec.options.ready_url, spec.id);
         info_.generation = spec.generation;
     }
-    // Kills what still runs, and joins. Not from the own thread, that is, not from `changed`.
+    // Kills a process that still runs, and joins the thread. Must not be called by `changed`.
     ~managed_instance() override {
         post(&commands::abandoned);
         thread_.join();
@@ -108,7 +108,7 @@ class managed_instance final : public instance {
     void poll() override { post(&commands::poll); }
     result<shutdown_status> request_status(time_point deadline) override {
         if (!spec_.options.has_coordinator)
-            return error{errc::unsupported, 0, cat({spec_.id, " does not take part in the protocol"})};
+            return error{errc::unsupported, 0, cat({spec_.id, " has no coordinator"})};
         return rpc_call<shutdown_status>(*client_, "GetShutdownStatus", shutdown_status_request{spec_.id},
                                          deadline);
     }
@@ -123,11 +123,12 @@ class managed_instance final : public instance {
     enum class stop_method { none, request, signal, force };
     using fields = std::initializer_list<log_field>;
 
-    void post(bool commands::*which) {
+    void post(bool commands::*command) {
         {
             const unique_lock held(mutex_);
-            posted_.*which = true;
-            if (which != &commands::poll) interrupt_.notify();  // with the mutex held, as where it is cleared
+            posted_.*command = true;
+            if (command != &commands::poll)
+                interrupt_.notify();  // with the mutex held, as take_commands() clears it
         }
         waker_.notify();
     }
@@ -138,7 +139,7 @@ class managed_instance final : public instance {
         posted_.poll = false;
         return out;
     }
-    // An outer launcher's variables are of this process, and not of its children.
+    // Overwrites the variables that an outer launcher has set for this process.
     child_options make_child_options() const {
         child_options out = spec_.options.child;
         out.environment.push_back(cat({"OJS_LIFECYCLE_ADDR=", spec_.address}));
@@ -147,9 +148,9 @@ class managed_instance final : public instance {
         return out;
     }
 
-    // ---- its life, of the thread alone: one thing at a time, whatever is due first ----
+    // ---- only the thread calls these: one step at a time, the first that is due ----
 
-    // A step for which there is no memory is done once more.
+    // Repeats a step that runs out of memory.
     void run() {
         while (!is_final(state()) || unreported_) {
             const bool done = attempt([this] {
@@ -160,7 +161,7 @@ class managed_instance final : public instance {
             if (!done) ::poll(nullptr, 0, memory_retry_ms);
         }
     }
-    // exec() may hang, and that holds up nobody else: any command interrupts it.
+    // exec() may hang: any command interrupts it.
     void spawn() {
         if (child_.pid() == 0) {
             result<child_process> child = unless_out_of_memory(
@@ -180,7 +181,7 @@ class managed_instance final : public instance {
         change(end, end == instance_event::crashed ? log_level::error : log_level::info,
                "process not started", why.text);
     }
-    // False: the child has ended, and its status was taken.
+    // False: the child has exited, and on_exit() was called.
     bool sleep_until(time_point deadline) {
         pollfd watched[] = {{child_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}};
         ::poll(watched, 2, poll_timeout(deadline));
@@ -192,24 +193,24 @@ class managed_instance final : public instance {
     void watch() {
         const time_point limit = force_deadline();
         if (!sleep_until(std::min(next_poll_, limit))) return;
-        const commands wanted = take_commands();
-        if (wanted.abandoned) return kill_child();
-        if (wanted.force) return force_child("the launcher was told to");
-        act(wanted, limit);
+        const commands taken = take_commands();
+        if (taken.abandoned) return kill_child();
+        if (taken.force) return force_child("forced by the launcher");
+        act(taken, limit);
     }
-    void act(const commands& wanted, time_point limit) {
+    void act(const commands& taken, time_point limit) {
         const time_point now = steady_clock::now();
-        const bool look = now >= next_poll_ || (wanted.poll && client_);
+        const bool poll_due = now >= next_poll_ || (taken.poll && client_);
         if (stop_method_ == stop_method::request) {
             log_overdue();
             if (now >= limit) return force_child(force_reason());
-            if (look) return request_due_ ? send_shutdown() : poll_status();
+            if (poll_due) return request_due_ ? send_shutdown() : poll_status();
             return;
         }
-        if (wanted.shut_down) return request_shutdown();
-        const bool too_late =
-            now >= ready_by_;  // or this process stood still meanwhile: it is asked once more
-        if (look || too_late) poll_readiness(too_late ? time_point::max() : ready_by_);
+        if (taken.shut_down) return request_shutdown();
+        // If the launcher itself was suspended, the process is ready by now: poll once more.
+        const bool too_late = now >= ready_by_;
+        if (poll_due || too_late) poll_readiness(too_late ? time_point::max() : ready_by_);
         if (!too_late || ready_by_ == time_point::max()) return;
         ready_by_ = time_point::max();
         change(instance_event::failed,
@@ -224,7 +225,7 @@ class managed_instance final : public instance {
                                                 deadline, interrupt_.fd());
         readiness_response ready;
         ready.state = readiness_state::ready;
-        if (!client_) return ready;  // nothing else can be known
+        if (!client_) return ready;
         http_request request;
         request.target = ready_.target;
         http_call call;
@@ -235,7 +236,7 @@ class managed_instance final : public instance {
         if (answer->status == 200) return ready;
         return error{errc::unavailable, 0, cat({"ready_url answered with status ", answer->status})};
     }
-    // By a command: what was asked is asked again at once, if it still matters then.
+    // By a command. Makes the next poll due at once.
     template <class Answer>
     bool was_interrupted(const result<Answer>& answer) noexcept {
         if (answer || answer.error().code != errc::cancelled) return false;
@@ -275,7 +276,7 @@ class managed_instance final : public instance {
     }
     void on_poll_failed(const error& why) {
         const bool is_ready = state() == instance_state::ready;
-        log_failure("readiness not known", is_ready ? log_level::warn : log_level::debug, why);
+        log_failure("readiness check failed", is_ready ? log_level::warn : log_level::debug, why);
         if (!is_ready) update([&](process_info& now) { now.message = printable(why.text); });
         if (is_ready && ++failed_polls_ >= spec_.options.unhealthy_after)
             change(instance_event::failed, why.text);
@@ -291,10 +292,10 @@ class managed_instance final : public instance {
             failed_requests_ = 0;
             request_due_ = !acknowledged_ && answer->state == shutdown_state::running;
             on_status(*answer);
-        } else {  // the pid tells the rest; one that has drained serves no longer
+        } else {  // a drained process no longer serves: only its pid shows that it has exited
             const errc why = answer.error().code;
             const bool gone = why == errc::unreachable || why == errc::disconnected;
-            log_failure("shutdown status not known", gone ? log_level::info : log_level::warn,
+            log_failure("shutdown status request failed", gone ? log_level::info : log_level::warn,
                         answer.error());
         }
         next_poll_ = deadline_after(spec_.options.shutdown.poll_interval);
@@ -304,24 +305,24 @@ class managed_instance final : public instance {
         if (now >= grace_deadline_ && !exchange(past_grace_, true))
             log_state(log_level::warn, "past its grace period", "");
         if (now >= hard_deadline_ && now < report_deadline_ && !exchange(past_max_, true))
-            log_state(log_level::warn, "past its maximum, it may still report", "",
+            log_state(log_level::warn, "past its max_duration, waiting for its report", "",
                       {field("report_time_ms", spec_.options.shutdown.report_time.count())});
     }
     void on_status(const shutdown_status& answer);
-    // Up to the hard deadline, and never past it.
+    // At most until the hard deadline.
     void grant_time(const shutdown_status& answer, bool is_new) {
-        const time_point wanted = deadline_after(std::chrono::seconds(answer.additional_seconds));
-        if (wanted > granted_deadline_) granted_deadline_ = std::min(wanted, hard_deadline_);
+        const time_point requested = deadline_after(std::chrono::seconds(answer.additional_seconds));
+        if (requested > granted_deadline_) granted_deadline_ = std::min(requested, hard_deadline_);
         if (!is_new) return;
-        log_state(log_level::warn, "more time asked for", printable(answer.message),
+        log_state(log_level::warn, "more time requested", printable(answer.message),
                   {field("additional_seconds", answer.additional_seconds)});
     }
-    // The first of a row, and then now and again.
+    // Logs the first of consecutive failures, then every n-th.
     void log_failure(const char* text, log_level level, const error& why) {
         if (failed_requests_++ % failure_log_interval == 0)
             log_state(level, text, why.text, {field("failures", failed_requests_)});
     }
-    // When something else must happen, whatever the process says.
+    // When the launcher must act, whatever the process reports.
     time_point force_deadline() const {
         if (stop_method_ != stop_method::request) return ready_by_;
         return std::min(complete_deadline_,
@@ -329,9 +330,9 @@ class managed_instance final : public instance {
     }
     std::string force_reason() const {
         const time_point now = steady_clock::now();
-        if (now >= complete_deadline_) return "it message that it is complete, and runs on";
-        if (now >= hard_deadline_) return "it was not over at its hard deadline";
-        return "its grace period is over, and so is what time it asked for";
+        if (now >= complete_deadline_) return "it reported COMPLETE but still runs";
+        if (now >= hard_deadline_) return "it still runs at its hard deadline";
+        return "its grace period and its additional time are over";
     }
     void terminate_child(stop_method method, time_point kill_at, const char* text, const std::string& why);
     void force_child(const std::string& why) {
@@ -339,11 +340,11 @@ class managed_instance final : public instance {
                         "forcing shutdown with SIGTERM", why);
     }
     void await_end(time_point kill_at);
-    // Anyone but its leader is in the group; that signals still reach it says that its number is ours.
+    // Whether its process group has members besides the leader. A signal that reaches the child proves that the pid is ours.
     bool has_descendants() {
         return spec_.options.child.own_group && child_.signal(0) && group_has_others(child_.pid());
     }
-    // A process that the kernel holds is waited for as long as anyone keeps this.
+    // Waits for a process that sleeps in the kernel until this object is abandoned.
     void kill_child() {
         stop_method_ = stop_method::force;
         if (requested_at_ == time_point{}) requested_at_ = steady_clock::now();
@@ -359,38 +360,38 @@ class managed_instance final : public instance {
         if (stop_method_ == stop_method::force) return instance_event::forced;
         if (!ended) return instance_event::crashed;
         if (ended->ok()) return instance_event::completed;
-        const bool by_ours =
+        const bool by_our_signal =
             ended->signal == SIGTERM || ended->signal == SIGKILL || ended->code == 128 + SIGTERM;
-        return stop_method_ == stop_method::signal && by_ours ? instance_event::forced
-                                                              : instance_event::crashed;
+        return stop_method_ == stop_method::signal && by_our_signal ? instance_event::forced
+                                                                    : instance_event::crashed;
     }
     void on_exit(const result<child_exit>& ended) {
         const child_exit status = ended.value_or(child_exit());
-        const bool unasked = stop_method_ == stop_method::none;
+        const bool by_itself = stop_method_ == stop_method::none;
         std::string message = ended ? status.describe() : ended.error().text;
-        if (unasked && ended && status.ok()) message = "exited by itself with status 0";
+        if (by_itself && ended && status.ok()) message = "exited by itself with status 0";
         update([&](process_info& now) {
             now.exit = status;
-            now.killed = !unasked && status.signal == SIGKILL;
-            if (!unasked) now.shutdown_duration = elapsed_since(requested_at_);
+            now.killed = !by_itself && status.signal == SIGKILL;
+            if (!by_itself) now.shutdown_duration = elapsed_since(requested_at_);
         });
         change(exit_event(ended), message);
     }
 
-    // ---- what others see of it ----
+    // ---- its state, for other threads ----
 
     instance_state state() const {
         const unique_lock held(mutex_);
         return info_.state;
     }
-    // False: the state stays. The log comes first, so that who acts on a change finds it there.
-    bool change(instance_event what, const std::string& message) {
-        const state_log& log = state_logs[static_cast<int>(next_state(state(), what))];
-        return change(what, log.level, log.text, message);
+    // False: no change. Logs first, so that on_changed_ finds the record in the log.
+    bool change(instance_event event, const std::string& message) {
+        const state_log& log = state_logs[static_cast<int>(next_state(state(), event))];
+        return change(event, log.level, log.text, message);
     }
-    bool change(instance_event what, log_level level, const char* text, const std::string& message) {
+    bool change(instance_event event, log_level level, const char* text, const std::string& message) {
         const instance_state before = state();
-        const instance_state next = next_state(before, what);
+        const instance_state next = next_state(before, event);
         if (next == before) return false;
         log_state(level, text, before, next, message);
         update([&](process_info& now) {
@@ -402,7 +403,7 @@ class managed_instance final : public instance {
         });
         return true;
     }
-    // What others may act on is told to them; the rest they see when they look.
+    // Calls on_changed_ if the state, `routable` or need_more_time has changed; other changes are only visible in info().
     template <class Change>
     void update(Change apply) {
         unique_lock held(mutex_);
@@ -439,7 +440,7 @@ class managed_instance final : public instance {
             log_.write(std::move(record));
         });
     }
-    // While it stays as it is.
+    // Without a change of the state.
     void log_state(log_level level, const char* text, std::string_view reason, fields extra = {}) const {
         log_state(level, text, state(), state(), reason, extra);
     }
@@ -449,36 +450,36 @@ class managed_instance final : public instance {
     const logger log_;
     time_point started_{};
     wake waker_;
-    wake interrupt_;                        // of a request: a command does not wait for its answer
-    result<http_client> client_ = error{};  // of its coordinator, or its ready_url; none: nothing is asked
+    wake interrupt_;                        // interrupts a request, so that commands need not wait
+    result<http_client> client_ = error{};  // of its coordinator or ready_url; none: no polls
     ready_address ready_;
     child_process child_;
     thread thread_;
 
-    mutable mutex mutex_;  // of the next three; held for no call to anybody
+    mutable mutex mutex_;  // guards the next three; never held during a call to others
     process_info info_;
     commands posted_;
     shutdown_options shutdown_options_;
 
-    // Of the thread alone.
-    bool unreported_ = false;  // a change
+    // Only the thread uses the rest.
+    bool unreported_ = false;  // on_changed_ is due
     instance_state reported_state_ = instance_state::spawning;
     time_point next_poll_{};
     time_point ready_by_ = time_point::max();
     int failed_polls_ = 0;
     unsigned failed_requests_ = 0;
     stop_method stop_method_ = stop_method::none;
-    bool request_due_ = true;    // not sent, or a status says that it has not arrived
-    bool acknowledged_ = false;  // the request
+    bool request_due_ = true;    // not sent, or lost according to a status
+    bool acknowledged_ = false;  // the shutdown request
     bool past_grace_ = false;
     bool past_max_ = false;
     shutdown_request request_;
     time_point requested_at_{};
     time_point grace_deadline_ = time_point::max();
-    time_point granted_deadline_ = time_point::max();   // where only what is asked for is granted
-    time_point hard_deadline_ = time_point::max();      // of the drain
-    time_point report_deadline_ = time_point::max();    // of what reports it
-    time_point complete_deadline_ = time_point::max();  // when it must be gone that message it is complete
+    time_point granted_deadline_ = time_point::max();   // extended when the process requests more time
+    time_point hard_deadline_ = time_point::max();      // end of the drain
+    time_point report_deadline_ = time_point::max();    // end of report_time
+    time_point complete_deadline_ = time_point::max();  // the exit is due after COMPLETE
 };
 
 }  // namespace ojs::detail

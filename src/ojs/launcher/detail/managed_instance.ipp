@@ -20,7 +20,7 @@ inline result<void> managed_instance::start() {
         http_client_options options;
         options.limits.head = 8 * 1024;
         options.limits.body = rpc_body_limit;
-        options.max_idle_connections = 2;  // our own thread, and an operator's question
+        options.max_idle_connections = 2;  // our thread and an operator's request
         client_ = http_client::create(spec_.options.has_coordinator ? url_of(spec_.address) : ready_.url,
                                       std::move(options));
         if (!client_) return client_.error();
@@ -36,12 +36,10 @@ inline result<void> managed_instance::start() {
     return {};
 }
 
-// ---- the handshake, from the request until it has drained, or its time is over ----
-
-// `wanted` where it says something and is not longer than what was granted.
-inline std::chrono::milliseconds capped(std::chrono::milliseconds wanted,
-                                        std::chrono::milliseconds granted) noexcept {
-    return wanted.count() > 0 && wanted < granted ? wanted : granted;
+// 0 means the maximum.
+inline std::chrono::milliseconds capped(std::chrono::milliseconds requested,
+                                        std::chrono::milliseconds max) noexcept {
+    return requested.count() > 0 && requested < max ? requested : max;
 }
 
 inline void managed_instance::request_shutdown() {
@@ -61,13 +59,14 @@ inline void managed_instance::request_shutdown() {
     change(instance_event::shutdown_requested, options.reason);
     stop_method_ = stop_method::request;
     if (spec_.options.has_coordinator) return send_shutdown();
-    terminate_child(stop_method::signal, hard_deadline_, "asking with SIGTERM", "it does not take part");
+    terminate_child(stop_method::signal, hard_deadline_, "requesting shutdown with SIGTERM",
+                    "it has no coordinator");
 }
 
-// Nobody listens, or who listens refuses. What timed out may have arrived. [WIRE 4]
+// No listener, or the request was refused. One that timed out may have arrived. [WIRE 4]
 inline bool has_no_coordinator(const error& why) noexcept {
-    const bool nobody = why.code == errc::unreachable && why.sys_errno != EAGAIN;
-    return nobody || why.code == errc::unsupported || why.code == errc::rejected ||
+    const bool no_listener = why.code == errc::unreachable && why.sys_errno != EAGAIN;
+    return no_listener || why.code == errc::unsupported || why.code == errc::rejected ||
            why.code == errc::invalid_argument;
 }
 
@@ -77,8 +76,8 @@ inline void managed_instance::send_shutdown() {
         rpc_call<shutdown_ack>(*client_, "Shutdown", request_, deadline, interrupt_.fd());
     if (was_interrupted(ack)) return;
     if (!ack && has_no_coordinator(ack.error())) {
-        return terminate_child(stop_method::signal, hard_deadline_, "asking with SIGTERM",
-                               cat({"it does not take part: ", ack.error().text}));
+        return terminate_child(stop_method::signal, hard_deadline_, "requesting shutdown with SIGTERM",
+                               cat({"its coordinator cannot be called: ", ack.error().text}));
     }
     request_due_ = false;
     acknowledged_ = ack && ack->acknowledged;
@@ -116,10 +115,8 @@ inline void managed_instance::on_status(const shutdown_status& answer) {
         grant_time(answer, !before.need_more_time || before.additional_seconds != answer.additional_seconds);
 }
 
-// ---- signals, and what it has become when it is over ----
-
-// SIGTERM, and SIGCONT for what is stopped, then SIGKILL, to the group. It leaves its state, whatever that was: nobody
-// may give it work any more.
+// Sends SIGTERM, SIGCONT for stopped processes, and later SIGKILL to the process group. Changes the state first, so that
+// the process gets no more work.
 inline void managed_instance::terminate_child(stop_method method, time_point kill_at, const char* text,
                                               const std::string& why) {
     if (requested_at_ == time_point{}) requested_at_ = steady_clock::now();
@@ -128,24 +125,24 @@ inline void managed_instance::terminate_child(stop_method method, time_point kil
         update([&](process_info& now) { now.message = why; });
     }
     stop_method_ = method;
-    static_cast<void>(child_.signal(SIGTERM));  // that it has ended meanwhile is seen below
+    static_cast<void>(child_.signal(SIGTERM));  // await_end() notices a process that has exited
     static_cast<void>(child_.signal(SIGCONT));
     await_end(kill_at);
 }
 
 inline void managed_instance::await_end(time_point kill_at) {
-    bool ended = false;  // it, but not what it has started, which has the rest of the time
+    bool ended = false;  // the child; its descendants have the rest of the time
     while (steady_clock::now() < kill_at) {
-        const time_point look_at = ended ? std::min(kill_at, deadline_after(between_looks)) : kill_at;
-        // A child that has ended stays readable.
+        const time_point next_check = ended ? std::min(kill_at, deadline_after(between_looks)) : kill_at;
+        // The descriptor of an exited child stays readable.
         pollfd watched[] = {{ended ? -1 : child_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}};
-        ::poll(watched, 2, poll_timeout(look_at));
+        ::poll(watched, 2, poll_timeout(next_check));
         waker_.clear();
         ended = ended || watched[0].revents != 0;
         if (ended && !has_descendants()) return on_exit(child_.wait());
-        const commands wanted = take_commands();
-        if (wanted.abandoned) return kill_child();
-        if (!wanted.force || stop_method_ == stop_method::force) continue;
+        const commands taken = take_commands();
+        if (taken.abandoned) return kill_child();
+        if (!taken.force || stop_method_ == stop_method::force) continue;
         stop_method_ = stop_method::force;
         kill_at = std::min(kill_at, deadline_after(spec_.options.shutdown.kill_delay));
     }
@@ -154,8 +151,8 @@ inline void managed_instance::await_end(time_point kill_at) {
     on_exit(child_.terminate(std::chrono::milliseconds(0), kill_timeout));
 }
 
-// Address space that must be left during a start: one that takes the last leaves none for those that run. Not
-// of the heap, which threads that found no arena cannot share.
+// Reserves address space during a start, so that running processes have some left. Not from the heap: threads without
+// an arena cannot use that.
 class spare_memory {
   public:
     spare_memory() = default;

@@ -4,9 +4,7 @@
 
 namespace ojs::detail {
 
-// ---- starting ----
-
-// Its number is in the state file before it becomes its program.
+// Records the pid in the state file before exec().
 inline void record_start(instance_spec& spec, const ref<state_file>& file) {
     const state_entry entry{spec.id, spec.group, spec.address, 0, 0, 0};
     spec.options.child.before_exec = [file, entry, given = spec.options.child.before_exec](pid_t pid) {
@@ -38,10 +36,10 @@ inline result<void> process_group::start_process(const ref<group_member>& added,
     return {};
 }
 
-// What was asked of it before it was there is said now.
+// Passes on the requests that came during the start.
 inline void process_group::on_started(group_member& added, const ref<instance>& started) {
     unique_lock held(mutex_);
-    if (!find_running(added.id)) {  // it has ended already
+    if (!find_running(added.id)) {  // it has exited already
         exited_instances_.push_back(started);
         return;
     }
@@ -49,10 +47,10 @@ inline void process_group::on_started(group_member& added, const ref<instance>& 
     const bool leaves = added.leaving = added.shutdown_requested = added.leaving || stopping_;
     const bool forced = added.forced;
     const bool poll_due = added.poll_due;
-    const shutdown_options order = added.shutdown;
+    const shutdown_options options = added.shutdown;
     held.unlock();
     if (poll_due) started->poll();
-    if (leaves) started->shut_down(order);
+    if (leaves) started->shut_down(options);
     if (forced) started->force();
 }
 
@@ -70,12 +68,10 @@ inline void process_group::on_start_failed(const ref<group_member>& added, const
         added->info.message = why.text;
         context_->events->record_change(added->info, instance_state::spawning);
     });
-    count_readiness_failure(*added);
+    count_unready(*added);
     remove(added);
     mark_dirty();
 }
-
-// ---- what processes say ----
 
 inline void process_group::on_process_changed(const ref<group_member>& member, const process_info& now) {
     if (context_->state && is_final(now.state)) context_->state->remove(member->id);
@@ -88,7 +84,7 @@ inline void process_group::on_process_changed(const ref<group_member>& member, c
         if (member->info.state == instance_state::spawning && now.state != instance_state::spawning)
             --starting_;
         const bool fails = now.state == instance_state::unhealthy || now.state == instance_state::crashed;
-        if (fails && !member->was_ready && !member->leaving) count_readiness_failure(*member);
+        if (fails && !member->was_ready && !member->leaving) count_unready(*member);
         member->info = std::move(next);
         member->was_ready = member->was_ready || now.state == instance_state::ready;
         if (!is_ready(*member)) member->ready_since = {};
@@ -100,21 +96,19 @@ inline void process_group::on_process_changed(const ref<group_member>& member, c
     context_->wake();
 }
 
-// It is over: the next reconciliation decides what becomes of its place. Needs no memory.
+// For an exited process; the next reconciliation decides about its slot. Allocates nothing.
 inline void process_group::remove(const ref<group_member>& member) noexcept {
     for (std::size_t i = 0; i < members_.size(); ++i) {
         if (members_[i] == member) members_.remove(i);
     }
     if (member->process) exited_instances_.push_back(member->process);
-    member->process = {};  // it holds what holds us
+    member->process = {};  // breaks a cycle of references
     if (ended_.size() == max_ended) ended_.remove(0);
     attempt([&] { ended_.push_back(member->info); });
     if (!member->leaving && !stopping_) exited_.push_back(member);
 }
 
-// ---- what is decided ----
-
-// How many may be started.
+// Returns how many processes to start.
 inline int process_group::apply_plan(time_point now) {
     pending_actions actions;
     int starts = 0;
@@ -133,7 +127,7 @@ inline int process_group::apply_plan(time_point now) {
         if (!surplus.empty()) mark_leaving(surplus, surplus_options());
         if (rollout_ &&
             rollout_->update_status(now, count_all() - count_of(rollout_->generation), is_draining(now)))
-            log_rollout(actions, log_level::info, "rolling replace goes on");
+            log_rollout(actions, log_level::info, "rolling replace progress");
         collect_shutdown_requests(now, actions);
         starts = plan.starts;
     }
@@ -144,7 +138,7 @@ inline int process_group::apply_plan(time_point now) {
     return starts;
 }
 
-// One at a time: while a process is being started, others may shut the group down, hold it or replace it.
+// One at a time, as other threads may shut down, quiet or replace the group during a start.
 inline ref<group_member> process_group::claim_due_slot(time_point now, group_options& options) {
     const unique_lock held(mutex_);
     group_members staying;
@@ -164,7 +158,7 @@ inline ref<group_member> process_group::claim_due_slot(time_point now, group_opt
     added->from_rollout = is_replacing();
     added->stop_time = stop_time(options.process.shutdown);
     added->history->started_at = now;
-    // What fails for want of memory shall fail here: its end then needs none.
+    // Reserves now, so that the exit needs no memory.
     exited_instances_.reserve(exited_instances_.size() + members_.size() + 1);
     exited_.reserve(exited_.size() + members_.size() + 1);
     members_.push_back(added);
@@ -196,7 +190,7 @@ inline time_point process_group::next_due(time_point now) {
     return out;
 }
 
-// What nobody asked to end: its history is taken again by the policy, or the rollout has failed.
+// For processes that exited by themselves: applies the restart policy, or fails the rollout.
 inline void process_group::handle_exited(time_point now, pending_actions& actions) {
     for (const ref<group_member>& member : exited_) {
         const process_info& info = member->info;
@@ -212,7 +206,7 @@ inline void process_group::handle_exited(time_point now, pending_actions& action
         vacancies_.push_back({member->history, next.restart_at, next.degraded});
         if (was_degraded || !next.degraded) continue;
         actions.records.push_back({log_level::error,
-                                   "group degraded, it goes on with fewer",
+                                   "group degraded, a slot stays empty",
                                    {field("group", options_.name), field("process_id", member->id)},
                                    {}});
         context_->events->record_event(options_.name, "group degraded", "");
@@ -232,29 +226,30 @@ inline void process_group::update_availability(time_point now) {
     }
 }
 
-// Those that are unhealthy end by force, and the policy restarts them. While fewer than min_healthy are ready, one that
-// was ready once is given up only when no other is on its way: half a process beats none. [RFC-041 "Unhealthy at any
-// point"]
+// Forces unhealthy processes; the policy restarts them. While fewer than min_healthy are ready, forces one that was ready
+// before only when no other is stopping or starting. [RFC-041 "Unhealthy at any point"]
 inline void process_group::take_unhealthy(pending_actions& actions) {
     if (stopping_ || quiet_) return;
     const int min_ready = std::max(options_.min_healthy, 1);
-    bool one_on_its_way = false;
+    bool one_in_transition = false;
     for (const ref<group_member>& member : members_) {
-        const bool waits = member->info.state < instance_state::ready || member->given_up || member->leaving;
-        one_on_its_way = one_on_its_way || waits;
+        const bool in_transition =
+            member->info.state < instance_state::ready || member->given_up || member->leaving;
+        one_in_transition = one_in_transition || in_transition;
     }
-    for (const vacancy& slot : vacancies_) one_on_its_way = one_on_its_way || slot.due != time_point::max();
+    for (const vacancy& slot : vacancies_)
+        one_in_transition = one_in_transition || slot.due != time_point::max();
     for (const ref<group_member>& member : members_) {
         const bool unhealthy = member->info.state == instance_state::unhealthy && !member->given_up;
         if (!unhealthy || member->leaving || member->from_rollout) continue;
-        if (member->was_ready && count(is_ready) < min_ready && one_on_its_way) continue;
-        one_on_its_way = true;
+        if (member->was_ready && count(is_ready) < min_ready && one_in_transition) continue;
+        one_in_transition = true;
         member->given_up = true;
         actions.force.push_back(member);
     }
 }
 
-// Those that no hook routes to any more, or whose hook takes too long.
+// Those whose on_unroutable has returned or timed out.
 inline void process_group::collect_shutdown_requests(time_point now, pending_actions& actions) {
     for (const ref<group_member>& member : members_) {
         if (!member->leaving) continue;
@@ -270,9 +265,8 @@ inline void process_group::collect_shutdown_requests(time_point now, pending_act
 
 // ---- the rollout, by reconcile() ----
 //
-// At any moment at least min_healthy are ready, as far as that hangs on what is done here, and at most
-// desired + max_surge are there, those that drain included. The new ones have proven themselves before the
-// old ones are asked to end, and those have ended before the next are started.
+// At any time the rollout itself keeps min_healthy processes ready, and runs at most desired + max_surge, including
+// draining ones. New processes are available before old ones are shut down, and those have exited before the next start.
 
 inline void process_group::advance_rollout(time_point now, pending_actions& actions) {
     rollout& r = *rollout_;
@@ -281,7 +275,7 @@ inline void process_group::advance_rollout(time_point now, pending_actions& acti
         if (!is_draining(now)) finish_rollout(actions);
         return;
     }
-    if (is_rolling_forward() && r.status.cancelling) {
+    if (is_forward() && r.status.cancelling) {
         begin_ending(replacement_result::cancelled);
         return force_unready(actions);
     }
@@ -290,7 +284,7 @@ inline void process_group::advance_rollout(time_point now, pending_actions& acti
     switch (r.after_failure(now)) {
         case rollout::failure_step::none: break;
         case rollout::failure_step::retry:
-            log_rollout(actions, log_level::warn, "a new process did not become ready, another is tried");
+            log_rollout(actions, log_level::warn, "new process did not become ready, retrying");
             break;
         case rollout::failure_step::roll_back:
             log_rollout(actions, log_level::error, "rolling replace failed, rolling back");
@@ -298,14 +292,14 @@ inline void process_group::advance_rollout(time_point now, pending_actions& acti
         case rollout::failure_step::give_up: begin_ending(replacement_result::rolled_back); break;
     }
     force_unready(actions);
-    if (is_rolling_forward() && r.watch_canaries(now, count_available(r.generation), canary_count())) {
+    if (is_forward() && r.watch_canaries(now, count_available(r.generation), canary_count())) {
         if (r.canary == rollout::canary_step::watched)
-            log_rollout(actions, log_level::info, "canaries are watched");
+            log_rollout(actions, log_level::info, "watching canaries");
         mark_dirty();
     }
     if (!is_replacing() || !is_rollout_complete(now)) return;
-    begin_ending(is_rolling_forward() ? replacement_result::done : replacement_result::rolled_back);
-    if (r.outcome == replacement_result::done) finish_rollout(actions);  // while all of it is ready
+    begin_ending(is_forward() ? replacement_result::done : replacement_result::rolled_back);
+    if (r.outcome == replacement_result::done) finish_rollout(actions);  // while all are ready
 }
 
 inline void process_group::check_new_processes(time_point now, pending_actions& actions) {
@@ -314,14 +308,14 @@ inline void process_group::check_new_processes(time_point now, pending_actions& 
         const group_options& options = options_of(member->generation);
         bool late = !member->available && now >= available_deadline(*member);
         if (late && member->process && member->readiness_deadline == time_point()) {
-            // Where this process stood still, nobody was asked meanwhile.
+            // If the launcher itself was suspended, poll once more.
             member->readiness_deadline = now + options.process.rpc_timeout;
             actions.poll.push_back(member->process);
             late = false;
         }
         const bool unhealthy = member->info.state == instance_state::unhealthy;
         if (!late && !unhealthy) continue;
-        if (late && !member->was_ready) count_readiness_failure(*member);
+        if (late && !member->was_ready) count_unready(*member);
         const bool timed_out = late || now >= member->history->started_at + options.health_check_timeout;
         fail_rollout(*member,
                      timed_out && !member->was_ready ? "was not ready in time" : failure_reason(*member));
@@ -329,15 +323,15 @@ inline void process_group::check_new_processes(time_point now, pending_actions& 
         actions.force.push_back(member);
     }
     const int current = count_of(target_generation());
-    const bool wants_room = current < target_count() && current == count_available(target_generation());
+    const bool needs_room = current < target_count() && current == count_available(target_generation());
     const bool full = static_cast<int>(members_.size()) >= rollout_->max_total;
     const bool some_leave = static_cast<int>(members_.size()) > count_all();
-    // What leaves should have ended long ago.
-    if (wants_room && full && some_leave && !is_draining(now))
-        rollout_->fail_without_retry("others did not end in time");
+    // The leaving processes are overdue.
+    if (needs_room && full && some_leave && !is_draining(now))
+        rollout_->fail_without_retry("old processes did not exit in time");
 }
 
-// What is actions to do is to wait for those that drain. From here on the group has the configuration that it will keep.
+// Sets the configuration that the group keeps. Only draining processes are still awaited.
 inline void process_group::begin_ending(replacement_result result) {
     rollout& r = *rollout_;
     r.current_stage = rollout::stage::ending;
@@ -363,15 +357,14 @@ inline void process_group::finish_rollout(pending_actions& actions) {
     message_ = r.finish(fresh, count_all() - fresh);
     metrics_.count_replacement(r.outcome);
     if (r.report.rolled_back && r.report.mixed)
-        log_rollout(actions, log_level::error,
-                    "rolling back failed too, processes of both configurations run");
+        log_rollout(actions, log_level::error, "rollback failed, both configurations run");
     log_rollout(actions, r.outcome == replacement_result::done ? log_level::info : log_level::warn,
                 "rolling replace ended", replacement_result_names[static_cast<std::size_t>(r.outcome)]);
     rollout_ = {};
     mark_dirty();
 }
 
-// New processes that are not ready have nothing in flight: a rollback or a cancellation ends them at once.
+// After a rollback or a cancellation, forces new processes that are not ready: they have nothing in flight.
 inline void process_group::force_unready(pending_actions& actions) {
     const rollout& r = *rollout_;
     const bool cancelled = r.current_stage == rollout::stage::ending && r.outcome != replacement_result::done;
@@ -387,7 +380,7 @@ inline void process_group::force_unready(pending_actions& actions) {
 
 inline rolling_report process_group::preview_rollout() const {
     rolling_report out;
-    const time_point deadline = deadline_after(std::chrono::seconds(2));  // for all of them
+    const time_point deadline = deadline_after(std::chrono::seconds(2));  // for all processes
     for (const ref<group_member>& member : staying()) {
         drain_preview found;
         found.id = member->id;
@@ -420,7 +413,7 @@ inline result<ref<rollout>> process_group::begin_rollout(const group_options& ta
 }
 
 inline rolling_report process_group::await_rollout(const ref<rollout>& awaited, const cancel_token& until) {
-    const cancel_registration told =
+    const cancel_registration registration =
         until.on_cancel([&] { static_cast<void>(cancel_rollout("the caller cancelled it", awaited.get())); });
     unique_lock held(mutex_);
     while (awaited->current_stage != rollout::stage::ended) {
@@ -437,9 +430,9 @@ inline rolling_report process_group::await_rollout(const ref<rollout>& awaited, 
         held.unlock();
         const result<void> passed = awaited->run_canary_check(canaries);
         held.lock();
-        if (awaited->canary != rollout::canary_step::checking) continue;  // one of them failed meanwhile
+        if (awaited->canary != rollout::canary_step::checking) continue;  // a canary failed meanwhile
         awaited->canary = rollout::canary_step::passed;
-        if (!passed && is_rolling_forward())
+        if (!passed && is_forward())
             awaited->fail_without_retry(cat({"the canaries' check: ", passed.error().text}));
         mark_dirty();
         context_->wake();
@@ -453,16 +446,16 @@ inline result<void> process_group::cancel_rollout(const std::string& reason, con
         if (!rollout_ || (which != nullptr && which != rollout_.get()))
             return error{errc::busy, 0, "no replacement is under way in this group"};
         if (rollout_->report.rolled_back)
-            return error{errc::busy, 0, "the replacement is being rolled back already"};
+            return error{errc::busy, 0, "the replacement is already being rolled back"};
         if (all_replaced() || (!is_replacing() && rollout_->outcome == replacement_result::done))
-            return error{errc::busy, 0, "the replacement is done already; old processes drain"};
+            return error{errc::busy, 0, "the replacement is already done; old processes drain"};
         rollout_->status.cancelling = true;
         mark_dirty();
     }
     const std::string name = options().name;
-    context_->log.write(log_level::warn, "rolling replace is cancelled",
+    context_->log.write(log_level::warn, "rolling replace cancelled",
                         {field("group", name), field("reason", reason)});
-    context_->events->record_event(name, "rolling replace is cancelled",
+    context_->events->record_event(name, "rolling replace cancelled",
                                    cat({",\"reason\":", json_quote(reason)}));
     context_->wake();
     return {};

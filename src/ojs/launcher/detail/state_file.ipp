@@ -1,4 +1,4 @@
-// state_file: what a launcher has on disk: the folder of its sockets, and what it runs, for its successor.
+// state_file: the folder of a launcher's sockets, and the record of its processes for its successor.
 #pragma once
 
 #include <dirent.h>
@@ -21,11 +21,9 @@
 
 namespace ojs::detail {
 
-// ---- where a launcher and its children listen ----
-
 inline constexpr const char* private_folder_prefix = "/ojs-launcher-";
 
-// With the sockets in it. What is not a launcher's own folder, of ours and 0700, stays.
+// Removes the folder and its sockets if it is a launcher's private folder: ours, and 0700.
 inline void remove_private_folder(const std::string& path) {
     struct stat found {};
     const bool ours = ::lstat(path.c_str(), &found) == 0 &&
@@ -45,8 +43,8 @@ class socket_folder {
     socket_folder& operator=(const socket_folder&) = delete;
     ~socket_folder() { remove(); }
 
-    // The given one, made if need be, and no other user's; without one, a new folder below $XDG_RUNTIME_DIR
-    // or /tmp. 0700.
+    // Creates the given folder if it does not exist, and checks that it is ours; without one, makes a private folder below
+    // $XDG_RUNTIME_DIR or /tmp. Both 0700.
     result<void> open(const std::string& given) {
         path_ = given;
         if (given.empty()) return make_private();
@@ -56,12 +54,12 @@ class socket_folder {
         return error{safe.error().code, safe.error().sys_errno, "socket_folder: " + safe.error().text};
     }
     const std::string& path() const noexcept { return path_; }
-    bool is_private() const noexcept { return private_; }  // made here, and removed at the end
-    // Whether a socket of this name has a path that bind(2) takes.
+    bool is_private() const noexcept { return private_; }
+    // Whether bind(2) takes the path of a socket with this length of name.
     bool fits_socket(std::size_t name_length) const noexcept {
         return path_.size() + 1 + name_length < sizeof(sockaddr_un::sun_path);
     }
-    // Of our own folder, with what killed processes have left in it.
+    // Removes a private folder, with the sockets of killed processes.
     void remove() {
         if (exchange(private_, false)) remove_private_folder(path_);
     }
@@ -83,15 +81,13 @@ class socket_folder {
     bool private_ = false;
 };
 
-// ---- what it runs ----
-
 struct state_entry {
     std::string id;
     std::string group;
     std::string address;           // of its coordinator
-    std::int32_t pid = 0;          // of its process group as well
-    std::int32_t session = 0;      // that of the launcher
-    std::int64_t start_ticks = 0;  // since the boot: tells it from another process that has its number later
+    std::int32_t pid = 0;          // also of its process group
+    std::int32_t session = 0;      // session of the launcher
+    std::int64_t start_ticks = 0;  // since boot; distinguishes it from a later process with the same pid
 };
 struct launcher_state {
     std::string boot_id;
@@ -112,20 +108,19 @@ inline message_view describe(launcher_state& message, in_detail) {
 }
 
 inline constexpr std::size_t max_state_file = 4 * 1024 * 1024;
-// Nothing reports the end of processes that are not our children, so they are polled.
+// The exit of processes that are not our children must be polled.
 inline constexpr int orphan_poll_ms = 10;  // ms
-// A child that a killed launcher was about to start holds its lock until it sees that.
+// A child that a killed launcher was starting holds the lock until it notices.
 inline constexpr std::chrono::milliseconds lock_timeout{500};
 
-// Of a process that runs; 0: there is none, or /proc does not tell.
+// 0: no such process runs, or there is no /proc.
 inline std::int64_t start_ticks_of(pid_t pid) {
     const process_stat about = read_stat("", cat({static_cast<long>(pid)}));
     return about.state == 'Z' || about.state == 'X' ? 0 : static_cast<std::int64_t>(about.start_ticks);
 }
 
-// A number that another process has is another's group as well: ours had ended before. A number that no
-// process has is held by the rest of our group; or, had it ended and the numbers gone round, by one of our
-// session that lost its leader too.
+// A pid that another process has is also another's group: ours has ended. A pid without a process belongs to the
+// rest of our group; or, after the pids wrapped around, to a group of our session that lost its leader too.
 inline bool is_alive(const state_entry& entry) {
     if (entry.start_ticks == 0) return false;
     const process_stat leader = read_stat("", cat({static_cast<long>(entry.pid)}));
@@ -138,13 +133,12 @@ inline bool is_alive(const state_entry& entry) {
     return false;
 }
 
-// Which numbers of processes are meant. The kernel uses the name of a namespace again, but not with an init
-// of that age.
+// Identifies a PID namespace. The kernel reuses its inode number, but not with an init of the same age.
 inline std::string pid_namespace() {
     return cat({proc_link("", "self/ns/pid"), "@", read_stat("", "1").start_ticks});
 }
 
-// It may have moved to another group of its session.
+// The leader may have moved to another group of its session.
 inline void signal_orphan(const state_entry& entry, int number) {
     if (!is_alive(entry)) return;
     ::kill(-entry.pid, number);
@@ -174,26 +168,24 @@ inline void log_entry(const logger& log, log_level level, const char* text, cons
                field("pid", static_cast<long>(which.pid))});
 }
 
-// Thread-safe, once it has begun. Each change is on disk before it returns. Nothing is adopted: a process that
-// is not our child cannot be waited for.
+// Thread-safe after begin(). Each change is on disk before the call returns. Orphans are not adopted: a launcher can only
+// wait for its children.
 class state_file : public ref_counted {
   public:
     state_file(std::string path, logger log) : path_(std::move(path)), log_(std::move(log)) {}
 
-    // Takes a lock that lasts until close(): a second launcher is errc::busy. errc::invalid_argument: the file
-    // cannot be read, or is another user's. It may name processes, so it is not written over.
+    // Locks the file until close(). errc::busy: another launcher has the lock. errc::invalid_argument: the file is invalid
+    // or another user's. It may name processes, so it is not overwritten.
     static result<ref<state_file>> open(const std::string& path, logger log = logger()) {
         const ref<state_file> out = make_ref<state_file>(path, std::move(log));
         result<void> opened = out->take_lock();
         if (opened) opened = out->read();
         return opened ? result<ref<state_file>>(out) : opened.error();
     }
-    // Of a predecessor on this boot of the machine, and still the same processes; also where only the rest of
-    // a group is left, and its leader is not.
+    // Processes that a predecessor left since boot, including groups without their leader.
     const std::vector<state_entry>& orphans() const noexcept { return orphans_; }
-    // SIGTERM to the groups of those left behind, SIGKILL after `grace`, or when `life` is stopping. How many
-    // there were. What even that does not end within `kill_time`, or before a third stop signal, stays in
-    // orphans().
+    // Sends SIGTERM to the groups of all orphans, SIGKILL after `grace` or when `life` is stopping. Returns their number.
+    // Those that outlive `kill_time`, or a third stop signal, stay in orphans().
     std::size_t reap_orphans(std::chrono::milliseconds grace, std::chrono::milliseconds kill_time,
                              const lifecycle& life) {
         const std::size_t out = orphans_.size();
@@ -213,7 +205,7 @@ class state_file : public ref_counted {
             log_entry(log_, log_level::error, "SIGKILL did not end the process", entry);
         return out;
     }
-    // Names those that are left, removes folders where none of them may listen, and writes the file.
+    // Logs the orphans that are left; if there are none, removes their folders. Writes the file.
     result<void> begin() {
         for (const state_entry& entry : orphans_)
             log_entry(log_, log_level::warn, "process left behind by an earlier launcher still runs", entry);
@@ -224,13 +216,13 @@ class state_file : public ref_counted {
         return write({});
     }
 
-    // Where sockets are, to be removed by a successor.
+    // Records a folder for a successor to remove.
     result<void> add_folder(const std::string& path) {
         const unique_lock held(mutex_);
         folders_.push_back(path);
         return write_file();
     }
-    // Before it becomes its program: whenever we are killed, it stands there or ends by itself.
+    // Called before exec(): if we are killed, the child is recorded or exits by itself.
     result<void> add(state_entry entry) {
         const unique_lock held(mutex_);
         if (!lock_) return error{errc::cancelled, 0, "the launcher has ended"};
@@ -255,7 +247,7 @@ class state_file : public ref_counted {
         entries_ = std::move(now);
         return write_file();
     }
-    // Lets go of the file, with whoever still runs in it.
+    // Unlocks the file, and keeps the processes that still run in it.
     void close() {
         const unique_lock held(mutex_);
         lock_ = unique_fd();
@@ -269,15 +261,15 @@ class state_file : public ref_counted {
     error refusal(const char* why, errc code = errc::invalid_argument) const {
         return {code, 0, cat({"state file ", printable(path_, 300), ": ", why})};
     }
-    // The lock is a file of its own: the state is replaced, and a lock on what was replaced holds nobody off.
+    // The lock is a separate file, as each write replaces the state file.
     result<void> take_lock() {
         constexpr int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
         lock_ = unique_fd(::open((path_ + ".lock").c_str(), flags, 0600));
         if (!lock_) return failure("open its lock", errno);
         struct stat about {};
-        if (::fstat(lock_.get(), &about) != 0) return failure("look at its lock", errno);
+        if (::fstat(lock_.get(), &about) != 0) return failure("inspect its lock", errno);
         if (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid())
-            return refusal("its lock is another user's, or no file");
+            return refusal("its lock is another user's, or no regular file");
         const time_point deadline = deadline_after(lock_timeout);
         while (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno != EINTR && errno != EWOULDBLOCK) return failure("lock it", errno);
@@ -290,23 +282,23 @@ class state_file : public ref_counted {
         const small_file file = read_small_file(path_, max_state_file);
         if (file.status == file_status::missing) return {};
         if (file.status == file_status::unreadable) return failure("read it", file.sys_errno);
-        if (file.status != file_status::read || file.is_cut) return refusal("it is no state file");
+        if (file.status != file_status::read || file.is_cut) return refusal("it is not a state file");
         if (file.owner != ::geteuid()) return refusal("it is another user's");
         const result<launcher_state> state = read_message<launcher_state>(file.text);
-        if (!state) return refusal("it is no state of a launcher");
+        if (!state) return refusal("it is not the state of a launcher");
         folders_ = state->socket_folders;
         if (state->boot_id.empty() || state->pid_namespace.empty())
             return refusal("it names no boot, or no PID namespace");
         if (state->boot_id != boot_id() || state->pid_namespace != pid_namespace()) return {};
         for (const state_entry& entry : state->processes) {
-            // A signal to group 0 is one to ours, and to 1 one to all. Session 0 is one of outside our namespace.
+            // kill() takes group 0 as our own and -1 as all processes. Session 0 is outside our namespace.
             if (entry.id.empty() || entry.pid <= 1 || entry.session < 0)
-                return refusal("an entry is not whole");
+                return refusal("an entry is incomplete");
             if (is_alive(entry)) orphans_.push_back(entry);
         }
         return {};
     }
-    // All of it, and what is left behind, so that a reader finds the old or the new, whenever we or the machine end.
+    // Replaces the file atomically: a crash leaves the old or the new state.
     result<void> write_file() {
         launcher_state now{boot_id(), pid_namespace(), orphans_, folders_};
         for (const state_entry& entry : entries_) now.processes.push_back(entry);

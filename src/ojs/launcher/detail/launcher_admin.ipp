@@ -1,17 +1,14 @@
-// launcher_admin: what a launcher answers an operator. [RFC-041 "Admin Delegated Shutdown"]
+// launcher_admin: the admin server of a launcher. [RFC-041 "Admin Delegated Shutdown"]
 //
-// POST /prism.interfaces.ProcessManagerInterface/METHOD is the service of admin.proto; every method answers
-// at once. GET /events follows what comes of it, /metrics and /healthz are for machines. Nothing here takes a
-// command line: who may administrate a launcher may not make it run programs. New configurations come from
-// launcher_options::reload.
+// POST /prism.interfaces.ProcessManagerInterface/METHOD is the service of admin.proto; every method returns
+// at once. GET /events reports the progress. No request takes a command line, so that operators cannot make a
+// launcher run other programs: new configurations come from launcher_options::reload.
 #pragma once
 
 #include "../../coordinator/coordinator.ipp"
 #include "process_group.ipp"
 
 namespace ojs::detail {
-
-// ---- the groups of a launcher, and how one of them, or a process, is found ----
 
 using process_groups = array<ref<process_group>>;
 
@@ -28,7 +25,7 @@ inline result<ref<process_group>> find_group(const process_groups& groups, const
 
 struct found_process {
     ref<process_group> group;
-    ref<group_member> member;  // none: it has ended
+    ref<group_member> member;  // null: it has exited
     process_info info;
 };
 inline result<found_process> find_process(const process_groups& groups, const std::string& id) {
@@ -39,18 +36,16 @@ inline result<found_process> find_process(const process_groups& groups, const st
     return no_such("process", id);
 }
 
-// With one of them as it is to become.
-inline result<void> check_capacity(const process_groups& groups, const group_options& wanted) {
+// Checks all groups, one of them with its new configuration.
+inline result<void> check_capacity(const process_groups& groups, const group_options& changed) {
     std::vector<group_options> all;
     for (const ref<process_group>& group : groups) {
         all.push_back(group->options());
-        if (all.back().name == wanted.name) all.back() = wanted;
+        if (all.back().name == changed.name) all.back() = changed;
     }
     const std::string fault = fault_in_capacity(all, read_machine_limits());
     return fault.empty() ? result<void>() : error{errc::invalid_argument, 0, fault};
 }
-
-// ---- the answers ----
 
 inline process_status status_of(const process_info& info) {
     process_status out{info.id,        info.group,    info.state, info.pid, info.message,
@@ -62,7 +57,7 @@ inline process_status status_of(const process_info& info) {
     return out;
 }
 
-// Access: by the socket's permissions, by an address of this machine, or by the token.
+// Access is limited by the socket's permissions, by a loopback address, or by the token.
 inline result<http_guard> admin_guard(const launcher_options& options) {
     const auto fault = [&](std::string_view why) {
         return error{errc::invalid_argument, 0,
@@ -85,7 +80,7 @@ inline result<http_guard> admin_guard(const launcher_options& options) {
     return out;
 }
 
-// Answers from several threads at once. It stops before what it refers to ends.
+// Several server threads call its handlers. Must not outlive the objects it refers to.
 class launcher_admin {
   public:
     launcher_admin(const launcher_options& options, const lifecycle& life) : options_(options), life_(life) {}
@@ -109,7 +104,7 @@ class launcher_admin {
         service_.add("ListGroups", *this, &launcher_admin::list);
         http_server_options limits;
         limits.limits.head = 8 * 1024;
-        limits.limits.body = rpc_body_limit + 1;  // the service refuses what is larger
+        limits.limits.body = rpc_body_limit + 1;  // the service rejects larger ones
         limits.max_connections = 32;
         limits.overload_timeout =
             std::chrono::milliseconds(100);  // an operator is answered beside slow clients
@@ -126,9 +121,9 @@ class launcher_admin {
                           {field("address", server_->address())});
         return {};
     }
-    // Empty: it does not serve, or does so no more.
+    // Empty: it does not serve.
     std::string address() const { return server_ ? server_->address() : std::string(); }
-    // After the groups' stop_starting().
+    // Call after stop_starting() of all groups.
     void stop() {
         if (events_) events_->end(deadline_after(final_events_timeout));
         if (server_) server_->stop(deadline_after(std::chrono::seconds(1)));
@@ -136,10 +131,11 @@ class launcher_admin {
 
   private:
     static constexpr std::chrono::milliseconds max_wait{30000};
-    static constexpr std::chrono::milliseconds final_events_timeout{500};  // for followers, at the end
+    static constexpr std::chrono::milliseconds final_events_timeout{
+        500};  // for followers to read the last changes
     static constexpr std::chrono::milliseconds peer_interval{1000};
     static constexpr std::chrono::milliseconds preview_timeout{2000};
-    // At a time: well below the connections, so that others always get one.
+    // Well below max_connections, so that other requests always get one.
     static constexpr int max_waiting = 8;
 
     http_response answer(const http_request& request) {
@@ -184,13 +180,13 @@ class launcher_admin {
         if (request.grace_period_seconds < 0 || request.max_shutdown_seconds < 0)
             return error{errc::invalid_argument, 0, "a time is negative"};
         if (request.force && (request.grace_period_seconds > 0 || request.max_shutdown_seconds > 0))
-            return error{errc::invalid_argument, 0, "force waits for nothing, so a time has no meaning"};
+            return error{errc::invalid_argument, 0, "force does not drain, so a time has no effect"};
         const result<found_process> found = find_process(groups_, request.process_id);
         if (!found) return found.error();
         process_group& group = *found->group;
         shutdown_process_response out{false, {}, found->info.shutdown};
         if (!found->member) {
-            out.message = cat({"has ended already: ", to_string(found->info.state)});
+            out.message = cat({"has already exited: ", to_string(found->info.state)});
             return out;
         }
         if (request.dry_run) {
@@ -198,21 +194,20 @@ class launcher_admin {
                 group.request_status(*found->member, deadline_after(preview_timeout));
             if (!status) return status.error();
             out.status = *status;
-            out.message = request.force ? "would be sent SIGTERM, and lose what it has in flight"
-                                        : "would be request to shut down";
+            out.message =
+                request.force ? "would be sent SIGTERM, and lose its work in flight" : "would be shut down";
             return out;
         }
-        const shutdown_options order{reason_or_default(request.reason),
-                                     std::chrono::seconds(request.grace_period_seconds),
-                                     std::chrono::seconds(request.max_shutdown_seconds)};
+        const shutdown_options options{reason_or_default(request.reason),
+                                       std::chrono::seconds(request.grace_period_seconds),
+                                       std::chrono::seconds(request.max_shutdown_seconds)};
         out.acknowledged = true;
-        out.message = request.force ? "is sent SIGTERM, and SIGKILL if that does not end it"
-                                    : "is request to shut down";
+        out.message = request.force ? "is sent SIGTERM, then SIGKILL after kill_delay" : "is shutting down";
         if (request.force) {
-            group.begin_drain({found->member}, order);
+            group.begin_drain({found->member}, options);
             group.force({found->member});
         } else {
-            group.drain({found->member}, order);
+            group.drain({found->member}, options);
         }
         return out;
     }
@@ -234,8 +229,8 @@ class launcher_admin {
         if (!begun) return begun.error();
         out.acknowledged = true;
         if (request.force) group.force(group.members());
-        out.message = cat({request.force ? "is sent SIGTERM" : "is request to shut down",
-                           ", and stays empty until it is replaced"});
+        out.message = cat(
+            {request.force ? "is sent SIGTERM" : "is shutting down", ", and stays empty until a rollout"});
         return out;
     }
 
@@ -243,20 +238,20 @@ class launcher_admin {
         const result<ref<process_group>> found = find_group(groups_, request.group);
         if (!found) return found.error();
         process_group& group = **found;
-        const result<group_options> wanted = reload_options(group);
-        if (!wanted) return wanted.error();
-        const result<rolling_options> options = options_from(request, wanted->retry);
+        const result<group_options> target = reload_options(group);
+        if (!target) return target.error();
+        const result<rolling_options> options = options_from(request, target->retry);
         if (!options) return options.error();
-        const result<void> sound = check_rollout(group.options(), *wanted, *options);
+        const result<void> sound = check_rollout(group.options(), *target, *options);
         if (!sound) return sound.error();
         if (request.dry_run) {
             rolling_replace_response out;
             out.processes = preview(group);
-            out.message = cat({"would replace ", out.processes.size(), " by ", wanted->desired});
+            out.message = cat({"would replace ", out.processes.size(), " by ", target->desired});
             return out;
         }
         if (life_.phase() >= phase::draining) return error{errc::busy, 0, "the launcher is stopping"};
-        const result<ref<rollout>> begun = group.begin_rollout(*wanted, *options);
+        const result<ref<rollout>> begun = group.begin_rollout(*target, *options);
         if (!begun) return begun.error();
         return rolling_replace_response{true, "has begun", {}};
     }
@@ -269,7 +264,7 @@ class launcher_admin {
         const retry_policy policy =
             request.retry == retry_policy::as_configured ? policy_of(configured) : request.retry;
         if (policy == retry_policy::manual && request.retries > 0)
-            return fault("retries: retry is MANUAL, here or in the configuration, so there are none");
+            return fault("retries: not allowed with retry MANUAL (in the request or the configuration)");
         rolling_options out;
         out.reason = request.reason;
         out.canary = request.canary;
@@ -288,7 +283,7 @@ class launcher_admin {
         return cancel_replace_response{true, "rollout cancelled; replaced processes are kept",
                                        (*group)->info().replacement};
     }
-    // The configuration it is to have: the one it has, where nobody gives another.
+    // The new configuration of a group; without options_.reload, its current one.
     result<group_options> reload_options(const process_group& group) const {
         const group_options now = group.options();
         if (!options_.reload) return now;
@@ -335,7 +330,7 @@ class launcher_admin {
         return out;
     }
 
-    // Nothing from elsewhere, no frame around it, and no text that becomes markup.
+    // The page loads nothing from elsewhere, is not framed, and never parses text as markup.
     http_response page(const http_request&) {
         http_response out;
         out.headers = {{"Content-Type", "text/html; charset=utf-8"},
@@ -352,19 +347,19 @@ class launcher_admin {
     }
 
     struct events_query {
-        event_filter wanted;
+        event_filter filter;
         std::uint64_t after = 0;
         std::chrono::milliseconds wait{0};
     };
-    // Lines of JSON, each a change, after the number `after`; without any, once `wait` is over. The last line
-    // has the number to go on with. Without `after`: only that line.
+    // Returns the changes after number `after`, one JSON object per line; waits up to `wait` for the first. The last line
+    // has the number for the next request. Without `after`: only that line.
     http_response follow(const http_request& request) {
         events_query query;
         query.after = events_->last();
         const std::string fault = read_query(request.target, query);
         if (!fault.empty()) return json_problem(400, fault);
-        if (!query.wanted.group.empty()) {
-            const result<ref<process_group>> known = find_group(groups_, std::string(query.wanted.group));
+        if (!query.filter.group.empty()) {
+            const result<ref<process_group>> known = find_group(groups_, std::string(query.filter.group));
             if (!known) return json_problem(404, known.error().text);
         }
         http_response out;
@@ -375,18 +370,18 @@ class launcher_admin {
         waiting_.fetch_sub(1);
         return out;
     }
-    // Who has gone does not keep a place from others for long.
+    // Checks regularly that the client is still connected, so that it does not keep others from waiting.
     std::string await_events(const http_request& request, const events_query& query, time_point deadline) {
         for (;;) {
             const std::uint64_t known = events_->last();
             std::string out;
-            if (events_->collect(query.after, query.wanted, out) || steady_clock::now() >= deadline)
+            if (events_->collect(query.after, query.filter, out) || steady_clock::now() >= deadline)
                 return out;
             const bool more = events_->await_more(known, std::min(deadline_after(peer_interval), deadline));
             if (!more && (events_->ended() || is_abandoned(request))) return out;
         }
     }
-    // What is wrong; empty if nothing is. A name that is mistyped would pick everything.
+    // Returns an error text, or empty. A mistyped name is an error, as it would select everything.
     static std::string read_query(std::string_view target, events_query& out) {
         static constexpr const char* names[] = {"group", "process", "after", "wait"};
         bool seen[4] = {};
@@ -400,9 +395,9 @@ class launcher_admin {
             if (exchange(seen[which], true)) return cat({"duplicate parameter ", names[which]});
             static_cast<void>(find_parameter(target, name, values[which]));
         }
-        out.wanted = {values[0], values[1]};
+        out.filter = {values[0], values[1]};
         if (seen[2] && !parse_number(values[2], ~std::uint64_t{0} - 1, out.after))
-            return "after is not the number of an event";
+            return "after is not an event number";
         if (!seen[3]) return "";
         const result<std::chrono::milliseconds> read = parse_duration(values[3]);
         if (!read) return cat({"wait: ", read.error().text});
@@ -417,7 +412,7 @@ class launcher_admin {
     http_guard guard_;
     rpc_service service_{manager_service, {}};
     atomic<int> waiting_{0};
-    result<http_server> server_ = error{};  // none: it does not serve
+    result<http_server> server_ = error{};
 };
 
 }  // namespace ojs::detail
