@@ -28,7 +28,7 @@ constexpr int workers_each = 3;
 constexpr int rounds = 3;
 constexpr auto work_timeout = 60s;  // for all enqueued jobs
 
-// ---- a worker: both ends of its life are one line each ----
+// ---- a worker ----
 
 ojs::outcome do_job(ojs::job_context& job, int ledger) {
     if (!job.sleep_for(100ms)) return ojs::outcome::interrupted();
@@ -52,7 +52,7 @@ int be_worker(const char* path) {
 
 // ---- the fleet ----
 
-// Where all of it is, for as long as this lives, and longer where something went wrong.
+// The folder of the demo; removed at the end, unless something failed.
 class place {
   public:
     place() : path_(::mkdtemp(name_)) {}
@@ -64,7 +64,7 @@ class place {
     }
     void keep() {
         kept_ = true;
-        std::printf("what the workers said: %s\n", log().c_str());
+        std::printf("the log of the workers: %s\n", log().c_str());
     }
     std::string log() const { return path_ + "/log"; }
     std::string spool() const { return path_ + "/spool"; }
@@ -91,11 +91,11 @@ ojs::group_options group(const char* name, const char* program, const place& whe
     return out;
 }
 
-// Puts jobs into every queue until it is stopped.
+// Enqueues jobs in every queue until it is stopped.
 class load {
   public:
     explicit load(const place& where) : thread_([this, spool = where.spool()] { work(spool); }) {}
-    // How many there were; -1: one could not be put there.
+    // The number of enqueued jobs; -1: an enqueue failed.
     int stop() {
         ends_.cancel(ojs::cancel_reason::cancelled);
         if (thread_.joinable()) thread_.join();
@@ -173,7 +173,7 @@ bool account(const place& where, int enqueued) {
 int run_fleet(const char* program) {
     place where;
     ojs::lifecycle life;
-    const auto signals = ojs::signals::install(life);  // Ctrl-C ends the fleet, and it all the workers
+    const auto signals = ojs::signals::install(life);  // Ctrl-C stops the fleet and its workers
     if (!signals) return ojs::report_usage(signals.error());
     ojs::launcher_options options;
     options.log.level = ojs::log_level::error;

@@ -56,16 +56,16 @@ struct served {
         return ask("POST", service + method, body, more);
     }
     http_response get(const std::string& target) { return ask("GET", target); }
-    // Asks from `after` on until a line holds `wanted`; all lines so far.
-    std::string events_until(const std::string& wanted, std::uint64_t after = 0) {
+    // Asks from `after` on until a line holds `target`; all lines so far.
+    std::string events_until(const std::string& target, std::uint64_t after = 0) {
         std::string out;
         const time_point end = steady_clock::now() + test::hang_guard;
-        while (!holds(out, wanted) && steady_clock::now() < end) {
+        while (!holds(out, target) && steady_clock::now() < end) {
             const std::string body = get("/events?wait=10s&after=" + std::to_string(after)).body;
             out += body;
             after = std::stoull(body.substr(body.rfind(':') + 1));
         }
-        CHECK_MESSAGE(holds(out, wanted), out);
+        CHECK_MESSAGE(holds(out, target), out);
         return out;
     }
 
@@ -87,7 +87,7 @@ std::string fault_of(const std::string& address, const std::string& token = "") 
     launcher made = fleet.launch(options);
     const result<void> started = made.start();
     if (started) return "";
-    CHECK(fleet.said().empty());
+    CHECK(fleet.calls().empty());
     return started.error().text;
 }
 
@@ -283,17 +283,17 @@ TEST_CASE("launcher_admin: a rollout uses the reloaded configuration") {
     of.start();
     const std::string roll = "{\"group\":\"kv\"}";
     check_error(of.call("RollingReplace", roll), 400, "invalid_argument", "reload: no file");
-    group_options wanted = kv_group(2, 1, 1);
-    wanted.max_surge = -1;
-    given = wanted;
+    group_options target = kv_group(2, 1, 1);
+    target.max_surge = -1;
+    given = target;
     check_error(of.call("RollingReplace", roll), 400, "invalid_argument", "max_surge: is negative");
-    wanted.max_surge = 1;
-    wanted.name = "other";
-    given = wanted;
+    target.max_surge = 1;
+    target.name = "other";
+    given = target;
     check_error(of.call("RollingReplace", roll), 400, "invalid_argument", "keeps its name");
-    wanted.name = "kv";
-    wanted.process.child.command = {"kv", "--new"};
-    given = wanted;
+    target.name = "kv";
+    target.process.child.command = {"kv", "--new"};
+    given = target;
 
     const http_response dry = of.call("RollingReplace", "{\"group\":\"kv\",\"dryRun\":true}");
     CHECK_MESSAGE(holds(dry.body, "would replace 2 by 2"), dry.body);
@@ -329,7 +329,7 @@ TEST_CASE("launcher_admin: one replacement of a group at a time, and it ends wit
 TEST_CASE("launcher_admin: a failed new process is counted and reported, and the old ones stay") {
     served of;
     of.fleet.decide = [](const detail::instance_spec& spec) {
-        return spec.generation == 1 ? fate::ready : fate::ill;
+        return spec.generation == 1 ? fate::ready : fate::unhealthy;
     };
     of.start();
     CHECK(of.call("RollingReplace", "{\"group\":\"kv\"}").status == 200);
@@ -458,7 +458,7 @@ TEST_CASE("launcher_admin: one that is cancelled while an old one drains ends wh
 TEST_CASE("launcher_admin: a rollback cannot be cancelled") {
     served of;
     of.fleet.drains_at_once = false;
-    decide_new(of.fleet, [](int made) { return made == 2 ? fate::ill : fate::ready; });
+    decide_new(of.fleet, [](int made) { return made == 2 ? fate::unhealthy : fate::ready; });
     of.start();
     CHECK(of.call("RollingReplace", roll_kv).status == 200);
     REQUIRE(of.fleet.notes().wait_for(4));
@@ -558,7 +558,7 @@ TEST_CASE("launcher_admin: force skips the drain, and forced processes are not r
     of.start();
     const std::string force = "{\"processId\":\"kv-1\",\"force\":true";
     check_error(of.call("ShutdownProcess", force + ",\"maxShutdownSeconds\":1}"), 400, "invalid_argument",
-                "force waits for nothing");
+                "force does not drain");
     const http_response dry = of.call("ShutdownProcess", force + ",\"dryRun\":true}");
     CHECK_MESSAGE(holds(dry.body, "would be sent SIGTERM"), dry.body);
     CHECK(holds(dry.body, "\"inFlightRequests\":7"));
@@ -566,7 +566,7 @@ TEST_CASE("launcher_admin: force skips the drain, and forced processes are not r
 
     const http_response asked = of.call("ShutdownProcess", force + "}");
     CHECK_MESSAGE(holds(asked.body, "\"acknowledged\":true"), asked.body);
-    CHECK(of.fleet.said() == std::vector<std::string>{"start kv-1", "start kv-2", "force kv-1"});
+    CHECK(of.fleet.calls() == std::vector<std::string>{"start kv-1", "start kv-2", "force kv-1"});
     CHECK(holds(of.call("ShutdownProcess", force + "}").body, "has already exited: FORCED"));
 
     CHECK(of.call("ShutdownProcess", "{\"processId\":\"kv-2\"}").status ==
@@ -574,7 +574,7 @@ TEST_CASE("launcher_admin: force skips the drain, and forced processes are not r
     CHECK(of.fleet.get("kv-2")->info().state == instance_state::shutdown_requested);
     CHECK(of.call("ShutdownProcess", "{\"processId\":\"kv-2\",\"force\":true}").status == 200);
     CHECK(of.fleet.running().empty());
-    CHECK(of.fleet.said().back() == "force kv-2");
+    CHECK(of.fleet.calls().back() == "force kv-2");
     CHECK(of.kept.group("kv")->ready == 0);
     of.fleet.drains_at_once = true;
 }

@@ -58,8 +58,8 @@ class group_model {
     void check() {
         const group_info info = kv_.group->info();
         CHECK_FALSE(info.replacing);
-        CHECK(info.ready == wanted());
-        CHECK(static_cast<int>(fleet_.running().size()) == wanted());
+        CHECK(info.ready == target_count());
+        CHECK(static_cast<int>(fleet_.running().size()) == target_count());
         CHECK(fleet_.broken() == texts{});
     }
     int done() const { return done_; }
@@ -160,7 +160,7 @@ class group_model {
         if (of.fails == 2 && info.routable) process->becomes(instance_state::crashed, 3);
     }
     bool was_asked(const std::string& id) const {
-        for (const std::string& each : fleet_.said()) {
+        for (const std::string& each : fleet_.calls()) {
             if (each == "stop " + id || each == "force " + id) return true;
         }
         return false;
@@ -181,7 +181,7 @@ class group_model {
         if (done) {
             options_ = rollout_->target;
             is_stopped_ = false;
-            CHECK(kv_.group->info().ready >= wanted());
+            CHECK(kv_.group->info().ready >= target_count());
         }
         for (const auto& each : kv_.group->staying()) {
             const bool is_new = each->generation == rollout_->generation;
@@ -203,16 +203,16 @@ class group_model {
         for (const process_info& each : kv_.group->info().processes) out = std::max(out, number_of(each.id));
         return out;
     }
-    int wanted() const { return is_stopped_ ? 0 : std::max(options_.desired - stopped_, 0); }
+    int target_count() const { return is_stopped_ ? 0 : std::max(options_.desired - stopped_, 0); }
     bool is_at_rest() const {
         const group_info info = kv_.group->info();
-        return !info.replacing && info.ready == wanted() &&
-               static_cast<int>(fleet_.running().size()) == wanted();
+        return !info.replacing && info.ready == target_count() &&
+               static_cast<int>(fleet_.running().size()) == target_count();
     }
 
     std::string describe() const {
         const group_info info = kv_.group->info();
-        std::string out = std::to_string(info.ready) + " ready of " + std::to_string(wanted()) + ", " +
+        std::string out = std::to_string(info.ready) + " ready of " + std::to_string(target_count()) + ", " +
                           info.message + (info.replacing ? ", replacing: " : ": ");
         for (const std::string& id : fleet_.running())
             out += id + " " + to_string(fleet_.get(id)->info().state) + (was_asked(id) ? " asked, " : ", ");

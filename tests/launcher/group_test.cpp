@@ -89,16 +89,16 @@ TEST_CASE("process_group: a slot that fails too often stays empty, the others do
     };
     group_options options = restarted_at_once(2);
     options.restart.max_restarts = 3;
-    int told = 0;
+    int reports = 0;
     fake_group kv(fleet, options, [&](const log_record& record) {
-        told += record.message == "group degraded, a slot stays empty" ? 1 : 0;
+        reports += record.message == "group degraded, a slot stays empty" ? 1 : 0;
     });
     while (kv.turn() != time_point::max()) {
     }
     CHECK(starts == 2 + 3);
     CHECK(fleet.running() == texts{"kv-2"});
     CHECK(kv.group->info().degraded);
-    CHECK(told == 1);
+    CHECK(reports == 1);
     // A replacement that succeeds ends it.
     fleet.decide = [](const detail::instance_spec&) { return fate::ready; };
     REQUIRE(kv.roll(options));
@@ -130,12 +130,12 @@ TEST_CASE("process_group: a failed start counts as a restart, and is reported") 
 TEST_CASE("process_group: a process that is unhealthy before ready is forced and restarted") {
     fake_fleet fleet;
     fleet.decide = [](const detail::instance_spec& spec) {
-        return spec.id == "kv-1" ? fate::ill : fate::ready;
+        return spec.id == "kv-1" ? fate::unhealthy : fate::ready;
     };
     fake_group kv(fleet, restarted_at_once(1));
     kv.turn();
     kv.turn();
-    CHECK(fleet.said() == texts{"start kv-1", "force kv-1"});
+    CHECK(fleet.calls() == texts{"start kv-1", "force kv-1"});
     kv.turn();
     CHECK(fleet.running() == texts{"kv-2"});
 }
@@ -149,7 +149,7 @@ TEST_CASE("process_group: unhealthy processes are forced one at a time while too
     fleet.decide = [](const detail::instance_spec&) { return fate::late; };
     for (const char* id : {"kv-1", "kv-2", "kv-3"}) fleet.get(id)->becomes(instance_state::unhealthy);
     kv.turn();
-    CHECK(fleet.said().back() == "force kv-1");
+    CHECK(fleet.calls().back() == "force kv-1");
     kv.turn();
     kv.turn();
     CHECK(fleet.running() == texts{"kv-2", "kv-3", "kv-4"});  // kv-4 is not ready yet
@@ -184,14 +184,14 @@ TEST_CASE("process_group: while quiet nothing is forced or replaced, and the sta
     CHECK(kv.group->info().quiet);
     for (const char* id : {"kv-1", "kv-2"}) fleet.get(id)->becomes(instance_state::unhealthy);
     kv.turn();
-    CHECK(fleet.said() == texts{"start kv-1", "start kv-2"});
+    CHECK(fleet.calls() == texts{"start kv-1", "start kv-2"});
     const error refused = kv.roll(restarted_at_once(2)).error();
     CHECK(refused.code == errc::busy);
     CHECK(refused.text == "the launcher is quiet: SIGCONT or resume() ends that");
     kv.group->set_quiet(false);
     CHECK_FALSE(kv.group->info().quiet);
     kv.turn();
-    CHECK(fleet.said().back() == "force kv-1");
+    CHECK(fleet.calls().back() == "force kv-1");
 }
 
 TEST_CASE("process_group: of many that are due, a few start at a time, and the rest as those run") {
@@ -283,7 +283,7 @@ TEST_CASE("process_group: a shutdown requested during a start reaches the proces
     fake_group kv(fleet, kv_group(1, 0, 1));
     made = &kv;
     kv.turn();
-    CHECK(fleet.said() == texts{"start kv-1", "stop kv-1"});
+    CHECK(fleet.calls() == texts{"start kv-1", "stop kv-1"});
     CHECK(kv.group->members().empty());
 }
 
@@ -302,12 +302,12 @@ TEST_CASE(
         meanwhile = [&] { CHECK(made->group->shut_down({"operator", {}, {}})); };
         kv.turn();
         CHECK(kv.turn() == time_point::max());
-        CHECK(fleet.said() == texts{"start kv-1", "stop kv-1"});
+        CHECK(fleet.calls() == texts{"start kv-1", "stop kv-1"});
     }
     SUBCASE("nothing for now: it is held") {
         meanwhile = [&] { made->group->set_quiet(true); };
         kv.turn();
-        CHECK(fleet.said() == texts{"start kv-1"});
+        CHECK(fleet.calls() == texts{"start kv-1"});
     }
     SUBCASE("another configuration: it is replaced") {
         meanwhile = [&] { CHECK(made->group->begin_rollout(kv_group(2, 0, 1), {})); };
@@ -320,14 +320,14 @@ TEST_CASE("process_group: a hook that does not return holds up a shutdown for a 
     fake_fleet fleet;
     test::event let_go;
     fake_group kv(fleet, kv_group(1, 0, 1));
-    kv.around->routing = detail::make_ref<detail::routing>(
-        nullptr, [&](const process_info&) { static_cast<void>(let_go.wait()); }, nullptr, kv.around->log);
+    kv.context->routing = detail::make_ref<detail::routing>(
+        nullptr, [&](const process_info&) { static_cast<void>(let_go.wait()); }, nullptr, kv.context->log);
     kv.with_hooks();
     kv.turn();
     const time_point begun = steady_clock::now();
     kv.group->drain(kv.group->members(), {"stop", {}, {}});
     CHECK(steady_clock::now() - begun >= 1s);
-    CHECK(fleet.said().back() == "stop kv-1");
+    CHECK(fleet.calls().back() == "stop kv-1");
     let_go.set();
 }
 

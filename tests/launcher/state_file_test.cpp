@@ -127,7 +127,7 @@ TEST_SUITE("state_file") {
         });
         CHECK(kept.run() == exit_status::settled);
         sender.join();
-        CHECK(fleet.said().empty());
+        CHECK(fleet.calls().empty());
         const result<child_exit> end = left.process.wait(deadline_after(test::hang_guard));
         REQUIRE(end);
         CHECK(end->signal == SIGKILL);

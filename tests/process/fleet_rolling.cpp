@@ -92,8 +92,8 @@ class job_load {
 
 // Several requests later; false: none came through any more.
 bool go_on(const requests& clients) {
-    const int wanted = clients.sent() + 100;
-    return eventually([&] { return clients.sent() >= wanted; });
+    const int target = clients.sent() + 100;
+    return eventually([&] { return clients.sent() >= target; });
 }
 
 // A second is how long the launcher waits for the hooks of three that are taken off together.
@@ -382,7 +382,7 @@ TEST_CASE("fleet: after 200 processes that came and went nothing is left of them
     }
     CHECK(eventually([&] { return possessions::now().threads == before.threads; }));
     const possessions after = possessions::now();
-    // A child that was asked whether it is ready, before it said so, has a connection more.
+    // A child that was asked whether it is ready, before it was, has one more connection.
     CHECK(after.descriptors <= before.descriptors + group_size);
     CHECK(after.children == before.children);
     if (before.children < group_size) MESSAGE("skipped: children are not listed in /proc here");

@@ -69,7 +69,7 @@ std::string runners(const std::string& name, int count, const std::string& flags
            flags + "]}";
 }
 
-// The groups of those that were told to be ready.
+// The process groups of the processes that became ready.
 std::vector<pid_t> groups_of(process& launcher) {
     std::vector<pid_t> out;
     std::istringstream text(launcher.output());

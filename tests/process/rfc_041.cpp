@@ -55,7 +55,7 @@ bool is_allowed(const std::string& from, const std::string& to) {
     return found->second.count(to) == 1 || (!asked && (to == "SHUTDOWN_REQUESTED" || to == "CRASHED"));
 }
 
-// A launcher in this process, with all that it says.
+// A launcher in this process, and its log.
 class watched {
   public:
     explicit watched(ojs::group_options group, const std::string& socket_folder = "")
@@ -63,14 +63,13 @@ class watched {
     explicit watched(ojs::launcher_options options) : of(with_hooks(std::move(options))) {}
 
     bool starts(int ready) { return of.start() && ready_.wait_for(ready); }
-    // By a stop of the launcher, after which nothing may be left.
+    // Stops the launcher; afterwards no process may be left.
     void end() {
         of.request_stop();
         REQUIRE(of.wait(ojs::deadline_after(hang_guard)));
         CHECK(of.exit_code() == 0);
         check_paths();
     }
-    // Of a process that is known.
     ojs::process_info info(const std::string& id) const {
         const ojs::result<ojs::process_info> found = of.process(id);
         REQUIRE_MESSAGE(found, id);
@@ -113,7 +112,7 @@ class watched {
             all += each.text + "; ";
             if (found < texts.size() && each.text == texts[found]) ++found;
         }
-        if (found < texts.size()) MESSAGE("said of " << id << ": " << all);
+        if (found < texts.size()) MESSAGE("log of " << id << ": " << all);
         return found == texts.size();
     }
     words path(const std::string& id) const {
@@ -126,7 +125,7 @@ class watched {
     }
 
     // From the log alone: every step is there, is allowed, and leads from where the last one led; every other record names
-    // the state its process is in; each has ended, and is gone. What the hook was told are the same steps.
+    // the state its process is in; each has ended, and is gone. The hook received the same steps.
     void check_paths() const {
         std::map<std::string, std::string> now;
         std::map<std::string, words> paths;
@@ -536,7 +535,7 @@ TEST_CASE("rfc_041: one that says COMPLETE is complete once it has ended, and no
     options.groups = {children(1, "complete", "wait", gate.path())};
     options.groups[0].process.shutdown.kill_delay = 1h;
     options.groups[0].process.shutdown.max_duration = 1h;
-    options.groups[0].process.shutdown.poll_interval = 1h;  // it hears so by what the child tells
+    options.groups[0].process.shutdown.poll_interval = 1h;  // only a notification of the child reports it
     options.admin_address = "unix:" + folder.file("admin.sock");
     watched fleet(options);
     REQUIRE(fleet.starts(1));
@@ -778,11 +777,11 @@ TEST_CASE("rfc_041: a replacement by what never becomes ready leaves the old one
     REQUIRE(fleet.starts(2));
     for (const words& each : wrong) {
         CAPTURE(each[0]);
-        ojs::group_options wanted = group;
-        wanted.process.child.command = each;
-        wanted.health_check_timeout = 300ms;
-        with_short_times(wanted);
-        const ojs::result<ojs::rolling_report> report = fleet.of.rolling_replace("kv", wanted);
+        ojs::group_options target = group;
+        target.process.child.command = each;
+        target.health_check_timeout = 300ms;
+        with_short_times(target);
+        const ojs::result<ojs::rolling_report> report = fleet.of.rolling_replace("kv", target);
         REQUIRE(report);
         CHECK(report->rolled_back);
         CHECK_FALSE(report->mixed);

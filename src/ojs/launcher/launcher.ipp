@@ -109,7 +109,7 @@ class launcher_body : public ref_counted {
         return state_ == state::running;
     }
 
-    // Also those that were given up and have ended since.
+    // Including those that exited after the launcher gave up on them.
     void release_exited() const {
         for (const ref<process_group>& group : groups()) group->release_exited();
     }

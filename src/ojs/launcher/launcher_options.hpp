@@ -1,4 +1,4 @@
-// launcher_options: the configuration of a launcher, its groups and processes, and their status. [RFC-041]
+// launcher_options: the options of a launcher, its groups and its processes. [RFC-041]
 //
 // Plain structs without synchronisation. The states are in admin_messages.
 #pragma once

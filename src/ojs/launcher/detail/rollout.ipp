@@ -281,7 +281,7 @@ inline result<void> check_rollout(const group_options& current, const group_opti
     if (!sound) return sound;
     if (target.name != current.name) return fault("a group keeps its name");
     if (options.canary < 0 || options.retries < -1) return fault("canary or retries is negative");
-    if (options.max_backoff < options.initial_backoff) return fault("max_backoff < initial_backoff");
+    if (options.max_backoff < options.initial_backoff) return fault("max_backoff is below initial_backoff");
     if (options.max_backoff > max_pause) return fault("max_backoff is longer than 24 days");
     return {};
 }
