@@ -148,7 +148,7 @@ TEST_CASE("launcher: a process says when it is ready, and is not asked again and
     ojs::launcher of(options_for(group, ready));
     REQUIRE(of.start());
     REQUIRE(ready.wait_for(1));
-    CHECK(processes(of).front().startup >= 100ms);
+    CHECK(processes(of).front().startup_duration >= 100ms);
     of.request_stop();
     REQUIRE(of.wait(ojs::deadline_after(hang_guard)));
     CHECK(of.exit_code() == 0);
