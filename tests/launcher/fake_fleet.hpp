@@ -231,7 +231,7 @@ struct fake_group {
         ojs::log_options options_of_log;
         options_of_log.level = log ? ojs::log_level::debug : ojs::log_level::off;
         options_of_log.hook = std::move(log);
-        context->log = ojs::detail::logger(options_of_log);
+        context->log = ojs::detail::logger(options_of_log, "launcher");
         context->starter = fleet.starter();
         context->routing = ojs::detail::make_ref<ojs::detail::routing>(
             [&fleet](const ojs::process_info& of) { fleet.note("on " + of.id); },

@@ -110,7 +110,7 @@ class fixture {
                 changes_.notify_all();
                 if (is_final(now.state)) final_reports.set();
             },
-            logger(log));
+            logger(log, "launcher"));
         REQUIRE(made);
         return *made;
     }
