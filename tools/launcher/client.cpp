@@ -104,10 +104,10 @@ int stop_process(admin_peer& peer, const settings& given, const std::string& id)
     request.process_id = id;
     request.reason = given.reason;
     request.force = given.force;
-    const auto asked = peer.call<ojs::shutdown_process_response>("ShutdownProcess", request);
-    if (!asked) return report(asked.error());
-    print(id + " " + shown(asked->message) + "\n");
-    if (!asked->acknowledged) return failed;
+    const auto response = peer.call<ojs::shutdown_process_response>("ShutdownProcess", request);
+    if (!response) return report(response.error());
+    print(id + " " + shown(response->message) + "\n");
+    if (!response->acknowledged) return failed;
     if (!given.wait) return 0;
     progress its(peer, id, expected_end(given));
     return follow(
@@ -140,9 +140,9 @@ int stop_group(admin_peer& peer, const settings& given, const std::string& name)
     request.group = name;
     request.reason = given.reason;
     request.force = given.force;
-    const auto asked = peer.call<ojs::shutdown_group_response>("ShutdownGroup", request);
-    if (!asked) return report(asked.error());
-    print(name + " " + shown(asked->message) + "\n");
+    const auto response = peer.call<ojs::shutdown_group_response>("ShutdownGroup", request);
+    if (!response) return report(response.error());
+    print(name + " " + shown(response->message) + "\n");
     if (!given.wait) return 0;
     return follow(
         peer, [&](const event& each) { return each.group == name; },
@@ -187,9 +187,9 @@ int roll(admin_peer& peer, const settings& given) {
     request.retry = given.retry;
     request.retries = given.retries;
     request.canary_seconds = static_cast<std::int32_t>((given.canary_time.count() + 999) / 1000);
-    const auto asked = peer.call<ojs::rolling_replace_response>("RollingReplace", request);
-    if (!asked) return report(asked.error());
-    if (!given.wait) return print(name + ": the replacement " + shown(asked->message) + "\n"), 0;
+    const auto response = peer.call<ojs::rolling_replace_response>("RollingReplace", request);
+    if (!response) return report(response.error());
+    if (!given.wait) return print(name + ": the replacement " + shown(response->message) + "\n"), 0;
     return follow(
         peer, [&](const event& each) { return each.group == name; },
         [&](const auto& received) { return end_of_roll(peer, name, received, "done"); });
@@ -199,10 +199,10 @@ int cancel(admin_peer& peer, const settings& given) {
     const std::string& name = given.operands.front();
     const ojs::result<std::vector<event>> begun = peer.events(event_wait);  // from here on
     if (!begun) return report(begun.error());
-    const auto asked = peer.call<ojs::cancel_replace_response>(
+    const auto response = peer.call<ojs::cancel_replace_response>(
         "CancelReplace", ojs::cancel_replace_request{name, given.reason});
-    if (!asked) return report(asked.error());
-    print(name + ": the replacement " + shown(asked->message) + "\n");
+    if (!response) return report(response.error());
+    print(name + ": the replacement " + shown(response->message) + "\n");
     if (!given.wait) return 0;
     return follow(
         peer, [&](const event& each) { return each.group == name; },
