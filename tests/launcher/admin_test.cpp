@@ -33,7 +33,7 @@ launcher_options served_options() {
     return out;
 }
 
-// A launcher of fakes that answers on loopback.
+// A launcher of fake processes that listens on loopback.
 struct served {
     explicit served(launcher_options options = served_options()) : kept(fleet.launch(std::move(options))) {}
     void start(int notes = 2) {
@@ -91,7 +91,7 @@ std::string fault_of(const std::string& address, const std::string& token = "") 
     return started.error().text;
 }
 
-// Where the lines of /events say to go on.
+// The next number of /events.
 std::uint64_t last_number(const std::string& lines) {
     return std::stoull(lines.substr(lines.rfind(':') + 1));
 }
@@ -302,7 +302,7 @@ TEST_CASE("launcher_admin: a rollout uses the reloaded configuration") {
     const std::string lines = of.events_until("\"result\":\"done\"");
     CHECK_MESSAGE(holds(lines, "\"event\":\"rolling replace begins\""), lines);
     CHECK(of.kept.group("kv")->options.process.child.command.back() == "--new");
-    CHECK(of.call("RollingReplace", roll).status == 200);  // who was told of the end may begin the next
+    CHECK(of.call("RollingReplace", roll).status == 200);  // the next one may begin after that event
     of.events_until("\"result\":\"done\"", last_number(lines));
     CHECK(holds(of.call("GetGroupStatus", roll).body, "\"message\":\"replaced 2 of 2\""));
     CHECK(sample(of.get("/metrics").body,
@@ -437,7 +437,7 @@ TEST_CASE(
     CHECK(of.fleet.generations() == std::vector<std::uint64_t>{3, 3});
 }
 
-TEST_CASE("launcher_admin: one that is cancelled while an old one drains ends when that has ended") {
+TEST_CASE("launcher_admin: a rollout cancelled during a drain ends after the drain") {
     served of;
     of.fleet.drains_at_once = false;
     of.start();
@@ -463,7 +463,7 @@ TEST_CASE("launcher_admin: a rollback cannot be cancelled") {
     CHECK(of.call("RollingReplace", roll_kv).status == 200);
     REQUIRE(of.fleet.notes().wait_for(4));
     of.fleet.get("kv-1")->becomes(instance_state::complete);
-    // kv-4 is ill, and forced; kv-5 is of the old configuration again, and kv-3 is asked to end.
+    // kv-4 is unhealthy, and forced; kv-5 is of the old configuration again, and kv-3 is shut down.
     REQUIRE(of.fleet.notes().wait_for(8));
     const replacement_status now = replacement_of(of);
     CHECK(now.phase == replacement_phase::rolling_back);

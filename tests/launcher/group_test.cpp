@@ -55,7 +55,7 @@ TEST_CASE("process_group: what crashed is started again under another id, after 
     CHECK(ended.exit.code == 3);
 }
 
-TEST_CASE("process_group: the policy tells ends apart") {
+TEST_CASE("process_group: the policy distinguishes exits") {
     fake_fleet fleet;
     group_options options = restarted_at_once(2);
     fake_group kv(fleet, options);

@@ -377,7 +377,7 @@ TEST_CASE("launcher: one at a time has a state file, and lets go of it at its en
 
 namespace {
 
-// What a child of a launcher hears that sends this to it.
+// The response to a child that sends this request.
 http_response pushed(const std::string& address, const std::string& method, std::string body) {
     const result<http_client> client = http_client::create(address);
     REQUIRE(client);
@@ -393,7 +393,7 @@ http_response pushed(const std::string& address, const std::string& method, std:
     return *answer;
 }
 
-// What it sends no more of than this, and waits.
+// Sends only a part of the request, then waits.
 detail::unique_fd slow_sender(const std::string& address) {
     detail::unique_fd out(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_un where{};
@@ -413,7 +413,7 @@ TEST_CASE("launcher: a notification reaches the sender's own process only") {
     REQUIRE(fleet.notes().wait_for(3));
     const fake_fleet::process child = fleet.get("ps-1");
     const std::string address = child->pushes_to();
-    child->has_pid(::getpid());  // a child of ours, as far as the system tells
+    child->has_pid(::getpid());  // a child of ours for the system
     const texts before = fleet.calls();
     CHECK(pushed(address, "NotifyReady", R"({"processId":"kv-1"})").status == 404);  // of process 1
     CHECK(pushed(address, "NotifyReady", R"({"processId":"ps-2"})").status == 404);
@@ -424,8 +424,7 @@ TEST_CASE("launcher: a notification reaches the sender's own process only") {
     std::vector<detail::unique_fd> slow;
     for (int i = 0; i < 8; ++i) slow.push_back(slow_sender(address));
     CHECK(pushed(address, "NotifyReady", R"({"processId":"ps-1"})").body == "{\"acknowledged\":true}\n");
-    REQUIRE(
-        fleet.notes().wait_for(4));  // what is said of one that is just being started is passed on once it is
+    REQUIRE(fleet.notes().wait_for(4));  // a notification during the start is passed on afterwards
     CHECK(fleet.calls().back() == "poll ps-1");
     const std::size_t notes = fleet.calls().size();
     CHECK(pushed(address, "NotifyShutdownComplete", R"({"processId":"ps-1"})").status == 200);

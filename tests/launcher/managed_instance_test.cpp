@@ -63,10 +63,10 @@ std::string says(shutdown_state now) {
 
 const std::string ack = R"({"acknowledged":true})";
 
-// One process, its coordinator, which is here, and what was told of it.
+// One process, its coordinator in this process, and its reported changes.
 class fixture {
   public:
-    // By method name; what is not there answers as an unknown method.
+    // By method name; others respond as unknown methods.
     using answers = std::map<std::string, std::function<http_response(const std::string& body)>>;
 
     explicit fixture(answers how = {}) : answers_(std::move(how)) {
@@ -131,7 +131,7 @@ class fixture {
         });
         return now;
     }
-    // Waits for nobody: it may be said once more, by a handler that is asked again before the child's end is seen.
+    // Without a wait: it may be logged once more, by a handler that is asked again before the child's end is seen.
     void end_child(const std::string& status) const {
         REQUIRE(::write(writer_.get(), (status + "\n").data(), status.size() + 1) > 0);
     }
@@ -223,12 +223,12 @@ TEST_CASE("managed_instance: TestShutdownStateMachine: every event in every stat
 
 TEST_SUITE("managed_instance") {
     TEST_CASE("a process becomes ready, is asked, drains and ends: every step is seen and logged") {
-        std::atomic<int> looks{0};
+        std::atomic<int> polls{0};
         std::string request;
         fixture* self = nullptr;
         fixture f({{"GetReadinessStatus",
                     [&](const std::string&) {
-                        const int n = looks++;
+                        const int n = polls++;
                         return answer(says(n == 0   ? readiness_state::starting
                                            : n == 1 ? readiness_state::warming
                                                     : readiness_state::ready));
@@ -261,7 +261,7 @@ TEST_SUITE("managed_instance") {
         CHECK_FALSE(end.killed);
         CHECK(end.shutdown_duration.count() > 0);
         CHECK_FALSE(end.routable);
-        // The thread tells of a change after the state is there to see.
+        // The thread reports a change after the state is visible.
         it = ref<instance>();
         CHECK(f.seen_states() == states{state::starting, state::warming, state::ready,
                                         state::shutdown_requested, state::draining, state::complete});
@@ -274,25 +274,25 @@ TEST_SUITE("managed_instance") {
 
     TEST_CASE("a notification triggers a poll, and does not count by itself") {
         std::atomic<bool> is_ready{false};
-        test::counter looks;
+        test::counter polls;
         fixture f({{"GetReadinessStatus", [&](const std::string&) {
                         const bool now = is_ready;
-                        looks.add();
+                        polls.add();
                         return answer(says(now ? readiness_state::ready : readiness_state::starting));
                     }}});
         f.spec.options.readiness_interval = 1h;
         f.spec.options.readiness_timeout = 2h;
         const ref<instance> it = f.start();
-        REQUIRE(looks.wait_for(1));
+        REQUIRE(polls.wait_for(1));
         it->poll();
-        REQUIRE(looks.wait_for(2));
+        REQUIRE(polls.wait_for(2));
         CHECK(it->info().state == state::starting);
         is_ready = true;
         it->poll();
         CHECK(f.await(it, is<state::ready>) == state::ready);
     }
 
-    TEST_CASE("a process that dies is seen to, at any point") {
+    TEST_CASE("the exit of a process is handled at any point") {
         const auto die = [](fixture& of) {
             REQUIRE(::kill(of.pid, SIGKILL) == 0);
             return answer("{}");
@@ -356,7 +356,7 @@ TEST_SUITE("managed_instance") {
         CHECK(f.logged("forcing shutdown with SIGTERM"));
     }
 
-    TEST_CASE("what is strict forces after the grace period where no more time was asked for") {
+    TEST_CASE("force_without_request forces after the grace period without a request for more time") {
         fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))},
                    {"Shutdown", always(ack)},
                    {"GetShutdownStatus", always(says(shutdown_state::draining))}});
@@ -382,7 +382,7 @@ TEST_SUITE("managed_instance") {
         CHECK(it->info().exit.signal == SIGTERM);
     }
 
-    TEST_CASE("a coordinator that answers rubbish does not hold up the end") {
+    TEST_CASE("invalid responses of a coordinator do not delay the end") {
         fixture f({{"GetReadinessStatus", always("[[[")}, {"Shutdown", always("\xff{")}});
         f.spec.options.shutdown.grace_period = f.spec.options.shutdown.max_duration = 100ms;
         const ref<instance> it = f.start();
@@ -558,7 +558,7 @@ TEST_SUITE("managed_instance") {
     }
 
     TEST_CASE("a force while only descendants are left ends the wait") {
-        if (OJS_SHUTDOWN_USE_PROC == 0) return;  // nothing tells who is left: it is over when its leader is
+        if (OJS_SHUTDOWN_USE_PROC == 0) return;  // nothing shows who is left: it is over when its leader is
         fixture f;
         f.spec.options.has_coordinator = false;
         f.spec.options.shutdown.max_duration = 1h;

@@ -90,7 +90,7 @@ class job_load {
     std::thread thread_;
 };
 
-// Several requests later; false: none came through any more.
+// Waits for more requests; false: no request succeeds any more.
 bool go_on(const requests& clients) {
     const int target = clients.sent() + 100;
     return eventually([&] { return clients.sent() >= target; });
@@ -111,7 +111,7 @@ std::map<std::string, int> read_done(const std::string& path) {
     return out;
 }
 
-// What this process has.
+// The resources of this process.
 struct possessions {
     std::ptrdiff_t descriptors = 0;
     std::ptrdiff_t threads = 0;
@@ -332,8 +332,8 @@ class restless_group {
 
 TEST_CASE("fleet: whatever happens to groups, each returns to its size") {
     if (!may_have_many_children()) return;
-    const char* const wanted = std::getenv("OJS_GROUP_SEQUENCES");
-    const int sequences = wanted != nullptr ? std::atoi(wanted) : 10;
+    const char* const configured = std::getenv("OJS_GROUP_SEQUENCES");
+    const int sequences = configured != nullptr ? std::atoi(configured) : 10;
     constexpr int at_a_time = 10;
     for (int first = 0; first < sequences; first += at_a_time) {
         CAPTURE(first);
