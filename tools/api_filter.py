@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """doxygen's INPUT_FILTER: prints a header with its plain comments as documentation. Lines keep their numbers.
 
-A comment directly above a declaration becomes ///, one behind a member, with the lines that continue it, ///<, and one
-behind the { of a type the type's. A macro has the comment above its #ifndef, or its row in the table of base/config.hpp.
-An overload without a comment that follows the documented one refers to it; a class's copies and moves need none. All
+A comment directly above a declaration becomes ///. One behind a member, with the lines that continue it, becomes ///<.
+One behind the { of a type is the type's. A macro has the comment above its #ifndef, or its row in the table of
+base/config.hpp. An overload directly below a documented function refers to it; copies and moves need no comment. All
 other comments stay as they are. In docs/api.md, names become links.
 """
 
@@ -125,7 +125,7 @@ def converted(lines):
         scopes.read(code)
         if behind and TYPE.match(code.rstrip()):
             out.append(f"/** {escaped(behind[3:])} */ {code.rstrip()}")
-        elif behind and code.strip(" {};") and scopes.between_members():
+        elif behind and not behind.startswith("// namespace") and scopes.between_members():
             end = block_end(lines, at, column)
             first, *more = documentation([behind, *lines[at:end]], "///<")
             out += [code + first, *more]

@@ -35,7 +35,7 @@ def text_of(element):
 
 def sentence_of(element):
     words = text_of(element.find("briefdescription")) or text_of(element.find("detaileddescription"))
-    sentence = re.split(r"(?<=[.:]) (?=[A-Z])", " ".join(words.split()))[0]
+    sentence = re.split(r"(?<=\w\.) (?=[A-Z])", " ".join(words.split()))[0]
     return re.sub(r"(`[^`]*`)|([|<>*])", lambda found: found[1] or "\\" + found[2], sentence)
 
 
@@ -52,7 +52,7 @@ def rows():
             scope = re.sub(r"^ojs(::)?|<.*>", "", compound.findtext("compoundname")) if of != "file" else ""
             if of in ("class", "struct") and is_public(compound):
                 yield *place_of(compound), scope, of, sentence_of(compound)
-            elif (of, scope) != ("namespace", "") and of != "file":
+            elif of not in ("file", "namespace"):
                 continue
             for member in filter(is_public, compound.iter("memberdef")):
                 if (member.get("kind") == "define") != (of == "file"):
@@ -60,9 +60,14 @@ def rows():
                 name = "::".join(filter(None, (scope, member.findtext("name"))))
                 kind = "constant" if (member.get("kind"), of) == ("variable", "namespace") else member.get("kind")
                 call = "()" if kind == "function" else ""
-                yield *place_of(member), name + call, KINDS.get(kind, kind), sentence_of(member)
+                sentence, plain = sentence_of(member), []
                 for value in member.iter("enumvalue"):
-                    yield *place_of(member), f"{name}::{value.findtext('name')}", "value", sentence_of(value)
+                    if sentence_of(value):
+                        yield *place_of(member), f"{name}::{value.findtext('name')}", "value", sentence_of(value)
+                    else:
+                        plain.append(f"`{value.findtext('name')}`")
+                sentence = f"{sentence} {', '.join(plain)}".strip()
+                yield *place_of(member), name + call, KINDS.get(kind, kind), sentence
 
 
 def place_of(element):
@@ -80,8 +85,7 @@ def index():
         out.append(f"\n## {template.output}\n")
         for _, part in template.order:
             names = {}
-            # The order of the lines; of one line, that in which doxygen found the names.
-            for _, name, kind, sentence in sorted(found.pop(part, []), key=lambda row: row[0]):
+            for _, name, kind, sentence in sorted(found.pop(part, []), key=lambda row: (row[0], row[2] == "value")):
                 names.setdefault(name, (kind, sentence))
             if names:
                 out.append(f"\n### {part.removesuffix('.hpp')}\n\n| name | kind | |\n|---|---|---|\n")
