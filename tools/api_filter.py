@@ -2,7 +2,7 @@
 """doxygen's INPUT_FILTER: prints a header with its plain comments as documentation. Lines keep their numbers.
 
 A comment directly above a declaration becomes ///. One behind a member, with the lines that continue it, becomes ///<.
-One behind the { of a type is the type's. A macro has the comment above its #ifndef, or its row in the table of
+One behind a type's { is the type's. A macro has the comment above its #ifndef, or its row in the table of
 base/config.hpp. An overload directly below a documented function refers to it; copies and moves need no comment. All
 other comments stay as they are. In docs/api.md, names become links.
 """
@@ -12,12 +12,12 @@ import sys
 
 COMMENT = re.compile(r"^( *)//(?: (.*))?$")
 LITERAL = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])\'')
-TEMPLATE = re.compile(r"template <(?:[^<>]|<[^<>]*>)*>")
+ANGLES = re.compile(r"<[^<>]*>")
 SCOPE = re.compile(r"\b(namespace|class|struct|union|enum)\b[^()=]*$")
 VERSION = re.compile(r"inline namespace \w+ \{|\}  // namespace v\d\w*$")
 UNDOCUMENTED = re.compile(r"#|\}|(?:inline )?namespace\b|\w+:$|$")  # what a comment may stand above for other reasons
 MACRO_ROW = re.compile(r"//   (OJS_\w+) +\S+(?: \S+)*  +(.*)")
-TYPE = re.compile(r" *(?:enum|class|struct) .*\{$")
+TYPE = re.compile(r" *(?:enum|class|struct) .*\{")
 COPY_OR_MOVE = re.compile(r" +(?:(\w+)\((?:const )?\1&&?(?: \w+)?\)|(\w+)& operator=\((?:const )?\2&{0,2}(?: \w+)?\))")
 FUNCTION = re.compile(r"[ *&~](operator\W+|\w+)\(")
 # What doxygen takes for a command, a tag, a link or emphasis. What stands in backticks is code already.
@@ -53,7 +53,7 @@ class Scopes:
     def read(self, code):
         for token in re.split(r"([{}();])|\b(?:public|protected|private):", LITERAL.sub("0", code)):
             if token == "{":
-                found = SCOPE.search(TEMPLATE.sub("", self.text))
+                found = SCOPE.search(ANGLES.sub("", ANGLES.sub("", self.text)))
                 self.kinds.append(found[1] if found else "body")
             elif token == "}":
                 self.kinds.pop()
