@@ -124,10 +124,14 @@ header amalgamate:  ## ojs_shutdown.hpp and extensions/ anew from src/
 format:  ## clang-format over everything written by hand
 	$(CLANG_FORMAT) -i $(HAND_WRITTEN)
 
-.PHONY: deps deps-adapters deps-check deps-container deps-observability
+.PHONY: api
+api: deps-api  ## the API reference, build/api/index.html, and its index docs/api.md, by doxygen
+	@BUILD=$(BUILD) python3 -B tools/api_index.py
+
+.PHONY: deps deps-adapters deps-api deps-check deps-container deps-observability
 deps:  ## what is missing to build and test, installed by apt-get or named
 	@CXX='$(CXX)' tools/deps.sh
-deps-adapters deps-check deps-container deps-observability: deps-%:  ## the same, and what the checks of that name need
+deps-adapters deps-api deps-check deps-container deps-observability: deps-%:  ## the same, and what the checks of that name need
 	@CXX='$(CXX)' tools/deps.sh $*
 
 clean:  ## take away build/

@@ -1,7 +1,7 @@
 # `make check`, `make fuzz` and `make duress`.
 
 CHECK_PROGRAMS := $(call each,asan tsan,$(SUITES)) $(call each,fallback clang,unit) $(TESTED)
-CHECKS = format variants $(WARNED) warnings/g++/optimised $(FUZZ) $(filter-out $(TESTED),$(TEST_CHECKS)) $(CHECK_PROGRAMS)
+CHECKS = format variants api $(WARNED) warnings/g++/optimised $(FUZZ) $(filter-out $(TESTED),$(TEST_CHECKS)) $(CHECK_PROGRAMS)
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wundef \
             -Wnull-dereference -Wzero-as-null-pointer-constant -Wextra-semi -Wswitch-enum -Werror
@@ -34,6 +34,9 @@ $(RESULTS)/format: FORCE
 	@$(RUN) $(CLANG_FORMAT) --dry-run -Werror $(HAND_WRITTEN)
 $(RESULTS)/variants: FORCE
 	@$(RUN) tests/tools/variants.sh $(BUILD)/variants $(CXX) $(COMMON)
+
+$(RESULTS)/api: FORCE
+	@BUILD=$(BUILD) $(RUN) python3 -B tools/api_index.py --check
 
 # ---- make fuzz -------------------------------------------------------------------------------------------------------
 
