@@ -333,7 +333,7 @@ TEST_CASE("lines that nobody read in time are counted, and that is said when the
 TEST_CASE("a limit counts from its moment on, however long all was well before") {
     const pipe_ends pipe;
     fill(pipe.fds[1], 0);
-    ojs::detail::outlet().refilled = ojs::steady_clock::now() - std::chrono::seconds(20);
+    ojs::detail::sink().refilled_at = ojs::steady_clock::now() - std::chrono::seconds(20);
     ojs::detail::limit_log_flush(std::chrono::milliseconds(0));
     const auto began = ojs::steady_clock::now();
     CHECK_FALSE(ojs::detail::write_line(pipe.fds[1], "no room for this"));

@@ -21,16 +21,16 @@ inline constexpr std::chrono::milliseconds no_limit = std::chrono::milliseconds:
 namespace detail {
 inline constexpr std::uint64_t max_duration_ms = 0x7fffffff;  // what poll(2) can wait: about 24 days
 
-long long milliseconds_since(time_point then) noexcept;  // less than 0: it is still to come
+long long milliseconds_since(time_point start) noexcept;  // less than 0: it is still to come
 }  // namespace detail
 
 // The moment `duration` from now; time_point::max(), "never", where that is beyond the clock's range.
 template <class Rep, class Period>
 time_point deadline_after(std::chrono::duration<Rep, Period> duration) noexcept {
     const time_point now = steady_clock::now();
-    // Compared in seconds, as the finer units may not be able to hold the longest durations.
-    const auto longest = std::chrono::duration_cast<std::chrono::seconds>(time_point::max() - now);
-    if (duration >= longest) return time_point::max();
+    // Compared in seconds, as the finer units may not be able to hold the max_left durations.
+    const auto max_left = std::chrono::duration_cast<std::chrono::seconds>(time_point::max() - now);
+    if (duration >= max_left) return time_point::max();
     return duration <= duration.zero() ? now : now + duration;
 }
 

@@ -37,7 +37,7 @@ struct error {
 
 namespace detail {
 // Prints the error on standard error and aborts.
-[[noreturn]] void end_without_value(const error& failure) noexcept;
+[[noreturn]] void abort_without_value(const error& failure) noexcept;
 }  // namespace detail
 
 // Either a T or an error. Test it first: `if (!r) use(r.error());`. Reading the value of an error prints that error and
@@ -74,7 +74,7 @@ class [[nodiscard]] result {
   private:
     template <class Self>
     static Self& checked(Self& self) noexcept {
-        if (!self.ok_) detail::end_without_value(self.error_);
+        if (!self.ok_) detail::abort_without_value(self.error_);
         return self;
     }
     // Copies or moves.

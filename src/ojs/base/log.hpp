@@ -72,7 +72,7 @@ class logger {
     void answer(std::string_view message, std::vector<log_field> fields) const;
 
   private:
-    void pass_on(log_record record) const;
+    void emit(log_record record) const;
     void call_hook(const log_record& record) const;
     void report_lost() const;
     void mask_secrets(std::string& text) const;

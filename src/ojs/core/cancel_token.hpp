@@ -68,7 +68,7 @@ class cancel_token {
     // again when it returns or `ready` throws, but is let go of in between even where nothing waits. Who cancels must
     // not hold it, for the waiters are told with it; nor may who holds it block until a callback ends that.
     template <class Condition, class Lock, class Predicate>
-    [[nodiscard]] bool wait(Condition& changed, Lock& held, Predicate ready) const;
+    [[nodiscard]] bool wait(Condition& condition, Lock& lock, Predicate ready) const;
     // A descriptor that is readable from the cancellation on, to poll for POLLIN beside sockets and pipes. It is made
     // at the first call and shared by all copies of the token, the last of which closes it: never read it or close it.
     // -1, which poll skips, for a token of no source. Errors: errc::system when the process has no descriptor left; a
@@ -107,19 +107,19 @@ class lock_scope {
 }  // namespace detail
 
 template <class Condition, class Lock, class Predicate>
-bool cancel_token::wait(Condition& changed, Lock& held, Predicate ready) const {
+bool cancel_token::wait(Condition& condition, Lock& lock, Predicate ready) const {
     while (!cancelled()) {
         if (ready()) return true;
         // Registering may run the callback, and taking it back waits for it: neither with the mutex it needs.
-        const detail::lock_scope<Lock, false> open(held);
-        auto* const mutex = held.mutex();
-        const cancel_registration told = on_cancel([&changed, mutex] {
+        const detail::lock_scope<Lock, false> unlocked(lock);
+        auto* const mutex = lock.mutex();
+        const cancel_registration registration = on_cancel([&condition, mutex] {
             mutex->lock();  // so that it does not come between a waiter's look and its sleep
             mutex->unlock();
-            changed.notify_all();
+            condition.notify_all();
         });
-        const detail::lock_scope<Lock, true> closed(held);
-        while (!cancelled() && !ready()) changed.wait(held);
+        const detail::lock_scope<Lock, true> relocked(lock);
+        while (!cancelled() && !ready()) condition.wait(lock);
     }
     return false;
 }

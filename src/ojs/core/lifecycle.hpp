@@ -60,11 +60,11 @@ struct transition {
 namespace detail {
 namespace cells {
 inline constexpr transition none{};
-inline constexpr transition quieten{true, phase::quiet};
+inline constexpr transition quiet{true, phase::quiet};
 inline constexpr transition resume{true, phase::running};
 inline constexpr transition drain{true, phase::draining};
 inline constexpr transition force{true, phase::stopping, stop_mode::forced};
-inline constexpr transition hasten{false, phase::stopping, stop_mode::forced, false, true};
+inline constexpr transition escalate{false, phase::stopping, stop_mode::forced, false, true};
 inline constexpr transition reclaim{true, phase::stopping, stop_mode::reclaim};
 inline constexpr transition cancel{true, phase::stopping, stop_mode::graceful, true};
 inline constexpr transition stop{true, phase::stopping};
@@ -72,26 +72,26 @@ inline constexpr transition end{true, phase::terminated};
 
 // clang-format off
 inline constexpr transition table[event_count][phase_count] = {
-    //                   running  quiet    draining stopping terminated
-    /* stop_signal    */ {drain,   drain,   force,   hasten,  none},
-    /* stop_request   */ {drain,   drain,   none,    none,    none},
-    /* quiet_request  */ {quieten, none,    none,    none,    none},
-    /* resume_request */ {none,    resume,  none,    none,    none},
-    /* reclaim        */ {reclaim, reclaim, reclaim, none,    none},
-    /* cancel_request */ {cancel,  cancel,  cancel,  none,    none},
-    /* grace_expired  */ {none,    none,    stop,    none,    none},
-    /* drained        */ {none,    none,    stop,    none,    none},
-    /* finished       */ {none,    none,    none,    end,     none},
-    /* report_request */ {none,    none,    none,    none,    none},
-    /* mode_reclaim   */ {none,    none,    reclaim, none,    none},
+    //                   running  quiet    draining stopping  terminated
+    /* stop_signal    */ {drain,   drain,   force,   escalate, none},
+    /* stop_request   */ {drain,   drain,   none,    none,     none},
+    /* quiet_request  */ {quiet,   none,    none,    none,     none},
+    /* resume_request */ {none,    resume,  none,    none,     none},
+    /* reclaim        */ {reclaim, reclaim, reclaim, none,     none},
+    /* cancel_request */ {cancel,  cancel,  cancel,  none,     none},
+    /* grace_expired  */ {none,    none,    stop,    none,     none},
+    /* drained        */ {none,    none,    stop,    none,     none},
+    /* finished       */ {none,    none,    none,    end,      none},
+    /* report_request */ {none,    none,    none,    none,     none},
+    /* mode_reclaim   */ {none,    none,    reclaim, none,     none},
 };
 // clang-format on
 }  // namespace cells
 }  // namespace detail
 
 // The event table: what `what` does in phase `now`. Everything that ever changes a lifecycle is in it.
-constexpr const transition& transition_for(event what, phase now) noexcept {
-    return detail::cells::table[static_cast<int>(what)][static_cast<int>(now)];
+constexpr const transition& transition_for(ojs::event event, ojs::phase phase) noexcept {
+    return detail::cells::table[static_cast<int>(event)][static_cast<int>(phase)];
 }
 
 // The word, unpacked.
@@ -122,7 +122,7 @@ class lifecycle {
     lifecycle& operator=(const lifecycle&) = delete;
 
     // Applies one event. Returns whether it changed anything. Thread-safe, async-signal-safe, keeps errno.
-    bool apply(event what, cause why) noexcept;
+    bool apply(ojs::event event, ojs::cause cause) noexcept;
 
     // Thread-safe, async-signal-safe. Both are sequentially consistent with apply(): who announces work before it looks
     // at the phase, as drain_barrier::enter() does, and finds it running, is seen by everyone who knows it is over.
@@ -138,8 +138,8 @@ class lifecycle {
     void set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept;
     // The first stop signal or reclaim decides; later ones change nothing: none forces the stop, none ends it. A stop
     // signal that finds a drain nobody signalled lets that go on, and is noted as its cause. [Spot]
-    void set_first_signal_wins(bool wins) noexcept {
-        first_signal_wins_.store(wins, detail::memory_order::relaxed);
+    void set_first_signal_wins(bool enabled) noexcept {
+        first_signal_wins_.store(enabled, detail::memory_order::relaxed);
     }
 
     // Writes to `notify_fd` (8 bytes, an eventfd or a pipe) after every change, until unsubscribe() returns, which
@@ -173,7 +173,7 @@ class lifecycle {
         detail::atomic<int> writers{0};  // notifications under way
     };
 
-    bool next_state(lifecycle_state& state, event what, cause why) const noexcept;
+    bool next_state(lifecycle_state& state, ojs::event event, ojs::cause cause) const noexcept;
     bool repeats_last_signal(const lifecycle_state& state, std::uint32_t now_ms) const noexcept;
     bool replace(word& current, word next) noexcept;
     void notify_subscribers() noexcept;

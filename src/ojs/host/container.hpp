@@ -36,7 +36,7 @@ struct container_info {
 };
 
 // Never fails, never blocks: what cannot be read is no evidence. Thread-safe while nobody calls setenv().
-container_info detect_container(const detail::container_probe& where = {});
+container_info detect_container(const detail::container_probe& probe = {});
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -14,10 +14,10 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline bool starts_with(std::string_view text, std::string_view start) {
-    return text.substr(0, start.size()) == start;
+inline bool starts_with(std::string_view text, std::string_view prefix) {
+    return text.substr(0, prefix.size()) == prefix;
 }
-inline bool holds(std::string_view text, std::string_view part) {
+inline bool contains_text(std::string_view text, std::string_view part) {
     return text.find(part) != std::string_view::npos;
 }
 // Whether it is one of the words in `list`.
@@ -147,7 +147,8 @@ inline std::string cgroup_shape(std::string_view text) {
     while (!text.empty()) {
         const std::size_t digits = detail::min(text.find_first_not_of("0123456789abcdef"), text.size());
         const std::string_view after = text.substr(digits, 1);
-        const bool is_whole = (out.empty() || holds("/-", {&out.back(), 1})) && holds(".:/\n", after);
+        const bool is_whole =
+            (out.empty() || contains_text("/-", {&out.back(), 1})) && contains_text(".:/\n", after);
         out += digits == 64 && is_whole ? "#" : text.substr(0, digits);
         out += after == ":" ? "/" : after;
         text.remove_prefix(digits + after.size());
@@ -165,7 +166,8 @@ inline std::string mount_sources(std::string_view text) {
         const std::string_view source = next_part(fields, " ");
         const std::string_view point = next_part(fields, " ");
         if (!is_listed(point, "/ /etc/hosts /etc/hostname /etc/resolv.conf /dev/termination-log")) continue;
-        const bool is_overlay = holds(fields, " - overlay ") || holds(fields, " - fuse.fuse-overlayfs ");
+        const bool is_overlay =
+            contains_text(fields, " - overlay ") || contains_text(fields, " - fuse.fuse-overlayfs ");
         append(out, {is_overlay && point == "/" ? fields : source, "\n"});
     }
     return out;
@@ -173,17 +175,17 @@ inline std::string mount_sources(std::string_view text) {
 
 class evidence_search {
   public:
-    explicit evidence_search(const container_probe& where) : where_(where) {
-        look_at_files();
-        look_at_variables();
+    explicit evidence_search(const container_probe& probe) : probe_(probe) {
+        check_marker_files();
+        check_variables();
         for (const char* name : {"self/cgroup", "1/cgroup"}) {
-            const std::string shape = cgroup_shape(proc_file(where.root, name));
-            const evidence_rule* const rule = find_rule(cgroup_paths, shape, holds);
+            const std::string shape = cgroup_shape(proc_file(probe.root, name));
+            const evidence_rule* const rule = find_rule(cgroup_paths, shape, contains_text);
             if (rule != nullptr) add(cat({"/proc/", name}), rule, rule->conclusive);
         }
-        look_at_mounts();
+        check_mounts();
         // Linux gives the first PID namespace this number (PROC_PID_INIT_INO).
-        const std::string link = proc_link(where.root, "self/ns/pid");
+        const std::string link = proc_link(probe.root, "self/ns/pid");
         if (!link.empty() && link != "pid:[4026531836]") add("/proc/self/ns/pid", nullptr, false);
     }
 
@@ -199,31 +201,31 @@ class evidence_search {
         if (found.runtime.empty() || platform_of(runtime) < platform_of(found.runtime))
             found.runtime = runtime;
     }
-    void look_at_files() {
+    void check_marker_files() {
         for (const evidence_rule& marker : marker_files) {
-            const small_file file = read_small_file(cat({where_.root, marker.text}), max_proc_file_size);
+            const small_file file = read_small_file(cat({probe_.root, marker.text}), max_proc_file_size);
             if (file.status != file_status::read && file.sys_errno != EACCES) continue;
             const evidence_rule* const named =
                 find_rule(container_values, trim_blanks(file.text, "\n "), is_listed);
             add(marker.text, *marker.runtime == '\0' ? named : &marker, true);
         }
     }
-    void look_at_container_value(std::string_view value, const char* source) {
+    void check_container_value(std::string_view value, const char* source) {
         value = trim_blanks(value, "\n ");
         const evidence_rule* const rule = find_rule(container_values, value, is_listed);
         if (!value.empty()) add(source, rule, rule != nullptr);
     }
     std::string_view find(std::string_view name) const {
-        const char* const value = find_variable(where_.environment, std::string(name).c_str());
+        const char* const value = find_variable(probe_.environment, std::string(name).c_str());
         return value != nullptr ? value : "";
     }
-    void look_at_variables() {
-        const std::string first = proc_file(where_.root, "1/environ");
-        for (std::string_view rest = first; !rest.empty();) {
+    void check_variables() {
+        const std::string environment = proc_file(probe_.root, "1/environ");
+        for (std::string_view rest = environment; !rest.empty();) {
             std::string_view value = next_part(rest, std::string_view("\0", 1));
-            if (next_part(value, "=") == "container") look_at_container_value(value, "/proc/1/environ");
+            if (next_part(value, "=") == "container") check_container_value(value, "/proc/1/environ");
         }
-        look_at_container_value(find("container"), "container");
+        check_container_value(find("container"), "container");
         for (const evidence_rule& hint : hint_variables) {
             std::string_view second = hint.text;
             std::string_view start = next_part(second, " ");
@@ -233,14 +235,14 @@ class evidence_search {
                 add(std::string(name), &hint, false);
         }
     }
-    void look_at_mounts() {
-        const std::string sources = mount_sources(proc_file(where_.root, "self/mountinfo"));
-        const evidence_rule* const rule = find_rule(storage_paths, sources, holds);
-        const bool is_overlay = holds(sources, " - ");
+    void check_mounts() {
+        const std::string sources = mount_sources(proc_file(probe_.root, "self/mountinfo"));
+        const evidence_rule* const rule = find_rule(storage_paths, sources, contains_text);
+        const bool is_overlay = contains_text(sources, " - ");
         if (rule != nullptr || is_overlay) add("/proc/self/mountinfo", rule, rule != nullptr);
     }
 
-    const container_probe& where_;
+    const container_probe& probe_;
 };
 
 // ---- PID 1, and what it does with our signals ----
@@ -254,18 +256,18 @@ enum class pid1_kind {
 };
 
 // What becomes of a SIGTSTP sent to PID 1.
-enum class sigtstp_fate { passed_on, stops_us, dropped };
+enum class sigtstp_effect { passed_on, stops_us, dropped };
 
 struct pid1_rule {
     const char* text;  // names: comm, or how the program was called
     pid1_kind kind;
-    sigtstp_fate sigtstp = sigtstp_fate::passed_on;
+    sigtstp_effect sigtstp = sigtstp_effect::passed_on;
 };
 
 inline constexpr pid1_rule pid1_rules[] = {
     {"tini tini-static docker-init ojs-init", pid1_kind::forwards},  // the last is as_init()
-    {"dumb-init", pid1_kind::forwards, sigtstp_fate::stops_us},
-    {"catatonit podman-init", pid1_kind::forwards, sigtstp_fate::dropped},
+    {"dumb-init", pid1_kind::forwards, sigtstp_effect::stops_us},
+    {"catatonit podman-init", pid1_kind::forwards, sigtstp_effect::dropped},
     {"pause", pid1_kind::direct},
     {"systemd init s6-svscan s6-linux-init runit runit-init runsvdir my_init supervisord openrc-init dinit "
      "finit procd shepherd launchd",
@@ -274,12 +276,12 @@ inline constexpr pid1_rule pid1_rules[] = {
 };
 
 inline pid1_rule find_pid1_rule(const process_facts& facts) {
-    std::string called;
-    if (!facts.arguments.empty()) called = program_name(facts.arguments[0]);
-    if (called == "busybox" && facts.arguments.size() > 1) called = program_name(facts.arguments[1]);
+    std::string argv0_name;
+    if (!facts.arguments.empty()) argv0_name = program_name(facts.arguments[0]);
+    if (argv0_name == "busybox" && facts.arguments.size() > 1) argv0_name = program_name(facts.arguments[1]);
     // A script has its own name as comm, and its interpreter's as the name it was called by.
     const pid1_rule* rule = find_rule(pid1_rules, facts.comm, is_listed);
-    if (rule == nullptr) rule = find_rule(pid1_rules, called, is_listed);
+    if (rule == nullptr) rule = find_rule(pid1_rules, argv0_name, is_listed);
     return rule != nullptr ? *rule : pid1_rule{"", pid1_kind::unknown};
 }
 
@@ -289,13 +291,14 @@ inline bool is_of_kind(const process_facts& facts, pid1_kind kind) {
 
 // A command line for the log, up to its first argument: later ones may hold secrets, as after `sh -c`. By
 // words, as some programs write their whole title into the first string.
-inline std::string shown_command(const process_facts& facts) {
-    std::string whole;
-    for (const std::string& each : facts.arguments) append(whole, {whole.empty() ? "" : " ", each});
-    if (whole.empty()) whole = facts.comm;
-    if (whole.empty()) return "a process that cannot be read";
+inline std::string describe_command(const process_facts& facts) {
+    std::string command;
+    for (const std::string& argument : facts.arguments)
+        append(command, {command.empty() ? "" : " ", argument});
+    if (command.empty()) command = facts.comm;
+    if (command.empty()) return "a process that cannot be read";
     std::string out;
-    std::string_view rest = whole;
+    std::string_view rest = command;
     for (int words = 0; words < 2 && !rest.empty(); ++words) {
         const std::string_view word = next_part(rest, " \t\n");
         const std::size_t assigned = word.find('=');
@@ -343,7 +346,7 @@ inline std::string find_shell_between(std::string_view root, pid_t parent) {
     std::string shell;
     for (int steps = 0; parent > 1 && steps < 64; ++steps) {
         const process_facts facts = read_process(root, cat({parent}));
-        if (is_of_kind(facts, pid1_kind::shell)) shell = shown_command(facts);
+        if (is_of_kind(facts, pid1_kind::shell)) shell = describe_command(facts);
         parent = facts.parent;
     }
     return parent == 1 ? shell : std::string();
@@ -381,38 +384,39 @@ inline finding sigtstp_finding(std::string_view comm, bool freezes) {
 }
 
 // Adds the findings. Returns whether PID 1 may be the init of a whole machine.
-inline bool check_pid1(const container_probe& where, container_info& out) {
-    const pid_t pid = where.pid != 0 ? where.pid : getpid();
+inline bool check_pid1(const container_probe& probe, container_info& out) {
+    const pid_t pid = probe.pid != 0 ? probe.pid : getpid();
     if (pid == 1) return false;
-    const process_facts self = read_process(where.root, "self");
+    const process_facts self = read_process(probe.root, "self");
     // PID 1 of the /proc of another PID namespace is not ours.
-    const process_facts first = self.pid == pid ? read_process(where.root, "1") : process_facts();
-    pid1_rule rule = find_pid1_rule(first);
-    if (rule.kind == pid1_kind::unknown && first.pid == 1 && same_program(where.root, first, self))
+    const process_facts pid1 = self.pid == pid ? read_process(probe.root, "1") : process_facts();
+    pid1_rule rule = find_pid1_rule(pid1);
+    if (rule.kind == pid1_kind::unknown && pid1.pid == 1 && same_program(probe.root, pid1, self))
         rule.kind = pid1_kind::direct;
-    std::string doubt;
-    if (rule.kind == pid1_kind::shell) doubt = ", a shell, which does not pass signals on";
-    if (rule.kind == pid1_kind::unknown) doubt = ", which may not pass signals on";
+    std::string problem;
+    if (rule.kind == pid1_kind::shell) problem = ", a shell, which does not pass signals on";
+    if (rule.kind == pid1_kind::unknown) problem = ", which may not pass signals on";
     if (rule.kind == pid1_kind::forwards) {
-        doubt = find_shell_between(where.root, self.parent);
-        if (!doubt.empty())
-            doubt = cat({", and which is started by ", doubt, ", a shell, which does not pass signals on"});
+        problem = find_shell_between(probe.root, self.parent);
+        if (!problem.empty())
+            problem =
+                cat({", and which is started by ", problem, ", a shell, which does not pass signals on"});
     }
-    if (!doubt.empty())
-        out.findings.push_back(wrapper_finding(out, pid, self, cat({shown_command(first), doubt})));
-    const bool stops_us = rule.sigtstp == sigtstp_fate::stops_us;
-    const bool is_rewritten = stops_us && dumb_init_passes_sigtstp(first.arguments, where.environment);
-    if (rule.sigtstp != sigtstp_fate::passed_on && !is_rewritten)
-        out.findings.push_back(sigtstp_finding(first.comm, stops_us));
-    return rule.kind == pid1_kind::init || (rule.kind == pid1_kind::unknown && first.comm.empty());
+    if (!problem.empty())
+        out.findings.push_back(wrapper_finding(out, pid, self, cat({describe_command(pid1), problem})));
+    const bool stops_us = rule.sigtstp == sigtstp_effect::stops_us;
+    const bool is_rewritten = stops_us && dumb_init_passes_sigtstp(pid1.arguments, probe.environment);
+    if (rule.sigtstp != sigtstp_effect::passed_on && !is_rewritten)
+        out.findings.push_back(sigtstp_finding(pid1.comm, stops_us));
+    return rule.kind == pid1_kind::init || (rule.kind == pid1_kind::unknown && pid1.comm.empty());
 }
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE container_info detect_container(const detail::container_probe& where) {
-    detail::evidence_search search(where);
+OJS_SHUTDOWN_INLINE container_info detect_container(const detail::container_probe& probe) {
+    detail::evidence_search search(probe);
     container_info out = std::move(search.found);
-    const bool is_machine = detail::check_pid1(where, out);
+    const bool is_machine = detail::check_pid1(probe, out);
     out.in_container = search.conclusive > 0 || (!out.evidence.empty() && !is_machine);
     if (!out.in_container) out.findings.clear();
     return out;

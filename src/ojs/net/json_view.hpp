@@ -78,8 +78,8 @@ struct json_item {
 class json_iterator {
   public:
     json_iterator() = default;
-    explicit json_iterator(const json_view& whole)
-        : rest_(whole.text()), is_object_(whole.type() == json_type::object) {
+    explicit json_iterator(const json_view& view)
+        : rest_(view.text()), is_object_(view.type() == json_type::object) {
         ++*this;
     }
     const json_item& operator*() const noexcept { return item_; }

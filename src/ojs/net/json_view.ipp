@@ -129,8 +129,9 @@ inline std::size_t number_end(std::string_view text, std::size_t at) noexcept {
         if (!is_digit_at(text, at)) return std::string_view::npos;
         at = skip_digits(text, at);
     }
-    const bool goes_on = at < text.size() && std::string_view("0123456789+-.eE").find(text[at]) != text.npos;
-    return goes_on ? std::string_view::npos : at;
+    const bool is_continued =
+        at < text.size() && std::string_view("0123456789+-.eE").find(text[at]) != text.npos;
+    return is_continued ? std::string_view::npos : at;
 }
 
 OJS_SHUTDOWN_INLINE bool is_json_number(std::string_view source) noexcept {
@@ -161,8 +162,8 @@ class json_walk {
 
     std::string_view rest() const noexcept { return text_.substr(at_); }
     char next() const noexcept { return at_ < text_.size() ? text_[at_] : '\0'; }
-    bool take(char mark) noexcept {
-        if (next() != mark) return false;
+    bool take(char expected) noexcept {
+        if (next() != expected) return false;
         ++at_;
         return skip_blanks();
     }
@@ -190,10 +191,10 @@ class json_walk {
     }
 
     // Checks that all of the text is one value: null, or what is wrong.
-    const char* fault() {
+    const char* check() {
         if (at_ == text_.size()) return "there is nothing";
-        if (take_value(0) && at_ < text_.size()) fault_ = "something follows the value in line ";
-        return fault_;
+        if (take_value(0) && at_ < text_.size()) problem_ = "something follows the value in line ";
+        return problem_;
     }
     std::size_t line() const noexcept {
         std::size_t out = 1;
@@ -202,8 +203,8 @@ class json_walk {
     }
 
   private:
-    bool fail(const char* why = "syntax error in line ") noexcept {
-        fault_ = why;
+    bool fail(const char* reason = "syntax error in line ") noexcept {
+        problem_ = reason;
         return false;
     }
     bool skip_blanks() noexcept {
@@ -260,7 +261,7 @@ class json_walk {
 
     const std::string_view text_;
     std::size_t at_ = 0;
-    const char* fault_ = nullptr;
+    const char* problem_ = nullptr;
 };
 
 // The next member, or the next element where `key` is null. `open` starts the walk on the first call; later ones find
@@ -318,20 +319,20 @@ OJS_SHUTDOWN_INLINE std::string with_raw_member(std::string_view object, std::st
     return out + "}";
 }
 
-inline error bad_json(std::string_view why) {
-    return error{errc::bad_response, 0, cat({"invalid JSON: ", why})};
+inline error bad_json(std::string_view reason) {
+    return error{errc::bad_response, 0, cat({"invalid JSON: ", reason})};
 }
 
 OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text) {
     json_walk walk(text);
-    const char* const fault = walk.fault();
-    if (fault == nullptr) return {};
-    const std::string_view why = fault;
-    return why.back() == ' ' ? bad_json(cat({why, walk.line()})) : bad_json(why);
+    const char* const problem = walk.check();
+    if (problem == nullptr) return {};
+    const std::string_view reason = problem;
+    return reason.back() == ' ' ? bad_json(cat({reason, walk.line()})) : bad_json(reason);
 }
 
 OJS_SHUTDOWN_INLINE bool is_json(std::string_view text) {
-    return json_walk(text).fault() == nullptr;
+    return json_walk(text).check() == nullptr;
 }
 
 OJS_SHUTDOWN_INLINE bool is_json_object(std::string_view text) {

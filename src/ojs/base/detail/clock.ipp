@@ -42,23 +42,24 @@ inline std::uint64_t random_number() noexcept {
            static_cast<std::uint64_t>(getpid()) << 32;
 }
 
-// Pauses that double from `first` to `last`, each cut by a random part of its half, so that workers that
+// Pauses that double from `initial` to `last`, each cut by a random part of its half, so that workers that
 // failed together do not come back together.
 class backoff {
   public:
-    backoff(std::chrono::milliseconds first, std::chrono::milliseconds last) : first_(first), last_(last) {}
+    backoff(std::chrono::milliseconds initial, std::chrono::milliseconds max)
+        : initial_(initial), max_(max) {}
 
     std::chrono::milliseconds next() noexcept {
-        pause_ = pause_.count() == 0 ? first_ : pause_ * 2 < last_ ? pause_ * 2 : last_;
+        delay_ = delay_.count() == 0 ? initial_ : delay_ * 2 < max_ ? delay_ * 2 : max_;
         const auto cut = static_cast<std::int64_t>(random_number() % 512);
-        return std::chrono::milliseconds(pause_.count() - pause_.count() * cut / 1024);
+        return std::chrono::milliseconds(delay_.count() - delay_.count() * cut / 1024);
     }
-    void reset() noexcept { pause_ = std::chrono::milliseconds(0); }
+    void reset() noexcept { delay_ = std::chrono::milliseconds(0); }
 
   private:
-    const std::chrono::milliseconds first_;
-    const std::chrono::milliseconds last_;
-    std::chrono::milliseconds pause_{0};
+    const std::chrono::milliseconds initial_;
+    const std::chrono::milliseconds max_;
+    std::chrono::milliseconds delay_{0};
 };
 
 }  // namespace ojs::detail

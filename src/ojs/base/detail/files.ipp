@@ -36,22 +36,22 @@ inline small_file read_small_file(const std::string& path, std::size_t limit) {
         if (out.sys_errno == ENXIO) out.status = file_status::not_regular;  // a socket
         return out;
     }
-    struct stat about {};
-    if (::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) {
+    struct stat info {};
+    if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
         out.status = file_status::not_regular;
         return out;
     }
-    out.owner = about.st_uid;
+    out.owner = info.st_uid;
     char buffer[4096];
-    ssize_t got = 1;
-    while (got != 0 && out.text.size() <= limit) {
-        got = ::read(file.get(), buffer, sizeof buffer);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) {
+    ssize_t count = 1;
+    while (count != 0 && out.text.size() <= limit) {
+        count = ::read(file.get(), buffer, sizeof buffer);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) {
             out.sys_errno = errno;
             return out;
         }
-        out.text.append(buffer, static_cast<std::size_t>(got));
+        out.text.append(buffer, static_cast<std::size_t>(count));
     }
     out.status = file_status::read;
     out.is_cut = out.text.size() > limit;
@@ -59,12 +59,12 @@ inline small_file read_small_file(const std::string& path, std::size_t limit) {
     return out;
 }
 
-inline bool write_whole(int fd, std::string_view text) noexcept {
+inline bool write_all(int fd, std::string_view text) noexcept {
     while (!text.empty()) {
-        const ssize_t wrote = ::write(fd, text.data(), text.size());
-        if (wrote < 0 && errno == EINTR) continue;
-        if (wrote <= 0) return false;
-        text.remove_prefix(static_cast<std::size_t>(wrote));
+        const ssize_t written = ::write(fd, text.data(), text.size());
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return false;
+        text.remove_prefix(static_cast<std::size_t>(written));
     }
     return true;
 }
@@ -83,7 +83,7 @@ inline int write_new_file(int folder, const std::string& name, std::string_view 
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     unique_fd file(::openat(folder, name.c_str(), flags, 0600));
     if (!file) return errno;
-    if (write_whole(file.get(), text) && sync_descriptor(file.get())) {
+    if (write_all(file.get(), text) && sync_descriptor(file.get())) {
         if (::close(file.release()) == 0 || errno == EINTR) return 0;
     }
     const int failed = errno;

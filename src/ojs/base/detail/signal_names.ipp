@@ -33,8 +33,8 @@ inline constexpr signal_entry signal_entries[] = {
 
 // "SIGTERM", ...; null for a number that POSIX does not name. Async-signal-safe.
 inline const char* known_signal_name(int number) noexcept {
-    for (const signal_entry& each : signal_entries) {
-        if (each.number == number) return each.name;
+    for (const signal_entry& entry : signal_entries) {
+        if (entry.number == number) return entry.name;
     }
     return nullptr;
 }
@@ -48,16 +48,16 @@ inline int signal_number(std::string_view name) noexcept {
     std::uint64_t number = 0;
     if (parse_number(name, signal_limit - 1, number)) return static_cast<int>(number);
     if (name.substr(0, 3) == "SIG") name.remove_prefix(3);
-    for (const signal_entry& each : signal_entries) {
-        if (name == each.name + 3) return each.number;
+    for (const signal_entry& entry : signal_entries) {
+        if (name == entry.name + 3) return entry.number;
     }
-    const bool up = name.substr(0, 5) == "RTMIN";
-    if (!up && name.substr(0, 5) != "RTMAX") return 0;
+    const bool from_min = name.substr(0, 5) == "RTMIN";
+    if (!from_min && name.substr(0, 5) != "RTMAX") return 0;
     name.remove_prefix(5);
     const auto range = static_cast<std::uint64_t>(SIGRTMAX - SIGRTMIN);
-    if (!name.empty() && (name[0] != (up ? '+' : '-') || !parse_number(name.substr(1), range, number)))
+    if (!name.empty() && (name[0] != (from_min ? '+' : '-') || !parse_number(name.substr(1), range, number)))
         return 0;
-    return up ? SIGRTMIN + static_cast<int>(number) : SIGRTMAX - static_cast<int>(number);
+    return from_min ? SIGRTMIN + static_cast<int>(number) : SIGRTMAX - static_cast<int>(number);
 }
 
 // Why it cannot be a stop signal, as text that follows its name; null: it can. `reclaim`: SIGUSR1 means reclaim.

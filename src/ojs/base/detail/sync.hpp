@@ -56,18 +56,18 @@ class unique_lock {
 // off in our own waits, which are cancellation points in frames that no unwinding passes through. Async-signal-safe.
 class cancellable {
   public:
-    explicit cancellable(bool yes) noexcept {
-        pthread_setcancelstate(yes ? PTHREAD_CANCEL_ENABLE : PTHREAD_CANCEL_DISABLE, &before_);
+    explicit cancellable(bool enabled) noexcept {
+        pthread_setcancelstate(enabled ? PTHREAD_CANCEL_ENABLE : PTHREAD_CANCEL_DISABLE, &previous_);
     }
     cancellable(const cancellable&) = delete;
     cancellable& operator=(const cancellable&) = delete;
     ~cancellable() {
-        int now = 0;
-        pthread_setcancelstate(before_, &now);
+        int ignored = 0;
+        pthread_setcancelstate(previous_, &ignored);
     }
 
   private:
-    int before_ = 0;
+    int previous_ = 0;
 };
 
 // In a catch (...): passes on what is no exception but the end of the thread, by pthread_exit() or pthread_cancel().
@@ -75,15 +75,15 @@ class cancellable {
 void pass_on_thread_end();
 
 template <class Call>
-void call_it(void* call) {
-    (*static_cast<Call*>(call))();
+void invoke_target(void* target) {
+    (*static_cast<Call*>(target))();
 }
 
 // Calls `body`; `ended` as well where that ends the thread, on whose way out it then is. Not every C library unwinds
 // it.
-template <class Body, class Ended>
-void call_guarded(Body body, Ended ended) {
-    pthread_cleanup_push(call_it<Ended>, &ended);
+template <class Body, class OnThreadExit>
+void call_guarded(Body body, OnThreadExit on_thread_exit) {
+    pthread_cleanup_push(invoke_target<OnThreadExit>, &on_thread_exit);
     body();
     pthread_cleanup_pop(0);
 }

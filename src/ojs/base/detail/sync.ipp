@@ -104,10 +104,10 @@ inline void* thread_main(void* argument) {
 }
 
 // The least that holds `wanted`.
-inline std::size_t usable_stack_size(std::size_t wanted) {
+inline std::size_t round_up_stack_size(std::size_t requested) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    const auto least = static_cast<std::size_t>(PTHREAD_STACK_MIN);
-    return ((wanted < least ? least : wanted) + page - 1) / page * page;
+    const auto min = static_cast<std::size_t>(PTHREAD_STACK_MIN);
+    return ((requested < min ? min : requested) + page - 1) / page * page;
 }
 
 OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, thread_options options) {
@@ -120,15 +120,16 @@ OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, thread_o
     pthread_attr_init(&attributes);
     std::size_t stack_size = 0;
     pthread_attr_getstacksize(&attributes, &stack_size);
-    const std::size_t wanted = options.stack_size != 0 ? options.stack_size : stack_size;
-    const std::size_t least = options.min_stack_size;
+    const std::size_t requested = options.stack_size != 0 ? options.stack_size : stack_size;
+    const std::size_t min = options.min_stack_size;
     int failed = 0;
-    if (options.stack_size != 0 || wanted < least)
-        failed = pthread_attr_setstacksize(&attributes, usable_stack_size(wanted < least ? least : wanted));
-    sigset_t all;
+    if (options.stack_size != 0 || requested < min)
+        failed =
+            pthread_attr_setstacksize(&attributes, round_up_stack_size(requested < min ? min : requested));
+    sigset_t all_signals;
     sigset_t previous;
-    sigfillset(&all);
-    if (!options.takes_signals) pthread_sigmask(SIG_SETMASK, &all, &previous);
+    sigfillset(&all_signals);
+    if (!options.takes_signals) pthread_sigmask(SIG_SETMASK, &all_signals, &previous);
     thread out;
     if (failed == 0) failed = pthread_create(&out.native_, &attributes, thread_main, start.get());
     if (!options.takes_signals) pthread_sigmask(SIG_SETMASK, &previous, nullptr);

@@ -193,16 +193,16 @@ OJS_SHUTDOWN_INLINE std::string json_quote(std::string_view text) {
     return out;
 }
 
-inline bool contains(const std::vector<std::string>& texts, std::string_view one) noexcept {
-    for (const std::string& each : texts) {
-        if (each == one) return true;
+inline bool contains(const std::vector<std::string>& texts, std::string_view text) noexcept {
+    for (const std::string& candidate : texts) {
+        if (candidate == text) return true;
     }
     return false;
 }
 
 OJS_SHUTDOWN_INLINE array<const std::string*> sorted_pointers(const std::vector<std::string>& texts) {
     array<const std::string*> out;
-    for (const std::string& each : texts) out.push_back(&each);
+    for (const std::string& text : texts) out.push_back(&text);
     const auto compare = [](const void* one, const void* other) {
         return (*static_cast<const std::string* const*>(one))
             ->compare(**static_cast<const std::string* const*>(other));
@@ -214,7 +214,7 @@ OJS_SHUTDOWN_INLINE array<const std::string*> sorted_pointers(const std::vector<
 
 OJS_SHUTDOWN_INLINE std::size_t index_of(const array<const std::string*>& sorted,
                                          const std::string& text) noexcept {
-    return lower_bound(0, sorted.size(), [&](std::size_t place) { return *sorted[place] < text; });
+    return lower_bound(0, sorted.size(), [&](std::size_t index) { return *sorted[index] < text; });
 }
 
 }  // namespace ojs::detail

@@ -66,19 +66,19 @@ class http_parser {
 
     explicit http_parser(http_limits limits) noexcept : limits_(limits) {}
 
-    // Starts on the next message; bytes already fed that belong to it stay. `answers_head`: an answer to
+    // Starts on the next message; bytes already fed that belong to it stay. `is_head_response`: an answer to
     // HEAD, which has no body whatever its headers say.
-    void begin(bool answers_head = false) {
+    void begin(bool is_head_response = false) {
         if (!has_surplus() && input_.capacity() > 1024) {  // a connection that waits is to be small
             std::string().swap(input_);                    // assigning an empty one would keep the room
             at_ = scan_ = 0;
         }
         state_ = state::start_line;
-        answers_head_ = answers_head;
+        is_head_response_ = is_head_response;
         minor_version_ = 1;
         head_bytes_ = 0;
         body_left_ = 0;
-        const http_request past = std::move(message_);  // its room goes with it
+        const http_request previous = std::move(message_);  // its room goes with it
         message_ = http_request{"", "", {}, ""};
         code_ = 0;
         keeps_alive_ = false;
@@ -135,8 +135,10 @@ class http_parser {
 
     virtual void on_start_line(std::string_view line) {
         std::uint64_t code = 0;
-        const bool shaped = line.size() >= 12 && line[8] == ' ' && (line.size() == 12 || line[12] == ' ');
-        if (!shaped || !parse_number(line.substr(9, 3), 599, code) || code < 100 || !is_field_value(line)) {
+        const bool is_well_formed =
+            line.size() >= 12 && line[8] == ' ' && (line.size() == 12 || line[12] == ' ');
+        if (!is_well_formed || !parse_number(line.substr(9, 3), 599, code) || code < 100 ||
+            !is_field_value(line)) {
             return fail(400, "the status line is not HTTP");
         }
         code_ = static_cast<int>(code);
@@ -144,7 +146,7 @@ class http_parser {
     }
     virtual void on_head_end() {
         note_keep_alive();
-        if (answers_head_ || code_ < 200 || code_ == 204 || code_ == 304) {
+        if (is_head_response_ || code_ < 200 || code_ == 204 || code_ == 304) {
             state_ = state::complete;
         } else {
             choose_framing(state::rest_of_connection);
@@ -152,9 +154,9 @@ class http_parser {
     }
     void on_version(std::string_view version) {
         const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-        const bool shaped = version.size() == 8 && version.substr(0, 5) == "HTTP/" && is_digit(version[5]) &&
-                            version[6] == '.' && is_digit(version[7]);
-        if (!shaped) return fail(400, "the first line names no HTTP version");
+        const bool is_well_formed = version.size() == 8 && version.substr(0, 5) == "HTTP/" &&
+                                    is_digit(version[5]) && version[6] == '.' && is_digit(version[7]);
+        if (!is_well_formed) return fail(400, "the first line names no HTTP version");
         if (version[5] != '1') return fail(505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
         minor_version_ = version[7] - '0';
         state_ = state::header_line;
@@ -190,10 +192,10 @@ class http_parser {
         }
         if (state_ == state::rest_of_connection) keeps_alive_ = false;
     }
-    void fail(int code, const char* why) noexcept {
+    void fail(int code, const char* reason) noexcept {
         state_ = state::failed;
         failure_code_ = code;
-        failure_ = why;
+        failure_ = reason;
     }
 
     state state_ = state::start_line;
@@ -243,18 +245,19 @@ class http_parser {
         return true;
     }
     bool take_body_bytes() {
-        const bool endless = state_ == state::rest_of_connection;
+        const bool is_unbounded = state_ == state::rest_of_connection;
         std::string_view part = std::string_view(input_).substr(at_);
         if (part.empty()) return false;
-        if (!endless && part.size() > body_left_) part = part.substr(0, static_cast<std::size_t>(body_left_));
-        if (endless && part.size() > limits_.body - message_.body.size()) {
+        if (!is_unbounded && part.size() > body_left_)
+            part = part.substr(0, static_cast<std::size_t>(body_left_));
+        if (is_unbounded && part.size() > limits_.body - message_.body.size()) {
             fail(413, "the body is too large");
             return false;
         }
         append(message_.body, {part});
         at_ += part.size();
         scan_ = at_;
-        if (endless) return false;
+        if (is_unbounded) return false;
         body_left_ -= part.size();
         if (body_left_ == 0) state_ = state_ == state::chunk_data ? state::chunk_end : state::complete;
         return true;
@@ -263,7 +266,7 @@ class http_parser {
         if (line.empty()) return on_head_end();
         std::string_view name;
         std::string_view value;
-        if (const char* wrong = split_field(line, name, value)) return fail(400, wrong);
+        if (const char* problem = split_field(line, name, value)) return fail(400, problem);
         message_.headers.push_back({std::string(name), std::string(value)});
     }
     // Nothing is made of a trailer, but what is none may be the next request to another reader.
@@ -272,8 +275,8 @@ class http_parser {
         std::string_view value;
         if (line.empty()) {
             state_ = state::complete;
-        } else if (const char* wrong = split_field(line, name, value)) {
-            fail(400, wrong);
+        } else if (const char* problem = split_field(line, name, value)) {
+            fail(400, problem);
         }
     }
     void on_chunk_size(std::string_view line) {
@@ -306,7 +309,7 @@ class http_parser {
     std::size_t at_ = 0;    // what is before it has been used
     std::size_t scan_ = 0;  // no line end between at_ and here
 
-    bool answers_head_ = false;
+    bool is_head_response_ = false;
     std::size_t head_bytes_ = 0;
     std::uint64_t body_left_ = 0;  // of the fixed body or the chunk
     int code_ = 0;

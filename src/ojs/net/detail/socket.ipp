@@ -52,7 +52,7 @@ inline constexpr int send_flags = MSG_DONTWAIT;  // SO_NOSIGPIPE on every socket
 #endif
 
 inline constexpr auto receive_limit = std::chrono::seconds(1);
-inline constexpr auto lookup_lifetime = std::chrono::seconds(30);
+inline constexpr auto lookup_max_age = std::chrono::seconds(30);
 inline constexpr auto lookup_fallback_delay =
     std::chrono::milliseconds(200);  // then older addresses are tried
 
@@ -95,19 +95,19 @@ struct io_limit {
 };
 
 // Ok, interrupted, failed with errno, or, once the deadline has passed, timed_out, however much is ready.
-inline io_status await_ready(int fd, short events, const io_limit& until) noexcept {
+inline io_status await_ready(int fd, short events, const io_limit& limit) noexcept {
     for (;;) {
-        const int timeout = poll_timeout(until.deadline);
+        const int timeout = poll_timeout(limit.deadline);
         if (timeout == 0) return io_status::timed_out;
-        pollfd watched[] = {{fd, events, 0}, {until.interrupt_fd, POLLIN, 0}};
-        const int ready = ::poll(watched, until.interrupt_fd < 0 ? 1 : 2, timeout);
+        pollfd watched[] = {{fd, events, 0}, {limit.interrupt_fd, POLLIN, 0}};
+        const int ready = ::poll(watched, limit.interrupt_fd < 0 ? 1 : 2, timeout);
         if (ready > 0) return watched[1].revents != 0 ? io_status::interrupted : io_status::ok;
         if (ready < 0 && errno != EINTR) return io_status::failed;
     }
 }
 
-inline bool would_block(int failed) noexcept {
-    return failed == EAGAIN || failed == EWOULDBLOCK;
+inline bool would_block(int error_number) noexcept {
+    return error_number == EAGAIN || error_number == EWOULDBLOCK;
 }
 
 inline io_result send_all(int fd, std::string_view bytes, time_point deadline) noexcept {
@@ -130,9 +130,9 @@ inline io_result recv_some(int fd, char* buffer, std::size_t size, time_point de
     for (bool blocks = deadline - steady_clock::now() >= receive_limit;; blocks = false) {
         const io_status ready = blocks ? io_status::ok : await_ready(fd, POLLIN, {deadline, -1});
         if (ready != io_status::ok) return {ready, 0, errno};
-        const ssize_t got = ::recv(fd, buffer, size, blocks ? 0 : MSG_DONTWAIT);
-        if (got > 0) return {io_status::ok, static_cast<std::size_t>(got), 0};
-        if (got == 0) return {io_status::closed, 0, 0};
+        const ssize_t received = ::recv(fd, buffer, size, blocks ? 0 : MSG_DONTWAIT);
+        if (received > 0) return {io_status::ok, static_cast<std::size_t>(received), 0};
+        if (received == 0) return {io_status::closed, 0, 0};
         // The socket reports a failure once; asked again, it would say "closed", which may end an answer.
         if (errno != EINTR && !would_block(errno)) return {io_status::failed, 0, errno};
     }
@@ -142,8 +142,8 @@ inline io_result recv_some(int fd, char* buffer, std::size_t size, time_point de
 inline ssize_t peek(int fd) noexcept {
     for (;;) {
         char byte = 0;
-        const ssize_t got = ::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-        if (got >= 0 || errno != EINTR) return got;
+        const ssize_t received = ::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (received >= 0 || errno != EINTR) return received;
     }
 }
 
@@ -198,10 +198,10 @@ inline bool is_connected_to_itself(int fd) noexcept {
 
 // ---- connect ----
 
-inline time_point fair_share(time_point deadline, std::size_t among) noexcept {
+inline time_point fair_share(time_point deadline, std::size_t shares) noexcept {
     if (deadline == time_point::max()) return deadline;
     const time_point now = steady_clock::now();
-    return now + (deadline - now) / static_cast<int>(among);
+    return now + (deadline - now) / static_cast<int>(shares);
 }
 
 // The kernel waits for room in the listen queue only in a blocking connect(), so that one gets a time limit.
@@ -282,16 +282,16 @@ class address_lookup final : public ref_counted {
         failure_ = failure;
         if (!attempt([&] { keep(list); })) failure_ = "out of memory";
         done_ = true;
-        if (!found_.empty()) fresh_until_ = steady_clock::now() + lookup_lifetime;
+        if (!found_.empty()) fresh_until_ = steady_clock::now() + lookup_max_age;
         finished_.notify_all();
     }
 
     // Whether someone who needs the addresses now should use this lookup: it is under way, or fresh and good.
-    bool usable() noexcept {
+    bool is_usable() noexcept {
         const unique_lock held(mutex_);
         return !done_ || steady_clock::now() < fresh_until_;
     }
-    bool good() noexcept {
+    bool has_addresses() noexcept {
         const unique_lock held(mutex_);
         return !found_.empty();
     }
@@ -368,7 +368,7 @@ class resolver {
   private:
     // With the mutex held. A lookup under way ends by itself.
     ref<address_lookup> current_lookup(const endpoint& target) {
-        if (lookup_ && lookup_->usable()) return lookup_;
+        if (lookup_ && lookup_->is_usable()) return lookup_;
         const ref<address_lookup> lookup = make_ref<address_lookup>(target.host, target.port);
         thread_options options;
         options.name = "ojs-lookup";
@@ -378,7 +378,7 @@ class resolver {
         } else {
             lookup->finish(nullptr, "cannot create a thread");
         }
-        if (lookup_ && lookup_->good()) last_good_ = lookup_;
+        if (lookup_ && lookup_->has_addresses()) last_good_ = lookup_;
         return lookup_ = lookup;
     }
 

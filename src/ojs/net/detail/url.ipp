@@ -24,8 +24,8 @@ struct endpoint {
     bool is_secure = false;   // https
 };
 
-inline error bad_address(std::string_view text, std::string_view why) {
-    return error{errc::invalid_argument, 0, cat({"'", printable(text, 100), "': ", why})};
+inline error bad_address(std::string_view text, std::string_view problem) {
+    return error{errc::invalid_argument, 0, cat({"'", printable(text, 100), "': ", problem})};
 }
 
 inline bool is_ip(int family, const std::string& text) noexcept {
@@ -64,11 +64,11 @@ inline const char* split_host_port(std::string_view text, std::string& host, std
     return nullptr;
 }
 
-inline const char* parse_port(std::string_view text, std::uint64_t least, std::uint16_t& out) noexcept {
+inline const char* parse_port(std::string_view text, std::uint64_t min_port, std::uint16_t& out) noexcept {
     std::uint64_t number = 0;
-    if (!parse_number(text, 65535, number) || number < least) {
-        return least > 0 ? "the port is not a number from 1 to 65535"
-                         : "the port is not a number from 0 to 65535";
+    if (!parse_number(text, 65535, number) || number < min_port) {
+        return min_port > 0 ? "the port is not a number from 1 to 65535"
+                            : "the port is not a number from 0 to 65535";
     }
     out = static_cast<std::uint16_t>(number);
     return nullptr;
@@ -103,9 +103,9 @@ inline result<endpoint> parse_http_url(std::string_view url, bool is_secure) {
     out.is_secure = is_secure;
     if (is_secure) out.port = 443;
     std::string_view port;
-    if (const char* wrong = split_host_port(authority, out.host, port)) return bad_address(url, wrong);
+    if (const char* problem = split_host_port(authority, out.host, port)) return bad_address(url, problem);
     if (!port.empty()) {
-        if (const char* wrong = parse_port(port, 1, out.port)) return bad_address(url, wrong);
+        if (const char* problem = parse_port(port, 1, out.port)) return bad_address(url, problem);
     }
     if (!base.empty() && (!is_target(base) || base.find_first_of("?#") != std::string_view::npos)) {
         return bad_address(url,
