@@ -727,7 +727,7 @@ TEST_CASE("signals: what cannot be a stop signal is refused with the reason, and
     const std::pair<int, const char*> refused[] = {
         {SIGKILL, "SIGKILL cannot be handled"}, {SIGSTOP, "SIGSTOP cannot be handled"},
         {SIGSEGV, "SIGSEGV reports a fault"},   {SIGTSTP, "SIGTSTP already means quiet"},
-        {SIGCONT, "SIGCONT already means"},     {SIGTTIN, "SIGTTIN already asks for"},
+        {SIGCONT, "SIGCONT already means"},     {SIGTTIN, "SIGTTIN already requests"},
         {SIGPIPE, "SIGPIPE is sent by"},        {SIGCHLD, "SIGCHLD is sent by"},
         {SIGUSR1, "SIGUSR1 already means"},     {0, "signal 0 is not a signal"},
         {-1, "signal -1 is not a signal"},      {SIGRTMAX + 1, "is not a signal"},

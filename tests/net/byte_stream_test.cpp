@@ -156,7 +156,7 @@ TEST_CASE("byte stream: a handshake that fails, never ends or is interrupted sen
     http_client client = peer::make_client(https(refusing), streamed(of));
     error why = failed(client);
     CHECK(why.code == errc::unreachable);
-    CHECK(why.text == refusing.url().substr(7) + ": no handshake: the peer did not say K");
+    CHECK(why.text == refusing.url().substr(7) + ": handshake failed: the peer did not say K");
 
     std::string heard;
     {

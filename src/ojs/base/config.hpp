@@ -19,7 +19,7 @@
 #define OJS_SHUTDOWN_SEPARATE 0
 #endif
 
-// What only Linux has, unless a macro says otherwise.
+// On by default on Linux only.
 #ifdef __linux__
 #define OJS_SHUTDOWN_ON_LINUX 1
 #else

@@ -14,15 +14,15 @@ struct duration_unit {
     std::uint64_t milliseconds;
 };
 
-// In the order they may appear.
+// In the order in which they may appear.
 inline constexpr duration_unit duration_units[] = {{"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
-inline constexpr std::uint64_t max_bare_seconds = 3600;  // a larger one is probably in milliseconds
+inline constexpr std::uint64_t max_bare_seconds = 3600;  // above it, milliseconds were probably meant
 
 OJS_SHUTDOWN_INLINE long long milliseconds_since(time_point start) noexcept {
     return std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start).count();
 }
 
-// Takes one number and its unit off the front of `text`; `first_unit` moves past the unit.
+// Removes one number and its unit from the front of `text`; `first_unit` moves past that unit.
 OJS_SHUTDOWN_INLINE bool take_duration_part(std::string_view& text, std::size_t& first_unit,
                                             std::uint64_t& total) {
     const std::size_t digits = text.find_first_not_of("0123456789");

@@ -25,7 +25,6 @@ OJS_SHUTDOWN_INLINE const char* to_string(log_level level) noexcept {
 
 namespace detail {
 
-// A value that can be bare is.
 inline void append_logfmt(std::string& out, const char* separator, std::string_view name,
                           std::string_view value) {
     const bool bare = value.find_first_of(" =\"\\\n\t\r") == std::string_view::npos;
@@ -49,7 +48,7 @@ inline std::string format_text(const log_record& record, const std::string& time
     return out;
 }
 
-// Where a field of ours has its place in a record of the OJS logging specification; all others are attributes.
+// Where the OJS logging specification puts a field; other fields are attributes.
 struct json_location {
     const char* field;
     const char* group;
@@ -61,7 +60,6 @@ inline constexpr json_location json_locations[] = {
     {"error", "error", "message"},
 };
 
-// One of the table, or as an attribute.
 inline json_location location_of(const log_field& f) noexcept {
     for (const json_location& location : json_locations) {
         if (f.name == location.field) return location;
@@ -69,7 +67,7 @@ inline json_location location_of(const log_field& f) noexcept {
     return {"", "attributes", f.name};
 }
 
-// Adds `,"group":{...}` with `members` and the fields that belong there; nothing if there are none.
+// Appends `,"group":{...}` with `members` and the fields of the group; nothing if both are empty.
 inline void append_json_group(std::string& out, const log_record& record, std::string_view group,
                               std::string members = {}) {
     for (const log_field& f : record.fields) {
@@ -81,7 +79,7 @@ inline void append_json_group(std::string& out, const log_record& record, std::s
     if (!members.empty()) append(out, {",\"", group, "\":{", members, "}"});
 }
 
-// "lifecycle" for what is about a job, "worker" for the rest, "error" for all errors. [LOG 6]
+// The category of the OJS logging specification. [LOG 6]
 inline const char* category_of(const log_record& record) noexcept {
     if (record.level >= log_level::error) return "error";
     for (const log_field& f : record.fields) {
@@ -106,8 +104,7 @@ inline std::string format_json(const log_record& record, const std::string& time
     return out + "}";
 }
 
-// Keeps SIGPIPE from this thread for a scope, without touching what the process does with it: a signal that
-// the scope itself raised is taken back before it can be delivered.
+// Blocks SIGPIPE in this thread for a scope and consumes one that the scope raised. The disposition is untouched.
 class no_sigpipe {
   public:
     no_sigpipe() noexcept {
@@ -136,10 +133,10 @@ class no_sigpipe {
     bool was_pending_;
 };
 
-// Shared by all loggers of the process: who writes now, and how long lines may still wait for their reader.
+// Shared by all loggers of the process: serialises writes, and budgets the time that lines wait for their reader.
 struct log_sink {
-    // With the mutex held. Whether the descriptor takes more, within what is left of the patience. A reader, dead or
-    // slow, never takes more than a second and a tenth of the time that passes.
+    // With the mutex held. Waits until `fd` is writable; false once the budget is used up. A slow reader costs at most
+    // a second, plus a tenth of the time that passes.
     bool wait_writable(int fd) noexcept {
         pollfd ready{fd, POLLOUT, 0};
         if (::poll(&ready, 1, 0) > 0) return true;
@@ -169,19 +166,19 @@ struct log_sink {
     }
 
     static constexpr std::int64_t max_budget_ms = 1000;
-    static constexpr std::int64_t slice_ms = 20;  // so that a limit set meanwhile counts
+    static constexpr std::int64_t slice_ms = 20;  // so that a cap set meanwhile takes effect
 
     const pid_t owner = getpid();
     mutex write_mutex;
     atomic<std::int64_t> budget_ms{max_budget_ms};
     atomic<time_point> refilled_at{steady_clock::now()};
-    bool is_torn = false;  // guarded by the mutex: the last line is without its end
+    bool is_torn = false;  // guarded by the mutex: the last line was written in part
     atomic<std::uint64_t> lost{0};
     atomic<bool> hook_threw{false};
 };
 
-// Never destroyed: threads may log while the process exits. A child made by fork() gets its own, as the mutex of the
-// parent's may be held for ever.
+// Never destroyed: threads may log during exit. A child made by fork() gets a new one, as its parent's mutex may be
+// locked forever.
 inline log_sink& sink() {
     alignas(log_sink) static unsigned char storage[sizeof(log_sink)];
     static atomic<log_sink*> shared{::new (storage) log_sink};
@@ -194,7 +191,7 @@ inline log_sink& sink() {
     return *found;
 }
 
-// With the outlet's mutex held. False: the rest of the text was not taken.
+// With the mutex held. False: the rest of the text was not written.
 inline bool write_all(log_sink& out, int fd, std::string_view text) {
     while (!text.empty()) {
         if (!out.wait_writable(fd)) return false;
@@ -210,7 +207,7 @@ inline bool write_all(log_sink& out, int fd, std::string_view text) {
 OJS_SHUTDOWN_INLINE bool write_line(int fd, std::string line) {
     const no_sigpipe blocked;
     log_sink& out = sink();
-    const unique_lock held(out.write_mutex);  // or two writers could both see the last free place of a pipe
+    const unique_lock held(out.write_mutex);  // else two writers could both see the last free space of a pipe
     line += '\n';
     if (out.is_torn) line.insert(0, 1, '\n');
     if (!write_all(out, fd, line)) {
@@ -226,7 +223,7 @@ OJS_SHUTDOWN_INLINE log_field field(std::string_view name, text_part value) {
 }
 
 OJS_SHUTDOWN_INLINE void limit_log_flush(std::chrono::milliseconds total) noexcept {
-    sink().refilled_at = steady_clock::now();  // what the time until now would grant is granted no more
+    sink().refilled_at = steady_clock::now();  // the time until now adds nothing
     sink().cap_budget(total.count());
 }
 
@@ -257,7 +254,7 @@ OJS_SHUTDOWN_INLINE void logger::answer(std::string_view message, std::vector<lo
 
 OJS_SHUTDOWN_INLINE void logger::mask_secrets(std::string& text) const {
     for (const std::string& secret : secrets_) {
-        if (secret.size() < 4) continue;  // it would mask half the log, and is none
+        if (secret.size() < 4) continue;  // too short to be a secret: it would mask half the log
         for (std::size_t at = 0; (at = text.find(secret, at)) != std::string::npos; at += 3)
             text.replace(at, secret.size(), "***");
     }
@@ -291,7 +288,7 @@ OJS_SHUTDOWN_INLINE void logger::report_lost() const {
                             worker_id_,
                             component_};
     if (!write_line(STDERR_FILENO, format_log_record(record, options_.format)))
-        sink().lost.fetch_add(lost - 1);  // that line is counted, and says nothing
+        sink().lost.fetch_add(lost - 1);  // the report itself was lost and counted
 }
 
 }  // namespace detail

@@ -9,16 +9,16 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// Cancels all of its tokens by one store, however many there are and whether or not the canceller gets any further.
+// Cancels all its tokens by one store, however many there are, even if the canceller then makes no progress.
 class cancel_group : public ref_counted {
   public:
-    // False: it was cancelled before; the first reason stays.
+    // False: it was cancelled before, and keeps that reason.
     bool request(cancel_reason reason) noexcept {
         cancel_reason none = cancel_reason::none;
         return reason_.compare_exchange_strong(none, reason, memory_order::acq_rel);
     }
     cancel_reason reason() const noexcept { return reason_.load(memory_order::acquire); }
-    cancel_source member();  // whose tokens are the group's
+    cancel_source member();  // a source that this group cancels, too
 
   private:
     atomic<cancel_reason> reason_{cancel_reason::none};
@@ -29,7 +29,7 @@ class cancel_state : public ref_counted {
   public:
     explicit cancel_state(ref<cancel_group> owner = {}) : group(std::move(owner)) {}
 
-    // The group's reason becomes the token's own when somebody first looks: so the first one stays.
+    // The first read copies the group's reason, so that a later one does not replace it.
     cancel_reason reason() noexcept {
         const cancel_reason group_reason = group ? group->reason() : cancel_reason::none;
         cancel_reason found = own_reason.load(memory_order::acquire);
@@ -49,10 +49,10 @@ class cancel_state : public ref_counted {
             if ((*link)->id != id) continue;
             const entry* const dropped = take(*link);
             held.unlock();
-            delete dropped;  // what the callback holds goes after the mutex
+            delete dropped;  // outside the mutex: destructors of what the callback holds
             return;
         }
-        // A callback may drop its own registration; anyone else waits until it is through.
+        // A callback may drop its own registration; any other thread waits until it has returned.
         ++sleepers;
         while (running_id == id && !pthread_equal(running_thread, pthread_self())) changed.wait(held);
         --sleepers;
@@ -72,13 +72,13 @@ class cancel_state : public ref_counted {
         }
     }
 
-    // With the mutex held. For one sleeper alone the system need not look through all that sleep in this process, which
-    // counts where thousands do.
+    // With the mutex held. One sleeper is woken without the search through all sleeping threads of the process, which
+    // is slow where there are thousands.
     void wake_sleepers() {
         if (sleepers == 1) return changed.notify_one();
         changed.notify_all();
     }
-    // Whoever polls the descriptor has no need to ask for more.
+    // Counts as seen: a poller of the descriptor calls no other member.
     void notify_pollers() noexcept {
         seen.store(true, memory_order::release);
         poll_wake.notify();
@@ -97,7 +97,7 @@ class cancel_state : public ref_counted {
     condition changed;
     unsigned sleepers = 0;
     wake poll_wake;              // none before the first fd()
-    entry* callbacks = nullptr;  // in the order they came; ours
+    entry* callbacks = nullptr;  // in order of registration; owned
     entry** end = &callbacks;
     std::uint64_t last_id = 0;
     std::uint64_t running_id = 0;
@@ -111,7 +111,7 @@ class cancel_state : public ref_counted {
         link = taken->next;
         return taken;
     }
-    // Passes on only the end of the thread.
+    // Drops exceptions, but not the end of the thread.
     static void call(const function<void()>& callback) {
         try {
             callback();
@@ -119,7 +119,7 @@ class cancel_state : public ref_counted {
             pass_on_thread_end();
         }
     }
-    // Also where it ended its thread. What the callback holds may itself deregister: not under the mutex.
+    // Runs also if the callback ended its thread. Without the mutex: what the callback holds may itself deregister.
     void end_callback(const entry* called) {
         delete called;
         const unique_lock held(access);
@@ -153,7 +153,7 @@ OJS_SHUTDOWN_INLINE bool cancel_token::seen() const noexcept {
 }
 
 OJS_SHUTDOWN_INLINE bool cancel_token::sleep_until(time_point deadline) const {
-    if (!state_) return cancel_source().token().sleep_until(deadline);  // it still has to sleep
+    if (!state_) return cancel_source().token().sleep_until(deadline);  // never cancelled, but still sleeps
     detail::unique_lock held(state_->access);
     ++state_->sleepers;
     while (state_->reason() == cancel_reason::none) {
@@ -167,7 +167,7 @@ OJS_SHUTDOWN_INLINE bool cancel_token::sleep_for(std::chrono::nanoseconds durati
     return sleep_until(deadline_after(duration));
 }
 
-// Nothing is allocated or freed under the mutex: among thousands of threads the allocator's locks take their time.
+// Allocates nothing under the mutex: with thousands of threads, the allocator's locks are slow.
 OJS_SHUTDOWN_INLINE cancel_registration cancel_token::on_cancel(function<void()> callback) const {
     cancel_registration out;
     if (!state_) return out;
@@ -211,8 +211,7 @@ OJS_SHUTDOWN_INLINE bool cancel_source::request(cancel_reason reason) {
 }
 
 OJS_SHUTDOWN_INLINE void cancel_source::end_waits() {
-    const detail::unique_lock held(
-        state_->access);  // so that it does not come between a look and the sleep after it
+    const detail::unique_lock held(state_->access);  // a sleeper is either before its check or asleep
     state_->wake_sleepers();
     if (state_->poll_wake.fd() >= 0) state_->notify_pollers();
 }

@@ -34,7 +34,7 @@ OJS_SHUTDOWN_INLINE const char* to_string(cause_kind value) noexcept {
 
 namespace detail {
 
-// The steady clock in milliseconds modulo 2^32, by the call POSIX allows in signal handlers.
+// The steady clock in milliseconds modulo 2^32. Async-signal-safe by POSIX, unlike std::chrono.
 OJS_SHUTDOWN_INLINE std::uint32_t steady_ms() noexcept {
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -110,7 +110,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::repeats_last_signal(const lifecycle_state& s
     return state.stop_signals > 0 && now_ms - last_ms < repeat_gap_ms_.load(detail::memory_order::relaxed);
 }
 
-// Looks the event up in the table; false when it changes nothing.
+// Applies the table to `state`; false if the event changes nothing.
 OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, ojs::event event,
                                                ojs::cause cause) const noexcept {
     const std::uint32_t now_ms = detail::steady_ms();
@@ -131,7 +131,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, ojs::even
     next.exit_now = next.exit_now || (cell.third_exits && next.stop_signals >= 3);
 
     const bool changed = detail::pack(next) != detail::pack(state);
-    // The last job settling is no new cause: the log still says which signal ended the worker.
+    // An internal event keeps the cause: the log still names the signal that ended the worker.
     if (cause.kind != cause_kind::none) next.cause = cause;
     next.last_event = event;
     next.sequence = static_cast<std::uint8_t>(state.sequence + 1);
@@ -140,12 +140,12 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, ojs::even
     return changed;
 }
 
-// Before a state is replaced it is in the history, whoever puts it there. False: another state had become the
-// current one, and `current` is that now.
+// Stores the current state in the history before replacing it. False: another thread replaced it first, and `current`
+// now is the newer state.
 OJS_SHUTDOWN_INLINE bool lifecycle::replace(word& current, word next) noexcept {
     detail::atomic<word>& slot = history_[detail::sequence_field.get(current) % history_size];
     word kept = slot.load();
-    // Looked at after `kept` was read: that is no newer than `current`.
+    // Checked after reading `kept`, which is thus no newer than `current`.
     if (const word now = word_.load(); now != current) return current = now, false;
     if (kept != current) slot.compare_exchange_strong(kept, current);
     return word_.compare_exchange_weak(current, next);
@@ -168,8 +168,8 @@ OJS_SHUTDOWN_INLINE bool lifecycle::apply(ojs::event event, ojs::cause cause) no
     return changed;
 }
 
-// Whoever finds a place taken says so in it before it looks once more, and unsubscribe() does it the other way round:
-// one of the two sees the other. A place without a subscriber is not touched, so that who leaves waits for few.
+// A notifier increments `writers` and then checks the slot again; unsubscribe() clears the slot and then reads
+// `writers`: one of the two sees the other. Empty slots are not touched, so unsubscribe() waits for few.
 OJS_SHUTDOWN_INLINE void lifecycle::notify_subscribers() noexcept {
     for (subscriber& slot : subscribers_) {
         if (slot.fd.load() < 0) continue;
@@ -206,7 +206,7 @@ OJS_SHUTDOWN_INLINE void lifecycle::after_fork() noexcept {
     }
 }
 
-// States are told apart by the whole word: its sequence alone would be the same again after 256 changes.
+// States are compared by the complete word: the sequence alone repeats after 256 changes.
 OJS_SHUTDOWN_INLINE bool lifecycle::next_change(lifecycle_state& seen) const noexcept {
     const lifecycle_state newest = state();
     if (detail::pack(newest) == detail::pack(seen)) return false;
@@ -215,7 +215,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_change(lifecycle_state& seen) const noe
     const auto sequence =
         static_cast<std::uint8_t>(is_kept ? seen.sequence + 1 : newest.sequence - (history_size - 1));
     seen = detail::unpack(history_[sequence % history_size].load());
-    // The newest is in the word alone. An older one may have been overwritten meanwhile.
+    // The newest state is not in the history; an older one may have been overwritten meanwhile.
     if (sequence == newest.sequence || seen.sequence != sequence) seen = newest;
     return true;
 }

@@ -11,12 +11,12 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// What each step has, also when the time of all is over, or when they are aborted.
+// What each step may take even after the common timeout or an abort.
 inline constexpr std::chrono::milliseconds min_step_time{50};
-// How long a step's thread may wait for a processor before it is given up.
+// How long a step's thread may wait for a processor.
 inline constexpr std::chrono::milliseconds start_timeout{1000};
 
-// Wakes the sequence when a step begins or ends. Without a descriptor, the sequence polls its steps.
+// Wakes the sequence when a step starts or ends. Without a descriptor, the sequence polls.
 struct step_board : ref_counted {
     step_board() {
         if (result<wake> made = wake::create()) changed = std::move(*made);
@@ -24,7 +24,6 @@ struct step_board : ref_counted {
     wake changed;
 };
 
-// Between a step's thread and who waits for it; the last of the two frees it.
 class running_step : public ref_counted {
   public:
     running_step(ref<step_board> board, function<result<void>(const step_context&)> call,
@@ -46,13 +45,13 @@ class running_step : public ref_counted {
     step_status call_step() {
         try {
             const function<result<void>(const step_context&)> call =
-                std::move(call_);  // what it holds ends here
+                std::move(call_);  // destroyed here, within the timeout
             const result<void> done = call(context_);
             if (!done) error_ = done.error().text;
             return done ? step_status::done : step_status::failed;
         } catch (const std::exception& thrown) {
             const char* const what = thrown.what();
-            attempt([&] { error_ = what == nullptr ? "" : what; });  // out of memory may be what was thrown
+            attempt([&] { error_ = what == nullptr ? "" : what; });  // the exception may be bad_alloc
         } catch (...) {
             pass_on_thread_end();
         }
@@ -97,7 +96,7 @@ class sequence_run {
         for (std::size_t first = 0; first < steps_.size();) {
             std::size_t last = first + 1;
             while (last < steps_.size() && steps_[last].parallel) ++last;
-            run_together(first, last);
+            run_parallel(first, last);
             first = last;
         }
         if (options_.lifecycle != nullptr) options_.lifecycle->unsubscribe(notify_fd);
@@ -106,7 +105,7 @@ class sequence_run {
 
   private:
     struct active_step {
-        std::size_t result_index = 0;  // of its result
+        std::size_t result_index = 0;  // in results_
         ref<running_step> running;
         detail::thread thread;
         time_point deadline;
@@ -115,8 +114,7 @@ class sequence_run {
         bool returned() const noexcept { return running->status() != step_status::running; }
     };
 
-    // The steps from `first` on that run beside each other.
-    void run_together(std::size_t first, std::size_t last) {
+    void run_parallel(std::size_t first, std::size_t last) {
         started_at_ = steady_clock::now();
         array<active_step> active_steps;
         insist([&] { active_steps.reserve(last - first); });
@@ -148,7 +146,7 @@ class sequence_run {
         options.stack_size = options_.thread_stack_size;
         options.min_stack_size = 256 * 1024;
         options.name = "ojs-step";
-        options.takes_signals = true;  // as what it starts does then
+        options.takes_signals = true;  // inherited by programs that the step starts
         result<detail::thread> thread = error{errc::unavailable, ENOMEM, "out of memory"};
         insist([&] {
             thread = detail::thread::start([running = started.running] { running->run(); }, options);
@@ -164,7 +162,7 @@ class sequence_run {
         return step_deadline < common ? step_deadline : common;
     }
 
-    // Until a step begins, has ended or has had its time, or the lifecycle has changed.
+    // Waits until a step starts, ends or times out, or the lifecycle changes.
     void await_change(const array<active_step>& active_steps) {
         time_point until = polls_ ? steady_clock::now() + min_step_time : time_point::max();
         for (const active_step& active : active_steps) {
@@ -188,7 +186,7 @@ class sequence_run {
     bool reap_if_ended(active_step& active) {
         const bool returned = active.returned();
         if (!returned && steady_clock::now() < effective_deadline(active)) return false;
-        // The destructors of its thread_local objects count against its timeout.
+        // Destructors of thread_local objects count against the timeout.
         const bool ended = returned && active.thread.join_until(steady_clock::now() + min_step_time);
         if (returned && !ended && steady_clock::now() < active.deadline) return false;
         if (!ended) active.thread.detach();
@@ -199,7 +197,7 @@ class sequence_run {
             returned ? std::move(active.running->error()) : std::string());
         return true;
     }
-    // One whose thread got no processor in its time has its last chance still before it.
+    // A step whose thread got no processor in time still has its minimum.
     time_point effective_deadline(const active_step& active) const noexcept {
         const time_point started = active.running->started_at();
         const time_point last =
@@ -223,7 +221,7 @@ class sequence_run {
     const ref<step_board> board_ = make_ref<step_board>();
     const time_point deadline_ = deadline_after(options_.timeout);
     time_point started_at_;
-    bool polls_ = false;  // at the steps and the lifecycle from time to time, as they cannot tell
+    bool polls_ = false;  // no descriptor to be notified by
     bool aborted_ = false;
     cancel_source abort_;
     std::vector<step_result> results_;
@@ -256,7 +254,7 @@ OJS_SHUTDOWN_INLINE bool shutdown_sequence::add_step(std::string name, step_call
 }
 
 OJS_SHUTDOWN_INLINE std::chrono::milliseconds shutdown_sequence::timeout() const noexcept {
-    std::chrono::milliseconds before{0};  // until those began that run beside each other
+    std::chrono::milliseconds before{0};  // the start of the current parallel group
     std::chrono::milliseconds out{0};
     for (const entry& step : steps_) {
         if (!step.parallel) before = out;
@@ -268,7 +266,7 @@ OJS_SHUTDOWN_INLINE std::chrono::milliseconds shutdown_sequence::timeout() const
 }
 
 OJS_SHUTDOWN_INLINE std::vector<step_result> shutdown_sequence::run(const sequence_options& options) {
-    detail::array<entry> taken;  // what a step, or progress, adds is for the next run
+    detail::array<entry> taken;  // steps added meanwhile are for the next run
     detail::sequence_run all(taken, options);
     taken.swap(steps_);
     return all.run();

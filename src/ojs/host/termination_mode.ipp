@@ -10,7 +10,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// What follows "File /tmp/termination-type", but for the conclusion.
+// The text that follows "File /tmp/termination-type", without the conclusion.
 inline termination_mode evaluate_mode_file(const small_file& file) {
     const std::string_view word = trim_blanks(file.text, " \t\r\n\v\f");
     switch (file.status) {

@@ -17,7 +17,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// What a client sends a request on: a socket, and the stream over it where there is one.
+// A socket, and the stream over it if there is one.
 class connection {
   public:
     connection() = default;
@@ -34,7 +34,7 @@ class connection {
 
     explicit operator bool() const noexcept { return static_cast<bool>(socket_); }
 
-    // Puts a stream over the socket, and shakes hands. What it returns says why where it is not ok.
+    // Creates the stream over the socket and does its handshake.
     result<void> start_stream(const stream_factory& factory, const endpoint& target, const io_limit& limit) {
         set_nonblocking(socket_.get(), true);
         result<byte_stream_ref> made = factory({socket_.get(), target.host, target.name});
@@ -46,7 +46,7 @@ class connection {
             return error{errc::cancelled, 0, "interrupted during the handshake"};
         if (handshake.status == io_status::timed_out)
             return error{errc::unreachable, ETIMEDOUT, "the deadline passed during the handshake"};
-        return error{errc::unreachable, handshake.sys_errno, "no handshake: " + stream_->failure()};
+        return error{errc::unreachable, handshake.sys_errno, "handshake failed: " + stream_->failure()};
     }
 
     io_result send_all(std::string_view bytes, time_point deadline) {
@@ -59,7 +59,7 @@ class connection {
         }
         return out;
     }
-    // At least one byte, or not ok.
+    // ok: at least one byte.
     io_result receive(char* buffer, std::size_t size, const io_limit& limit) {
         if (stream_) return run([&] { return stream_->read_some(buffer, size); }, limit);
         if (limit.interrupt_fd >= 0) {
@@ -68,17 +68,17 @@ class connection {
         }
         return recv_some(socket_.get(), buffer, size, limit.deadline);
     }
-    // Whether it has been closed, or holds bytes nobody asked for.
+    // Whether the peer has closed it or has sent unrequested bytes.
     bool is_stale() {
         if (!stream_) return peek(socket_.get()) >= 0 || !would_block(errno);
         char byte = 0;
         return stream_->read_some(&byte, 1).status != stream_status::wants_read;
     }
-    // Why the last call has failed, where the stream knows more than errno.
+    // Why the latest call failed, if the stream knows more than errno.
     std::string failure() const { return stream_ ? stream_->failure() : std::string(); }
 
   private:
-    // One operation of the stream, however often it has to wait.
+    // Runs one operation of the stream, waiting as often as needed.
     template <class Operation>
     io_result run(const Operation& operation, const io_limit& limit) {
         for (;;) {
@@ -97,14 +97,14 @@ class connection {
 
 inline constexpr int max_interim_responses = 16;
 
-// Null, or what is wrong with the header.
+// Null, or why the header is invalid.
 inline const char* header_fault(const http_header& header) noexcept {
     if (!is_token(header.name)) return "a header name is empty or holds a character HTTP does not allow";
     if (!is_field_value(header.value)) return "a header value holds CR, LF, NUL or another control character";
     return nullptr;
 }
 
-// Null, or what keeps the request from being sent.
+// Null, or why the request cannot be sent.
 inline const char* request_fault(const http_request& request) noexcept {
     if (!is_token(request.method)) return "the method is empty or holds a character HTTP does not allow";
     if (!is_target(request.target) || request.target.front() != '/') {
@@ -116,16 +116,14 @@ inline const char* request_fault(const http_request& request) noexcept {
     return nullptr;
 }
 
-// How far one try to send a request and read its answer came.
 struct http_attempt {
     result<http_response> response;
     bool nothing_sent = false;  // so the peer cannot have processed it
-    bool broke = false;         // the connection was lost before the answer was complete
+    bool broke = false;         // the connection broke before the response was complete
 
     bool found_closed() const noexcept { return nothing_sent && broke; }
 };
 
-// A client's connections, and what is sent on them.
 class http_exchange final : public ref_counted {
   public:
     http_exchange(endpoint target, http_client_options options)
@@ -184,11 +182,11 @@ class http_exchange final : public ref_counted {
             connection candidate;
             {
                 const unique_lock held(mutex_);
-                // In a child made by fork(): the parent goes on with its own.
+                // In a child made by fork(): leave the connections to the parent.
                 const pid_t pid = ::getpid();
                 if (exchange(owner_, pid) != pid) idle_.clear();
                 if (idle_.empty()) return candidate;
-                // A thread's own last one, if it is there: the system has that and its peer side by side.
+                // Prefer the latest one of this thread: its peer is likely on the same processor.
                 std::size_t at = idle_.size() - 1;
                 for (std::size_t i = 0; i < idle_.size(); ++i) {
                     if (pthread_equal(idle_[i].user, pthread_self())) at = i;
@@ -226,15 +224,15 @@ class http_exchange final : public ref_counted {
         if (first.found_closed()) first = try_new(text, is_head, call);
         if (!first.broke || call.policy != resend::always) return std::move(first.response);
         http_attempt second = try_new(text, is_head, call);
-        // What was sent once is never again "not sent", whatever becomes of the second try.
+        // A request that was sent once never counts as "not sent" again.
         return std::move(second.nothing_sent && !first.nothing_sent ? first.response : second.response);
     }
 
-    // On the kept connections, until one of them takes the request; found_closed() if none does.
+    // Tries idle connections until one accepts the request; found_closed() if none does.
     http_attempt try_idle(const std::string& text, bool is_head, const http_call& call) {
         for (;;) {
             connection conn = take_idle();
-            if (!conn) return {failure(errc::unreachable, "no kept connection"), true, true};
+            if (!conn) return {failure(errc::unreachable, "no idle connection"), true, true};
             http_attempt tried = try_on(std::move(conn), text, is_head, call);
             if (!tried.found_closed()) return tried;
         }
@@ -264,7 +262,7 @@ class http_exchange final : public ref_counted {
                            sent.sys_errno),
                     true, true};
         }
-        // A peer that closes in the middle of a request may have said why (413), so its answer is read in any case.
+        // A peer that closes in the middle of a request may have responded (413), so read in any case.
         return receive(std::move(conn), is_head, all_sent, call);
     }
 
@@ -276,38 +274,38 @@ class http_exchange final : public ref_counted {
         for (int interim = 0;;) {
             const io_result got = conn.receive(buffer, sizeof buffer, {call.deadline, call.interrupt_fd});
             if (got.status == io_status::interrupted) {
-                return {failure(errc::cancelled, "interrupted before the answer was complete")};
+                return {failure(errc::cancelled, "interrupted before the response was complete")};
             }
             if (got.status == io_status::timed_out) {
-                return {failure(errc::timed_out, "no complete answer before the deadline")};
+                return {failure(errc::timed_out, "no complete response before the deadline")};
             }
             if (got.status == io_status::failed) {
-                return {broken(errc::disconnected, "the connection broke before the answer was complete",
+                return {broken(errc::disconnected, "the connection broke before the response was complete",
                                conn, got.sys_errno),
                         false, true};
             }
             const bool open = got.status == io_status::ok;
             status reached = open ? parser.feed({buffer, got.bytes}) : parser.finish();
             if (!open && reached != status::complete) {
-                return {failure(errc::disconnected, "the peer closed before the answer was complete"), false,
-                        true};
+                return {failure(errc::disconnected, "the peer closed before the response was complete"),
+                        false, true};
             }
             while (reached == status::complete && parser.code() < 200) {
                 if (parser.code() == 101 || ++interim > max_interim_responses) {
-                    return {failure(errc::bad_response, "bad answer: a 101, or too many other 1xx")};
+                    return {failure(errc::bad_response, "bad response: a 101, or too many other 1xx")};
                 }
                 parser.begin(is_head);
                 reached = parser.feed({});
             }
             if (reached == status::failed) {
-                return {failure(errc::bad_response, cat({"bad answer: ", parser.failure()}))};
+                return {failure(errc::bad_response, cat({"bad response: ", parser.failure()}))};
             }
             if (reached == status::complete) return finish(parser, std::move(conn), may_keep && open);
         }
     }
 
     http_attempt finish(http_parser& parser, connection conn, bool may_keep) {
-        // Bytes nobody asked for would be taken for the next answer.
+        // Surplus bytes would be taken for the next response.
         if (may_keep && parser.keeps_alive() && !parser.has_surplus()) keep_idle(std::move(conn));
         http_response response;
         response.status = parser.code();
@@ -318,11 +316,11 @@ class http_exchange final : public ref_counted {
 
     const endpoint target_;
     const http_client_options options_;
-    std::string common_headers_;  // the header lines that every request has
+    std::string common_headers_;  // of every request
     resolver resolver_;
     mutex mutex_;
     pid_t owner_ = ::getpid();
-    array<idle_connection> idle_;  // the last one is the most recently used
+    array<idle_connection> idle_;  // the most recently used is last
 };
 
 }  // namespace detail

@@ -15,8 +15,6 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// ---- locale ----
-
 OJS_SHUTDOWN_INLINE c_locale_scope::c_locale_scope() noexcept
     : previous_([] {
           static const locale_t plain = ::newlocale(LC_ALL_MASK, "C", static_cast<locale_t>(nullptr));
@@ -29,7 +27,7 @@ OJS_SHUTDOWN_INLINE c_locale_scope::~c_locale_scope() {
 
 // ---- strings ----
 
-// Takes the four digits of a \uXXXX.
+// Removes the four digits of a \uXXXX.
 inline bool take_utf16(std::string_view& text, std::uint32_t& code) noexcept {
     std::uint64_t unit = 0;
     if (text.size() < 4 || !parse_hex(text.substr(0, 4), 0xffff, unit)) return false;
@@ -38,8 +36,8 @@ inline bool take_utf16(std::string_view& text, std::uint32_t& code) noexcept {
     return true;
 }
 
-// Takes the escape whose backslash `text` begins with; a pair of surrogates is one character. False for what JSON does
-// not have, and for a surrogate that stands alone.
+// Removes the escape that `text` begins with; a surrogate pair is one character. False for what JSON does not have, and
+// for a lone surrogate.
 inline bool take_json_escape(std::string_view& text, std::uint32_t& code) noexcept {
     constexpr std::string_view letters = "\"\\/bfnrt";
     constexpr std::string_view meanings = "\"\\/\b\f\n\r\t";
@@ -60,7 +58,6 @@ inline bool take_json_escape(std::string_view& text, std::uint32_t& code) noexce
     return true;
 }
 
-// In UTF-8.
 inline void append_code_point(std::string& out, std::uint32_t code) {
     const auto tail = [&](unsigned shift) { return static_cast<char>(0x80U | ((code >> shift) & 0x3fU)); };
     if (code < 0x80) {
@@ -74,8 +71,8 @@ inline void append_code_point(std::string& out, std::uint32_t code) {
     }
 }
 
-// Takes the string that `text` begins with; what it says goes to `out`, unless that is null. False: there is none, and
-// `text` begins with the fault.
+// Removes the string that `text` begins with and decodes it into `out`, unless that is null. False: `text` then begins
+// with the error.
 inline bool take_json_string(std::string_view& text, std::string* out) {
     if (text.empty() || text.front() != '"') return false;
     text.remove_prefix(1);
@@ -114,7 +111,7 @@ inline std::size_t skip_digits(std::string_view text, std::size_t at) noexcept {
     return at;
 }
 
-// The end of a number that JSON allows, or npos. [RFC 8259 6]
+// The end of a JSON number, or npos. [RFC 8259 6]
 inline std::size_t number_end(std::string_view text, std::size_t at) noexcept {
     if (at < text.size() && text[at] == '-') ++at;
     if (!is_digit_at(text, at)) return std::string_view::npos;
@@ -138,7 +135,6 @@ OJS_SHUTDOWN_INLINE bool is_json_number(std::string_view source) noexcept {
     return number_end(source, 0) == source.size();
 }
 
-// False: no number of JSON's, or none that a double can hold.
 OJS_SHUTDOWN_INLINE bool json_number(std::string_view source, double& out) {
     if (!is_json_number(source)) return false;
     constexpr double max = std::numeric_limits<double>::max();
@@ -155,7 +151,7 @@ inline bool is_json_blank(char c) noexcept {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-// A position in JSON text. take() also takes the blanks that follow; false: something else comes next.
+// A position in JSON text. take() also skips the blanks that follow; false: another character is next.
 class json_walk {
   public:
     explicit json_walk(std::string_view text) noexcept : text_(text) { skip_blanks(); }
@@ -167,14 +163,14 @@ class json_walk {
         ++at_;
         return skip_blanks();
     }
-    // With the colon; `quoted` is the key as it is written.
+    // Takes a key and its colon; `quoted` is the key's source.
     bool take_key(std::string_view& quoted) {
         const std::size_t begin = at_;
         if (!take_string()) return false;
         quoted = text_.substr(begin, at_ - begin);
         return skip_blanks() && (take(':') || fail());
     }
-    // The value that comes next, whatever its brackets hold; empty where there is none.
+    // Skips and returns the next value without checking what is in its brackets; empty if there is none.
     std::string_view skip_value() noexcept {
         const std::size_t begin = at_;
         for (std::size_t depth = 0; at_ < text_.size();) {
@@ -190,7 +186,7 @@ class json_walk {
         return text_.substr(begin, at_ - begin);
     }
 
-    // Checks that all of the text is one value: null, or what is wrong.
+    // Checks that the text is one value. Null, or the error.
     const char* check() {
         if (at_ == text_.size()) return "there is nothing";
         if (take_value(0) && at_ < text_.size()) problem_ = "something follows the value in line ";
@@ -211,7 +207,7 @@ class json_walk {
         while (at_ < text_.size() && is_json_blank(text_[at_])) ++at_;
         return true;
     }
-    // To the end of the text if the closing quote is missing.
+    // Skips to the end of the text if the closing quote is missing.
     void skip_string() noexcept {
         for (++at_; at_ < text_.size() && text_[at_] != '"'; ++at_) at_ += text_[at_] == '\\' ? 1U : 0U;
         at_ = at_ < text_.size() ? at_ + 1 : text_.size();
@@ -245,7 +241,7 @@ class json_walk {
         const std::size_t end = number_end(text_, at_);
         if (end == std::string_view::npos) return fail();
         const std::string_view number = text_.substr(at_, end - at_);
-        // It takes an exponent or 309 digits to be too large.
+        // Only an exponent or 309 digits make it too large.
         const bool is_small = number.size() < 309 && number.find_first_of("eE") == number.npos;
         double value = 0;
         if (!is_small && !json_number(number, value)) return fail("a number is too large");
@@ -264,8 +260,8 @@ class json_walk {
     const char* problem_ = nullptr;
 };
 
-// The next member, or the next element where `key` is null. `open` starts the walk on the first call; later ones find
-// the comma, or the closing bracket.
+// The next member, or the next element if `key` is null. The first call takes `open`, later ones a comma; false at the
+// closing bracket.
 inline bool next_raw_item(std::string_view& rest, char open, std::string_view* key, std::string_view& value) {
     json_walk walk(rest);
     if (!walk.take(open) && !walk.take(',')) return false;
@@ -287,7 +283,7 @@ OJS_SHUTDOWN_INLINE bool next_raw_member(std::string_view& rest, std::string_vie
 
 OJS_SHUTDOWN_INLINE bool raw_walk_ended(std::string_view rest, char open, char close) noexcept {
     json_walk walk(rest);
-    walk.take(open);  // there was nothing in it
+    walk.take(open);  // it is empty
     return walk.take(close) && walk.rest().empty();
 }
 
@@ -302,7 +298,7 @@ OJS_SHUTDOWN_INLINE std::string_view raw_member(std::string_view object, std::st
     std::string_view name;
     std::string_view value;
     while (next_raw_member(object, name, value)) {
-        if (json_key_is(name, key)) found = value;  // of several, the last one counts
+        if (json_key_is(name, key)) found = value;  // of several, the last counts
     }
     return found;
 }
@@ -340,8 +336,6 @@ OJS_SHUTDOWN_INLINE bool is_json_object(std::string_view text) {
 }
 
 }  // namespace detail
-
-// ---- json_view ----
 
 OJS_SHUTDOWN_INLINE json_view::json_view(std::string_view json) noexcept
     : text_(detail::trim_blanks(json, " \t\n\r")) {}

@@ -37,7 +37,7 @@ using store_ptr = std::unique_ptr<X509_STORE, free_with<X509_STORE_free>>;
 using ssl_ptr = std::unique_ptr<SSL, free_with<SSL_free>>;
 using session_ptr = std::unique_ptr<SSL_SESSION, free_with<SSL_SESSION_free>>;
 
-// The first error OpenSSL has queued, without its codes; empty: none.
+// The first error in OpenSSL's queue, without its codes; empty: none.
 OJS_SHUTDOWN_INLINE std::string queued_error() {
     const unsigned long code = ERR_get_error();
     ERR_clear_error();
@@ -86,7 +86,7 @@ OJS_SHUTDOWN_INLINE BIO_METHOD* socket_method() {
 
 // ---- what all connections share ----
 
-// What a file is known by: one that was written context, or another in its place, differs. Nothing where there is none.
+// Identifies a version of a file: differs after a write or replacement. Zeros if there is no file.
 OJS_SHUTDOWN_INLINE std::array<long long, 5> identity_of(const std::string& path) {
     struct stat found {};
     if (path.empty() || ::stat(path.c_str(), &found) != 0) return {};
@@ -99,7 +99,7 @@ OJS_SHUTDOWN_INLINE std::array<long long, 5> identity_of(const std::string& path
             static_cast<long long>(found.st_size), changed.tv_sec, changed.tv_nsec};
 }
 
-// Whether a file has changed since it was last asked. One that is gone has not: whoever replaces it may be at it.
+// Whether a file has changed since the last check. A missing file has not: it may be under replacement.
 class watched_file {
   public:
     bool has_changed(const std::string& path) {
@@ -113,7 +113,7 @@ class watched_file {
     std::array<long long, 5> last_{};
 };
 
-// When the first certificate of a chain expires; 0 where there is none.
+// When the first certificate of a chain expires; 0 if there is none.
 OJS_SHUTDOWN_INLINE std::time_t expiry_of(const STACK_OF(X509) * chain) {
     const std::time_t now = std::time(nullptr);
     std::time_t out = 0;
@@ -127,25 +127,24 @@ OJS_SHUTDOWN_INLINE std::time_t expiry_of(const STACK_OF(X509) * chain) {
     return out;
 }
 
-// A session and the end of the chain that was verified when it began.
+// A session and the expiry of the chain that was verified when it began.
 struct cached_session {
     session_ptr session;
     std::time_t expires_at = 0;
 };
 
-// What a connection is known by to the context that it shares.
 struct peer {
     std::string server;          // host and port
-    std::time_t expires_at = 0;  // of the session that it resumes
+    std::time_t expires_at = 0;  // of the session that it resumes; 0: none
 };
 
-// The context, whom to trust, and the last session of each server.
+// The context, the trusted certificates, and the latest session of each server.
 class shared_context {
   public:
     explicit shared_context(tls_options options)
         : options_(std::move(options)), context_(SSL_CTX_new(TLS_client_method())) {}
 
-    // Null, or what cannot be used.
+    // Null, or what is unusable.
     const char* prepare() {
         SSL_CTX* const context = context_.get();
         if (context == nullptr) return "OpenSSL";
@@ -162,7 +161,8 @@ class shared_context {
         SSL_CTX_set1_cert_store(context, store_.get());
         return load_client_certificate();
     }
-    // The same. Says whom `ssl` trusts, and has it resume the last session with that server, if both are still good.
+    // Sets what `ssl` trusts, and the latest session with that server if both are still valid. Null, or what is
+    // unusable.
     const char* prepare(SSL* ssl, peer& server) {
         const std::lock_guard<std::mutex> held(mutex_);
         if (const char* const problem = reload_changed_files()) return problem;
@@ -177,7 +177,7 @@ class shared_context {
     const tls_options& options() const { return options_; }
 
   private:
-    // One of TLS 1.3 is used once [RFC 8446 C.4], an older one as long as the server takes it.
+    // A session of TLS 1.3 is used once [RFC 8446 C.4], an older one while the server accepts it.
     cached_session take_session(const std::string& server) {
         const auto found = sessions_.find(server);
         if (found == sessions_.end()) return {};
@@ -191,7 +191,7 @@ class shared_context {
         sessions_.erase(found);
         return out.expires_at > std::time(nullptr) ? std::move(out) : cached_session();
     }
-    // Who was believed because of a file before it changed is believed no longer.
+    // Drops the sessions that were verified by a file's previous content.
     const char* reload_changed_files() {
         const bool ca_changed = ca_.has_changed(options_.ca_file);
         const bool crl_changed = crl_.has_changed(options_.crl_file);
@@ -217,7 +217,7 @@ class shared_context {
         SSL_CTX* const context = context_.get();
         if (options_.certificate_file.empty() && options_.key_file.empty()) return nullptr;
         SSL_CTX_set_default_passwd_cb(
-            context, [](char*, int, int, void*) { return 0; });  // nobody is there to be asked
+            context, [](char*, int, int, void*) { return 0; });  // never prompts for a passphrase
         if (SSL_CTX_use_certificate_chain_file(context, options_.certificate_file.c_str()) != 1)
             return options_.certificate_file.c_str();
         if (SSL_CTX_use_PrivateKey_file(context, options_.key_file.c_str(), SSL_FILETYPE_PEM) != 1)
@@ -228,15 +228,15 @@ class shared_context {
     static int cache_session(SSL* ssl, SSL_SESSION* session) {
         auto* const self = static_cast<shared_context*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
         const auto* const connected = static_cast<const peer*>(SSL_get_ex_data(ssl, 0));
-        // A session that goes on from another was not verified anew.
+        // A resumed session was not verified anew.
         const std::time_t expires_at =
             SSL_session_reused(ssl) != 0 ? connected->expires_at : expiry_of(SSL_get0_verified_chain(ssl));
         X509_STORE* trusted = nullptr;
         SSL_get0_verify_cert_store(ssl, &trusted);
         const std::lock_guard<std::mutex> held(self->mutex_);
-        if (trusted != self->store_.get()) return 0;  // a file has changed since it began
+        if (trusted != self->store_.get()) return 0;  // a file has changed meanwhile
         self->sessions_[connected->server] = {session_ptr(session), expires_at};
-        return 1;  // it is ours now
+        return 1;  // we own it
     }
 
     const tls_options options_;
@@ -244,18 +244,16 @@ class shared_context {
     std::mutex mutex_;  // guards what follows
     watched_file ca_;
     watched_file crl_;
-    store_ptr store_;                                 // null: what is trusted could not be read
+    store_ptr store_;                                 // null: a file could not be read
     std::map<std::string, cached_session> sessions_;  // by peer::server
 };
-
-// ---- one connection ----
 
 class stream : public byte_stream {
   public:
     stream(std::shared_ptr<shared_context> context, std::string server)
         : context_(std::move(context)), peer_{std::move(server)}, ssl_(SSL_new(context_->get())) {}
 
-    // Null where the connection will be verified to be with `host`, and with nobody else; or what cannot be used.
+    // Null, or what is unusable. The handshake will verify that the peer is `host`.
     const char* prepare(int socket, const std::string& host) {
         if (!ssl_ || !set_socket(socket) || !set_host(host)) return "OpenSSL";
         SSL_set_ex_data(ssl_.get(), 0, &peer_);  // for cache_session()
@@ -267,7 +265,7 @@ class stream : public byte_stream {
         const stream_result out = outcome(SSL_connect(ssl_.get()), 0);
         if (out.status != stream_status::ok || SSL_get0_peer_certificate(ssl_.get()) != nullptr) return out;
         return failed(
-            "the server shows no certificate");  // an anonymous cipher, where the system's settings allow one
+            "the server sent no certificate");  // an anonymous cipher, if the system's settings allow one
     }
     stream_result read_some(char* buffer, std::size_t size) override {
         ERR_clear_error();
@@ -282,7 +280,7 @@ class stream : public byte_stream {
         return outcome(done, written);
     }
     void end() noexcept override {
-        if (::getpid() != owner_) return;  // a child made by fork(): the connection is the parent's
+        if (::getpid() != owner_) return;  // a child made by fork(): the parent owns the connection
         if (broken_ || SSL_is_init_finished(ssl_.get()) == 0) return;
         ERR_clear_error();
         SSL_shutdown(ssl_.get());
@@ -343,7 +341,6 @@ class stream : public byte_stream {
 }  // namespace tls
 }  // namespace detail
 
-// What https:// is spoken over. Errors: invalid_argument, with the file that cannot be used. Thread-safe.
 OJS_SHUTDOWN_INLINE result<stream_factory> tls_openssl(tls_options options) {
     const auto failure = [](errc code, const char* problem) {
         return error{code, 0,

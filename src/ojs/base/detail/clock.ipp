@@ -1,4 +1,4 @@
-// clock: the time of day, and how it is written; random pauses. What waits uses the steady clock.
+// clock: the time of day, its text form, and back-off delays. Waits use the steady clock instead.
 #pragma once
 
 #include <sys/random.h>
@@ -13,7 +13,6 @@
 
 namespace ojs::detail {
 
-// Since 1970.
 inline std::int64_t wall_clock_ms() noexcept {
     timespec now{};
     clock_gettime(CLOCK_REALTIME, &now);
@@ -34,7 +33,7 @@ inline std::string utc_timestamp() {
     return utc_text(wall_clock_ms());
 }
 
-// From the kernel; where it gives none, by where and when.
+// Random bits of the kernel, or of clock and process id if it has none.
 inline std::uint64_t random_number() noexcept {
     std::uint64_t out = 0;
     if (getentropy(&out, sizeof out) == 0) return out;
@@ -42,8 +41,8 @@ inline std::uint64_t random_number() noexcept {
            static_cast<std::uint64_t>(getpid()) << 32;
 }
 
-// Pauses that double from `initial` to `last`, each cut by a random part of its half, so that workers that
-// failed together do not come back together.
+// Delays that double from `initial` to `max`, each reduced by up to half at random, so that workers that failed
+// together do not retry together.
 class backoff {
   public:
     backoff(std::chrono::milliseconds initial, std::chrono::milliseconds max)

@@ -1,5 +1,5 @@
-// What is needed of <utility>, <algorithm>, <atomic>, <memory> and <vector>. With those the header compiles longer: by
-// 13 %, 5 %, 10 %, a third of what <string> and <chrono> take, and 26 %.
+// Small stand-ins for <utility>, <algorithm>, <atomic>, <memory> and <vector>. Those would make the header compile
+// longer: by 13 %, 5 %, 10 %, a third of what <string> and <chrono> take, and 26 %.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ void swap(T& one, T& other) noexcept {
     other = static_cast<T&&>(kept);
 }
 
-// What was there before. The type is that of `index` alone.
+// As std::exchange, but `value` alone determines T.
 template <class T>
 T exchange(T& value, std::decay_t<T> next) {
     T previous = static_cast<T&&>(value);
@@ -34,7 +34,6 @@ constexpr T max(T one, T other) noexcept {
     return one < other ? other : one;
 }
 
-// Those of std::memory_order, by the compiler's numbers.
 enum class memory_order : int {
     relaxed = __ATOMIC_RELAXED,
     acquire = __ATOMIC_ACQUIRE,
@@ -43,9 +42,8 @@ enum class memory_order : int {
     seq_cst = __ATOMIC_SEQ_CST
 };
 
-// The members have the meaning and the defaults of std::atomic's, and are made of the same built-in functions of the
-// compiler. T: of the size of an integer, and copied as its bytes are. Lock-free, so also for signal handlers, where
-// is_always_lock_free.
+// As std::atomic, and made of the same compiler built-ins. T has the size of an integer and is trivially copyable.
+// Lock-free, and so async-signal-safe, where is_always_lock_free.
 template <class T>
 class atomic {
   public:
@@ -86,7 +84,7 @@ class atomic {
         __atomic_exchange(&value_, &value, &previous, static_cast<int>(order));
         return previous;
     }
-    // Where it finds another value, it has that order without its release.
+    // On failure the order is `order` without its release.
     bool compare_exchange_weak(T& expected, T desired, memory_order order = memory_order::seq_cst) noexcept {
         return compare_exchange(expected, desired, true, order);
     }
@@ -116,7 +114,7 @@ inline std::uint64_t read_counter(const counter& value) noexcept {
     return value.load(memory_order::relaxed);
 }
 
-// Base of everything shared between threads whose lifetimes differ.
+// Base of objects that several threads share and the last one frees.
 class ref_counted {
   public:
     ref_counted() = default;
@@ -133,8 +131,8 @@ class ref_counted {
     atomic<long> count_{0};
 };
 
-// A counted reference to a T derived from ref_counted. To keep and copy one, T need not be complete. Copying is
-// thread-safe, changing is not.
+// A counted reference to a T derived from ref_counted, which may be incomplete where it is only stored and copied.
+// Copying is thread-safe, assigning is not.
 template <class T>
 class ref {
   public:
@@ -169,13 +167,13 @@ ref<T> make_ref(Args&&... args) {
     return ref<T>(new T(std::forward<Args>(args)...));
 }
 
-// Every index that is reserved holds a T, so T has a default constructor. Thread-safe as far as T is, like a vector.
+// As std::vector, but every reserved element holds a T(). Thread-safe as far as T is.
 template <class T>
 class array {
   public:
     array() = default;
     explicit array(std::size_t count) : data_(new T[count]()), size_(count), capacity_(count) {}
-    array(std::initializer_list<T> values) : array() {  // delegating: what throws leaves nothing behind
+    array(std::initializer_list<T> values) : array() {  // delegating: ~array() runs if this throws
         reserve(values.size());
         for (const T& value : values) push_back(value);
     }
@@ -222,7 +220,7 @@ class array {
         for (std::size_t i = index; i + 1 < size_; ++i) data_[i] = std::move(data_[i + 1]);
         pop_back();
     }
-    // Gives the memory back as well.
+    // Frees the memory as well.
     void clear() noexcept { array().swap(*this); }
     void swap(array& other) noexcept {
         detail::swap(data_, other.data_);
@@ -236,7 +234,7 @@ class array {
     std::size_t capacity_ = 0;
 };
 
-// The first index from `from` to `to` that is not before what is looked for, in an order that is kept.
+// The first index in [from, to) for which is_before() is false, or `to`. The range must be partitioned by it.
 template <class IsBefore>
 std::size_t lower_bound(std::size_t from, std::size_t to, IsBefore is_before) {
     while (from < to) {

@@ -1,4 +1,4 @@
-// signal_names: what signals are called, in one table.
+// signal_names: signal names and numbers, and which signals may request a stop.
 #pragma once
 
 #include <signal.h>
@@ -9,7 +9,7 @@
 
 namespace ojs::detail {
 
-inline constexpr int signal_limit = 128;  // every number is below it
+inline constexpr int signal_limit = 128;  // above every signal number
 
 struct signal_entry {
     int number;
@@ -31,7 +31,7 @@ inline constexpr signal_entry signal_entries[] = {
 #endif
 };
 
-// "SIGTERM", ...; null for a number that POSIX does not name. Async-signal-safe.
+// "SIGTERM", ...; null if POSIX does not name the number. Async-signal-safe.
 inline const char* known_signal_name(int number) noexcept {
     for (const signal_entry& entry : signal_entries) {
         if (entry.number == number) return entry.name;
@@ -60,7 +60,8 @@ inline int signal_number(std::string_view name) noexcept {
     return from_min ? SIGRTMIN + static_cast<int>(number) : SIGRTMAX - static_cast<int>(number);
 }
 
-// Why it cannot be a stop signal, as text that follows its name; null: it can. `reclaim`: SIGUSR1 means reclaim.
+// Why the signal cannot be a stop signal, as text that follows its name; null if it can. `reclaim`: SIGUSR1 means
+// reclaim.
 inline const char* stop_signal_fault(int number, bool reclaim) noexcept {
     switch (number) {
         case SIGKILL:
@@ -74,7 +75,7 @@ inline const char* stop_signal_fault(int number, bool reclaim) noexcept {
         case SIGTRAP: return "reports a fault of the program";
         case SIGTSTP: return "already means quiet";
         case SIGCONT: return "already means resume";
-        case SIGTTIN: return "already asks for the jobs in flight";
+        case SIGTTIN: return "already requests the list of jobs in flight";
         case SIGCHLD:
         case SIGPIPE:
         case SIGTTOU:

@@ -1,4 +1,4 @@
-// endpoint: where to connect to, as parsed from a URL.
+// endpoint: the address of a server, parsed from a URL.
 #pragma once
 
 #include <arpa/inet.h>
@@ -19,8 +19,8 @@ struct endpoint {
     std::string host;         // a name or an address (IPv6 without brackets); empty for a unix socket
     std::uint16_t port = 80;  // 0 for a unix socket
     std::string unix_path;    // empty for TCP
-    std::string base;         // goes before every target; empty, or starts with '/' and does not end in one
-    std::string name;         // "host:80", "[::1]:80" or "unix:/path": for texts and the Host header
+    std::string base;         // prefix of every target; empty, or begins with '/' and does not end in it
+    std::string name;         // "host:80", "[::1]:80" or "unix:/path", for messages and the Host header
     bool is_secure = false;   // https
 };
 
@@ -44,7 +44,7 @@ inline bool is_host_name(std::string_view text) noexcept {
            all_of(text, [](char c) { return is_alphanumeric(c) || c == '-' || c == '.' || c == '_'; });
 }
 
-// Splits HOST, HOST:PORT or [IPV6]:PORT; `port` is empty where there is no colon. Null, or what is wrong.
+// Splits HOST, HOST:PORT or [IPV6]:PORT; `port` is empty without a colon. Null, or the error.
 inline const char* split_host_port(std::string_view text, std::string& host, std::string_view& port) {
     const bool bracketed = !text.empty() && text.front() == '[';
     const std::size_t host_end = bracketed ? text.find(']') : text.find(':');
@@ -53,7 +53,7 @@ inline const char* split_host_port(std::string_view text, std::string& host, std
         return "an IPv6 address is written in brackets: [::1]:80";
     host = std::string(bracketed ? text.substr(1, host_end - 1) : text.substr(0, host_end));
     if (host.empty()) return "the host is missing";
-    if (bracketed && !is_ip(AF_INET6, host)) return "what is in the brackets is not an IPv6 address";
+    if (bracketed && !is_ip(AF_INET6, host)) return "the text in brackets is not an IPv6 address";
     if (!bracketed && !is_host_name(host)) return "the host is not a name or an address";
     const std::size_t port_at = bracketed ? host_end + 1 : host_end;
     port = port_at < text.size() ? text.substr(port_at) : std::string_view();
@@ -95,7 +95,7 @@ inline result<endpoint> parse_http_url(std::string_view url, bool is_secure) {
     const std::size_t authority_end = rest.find_first_of("/?#");
     const std::string_view authority = rest.substr(0, authority_end);
     std::string_view base = authority_end == std::string_view::npos ? "" : rest.substr(authority_end);
-    if (authority.find('@') != std::string_view::npos) {  // the text does not repeat what may be a password
+    if (authority.find('@') != std::string_view::npos) {  // not quoted: it may be a password
         return error{errc::invalid_argument, 0,
                      "the URL holds a user name or password; use a bearer token instead"};
     }
@@ -117,8 +117,8 @@ inline result<endpoint> parse_http_url(std::string_view url, bool is_secure) {
     return out;
 }
 
-// http://HOST[:PORT][/BASE] or unix:/PATH, and https:// where there is a stream for it. Errors: invalid_argument;
-// unsupported for https without one.
+// Parses http://HOST[:PORT][/BASE], unix:/PATH and, with a stream for it, https://. Errors: invalid_argument;
+// unsupported: https:// without a stream.
 inline result<endpoint> parse_url(std::string_view url, bool has_https) {
     if (url.substr(0, 5) == "unix:") return parse_unix_path(url);
     if (same_word(url.substr(0, 7), "http://")) return parse_http_url(url, false);
