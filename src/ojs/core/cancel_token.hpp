@@ -1,4 +1,4 @@
-// cancel_token: requests that a piece of work return, by a cancel_source and its tokens.
+// cancel_token: requests that work return, by a cancel_source and its tokens.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// drain_barrier: a gate with a count. After close() nothing enters; the last to leave wakes the waiter.
+// drain_barrier: closes to new entries and waits until those in flight have left.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// Counts what is in flight, and waits until nothing is. A typical user is a server that drains.
+// A gate with a count. After close() nothing enters; the last to leave wakes the waiter.
 class drain_barrier {
   public:
     // One entry. The destructor leaves the barrier; empty if the barrier was closed.

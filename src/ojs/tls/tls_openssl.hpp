@@ -1,4 +1,4 @@
-// tls_openssl: https:// by OpenSSL 3. Link with -lssl -lcrypto.
+// tls_openssl: https:// with OpenSSL 3. Link with -lssl -lcrypto.
 //
 // Always verifies the certificate chain and the host name. TLS 1.2 or later, no renegotiation. Resumes a session until
 // a certificate of its chain expires, or ca_file or crl_file changes. Never blocks: handshake, reads and writes share
