@@ -240,7 +240,7 @@ class http_exchange final : public ref_counted {
 
     http_attempt try_new(const std::string& text, bool is_head, const http_call& call) {
         if (call.still_wanted && !call.still_wanted()) {
-            return {failure(errc::cancelled, "the request is no longer wanted"), true, false};
+            return {failure(errc::cancelled, "cancelled before the request was sent"), true, false};
         }
         result<connection> conn = connect(call);
         if (!conn) return {conn.error(), true, false};
@@ -250,7 +250,7 @@ class http_exchange final : public ref_counted {
     http_attempt try_on(connection conn, const std::string& text, bool is_head, const http_call& call) {
         if (call.still_wanted && !call.still_wanted()) {
             keep_idle(std::move(conn));
-            return {failure(errc::cancelled, "the request is no longer wanted"), true, false};
+            return {failure(errc::cancelled, "cancelled before the request was sent"), true, false};
         }
         const io_result sent = conn.send_all(text, call.deadline);
         if (sent.status == io_status::timed_out) {
