@@ -23,7 +23,7 @@ int listen_on(const char* port) {
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<std::uint16_t>(std::atoi(port)));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof where;
+    socklen_t size = sizeof address;
     if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener, 128) != 0)
         return -1;
     getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);

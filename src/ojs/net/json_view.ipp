@@ -25,8 +25,6 @@ OJS_SHUTDOWN_INLINE c_locale_scope::~c_locale_scope() {
     ::uselocale(static_cast<locale_t>(previous_));
 }
 
-// ---- strings ----
-
 // Removes the four digits of a \uXXXX.
 inline bool take_utf16(std::string_view& text, std::uint32_t& code) noexcept {
     std::uint64_t unit = 0;
@@ -100,8 +98,6 @@ OJS_SHUTDOWN_INLINE bool raw_string(std::string_view source, std::string& out) {
     out = std::move(text);
     return true;
 }
-
-// ---- numbers ----
 
 inline bool is_digit_at(std::string_view text, std::size_t at) noexcept {
     return at < text.size() && text[at] >= '0' && text[at] <= '9';
