@@ -62,15 +62,15 @@ class [[nodiscard]] result {
     }
     ~result() { destroy(); }
 
-    bool has_value() const noexcept { return ok_; }
+    bool has_value() const noexcept { return ok_; }  // as operator bool
     explicit operator bool() const noexcept { return ok_; }
     T& operator*() & noexcept { return checked(*this).value_; }
     const T& operator*() const& noexcept { return checked(*this).value_; }
     T&& operator*() && noexcept { return std::move(checked(*this).value_); }
     T* operator->() noexcept { return &checked(*this).value_; }
     const T* operator->() const noexcept { return &checked(*this).value_; }
-    T value_or(T fallback) const { return ok_ ? value_ : std::move(fallback); }
-    const ojs::error& error() const noexcept { return error_; }
+    T value_or(T fallback) const { return ok_ ? value_ : std::move(fallback); }  // never aborts
+    const ojs::error& error() const noexcept { return error_; }                  // only of an error
 
   private:
     template <class Self>
@@ -111,7 +111,7 @@ class [[nodiscard]] result<void> {
 
     bool has_value() const noexcept { return ok_; }
     explicit operator bool() const noexcept { return ok_; }
-    const ojs::error& error() const noexcept { return error_; }
+    const ojs::error& error() const noexcept { return error_; }  // only of an error
 
   private:
     bool ok_ = true;

@@ -35,11 +35,11 @@ struct log_field {
 
 // What happened, as data. Job arguments and tokens never appear in a record.
 struct log_record {
-    log_level level = log_level::info;
-    std::string message;  // constant text to search for; values are in `fields`
-    std::vector<log_field> fields;
-    std::string worker_id;       // the worker it is about; not in text format
-    const char* component = "";  // who logs it, a literal: "worker", "launcher", ...; JSON only
+    log_level level = log_level::info;  // not off
+    std::string message;                // constant text to search for; values are in `fields`
+    std::vector<log_field> fields;      // in the order in which text shows them
+    std::string worker_id;              // the worker it is about; not in text format
+    const char* component = "";         // who logs it, a literal: "worker", "launcher", ...; JSON only
 };
 
 // Receives every record at or above the level. May be called from several threads at once, never from a signal handler.

@@ -127,7 +127,7 @@ bool cancel_token::wait(Condition& condition, Lock& lock, Predicate ready) const
 // The requesting end. Every member is thread-safe, none is async-signal-safe.
 class cancel_source {
   public:
-    cancel_source();
+    cancel_source();  // not cancelled
     cancel_source(cancel_source&& other) = default;
     cancel_source& operator=(cancel_source&& other) = default;
 
@@ -136,7 +136,7 @@ class cancel_source {
     bool request(cancel_reason reason);
     // Whether cancellation was requested. Unlike the token, it does not mark it as seen.
     bool requested() const noexcept { return reason() != cancel_reason::none; }
-    cancel_reason reason() const noexcept;
+    cancel_reason reason() const noexcept;  // none: not requested
     // Ends the waits after the group was cancelled.
     void end_waits();
     // Whether run_callbacks() might call anything. Never blocks: true while another thread uses the source.

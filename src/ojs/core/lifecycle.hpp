@@ -21,7 +21,7 @@ enum class phase : std::uint8_t {
     stopping,   // interrupts and reports the remaining jobs
     terminated  // every job is reported
 };
-inline constexpr int phase_count = 5;
+inline constexpr int phase_count = 5;  // the number of phases
 
 // What changes a lifecycle.
 enum class event : std::uint8_t {
@@ -37,7 +37,7 @@ enum class event : std::uint8_t {
     report_request,  // SIGTTIN: changes nothing; followers log the jobs in flight
     mode_reclaim     // the termination-mode file turns the stop under way into a reclaim
 };
-inline constexpr int event_count = 11;
+inline constexpr int event_count = 11;  // the number of events
 
 // How the stop treats jobs in flight. It only ever rises.
 enum class stop_mode : std::uint8_t { graceful, forced, reclaim };
@@ -47,8 +47,8 @@ enum class cause_kind : std::uint8_t { none, signal, directive, api, rpc };
 
 // The same, with the signal.
 struct cause {
-    cause_kind kind = cause_kind::none;
-    int signal = 0;  // its number, else 0; signals::last_received() names the sender
+    cause_kind kind = cause_kind::none;  // none: internal
+    int signal = 0;                      // its number, else 0; signals::last_received() names the sender
 };
 
 // One cell of the event table: what an event does in a phase. By default, nothing.
