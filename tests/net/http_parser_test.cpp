@@ -141,7 +141,7 @@ TEST_CASE("parser: chunk extensions by the grammar, and nothing else beside a ch
     CHECK(size_line(std::string("5\0", 2)) == 400);
 }
 
-TEST_CASE("parser: trailers are header lines, of which nothing is made") {
+TEST_CASE("parser: trailers are checked as header lines and ignored") {
     const auto with = [](const std::string& trailers) {
         return verdict(get + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n" + trailers + "\r\n");
     };

@@ -88,7 +88,7 @@ TEST_CASE("a server of one's own keeps to OJS_SERVER_SHUTDOWN_TIMEOUT") {
     server.of().signal(SIGTERM);
     CHECK(server.of().wait() == 1);
     // One that stood still in the step's last moment is left behind instead.
-    CHECK(server.of().count("1 requests are cut") + server.of().count("\"timed out\"") == 1);
+    CHECK(server.of().count("1 requests aborted") + server.of().count("\"timed out\"") == 1);
     CHECK(server.of().count("storage closed") == 1);
     process wrong({program("http_server_drain")}, {{"OJS_SERVER_SHUTDOWN_TIMEOUT", "soon"}});
     CHECK(wrong.wait() == 64);
