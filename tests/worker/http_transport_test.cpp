@@ -282,12 +282,12 @@ http_response accept_if(bool good, int refusal = 400) {
 // A transport that notes what it says of its downgrades.
 struct downgrading {
     explicit downgrading(const backend& to, bool active_jobs_as_count = false,
-                         std::chrono::milliseconds form_retry = 1h) {
+                         std::chrono::milliseconds full_body_retry_interval = 1h) {
         result<http_client> client = http_transport::make_client(to.url());
         REQUIRE(client);
         http_transport_options options;
         options.active_jobs_as_count = active_jobs_as_count;
-        options.form_retry = form_retry;
+        options.full_body_retry_interval = full_body_retry_interval;
         options.on_form_change = [this](std::string_view operation, std::string_view dropped,
                                         const error& why) {
             const std::lock_guard<std::mutex> held(mutex);
@@ -511,7 +511,7 @@ TEST_CASE("http: a FAIL that says requeue is tried in full first, however an ear
     const backend peer([&strict](const http_request& request) {
         return accept_if(!strict || is_schema_fail(parse(request.body)));
     });
-    downgrading tested(peer);  // form_retry is an hour
+    downgrading tested(peer);  // full_body_retry_interval is an hour
     const fail_request ordinary = {"j", {"handler_error", "m", true, "{}"}, false, "{\"n\":1}"};
     fail_request interrupted = {"j", {"ShutdownError", "m", true, "{}"}, true, "{\"n\":1}"};
     REQUIRE(tested.wire->fail(ordinary, soon()));

@@ -9,9 +9,9 @@
 namespace ojs::detail {
 
 // How a job was reported, or that the backend had reassigned it. All others are unreported, by name.
-enum class job_end : std::uint8_t { completed, failed, interrupted, handed_back, gone };
-inline constexpr const char* end_messages[] = {"job completed", "job failed", "job interrupted",
-                                               "job handed back"};
+enum class job_status : std::uint8_t { completed, failed, interrupted, handed_back, gone };
+inline constexpr const char* status_messages[] = {"job completed", "job failed", "job interrupted",
+                                                  "job handed back"};
 
 // What to tell the backend about a job, and what that makes of it.
 struct verdict {
@@ -20,7 +20,7 @@ struct verdict {
     job_error failure;        // FAIL
     std::string checkpoint;   // FAIL: JSON; empty: none
     bool requeue = false;     // FAIL
-    job_end end = job_end::completed;
+    job_status status = job_status::completed;
     log_level level = log_level::debug;
     cancel_reason reason = cancel_reason::none;  // of an interruption
     int signal = 0;                              // behind it, if there is one
@@ -32,7 +32,7 @@ class job_tally {
     explicit job_tally(const job_table& jobs) : jobs_(jobs) {}
 
     void note_claimed() noexcept { count_one(claimed_); }
-    void note(job_end how) noexcept { count_one(ends_[static_cast<std::size_t>(how)]); }
+    void count(job_status status) noexcept { count_one(counts_[static_cast<std::size_t>(status)]); }
     // An unreported job, by its id or by why it has none. A backend that sends many must not
     // grow the worker: the log has them all.
     void name_unreported(std::string_view name) {
@@ -47,15 +47,17 @@ class job_tally {
 
     std::uint64_t unreported() const noexcept { return read_counter(unreported_count_); }
     worker_report report() const {
-        const auto count = [this](job_end how) { return read_counter(ends_[static_cast<std::size_t>(how)]); };
+        const auto read = [this](job_status status) {
+            return read_counter(counts_[static_cast<std::size_t>(status)]);
+        };
         std::vector<std::string> stuck = jobs_.stuck_ids();  // before: the table's mutex is the outer one
         const unique_lock held(mutex_);
         return {read_counter(claimed_),
-                count(job_end::completed),
-                count(job_end::failed),
-                count(job_end::interrupted),
-                count(job_end::handed_back),
-                count(job_end::gone),
+                read(job_status::completed),
+                read(job_status::failed),
+                read(job_status::interrupted),
+                read(job_status::handed_back),
+                read(job_status::gone),
                 unreported_,
                 std::move(stuck),
                 steps_};
@@ -66,7 +68,7 @@ class job_tally {
 
     const job_table& jobs_;
     counter claimed_{0};
-    counter ends_[static_cast<std::size_t>(job_end::gone) + 1] = {};
+    counter counts_[static_cast<std::size_t>(job_status::gone) + 1] = {};
     counter unreported_count_{0};
     mutable mutex mutex_;
     std::vector<std::string> unreported_;
@@ -79,13 +81,17 @@ class report_limits {
   public:
     // Settling calls give up at this moment.
     time_point deadline() const noexcept { return deadline_.load(memory_order::acquire); }
-    void set(time_point when) {
+    void set_deadline(time_point when) {
         deadline_.store(when, memory_order::release);
         retry_now();
     }
     // No FAIL waits for a checkpoint under way after this moment: what it holds goes with the FAIL anyway.
-    time_point saves() const noexcept { return saves_.load(memory_order::acquire); }
-    void set_saves(time_point when) noexcept { saves_.store(when, memory_order::release); }
+    time_point checkpoint_deadline() const noexcept {
+        return checkpoint_deadline_.load(memory_order::acquire);
+    }
+    void set_checkpoint_deadline(time_point when) noexcept {
+        checkpoint_deadline_.store(when, memory_order::release);
+    }
 
     // Ends every pause() between two tries of a settling call, also one with an older number of changes().
     void retry_now() {
@@ -96,14 +102,14 @@ class report_limits {
     std::uint32_t changes() const noexcept { return changes_; }
     void pause(time_point until, std::uint32_t seen) {
         unique_lock held(mutex_);
-        const time_point last = deadline();
-        while (changes_ == seen && changed_.wait_until(held, until < last ? until : last)) {
+        const time_point end = deadline();
+        while (changes_ == seen && changed_.wait_until(held, until < end ? until : end)) {
         }
     }
 
   private:
     atomic<time_point> deadline_{time_point::max()};
-    atomic<time_point> saves_{time_point::max()};
+    atomic<time_point> checkpoint_deadline_{time_point::max()};
     atomic<std::uint32_t> changes_{0};
     mutex mutex_;
     condition changed_;

@@ -15,7 +15,7 @@ struct http_transport_options {
     std::string registration_path;
     bool active_jobs_as_count = false;  // see ojs::dialect
     // A form the backend refused is tried again after that.
-    std::chrono::milliseconds form_retry{60000};
+    std::chrono::milliseconds full_body_retry_interval{60000};
     // Called when an operation ("heartbeat", "nack") goes on in another form: `dropped` names what is not said any
     // more, or is empty where all is said again; `why` is the last answer that refused a form. Thread-safe, short.
     function<void(std::string_view operation, std::string_view dropped, const error& why)> on_form_change;
@@ -29,7 +29,7 @@ inline constexpr http_limits worker_answer_limits = {16 * 1024, 4 * 1024 * 1024}
 // A heartbeat or FAIL that gets an API error (400 or 422) is sent again, at once, in another form: a heartbeat with
 // the other form of `active_jobs`, then with only what the published schema knows; a FAIL with a checkpoint without
 // it, then in the schema's form. The form the backend takes is kept for that operation (but a checkpoint is left out
-// of that one FAIL). The full one is tried again after form_retry, with every heartbeat that matters, and with every
+// of that one FAIL). The full one is tried again after full_body_retry_interval, with every heartbeat that matters, and with every
 // FAIL that says `requeue`. If the backend takes none, the first answer stands and nothing changes. ACK and FETCH
 // have only the schema's fields to begin with. An answer 2xx with a body that is not JSON is errc::unavailable; a 400
 // or 422 without `error.code`, to ACK or FAIL, is errc::bad_response.
@@ -62,29 +62,29 @@ class http_transport : public transport {
                                                             time_point deadline) override;
 
   private:
-    struct body_variant {
+    struct body_variants {
         const char* operation;
         int count;                                           // of its forms, from 0, the one we like best
         std::string_view dropped[3];                         // what each does not say
         detail::atomic<int> in_use{0};                       // that the backend takes
         detail::atomic<steady_clock::rep> retry_full_at{0};  // when the first one is tried again
     };
-    using body_maker = function<std::string(int form)>;
+    using body_maker = function<std::string(int variant)>;
     result<http_response> send(const char* method, std::string_view route, std::string body,
                                const http_call& call);
     result<void> call_registration(const char* method, const std::string& path, std::string body,
                                    time_point deadline);
-    result<settled> read_missing(const std::string& job_id, const http_response& missing,
-                                 const http_call& call);
-    result<http_response> post_in_form(body_variant& form, bool must_arrive, const body_maker& body,
+    result<settled> interpret_404(const std::string& job_id, const http_response& missing,
+                                  const http_call& call);
+    result<http_response> post_variant(body_variants& variants, bool must_arrive, const body_maker& body,
                                        const http_call& call);
-    bool is_full_due(body_variant& form) noexcept;
-    void remember_variant(body_variant& form, int before, int taken, int status, const error& why);
+    bool is_full_due(body_variants& variants) noexcept;
+    void remember_variant(body_variants& variants, int before, int taken, int status, const error& why);
 
     http_client client_;
     const http_transport_options options_;
-    body_variant beat_form_;
-    body_variant fail_form_;
+    body_variants heartbeat_variants_;
+    body_variants fail_variants_;
     detail::atomic<bool> keeps_checkpoints_{true};  // until the backend proves to have no route for them
     detail::atomic<bool> checkpoint_route_seen_{false};
     detail::atomic<bool> puts_checkpoints_{false};

@@ -19,8 +19,8 @@ inline void read_integer(std::string_view source, std::int64_t& out) {
 inline void read_duration(std::string_view source, std::uint64_t unit, std::chrono::milliseconds& out) {
     std::uint64_t number = 0;
     if (!parse_number(source, any_integer, number)) return;
-    const std::uint64_t longest = max_duration_ms / unit;
-    out = std::chrono::milliseconds((number < longest ? number : longest) * unit);
+    const std::uint64_t max_count = max_duration_ms / unit;
+    out = std::chrono::milliseconds((number < max_count ? number : max_count) * unit);
 }
 
 // One member of a job. `args` is kept as source text, to be judged when all is read.

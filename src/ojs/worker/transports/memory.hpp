@@ -21,9 +21,9 @@ class memory_queue;
 
 class memory_transport : public transport {
   public:
-    // Of the jobs that are completed or discarded the last `settled_kept` stay to be looked at; older ones are
+    // Of the jobs that are completed or discarded the last `max_settled` stay to be looked at; older ones are
     // forgotten.
-    explicit memory_transport(std::size_t settled_kept = 10000);
+    explicit memory_transport(std::size_t max_settled = 10000);
     OJS_SHUTDOWN_INLINE ~memory_transport() override;
 
     // Adds a job and returns its id. Thread-safe, like everything here.

@@ -50,7 +50,7 @@ struct memory_line {
 // The jobs by their number, and which of them are available and settled: no operation looks at the others.
 class memory_queue : public ref_counted {
   public:
-    explicit memory_queue(std::size_t settled_kept) : settled_kept_(settled_kept) {}
+    explicit memory_queue(std::size_t max_settled) : max_settled_(max_settled) {}
 
     memory_job& add(std::string queue) {
         nodes_.push_back(make_ref<memory_node>());
@@ -83,14 +83,14 @@ class memory_queue : public ref_counted {
     void settle(memory_node& done, const char* state) {
         done.job.state = state;
         settled_.append(done);
-        if (++settled_count_ <= settled_kept_) return;
+        if (++settled_count_ <= max_settled_) return;
         --settled_count_;
         forget(*settled_.take_first());
     }
     std::vector<memory_job> all() const {
         std::vector<memory_job> out;
-        for (const ref<memory_node>& each : nodes_) {
-            if (each->job.state != forgotten) out.push_back(each->job);
+        for (const ref<memory_node>& node : nodes_) {
+            if (node->job.state != forgotten) out.push_back(node->job);
         }
         return out;
     }
@@ -112,8 +112,8 @@ class memory_queue : public ref_counted {
         return place < nodes_.size() && nodes_[place]->number == number ? nodes_[place].get() : nullptr;
     }
     memory_line& line_of(const std::string& queue) {
-        for (queue_line& each : lines_) {
-            if (each.queue == queue) return each.line;
+        for (queue_line& entry : lines_) {
+            if (entry.queue == queue) return entry.line;
         }
         lines_.push_back({queue, {}});
         return lines_.back().line;
@@ -124,14 +124,14 @@ class memory_queue : public ref_counted {
         old.job.state = forgotten;
         if (++forgotten_count_ * 2 < nodes_.size()) return;
         std::size_t kept = 0;
-        for (ref<memory_node>& each : nodes_) {
-            if (each->job.state != forgotten) detail::swap(nodes_[kept++], each);
+        for (ref<memory_node>& node : nodes_) {
+            if (node->job.state != forgotten) detail::swap(nodes_[kept++], node);
         }
         while (nodes_.size() > kept) nodes_.pop_back();
         forgotten_count_ = 0;
     }
 
-    const std::size_t settled_kept_;
+    const std::size_t max_settled_;
     std::uint64_t last_ = 0;
     array<ref<memory_node>> nodes_;  // in the order of their numbers
     array<queue_line> lines_;
@@ -142,8 +142,8 @@ class memory_queue : public ref_counted {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE memory_transport::memory_transport(std::size_t settled_kept)
-    : queue_(detail::make_ref<detail::memory_queue>(settled_kept)) {}
+OJS_SHUTDOWN_INLINE memory_transport::memory_transport(std::size_t max_settled)
+    : queue_(detail::make_ref<detail::memory_queue>(max_settled)) {}
 OJS_SHUTDOWN_INLINE memory_transport::~memory_transport() = default;
 
 OJS_SHUTDOWN_INLINE std::string memory_transport::push(std::string type, std::string args_json,
@@ -220,11 +220,11 @@ OJS_SHUTDOWN_INLINE result<std::string> memory_transport::load_checkpoint(const 
 OJS_SHUTDOWN_INLINE result<heartbeat_response> memory_transport::heartbeat(const heartbeat_request& request,
                                                                            time_point /*deadline*/) {
     const detail::unique_lock held(queue_->guard);
-    heartbeat_response answer;
+    heartbeat_response response;
     for (const std::string& id : request.active_jobs) {
-        if (queue_->find_active(id) != nullptr) answer.jobs_extended.push_back(id);
+        if (queue_->find_active(id) != nullptr) response.jobs_extended.push_back(id);
     }
-    return answer;
+    return response;
 }
 
 }  // namespace v0_1_0

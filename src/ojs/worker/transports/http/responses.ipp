@@ -8,25 +8,25 @@
 namespace ojs::detail {
 
 // Retry-After in whole seconds; the date form, and anything over an hour, count as not said.
-inline std::chrono::milliseconds retry_after(const http_response& answer) {
+inline std::chrono::milliseconds retry_after(const http_response& response) {
     std::uint64_t seconds = 0;
-    if (!parse_number(find_header(answer.headers, "Retry-After"), 3600, seconds)) seconds = 0;
+    if (!parse_number(find_header(response.headers, "Retry-After"), 3600, seconds)) seconds = 0;
     return std::chrono::seconds(seconds);
 }
 
 // What a status other than 2xx means to the worker. Credentials may be fixed while it runs, so 401 and 403
 // are worth another try.
-inline errc status_meaning(int status) noexcept {
-    for (const int each : {401, 403, 408, 425, 429}) {
-        if (status == each) return errc::unavailable;
+inline errc errc_of_status(int status) noexcept {
+    for (const int retryable : {401, 403, 408, 425, 429}) {
+        if (status == retryable) return errc::unavailable;
     }
     return status >= 500 ? errc::unavailable : status >= 400 ? errc::rejected : errc::bad_response;
 }
 
 // error.code of an API error, or nothing where it does not look like one.
-inline std::string api_error_code(const http_response& answer) {
+inline std::string api_error_code(const http_response& response) {
     std::string code;
-    if (!raw_string(raw_member(raw_member(answer.body, "error"), "code"), code)) return {};
+    if (!raw_string(raw_member(raw_member(response.body, "error"), "code"), code)) return {};
     const bool plain = code.size() <= 64 && all_of(code, [](char c) {
                            return is_alphanumeric(c) || c == '_' || c == '.' || c == '-';
                        });
@@ -39,9 +39,9 @@ inline bool is_success(int status) noexcept {
 inline bool is_bad_request(int status) noexcept {
     return status == 400 || status == 422;
 }
-// Whether the API itself refuses the request. Any other 400 may be a proxy's.
-inline bool refuses_form(const http_response& answer) {
-    return is_bad_request(answer.status) && !api_error_code(answer).empty();
+// Whether the API itself rejects the request. Any other 400 may be a proxy's.
+inline bool rejects_body(const http_response& response) {
+    return is_bad_request(response.status) && !api_error_code(response).empty();
 }
 
 // Whether a backend's answer may be quoted in an error text, and so be logged: it may echo what it was sent, which for
@@ -49,22 +49,22 @@ inline bool refuses_form(const http_response& answer) {
 enum class quoting { no, yes };
 inline constexpr std::size_t max_quote_length = 120;  // bytes
 
-inline error status_error(std::string_view route, const http_response& answer, quoting quote,
+inline error status_error(std::string_view route, const http_response& response, quoting quote,
                           const char* method = "POST") {
     // Not cut: of a token that is cut in two, the logger could not mask the first half.
-    const bool quoted = quote == quoting::yes && answer.status != 401 && answer.status != 403 &&
-                        answer.body.size() <= max_quote_length;
-    const std::string said = quoted ? printable(answer.body) : api_error_code(answer);
-    return {status_meaning(answer.status), 0,
-            cat({method, " ", route, " answered ", answer.status, said.empty() ? "" : ": ", said}),
-            answer.status, retry_after(answer)};
+    const bool quoted = quote == quoting::yes && response.status != 401 && response.status != 403 &&
+                        response.body.size() <= max_quote_length;
+    const std::string reason = quoted ? printable(response.body) : api_error_code(response);
+    return {errc_of_status(response.status), 0,
+            cat({method, " ", route, " answered ", response.status, reason.empty() ? "" : ": ", reason}),
+            response.status, retry_after(response)};
 }
 
 // An answer of another status than 2xx is an error.
-inline result<http_response> success(result<http_response> answer, std::string_view route, quoting quote,
+inline result<http_response> success(result<http_response> response, std::string_view route, quoting quote,
                                      const char* method = "POST") {
-    if (!answer || is_success(answer->status)) return answer;
-    return status_error(route, *answer, quote, method);
+    if (!response || is_success(response->status)) return response;
+    return status_error(route, *response, quote, method);
 }
 
 // A job whose id is not usable has none, and cannot be reported.
@@ -80,9 +80,9 @@ inline job read_claimed_job(std::string_view source) {
 }
 
 // So many more than asked for are run. What holds still more is no answer to the question, and each takes memory.
-inline constexpr std::size_t max_unconfirmed_jobs = 1000;
+inline constexpr std::size_t max_surplus_jobs = 1000;
 
-inline error refused_answer(std::string_view why) {
+inline error refused_response(std::string_view why) {
     return {errc::bad_response, 0,
             cat({why, "; jobs it may have claimed come back after their visibility timeout"})};
 }
@@ -100,28 +100,28 @@ inline result<std::string_view> find_jobs(std::string_view body) {
         ++lists;
     }
     if (!raw_walk_ended(rest, '{', '}'))
-        return refused_answer("the answer to FETCH is not a whole JSON object");
+        return refused_response("the answer to FETCH is not a whole JSON object");
     if (lists == 1 && found == "null")
         return std::string_view("[]");  // as a list without elements is written in Go
     if (lists != 1 || found.front() != '[')
-        return refused_answer("the answer to FETCH does not have one array `jobs`");
+        return refused_response("the answer to FETCH does not have one array `jobs`");
     return found;
 }
 
 // Each job is read by itself: one that is not valid must not cost the others, which are claimed all the same.
-inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t asked = 1) {
+inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t requested = 1) {
     const result<std::string_view> found = find_jobs(body);
     if (!found) return found.error();
     std::string_view source;
     std::string_view rest = *found;
     std::vector<job> jobs;
     while (next_raw_element(rest, source)) {
-        if (jobs.size() >= asked + max_unconfirmed_jobs)
-            return refused_answer(cat({"the answer to FETCH holds more than ", jobs.size(), " jobs, where ",
-                                       asked, " were asked for"}));
+        if (jobs.size() >= requested + max_surplus_jobs)
+            return refused_response(cat({"the answer to FETCH holds more than ", jobs.size(), " jobs, where ",
+                                         requested, " were asked for"}));
         jobs.push_back(read_claimed_job(source));
     }
-    if (!raw_walk_ended(rest, '[', ']')) return refused_answer("the answer to FETCH is not JSON");
+    if (!raw_walk_ended(rest, '[', ']')) return refused_response("the answer to FETCH is not JSON");
     return jobs;
 }
 
@@ -138,7 +138,7 @@ inline directive read_directive(std::string_view body) {
 
 // Calls `take` with each element of an array that is a string.
 template <class Take>
-void each_string(std::string_view list, Take take) {
+void for_each_string(std::string_view list, Take take) {
     std::string_view source;
     std::string text;
     while (next_raw_element(list, source)) {
@@ -147,10 +147,10 @@ void each_string(std::string_view list, Take take) {
 }
 
 // Those of `ours` that a list of ids names, however long that is: it is not kept.
-inline std::vector<std::string> named_ids(std::string_view list, const std::vector<std::string>& ours) {
-    const array<const std::string*> sorted = sorted_pointers(ours);
+inline std::vector<std::string> ids_listed(std::string_view list, const std::vector<std::string>& own_ids) {
+    const array<const std::string*> sorted = sorted_pointers(own_ids);
     array<bool> named(sorted.size());
-    each_string(list, [&](const std::string& id) {
+    for_each_string(list, [&](const std::string& id) {
         const std::size_t place = index_of(sorted, id);
         if (place < sorted.size() && *sorted[place] == id) named[place] = true;
     });
@@ -162,15 +162,15 @@ inline std::vector<std::string> named_ids(std::string_view list, const std::vect
 }
 
 inline result<heartbeat_response> read_heartbeat(std::string_view body,
-                                                 const std::vector<std::string>& ours = {}) {
+                                                 const std::vector<std::string>& own_ids = {}) {
     const result<void> valid = check_json(body);
     if (!valid) return valid.error();
     heartbeat_response out;
     out.directive = read_directive(body);
     if (out.directive == directive::quiet)
-        each_string(raw_member(body, "queues"),
-                    [&](const std::string& queue) { out.queues.push_back(queue); });
-    out.jobs_extended = named_ids(raw_member(body, "jobs_extended"), ours);
+        for_each_string(raw_member(body, "queues"),
+                        [&](const std::string& queue) { out.queues.push_back(queue); });
+    out.jobs_extended = ids_listed(raw_member(body, "jobs_extended"), own_ids);
     return out;
 }
 
@@ -185,12 +185,12 @@ inline bool is_held_by(std::string_view body, std::string_view worker_id) {
     return state != "cancelled" && (state != "active" || owner.empty() || owner == worker_id);
 }
 
-inline result<settled> read_settled(std::string_view route, const result<http_response>& answer) {
-    if (!answer) return answer.error();
-    if (is_success(answer->status)) return settled::accepted;
-    if (answer->status == 404 || answer->status == 409) return settled::gone;
-    error why = status_error(route, *answer, quoting::no);
-    if (is_bad_request(answer->status) && !refuses_form(*answer)) why.code = errc::bad_response;
+inline result<settled> read_settlement(std::string_view route, const result<http_response>& response) {
+    if (!response) return response.error();
+    if (is_success(response->status)) return settled::accepted;
+    if (response->status == 404 || response->status == 409) return settled::gone;
+    error why = status_error(route, *response, quoting::no);
+    if (is_bad_request(response->status) && !rejects_body(*response)) why.code = errc::bad_response;
     return why;
 }
 
