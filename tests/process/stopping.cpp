@@ -281,7 +281,7 @@ TEST_CASE("a directive that names queues quiets those alone") {
     process worker = start_worker(jobs.url(), "w", {{"OJS_QUEUES", "a,b"}});
     await_beat(jobs, "w");
     jobs.post("/dev/directive", R"({"worker_id":"w","directive":"quiet","queues":["a","nobody's"]})");
-    REQUIRE(worker.prints("queue quieted by directive  queue=a"));
+    REQUIRE(worker.prints("queue paused by directive  queue=a"));
     // A FETCH that was on its way by then names both; the next ones are sent after its answer.
     const json without_a = jobs.event([](const json& event) {
         return worker_event("w", "fetch")(event) && event["queues"].holds("b") && !event["queues"].holds("a");

@@ -437,7 +437,7 @@ TEST_CASE("http: the count form, by dialect, and before the schema's") {
     CHECK(parse(counting.last().body).contains("state"));
     CHECK(beat(*found_out.wire));
     CHECK(counting.requests().size() == 4);
-    CHECK(found_out.dropped == std::vector<std::string>{"active_jobs in its usual form"});
+    CHECK(found_out.dropped == std::vector<std::string>{"active_jobs in its preferred type"});
 
     const backend listing([](const http_request& request) {
         return accept_if(parse(request.body).get("active_jobs").is<picojson::array>());

@@ -302,7 +302,7 @@ TEST_CASE("stuck: a job that outlives its cancellation is told once, and once mo
     REQUIRE(all.size() == 2);
     CHECK(all[1].abandoned);
     CHECK(all[1].count == 1);
-    CHECK(log.has("warn job left behind"));
+    CHECK(log.has("warn job abandoned"));
     CHECK(busy.body->report().stuck == std::vector<std::string>{"a"});
     CHECK(busy.settlement().error.code == "timeout");  // its own fault, whoever reports it
     CHECK_FALSE(busy.settlement().requeue);

@@ -1,4 +1,4 @@
-// heartbeat: the threads that beat, to the very last request of the worker.
+// heartbeat: the threads that send heartbeats, to the last request of the worker.
 #pragma once
 
 #include "../../base/detail/clock.ipp"
@@ -7,12 +7,12 @@
 
 namespace ojs::detail {
 
-// Heartbeats, on threads that do nothing else, so that no slow FETCH or ACK delays one; see beat_schedule.
+// Sends heartbeats on threads of its own, so that no slow FETCH or ACK delays one.
 class heartbeat : public ref_counted {
   public:
     explicit heartbeat(worker_context& worker) : worker_(worker) {}
 
-    // It works without a thread for the helper.
+    // The helper is optional.
     result<void> start() {
         const ref<heartbeat> self(this);
         const ref<worker_context> context(&worker_);
@@ -30,9 +30,9 @@ class heartbeat : public ref_counted {
     void join() {
         for (thread& sender : threads_) sender.join();
     }
-    // Joins the threads; detaches those that a call to the backend still holds, and returns their number.
+    // Joins the threads. Detaches those blocked in a call to the backend, and returns their number.
     std::size_t end_threads(time_point deadline) {
-        if (!worker_.beats.all_finished()) deadline = time_point();  // do not wait for the others
+        if (!worker_.beats.all_finished()) deadline = time_point();
         std::size_t left = 0;
         for (thread& sender : threads_) {
             if (sender.joinable() && !sender.end_by(deadline)) ++left;
@@ -54,13 +54,12 @@ class heartbeat : public ref_counted {
         }
         if (number == beat_schedule::last_beat) {
             attempt([this] { deregister_worker(); });
-            send_last_beat();  // the very last request
+            send_last_beat();  // the last request of all
             worker_.beats.end_beat(number, {}, {});
         }
         worker_.supervisor.notify();
     }
 
-    // What a beat says, except for the last one.
     std::string current_state() const {
         if (worker_.stage.may_fetch()) return "running";
         const ojs::dialect& dialect = worker_.options.dialect;
@@ -81,9 +80,9 @@ class heartbeat : public ref_counted {
             worker_.backend.answered.run_callbacks();
         if (!sent) plan_retry(sent.error(), must_arrive);
     }
-    // What the backend must know is not left to the next interval.
+    // A beat that must arrive does not wait for the next interval.
     void plan_retry(const error& failure, bool must_arrive) {
-        const bool outdated = failure.code == errc::cancelled;  // what is true now is to be said instead
+        const bool outdated = failure.code == errc::cancelled;  // send the current state instead
         if (!outdated) log_failure("heartbeat failed", failure);
         if (!outdated && (!must_arrive || failure.code == errc::rejected)) return;
         if (failure.retry_after.count() > 0)
@@ -98,7 +97,7 @@ class heartbeat : public ref_counted {
         return worker_.beats.cap_deadline(steady_clock::now() + worker_.options.request_timeout);
     }
 
-    // Tried again, for a moment: it is harmless to repeat.
+    // Retries: repeating it is harmless.
     void send_last_beat() {
         const time_point deadline = worker_.beats.cap_deadline(deadline_after(last_beat_timeout));
         backoff retry_backoff(std::chrono::milliseconds(20), std::chrono::milliseconds(200));
@@ -124,8 +123,8 @@ class heartbeat : public ref_counted {
                                            std::move(still_wanted)};
         const result<heartbeat_response> response =
             worker_.backend.call([&](ojs::transport& transport) -> result<heartbeat_response> {
-                if (request.still_wanted && !request.still_wanted())  // not every transport asks
-                    return error{errc::cancelled, 0, "the heartbeat is no longer true"};
+                if (request.still_wanted && !request.still_wanted())  // not every transport does
+                    return error{errc::cancelled, 0, "the heartbeat's state is outdated"};
                 return transport.heartbeat(request, call_deadline());
             });
         if (!response && response.error().code == errc::cancelled) return response.error();
@@ -140,7 +139,7 @@ class heartbeat : public ref_counted {
         return {};
     }
 
-    // A lease that ran out before the answer is ours again only if the backend says so by name.
+    // A lease that expired before the response is renewed only if `jobs_extended` names its job.
     void renew_leases(const array<ref<active_job>>& jobs, const heartbeat_response& response,
                       time_point sent_at) {
         const time_point received_at = steady_clock::now();
@@ -155,8 +154,7 @@ class heartbeat : public ref_counted {
         }
     }
 
-    // Asks once about each job that `jobs_extended` omits: the backend may have cancelled it. On another
-    // thread, so that no beat waits; jobs beyond max_queries wait for the next beat.
+    // Queries each job that `jobs_extended` omits, once, on another thread: the backend may have cancelled it.
     void query_missing(const array<ref<active_job>>& jobs, time_point sent_at) {
         array<ref<active_job>> missing;
         for (const ref<active_job>& job : jobs) {
@@ -190,7 +188,7 @@ class heartbeat : public ref_counted {
         worker_.supervisor.notify();
     }
 
-    // No answer ever un-quiets a worker: backends say "running" to every beat. [WIRE]
+    // "running" resumes nothing: backends send it with every response. [WIRE]
     void apply_directive(const heartbeat_response& response) {
         const bool names_queues = response.directive == directive::quiet && !response.queues.empty();
         if (names_queues) pause_queues(response.queues);
@@ -207,7 +205,7 @@ class heartbeat : public ref_counted {
             if (is_known && !worker_.queues.set(queue, true)) continue;
             worker_.supervisor.notify();
             worker_.log.write(is_known ? log_level::info : log_level::debug,
-                              is_known ? "queue quieted by directive"
+                              is_known ? "queue paused by directive"
                                        : "a directive names a queue that this worker does not serve",
                               {field("queue", printable(queue, 100))});
         }
@@ -224,7 +222,7 @@ class heartbeat : public ref_counted {
         return response.has_value();
     }
 
-    // In half of the time there is: the last beat is worth more.
+    // Takes at most half of the time: the last beat matters more.
     void deregister_worker() {
         const time_point now = steady_clock::now();
         const time_point deadline = now + (call_deadline() - now) / 2;
@@ -236,11 +234,11 @@ class heartbeat : public ref_counted {
 
     static constexpr std::chrono::milliseconds last_beat_timeout{500};
     static constexpr std::chrono::milliseconds max_query_time{2000};
-    static constexpr std::size_t max_queries = 8;  // per beat
+    static constexpr std::size_t max_queries = 8;  // per beat; the next one takes the rest
 
     worker_context& worker_;
-    thread threads_[2];                        // the sender and the helper
-    atomic<bool> fills_jobs_extended_{false};  // the backend fills jobs_extended
+    thread threads_[2];  // sender and helper
+    atomic<bool> fills_jobs_extended_{false};
 };
 
 }  // namespace ojs::detail

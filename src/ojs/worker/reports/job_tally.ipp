@@ -1,4 +1,4 @@
-// job_tally: what becomes of jobs, counted; and how long a stop lets them be reported.
+// job_tally: counts what becomes of jobs; report_limits: how long a stop lets them be reported.
 #pragma once
 
 #include "../../base/log.hpp"
@@ -8,12 +8,12 @@
 
 namespace ojs::detail {
 
-// How a job was reported, or that the backend had reassigned it. All others are unreported, by name.
+// How a job was reported; gone: the backend had reassigned it. All others are unreported, by name.
 enum class job_status : std::uint8_t { completed, failed, interrupted, handed_back, gone };
 inline constexpr const char* status_messages[] = {"job completed", "job failed", "job interrupted",
                                                   "job handed back"};
 
-// What to tell the backend about a job, and what that makes of it.
+// The report about a job: an ACK or a FAIL, and how it counts.
 struct verdict {
     bool ack = false;
     std::string result_json;  // ACK
@@ -22,19 +22,18 @@ struct verdict {
     bool requeue = false;     // FAIL
     job_status status = job_status::completed;
     log_level level = log_level::debug;
-    cancel_reason reason = cancel_reason::none;  // of an interruption
-    int signal = 0;                              // behind it, if there is one
+    cancel_reason reason = cancel_reason::none;
+    int signal = 0;  // that caused an interruption
 };
 
-// What report(), the log and parts say about the jobs so far. Thread-safe.
+// The counts behind worker::report(), the log and the metrics. Thread-safe.
 class job_tally {
   public:
     explicit job_tally(const job_table& jobs) : jobs_(jobs) {}
 
     void note_claimed() noexcept { count_one(claimed_); }
     void count(job_status status) noexcept { count_one(counts_[static_cast<std::size_t>(status)]); }
-    // An unreported job, by its id or by why it has none. A backend that sends many must not
-    // grow the worker: the log has them all.
+    // `name` is the job's id, or why it has none. Bounded: a backend that sends many must not grow the worker.
     void name_unreported(std::string_view name) {
         count_one(unreported_count_);
         const unique_lock held(mutex_);
@@ -75,17 +74,15 @@ class job_tally {
     std::vector<step_result> steps_;
 };
 
-// Until when a stop lets jobs be reported, and when a failed report is tried again; time_point::max() until
-// the stop begins. Thread-safe.
+// When a stop ends reporting, and when a failed report is retried; max() before the stop. Thread-safe.
 class report_limits {
   public:
-    // Settling calls give up at this moment.
     time_point deadline() const noexcept { return deadline_.load(memory_order::acquire); }
     void set_deadline(time_point when) {
         deadline_.store(when, memory_order::release);
         retry_now();
     }
-    // No FAIL waits for a checkpoint under way after this moment: what it holds goes with the FAIL anyway.
+    // Then FAILs stop waiting for checkpoint requests in flight: the FAIL carries the checkpoint too.
     time_point checkpoint_deadline() const noexcept {
         return checkpoint_deadline_.load(memory_order::acquire);
     }
@@ -93,7 +90,7 @@ class report_limits {
         checkpoint_deadline_.store(when, memory_order::release);
     }
 
-    // Ends every pause() between two tries of a settling call, also one with an older number of changes().
+    // Ends every pause() between two tries, also one that begins with an older number of changes().
     void retry_now() {
         const unique_lock held(mutex_);
         changes_.fetch_add(1);

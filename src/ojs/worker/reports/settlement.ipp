@@ -1,5 +1,4 @@
-// settle() and report_queue: tell the backend what became of a job, until it answers. Only the thread that
-// could active_job::take() it does.
+// settlement: reports to the backend what became of a job. Only the thread whose active_job::take() succeeded does.
 #pragma once
 
 #include "../../base/detail/clock.ipp"
@@ -30,7 +29,7 @@ inline verdict failed(job_error failure) {
     return make_fail(job_status::failed, level, std::move(failure));
 }
 
-// A job that came after the intake was closed, and never started.
+// For a job that arrived after the fetcher was closed, and never started.
 inline verdict handed_back(const worker_context& worker) {
     return make_fail(
         job_status::handed_back, log_level::info,
@@ -39,7 +38,7 @@ inline verdict handed_back(const worker_context& worker) {
         true);
 }
 
-// During a rollout, another worker may have a handler for its type, which a warning names. [WIRE 5]
+// Handed back, because during a rollout another worker may have a handler. [WIRE 5]
 inline verdict of_unknown_type(const worker_context& worker, const active_job& job) {
     const unknown_type_action action = worker.options.unknown_type;
     job_error failure = {"unsupported",
@@ -49,7 +48,7 @@ inline verdict of_unknown_type(const worker_context& worker, const active_job& j
     return make_fail(job_status::handed_back, log_level::debug, std::move(failure), true);
 }
 
-// A job the stop interrupted. [GS-005, GS 7.2]
+// For a job that the stop interrupts. [GS-005, GS 7.2]
 inline verdict interrupted(const worker_context& worker, const active_job& job, cancel_reason reason,
                            std::string_view message) {
     const cause started = worker.stage.own.state().cause;
@@ -71,7 +70,7 @@ inline verdict interrupted(const worker_context& worker, const active_job& job, 
     return out;
 }
 
-// A job that took longer than it says it may. That is its own failure, and uses up an attempt. [WIRE 1]
+// For a job that exceeded its own timeout: a failure, which uses up an attempt. [WIRE 1]
 inline verdict timed_out(const active_job& job, std::string_view message) {
     const long long limit = job.job.timeout.count();
     return failed({"timeout",
@@ -82,7 +81,7 @@ inline verdict timed_out(const active_job& job, std::string_view message) {
                         ",\"timeout_ms\":", limit, "}"})});
 }
 
-// A job that its backend has cancelled: it must not come again.
+// For a job that its backend has cancelled: it must not be retried.
 inline verdict revoked(const active_job& job, std::string_view message) {
     verdict out =
         failed({"cancelled", cat({"the job was cancelled", message.empty() ? "" : ": ", message}), false,
@@ -91,7 +90,7 @@ inline verdict revoked(const active_job& job, std::string_view message) {
     return out;
 }
 
-// A job that returned because it was cancelled.
+// For a job that returned because it was cancelled.
 inline verdict cut_short(const worker_context& worker, const active_job& job, cancel_reason reason,
                          std::string_view message) {
     if (reason == cancel_reason::timeout) return timed_out(job, message);
@@ -99,7 +98,7 @@ inline verdict cut_short(const worker_context& worker, const active_job& job, ca
     return interrupted(worker, job, reason, message);
 }
 
-// A result must be JSON; anything else a handler returns is sent as a JSON string.
+// The protocol requires JSON; anything else is sent as a JSON string.
 inline std::string to_result_json(const worker_context& worker, const active_job& job,
                                   const std::string& text) {
     if (text.empty() || is_json(text)) return repair_utf8(text);
@@ -108,7 +107,7 @@ inline std::string to_result_json(const worker_context& worker, const active_job
     return json_quote(text);
 }
 
-// What a handler's answer means. Silence after a cancellation it saw_cancel of is an interruption, not success.
+// A handler that saw its cancellation and returns nothing is interrupted, not completed.
 inline verdict judge(const worker_context& worker, const active_job& job, const outcome& returned) {
     const cancel_token token = job.cancel.token();
     const bool saw_cancel = token.seen();
@@ -126,7 +125,7 @@ inline verdict judge(const worker_context& worker, const active_job& job, const 
     return completed(to_result_json(worker, job, returned.text()));
 }
 
-// What an exception means: throwing is also a way to return on cancellation.
+// Throwing is also a way to return on cancellation.
 inline verdict judge_exception(const worker_context& worker, const active_job& job, std::string message) {
     const cancel_token token = job.cancel.token();
     if (token.seen()) return cut_short(worker, job, token.reason(), message);
@@ -136,7 +135,7 @@ inline verdict judge_exception(const worker_context& worker, const active_job& j
 enum class report_status { accepted, gone, unreported };
 inline constexpr steady_clock::duration min_try_time = std::chrono::milliseconds(100);
 
-// When one try must end: in a stop, half of what is left, so that a lost answer leaves time for another try.
+// A try takes at most half of the stop's remaining time: a lost response leaves time for another.
 inline time_point try_deadline(const worker_context& worker) {
     const time_point now = steady_clock::now();
     const steady_clock::duration half = (worker.reports.deadline() - now) / 2;
@@ -152,14 +151,13 @@ inline result<settled> send_report(worker_context& worker, const active_job& job
     });
 }
 
-// One try. A claim whose lease ran out (a frozen process, a long outage) is not reported unless the backend
-// says that it is still ours: by a heartbeat, one for all jobs that want to know.
+// One try. A heartbeat must first renew an expired lease (a frozen process, a long outage) by name.
 inline result<report_status> report_once(worker_context& worker, active_job& job, const verdict& report) {
     const time_point queried_at = steady_clock::now();
     if (job.lease_expired(queried_at)) {
         const result<void> renewed = worker.beats.await_response(try_deadline(worker));
         if (!renewed) return renewed.error();
-        // An earlier beat's answer, read only now, renews no more than it did then.
+        // The response to an earlier beat, read only now, renews the lease from that beat on.
         if (job.lease_until() <= queried_at) return report_status::gone;
         if (steady_clock::now() >= worker.reports.deadline()) return report_status::unreported;
     }
@@ -168,7 +166,7 @@ inline result<report_status> report_once(worker_context& worker, active_job& job
     return *response == settled::accepted ? report_status::accepted : report_status::gone;
 }
 
-// When to try again. Retry-After counts, in a drain or stop for at most half of the remaining time.
+// Honours Retry-After; in a drain or stop, for at most half of the remaining time.
 inline time_point next_try_at(const worker_context& worker, const error& failure,
                               std::chrono::milliseconds min_delay) {
     const time_point now = steady_clock::now();
@@ -178,7 +176,7 @@ inline time_point next_try_at(const worker_context& worker, const error& failure
                        now + min_delay);
 }
 
-// Tells the backend until it answers. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
+// Retries until the backend accepts or rejects. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
 inline report_status report_with_retries(worker_context& worker, active_job& job, verdict& report) {
     backoff retry_backoff(std::chrono::milliseconds(50), std::chrono::milliseconds(2000));
     constexpr int max_stray_responses = 6;
@@ -194,10 +192,10 @@ inline report_status report_with_retries(worker_context& worker, active_job& job
             worker.log.write(log_level::warn, report.ack ? "ACK failed" : "FAIL failed",
                              {field("job_id", job.job.id), field("error", failure.text)});
         });
-        // A 400 without an API error may be a proxy's: only repetition makes it final.
+        // A 400 without an API error may be a proxy's: it is final when repeated.
         const bool stray = failure.code == errc::bad_response && failure.http_status / 100 == 4;
         if (failure.code == errc::rejected || (stray && ++stray_responses >= max_stray_responses)) {
-            // Perhaps it was too large. The work is done, or failed, all the same.
+            // Perhaps it was too large: report without it.
             std::string& payload = report.ack ? report.result_json : report.checkpoint;
             if (payload.empty()) return report_status::unreported;
             payload.clear();
@@ -208,7 +206,7 @@ inline report_status report_with_retries(worker_context& worker, active_job& job
     return report_status::unreported;
 }
 
-// What a record about a job says of it: never its arguments.
+// Never the arguments.
 inline std::vector<log_field> job_fields(const active_job& job) {
     return {field("job_id", job.job.id), field("job_type", job.job.type), field("queue", job.job.queue),
             field("attempt", job.job.attempt), field("elapsed_ms", milliseconds_since(job.claimed_at))};
@@ -218,14 +216,14 @@ inline void log_job(const worker_context& worker, const active_job& job, log_lev
                     std::string_view message, const verdict& report = {}) {
     if (!worker.log.enabled(level)) return;
     std::vector<log_field> fields = job_fields(job);
-    // Not the error's text: that may quote arguments.
+    // Not the error's text, which may quote arguments.
     if (!report.failure.code.empty()) fields.push_back(field("error_type", report.failure.code));
     if (report.reason != cancel_reason::none) fields.push_back(field("reason", to_string(report.reason)));
     if (report.signal != 0) fields.push_back(field("signal", signal_name(report.signal)));
     worker.log.write({level, std::string(message), std::move(fields), {}});
 }
 
-// A job handed back was never worked on, so it has no duration.
+// A job handed back never ran, so it has no duration.
 inline void notify_settled(worker_context& worker, const active_job& job, const verdict& report) {
     if (report.status == job_status::handed_back) return;
     const settled_state state = report.ack                 ? settled_state::completed
@@ -237,12 +235,12 @@ inline void notify_settled(worker_context& worker, const active_job& job, const 
     worker.user.tell_parts([&](worker_part& part) { part.on_job_settled(settled); });
 }
 
-// Names an unreported job in the log, once.
+// Counts an unreported job, once.
 inline void mark_unreported(worker_context& worker, active_job& job) {
     if (job.word.add(job_word::unreported)) worker.tally.name_unreported(job.job.id);
 }
 
-// Reports a job the caller has taken, and counts it. The log comes after: nobody waits for its reader.
+// For a job that the caller has taken. Logging comes later: no job waits for a slow log.
 inline report_status report_and_count(worker_context& worker, active_job& job, verdict& report) {
     job.await_turn(detail::min(try_deadline(worker), worker.reports.checkpoint_deadline()));
     if (!report.ack) insist([&] { report.checkpoint = job.kept_checkpoint(); });
@@ -269,16 +267,16 @@ inline void log_report_status(const worker_context& worker, const active_job& jo
     log_job(worker, job, log_level::warn, "the job's reservation is gone; settled elsewhere");
 }
 
-// All of it, for a job this caller has taken.
+// Reports and logs a job that the caller has taken.
 inline void settle(worker_context& worker, active_job& job, verdict report) {
     const report_status status = report_and_count(worker, job, report);
     attempt([&] { log_report_status(worker, job, report, status); });
 }
 
-// Many round trips at once, each on a thread of the pool, because a stop has little time. Thread-safe.
+// Reports many jobs in parallel, because a stop has little time. Thread-safe.
 class report_queue {
   public:
-    // `on_settled` is called after each. `first_task` may block.
+    // Calls `on_settled` after each job. `first_task` may block.
     report_queue(worker_context& worker, pool_threads& threads, function<void()> on_settled,
                  function<void()> first_task)
         : worker_(worker),
@@ -286,7 +284,7 @@ class report_queue {
           on_settled_(std::move(on_settled)),
           first_task_(std::move(first_task)) {}
 
-    // A job that the caller has taken. Reports it on this thread if there is no memory to queue it.
+    // Queues a job that the caller has taken; reports it on this thread if memory is out.
     void add(ref<active_job> job, verdict report) {
         entry added{std::move(job), std::move(report)};
         if (enqueue(added)) return start_threads();
@@ -294,8 +292,8 @@ class report_queue {
         on_settled_();
     }
 
-    // Reports all jobs as interrupted, unless their handlers are faster: each is taken in its turn. Allocates
-    // nothing if threads wait: busy handlers may hold up each malloc().
+    // Reports as interrupted all jobs whose handlers do not return first. Allocates nothing while threads are
+    // idle: busy handlers may delay malloc().
     void interrupt_all(cancel_reason reason) {
         worker_.jobs.begin_taking();
         bool has_idle_threads = false;
@@ -308,10 +306,10 @@ class report_queue {
             has_idle_threads = running_threads_ > busy_threads_;
             work_.notify_all();
         }
-        if (!has_idle_threads) start_threads();  // or one of those does
+        if (!has_idle_threads) start_threads();  // else an idle one does
     }
 
-    // Runs the first task before the next report, on another thread. The same holds.
+    // Another thread runs the first task before the next report. Allocates nothing either while threads are idle.
     void request_first_task() {
         {
             const unique_lock held(mutex_);
@@ -322,8 +320,8 @@ class report_queue {
         start_threads();
     }
 
-    // Starts this many threads, which is slow while handlers are busy.
-    void start_ahead(std::size_t threads) {
+    // Starting threads is slow while handlers are busy.
+    void prestart(std::size_t threads) {
         {
             const unique_lock held(mutex_);
             expected_tasks_ = threads;
@@ -331,7 +329,7 @@ class report_queue {
         start_threads();
     }
 
-    // The threads end when all is reported.
+    // The threads end when all jobs are reported.
     void close() {
         const unique_lock held(mutex_);
         closed_ = true;
@@ -355,7 +353,7 @@ class report_queue {
         return true;
     }
 
-    // True if one more thread would have something to do; it counts as started.
+    // True if there is work for one more thread, which now counts as running.
     bool reserve_thread() {
         const unique_lock held(mutex_);
         const std::size_t untaken = interrupting_ ? worker_.jobs.size() : 0;  // about
@@ -366,8 +364,8 @@ class report_queue {
         ++running_threads_;
         return true;
     }
-    // As many more, where they have work. Each starts two, so that a stop does not wait for one thread to
-    // start them all. Where there is none, the caller does its work.
+    // Starts up to `count` threads with work to do. Each starts two more, so that no single thread starts them
+    // all. If none can be started and none runs, the caller does the work.
     void start_threads(int count = 1) {
         for (; count > 0 && reserve_thread(); --count) {
             if (threads_.start_service("ojs-report", [this] { run(); })) continue;
@@ -390,10 +388,10 @@ class report_queue {
             start_threads(2);
             held.lock();
         }
-        --running_threads_;  // what a late FETCH brings needs another thread
+        --running_threads_;  // a job of a late FETCH needs another thread
     }
 
-    // Reports all there is, then logs what became of it.
+    // Reports all jobs, then logs them.
     void report_all(unique_lock& held) {
         array<entry> settled;
         entry next;
@@ -417,8 +415,7 @@ class report_queue {
         held.lock();
     }
 
-    // The next job to report, taken, with the mutex let go of; false, with the mutex held, when there is
-    // none. Their order does not matter: a stop reports all it has at once.
+    // Takes any job to report, and unlocks; false, still locked, when there is none.
     bool take(entry& next, unique_lock& held) {
         if (!taken_.empty()) {
             next = std::move(taken_.back());
@@ -439,7 +436,7 @@ class report_queue {
 
     verdict shutdown_result(const active_job& job) const {
         if (!job.began()) return handed_back(worker_);
-        // A job that took too long before the stop came: that was its fault. One that was cancelled stays so.
+        // A timeout or a cancellation from before the stop keeps its reason.
         return cut_short(worker_, job, job.cancelled_alone() ? job.cancel.reason() : reason_, "");
     }
 
@@ -452,11 +449,11 @@ class report_queue {
     array<entry> taken_;
     cancel_reason reason_ = cancel_reason::none;
     bool first_due_ = false;
-    bool interrupting_ = false;        // some jobs are not yet taken
-    bool must_start_more_ = false;     // one of the waiting threads is to start more
-    std::size_t expected_tasks_ = 0;   // jobs and tasks yet to come
-    std::size_t running_threads_ = 0;  // threads
-    std::size_t busy_threads_ = 0;     // of them
+    bool interrupting_ = false;     // some jobs are not taken yet
+    bool must_start_more_ = false;  // an idle thread must start more
+    std::size_t expected_tasks_ = 0;
+    std::size_t running_threads_ = 0;
+    std::size_t busy_threads_ = 0;
     bool closed_ = false;
 };
 

@@ -1,4 +1,4 @@
-// stop_log: what a worker's log says of its phases, of its stop and of the jobs that hold it up.
+// stop_log: writes the log records about a worker's phases, its stop, and the jobs that delay it.
 #pragma once
 
 #include "../../base/detail/clock.ipp"
@@ -9,7 +9,6 @@
 
 namespace ojs::detail {
 
-// The supervisor's; it changes nothing.
 class stop_log {
   public:
     explicit stop_log(worker_context& worker) : worker_(worker), log_(worker.log) {}
@@ -22,7 +21,7 @@ class stop_log {
                     field("concurrency", self.concurrency), field("grace_period", grace)});
     }
 
-    // What will spoil the stop, said while there is time to mend it. [GS 4.3, 6.3]
+    // Warns at start about settings that will break the stop. [GS 4.3, 6.3]
     void write_findings() const {
         if (!log_.enabled(log_level::warn)) return;
         for (const finding& found : startup_findings(worker_.options, {}, worker_.closing)) {
@@ -32,13 +31,12 @@ class stop_log {
     }
 
     void write_change(ojs::phase before, const lifecycle_state& after) const {
-        const bool grace_expired =
-            after.last_event == event::grace_expired;  // jobs are about to be interrupted
+        const bool grace_expired = after.last_event == event::grace_expired;
         std::vector<log_field> fields = {
             field("phase", to_string(after.phase)), field("before", to_string(before)),
             field("event", to_string(after.last_event)), field("mode", to_string(after.mode)),
             field("active_jobs", worker_.jobs.size())};
-        // These follow from the worker's own jobs; nobody asked for them.
+        // Caused by the worker's own jobs, not by a request.
         const bool is_internal =
             grace_expired || after.last_event == event::drained || after.last_event == event::finished;
         if (!is_internal) add_cause(after.cause, fields);
@@ -48,7 +46,7 @@ class stop_log {
                     {}});
     }
 
-    // A stop by signal, in the words of the controller guide. [Spot]
+    // In the words of the controller guide. [Spot]
     void write_grace_period(const cause& cause) const {
         const std::chrono::milliseconds grace = worker_.options.times.shutdown_grace_period;
         const std::string until =
@@ -56,15 +54,14 @@ class stop_log {
         log_.write(log_level::info, cat({"Received ", signal_name(cause.signal),
                                          ". Grace period: ", in_seconds(grace), until}));
     }
-    void write_reclaim(bool names_source) const {
+    void write_reclaim(bool named) const {
         const std::string& file = worker_.options.termination_mode_file;
-        log_.write(log_level::warn,
-                   cat({"Spot instance reclamation detected",
-                        names_source ? cat({" (SIGUSR1 or ", file, "=SPOT_RECLAIM)"}) : ""}));
+        log_.write(log_level::warn, cat({"Spot instance reclamation detected",
+                                         named ? cat({" (SIGUSR1 or ", file, "=SPOT_RECLAIM)"}) : ""}));
         log_.write(log_level::warn, "Initiating immediate shutdown to requeue job before VM termination");
     }
 
-    // Which jobs hold up the drain, and for how long they have run. [GS-R003]
+    // Names the jobs that delay the drain, and how long they have run. [GS-R003]
     void write_progress(time_point now) const {
         std::vector<std::string> jobs;
         for (const ref<active_job>& job : worker_.jobs.snapshot()) {
@@ -116,7 +113,7 @@ class stop_log {
         log_.write(log_level::warn, "threads have not ended; leaving without them",
                    {field("threads", threads)});
     }
-    // Everything about a run in one line: what became of its jobs, how long it took, and why it ended.
+    // Sums up the run in one line.
     void write_stopped(int status, time_point draining_since) const {
         const lifecycle_state state = worker_.stage.own.state();
         const bool signalled = state.cause.kind == cause_kind::signal;

@@ -1,4 +1,4 @@
-// stop_plan: what a worker's supervisor does about what has changed, as a pure function.
+// stop_plan: decides what a worker's supervisor does about each change, as a pure function.
 #pragma once
 
 #include <csignal>
@@ -7,42 +7,42 @@
 
 namespace ojs::detail {
 
-// What the supervisor knows. Whoever changes one of these wakes it; it reads them all at once.
+// The inputs of a decision. Each change of one wakes the supervisor, which reads them all.
 struct stop_facts {
-    lifecycle_state own;                // after the latest change that was noticed
-    lifecycle_state outside;            // the same of the lifecycle that the worker outside_changed
-    std::uint32_t resume_requests = 0;  // requested of `outside`
-    std::uint32_t report_requests = 0;  // requested by SIGTTIN
-    std::uint32_t queues_version = 0;   // the version of the paused queues
-    bool registration_tried = false;    // that has been tried: FETCH may begin
-    bool idle = true;                   // no job is in flight
-    bool cancel_lead_reached = false;   // stop_times::cancel_lead before the drain ends
-    bool has_mode_file = false;         // an option
-    bool first_signal_wins = false;     // another
+    lifecycle_state own;      // after the latest noticed change
+    lifecycle_state outside;  // the same for the lifecycle that the worker follows
+    std::uint32_t resume_requests = 0;
+    std::uint32_t report_requests = 0;  // by SIGTTIN
+    std::uint32_t queues_version = 0;
+    bool registration_tried = false;  // FETCH may begin
+    bool idle = true;                 // no job is in flight
+    bool lead_reached = false;        // stop_times::cancel_lead before the drain ends
+    bool has_mode_file = false;
+    bool first_signal_wins = false;
 };
 
 enum class stop_action : std::uint8_t {
-    follow_outside,       // apply what the outside lifecycle has done
-    resume,               // SIGCONT, for a worker that is quiet by itself
-    send_heartbeat,       // say at once whether it works or is quiet
+    follow_outside,       // apply the outside lifecycle's changes
+    resume,               // by SIGCONT, where only this worker is quiet
+    send_heartbeat,       // announces running or quiet at once
     close_intake,         // begin the drain
-    divide_stop_timeout,  // begin the stop: divide stop_timeout
+    divide_stop_timeout,  // begin the stop
     notify_parts,
-    begin_fetching,         // the registration has been tried
-    wake_pool,              // what a FETCH depends on has changed
-    cancel,                 // the jobs in flight
-    call_cancel_callbacks,  // call their on_cancel() callbacks
-    log_change,             // after these: the log's reader may be slow
-    decide_mode,            // may make the stop a reclaim: a change like any other, noticed next
+    begin_fetching,
+    wake_pool,  // what a FETCH depends on has changed
+    cancel,     // the jobs in flight
+    call_cancel_callbacks,
+    log_change,   // after these: the log may be slow
+    decide_mode,  // may make the stop a reclaim
     log_reclaim,
-    call_reclaim_callbacks,  // the same as call_cancel_callbacks, after the lines that the controller guide begins with
-    call_on_transition,  // on_transition
+    call_reclaim_callbacks,  // after the log lines of the controller guide
+    call_on_transition,
     give_up,
     log_jobs
 };
 inline constexpr int stop_action_count = 17;
 
-// In the order in which they are done.
+// Actions, in the order of their execution.
 class stop_plan {
   public:
     constexpr void add_if(bool condition, stop_action action) noexcept {
@@ -62,41 +62,40 @@ constexpr bool has_changed(const lifecycle_state& before, const lifecycle_state&
 }
 
 constexpr bool cancels_jobs(const stop_facts& facts) noexcept {
-    return facts.own.phase >= phase::stopping || facts.own.cancel_requested || facts.cancel_lead_reached;
+    return facts.own.phase >= phase::stopping || facts.own.cancel_requested || facts.lead_reached;
 }
 
-// The cause of the drain: a signal if there was one, which the outside lifecycle alone may have received.
+// A signal, if either lifecycle received one.
 constexpr cause drain_cause(const stop_facts& facts) noexcept {
     const bool is_outside =
         facts.own.cause.kind != cause_kind::signal && facts.outside.phase >= phase::draining;
     return is_outside ? facts.outside.cause : facts.own.cause;
 }
 
-// Whether the termination-mode file says which stop this is. The signal may come late in a drain.
+// The termination-mode file decides about a stop by signal, which may come late in a drain.
 constexpr bool needs_mode_file(const stop_facts& facts) noexcept {
     const cause why = drain_cause(facts);
     return facts.has_mode_file && facts.own.phase == phase::draining && why.kind == cause_kind::signal &&
            why.signal != SIGUSR1;
 }
 
-// Whether the third stop signal came.
+// After a third stop signal.
 constexpr bool must_exit_now(const stop_facts& facts) noexcept {
     return facts.own.exit_now || (facts.outside.exit_now && !facts.first_signal_wins);
 }
 
-// The supervisor acts on one change of a lifecycle at a time, so that listeners hear of each.
+// Plans for one change of a lifecycle at a time, so that listeners are notified of each.
 constexpr stop_plan plan_stop(const stop_facts& before, const stop_facts& now) noexcept {
     const ojs::phase was = before.own.phase;
     const ojs::phase is = now.own.phase;
     const bool phase_changed = was != is;
     const bool outside_changed = has_changed(before.outside, now.outside);
-    const bool is_resumed =
-        before.resume_requests != now.resume_requests && now.outside.phase == phase::running;
+    const bool resumed = before.resume_requests != now.resume_requests && now.outside.phase == phase::running;
     const bool cancels = cancels_jobs(now) && !cancels_jobs(before) && !now.idle;
     const bool reclaims = phase_changed && is == phase::stopping && now.own.mode == stop_mode::reclaim;
     stop_plan out;
     out.add_if(outside_changed, stop_action::follow_outside);
-    out.add_if(is_resumed, stop_action::resume);
+    out.add_if(resumed, stop_action::resume);
     out.add_if(phase_changed && (was == phase::running || is == phase::running), stop_action::send_heartbeat);
     out.add_if(was < phase::draining && is >= phase::draining, stop_action::close_intake);
     out.add_if(was < phase::stopping && is >= phase::stopping, stop_action::divide_stop_timeout);

@@ -1,4 +1,4 @@
-// stuck_watch: looks after single jobs: timeouts, cancellation by the backend, stuck and held ones.
+// stuck_watch: handles jobs that time out, are cancelled by the backend, are stuck, or are held back.
 #pragma once
 
 #include "../../base/detail/light.hpp"
@@ -6,18 +6,17 @@
 
 namespace ojs::detail {
 
-// A stuck job, and the argument of on_stuck_job.
 struct stuck_entry {
     ref<active_job> job;
     stuck_job info;
 };
 
-// For the supervising thread.
+// Used by the supervising thread.
 class stuck_watch {
   public:
     stuck_watch(worker_context& worker, job_pool& pool) : worker_(worker), pool_(pool) {}
 
-    // Looks through the jobs in flight. Returns when to look again.
+    // Checks the jobs in flight; returns when to check again.
     time_point check(time_point now) {
         pool_.next_look = never;
         const overdue found = find_overdue(now);
@@ -38,13 +37,13 @@ class stuck_watch {
         return found.next;
     }
 
-    // The stop leaves without these.
+    // The stop ends without these.
     void abandon(const array<ref<active_job>>& jobs) {
         for (const ref<active_job>& job : jobs) job->mark_stuck();
         report_stuck(jobs, true);
     }
 
-    // Reported jobs are no longer among the claimed ones.
+    // Adds stuck jobs that are reported already.
     void add_reported(array<ref<active_job>>& jobs) const {
         const std::size_t claimed = jobs.size();
         for (const ref<active_job>& job : pool_.jobs_in_handlers()) {
@@ -54,11 +53,11 @@ class stuck_watch {
         }
     }
 
-    // Threads that do not answer must not hold up the stop: all that are asked at a time share one deadline.
+    // Unresponsive threads must not delay the stop: all stacks of one round share a deadline.
     static time_point stacks_deadline() { return steady_clock::now() + std::chrono::milliseconds(100); }
     void add_stack(active_job& job, time_point deadline, std::vector<log_field>& fields) const {
         if (steady_clock::now() >= deadline) return;
-        std::string stack;  // as far as a part tells
+        std::string stack;  // if a part provides it
         job.with_thread([&](pthread_t thread) {
             worker_.user.each_part([&](worker_part& part) {
                 if (stack.empty()) stack = part.stack_of(thread, deadline);
@@ -69,10 +68,10 @@ class stuck_watch {
 
   private:
     struct overdue {
-        array<ref<active_job>> timed_out;  // cancelled just now; their callbacks have yet to be called
-        array<ref<active_job>> revoked;    // the same
-        array<ref<active_job>> stuck;      // not known before
-        array<ref<active_job>> held;       // of unknown types: their back-off is over, or the drain has begun
+        array<ref<active_job>> timed_out;  // their callbacks must be called
+        array<ref<active_job>> revoked;    // likewise
+        array<ref<active_job>> stuck;      // newly
+        array<ref<active_job>> held;       // unknown types, to be handed back now
         time_point next = never;
     };
 
@@ -118,7 +117,7 @@ class stuck_watch {
             const std::chrono::milliseconds cancelled(cancelled_ms(*job));
             entries.push_back({job, {job->job.id, job->job.type, ran, cancelled, abandoned, count, usual}});
         }
-        // On another thread, because the listener may block. That thread holds the pool, and so the context.
+        // On another thread, because the listener may block. The pool outlives that thread.
         const auto run = [self = *this, entries] {
             for (const stuck_entry& entry : entries) self.act_on(entry, true);
         };
@@ -145,8 +144,8 @@ class stuck_watch {
         fields.push_back(field("stuck_jobs", count));
         add_stack(job, deadline, fields);
         worker_.log.write({log_level::warn,
-                           abandoned ? "job left behind: its handler has not returned"
-                                     : "job is stuck: cancelled, and its handler goes on",
+                           abandoned ? "job abandoned: its handler has not returned"
+                                     : "job is stuck: cancelled, but its handler still runs",
                            std::move(fields),
                            {}});
     }

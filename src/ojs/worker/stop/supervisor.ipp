@@ -1,4 +1,4 @@
-// supervisor: follows the lifecycle and does what each change asks for: quiet, drain, stop.
+// supervisor: runs one worker from its first heartbeat to its last.
 #pragma once
 
 #include "../../base/detail/light.hpp"
@@ -13,8 +13,8 @@
 
 namespace ojs::detail {
 
-// A run() has ended. If any of them abandoned a thread, the last to end calls _exit() with the highest
-// status, so that the others can settle their jobs. True: the caller must not return.
+// Called as each run() ends. If one of them abandoned a thread, the last calls _exit() with the highest status, so
+// that the others can settle their jobs. True: the caller must not return.
 inline bool end_run(int status, bool leaves_threads) noexcept {
     int worst = process.worst_status.load();
     while (status > worst && !process.worst_status.compare_exchange_weak(worst, status)) {
@@ -22,14 +22,13 @@ inline bool end_run(int status, bool leaves_threads) noexcept {
     if (leaves_threads) process.exits.store(true);
     if (process.runs.fetch_sub(1) == 1) {
         if (process.exits.load()) _exit(process.worst_status.load());
-        process.worst_status.store(0);  // of no later run()
+        process.worst_status.store(0);  // for later runs
     }
     return leaves_threads;
 }
 
-// Runs one worker from its first heartbeat to its last: supervise() has the stages, act() what each change
-// asks for on the way, in the order of stop_plan. Sleeps on one descriptor and makes no slow call itself, so
-// it notices every signal at once. Calls the listeners.
+// supervise() has the stages; act() executes the actions of stop_plan. Sleeps on one descriptor and makes no slow
+// call itself, so it notices every signal at once.
 class supervisor {
   public:
     supervisor(ref<worker_context> context, ref<job_pool> pool, shutdown_sequence& at_shutdown)
@@ -73,7 +72,7 @@ class supervisor {
         return finish();
     }
 
-    // After supervise(): run() must not return; see end_run().
+    // Valid after supervise(): run() must not return; see end_run().
     bool must_exit() const noexcept { return must_exit_; }
 
   private:
@@ -98,14 +97,14 @@ class supervisor {
         notice_changes();
     }
 
-    // Everything is reported; what remains is to get the threads home.
+    // All jobs are reported: ends the threads.
     int finish() {
         pool_->reports.close();
         await_threads();
         const bool all_finished = pool_->threads.all_finished();
         if (!all_finished) attempt([this] { abandon_stuck(); });
         const int status = choose_exit_status(all_finished);
-        // What parts have under way gets a moment; the stop keeps its time.
+        // Parts get a moment to finish, within the stop's time.
         stop_worker_parts(worker_, detail::min(steady_clock::now() + handler_return_timeout, stop_deadline_));
         const bool all_ended = end_threads();
         attempt([&] { log_.write_stopped(status, draining_since_); });
@@ -140,11 +139,11 @@ class supervisor {
         }
     }
 
-    // The phase as noticed: what follows from it has been done. The lifecycle itself may be ahead.
+    // The phase last acted on; the lifecycle itself may be ahead.
     ojs::phase phase() const noexcept { return facts_.own.phase; }
     bool idle() const noexcept { return worker_.claims.count() == 0; }
 
-    // Sleeps until `is_met()`, noticing every change meanwhile; false at the deadline.
+    // Sleeps until `is_met()`, and acts on changes meanwhile; false at the deadline.
     template <class Condition>
     bool await(time_point deadline, Condition is_met) {
         for (;;) {
@@ -163,7 +162,7 @@ class supervisor {
         while (act_on(read_facts())) {
         }
     }
-    // One more change of a lifecycle, if there is any, of the outside one first; and what is true after it.
+    // Takes at most one change of a lifecycle, of the outside one first.
     stop_facts read_facts() const noexcept {
         stop_facts now = facts_;
         const lifecycle* const outside = worker_.stage.outside;
@@ -174,10 +173,10 @@ class supervisor {
         now.queues_version = worker_.queues.version();
         now.registration_tried = worker_.beats.registration_tried();
         now.idle = idle();
-        now.cancel_lead_reached = steady_clock::now() >= cancel_lead_at_;
+        now.lead_reached = steady_clock::now() >= cancel_lead_at_;
         return now;
     }
-    // False: nothing was to be done.
+    // False: there was nothing to do.
     bool act_on(const stop_facts& now) {
         const stop_facts before = detail::exchange(facts_, now);
         const stop_plan plan = plan_stop(before, now);
@@ -192,17 +191,17 @@ class supervisor {
             log_.write_progress(now);
         }
         const time_point jobs_due_at = detail::min(stuck_.check(now), pool_->retry_threads(now));
-        return detail::min(jobs_due_at, facts_.cancel_lead_reached
+        return detail::min(jobs_due_at, facts_.lead_reached
                                             ? next_progress_at_
                                             : detail::min(next_progress_at_, cancel_lead_at_));
     }
-    // The same for the parts.
+    // Returns the time of the next on_tick().
     time_point tick_parts() {
         time_point out = time_point::max();
         worker_.user.each_part([&out](worker_part& part) {
             const time_point now = steady_clock::now();
             const time_point former = out;
-            out = detail::min(now + part_retry_delay, former);  // if it throws
+            out = detail::min(now + part_retry_delay, former);  // in case it throws
             out = detail::min(part.on_tick(now), former);
         });
         return out;
@@ -212,8 +211,7 @@ class supervisor {
         worker_.user.each_part([this](worker_part& part) { part.on_phase(facts_.own); });
     }
 
-    // Brings the worker's lifecycle to where the outside one stands. By its state, not its events: the worker
-    // may be further already, and one SIGTERM must not be its second.
+    // Applies the outside lifecycle's state, not its events: one SIGTERM must not count as a second one.
     void follow_outside(const lifecycle_state& was) {
         const lifecycle_state& is = facts_.outside;
         const bool first_wins = facts_.first_signal_wins;
@@ -223,36 +221,35 @@ class supervisor {
         };
         apply_if(is.phase == phase::quiet, event::quiet_request);
         apply_if(is.phase == phase::running && was.phase == phase::quiet, event::resume_request);
-        // Before the drain, which asks the termination-mode file: SIGUSR1 is a reclaim whatever that says.
+        // Before the drain, which reads the termination-mode file: SIGUSR1 is a reclaim whatever it says.
         apply_if(is.mode == stop_mode::reclaim && !(first_wins && was_signalled), event::reclaim);
         apply_if(is.phase >= phase::draining, event::stop_request);
         apply_if(is.cancel_requested, event::cancel_request);
         const bool forced = is.last_event == event::stop_signal && is.mode == stop_mode::forced;
         apply_if(forced && !first_wins, event::stop_signal);
     }
-    // SIGCONT also undoes a quiet that was this worker's alone. A resume is counted before its change is
-    // made: where that is yet to be noticed, follow_outside() does the rest.
+    // SIGCONT also resumes a worker that alone is quiet. A resume is counted before its change is made: where
+    // that is not noticed yet, follow_outside() applies it.
     void resume() {
         const bool signalled = signals::last_received(SIGCONT).number != 0;
         const cause why = signalled ? cause{cause_kind::signal, SIGCONT} : cause{cause_kind::api, 0};
         worker_.stage.own.apply(event::resume_request, why);
     }
 
-    // The clock of the grace period starts here, not at an earlier quiet. [WIRE]
+    // The grace period starts here, not at an earlier quiet. [WIRE]
     void close_intake() {
         draining_since_ = lifecycle::changed_at(facts_.own);
         const time_point ends = worker_.stage.begin_drain(draining_since_);
-        worker_.reports.retry_now();  // no Retry-After from before the drain outlasts it
+        worker_.reports.retry_now();  // ends any longer Retry-After
         next_progress_at_ = steady_clock::now() + worker_.options.progress_interval;
         const std::chrono::milliseconds lead = worker_.options.times.cancel_lead;
         if (lead.count() > 0) cancel_lead_at_ = ends - lead;
         worker_.claims.close();
         pool_->close();
-        if (const std::size_t jobs = worker_.jobs.size())
-            pool_->reports.start_ahead(jobs > many_jobs ? 16 : 2);
+        if (const std::size_t jobs = worker_.jobs.size()) pool_->reports.prestart(jobs > many_jobs ? 16 : 2);
     }
 
-    // Whether a stop by signal is a reclaim, in the words of the controller guide. [Spot, WIRE 3]
+    // Reads whether a stop by signal is a reclaim. [Spot, WIRE 3]
     void decide_mode() {
         const cause why = drain_cause(facts_);
         const termination_mode mode = read_termination_mode(worker_.options.termination_mode_file);
@@ -262,7 +259,7 @@ class supervisor {
         worker_.stage.own.apply(event::mode_reclaim, why);
     }
 
-    // What is bounded by stop_timeout, from here on.
+    // Everything from here on is bounded by stop_timeout.
     void divide_stop_timeout() {
         const time_point now = steady_clock::now();
         const std::chrono::milliseconds stop_timeout = worker_.options.times.stop_timeout;
@@ -273,11 +270,11 @@ class supervisor {
         if (gave_up_) shorten_stop();  // three signals at once
     }
 
-    // Lets a call that ends at its deadline say so.
+    // For calls that end at their deadline to return.
     std::chrono::milliseconds call_margin() const noexcept {
         return last_beat_time(worker_.options.times.stop_timeout) / 4;
     }
-    // False: some are not made in their time, which a third stop signal ends early.
+    // False: some reports are not finished in time; a third stop signal shortens it.
     bool await_reports(time_point deadline) {
         await(deadline + call_margin(), [&] { return idle() || worker_.reports.deadline() < deadline; });
         return await(worker_.reports.deadline() + call_margin(), [this] { return idle(); });
@@ -290,7 +287,7 @@ class supervisor {
         return state.cancel_requested ? cancel_reason::cancelled : cancel_reason::grace_period_expired;
     }
 
-    // For handlers that were cancelled, before they are reported.
+    // How long cancelled handlers may take to return before their jobs are reported.
     std::chrono::milliseconds cancel_wait_time() const noexcept {
         const cancel_reason reason = stop_reason();
         if (reason == cancel_reason::spot_reclaim) return worker_.options.times.reclaim_wait;
@@ -301,7 +298,7 @@ class supervisor {
         return worker_.stage.own.state().stop_signals > stop_signals;
     }
 
-    // All jobs are cancelled: lets handlers return for a moment, and leaves time to report the rest.
+    // Waits for cancelled handlers, then reports the rest.
     void interrupt_jobs(unsigned signals, time_point report_deadline) {
         const time_point latest = report_deadline - report_time(report_deadline - steady_clock::now());
         await(detail::min(deadline_after(cancel_wait_time()), latest),
@@ -310,8 +307,8 @@ class supervisor {
         pool_->reports.interrupt_all(stop_reason());
     }
 
-    // Every job is reported. Handlers that know of it, and threads on their way back from one, have what is
-    // left of the stop to return; others, a moment. Another signal ends that.
+    // All jobs are reported. Handlers that saw their cancellation have the rest of the stop to return, others
+    // handler_return_timeout. Another signal ends the wait.
     void await_handlers(unsigned signals) {
         const time_point return_deadline = steady_clock::now() + handler_return_timeout;
         if (await(return_deadline, [this] { return !pool_->any_in_handler(false); })) return;
@@ -323,7 +320,7 @@ class supervisor {
         attempt([this] { log_.write_unreported(worker_.jobs.snapshot()); });
     }
 
-    // A third stop signal: leave now. A worker that does not own its process at least stops waiting.
+    // By a third stop signal. A worker that does not own its process stops waiting instead.
     void give_up() {
         const cause why = facts_.own.exit_now ? facts_.own.cause : facts_.outside.cause;
         attempt([&] { log_.write_third_signal(why); });
@@ -341,12 +338,12 @@ class supervisor {
         const time_point return_deadline = steady_clock::now() + handler_return_timeout;
         await(detail::max(return_deadline, stop_deadline_), [this] { return pool_->threads.over(); });
     }
-    // The deadline for threads whose work is done: the process itself is to be gone when stop_timeout ends.
+    // Leaves time for the process to exit within stop_timeout.
     time_point join_deadline() const noexcept {
         return detail::max(steady_clock::now() + min_join_timeout,
                            stop_deadline_ - worker_.options.times.stop_timeout / 5);
     }
-    // False: some do not end; a thread_local destructor or a call to the backend blocks.
+    // False: a thread_local destructor or a call to the backend blocks.
     bool end_threads() {
         const time_point deadline = join_deadline();
         std::size_t left = 0;
@@ -359,7 +356,7 @@ class supervisor {
         return left == 0;
     }
 
-    // What the application gave worker::on_shutdown(), on another thread: this one has signals to notice.
+    // Runs the steps of worker::on_shutdown() on another thread: this one must notice signals.
     void run_shutdown_steps() {
         if (shutdown_steps_.size() == 0) return;
         std::vector<step_result> results;
@@ -386,13 +383,13 @@ class supervisor {
     }
     static sequence_options step_options(worker_context& worker) {
         sequence_options out;
-        out.log.level = log_level::off;  // the worker's log has them
+        out.log.level = log_level::off;  // log_step() writes them
         out.progress = [&worker](const step_result& step) { log_step(worker.log, step); };
         out.thread_stack_size = worker.options.thread_stack_size;
         return out;
     }
 
-    // An unreported job outweighs a handler that did not return.
+    // An unreported job takes precedence over a stuck handler.
     int choose_exit_status(bool all_finished) const {
         if (worker_.tally.unreported() > 0 || worker_.stopped_stuck) return exit_status::unreported;
         if (!all_steps_ran_) return exit_status::steps_not_run;
@@ -406,19 +403,15 @@ class supervisor {
         await_threads();  // for on_stuck_job
     }
 
-    // What stop_and_cancel() leaves handlers where cancel_wait says nothing. [WIRE 2]
+    // Default of cancel_wait for stop_and_cancel(). [WIRE 2]
     static constexpr std::chrono::milliseconds hard_cancel_wait{1000};
     static constexpr std::size_t many_jobs = 64;  // their handlers may keep all CPUs busy
-    static constexpr std::chrono::milliseconds max_checkpoint_wait{
-        250};  // for checkpoints under way to be kept
-    static constexpr std::chrono::milliseconds out_of_memory_delay{
-        10};                                                            // after a turn that ran out of memory
-    static constexpr std::chrono::milliseconds part_retry_delay{1000};  // after a part threw
-    // How long handlers of reported jobs may take to come back before the process leaves without them.
-    static constexpr std::chrono::milliseconds handler_return_timeout{100};
-    static constexpr std::chrono::milliseconds min_join_timeout{
-        500};                                                      // at least, even if stop_timeout is over
-    static constexpr std::chrono::milliseconds join_interval{50};  // between two looks for signals
+    static constexpr std::chrono::milliseconds max_checkpoint_wait{250};
+    static constexpr std::chrono::milliseconds out_of_memory_delay{10};
+    static constexpr std::chrono::milliseconds part_retry_delay{1000};       // after a part threw
+    static constexpr std::chrono::milliseconds handler_return_timeout{100};  // for jobs that are reported
+    static constexpr std::chrono::milliseconds min_join_timeout{500};        // even if stop_timeout is over
+    static constexpr std::chrono::milliseconds join_interval{50};            // between checks for signals
 
     const ref<worker_context> context_;
     worker_context& worker_;
@@ -427,13 +420,13 @@ class supervisor {
     stuck_watch stuck_;
     const stop_log log_;
     shutdown_sequence& shutdown_steps_;
-    stop_facts facts_;  // as they were acted on last; `resumes` from before start() returns
+    stop_facts facts_;  // as last acted on; `resume_requests` are from before start() returns
     bool gave_up_ = false;
-    bool has_reclaim_source_ = false;  // by the termination-mode file
+    bool has_reclaim_source_ = false;  // SPOT_RECLAIM is in the termination-mode file
     bool all_steps_finished_ = true;
     bool all_steps_ran_ = true;
     bool must_exit_ = false;
-    time_point cancel_lead_at_ = time_point::max();  // when cancel_lead begins
+    time_point cancel_lead_at_ = time_point::max();
     time_point next_progress_at_ = time_point::max();
     time_point draining_since_ = steady_clock::now();
     time_point stop_deadline_ = time_point::max();

@@ -8,7 +8,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// A job's id as one segment of a path. A dot is escaped too: an id may be "..".
+// Escapes a job's id as one segment of a path; dots too, because an id may be "..".
 inline std::string path_segment(std::string_view text) {
     static const char digits[] = "0123456789ABCDEF";
     std::string out;
@@ -27,7 +27,7 @@ inline std::string job_route(const std::string& job_id, std::string_view suffix 
     return cat({"/jobs/", path_segment(job_id), suffix});
 }
 inline constexpr std::string_view fetch_route = "/workers/fetch";
-inline constexpr std::string_view checkpoint_route_name = "/jobs/{id}/checkpoint";  // for texts
+inline constexpr std::string_view checkpoint_route_name = "/jobs/{id}/checkpoint";  // for error texts
 
 inline error no_checkpoint_route() {
     return {errc::unsupported, 0, "the backend has no route for checkpoints"};
@@ -38,12 +38,11 @@ inline error no_checkpoint_route() {
 OJS_SHUTDOWN_INLINE http_transport::http_transport(http_client client, http_transport_options options)
     : client_(std::move(client)),
       options_(std::move(options)),
-      heartbeat_variants_{
-          "heartbeat",
-          3,
-          {"", "active_jobs in its usual form",
-           "state, active_job_ids, active_job_count, hostname, pid, queues, concurrency, labels, "
-           "started_at"}},
+      beat_variants_{"heartbeat",
+                     3,
+                     {"", "active_jobs in its preferred type",
+                      "state, active_job_ids, active_job_count, hostname, pid, queues, concurrency, labels, "
+                      "started_at"}},
       fail_variants_{
           "nack", 2, {"", "error.type, requeue, meta.checkpoint; error.code is in details.error_class"}} {}
 OJS_SHUTDOWN_INLINE http_transport::~http_transport() = default;
@@ -72,8 +71,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(const char* metho
     return error{errc::unavailable, 0, what, response->status};
 }
 
-// Whether it is time to try the forms from the full one on, although the backend has refused it. Of many calls, one
-// does.
+// Whether to try the full body again, although the backend has rejected it. Of concurrent calls, one returns true.
 OJS_SHUTDOWN_INLINE bool http_transport::is_full_due(body_variants& variants) noexcept {
     steady_clock::rep due = variants.retry_full_at;
     if (steady_clock::now().time_since_epoch().count() < due) return false;
@@ -82,7 +80,7 @@ OJS_SHUTDOWN_INLINE bool http_transport::is_full_due(body_variants& variants) no
     return variants.retry_full_at.compare_exchange_strong(due, next);
 }
 
-// After an answer that is not a refusal. Only success shows that a better form is taken again.
+// Called for a response that rejects no body. Only success proves that a fuller body is accepted again.
 OJS_SHUTDOWN_INLINE void http_transport::remember_variant(body_variants& variants, int before, int taken,
                                                           int status, const error& why) {
     const bool success = detail::is_success(status);
@@ -94,8 +92,8 @@ OJS_SHUTDOWN_INLINE void http_transport::remember_variant(body_variants& variant
     if (options_.on_form_change) options_.on_form_change(variants.operation, variants.dropped[taken], why);
 }
 
-// Tries forms until the backend does not refuse one as such: the one in use and the others from the first on; where the
-// full one is due, from the first on; where it matters, the full one before the one in use.
+// Tries variants until the backend does not reject one: the one in use first, then the others from the full one on. If
+// the full one is due, it begins there; if the request must arrive, it tries the full one before the one in use.
 OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_variant(body_variants& variants,
                                                                        bool must_arrive,
                                                                        const body_maker& body,
@@ -106,15 +104,15 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_variant(body_vari
     const int order[] = {due || must_arrive ? 0 : in_use, due ? 0 : in_use, 0, 1, 2};
     unsigned tried = 0;
     result<http_response> first = error{};
-    error last_rejection;
+    error rejection;
     for (const int variant : order) {
         if (variant >= variants.count || (tried >> variant & 1U) != 0) continue;
         result<http_response> response = send("POST", route, body(variant), call);
         const bool is_rejected = response && detail::rejects_body(*response);
         if (response && !is_rejected)
-            remember_variant(variants, in_use, variant, response->status, last_rejection);
+            remember_variant(variants, in_use, variant, response->status, rejection);
         if (!is_rejected) return response;
-        last_rejection = detail::status_error(route, *response, detail::quoting::no);
+        rejection = detail::status_error(route, *response, detail::quoting::no);
         if (tried == 0) first = std::move(response);
         tried |= 1U << variant;
     }
@@ -146,7 +144,7 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& req
     if (!request.checkpoint_json.empty() && in_full) {
         const result<http_response> full = send("POST", route, detail::fail_body(request, true), call);
         if (!full || !detail::rejects_body(*full)) return detail::read_settlement(route, full);
-        // It may be this one checkpoint that is refused: nothing follows for other FAILs.
+        // Only this checkpoint may be rejected: other FAILs stay full.
     }
     const auto body = [&](int variant) {
         return variant == 0 ? detail::fail_body(request, false) : detail::schema_fail_body(request);
@@ -164,8 +162,8 @@ OJS_SHUTDOWN_INLINE result<heartbeat_response> http_transport::heartbeat(const h
     const http_call call = {deadline, request.must_arrive ? resend::always : resend::if_unsent,
                             request.still_wanted};
     const result<http_response> response =
-        detail::success(post_variant(heartbeat_variants_, request.must_arrive, body, call),
-                        "/workers/heartbeat", detail::quoting::yes);
+        detail::success(post_variant(beat_variants_, request.must_arrive, body, call), "/workers/heartbeat",
+                        detail::quoting::yes);
     if (!response) return response.error();
     if (response->body.empty()) return heartbeat_response();
     return detail::read_heartbeat(response->body, request.active_jobs);
@@ -202,8 +200,8 @@ OJS_SHUTDOWN_INLINE result<void> http_transport::call_registration(const char* m
     return response.error();
 }
 
-// 404 may mean the route or the job. A backend that knows the job has no such route; nor has one whose 404 is not the
-// answer of its API. Where it knows neither, the job is gone only if the route is known to be there.
+// Finds out whether the route or the job is missing. The route is missing if the backend knows the job, or if the 404 is
+// no API error. If the job is unknown too, it is gone only where the route is known to exist.
 OJS_SHUTDOWN_INLINE result<settled> http_transport::interpret_404(const std::string& job_id,
                                                                   const http_response& missing,
                                                                   const http_call& call) {

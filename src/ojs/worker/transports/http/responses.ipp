@@ -1,4 +1,4 @@
-// What the HTTP transport makes of the answers it gets. [WIRE 1]
+// Reads the backend's HTTP responses. [WIRE 1]
 #pragma once
 
 #include "../../../base/detail/light.hpp"
@@ -7,15 +7,14 @@
 
 namespace ojs::detail {
 
-// Retry-After in whole seconds; the date form, and anything over an hour, count as not said.
+// Retry-After in whole seconds; a date, or more than an hour, is ignored.
 inline std::chrono::milliseconds retry_after(const http_response& response) {
     std::uint64_t seconds = 0;
     if (!parse_number(find_header(response.headers, "Retry-After"), 3600, seconds)) seconds = 0;
     return std::chrono::seconds(seconds);
 }
 
-// What a status other than 2xx means to the worker. Credentials may be fixed while it runs, so 401 and 403
-// are worth another try.
+// For a status other than 2xx. 401 and 403 are retried, because credentials may be fixed while the worker runs.
 inline errc errc_of_status(int status) noexcept {
     for (const int retryable : {401, 403, 408, 425, 429}) {
         if (status == retryable) return errc::unavailable;
@@ -23,7 +22,7 @@ inline errc errc_of_status(int status) noexcept {
     return status >= 500 ? errc::unavailable : status >= 400 ? errc::rejected : errc::bad_response;
 }
 
-// error.code of an API error, or nothing where it does not look like one.
+// error.code of an API error; empty if the body is none.
 inline std::string api_error_code(const http_response& response) {
     std::string code;
     if (!raw_string(raw_member(raw_member(response.body, "error"), "code"), code)) return {};
@@ -39,19 +38,19 @@ inline bool is_success(int status) noexcept {
 inline bool is_bad_request(int status) noexcept {
     return status == 400 || status == 422;
 }
-// Whether the API itself rejects the request. Any other 400 may be a proxy's.
+// Whether the API itself rejects the body. Any other 400 may be a proxy's.
 inline bool rejects_body(const http_response& response) {
     return is_bad_request(response.status) && !api_error_code(response).empty();
 }
 
-// Whether a backend's answer may be quoted in an error text, and so be logged: it may echo what it was sent, which for
-// ACK and FAIL is what a job was about, and for 401 and 403 the token.
+// Whether an error text, and so the log, may quote a response: it may echo the request, which for ACK and FAIL holds
+// job data, and for 401 and 403 the token.
 enum class quoting { no, yes };
 inline constexpr std::size_t max_quote_length = 120;  // bytes
 
 inline error status_error(std::string_view route, const http_response& response, quoting quote,
                           const char* method = "POST") {
-    // Not cut: of a token that is cut in two, the logger could not mask the first half.
+    // Not truncated: the logger could not mask half a token.
     const bool quoted = quote == quoting::yes && response.status != 401 && response.status != 403 &&
                         response.body.size() <= max_quote_length;
     const std::string reason = quoted ? printable(response.body) : api_error_code(response);
@@ -60,14 +59,14 @@ inline error status_error(std::string_view route, const http_response& response,
             response.status, retry_after(response)};
 }
 
-// An answer of another status than 2xx is an error.
+// Turns a status other than 2xx into an error.
 inline result<http_response> success(result<http_response> response, std::string_view route, quoting quote,
                                      const char* method = "POST") {
     if (!response || is_success(response->status)) return response;
     return status_error(route, *response, quote, method);
 }
 
-// A job whose id is not usable has none, and cannot be reported.
+// A job with an unusable id gets an empty one, and cannot be reported.
 inline job read_claimed_job(std::string_view source) {
     job out = read_job(source);
     if (is_utf8(out.id) && !out.id.empty()) return out;
@@ -79,7 +78,7 @@ inline job read_claimed_job(std::string_view source) {
     return out;
 }
 
-// So many more than asked for are run. What holds still more is no answer to the question, and each takes memory.
+// A response may have this many jobs more than requested; a larger one is refused, because each takes memory.
 inline constexpr std::size_t max_surplus_jobs = 1000;
 
 inline error refused_response(std::string_view why) {
@@ -87,7 +86,7 @@ inline error refused_response(std::string_view why) {
             cat({why, "; jobs it may have claimed come back after their visibility timeout"})};
 }
 
-// The array `jobs` of an answer that is whole: one that was cut off gives no job, since half a job can look like one.
+// Returns the array `jobs` of a complete response: part of a truncated one might look like a job.
 inline result<std::string_view> find_jobs(std::string_view body) {
     std::string_view rest = body;
     std::string_view key;
@@ -100,15 +99,14 @@ inline result<std::string_view> find_jobs(std::string_view body) {
         ++lists;
     }
     if (!raw_walk_ended(rest, '{', '}'))
-        return refused_response("the answer to FETCH is not a whole JSON object");
-    if (lists == 1 && found == "null")
-        return std::string_view("[]");  // as a list without elements is written in Go
+        return refused_response("the response to FETCH is not a complete JSON object");
+    if (lists == 1 && found == "null") return std::string_view("[]");  // an empty list in Go
     if (lists != 1 || found.front() != '[')
-        return refused_response("the answer to FETCH does not have one array `jobs`");
+        return refused_response("the response to FETCH does not have one array `jobs`");
     return found;
 }
 
-// Each job is read by itself: one that is not valid must not cost the others, which are claimed all the same.
+// Reads each job by itself: an invalid one must not cost the others, which are claimed too.
 inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t requested = 1) {
     const result<std::string_view> found = find_jobs(body);
     if (!found) return found.error();
@@ -117,11 +115,11 @@ inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t req
     std::vector<job> jobs;
     while (next_raw_element(rest, source)) {
         if (jobs.size() >= requested + max_surplus_jobs)
-            return refused_response(cat({"the answer to FETCH holds more than ", jobs.size(), " jobs, where ",
-                                         requested, " were asked for"}));
+            return refused_response(cat({"the response to FETCH has more than ", jobs.size(), " jobs; ",
+                                         requested, " were requested"}));
         jobs.push_back(read_claimed_job(source));
     }
-    if (!raw_walk_ended(rest, '[', ']')) return refused_response("the answer to FETCH is not JSON");
+    if (!raw_walk_ended(rest, '[', ']')) return refused_response("the response to FETCH is not JSON");
     return jobs;
 }
 
@@ -136,7 +134,6 @@ inline directive read_directive(std::string_view body) {
     return found;
 }
 
-// Calls `take` with each element of an array that is a string.
 template <class Take>
 void for_each_string(std::string_view list, Take take) {
     std::string_view source;
@@ -146,7 +143,7 @@ void for_each_string(std::string_view list, Take take) {
     }
 }
 
-// Those of `ours` that a list of ids names, however long that is: it is not kept.
+// Returns those of `own_ids` that `list` contains. Does not copy the list, which may be long.
 inline std::vector<std::string> ids_listed(std::string_view list, const std::vector<std::string>& own_ids) {
     const array<const std::string*> sorted = sorted_pointers(own_ids);
     array<bool> named(sorted.size());
@@ -174,7 +171,7 @@ inline result<heartbeat_response> read_heartbeat(std::string_view body,
     return out;
 }
 
-// Reads the answer to INFO, with or without a member `job`. False: cancelled, or active at another worker.
+// Reads the response to INFO, with or without a member `job`. False: cancelled, or active at another worker.
 inline bool is_held_by(std::string_view body, std::string_view worker_id) {
     const std::string_view nested = raw_member(body, "job");
     const std::string_view job = nested.empty() ? body : nested;
