@@ -235,7 +235,7 @@ TEST_CASE("SIGTSTP while the program starts: it begins quiet, and SIGCONT lets i
     CHECK(worker.wait() == 0);
 }
 
-TEST_CASE("SIGCONT right after SIGTERM, as systemd sends it: the drain goes on") {
+TEST_CASE("SIGCONT right after SIGTERM, as systemd sends it: the drain continues") {
     backend jobs;
     process worker = start_worker(jobs.url(), "w");
     const gate end;

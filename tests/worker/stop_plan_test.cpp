@@ -219,7 +219,7 @@ TEST_CASE("stop plan: each change asks for its actions, in this order") {
     for (const row& each : others) check(each);
 }
 
-TEST_CASE("stop plan: all that a change can ask for at once fits") {
+TEST_CASE("stop plan: all actions of one change fit") {
     facts now = in(phase::stopping, reclaimed);
     now.lead_reached = now.own.exit_now = true;
     now.outside.sequence = now.own.sequence = 9;
