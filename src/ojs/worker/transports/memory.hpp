@@ -1,4 +1,4 @@
-// memory_transport: a queue in this process, for tests and first experiments.
+// memory_transport: a queue in this process, for tests and experiments.
 #pragma once
 
 #include "../transport.hpp"
