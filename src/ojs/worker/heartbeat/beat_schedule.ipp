@@ -17,7 +17,6 @@ class beat_schedule {
 
     explicit beat_schedule(std::chrono::milliseconds interval) : interval_(interval) {}
 
-    // Requests a beat besides the regular ones.
     void request_by(time_point when) {
         const unique_lock held(mutex_);
         request(when);

@@ -78,7 +78,7 @@ class stop_log {
     void write_jobs_in_flight(stuck_watch& stuck) const {
         const time_point deadline = stuck_watch::stacks_deadline();
         array<ref<active_job>> jobs = worker_.jobs.snapshot();
-        stuck.add_reported(jobs);
+        stuck.add_reported_stuck(jobs);
         log_.answer("jobs in flight", {field("phase", to_string(worker_.stage.own.phase())),
                                        field("active_jobs", jobs.size())});
         for (const ref<active_job>& job : jobs) {

@@ -43,8 +43,7 @@ class stuck_watch {
         report_stuck(jobs, true);
     }
 
-    // Adds stuck jobs that are reported already.
-    void add_reported(array<ref<active_job>>& jobs) const {
+    void add_reported_stuck(array<ref<active_job>>& jobs) const {
         const std::size_t claimed = jobs.size();
         for (const ref<active_job>& job : pool_.jobs_in_handlers()) {
             std::size_t i = job->known_stuck() ? 0 : claimed;
