@@ -85,7 +85,7 @@
 #include "ojs/worker/transports/memory.ipp"
 #include "ojs/worker/transports/job_json.ipp"
 #include "ojs/worker/transports/http/requests.ipp"
-#include "ojs/worker/transports/http/answers.ipp"
+#include "ojs/worker/transports/http/responses.ipp"
 #include "ojs/worker/transports/http.ipp"
 #include "ojs/worker/transport_scheme.ipp"
 #include "ojs/worker/worker_options.ipp"
