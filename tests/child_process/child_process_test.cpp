@@ -308,7 +308,7 @@ TEST_CASE(
     CHECK(holds(given, "WATCHDOG_USEC=5\n"));
     CHECK(!holds(given, "canary"));
     options.environment = {"OJS_AUTH_TOKEN=given"};
-    options.inherit_own_variables = true;
+    options.inherit_private_variables = true;
     const std::string asked = output_of(options);
     CHECK(holds(asked, "OJS_AUTH_TOKEN=given\n"));
     for (const char* each : own)

@@ -59,7 +59,7 @@ class shutdown_coordinator {
     // answered, in_flight_requests are its active jobs, the end is the worker's. `life` is the lifecycle the worker was
     // given. In a Shutdown, jobs are cancelled at the launcher's maximum, if the worker's own grace period is longer.
     // Declare it after the worker. Errors: as start(), and from_environment().
-    static result<shutdown_coordinator> start_for(worker& of, lifecycle& life);
+    static result<shutdown_coordinator> start_for(worker& worker, lifecycle& life);
 
     shutdown_coordinator(shutdown_coordinator&& other) noexcept;
     shutdown_coordinator& operator=(shutdown_coordinator&& other) noexcept;

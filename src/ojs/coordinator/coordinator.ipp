@@ -55,20 +55,20 @@ OJS_SHUTDOWN_INLINE result<shutdown_coordinator> shutdown_coordinator::start(coo
     return shutdown_coordinator(std::move(body));
 }
 
-OJS_SHUTDOWN_INLINE result<shutdown_coordinator> shutdown_coordinator::start_for(worker& of,
+OJS_SHUTDOWN_INLINE result<shutdown_coordinator> shutdown_coordinator::start_for(worker& worker,
                                                                                  lifecycle& life) {
     result<coordinator_options> options = coordinator_options::from_environment();
     if (!options) return options.error();
-    options->log = of.log();
-    options->metrics = [&of] {
+    options->log = worker.log();
+    options->metrics = [&worker] {
         shutdown_metrics now;
-        now.in_flight_requests = static_cast<std::int32_t>(of.active_jobs());
+        now.in_flight_requests = static_cast<std::int32_t>(worker.active_jobs());
         return now;
     };
-    auto body = detail::make_ref<detail::coordinator_body>(std::move(*options), life, &of);
+    auto body = detail::make_ref<detail::coordinator_body>(std::move(*options), life, &worker);
     const result<void> started = body->start();
     if (!started) return started.error();
-    body->follow_worker(of);
+    body->follow_worker(worker);
     return shutdown_coordinator(std::move(body));
 }
 
@@ -79,16 +79,16 @@ OJS_SHUTDOWN_INLINE const std::string& shutdown_coordinator::address() const noe
     return body_->address_;
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::starting(std::string message) {
-    body_->say(readiness_state::starting, std::move(message));
+    body_->report_readiness(readiness_state::starting, std::move(message));
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::warming(std::string message) {
-    body_->say(readiness_state::warming, std::move(message));
+    body_->report_readiness(readiness_state::warming, std::move(message));
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::ready(std::string message) {
-    body_->say(readiness_state::ready, std::move(message));
+    body_->report_readiness(readiness_state::ready, std::move(message));
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::unhealthy(std::string message) {
-    body_->say(readiness_state::unhealthy, std::move(message));
+    body_->report_readiness(readiness_state::unhealthy, std::move(message));
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_server_ready(bool yes) {
     body_->checks_.set_server(yes);
@@ -117,13 +117,13 @@ OJS_SHUTDOWN_INLINE void shutdown_coordinator::unblocked(const std::string& oper
     const auto found = std::find(all.begin(), all.end(), operation);
     if (found == all.end()) return;
     all.erase(found);
-    if (all.empty() && !body_->failed_) body_->move(detail::drain_event::unblocked);
+    if (all.empty() && !body_->drain_failed_) body_->move(detail::drain_event::unblocked);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::need_more_time(std::chrono::seconds additional) {
     const detail::unique_lock held(body_->mutex_);
-    body_->more_said_ = true;
+    body_->extension_given_ = true;
     const auto max = std::chrono::duration_cast<std::chrono::seconds>(detail::max_shutdown_time);
-    body_->more_seconds_ = additional.count() <= 0 ? 0 : detail::wire_seconds(std::min(additional, max));
+    body_->extension_seconds_ = additional.count() <= 0 ? 0 : detail::wire_seconds(std::min(additional, max));
 }
 OJS_SHUTDOWN_INLINE bool shutdown_coordinator::on_shutdown(std::string name, function<void()> step,
                                                            std::chrono::milliseconds limit) {

@@ -52,7 +52,7 @@ struct message_view;
 // the kind, so no table can say it wrong. Its number in the .proto is its place in the table, from 1.
 struct message_field {
     message_field() = default;
-    message_field(const char* id, void* at, field_kind of) : name(id), kind(of), value(at) {}
+    message_field(const char* id, void* at, field_kind type) : name(id), kind(type), value(at) {}
     message_field(const char* id, std::string& at) : message_field(id, &at, field_kind::text) {}
     message_field(const char* id, bool& at) : message_field(id, &at, field_kind::flag) {}
     message_field(const char* id, std::int32_t& at) : message_field(id, &at, field_kind::int32) {}

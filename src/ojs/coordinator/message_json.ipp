@@ -34,55 +34,59 @@ const char* name_of(Enum value) noexcept {
 
 using item = message_field;  // so that more than one fits in a line
 
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_request& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_request& message, in_detail) {
     return {"ShutdownRequest",
-            {item("process_id", of.process_id), item("reason", of.reason),
-             item("grace_period_seconds", of.grace_period_seconds),
-             item("max_shutdown_seconds", of.max_shutdown_seconds)}};
+            {item("process_id", message.process_id), item("reason", message.reason),
+             item("grace_period_seconds", message.grace_period_seconds),
+             item("max_shutdown_seconds", message.max_shutdown_seconds)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_ack& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_ack& message, in_detail) {
     return {"ShutdownAck",
-            {item("acknowledged", of.acknowledged), item("estimated_seconds", of.estimated_seconds),
-             item("message", of.message)}};
+            {item("acknowledged", message.acknowledged), item("estimated_seconds", message.estimated_seconds),
+             item("message", message.message)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_status_request& of, in_detail) {
-    return {"ShutdownStatusRequest", {item("process_id", of.process_id)}};
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_status_request& message, in_detail) {
+    return {"ShutdownStatusRequest", {item("process_id", message.process_id)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_status& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_status& message, in_detail) {
     return {"ShutdownStatus",
-            {item("state", of.state), item("message", of.message), item("metrics", of.metrics),
-             item("need_more_time", of.need_more_time), item("additional_seconds", of.additional_seconds)}};
+            {item("state", message.state), item("message", message.message), item("metrics", message.metrics),
+             item("need_more_time", message.need_more_time),
+             item("additional_seconds", message.additional_seconds)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_metrics& of, in_detail) {
-    return {"ShutdownMetrics",
-            {item("in_flight_requests", of.in_flight_requests), item("open_connections", of.open_connections),
-             item("buffered_bytes", of.buffered_bytes), item("blocking_operations", of.blocking_operations)}};
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_metrics& message, in_detail) {
+    return {
+        "ShutdownMetrics",
+        {item("in_flight_requests", message.in_flight_requests),
+         item("open_connections", message.open_connections), item("buffered_bytes", message.buffered_bytes),
+         item("blocking_operations", message.blocking_operations)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_complete& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_complete& message, in_detail) {
     return {"ShutdownComplete",
-            {item("process_id", of.process_id), item("message", of.message),
-             item("shutdown_duration_ms", of.shutdown_duration_ms)}};
+            {item("process_id", message.process_id), item("message", message.message),
+             item("shutdown_duration_ms", message.shutdown_duration_ms)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_complete_ack& of, in_detail) {
-    return {"ShutdownCompleteAck", {item("acknowledged", of.acknowledged)}};
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_complete_ack& message, in_detail) {
+    return {"ShutdownCompleteAck", {item("acknowledged", message.acknowledged)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(readiness_request& of, in_detail) {
-    return {"ReadinessRequest", {item("process_id", of.process_id)}};
+OJS_SHUTDOWN_INLINE message_view describe(readiness_request& message, in_detail) {
+    return {"ReadinessRequest", {item("process_id", message.process_id)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(readiness_response& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(readiness_response& message, in_detail) {
     return {"ReadinessResponse",
-            {item("state", of.state), item("message", of.message), item("checks", of.checks)}};
+            {item("state", message.state), item("message", message.message), item("checks", message.checks)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(readiness_checks& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(readiness_checks& message, in_detail) {
     return {"ReadinessChecks",
-            {item("grpc_server_ready", of.grpc_server_ready), item("backend_connected", of.backend_connected),
-             item("backend_warmed", of.backend_warmed), item("custom_checks", of.custom_checks)}};
+            {item("grpc_server_ready", message.grpc_server_ready),
+             item("backend_connected", message.backend_connected),
+             item("backend_warmed", message.backend_warmed), item("custom_checks", message.custom_checks)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(ready_notification& of, in_detail) {
-    return {"ReadyNotification", {item("process_id", of.process_id), item("message", of.message)}};
+OJS_SHUTDOWN_INLINE message_view describe(ready_notification& message, in_detail) {
+    return {"ReadyNotification", {item("process_id", message.process_id), item("message", message.message)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(ready_ack& of, in_detail) {
-    return {"ReadyAck", {item("acknowledged", of.acknowledged)}};
+OJS_SHUTDOWN_INLINE message_view describe(ready_ack& message, in_detail) {
+    return {"ReadyAck", {item("acknowledged", message.acknowledged)}};
 }
 
 // ---- names and numbers ----
@@ -96,7 +100,8 @@ inline std::int32_t wire_seconds(std::chrono::milliseconds time) noexcept {
 }
 
 // What a message says, or `fallback` where it says nothing.
-inline std::chrono::milliseconds said_or(std::int32_t seconds, std::chrono::milliseconds fallback) noexcept {
+inline std::chrono::milliseconds seconds_or(std::int32_t seconds,
+                                            std::chrono::milliseconds fallback) noexcept {
     return std::min(seconds == 0 ? fallback : std::chrono::seconds(seconds), max_shutdown_time);
 }
 
@@ -235,7 +240,7 @@ inline std::string read_number(const message_field& into, std::string_view sourc
     return is_wide ? ": not a whole number of 64 bits" : ": not a whole number of 32 bits";
 }
 
-inline std::string read_state(const enum_type& type, std::string_view source, std::int64_t& out) {
+inline std::string read_enumeration(const enum_type& type, std::string_view source, std::int64_t& out) {
     std::string name;
     if (raw_string(source, name)) {
         for (std::size_t each = 0; each < type.count; ++each) {
@@ -301,7 +306,7 @@ inline std::string read_value(const message_field& into, std::string_view source
             return read_checks(source, *static_cast<std::vector<readiness_check>*>(into.value));
         case field_kind::int32:
         case field_kind::int64: fault = read_number(into, source, number); break;
-        case field_kind::enumeration: fault = read_state(*into.enumerated, source, number); break;
+        case field_kind::enumeration: fault = read_enumeration(*into.enumerated, source, number); break;
         case field_kind::message: return read_members(source, into.fields);
         case field_kind::messages: return read_messages(source, into);
     }

@@ -21,7 +21,7 @@ inline namespace v0_1_0 {
 // [GS 4.3, 6.3]
 std::vector<finding> doctor(const worker_options& options,
                             std::chrono::milliseconds timeout = std::chrono::milliseconds(2000),
-                            const detail::container_probe& where = {});
+                            const detail::container_probe& container = {});
 
 // The worst of them; info for none. Thread-safe.
 severity max_severity(const std::vector<finding>& findings) noexcept;

@@ -35,7 +35,7 @@ inline void check_container(const container_info& info, std::vector<finding>& ou
 }
 
 // The effect of ignoring the signal.
-inline const char* cost_of(int number) {
+inline const char* effect_of_ignoring(int number) {
     if (number == SIGTSTP) return "the worker cannot be made quiet";
     if (number == SIGCONT) return "a quiet worker cannot be resumed";
     if (number == SIGTTIN) return "the worker cannot be asked for its jobs in flight";
@@ -59,7 +59,7 @@ inline void check_signals(const worker_options& options, std::vector<finding>& o
                                                              : severity::warning;
             out.push_back({level, "signal-ignored",
                            cat({name, " was ignored when the process started (nohup, a shell's trap or &): ",
-                                cost_of(number)}),
+                                effect_of_ignoring(number)}),
                            cat({"start the worker without that, or as `env --default-signal=", name.substr(3),
                                 " ...`"})});
         }
@@ -72,9 +72,9 @@ inline void check_signals(const worker_options& options, std::vector<finding>& o
     }
 }
 
-inline result<http_response> ask(std::string_view url, const char* target, std::chrono::milliseconds timeout,
-                                 http_client_options settings) {
-    result<http_client> client = http_transport::make_client(url, std::move(settings));
+inline result<http_response> send_get(std::string_view url, const char* target,
+                                      std::chrono::milliseconds timeout, http_client_options http_options) {
+    result<http_client> client = http_transport::make_client(url, std::move(http_options));
     if (!client) return client.error();
     http_request request;
     request.target = target;
@@ -88,25 +88,26 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
         for (finding& each : url.added->inspect(url.address)) out.push_back(std::move(each));
     }
     if (url.added != nullptr || !url.is_http) return;
-    const result<http_response> answer = ask(options.url, "/ojs/v1/health", timeout, client_options(options));
-    if (!answer) {
-        const bool is_absent = answer.error().code != errc::bad_response;
+    const result<http_response> response =
+        send_get(options.url, "/ojs/v1/health", timeout, client_options(options));
+    if (!response) {
+        const bool is_absent = response.error().code != errc::bad_response;
         out.push_back(
             {severity::error, is_absent ? "backend-unreachable" : "backend-answer",
              cat({is_absent ? "the backend cannot be reached: " : "no Open Job Spec backend answers: ",
-                  answer.error().text}),
+                  response.error().text}),
              is_absent ? "check OJS_URL, and that the backend runs and can be reached from here"
                        : "check that OJS_URL names an Open Job Spec backend"});
-    } else if (answer->status == 401 || answer->status == 403) {
+    } else if (response->status == 401 || response->status == 403) {
         out.push_back({severity::error, "backend-token",
-                       cat({"the backend answers ", answer->status,
+                       cat({"the backend answers ", response->status,
                             options.auth_token.empty() ? ": it wants a token, and none is set"
                                                        : ": it does not accept the token"}),
                        "set OJS_AUTH_TOKEN to one the backend accepts"});
-    } else if (answer->status >= 400) {
+    } else if (response->status >= 400) {
         out.push_back(
             {severity::warning, "backend-answer",
-             cat({"the backend answers ", answer->status, " to GET /ojs/v1/health"}),
+             cat({"the backend answers ", response->status, " to GET /ojs/v1/health"}),
              "check that OJS_URL names an Open Job Spec backend, with its base path, and that it is well"});
     }
 }
@@ -115,9 +116,9 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
 inline bool is_our_worker(const endpoint& where, std::chrono::milliseconds timeout) {
     const result<pid_t> other = find_worker("");
     if (!other && other.error().code == errc::system) return false;  // surely not
-    const result<http_response> answer =
-        ask(cat({where.unix_path.empty() ? "http://" : "", where.name}), "/healthz", timeout, {});
-    return answer && !raw_member(answer->body, "phase").empty();
+    const result<http_response> response =
+        send_get(cat({where.unix_path.empty() ? "http://" : "", where.name}), "/healthz", timeout, {});
+    return response && !raw_member(response->body, "phase").empty();
 }
 
 inline void check_bind(const endpoint& where, std::chrono::milliseconds timeout, std::vector<finding>& out) {
@@ -148,8 +149,8 @@ inline void check_health_server(const worker_options& options, std::chrono::mill
 struct limit_check {
     decltype(RLIMIT_NOFILE) limit;
     const char* id;
-    const char* what;    // what runs out
-    std::uint64_t base;  // what the worker needs beside the jobs
+    const char* resource;  // what runs out
+    std::uint64_t base;    // what the worker needs beside the jobs
     const char* fix;
 };
 inline constexpr limit_check limit_checks[] = {
@@ -171,7 +172,7 @@ inline void check_limits(const worker_options& options, std::vector<finding>& ou
             static_cast<std::uint64_t>(found.rlim_cur) >= need)
             continue;
         out.push_back({severity::warning, check.id,
-                       cat({"OJS_CONCURRENCY is ", options.concurrency, ", but the limit of ", check.what,
+                       cat({"OJS_CONCURRENCY is ", options.concurrency, ", but the limit of ", check.resource,
                             " is ", static_cast<unsigned long long>(found.rlim_cur)}),
                        check.fix});
     }

@@ -23,11 +23,11 @@ inline namespace v0_1_0 {
 // Returns the process signalled. Errors: invalid_argument (no such word, a negative pid); busy (several candidates,
 // which the text lists); system with sys_errno ESRCH (no such process, or no candidate) or EPERM; unsupported (pid 0
 // where there is no /proc, or a "reclaim" for a process that it would end). Thread-safe.
-result<pid_t> signal_worker(std::string_view what, pid_t pid = 0);
+result<pid_t> signal_worker(std::string_view command, pid_t pid = 0);
 
 // The process that signal_worker() would signal, for a caller that has to prepare something first; with the same
 // errors. A "reclaim" whose init has lost its program is a system error with ESRCH. Thread-safe.
-result<pid_t> find_worker(std::string_view what, pid_t pid = 0);
+result<pid_t> find_worker(std::string_view command, pid_t pid = 0);
 
 }  // namespace v0_1_0
 }  // namespace ojs

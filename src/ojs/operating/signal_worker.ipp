@@ -20,31 +20,31 @@ inline namespace v0_1_0 {
 namespace detail {
 
 struct worker_command {
-    std::string_view word;
+    std::string_view name;
     int number;
 };
 inline constexpr worker_command worker_commands[] = {
     {"quiet", SIGTSTP}, {"resume", SIGCONT}, {"stop", SIGTERM}, {"reclaim", SIGUSR1}};
 
 // 0 for any other word. OJS_STOP_SIGNALS is the worker's too: both have the container's environment.
-inline int signal_for(std::string_view word) {
-    const char* const stops = word == "stop" ? std::getenv("OJS_STOP_SIGNALS") : nullptr;
+inline int signal_of(std::string_view name) {
+    const char* const stops = name == "stop" ? std::getenv("OJS_STOP_SIGNALS") : nullptr;
     const std::string_view first = stops == nullptr ? "" : std::string_view(stops);
     const int chosen = signal_number(trim_blanks(first.substr(0, first.find(',')), " "));
     if (stop_signal_fault(chosen, false) == nullptr) return chosen;
     for (const worker_command& command : worker_commands) {
-        if (command.word == word) return command.number;
+        if (command.name == name) return command.number;
     }
     return 0;
 }
 
-inline bool is_among(const array<process_facts>& processes, pid_t pid) {
+inline bool contains_pid(const array<process_facts>& processes, pid_t pid) {
     const auto is_it = [pid](const process_facts& each) { return each.pid == pid; };
     return std::any_of(processes.begin(), processes.end(), is_it);
 }
 
 // All others that run our program.
-inline array<process_facts> same_programs(std::string_view root, const process_facts& self) {
+inline array<process_facts> find_same_programs(std::string_view root, const process_facts& self) {
     array<process_facts> out;
     for (const pid_t pid : all_processes(root)) {
         if (pid == self.pid) continue;
@@ -59,13 +59,13 @@ inline result<pid_t> find_worker(std::string_view root) {
     const process_facts self = read_process(root, "self");
     if (self.pid == 0)
         return error{errc::unsupported, 0, "there is no /proc to find the worker in; give its process id"};
-    const array<process_facts> same = same_programs(root, self);
-    if (self.pid != 1 && is_among(same, 1)) return pid_t{1};
+    const array<process_facts> same = find_same_programs(root, self);
+    if (self.pid != 1 && contains_pid(same, 1)) return pid_t{1};
     pid_t found = 0;
     int count = 0;
     std::string list;
     for (const process_facts& each : same) {
-        if (is_among(same, each.parent)) continue;
+        if (contains_pid(same, each.parent)) continue;
         found = each.pid;
         append(list, {count++ == 0 ? "" : ", ", each.pid});
     }
@@ -120,12 +120,12 @@ inline error cannot_signal(pid_t pid, int failed) {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE result<pid_t> find_worker(std::string_view what, pid_t pid) {
-    const int number = detail::signal_for(what);
+OJS_SHUTDOWN_INLINE result<pid_t> find_worker(std::string_view command, pid_t pid) {
+    const int number = detail::signal_of(command);
     if (number == 0) {
         return error{
             errc::invalid_argument, 0,
-            detail::cat({"'", detail::printable(what, 40), "' is none of quiet, resume, stop, reclaim"})};
+            detail::cat({"'", detail::printable(command, 40), "' is none of quiet, resume, stop, reclaim"})};
     }
     if (pid < 0) return error{errc::invalid_argument, 0, "a process id is not negative"};
     const result<pid_t> target = pid != 0 ? result<pid_t>(pid) : detail::find_worker("");
@@ -138,9 +138,9 @@ OJS_SHUTDOWN_INLINE result<pid_t> find_worker(std::string_view what, pid_t pid) 
     return target;
 }
 
-OJS_SHUTDOWN_INLINE result<pid_t> signal_worker(std::string_view what, pid_t pid) {
-    const result<pid_t> target = find_worker(what, pid);
-    if (target && ::kill(*target, detail::signal_for(what)) != 0)
+OJS_SHUTDOWN_INLINE result<pid_t> signal_worker(std::string_view command, pid_t pid) {
+    const result<pid_t> target = find_worker(command, pid);
+    if (target && ::kill(*target, detail::signal_of(command)) != 0)
         return detail::cannot_signal(*target, errno);
     return target;
 }

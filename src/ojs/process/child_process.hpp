@@ -70,7 +70,7 @@ struct child_options {
     // Then also OJS_AUTH_TOKEN, OJS_HEALTH_TOKEN, NOTIFY_SOCKET, WATCHDOG_PID and WATCHDOG_USEC: this process's
     // secrets, and what its service manager says to it alone. One that is given in `environment` is passed on in any
     // case.
-    bool inherit_own_variables = false;
+    bool inherit_private_variables = false;
     std::string working_directory;  // empty: ours
     child_stream input = child_stream::null();
     child_stream output = child_stream::inherit();
@@ -116,7 +116,7 @@ namespace detail {
 class child_state;
 // child_process::start(), for a thread that lives as long as the child where `thread_stays`: death_signal then needs
 // no other. errc::cancelled: `interrupt_fd` became readable before the program ran; then as for errc::timed_out.
-result<child_process> start_child(const child_options& options, int interrupt_fd, bool thread_stays);
+result<child_process> start_child(const child_options& options, int interrupt_fd, bool thread_outlives_child);
 }  // namespace detail
 
 // A program that was started, with its process group. It has clean signals: an empty mask and default dispositions.
@@ -166,10 +166,10 @@ class child_process {
     // The grace is the whole group's where /proc tells who is in it, else it ends with the child itself. `patience` and
     // errors as of kill().
     result<child_exit> terminate(std::chrono::milliseconds grace,
-                                 std::chrono::milliseconds patience = std::chrono::milliseconds(5000));
+                                 std::chrono::milliseconds kill_timeout = std::chrono::milliseconds(5000));
     // SIGKILL to the group. errc::timed_out if the child has not ended after `patience`: the kernel is busy with it, or
     // does not let us. Then it may still run: whatever it works on must not be given to another.
-    result<child_exit> kill(std::chrono::milliseconds patience = std::chrono::milliseconds(5000));
+    result<child_exit> kill(std::chrono::milliseconds kill_timeout = std::chrono::milliseconds(5000));
 
   private:
     friend result<child_process> detail::start_child(const child_options&, int, bool);

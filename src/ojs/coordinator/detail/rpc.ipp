@@ -55,7 +55,7 @@ inline http_response rpc_failure(const error& failure) {
 }
 
 // Of a request whose form is not served; status 200: it is.
-inline http_response rpc_form_refusal(const http_request& request) {
+inline http_response check_rpc_form(const http_request& request) {
     const std::string_view type = find_header(request.headers, "Content-Type");
     if (!same_word(trim_blanks(type.substr(0, type.find(';'))), "application/json"))
         return rpc_refusal(
@@ -84,20 +84,20 @@ class rpc_service {
     // `guard` as for routes: what it refuses is refused here, for every method.
     rpc_service(const char* service, http_guard guard) : service_(service), guard_(std::move(guard)) {}
 
-    template <class Request, class Answer>
-    void add(const char* method, function<result<Answer>(const Request&)> handler) {
+    template <class Request, class Response>
+    void add(const char* method, function<result<Response>(const Request&)> handler) {
         methods_.push_back({method, [handler](std::string_view body) -> result<std::string> {
                                 const result<Request> request = read_message<Request>(body);
                                 if (!request) return request.error();
-                                const result<Answer> answer = handler(*request);
+                                const result<Response> answer = handler(*request);
                                 if (!answer) return answer.error();
                                 return write_message(*answer);
                             }});
     }
-    template <class Owner, class Request, class Answer>
-    void add(const char* method, Owner& owner, result<Answer> (Owner::*handler)(const Request&)) {
-        add<Request, Answer>(method,
-                             [&owner, handler](const Request& request) { return (owner.*handler)(request); });
+    template <class Owner, class Request, class Response>
+    void add(const char* method, Owner& owner, result<Response> (Owner::*handler)(const Request&)) {
+        add<Request, Response>(
+            method, [&owner, handler](const Request& request) { return (owner.*handler)(request); });
     }
     // "/SERVICE/": so that one server can have two services, and /metrics.
     bool is_for(std::string_view target) const noexcept {
@@ -110,8 +110,8 @@ class rpc_service {
             return rpc_refusal(403, "permission_denied",
                                "on loopback the Host must be an address or localhost");
         }
-        const served_method* const asked = guard_.open ? find(request.target) : nullptr;
-        if (asked == nullptr) return rpc_refusal(404, "unimplemented", "no such method");
+        const served_method* const method = guard_.open ? find(request.target) : nullptr;
+        if (method == nullptr) return rpc_refusal(404, "unimplemented", "no such method");
         if (request.method != "POST") {
             http_response out = rpc_refusal(405, "unimplemented", "a method is called by POST");
             out.headers.push_back({"Allow", "POST"});
@@ -125,9 +125,9 @@ class rpc_service {
                                .body;
             return refused;
         }
-        http_response refusal = rpc_form_refusal(request);
+        http_response refusal = check_rpc_form(request);
         if (refusal.status != 200) return refusal;
-        const result<std::string> answered = asked->call(request.body);
+        const result<std::string> answered = method->call(request.body);
         return answered ? json_answer(200, *answered) : rpc_failure(answered.error());
     }
 
@@ -201,12 +201,12 @@ inline std::string url_of(const std::string& address) {
 }
 
 // Calls a method of lifecycle_service, all of which may be repeated. Thread-safe, as the client is.
-template <class Answer, class Request>
-result<Answer> rpc_call(http_client& peer, const char* method, const Request& request, time_point deadline,
-                        int interrupt_fd = -1) {
+template <class Response, class Request>
+result<Response> rpc_call(http_client& peer, const char* method, const Request& request, time_point deadline,
+                          int interrupt_fd = -1) {
     const result<std::string> body = rpc_send(peer, method, write_message(request), deadline, interrupt_fd);
     if (!body) return body.error();
-    return read_message<Answer>(*body);
+    return read_message<Response>(*body);
 }
 
 }  // namespace ojs::detail

@@ -27,11 +27,11 @@ namespace ojs::detail {
 
 // One request at a time. All of it is static: a thread that answers late must find it still there.
 struct stack_request {
-    enum state : int { idle, preparing, wanted, writing, late, written };
+    enum state : int { idle, preparing, requested, writing, late, written };
     static constexpr int max_frames = 48;
 
-    atomic<int> now{idle};
-    atomic<int> given_up{0};  // requests whose signal has not been seen yet
+    atomic<int> current{idle};
+    atomic<int> abandoned{0};  // requests whose signal has not been seen yet
     // Written before `wanted`, and kept.
     pthread_t thread{};
     wake* answered = nullptr;
@@ -40,7 +40,7 @@ struct stack_request {
     int count = 0;
     std::uintptr_t frames[max_frames] = {};
 };
-__attribute__((visibility("default"))) inline stack_request asked_stack;
+__attribute__((visibility("default"))) inline stack_request requested_stack;
 
 inline _Unwind_Reason_Code note_frame(struct _Unwind_Context* context, void* request) {
     auto* out = static_cast<stack_request*>(request);
@@ -54,37 +54,38 @@ inline _Unwind_Reason_Code ojs_shutdown_skip_frame(struct _Unwind_Context* /*con
 }
 
 // A request that was given up is still a request, and no wish for a report.
-inline bool forget_given_up() noexcept {
-    int left = asked_stack.given_up.load();
-    while (left > 0 && !asked_stack.given_up.compare_exchange_weak(left, left - 1)) {
+inline bool forget_abandoned() noexcept {
+    int left = requested_stack.abandoned.load();
+    while (left > 0 && !requested_stack.abandoned.compare_exchange_weak(left, left - 1)) {
     }
     return left > 0;
 }
 
-inline bool answer_stack_request(const siginfo_t* info) noexcept {
+inline bool on_stack_signal(const siginfo_t* info) noexcept {
     if (info->si_code != SI_TKILL || info->si_pid != getpid()) return false;
-    int expected = stack_request::wanted;
-    if (asked_stack.now.load() != expected || !pthread_equal(asked_stack.thread, pthread_self()) ||
-        !asked_stack.now.compare_exchange_strong(expected, stack_request::writing)) {
-        return forget_given_up();
+    int expected = stack_request::requested;
+    if (requested_stack.current.load() != expected ||
+        !pthread_equal(requested_stack.thread, pthread_self()) ||
+        !requested_stack.current.compare_exchange_strong(expected, stack_request::writing)) {
+        return forget_abandoned();
     }
-    asked_stack.count = 0;
-    _Unwind_Backtrace(note_frame, &asked_stack);
+    requested_stack.count = 0;
+    _Unwind_Backtrace(note_frame, &requested_stack);
     expected = stack_request::writing;
-    if (asked_stack.now.compare_exchange_strong(expected, stack_request::written)) {
-        asked_stack.answered->notify();
+    if (requested_stack.current.compare_exchange_strong(expected, stack_request::written)) {
+        requested_stack.answered->notify();
     } else {
-        asked_stack.now.store(stack_request::idle);  // too late: nobody reads it
+        requested_stack.current.store(stack_request::idle);  // too late: nobody reads it
     }
     return true;
 }
 
 inline void forget_stack_requests() noexcept {
-    asked_stack.now.store(stack_request::idle);
-    asked_stack.given_up.store(0);
+    requested_stack.current.store(stack_request::idle);
+    requested_stack.abandoned.store(0);
 }
 
-inline constexpr thread_request stack_requests = {answer_stack_request, forget_stack_requests};
+inline constexpr thread_request stack_requests = {on_stack_signal, forget_stack_requests};
 
 inline std::string hex(std::uintptr_t number) {
     char text[24];
@@ -99,18 +100,18 @@ struct module_search {
 };
 
 inline int find_module(struct dl_phdr_info* module, std::size_t /*size*/, void* search) {
-    const auto* wanted = static_cast<module_search*>(search);
+    const auto* requested = static_cast<module_search*>(search);
     for (int i = 0; i < module->dlpi_phnum; ++i) {
         const auto& part = module->dlpi_phdr[i];
         const std::uintptr_t from = module->dlpi_addr + part.p_vaddr;
-        if (part.p_type != PT_LOAD || wanted->address < from || wanted->address >= from + part.p_memsz)
+        if (part.p_type != PT_LOAD || requested->address < from || requested->address >= from + part.p_memsz)
             continue;
         std::string_view name = module->dlpi_name == nullptr ? "" : module->dlpi_name;
         // The program itself has no name in glibc, and in static programs of musl this one.
         if (name == "/proc/self/exe") name = {};
         name.remove_prefix(name.rfind('/') + 1);
-        append(*wanted->out,
-               {name.empty() ? "program" : name, "+", hex(wanted->address - module->dlpi_addr)});
+        append(*requested->out,
+               {name.empty() ? "program" : name, "+", hex(requested->address - module->dlpi_addr)});
         return 1;
     }
     return 0;
@@ -118,53 +119,53 @@ inline int find_module(struct dl_phdr_info* module, std::size_t /*size*/, void* 
 
 inline std::string format_stack() {
     std::string out;
-    for (int i = 0; i < asked_stack.count; ++i) {
+    for (int i = 0; i < requested_stack.count; ++i) {
         if (i > 0) out += ' ';
-        module_search search = {asked_stack.frames[i], &out};
-        if (dl_iterate_phdr(find_module, &search) == 0) append(out, {hex(asked_stack.frames[i])});
+        module_search search = {requested_stack.frames[i], &out};
+        if (dl_iterate_phdr(find_module, &search) == 0) append(out, {hex(requested_stack.frames[i])});
     }
     return out;
 }
 
 // True: answered. At the deadline a request is taken back, or freed by the answer under way.
 inline bool await_stack(time_point deadline) {
-    while (asked_stack.now.load() != stack_request::written) {
-        if (asked_stack.answered->wait_until(deadline)) continue;
-        int expected = stack_request::wanted;
-        asked_stack.given_up.fetch_add(1);
-        if (asked_stack.now.compare_exchange_strong(expected, stack_request::idle)) return false;
-        asked_stack.given_up.fetch_sub(1);
+    while (requested_stack.current.load() != stack_request::written) {
+        if (requested_stack.answered->wait_until(deadline)) continue;
+        int expected = stack_request::requested;
+        requested_stack.abandoned.fetch_add(1);
+        if (requested_stack.current.compare_exchange_strong(expected, stack_request::idle)) return false;
+        requested_stack.abandoned.fetch_sub(1);
         expected = stack_request::writing;
-        if (asked_stack.now.compare_exchange_strong(expected, stack_request::late)) return false;
+        if (requested_stack.current.compare_exchange_strong(expected, stack_request::late)) return false;
     }
     return true;
 }
 
 // Whether the signal would come to us: to the handler of this very code, as another library of the process may have
 // its own.
-inline bool comes_to_us() noexcept {
+inline bool handles_signal() noexcept {
     struct sigaction current {};
     return ::sigaction(SIGTTIN, nullptr, &current) == 0 && is_ours(current);
 }
 
 // Whether the answer would be heard.
-inline bool can_be_answered() {
-    if (asked_stack.answered != nullptr && asked_stack.owner == getpid()) return true;
+inline bool prepare_wake() {
+    if (requested_stack.answered != nullptr && requested_stack.owner == getpid()) return true;
     result<wake> made = wake::create();
     if (!made) return false;
-    delete detail::exchange(asked_stack.answered, new wake(std::move(*made)));
-    asked_stack.owner = getpid();
+    delete detail::exchange(requested_stack.answered, new wake(std::move(*made)));
+    requested_stack.owner = getpid();
     return true;
 }
 
-inline bool ask_for_stack(pthread_t thread, time_point deadline) {
+inline bool request_stack(pthread_t thread, time_point deadline) {
     _Unwind_Backtrace(ojs_shutdown_skip_frame,
                       nullptr);  // what it loads at first, it shall not load in a handler
-    asked_stack.answered->clear();
-    asked_stack.thread = thread;
-    asked_stack.now.store(stack_request::wanted);
+    requested_stack.answered->clear();
+    requested_stack.thread = thread;
+    requested_stack.current.store(stack_request::requested);
     if (pthread_kill(thread, SIGTTIN) == 0) return await_stack(deadline);
-    asked_stack.now.store(stack_request::idle);
+    requested_stack.current.store(stack_request::idle);
     return false;
 }
 
@@ -173,18 +174,18 @@ inline bool ask_for_stack(pthread_t thread, time_point deadline) {
 // the deadline, without installed signals or an unwinder, and while another request is under way.
 // Thread-safe.
 inline std::string capture_stack(pthread_t thread, time_point deadline) {
-    if (!comes_to_us()) return {};
+    if (!handles_signal()) return {};
     process.asks_threads.store(
         &stack_requests);  // before the request: a fork meanwhile makes the child forget it
     int expected = stack_request::idle;
-    if (!asked_stack.now.compare_exchange_strong(expected, stack_request::preparing)) return {};
-    if (!can_be_answered()) {
-        asked_stack.now.store(stack_request::idle);
+    if (!requested_stack.current.compare_exchange_strong(expected, stack_request::preparing)) return {};
+    if (!prepare_wake()) {
+        requested_stack.current.store(stack_request::idle);
         return {};
     }
-    if (!ask_for_stack(thread, deadline)) return {};
+    if (!request_stack(thread, deadline)) return {};
     std::string out = format_stack();
-    asked_stack.now.store(stack_request::idle);
+    requested_stack.current.store(stack_request::idle);
     return out;
 }
 

@@ -14,20 +14,20 @@ namespace ojs::detail {
 
 inline constexpr std::size_t max_line_length = 8 * 1024;
 // Read after the child's end: what a pipe can hold. A process that left the group may write on.
-inline constexpr std::size_t max_after_end = 1024 * 1024;
+inline constexpr std::size_t max_remaining = 1024 * 1024;
 
 class line_stream {
   public:
-    explicit line_stream(const atomic<time_point>& until) : until_(until) {}
+    explicit line_stream(const atomic<time_point>& output_deadline) : deadline_(output_deadline) {}
 
     // What needs memory, before there is a child.
     void prepare(const child_stream& stream) {
         if (stream.kind != child_stream_kind::lines) return;
-        each_ = stream.on_line;
+        on_line_ = stream.on_line;
         line_.reserve(max_line_length);
     }
     void open(unique_fd& from) {
-        if (!each_) return;
+        if (!on_line_) return;
         from_ = std::move(from);
         ::fcntl(from_.get(), F_SETFL, ::fcntl(from_.get(), F_GETFL) | O_NONBLOCK);
     }
@@ -37,22 +37,22 @@ class line_stream {
     std::size_t read_some() {
         if (!from_) return 0;
         char bytes[4096];
-        const ssize_t got = retried([&] { return ::read(from_.get(), bytes, sizeof bytes); });
+        const ssize_t got = retry_interrupted([&] { return ::read(from_.get(), bytes, sizeof bytes); });
         if (got == 0 || (got < 0 && errno != EAGAIN)) close();
         if (got <= 0) return 0;
         take({bytes, static_cast<std::size_t>(got)});
         return static_cast<std::size_t>(got);
     }
 
-    void read_the_rest() {
+    void read_remaining() {
         std::size_t total = 0;
         std::size_t got = 1;
-        for (; got != 0 && total < max_after_end && in_time(); total += got) got = read_some();
+        for (; got != 0 && total < max_remaining && in_time(); total += got) got = read_some();
         close();
     }
 
   private:
-    bool in_time() const noexcept { return steady_clock::now() < until_.load(); }
+    bool in_time() const noexcept { return steady_clock::now() < deadline_.load(); }
 
     void take(std::string_view bytes) {
         while (!bytes.empty()) {
@@ -61,10 +61,10 @@ class line_stream {
             const std::size_t room = max_line_length - line_.size();
             line_.append(piece.substr(0, room));
             if (piece.size() > room) {
-                pass_on();
+                emit_line();
                 bytes.remove_prefix(room);
             } else if (end != std::string_view::npos) {
-                pass_on();
+                emit_line();
                 bytes.remove_prefix(piece.size() + 1);
             } else {
                 return;
@@ -72,9 +72,9 @@ class line_stream {
         }
     }
 
-    void pass_on() {
+    void emit_line() {
         try {
-            if (in_time()) each_(line_);
+            if (in_time()) on_line_(line_);
         } catch (...) {  // documented
         }
         line_.clear();
@@ -82,12 +82,12 @@ class line_stream {
 
     void close() {
         from_.reset();
-        if (!line_.empty()) pass_on();
+        if (!line_.empty()) emit_line();
     }
 
-    const atomic<time_point>& until_;
+    const atomic<time_point>& deadline_;
     unique_fd from_;
-    function<void(std::string_view)> each_;
+    function<void(std::string_view)> on_line_;
     std::string line_;
 };
 
@@ -119,7 +119,7 @@ class child_thread : public ref_counted {
         thread_.join();
     }
 
-    atomic<time_point> until{time_point::max()};  // what is not passed on by then is dropped
+    atomic<time_point> output_deadline{time_point::max()};  // what is not passed on by then is dropped
 
   private:
     void work(child_launch& launch, const child_options& options) {
@@ -127,7 +127,7 @@ class child_thread : public ref_counted {
         while (runs && wait_for_more()) {
             for (line_stream& each : streams_) each.read_some();
         }
-        for (line_stream& each : streams_) each.read_the_rest();
+        for (line_stream& each : streams_) each.read_remaining();
     }
 
     bool begin(child_launch& launch, const child_options& options) {
@@ -156,7 +156,7 @@ class child_thread : public ref_counted {
     mutex mutex_;  // guards what follows, and the end of the thread
     condition changed_;
     result<pid_t> child_ = pid_t{0};  // 0: not launched yet
-    line_stream streams_[2] = {line_stream(until), line_stream(until)};
+    line_stream streams_[2] = {line_stream(output_deadline), line_stream(output_deadline)};
 };
 
 }  // namespace ojs::detail

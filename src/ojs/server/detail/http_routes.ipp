@@ -81,14 +81,14 @@ inline http_response json_answer(int status, std::string body) {
 }
 
 // {"error":"..."}
-inline http_response json_problem(int status, std::string_view what) {
-    return json_answer(status, cat({"{\"error\":", json_quote(what), "}"}));
+inline http_response json_problem(int status, std::string_view message) {
+    return json_answer(status, cat({"{\"error\":", json_quote(message), "}"}));
 }
 
-inline http_response wrong_method(const http_route& asked) {
+inline http_response wrong_method(const http_route& route) {
     http_response out = json_problem(405, "method not allowed");
-    const bool two = asked.methods[1] != nullptr;
-    out.headers.push_back({"Allow", cat({asked.methods[0], two ? ", " : "", two ? asked.methods[1] : ""})});
+    const bool two = route.methods[1] != nullptr;
+    out.headers.push_back({"Allow", cat({route.methods[0], two ? ", " : "", two ? route.methods[1] : ""})});
     return out;
 }
 

@@ -185,7 +185,7 @@ class listener {
     // For others that have it as well, who go on with it.
     void leave() noexcept { socket_.reset(); }
     // One that was given stays open for its giver.
-    void give_back() noexcept {
+    void release_given() noexcept {
         if (is_shared_) socket_.release();
     }
 
@@ -196,9 +196,9 @@ class listener {
     struct stat file_ {};  // of a unix socket: to remove ours and no other
 };
 
-inline constexpr int first_activated = 3;  // where socket activation begins [sd_listen_fds(3)]
+inline constexpr int first_passed_fd = 3;  // where socket activation begins [sd_listen_fds(3)]
 
-inline std::string name_of_socket(int fd) {
+inline std::string socket_name(int fd) {
     const socket_address local = local_address(fd);
     const int family = local.storage.ss_family;
     sockaddr_in in{};
@@ -228,13 +228,13 @@ inline result<void> adopt_socket(int fd, array<listener>& out) {
     set_nonblocking(fd, true);
     endpoint where;
     where.port = local_port(fd);
-    where.name = name_of_socket(fd);
+    where.name = socket_name(fd);
     out.push_back(listener(std::move(where), unique_fd(fd), true));
     return {};
 }
 
 // How many sockets an init system has passed to this very process.
-inline int activated_count() noexcept {
+inline int passed_socket_count() noexcept {
     const char* const pid = std::getenv("LISTEN_PID");
     const char* const count = std::getenv("LISTEN_FDS");
     std::uint64_t out = 0;
@@ -251,13 +251,13 @@ inline result<void> open_address(std::string_view address, bool reuse_port, arra
     return {};
 }
 
-inline result<void> open_one(std::string_view address, bool reuse_port, array<listener>& out) {
+inline result<void> open_listener(std::string_view address, bool reuse_port, array<listener>& out) {
     if (address == "systemd:") {
-        const int count = activated_count();
+        const int count = passed_socket_count();
         if (count == 0)
             return error{errc::invalid_argument, 0, "systemd: this process was passed no sockets"};
         for (int i = 0; i < count; ++i) {
-            const result<void> adopted = adopt_socket(first_activated + i, out);
+            const result<void> adopted = adopt_socket(first_passed_fd + i, out);
             if (!adopted) return adopted;
         }
         return {};
@@ -274,7 +274,7 @@ inline result<void> open_one(std::string_view address, bool reuse_port, array<li
 inline result<void> open_listeners(std::string_view addresses, bool reuse_port, array<listener>& out) {
     for (;;) {
         const std::size_t comma = addresses.find(',');
-        const result<void> opened = open_one(addresses.substr(0, comma), reuse_port, out);
+        const result<void> opened = open_listener(addresses.substr(0, comma), reuse_port, out);
         if (!opened || comma == std::string_view::npos) return opened;
         addresses.remove_prefix(comma + 1);
     }

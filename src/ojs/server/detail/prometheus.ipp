@@ -45,9 +45,9 @@ class histogram {
   public:
     void observe(const histogram_bounds& bounds, steady_clock::duration took) noexcept {
         const std::int64_t us = std::chrono::duration_cast<std::chrono::microseconds>(took).count();
-        std::size_t place = 0;
-        while (place < bounds.count && us > bounds.at[place].ms * 1000) ++place;
-        count_one(buckets_[place]);
+        std::size_t index = 0;
+        while (index < bounds.count && us > bounds.at[index].ms * 1000) ++index;
+        count_one(buckets_[index]);
         if (us > 0) sum_us_.fetch_add(static_cast<std::uint64_t>(us), memory_order::relaxed);
     }
     std::uint64_t count() const noexcept {
