@@ -23,7 +23,7 @@ OJS_SHUTDOWN_INLINE result<coordinator_options> coordinator_options::from_enviro
                             {"OJS_LAUNCHER_ADDR", &out.launcher_address, true}};
     for (const variable& each : all) {
         const char* const value = detail::find_variable(lookup, each.name);
-        if (value == nullptr || *value == '\0') continue;  // a launcher sets what does not apply to nothing
+        if (value == nullptr || *value == '\0') continue;  // a launcher leaves what does not apply empty
         *each.into = value;
         if (!each.is_address) continue;
         const result<detail::endpoint> where = detail::parse_listen_address(value);
@@ -90,8 +90,8 @@ OJS_SHUTDOWN_INLINE void shutdown_coordinator::ready(std::string message) {
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::unhealthy(std::string message) {
     body_->report_readiness(readiness_state::unhealthy, std::move(message));
 }
-OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_server_ready(bool yes) {
-    body_->checks_.set_server(yes);
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_server_ready(bool is_ready) {
+    body_->checks_.set_server(is_ready);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_backend(bool connected, bool warmed) {
     body_->checks_.set_backend(connected, warmed);
@@ -102,9 +102,9 @@ OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_check(std::string name, bool 
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::add_check(std::string name, function<bool()> check) {
     if (check) body_->checks_.add_check(std::move(name), std::move(check));
 }
-OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_metrics(shutdown_metrics now) {
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_metrics(shutdown_metrics metrics) {
     const detail::unique_lock held(body_->mutex_);
-    body_->metrics_ = std::move(now);
+    body_->metrics_ = std::move(metrics);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::blocked(std::string operation) {
     const detail::unique_lock held(body_->mutex_);
@@ -123,7 +123,7 @@ OJS_SHUTDOWN_INLINE void shutdown_coordinator::need_more_time(std::chrono::secon
     const detail::unique_lock held(body_->mutex_);
     body_->extension_given_ = true;
     const auto max = std::chrono::duration_cast<std::chrono::seconds>(detail::max_shutdown_time);
-    body_->extension_seconds_ = additional.count() <= 0 ? 0 : detail::wire_seconds(std::min(additional, max));
+    body_->extension_s_ = additional.count() <= 0 ? 0 : detail::wire_seconds(std::min(additional, max));
 }
 OJS_SHUTDOWN_INLINE bool shutdown_coordinator::on_shutdown(std::string name, function<void()> step,
                                                            std::chrono::milliseconds limit) {
@@ -132,8 +132,8 @@ OJS_SHUTDOWN_INLINE bool shutdown_coordinator::on_shutdown(std::string name, fun
            body_->steps_.add(std::move(name), std::move(step), limit);
 }
 OJS_SHUTDOWN_INLINE result<void> shutdown_coordinator::run(
-    const function<result<void>(const cancel_token&)>& drain, const cancel_token& until) {
-    return body_->run(drain, until);
+    const function<result<void>(const cancel_token&)>& drain, const cancel_token& abort) {
+    return body_->run(drain, abort);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::finished(std::string message) {
     body_->finish(std::move(message));

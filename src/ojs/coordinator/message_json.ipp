@@ -32,76 +32,74 @@ const char* name_of(Enum value) noexcept {
     return place < enum_of<Enum>.count ? enum_of<Enum>.values[place] : "UNKNOWN";
 }
 
-using item = message_field;  // so that more than one fits in a line
+using item = message_field;
 
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_request& message, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_request& body, in_detail) {
     return {"ShutdownRequest",
-            {item("process_id", message.process_id), item("reason", message.reason),
-             item("grace_period_seconds", message.grace_period_seconds),
-             item("max_shutdown_seconds", message.max_shutdown_seconds)}};
+            {item("process_id", body.process_id), item("reason", body.reason),
+             item("grace_period_seconds", body.grace_period_seconds),
+             item("max_shutdown_seconds", body.max_shutdown_seconds)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_ack& message, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_ack& body, in_detail) {
     return {"ShutdownAck",
-            {item("acknowledged", message.acknowledged), item("estimated_seconds", message.estimated_seconds),
-             item("message", message.message)}};
+            {item("acknowledged", body.acknowledged), item("estimated_seconds", body.estimated_seconds),
+             item("message", body.message)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_status_request& message, in_detail) {
-    return {"ShutdownStatusRequest", {item("process_id", message.process_id)}};
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_status_request& body, in_detail) {
+    return {"ShutdownStatusRequest", {item("process_id", body.process_id)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_status& message, in_detail) {
-    return {"ShutdownStatus",
-            {item("state", message.state), item("message", message.message), item("metrics", message.metrics),
-             item("need_more_time", message.need_more_time),
-             item("additional_seconds", message.additional_seconds)}};
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_status& body, in_detail) {
+    return {
+        "ShutdownStatus",
+        {item("state", body.state), item("message", body.message), item("metrics", body.metrics),
+         item("need_more_time", body.need_more_time), item("additional_seconds", body.additional_seconds)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_metrics& message, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_metrics& body, in_detail) {
     return {
         "ShutdownMetrics",
-        {item("in_flight_requests", message.in_flight_requests),
-         item("open_connections", message.open_connections), item("buffered_bytes", message.buffered_bytes),
-         item("blocking_operations", message.blocking_operations)}};
+        {item("in_flight_requests", body.in_flight_requests), item("open_connections", body.open_connections),
+         item("buffered_bytes", body.buffered_bytes), item("blocking_operations", body.blocking_operations)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_complete& message, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_complete& body, in_detail) {
     return {"ShutdownComplete",
-            {item("process_id", message.process_id), item("message", message.message),
-             item("shutdown_duration_ms", message.shutdown_duration_ms)}};
+            {item("process_id", body.process_id), item("message", body.message),
+             item("shutdown_duration_ms", body.shutdown_duration_ms)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_complete_ack& message, in_detail) {
-    return {"ShutdownCompleteAck", {item("acknowledged", message.acknowledged)}};
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_complete_ack& body, in_detail) {
+    return {"ShutdownCompleteAck", {item("acknowledged", body.acknowledged)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(readiness_request& message, in_detail) {
-    return {"ReadinessRequest", {item("process_id", message.process_id)}};
+OJS_SHUTDOWN_INLINE message_view describe(readiness_request& body, in_detail) {
+    return {"ReadinessRequest", {item("process_id", body.process_id)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(readiness_response& message, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(readiness_response& body, in_detail) {
     return {"ReadinessResponse",
-            {item("state", message.state), item("message", message.message), item("checks", message.checks)}};
+            {item("state", body.state), item("message", body.message), item("checks", body.checks)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(readiness_checks& message, in_detail) {
-    return {"ReadinessChecks",
-            {item("grpc_server_ready", message.grpc_server_ready),
-             item("backend_connected", message.backend_connected),
-             item("backend_warmed", message.backend_warmed), item("custom_checks", message.custom_checks)}};
+OJS_SHUTDOWN_INLINE message_view describe(readiness_checks& body, in_detail) {
+    return {
+        "ReadinessChecks",
+        {item("grpc_server_ready", body.grpc_server_ready), item("backend_connected", body.backend_connected),
+         item("backend_warmed", body.backend_warmed), item("custom_checks", body.custom_checks)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(ready_notification& message, in_detail) {
-    return {"ReadyNotification", {item("process_id", message.process_id), item("message", message.message)}};
+OJS_SHUTDOWN_INLINE message_view describe(ready_notification& body, in_detail) {
+    return {"ReadyNotification", {item("process_id", body.process_id), item("message", body.message)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(ready_ack& message, in_detail) {
-    return {"ReadyAck", {item("acknowledged", message.acknowledged)}};
+OJS_SHUTDOWN_INLINE message_view describe(ready_ack& body, in_detail) {
+    return {"ReadyAck", {item("acknowledged", body.acknowledged)}};
 }
 
 // ---- names and numbers ----
 
 inline constexpr std::chrono::milliseconds max_shutdown_time{std::chrono::hours(24)};
 
-// Rounded up, and at least 1: 0 would mean that nothing was said.
+// Rounded up, and at least 1: 0 would mean "not set".
 inline std::int32_t wire_seconds(std::chrono::milliseconds time) noexcept {
     const auto ms = std::min(time, max_shutdown_time).count();
     return ms < 1 ? 1 : static_cast<std::int32_t>((ms + 999) / 1000);
 }
 
-// What a message says, or `fallback` where it says nothing.
-inline std::chrono::milliseconds seconds_or(std::int32_t seconds,
-                                            std::chrono::milliseconds fallback) noexcept {
+// The time a message sets, or `fallback` if it sets none.
+inline std::chrono::milliseconds time_or(std::int32_t seconds, std::chrono::milliseconds fallback) noexcept {
     return std::min(seconds == 0 ? fallback : std::chrono::seconds(seconds), max_shutdown_time);
 }
 
@@ -191,9 +189,9 @@ OJS_SHUTDOWN_INLINE std::string write_fields(const message_view& from) {
     return out.empty() ? "{}" : out;
 }
 
-// ---- reading: each returns what is wrong, with the way to it; empty if nothing is ----
+// ---- reading: each returns the fault, with the path to it; empty if there is none ----
 
-// What follows the `e` of a number; beyond any length of text it stays where it is.
+// The digits after the `e` of a number, saturated at 10^12.
 inline std::int64_t decimal_exponent(std::string_view text) noexcept {
     constexpr std::int64_t far = 1000000000000;
     if (text.empty()) return 0;
@@ -205,7 +203,7 @@ inline std::int64_t decimal_exponent(std::string_view text) noexcept {
     return negative ? -out : out;
 }
 
-// The whole number that `source` writes, also as 3.0 or 3e0, to the last digit. False beyond the range.
+// The exact whole number in `source`, also written as 3.0 or 3e0. False beyond the range.
 inline bool read_whole_number(std::string_view source, std::uint64_t max, std::int64_t& out) {
     if (!is_json_number(source)) return false;
     const bool negative = source.front() == '-';
@@ -317,7 +315,7 @@ inline std::string read_value(const message_field& into, std::string_view source
     return "";
 }
 
-// Null for a name that only a newer peer knows.
+// Null for an unknown name, which a newer peer may send.
 inline const message_field* find_field(const array<message_field>& fields, std::string_view name) {
     for (const message_field& each : fields) {
         if (name == each.name || name == camel_case(each.name)) return &each;

@@ -23,9 +23,9 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// Between two looks at who is left of a group that was asked to end, and whose leader has.
+// Between two checks of a terminated group whose leader has ended.
 inline constexpr std::chrono::milliseconds between_looks{10};
-// What terminate() and kill() grant, at least, for passing on what the child had printed.
+// The least that terminate() and kill() grant for passing on the child's output.
 inline constexpr std::chrono::milliseconds min_output_time{100};
 
 inline bool has_ended(pid_t pid) {
@@ -33,8 +33,8 @@ inline bool has_ended(pid_t pid) {
     return state == 0 || state == 'Z' || state == 'X';
 }
 
-// Whether others than its leader run in the group; false without /proc. kill(-group, 0) cannot tell: it finds
-// the leader, whose status is taken last, so that the number stays the group's.
+// Whether processes other than its leader run in the group; false without /proc. kill(-group, 0) is no help: it finds
+// the leader, which is reaped last, so that its id stays the group's.
 inline bool group_has_others(pid_t group) {
     for (const pid_t pid : all_processes("")) {
         if (pid != group && ::getpgid(pid) == group && !has_ended(pid)) return true;
@@ -42,14 +42,13 @@ inline bool group_has_others(pid_t group) {
     return false;
 }
 
-// Whether a process that does not handle the signal is ended by it.
 inline bool ends_by_default(int number) noexcept {
     for (const int each : {SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH})
         if (number == each) return false;
     return known_signal_name(number) != nullptr;
 }
 
-// Whether the child has ended, which leaves its status to be taken; false with errno.
+// Checks whether the child has ended, without reaping it; false with errno.
 inline bool check_exit(pid_t pid, int flags, bool& ended) noexcept {
     siginfo_t about{};
     const auto id = static_cast<id_t>(pid);
@@ -59,7 +58,7 @@ inline bool check_exit(pid_t pid, int flags, bool& ended) noexcept {
     return failed == 0;
 }
 
-// Readable once the child has ended: a pidfd or, without one, the wake of a thread. Neither takes the status.
+// Becomes readable when the child has ended: a pidfd or, without one, a thread's wake. Neither reaps the child.
 class exit_watch {
   public:
     result<void> start(pid_t pid) {
@@ -85,7 +84,7 @@ class exit_watch {
     int fd() const noexcept {
         return pidfd_ ? pidfd_.get() : shared_ ? shared_->waker.fd() : -1;
     }
-    // The thread is still there if the child is.
+    // The thread still runs if the child does.
     void end(bool child_is_gone) {
         child_is_gone ? thread_.join() : thread_.detach();
     }
@@ -123,7 +122,7 @@ class child_state : public ref_counted {
         const unique_lock held(mutex_);
         return stage_ == stage::over;
     }
-    // `wake_fd`: ends the wait with errc::cancelled once it is readable; -1: nothing does.
+    // `wake_fd` ends the wait with errc::cancelled when it becomes readable; -1: none.
     result<child_exit> wait(time_point deadline, int wake_fd) {
         const cancellable off(false);
         for (;;) {
@@ -131,7 +130,7 @@ class child_state : public ref_counted {
             if (now_is == stage::over) return end();
             const time_point now = steady_clock::now();
             if (now >= deadline) return error{errc::timed_out, 0, cat({"process ", pid_, " still runs"})};
-            // A leader that has ended stays readable: then it is only the time that passes.
+            // An ended leader stays readable, so only time can end this wait.
             const bool lingers = now_is == stage::lingering;
             const time_point soon = now + between_looks;
             pollfd watched[] = {{lingers ? -1 : fd(), POLLIN, 0}, {wake_fd, POLLIN, 0}};
@@ -159,7 +158,7 @@ class child_state : public ref_counted {
   private:
     enum class stage { running, lingering, over };
 
-    // What is the case, and what follows from it: the status of a child that has ended is taken here and nowhere else.
+    // The only place where an ended child is reaped.
     stage update_stage() {
         const unique_lock held(mutex_);
         if (stage_ == stage::over) return stage_;
@@ -171,7 +170,7 @@ class child_state : public ref_counted {
         return reap();
     }
 
-    // The group goes before its leader is reaped: until then nobody else can have its number.
+    // The group is killed before its leader is reaped: until then the id cannot be reused.
     stage reap() {
         if (kill_orphans_) ::kill(-pid_, SIGKILL);
         int status = 0;
@@ -186,7 +185,7 @@ class child_state : public ref_counted {
         return stage_ = stage::over;
     }
 
-    // The number is the group's while it has members; a process of that number means that it has none.
+    // A group with members keeps the id reserved; a process with that id means that the group is empty.
     stage on_status_lost(int failed) {
         if (kill_orphans_ && ::kill(pid_, 0) != 0 && errno == ESRCH) ::kill(-pid_, SIGKILL);
         outcome_ =
@@ -208,7 +207,7 @@ class child_state : public ref_counted {
         return outcome_;
     }
 
-    // With the mutex held, so that the child is not reaped meanwhile and its number is still its own.
+    // With the mutex held, so that the child is not reaped meanwhile and its id stays reserved.
     result<void> send(int number) {
         const error has_ended{errc::system, ESRCH, cat({"process ", pid_, " has ended"})};
         if (stage_ == stage::over) return outcome_ ? has_ended : outcome_.error();
@@ -230,14 +229,14 @@ class child_state : public ref_counted {
     pid_t pid_ = 0;
     const pid_t owner_;
     const bool own_group_;
-    bool kill_orphans_;  // of the group, when its leader has ended
+    bool kill_orphans_;  // when the leader has ended
     ref<child_thread> thread_;
     exit_watch watch_;
     mutex mutex_;
     stage stage_ = stage::running;
     result<child_exit> outcome_ = child_exit();
-    time_point linger_until_ = time_point::min();  // until then a group may outlive its leader
-    time_point output_until_ = time_point::max();  // and what it printed is passed on
+    time_point linger_until_ = time_point::min();  // the group may outlive its leader until then
+    time_point output_until_ = time_point::max();  // output is passed on until then
 };
 
 inline error no_child() {
@@ -272,7 +271,7 @@ OJS_SHUTDOWN_INLINE result<child_process> detail::start_child(const child_option
     const bool needs_thread = (options.death_signal != 0 && !thread_outlives_child) ||
                               options.output.kind == child_stream_kind::lines ||
                               options.errors.kind == child_stream_kind::lines;
-    // Before the fork: a child whose state finds no memory would be nobody's.
+    // Before the fork: a child without a state would have no owner.
     detail::ref<detail::child_state> state = detail::make_ref<detail::child_state>(options);
     detail::ref<detail::child_thread> thread;
     const result<pid_t> pid =
@@ -295,7 +294,7 @@ OJS_SHUTDOWN_INLINE child_process& child_process::operator=(child_process&& othe
 OJS_SHUTDOWN_INLINE child_process::~child_process() {
     if (!state_) return;
     if (state_->is_forked_copy()) {
-        state_->retain();  // not our child, and its threads are not here: left as it is
+        state_->retain();  // not our child, and its threads do not exist here
     } else if (!state_->is_over()) {
         static_cast<void>(kill());
     }
@@ -331,7 +330,7 @@ OJS_SHUTDOWN_INLINE result<child_exit> child_process::wait_until(time_point dead
     if (!wake_fd) return wake_fd.error();
     result<child_exit> ended = state_->wait(deadline, *wake_fd);
     if (!ended && ended.error().code == errc::cancelled)
-        static_cast<void>(token.cancelled());  // now it is seen
+        static_cast<void>(token.cancelled());  // marks the cancellation as seen
     return ended;
 }
 

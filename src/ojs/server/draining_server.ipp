@@ -21,14 +21,13 @@ namespace detail {
 
 inline constexpr std::size_t max_threads = 1024;
 inline constexpr int accept_batch_size = 64;
-// accept_retry_time each, for longer than a connection lingers: then its descriptor is free.
+// Times accept_retry_time: longer than a connection lingers before it frees its descriptor.
 inline constexpr int max_accept_retries = 30;
-// A client that connected before the drain may have sent a request that is still on its way.
+// A client that connected before the drain may have sent a request that has not arrived yet.
 inline constexpr auto late_request_timeout = std::chrono::milliseconds(100);
-// A client between two requests learns of the drain with an answer: closing could cross its next request.
+// A busy client is disconnected by a response: an idle close could cross its next request.
 inline constexpr auto min_handover_time = std::chrono::milliseconds(100);
 
-// The body of a draining_server.
 class server_body final : public ref_counted {
   public:
     server_body(http_handler handler, draining_server_options options, bool is_small) {
@@ -56,10 +55,10 @@ class server_body final : public ref_counted {
         }
         return started;
     }
-    // In a child made by fork() the threads are the parent's, one of which may hold a lock here for ever.
+    // In a child made by fork() the parent's threads do not exist, and one of them may have held a lock.
     void abandon_after_fork() noexcept {
         if (!is_forked()) return;
-        retain();  // never destroyed: a condition waits for its waiters
+        retain();  // never destroyed: a condition's destructor waits for its waiters
         if (!mutex_.try_lock()) return;
         for (listener& each : listeners_) each.leave();
         for (const ref<connection>& each : connections_) each->close();
@@ -84,7 +83,7 @@ class server_body final : public ref_counted {
         unique_lock held(mutex_);
         for (std::size_t i = 0; i < threads_.size();) {
             thread ending = std::move(threads_[i].joinable() ? threads_[i] : ended_);
-            i = ending.joinable() ? 0 : i + 1;  // one that its handler ended has begun another
+            i = ending.joinable() ? 0 : i + 1;  // a thread that its handler ended has started another
             held.unlock();
             ending.join();
             held.lock();
@@ -114,7 +113,7 @@ class server_body final : public ref_counted {
 
     // ---- starting ----
 
-    // The first accepts, the last is for the drain. A small server has one for each connection.
+    // The first thread accepts, the last is for the drain. A small server has one for each connection.
     result<void> start_threads() {
         const result<void> opened = queue_.open();
         if (!opened) return opened;
@@ -144,7 +143,7 @@ class server_body final : public ref_counted {
         }
         return {};
     }
-    // These with the mutex held.
+    // The next three need the mutex held.
     result<void> start_serving_thread(std::size_t index) {
         return start_thread(index, "ojs-serve", [this, index] { serve_until_stopped(index); });
     }
@@ -165,7 +164,7 @@ class server_body final : public ref_counted {
         ++serving_threads_;
         return true;
     }
-    // True: this thread ends, as a small server's surplus or by its handler. It joins the one before it.
+    // True: this thread ends, as surplus of a small server or by its handler; it joins the one that ended before it.
     bool end_thread(std::size_t index, bool by_handler = false) {
         if (!context.is_small && !by_handler) return false;
         thread previous;
@@ -193,7 +192,7 @@ class server_body final : public ref_counted {
             if (now == accepting::last_time) finish_accepting();
             for (std::size_t i = 0; now == accepting::yes && i < listeners_.size(); ++i)
                 if (waiting[i + 1].revents != 0) accept_from(listeners_[i]);
-            if (steady_clock::now() >= context.next_sweep_at.load()) sweep();
+            if (steady_clock::now() >= context.next_sweep_at.load()) close_overdue();
         }
     }
     void await_connections(array<pollfd>& waiting) noexcept {
@@ -212,7 +211,7 @@ class server_body final : public ref_counted {
         for (int i = 0; i < accept_batch_size && has_free_slot() && accept_one(from, wake_.fd()); ++i)
             continue;
     }
-    // False: there is nobody, for now.
+    // False: no client is waiting, or none can be accepted now.
     bool accept_one(const listener& from, int interrupt) noexcept {
         unique_fd socket = accept_socket(from.fd());
         const int failed = socket ? 0 : errno;
@@ -222,16 +221,16 @@ class server_body final : public ref_counted {
             if (socket) return admit(std::move(socket)), true;
         } catch (...) {  // out of memory: treated like being out of descriptors
         }
-        // The listener stays readable, so poll would spin. The wake is left to the loop, for whom it may be.
-        pollfd told{interrupt, POLLIN, 0};
-        ::poll(&told, 1, static_cast<int>(accept_retry_time.count()));
+        // The listener stays readable, so poll would spin. The accept loop clears the wake.
+        pollfd interrupted{interrupt, POLLIN, 0};
+        ::poll(&interrupted, 1, static_cast<int>(accept_retry_time.count()));
         return false;
     }
     bool has_free_slot() noexcept {
         const unique_lock held(mutex_);
         return connections_.size() < context.options.max_connections;
     }
-    // Closes the longest idle connection, or the next to become idle, or cuts the slowest client's.
+    // Closes the longest idle connection or the next one to become idle, or cuts the slowest client.
     void free_slot() noexcept {
         const unique_lock held(mutex_);
         if (connections_.size() < context.options.max_connections) return;
@@ -239,7 +238,7 @@ class server_body final : public ref_counted {
         connection* done = oldest_waiting(true);
         if (done == nullptr) {
             context.needs_slot.store(true);
-            done = oldest_waiting(true);  // since when it was looked for
+            done = oldest_waiting(true);  // one may have become idle before needs_slot was set
             if (done != nullptr && !context.take_slot_request()) done = nullptr;
         }
         connection* const slow = done == nullptr ? oldest_waiting(false) : nullptr;
@@ -247,11 +246,11 @@ class server_body final : public ref_counted {
         const auto left = context.options.overload_timeout - std::chrono::milliseconds(waited);
         if (done != nullptr) done->close_when_idle();
         if (slow != nullptr && left.count() <= 0) slow->cut();
-        // Who was busy may be idle by then.
+        // A busy connection may be idle by then.
         context.schedule_sweep(
             deadline_after(left.count() > 0 ? std::min(left, overdue_interval) : overdue_interval));
     }
-    // Of those that have answered, or of those whose clients keep them waiting; null: none.
+    // The connection that has waited longest, either after its response or for its client; null: none.
     connection* oldest_waiting(bool has_responded) const noexcept {
         connection* out = nullptr;
         time_point since = time_point::max();
@@ -265,7 +264,7 @@ class server_body final : public ref_counted {
     }
     void admit(unique_fd socket) {
         const ref<connection> admitted = make_ref<connection>(std::move(socket), context);
-        const unique_lock held(mutex_);  // whoever is told of it finds it listed
+        const unique_lock held(mutex_);  // a thread that receives its event finds it listed
         connections_.reserve_one();
         if (!ensure_serving_thread()) return admitted->reject();
         admitted->index = connections_.size();
@@ -273,12 +272,11 @@ class server_body final : public ref_counted {
         context.schedule_sweep(deadline_after(context.options.idle_timeout));
         if (!queue_.add(admitted->fd(), admitted.get())) connections_.pop_back();
     }
-    // Ends what is overdue.
-    void sweep() noexcept {
+    void close_overdue() noexcept {
         const time_point now = steady_clock::now();
         context.next_sweep_at.store(time_point::max());  // before the deadlines are read
         const unique_lock held(mutex_);
-        full_ = false;  // who was busy when somebody waited for a place may be idle by now
+        full_ = false;  // connections that were busy may be idle by now
         context.needs_slot.store(false);
         for (const ref<connection>& each : connections_) context.schedule_sweep(each->end_if_overdue(now));
     }
@@ -288,11 +286,11 @@ class server_body final : public ref_counted {
             if (each->has_received()) each->on_drain();
         }
     }
-    // A closed queue is reset. A successor accepts from the same one, unless each process has its own (SO_REUSEPORT).
+    // Closing resets queued clients. A successor shares the queue, unless each process has its own (SO_REUSEPORT).
     void finish_accepting() noexcept {
         const bool leaves_queue = drain_.has_successor && !context.options.reuse_port;
         for (listener& each : listeners_) {
-            // Without descriptors for them, the idle ones go first, and a moment later there are some.
+            // Out of descriptors: idle connections are closed first, which frees some a moment later.
             for (int tries = max_accept_retries; !leaves_queue && tries > 0 && !is_over();) {
                 if (accept_one(each, -1)) {
                     tries = max_accept_retries;
@@ -301,7 +299,7 @@ class server_body final : public ref_counted {
                 pollfd waits{each.fd(), POLLIN, 0};
                 if (::poll(&waits, 1, 0) <= 0) break;
                 if (tries-- == max_accept_retries) drain_idle_connections();
-                sweep();  // who was answered and does not close holds a descriptor
+                close_overdue();  // an answered client that does not close holds a descriptor
             }
         }
         const unique_lock held(mutex_);
@@ -330,7 +328,7 @@ class server_body final : public ref_counted {
         connection::next next = connection::next::close;
         try {
             next = served.on_ready();
-        } catch (...) {  // out of memory: this connection ends, the server goes on
+        } catch (...) {  // out of memory: only this connection ends
             pass_on_thread_end();
         }
         if (next == connection::next::close) return remove(served);
@@ -367,7 +365,7 @@ class server_body final : public ref_counted {
         drain_ = options;
         context.draining.store(true);
         time_point end = deadline_after(context.options.lame_duck);
-        if (options.has_successor) {  // new clients are its own from the first moment on
+        if (options.has_successor) {  // it accepts new clients from now on
             end = std::max(end, deadline_after(min_handover_time));
             accept_last_time();
         }
@@ -387,7 +385,7 @@ class server_body final : public ref_counted {
         return drain_.abort.cancelled() || steady_clock::now() >= drain_.deadline;
     }
     void await_idle(const drain_options& options) {
-        // All others may be with handlers, and who comes too late is to be told so.
+        // All other threads may run handlers; late clients still need a 503.
         unique_lock held(mutex_);
         if (!context.is_small) static_cast<void>(start_serving_thread(threads_.size() - 1));
         held.unlock();
@@ -408,7 +406,7 @@ class server_body final : public ref_counted {
         unique_lock held(mutex_);
         for (const ref<connection>& each : connections_) out += each->cut() ? 1U : 0U;
         stopping_ = true;
-        const bool none_left = connections_.empty();  // else whoever removes the last one stops the queue
+        const bool none_left = connections_.empty();  // else remove() of the last one stops the queue
         held.unlock();
         wake_.notify();
         if (none_left) stop_serving();
@@ -422,12 +420,12 @@ class server_body final : public ref_counted {
     const pid_t owner_ = ::getpid();
     event_queue queue_;
     active_threads active_;
-    wake wake_;  // of the thread that accepts
+    wake wake_;  // for the accepting thread
 
     mutex drain_mutex_;  // one drain() at a time
     bool drained_ = false;
     drain_result result_;
-    drain_options drain_;  // of that drain, set before anything is accepted the last time
+    drain_options drain_;  // set before the last accept
 
     mutable mutex mutex_;  // guards what follows
     condition changed_;
@@ -435,7 +433,7 @@ class server_body final : public ref_counted {
     array<ref<connection>> connections_;
     array<thread> threads_;
     thread ended_;
-    std::size_t serving_threads_ = 0;  // threads of a small one
+    std::size_t serving_threads_ = 0;  // of a small server
     accepting accepting_ = accepting::no;
     bool full_ = false;
     bool stopping_ = false;

@@ -37,7 +37,7 @@ inline result<std::string> notify_address(std::string_view value) {
         return invalid_variable(name, value, "neither an absolute path nor @ and a name", errc::unsupported);
 #ifndef __linux__
     if (abstract)
-        return invalid_variable(name, value, "abstract names are known to Linux alone", errc::unsupported);
+        return invalid_variable(name, value, "abstract names exist only on Linux", errc::unsupported);
 #endif
     // A path ends with a NUL, an abstract name begins with one.
     constexpr std::size_t max_length = sizeof(sockaddr_un::sun_path);
@@ -49,7 +49,7 @@ inline result<std::string> notify_address(std::string_view value) {
     return out;
 }
 
-// Half of $WATCHDOG_USEC, or 0 where there is none or it is meant for another process.
+// Half of $WATCHDOG_USEC; 0 if it is unset or meant for another process.
 inline result<std::chrono::milliseconds> watchdog_share(const char* usec, const char* pid) {
     constexpr auto most = static_cast<std::uint64_t>(INT64_MAX);
     std::uint64_t interval = 0;
@@ -65,7 +65,7 @@ inline result<std::chrono::milliseconds> watchdog_share(const char* usec, const 
     return std::chrono::milliseconds(half > 0 ? half : 1);
 }
 
-// Texts come from everywhere; a line break in one would begin an assignment of its own.
+// A line break in a text would begin another assignment.
 inline std::string status_line(std::string_view text) {
     std::string out;
     while (!text.empty()) {
@@ -85,7 +85,7 @@ inline error notify_failure(int failed) {
     errc code = errc::system;
     if (failed == ENOENT || failed == ECONNREFUSED || failed == ENOTDIR) code = errc::unreachable;
     if (failed == EAGAIN || failed == EWOULDBLOCK || failed == ENOBUFS) code = errc::unavailable;
-    return {code, failed, cat({"the service manager was not told: ", errno_text(failed)})};
+    return {code, failed, cat({"could not notify the service manager: ", errno_text(failed)})};
 }
 
 }  // namespace detail
@@ -136,11 +136,11 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::send(std::string_view assignm
         return error{errc::invalid_argument, 0,
                      detail::cat({"a notification has at most ", detail::max_notification_size, " bytes"})};
     }
-    // Not connected: a manager that was started anew has a new socket under the same name.
+    // Not connected: a restarted manager has a new socket of the same name.
     sockaddr_un to{};
     to.sun_family = AF_UNIX;
     std::memcpy(to.sun_path, address_.data(), address_.size());
-    // The length of an abstract name counts, while the NUL that ends a path is part of the zeroed rest.
+    // An abstract name is exactly its length; a path includes its final NUL.
     const std::size_t used = address_.size() + (address_.front() == '\0' ? 0 : 1);
     const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + used);
     for (;;) {
@@ -153,7 +153,7 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::send(std::string_view assignm
 
 namespace detail {
 
-// What a program reports to the service manager, and when. For one thread. [sd_notify]
+// Reports a program's state to the service manager when it is due. For one thread. [sd_notify]
 class service_report {
   public:
     explicit service_report(const logger& log) : log_(log) {}
@@ -162,14 +162,14 @@ class service_report {
         result<service_notifier> found = service_notifier::from_environment();
         if (!found) {
             log_failure(found.error());
-            found = service_notifier::from_environment(without_watchdog);  // READY=1 matters all the same
+            found = service_notifier::from_environment(without_watchdog);  // READY=1 must arrive anyway
         }
         if (found) notifier_ = std::move(*found);
         if (notifier_.active() && notifier_.watchdog_interval().count() > 0) watchdog_due_ = now;
     }
     bool active() const noexcept { return notifier_.active(); }
 
-    // READY=1 once, when `is_ready` first holds; from then on the text, whenever it is another.
+    // READY=1 once, when `is_ready` first holds; from then on the text, whenever it changes.
     void report(bool is_ready, const std::string& text) {
         if (!active() || !(is_ready || ready_) || (ready_ && text == reported_text_)) return;
         if (!log_result(ready_ ? notifier_.status(text) : notifier_.ready(text)))
@@ -177,7 +177,7 @@ class service_report {
         ready_ = true;
         reported_text_ = text;
     }
-    // STOPPING=1 starts the manager's stop clock: so it is said of a drain, and never of quiet.
+    // STOPPING=1 starts the manager's stop timeout: so it is sent on a drain, never on quiet.
     void stopping(std::string_view text) {
         if (!active()) return;
         log_result(notifier_.stopping(text));
@@ -185,7 +185,7 @@ class service_report {
     }
 
     time_point next_due() const noexcept { return std::min(watchdog_due_, extension_due_); }
-    // Sends what is due. Before `end`, a stop's deadline, it asks for more time in small steps; true: it did.
+    // Sends what is due. Requests more time in small steps until `end`, the stop's deadline; true: it did.
     bool tick(time_point now, time_point end) {
         if (now >= watchdog_due_) {
             log_result(notifier_.watchdog());
@@ -217,7 +217,7 @@ class service_report {
 
     const logger& log_;
     service_notifier notifier_;
-    std::string reported_text_;  // as last said
+    std::string reported_text_;
     time_point watchdog_due_ = time_point::max();
     time_point extension_due_ = time_point::max();
     bool ready_ = false;

@@ -1,4 +1,4 @@
-// coordinator_body: what a shutdown_coordinator serves, tells the launcher and keeps.
+// coordinator_body: the implementation of a shutdown_coordinator.
 #pragma once
 
 #include <sys/stat.h>
@@ -17,12 +17,11 @@
 
 namespace ojs::detail {
 
-// Who may write to the folder could put a socket of his own in the place of ours. A sticky one keeps ours,
-// once it is there.
+// A user who can write to the folder could replace our socket. A sticky folder protects it, once it exists.
 inline result<void> check_folder(const std::string& folder, bool may_be_sticky) {
     struct stat found {};
     if (::stat(folder.c_str(), &found) != 0)
-        return error{errc::system, errno, cat({"cannot look at ", folder, ": ", errno_text(errno)})};
+        return error{errc::system, errno, cat({"cannot inspect ", folder, ": ", errno_text(errno)})};
     const bool owned = found.st_uid == ::geteuid() || found.st_uid == 0;
     const bool kept = (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
     const bool sticky = may_be_sticky && (found.st_mode & S_ISVTX) != 0;
@@ -35,19 +34,18 @@ inline result<void> check_folder_of(const std::string& socket_path) {
     return check_folder(slash == 0 ? "/" : socket_path.substr(0, slash), true);
 }
 
-// What moves a shutdown on. `asked`: by a Shutdown, a signal or a call.
-enum class drain_event : unsigned char { asked, started, blocked, unblocked, ended, failed };
+// The events of a shutdown. `requested`: by a Shutdown request, a signal or a call.
+enum class drain_event : unsigned char { requested, started, blocked, unblocked, finished, failed };
 
-// Where each event leads. Nothing goes back but blocked to draining. That forced is missing is right: a
-// process does not say it of itself.
+// The state after each event. Only blocked leads back, to draining. Forced is missing: only a launcher reports it.
 inline constexpr shutdown_state next_states[6][5] = {
     // clang-format off
     /*              running                    requested                  draining                   blocked                    complete */
-    /* asked     */ {shutdown_state::requested, shutdown_state::requested, shutdown_state::draining, shutdown_state::blocked,  shutdown_state::complete},
+    /* requested */ {shutdown_state::requested, shutdown_state::requested, shutdown_state::draining, shutdown_state::blocked,  shutdown_state::complete},
     /* started     */ {shutdown_state::running,   shutdown_state::draining,  shutdown_state::draining, shutdown_state::blocked,  shutdown_state::complete},
     /* blocked   */ {shutdown_state::running,   shutdown_state::blocked,   shutdown_state::blocked,  shutdown_state::blocked,  shutdown_state::complete},
     /* unblocked */ {shutdown_state::running,   shutdown_state::requested, shutdown_state::draining, shutdown_state::draining, shutdown_state::complete},
-    /* ended     */ {shutdown_state::complete,  shutdown_state::complete,  shutdown_state::complete, shutdown_state::complete, shutdown_state::complete},
+    /* finished  */ {shutdown_state::complete,  shutdown_state::complete,  shutdown_state::complete, shutdown_state::complete, shutdown_state::complete},
     /* failed    */ {shutdown_state::blocked,   shutdown_state::blocked,   shutdown_state::blocked,  shutdown_state::blocked,  shutdown_state::complete},
     // clang-format on
 };
@@ -56,8 +54,8 @@ constexpr shutdown_state next_state(drain_event event, shutdown_state now) noexc
 }
 
 inline constexpr cause rpc_cause{cause_kind::rpc};
-inline constexpr auto notification_timeout = std::chrono::milliseconds(500);  // one try
-inline constexpr int max_notification_tries = 2;
+inline constexpr auto notify_timeout = std::chrono::milliseconds(500);  // of one attempt
+inline constexpr int notify_tries = 2;
 
 struct pending_notification {
     int tries_left = 0;
@@ -84,7 +82,7 @@ class coordinator_body final : public ref_counted {
             thread_.join();
             life_.unsubscribe(wake_.notify_fd());
         }
-        if (server_) server_->stop(steady_clock::now() + notification_timeout);
+        if (server_) server_->stop(steady_clock::now() + notify_timeout);
         checks_.await_checks(steady_clock::now() + checks_timeout);
     }
 
@@ -116,7 +114,7 @@ class coordinator_body final : public ref_counted {
             const unique_lock held(mutex_);
             if (exchange(run_called_, true)) return error{errc::busy, 0, "run() was called before"};
         }
-        const result<void> following = start_thread();  // for the deadline, where nothing is served
+        const result<void> following = start_thread();  // for the deadline, without a launcher
         if (!following) {
             const unique_lock held(mutex_);
             run_called_ = false;
@@ -143,8 +141,7 @@ class coordinator_body final : public ref_counted {
             life_.apply(event::drained, cause());
             life_.apply(event::finished, cause());
             unique_lock held(mutex_);
-            while (complete_notification_.tries_left > 0)
-                notified_.wait(held);  // a few tries, each with a deadline
+            while (completion_.tries_left > 0) notified_.wait(held);  // a few attempts, each with a deadline
         }
         const log_field id = field("process_id", options_.process_id);
         if (drained) log_.write(log_level::info, "drain complete", {id});
@@ -155,9 +152,9 @@ class coordinator_body final : public ref_counted {
     void finish(std::string message) {
         const unique_lock held(mutex_);
         if (state_ == shutdown_state::complete) return;
-        if (under_way() && launcher_) complete_notification_.tries_left = max_notification_tries;
+        if (under_way() && launcher_) completion_.tries_left = notify_tries;
         if (under_way()) shutdown_ms_ = milliseconds_since(requested_at_);
-        move(drain_event::ended);
+        move(drain_event::finished);
         message_ = std::move(message);
         wake_.notify();
     }
@@ -165,15 +162,14 @@ class coordinator_body final : public ref_counted {
         checks_.set_state(state, std::move(message));
         const unique_lock held(mutex_);
         if (state != readiness_state::ready || !launcher_ || state_ != shutdown_state::running) return;
-        ready_notification_ = {max_notification_tries,
-                               {}};  // only brings the launcher's next look forward, so it may get lost
+        ready_notice_ = {notify_tries, {}};  // may get lost: the launcher polls as well
         wake_.notify();
     }
 
   private:
     friend class ojs::shutdown_coordinator;
 
-    // ---- what is asked ----
+    // ---- requests ----
 
     result<void> serve() {
         const result<endpoint> where = parse_listen_address(options_.address);
@@ -208,16 +204,17 @@ class coordinator_body final : public ref_counted {
     }
     template <class Answer, class Request>
     result<Answer> refuse(const Request&) {
-        return error{errc::unsupported, 0, "the launcher takes this, not its child"};
+        return error{errc::unsupported, 0, "a launcher serves this method, not its child"};
     }
     result<shutdown_ack> on_shutdown_request(const shutdown_request& request) {
         const result<void> ours = is_for_us(request.process_id);
         if (!ours) return ours.error();
         if (request.grace_period_seconds < 0 || request.max_shutdown_seconds < 0) {
-            return error{errc::invalid_argument, 0, "a time below zero"};
+            return error{errc::invalid_argument, 0,
+                         "grace_period_seconds and max_shutdown_seconds cannot be negative"};
         }
-        const auto max = seconds_or(request.max_shutdown_seconds, options_.max_shutdown);
-        const auto asked_grace = seconds_or(request.grace_period_seconds, options_.grace_period);
+        const auto max = time_or(request.max_shutdown_seconds, options_.max_shutdown);
+        const auto asked_grace = time_or(request.grace_period_seconds, options_.grace_period);
         const auto grace = std::min(asked_grace, max);
         const bool idle = metrics().in_flight_requests == 0;
         shutdown_ack out;
@@ -231,7 +228,7 @@ class coordinator_body final : public ref_counted {
         const time_point now = steady_clock::now();
         if (state_ == shutdown_state::running) requested_at_ = now;  // a signal may have come first
         set_times(now, grace, max);
-        move(drain_event::asked);
+        move(drain_event::requested);
         held.unlock();
         life_.apply(event::stop_request, rpc_cause);
         wake_.notify();
@@ -251,19 +248,18 @@ class coordinator_body final : public ref_counted {
         if (!ours) return ours.error();
         update_state();
         shutdown_status out;
-        // First, as the state is the newer of the two then: it is complete only where nothing is left.
+        // Before the state, which is then the newer of the two: complete means that nothing is left.
         out.metrics = metrics();
         const time_point now = steady_clock::now();
         const unique_lock held(mutex_);
         out.state = state_;
         out.message = message_;
         if (!under_way()) return out;
-        out.need_more_time =
-            extension_given_ ? extension_seconds_ > 0 : shutdown_requested_ && now >= request_extension_at_;
+        out.need_more_time = extension_given_ ? extension_s_ > 0 : shutdown_requested_ && now >= extend_at_;
         if (out.need_more_time) {
             out.additional_seconds =
                 extension_given_
-                    ? extension_seconds_
+                    ? extension_s_
                     : wire_seconds(std::chrono::duration_cast<std::chrono::milliseconds>(cancel_at_ - now));
         }
         return out;
@@ -281,27 +277,27 @@ class coordinator_body final : public ref_counted {
         return error{errc::rejected, 0, cat({"this is process ", options_.process_id})};
     }
 
-    // ---- what happens, whatever its cause ----
+    // ---- state ----
 
     ojs::phase phase() const noexcept { return worker_ != nullptr ? worker_->phase() : life_.phase(); }
-    // Where the lifecycle stands, as far as it concerns the shutdown.
+    // Applies the lifecycle's phase to the shutdown state.
     void update_state() {
         if (phase() < phase::draining) return;
         const unique_lock held(mutex_);
         if (state_ == shutdown_state::running) {
             requested_at_ = steady_clock::now();
-            // A worker that was sent a signal keeps to its own grace period.
+            // After a signal, a worker keeps its own grace period.
             if (worker_ == nullptr)
-                set_times(requested_at_, seconds_or(0, options_.grace_period),
-                          seconds_or(0, options_.max_shutdown));
-            move(drain_event::asked);
+                set_times(requested_at_, time_or(0, options_.grace_period),
+                          time_or(0, options_.max_shutdown));
+            move(drain_event::requested);
         }
         if (!run_called_ && steps_.size() == 0)
             move(drain_event::started);  // steps are for run(), which may not have been called yet
         if (!blocking_.empty()) move(drain_event::blocked);
     }
     void set_times(time_point from, std::chrono::milliseconds grace, std::chrono::milliseconds max) {
-        request_extension_at_ = from + grace * 4 / 5;
+        extend_at_ = from + grace * 4 / 5;
         cancel_at_ = from + max;
     }
     void move(drain_event event) { state_ = next_state(event, state_); }
@@ -311,7 +307,7 @@ class coordinator_body final : public ref_counted {
     }
     result<void> subscribe(const wake& to) {
         if (life_.subscribe(to.notify_fd())) return {};
-        return error{errc::busy, 0, "too many already follow this lifecycle"};
+        return error{errc::busy, 0, "too many subscribers of this lifecycle"};
     }
     bool under_way() const noexcept {
         return state_ != shutdown_state::running && state_ != shutdown_state::complete;
@@ -335,18 +331,18 @@ class coordinator_body final : public ref_counted {
     }
     void run_thread() {
         for (bool ended = false; !ended;) {
-            time_point next = deadline_after(std::chrono::milliseconds(100));  // where there is no memory
+            time_point next = deadline_after(std::chrono::milliseconds(100));  // if out of memory
             attempt([&] {
                 update_state();
                 while (cancel_overdue() || send_due()) update_state();
                 const unique_lock held(mutex_);
-                ended = is_closing_ && complete_notification_.tries_left == 0;
+                ended = is_closing_ && completion_.tries_left == 0;
                 next = next_due();
             });
             if (!ended) wake_.wait_until(next);
         }
     }
-    // All of the maximum is for the drain; what reports comes after it. At once after a second stop signal. True: done.
+    // Cancels work at the maximum, or after a second stop signal; reports are sent after that. True: it did.
     bool cancel_overdue() {
         const bool forced = life_.phase() >= phase::stopping;
         {
@@ -364,13 +360,13 @@ class coordinator_body final : public ref_counted {
                    {field("process_id", options_.process_id)});
         return true;
     }
-    // True: something was sent.
+    // True: it sent a notification.
     bool send_due() {
         unique_lock held(mutex_);
         const time_point now = steady_clock::now();
-        const bool ends = complete_notification_.tries_left > 0;
-        if (ends || is_closing_) ready_notification_.tries_left = 0;
-        pending_notification& notification = ends ? complete_notification_ : ready_notification_;
+        const bool ends = completion_.tries_left > 0;
+        if (ends || is_closing_) ready_notice_.tries_left = 0;
+        pending_notification& notification = ends ? completion_ : ready_notice_;
         if (notification.tries_left == 0 || (notification.at > now && !is_closing_)) return false;
         const shutdown_complete complete{options_.process_id, message_, shutdown_ms_};
         held.unlock();
@@ -388,7 +384,7 @@ class coordinator_body final : public ref_counted {
     template <class Ack, class Message>
     result<void> notify_launcher(const char* method, const Message& message) {
         const result<Ack> ack =
-            rpc_call<Ack>(*launcher_, method, message, steady_clock::now() + notification_timeout);
+            rpc_call<Ack>(*launcher_, method, message, steady_clock::now() + notify_timeout);
         if (ack) return {};
         log_.write(log_level::warn, "could not notify the launcher",
                    {field("method", method), field("error", ack.error().text)});
@@ -396,7 +392,7 @@ class coordinator_body final : public ref_counted {
     }
     time_point next_due() const {
         time_point next = under_way() && !work_cancelled_ ? cancel_at_ : time_point::max();
-        for (const pending_notification* each : {&ready_notification_, &complete_notification_}) {
+        for (const pending_notification* each : {&ready_notice_, &completion_}) {
             if (each->tries_left > 0) next = std::min(next, each->at);
         }
         return next;
@@ -415,7 +411,7 @@ class coordinator_body final : public ref_counted {
         }
         life_.unsubscribe(waker_of_run.notify_fd());
         if (life_.phase() >= phase::draining) return {};
-        return error{errc::cancelled, 0, "nobody asked for the end"};
+        return error{errc::cancelled, 0, "cancelled before a shutdown was requested"};
     }
     static result<void> call_drain(const function<result<void>(const cancel_token&)>& drain,
                                    const cancel_token& token) {
@@ -423,7 +419,7 @@ class coordinator_body final : public ref_counted {
             return drain(token);
         } catch (...) {
             pass_on_thread_end();
-            return error{errc::system, 0, "the drain threw"};
+            return error{errc::system, 0, "the drain function threw an exception"};
         }
     }
 
@@ -449,18 +445,18 @@ class coordinator_body final : public ref_counted {
     std::vector<std::string> blocking_;
     shutdown_sequence steps_;
     bool shutdown_requested_ = false;  // by a Shutdown
-    bool run_called_ = false;          // run() says when the drain begins
-    bool drain_failed_ = false;        // the drain ended with an error
-    bool work_cancelled_ = false;      // what was at work too long
+    bool run_called_ = false;          // then run() determines when the drain begins
+    bool drain_failed_ = false;
+    bool work_cancelled_ = false;
     bool is_closing_ = false;
     bool extension_given_ = false;  // need_more_time() was called
-    std::int32_t extension_seconds_ = 0;
+    std::int32_t extension_s_ = 0;
     time_point requested_at_{};
-    time_point request_extension_at_ = time_point::max();
+    time_point extend_at_ = time_point::max();
     time_point cancel_at_ = time_point::max();
     std::int64_t shutdown_ms_ = 0;
-    pending_notification ready_notification_;
-    pending_notification complete_notification_;
+    pending_notification ready_notice_;
+    pending_notification completion_;
     backoff pause_{std::chrono::milliseconds(100), std::chrono::milliseconds(1000)};
 };
 

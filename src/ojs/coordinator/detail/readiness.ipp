@@ -1,4 +1,4 @@
-// readiness: what a process says of itself, and its checks, as one answer.
+// readiness: combines a process's reported state and its checks into one response.
 #pragma once
 
 #include <string>
@@ -14,13 +14,13 @@ namespace ojs::detail {
 
 inline constexpr auto checks_timeout = std::chrono::seconds(1);  // of all checks together
 
-// A check of the program's, asked on a thread of its own: one that hangs must hold up neither an answer nor the end.
+// A check of the program, called on its own thread: a hanging check must not delay a response or the shutdown.
 class async_check : public ref_counted {
   public:
     async_check(std::string check_name, function<bool()> call)
         : name(std::move(check_name)), call_(std::move(call)) {}
 
-    // Unless it has not returned since the last time. Where no thread can be created it has failed.
+    // Does nothing while the previous call runs. Without a thread the check has failed.
     static void begin(const ref<async_check>& self) {
         unique_lock held(self->mutex_);
         if (self->busy_) return;
@@ -30,7 +30,7 @@ class async_check : public ref_counted {
         result<thread> runner = thread::start([self] { self->run(); }, options);
         if (!runner) return;
         runner->detach();
-        self->busy_ = true;  // its thread waits for the mutex, to say that it is not
+        self->busy_ = true;  // the new thread needs the mutex to reset it
     }
     bool passed(time_point deadline) {
         unique_lock held(mutex_);
@@ -124,7 +124,6 @@ class readiness_reports {
         }
         return out;
     }
-    // Checks that are under way have until the deadline.
     void await_checks(time_point deadline) {
         for (const auto& each : async_checks()) each->passed(deadline);
     }

@@ -1,4 +1,4 @@
-// health: what a worker answers on its health address: probes, metrics and, where allowed, control.
+// health: the HTTP service on a worker's health address: probes, metrics and, if enabled, control.
 #pragma once
 
 #include <time.h>
@@ -19,7 +19,7 @@
 
 namespace ojs::detail {
 
-// When the process started, in milliseconds of the time of day; 0 where the system does not tell.
+// When the process started, in milliseconds since 1970; 0: unknown.
 inline std::int64_t process_start_ms() {
 #if OJS_SHUTDOWN_USE_PROC && defined(CLOCK_BOOTTIME)
     const std::uint64_t ticks = read_stat("", "self").start_ticks;
@@ -38,7 +38,7 @@ inline std::int64_t process_start_ms() {
 // ---- /metrics ----
 
 inline void show_phase(metrics_page& page, const running_worker& worker, phase now) {
-    page.family("ojs_worker_phase", "gauge", "The phase the worker is in: 1, and 0 for the others.");
+    page.family("ojs_worker_phase", "gauge", "1 for the current phase, 0 for the others.");
     for (int each = 0; each < phase_count; ++each) {
         const auto shown = static_cast<phase>(each);
         page.sample(shown == now ? 1 : 0, label("phase", to_string(shown)));
@@ -57,13 +57,13 @@ inline void show_active_jobs(metrics_page& page, const running_worker& worker, c
     for (std::size_t i = 0; i < busy.size(); ++i) page.sample(busy[i], label("queue", queues.all[i]));
     page.single("ojs_worker_stuck_jobs", "gauge",
                 "Cancelled jobs whose handlers have not returned for stuck_after.", stuck);
-    page.single("ojs_worker_concurrency", "gauge", "Jobs the worker takes at a time.",
+    page.single("ojs_worker_concurrency", "gauge", "Jobs the worker runs at the same time, at most.",
                 worker.options().concurrency);
 }
 
 inline void show_outcomes(metrics_page& page, const worker_report& so_far, std::uint64_t unreported) {
-    page.single("ojs_worker_jobs_claimed_total", "counter", "Jobs that came with a FETCH.", so_far.claimed);
-    page.family("ojs_worker_jobs_total", "counter", "Jobs claimed, by what became of them.");
+    page.single("ojs_worker_jobs_claimed_total", "counter", "Jobs received by FETCH.", so_far.claimed);
+    page.family("ojs_worker_jobs_total", "counter", "Jobs claimed, by outcome.");
     page.sample(so_far.completed, label("outcome", "completed"));
     page.sample(so_far.failed, label("outcome", "failed"));
     page.sample(so_far.interrupted, label("outcome", "interrupted"));
@@ -106,7 +106,7 @@ inline void show_stop(metrics_page& page, const running_worker& worker, const wo
     }
     if (now >= phase::stopping || left.count() < 0) left = std::chrono::milliseconds(0);
     page.single("ojs_worker_grace_left_seconds", "gauge",
-                "What is left of the grace period: all of it before a drain, nothing after.",
+                "Rest of the grace period: all of it before a drain, 0 after it.",
                 left == no_limit ? "+Inf" : seconds_text(static_cast<std::uint64_t>(left.count()) * 1000U));
 }
 
@@ -121,7 +121,7 @@ inline std::string metrics_text(const running_worker& worker, const worker_metri
     metrics.jobs.show(page);
     show_requests(page, metrics);
     show_stop(page, worker, metrics, now);
-    page.family("ojs_worker_build_info", "gauge", "Always 1; the label has the version of ojs_shutdown.");
+    page.family("ojs_worker_build_info", "gauge", "Always 1; the label is the version of ojs_shutdown.");
     page.sample(1, label("version", OJS_SHUTDOWN_VERSION));
     page.single("process_start_time_seconds", "gauge", "When the process started, in seconds since 1970.",
                 seconds_text(static_cast<std::uint64_t>(process_start) * 1000U));
@@ -130,7 +130,7 @@ inline std::string metrics_text(const running_worker& worker, const worker_metri
 
 // ---- the routes ----
 
-// Where health_address says; an empty name: nowhere. An error: it or health_control cannot be used.
+// The endpoint of health_address; an empty name: none. Error: an invalid health option.
 inline result<endpoint> health_endpoint(const worker_options& options) {
     if (!is_visible_ascii(options.health_token))
         return invalid("health_token (OJS_HEALTH_TOKEN) may hold visible ASCII characters only");
@@ -157,7 +157,7 @@ inline bool is_loopback(const result<endpoint>& where) noexcept {
     return where && !where->host.empty() && is_local(*where);
 }
 
-// Answers requests, from several threads at once.
+// Thread-safe.
 class health_service : public ref_counted {
   public:
     health_service(running_worker_ref worker, ref<worker_metrics> metrics)
@@ -188,7 +188,7 @@ class health_service : public ref_counted {
         return chosen < 0 ? refused : (this->*routes[chosen].respond)(request);
     }
 
-    // The worker has ended: nobody waits for it any longer.
+    // The worker has ended: wakes all waiting requests.
     void stop_waiting() noexcept {
         ended_.store(true, memory_order::release);
         metrics_->changes.notify();
@@ -199,7 +199,7 @@ class health_service : public ref_counted {
     static constexpr std::chrono::milliseconds default_drain{25000};
     static constexpr std::chrono::milliseconds max_drain_time{3600000};
     static constexpr std::chrono::milliseconds peer_check_interval{1000};
-    // At a time: well below the connections, so that probes always get one.
+    // Well below the number of connections, so that probes always get one.
     static constexpr int max_drains = 4;
 
     // ---- probes ----
@@ -217,7 +217,7 @@ class health_service : public ref_counted {
             append(ids, {i == 0 ? ",\"stuck_jobs\":[" : ",", json_quote(stuck[i])});
         return stuck.empty() ? ids : ids + "]";
     }
-    // By one fixed pair of moments, so that the same one always gives the same text.
+    // Computed from one fixed pair of clock readings, so that one moment always has one text.
     std::int64_t wall_time(time_point when) const {
         return wall_started_ + std::chrono::duration_cast<std::chrono::milliseconds>(when - started_).count();
     }
@@ -229,7 +229,7 @@ class health_service : public ref_counted {
         return json_answer(is_ready(now) ? 200 : 503, status_text(now));
     }
 
-    // Pokes the supervisor and waits for a turn of its loop. One that the end of the worker overtakes was alive.
+    // Wakes the supervisor and waits for an iteration of its loop. A worker that ends meanwhile was alive.
     http_response liveness(const http_request&) {
         const std::uint64_t seen = metrics_->turns.load(memory_order::acquire);
         worker_->wake();
@@ -268,7 +268,7 @@ class health_service : public ref_counted {
                                                   ",\"active_jobs\":", worker_->active_jobs(),
                                                   ",\"phase\":\"", to_string(worker_->phase()), "\"}"}));
     }
-    // A client that has gone does not keep a place from others for long.
+    // A disconnected client frees its slot within peer_check_interval.
     void await_drained(const http_request& request, time_point deadline) {
         const auto settled = [this] {
             return ended() || worker_->drained() || worker_->phase() == phase::running;
@@ -296,24 +296,24 @@ class health_service : public ref_counted {
     atomic<int> drains_{0};
 };
 
-// A probe of the kubelet comes from outside of the pod's network.
+// The kubelet's probes come from outside the pod's network.
 inline void check_kubernetes_health(const worker_options& options, const container_info& info,
                                     std::vector<finding>& out) {
     const result<endpoint> where = health_endpoint(options);
     if (info.runtime != "kubernetes" || !is_loopback(where)) return;
     out.push_back({severity::warning, "health-kubernetes",
-                   cat({"the pod's probes do not reach ", where->name, ", which is loopback"}),
+                   cat({"the pod's probes cannot reach ", where->name, ", which is loopback"}),
                    probe_advice});
 }
 
-// Listens on options.health_address. Sleeps while nobody asks.
+// Listens on options.health_address. Sleeps without requests.
 inline result<http_server> serve_health(const running_worker& worker, ref<health_service> answers) {
     const worker_options& options = worker.options();
     http_server_options limits;
     limits.limits.head = 8 * 1024;
     limits.limits.body = 1024;
     limits.max_connections = 16;
-    limits.idle_timeout = std::chrono::seconds(1);  // a silent stranger takes a place from a probe
+    limits.idle_timeout = std::chrono::seconds(1);  // silent clients must not block probes
     limits.request_timeout = std::chrono::seconds(2);
     result<http_server> server = http_server::start(
         options.health_address,

@@ -1,5 +1,4 @@
-// metrics: what a worker counts for /metrics, bounded whatever the backend sends. metrics_text() in health.ipp shows
-// it.
+// metrics: the counters behind /metrics, bounded whatever the backend sends; metrics_text() in health.ipp writes them.
 #pragma once
 
 #include <algorithm>
@@ -17,17 +16,17 @@
 
 namespace ojs::detail {
 
-// Lets a thread wait for a change in a worker; while nobody waits, announcing one costs one atomic.
+// Lets threads wait for a change in a worker; without waiters, notify() costs one atomic.
 class change_signal {
   public:
-    // A read-modify-write of one atomic on both sides: the waiter sees the change, or this the waiter.
+    // Both sides read-modify-write one atomic: the waiter sees the change, or notify() sees the waiter.
     void notify() noexcept {
         if (waiting_.fetch_add(0, memory_order::acq_rel) == 0) return;
         const unique_lock held(mutex_);
         changed_.notify_all();
     }
 
-    // Waits until `holds()`, which is asked under a lock after every announce(); false at the deadline.
+    // Waits until `holds()`, which is called under a lock after every notify(); false at the deadline.
     template <class Condition>
     bool await(time_point deadline, Condition holds) {
         waiting_.fetch_add(1, memory_order::acq_rel);
@@ -58,17 +57,17 @@ inline constexpr histogram_bound stop_bound_list[] = {
 inline constexpr histogram_bounds job_bounds{job_bound_list, 15};
 inline constexpr histogram_bounds stop_bounds{stop_bound_list, 11};
 
-// By settled_state. Whether a job's attempts were used up only the backend knows.
+// By settled_state. Only the backend knows whether a job's attempts are used up.
 inline constexpr const char* settled_state_names[] = {"completed", "retryable", "discarded", "available"};
 inline constexpr std::size_t settled_state_count = 4;
 
 inline constexpr const char* fetch_status_names[] = {"jobs", "empty", "failed"};
 
-// A bounded set of label values: names known from the configuration, and "other" at place 0 for all the rest.
+// A bounded set of label values: names from the configuration, and "other" at index 0 for all the rest.
 struct label_names {
     label_names(const std::vector<std::string>& known, std::size_t most) {
         for (const std::string& each : known) {
-            // A page with anything but UTF-8 in it would be refused as a whole.
+            // Prometheus rejects a page that is not UTF-8.
             const bool known_already = each == all[0] || index_of(each) != 0;
             if (!known_already && all.size() <= most && is_utf8(each)) all.push_back(each);
         }
@@ -109,7 +108,7 @@ class job_metrics {
             if (count > 0) page.sample(count, labels_of(i));
         }
         page.family("ojs_job_duration_seconds", "histogram",
-                    "From the claim of a job to its settlement, by the state asked for.");
+                    "From the claim of a job to its settlement, by the reported state.");
         for (std::size_t i = 0; i < pairs_.size(); ++i) {
             const pair* counted = pairs_[i].load(memory_order::acquire);
             for (std::size_t state = 0; counted != nullptr && state < settled_state_count; ++state) {
@@ -160,7 +159,7 @@ class job_metrics {
     atomic<std::size_t> made_{0};
 };
 
-// Everything that is counted for /metrics alone. There is none where the health server is off.
+// Counted for /metrics only. Does not exist without a health server.
 class worker_metrics : public ref_counted {
   public:
     worker_metrics(const std::vector<std::string>& queues, const std::vector<std::string>& types)
@@ -177,13 +176,13 @@ class worker_metrics : public ref_counted {
         entered_at_[static_cast<std::size_t>(now)].store(steady_clock::now().time_since_epoch().count(),
                                                          memory_order::relaxed);
     }
-    // When the worker last entered that phase; time_point() if it never did.
+    // When the worker last entered that phase; time_point(): never.
     time_point entered_at(phase which) const noexcept {
         return time_point(
             steady_clock::duration(entered_at_[static_cast<std::size_t>(which)].load(memory_order::relaxed)));
     }
 
-    // Since when the worker is in that phase; now, where the supervisor has not noticed it yet.
+    // Since when the worker has been in that phase; now, if the supervisor has not noticed it yet.
     time_point since(phase now) const noexcept {
         for (int other = 0; other < phase_count; ++other) {
             if (entered_at(static_cast<phase>(other)) > entered_at(now)) return steady_clock::now();
@@ -195,8 +194,8 @@ class worker_metrics : public ref_counted {
     counter beats_ok{0};
     counter beats_failed{0};
     counter fetches[3] = {};  // by fetch_status
-    counter turns{0};         // of the supervisor's loop
-    change_signal changes;    // announced at each turn
+    counter turns{0};         // iterations of the supervisor's loop
+    change_signal changes;    // notified at each iteration
 
   private:
     atomic<steady_clock::rep> entered_at_[phase_count] = {};

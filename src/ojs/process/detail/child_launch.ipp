@@ -1,4 +1,4 @@
-// child_launch: everything from the options of a child to its exec(), or to the step that failed.
+// child_launch: starts a child from its options, up to its exec() or to the step that failed.
 #pragma once
 
 #include <errno.h>
@@ -30,7 +30,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// What `call` returns once no signal interrupts it. Async-signal-safe.
+// Repeats `call` while a signal interrupts it. Async-signal-safe.
 template <class Call>
 auto retry_interrupted(Call call) noexcept {
     for (;;) {
@@ -43,12 +43,12 @@ inline pid_t take_status(pid_t child, int* status = nullptr, int flags = 0) noex
 }
 
 inline constexpr int first_free_descriptor = 3;  // after the standard streams
-inline constexpr long max_descriptors = 65536;   // looked at where they have to be closed one by one
-inline constexpr long min_descriptors = 4096;    // some may be older than a limit that is lower
-// Of this process alone: its secrets, and the variables of its service manager.
+inline constexpr long max_descriptors = 65536;   // without close_range()
+inline constexpr long min_descriptors = 4096;    // some may be older than a lower limit
+// The secrets of this process, and the variables of its service manager.
 inline constexpr const char* private_variables[] = {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN", "NOTIFY_SOCKET",
                                                     "WATCHDOG_PID", "WATCHDOG_USEC"};
-// Between two glances of a child that waits to be written down at whether its parent is still there.
+// Between two checks of a child in before_exec whether its parent still runs.
 inline constexpr int parent_poll_interval = 100;  // ms
 inline constexpr const char* default_path = "/usr/local/bin:/usr/bin:/bin";
 
@@ -71,7 +71,7 @@ inline bool is_private_variable(const char* text) noexcept {
     return std::any_of(std::begin(private_variables), std::end(private_variables), is_it);
 }
 
-// Out of the way of 0, 1 and 2, which are set one after the other.
+// Moves a descriptor above 0, 1 and 2, which are set one after the other.
 inline unique_fd moved_above_standard(unique_fd fd) {
     if (!fd || fd.get() >= first_free_descriptor) return fd;
     return unique_fd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, first_free_descriptor));
@@ -100,7 +100,7 @@ inline bool await_readable(int fd, time_point deadline, int interrupt_fd = -1) n
     }
 }
 
-// What the child side needs, made before the fork, as it may not allocate. Points into the options.
+// Prepares before the fork all that the child needs, as it must not allocate. Points into the options.
 class child_launch {
   public:
     child_launch() = default;
@@ -156,7 +156,7 @@ class child_launch {
     }
 
     unique_fd our_ends[3];  // of pipes
-    int interrupt_fd = -1;  // readable: run() gives up
+    int interrupt_fd = -1;  // readable: run() is cancelled
 
   private:
     static constexpr int inherited = -1;
@@ -173,7 +173,7 @@ class child_launch {
         if (options.input.kind == child_stream_kind::lines ||
             options.input.kind == child_stream_kind::output ||
             options.output.kind == child_stream_kind::output) {
-            return invalid_options("a stream cannot lead there");
+            return invalid_options("this kind of stream is not possible there");
         }
         for (const child_stream* each : {&options.output, &options.errors})
             if (each->kind == child_stream_kind::lines && !each->on_line)
@@ -186,7 +186,7 @@ class child_launch {
         }
 #ifndef __linux__
         if (options.death_signal != 0)
-            return error{errc::unsupported, 0, "child_options: death_signal is of Linux"};
+            return error{errc::unsupported, 0, "child_options: death_signal exists only on Linux"};
 #endif
         return {};
     }
@@ -249,7 +249,7 @@ class child_launch {
 
     result<void> open_file(int number, const std::string& path) {
         const int access = number == STDIN_FILENO ? O_RDONLY : O_WRONLY | O_CREAT | O_APPEND;
-        // O_NONBLOCK for the open alone: a FIFO must not hold us up.
+        // O_NONBLOCK only for the open: a FIFO must not block us.
         const int flags = access | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
         child_ends_[number] = moved_above_standard(unique_fd(::open(path.c_str(), flags, 0666)));
         const int file = streams_[number] = child_ends_[number].get();
@@ -264,10 +264,11 @@ class child_launch {
                      where.empty() ? "" : ": ", errno_text(failed)})};
     }
 
-    // Until then it waits before its exec().
+    // Runs before_exec, and lets the waiting child continue to its exec().
     result<void> open_gate(pid_t child) {
         if (!options_->before_exec) return {};
-        result<void> known = error{errc::invalid_argument, 0, "child_options: before_exec threw"};
+        result<void> known =
+            error{errc::invalid_argument, 0, "child_options: before_exec threw an exception"};
         try {
             known = options_->before_exec(child);
         } catch (...) {
@@ -280,7 +281,7 @@ class child_launch {
         return known;
     }
 
-    // The end of the pipe is that of the child. One that the kernel holds even then is not waited for: it will not run.
+    // The pipe ends with the child. A child that the kernel still holds is not waited for: it will not run.
     error abandon_start(pid_t child, int report, bool in_time) const {
         ::kill(child, SIGKILL);
         const bool ended = await_readable(report, deadline_after(std::chrono::milliseconds(1000)));
@@ -292,7 +293,7 @@ class child_launch {
                      ended ? "" : ", and the kernel holds the process"})};
     }
 
-    // ---- the child side: async-signal-safe calls alone; each step returns 0 or an errno ----
+    // ---- in the child: only async-signal-safe calls; each step returns 0 or an errno ----
 
     struct failure {
         const char* step;  // the child's memory is a copy of ours, with the same pointers
@@ -324,7 +325,7 @@ class child_launch {
         ::_exit(127);
     }
 
-    // First: another child is known to run once every copy of its pipe is closed, this one's as well.
+    // First: another child's start is detected only when every copy of its pipe is closed, this one's as well.
     int close_others() const noexcept {
         for (int from = first_free_descriptor, next = 0; from < INT_MAX; from = next + 1) {
             next = next_kept(from);
@@ -353,12 +354,12 @@ class child_launch {
 #ifdef __linux__
         if (options_->death_signal == 0) return 0;
         if (::prctl(PR_SET_PDEATHSIG, options_->death_signal) != 0) return errno;
-        if (::getppid() != parent_) ::_exit(127);  // it died before it was asked for
+        if (::getppid() != parent_) ::_exit(127);  // it died before prctl()
 #endif
         return 0;
     }
 
-    // Who would open it may end instead. That closes the pipe, unless another program has a copy of it.
+    // The parent may end before it opens the gate. That closes the pipe, unless another program has a copy of it.
     int await_gate() const noexcept {
         if (!gate_) return 0;
         pollfd watched{gate_.get(), POLLIN, 0};
@@ -412,7 +413,7 @@ class child_launch {
         for (const std::string& each : candidates_) {
             ::execve(each.c_str(), arguments_.data(), environment_.data());
             failed = errno;
-            if (failed == EACCES) refused = failed;  // there may be another one further on
+            if (failed == EACCES) refused = failed;  // a later candidate may be executable
             if (failed != EACCES && failed != ENOENT && failed != ENOTDIR) return failed;
         }
         return refused != 0 ? refused : failed;
@@ -423,8 +424,8 @@ class child_launch {
     array<char*> environment_;
     std::vector<std::string> candidates_;
     unique_fd child_ends_[3];
-    unique_fd report_;       // the child's end: closed by exec(), else says what failed
-    unique_fd gate_;         // the child's end, where it must be written down first
+    unique_fd report_;       // the child's end: closed by exec(), else receives the failure
+    unique_fd gate_;         // the child's end, with before_exec
     unique_fd gate_opener_;  // ours
     int streams_[3] = {inherited, inherited, inherited};
     int descriptor_limit_ = 0;

@@ -1,4 +1,4 @@
-// child_lines: the thread of a child: passes on what it prints, line by line, and outlives it for its death signal.
+// child_lines: a child's thread: passes on its output line by line, and outlives it for its death signal.
 #pragma once
 
 #include <errno.h>
@@ -13,14 +13,14 @@
 namespace ojs::detail {
 
 inline constexpr std::size_t max_line_length = 8 * 1024;
-// Read after the child's end: what a pipe can hold. A process that left the group may write on.
+// Read after the child's end: what a pipe can hold. A process that left the group may still write.
 inline constexpr std::size_t max_remaining = 1024 * 1024;
 
 class line_stream {
   public:
     explicit line_stream(const atomic<time_point>& output_deadline) : deadline_(output_deadline) {}
 
-    // What needs memory, before there is a child.
+    // Allocates, before the fork.
     void prepare(const child_stream& stream) {
         if (stream.kind != child_stream_kind::lines) return;
         on_line_ = stream.on_line;
@@ -33,7 +33,7 @@ class line_stream {
     }
     int fd() const noexcept { return from_.get(); }
 
-    // Takes what is there, a buffer of it at most; 0 if there was nothing, or the stream is at its end and closed.
+    // Reads available bytes, at most a buffer; 0 if there are none, or the stream has ended and is closed.
     std::size_t read_some() {
         if (!from_) return 0;
         char bytes[4096];
@@ -93,7 +93,7 @@ class line_stream {
 
 class child_thread : public ref_counted {
   public:
-    // Launches the child from a thread of its own, which goes on until finish().
+    // Launches the child from its own thread, which runs until finish().
     static result<pid_t> launch(child_launch& launch, const child_options& options, ref<child_thread>& out) {
         ref<child_thread> self = make_ref<child_thread>();
         result<wake> waker = wake::create();
@@ -112,14 +112,14 @@ class child_thread : public ref_counted {
         return child;
     }
 
-    // Returns when all that the child wrote has been passed on or dropped. To be called once it has ended.
+    // Returns when the child's output has been passed on or dropped. Call it once the child has ended.
     void finish() {
         waker_.notify();
         const unique_lock held(mutex_);
         thread_.join();
     }
 
-    atomic<time_point> output_deadline{time_point::max()};  // what is not passed on by then is dropped
+    atomic<time_point> output_deadline{time_point::max()};  // later output is dropped
 
   private:
     void work(child_launch& launch, const child_options& options) {

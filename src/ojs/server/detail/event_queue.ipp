@@ -1,4 +1,4 @@
-// event_queue: tells one thread of a socket's event; active_threads: how many threads wait for one.
+// event_queue: reports a socket's event to one thread; active_threads: limits the threads that wait for events.
 #pragma once
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 namespace ojs::detail {
 
 // An event disarms its socket until the next watch(). Thread-safe after open(). `events` are those of poll().
-// add() and watch() are false when the system has no room; remove() a socket before closing it.
+// add() and watch() return false when the system is out of memory; remove() a socket before closing it.
 class event_queue {
   public:
     result<void> open() {
@@ -47,7 +47,7 @@ class event_queue {
     void remove(int fd) noexcept {
         control(EPOLL_CTL_DEL, fd, nullptr, 0);
     }
-    // The `who` of a socket with an event; null after stop().
+    // The `owner` of a socket with an event; null after stop().
     void* wait() noexcept {
         const cancellable off(false);
         epoll_event found{};
@@ -111,7 +111,7 @@ class event_queue {
     struct entry {
         int fd = -1;
         void* owner = nullptr;
-        short events = 0;  // 0: told of
+        short events = 0;  // 0: disarmed
     };
     entry* find(int fd) noexcept {
         for (entry& each : entries_) {
@@ -132,28 +132,28 @@ class event_queue {
         return true;
     }
 
-    mutex leader_;  // one waits for all sockets at a time; the rest wait to be the next
+    mutex leader_;  // one thread polls all sockets; the others wait for their turn
     array<pollfd> waiting_;
     mutex mutex_;
     array<entry> entries_;
 #endif
-    wake changed_;  // with epoll never cleared, so that it ends the wait of every thread
+    wake changed_;  // with epoll never cleared, so that it wakes every thread
     atomic<bool> stopping_{false};
 };
 
 inline constexpr auto activity_interval = std::chrono::milliseconds(1);
 
-// Each thread that waits for events costs a context switch an event: so few wait, and the others are parked.
+// Each waiting thread costs a context switch per event, so few threads wait and the others are parked.
 class active_threads {
   public:
-    // Until then, every thread looks for events.
+    // Before this call every thread waits for events.
     void begin(int base, int all) noexcept {
         min_ = allowed_ = base;
         max_ = all;
     }
     void enter() noexcept { ++active_; }
     void leave() noexcept { --active_; }
-    // What `wait` returns, once this thread may call it. `nobody_waits`: called where no other thread does by then.
+    // Calls `wait` when this thread may, and returns its result; calls `on_none_waiting` if no other thread waits then.
     template <class Wait, class NobodyWaits>
     void* next(Wait wait, NobodyWaits on_none_waiting) noexcept {
         if (min_ < max_ && active_.load() > allowed_.load()) park();
@@ -166,7 +166,7 @@ class active_threads {
         return found;
     }
     bool needs_adjusting() const noexcept { return is_adjusting_.load(); }
-    // By one thread, every activity_interval while needs_adjusting(): doubles while handlers wait.
+    // For one thread, every activity_interval while needs_adjusting(): doubles the limit while handlers wait.
     void adjust() noexcept {
         const time_point now = steady_clock::now();
         if (!needs_adjusting() || now - adjusted_at_ < activity_interval) return;
@@ -183,7 +183,7 @@ class active_threads {
         if (waiting_.load() == 0) {
             if (!makes_no_progress && !is_idle) return;
             grown_at_ = now;
-            const int doubled = active_ * 2;  // 0 while the only thread is replaced by another
+            const int doubled = active_ * 2;  // 0 while the only thread is being replaced
             allowed_ = doubled < min_ ? min_ : doubled < max_ ? doubled : max_;
             unparked_.notify_all();
         } else if (allowed_ > min_) {
@@ -193,7 +193,7 @@ class active_threads {
         } else {
             is_first_sample_ = true;
             is_adjusting_ = false;
-            // A thread that took the last waiting place meanwhile saw it set.
+            // A thread that was the last to stop waiting meanwhile saw it set.
             if (waiting_.load() == 0) is_adjusting_ = true;
         }
     }
@@ -215,14 +215,14 @@ class active_threads {
     int min_ = 0;
     int max_ = 0;
     atomic<int> active_{0};   // neither parked nor ended
-    atomic<int> allowed_{0};  // so many may be active
+    atomic<int> allowed_{0};  // the limit of active_
     atomic<int> waiting_{0};
     atomic<unsigned> events_{0};
     atomic<bool> is_adjusting_{false};
     mutex mutex_;  // guards what follows, and the first two where threads park
     condition unparked_;
     bool stopped_ = false;
-    bool is_first_sample_ = true;  // there is nothing to compare with yet
+    bool is_first_sample_ = true;
     unsigned previous_events_ = 0;
     std::chrono::nanoseconds cpu_time_{0};
     time_point adjusted_at_;

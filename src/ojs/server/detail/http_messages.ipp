@@ -1,4 +1,4 @@
-// http_messages: what a server reads and writes: requests, taken apart as their bytes arrive, and answers.
+// http_messages: the server's side of HTTP: parses requests as their bytes arrive, and writes responses.
 #pragma once
 
 #include <errno.h>
@@ -16,15 +16,15 @@ class request_parser final : public http_parser {
   public:
     using http_parser::http_parser;
 
-    // Nothing of the request is here yet, but perhaps empty lines before it.
+    // No byte of the request has arrived, except empty lines before it.
     bool is_empty() const noexcept { return state_ == state::start_line && !has_surplus(); }
     bool head_complete() const noexcept { return state_ > state::header_line && state_ != state::failed; }
-    // Once the head is complete.
+    // Valid once the head is complete.
     bool expects_continue() const noexcept { return expects_continue_; }
 
   private:
     void on_start_line(std::string_view line) override {
-        if (line.empty()) return;  // left by old clients after a body
+        if (line.empty()) return;  // old clients send one after a body
         const std::size_t first_blank = line.find(' ');
         const std::size_t last_blank = line.rfind(' ');
         if (first_blank == std::string_view::npos || first_blank == last_blank)
@@ -49,7 +49,7 @@ class request_parser final : public http_parser {
         for (http_header& header : message_.headers) {
             if (!same_word(header.name, "Host")) continue;
             ++hosts;
-            if (!authority_.empty()) header.value = authority_;  // which goes before Host [RFC 9112 3.2.2]
+            if (!authority_.empty()) header.value = authority_;  // overrides Host [RFC 9112 3.2.2]
         }
         if (hosts > 1 || (hosts == 0 && minor_version_ > 0))
             return fail(400, "exactly one Host header is required");
@@ -58,7 +58,7 @@ class request_parser final : public http_parser {
         choose_framing(state::complete);
     }
 
-    std::string authority_;  // of a target that is a whole URL
+    std::string authority_;  // of a target that is an absolute URL
     bool expects_continue_ = false;
 };
 
@@ -107,7 +107,7 @@ inline bool can_be_sent(const http_response& response) noexcept {
     return true;
 }
 
-// What the handler makes of a request. What goes wrong there is the handler's to log, not a stranger's to read.
+// Details of a handler's failure are for its own log, not for the client.
 inline http_response call_handler(const http_handler& handler, const http_request& request) {
     try {
         http_response response = handler(request);
@@ -123,7 +123,7 @@ OJS_SHUTDOWN_INLINE bool is_abandoned(const http_request& request) noexcept {
     return got == 0 || (got < 0 && !would_block(errno));
 }
 
-// Whether accept() failed for a reason that concerns that peer alone, or for a signal.
+// Whether accept() failed because of that client only, or was interrupted by a signal.
 inline bool is_peer_error(int accept_errno) noexcept {
     return accept_errno == ECONNABORTED || accept_errno == EINTR || accept_errno == EPROTO;
 }
