@@ -1,9 +1,9 @@
-// A server of one thread with an event loop of its own, and no OJS anywhere: signals::fd() is one more descriptor in it.
+// A single-threaded server with its own event loop, without OJS: the loop also polls signals::fd().
 //
-//     build/event_loop_drain [PORT]        sends each line back, the letters in upper case
+//     build/event_loop_drain [PORT]        returns each line in upper case
 //
-// At SIGTERM or Ctrl-C it closes its listening socket and the connections that are between two lines, waits for lines that
-// have begun, at most OJS_SERVER_SHUTDOWN_TIMEOUT, and exits with 0, or with 1 where it had to cut one. A second signal cuts.
+// At SIGTERM or Ctrl-C it closes its listening socket and idle connections, waits at most OJS_SERVER_SHUTDOWN_TIMEOUT for
+// lines that have begun, and exits with 0, or with 1 if it cut one. A second signal cuts them at once.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -23,7 +23,7 @@ namespace {
 
 struct line_peer {
     int fd;
-    std::string line;  // what has come of it
+    std::string line;  // received so far
 };
 
 int listen_for_lines(const char* port) {
@@ -44,7 +44,7 @@ void accept_peers(int listener, std::vector<line_peer>& peers) {
     for (int fd = 0; (fd = accept(listener, nullptr, nullptr)) >= 0;) peers.push_back({fd, ""});
 }
 
-// False: it has gone.
+// False: it has disconnected.
 bool read_lines(line_peer& from) {
     char bytes[4096];
     const ssize_t got = recv(from.fd, bytes, sizeof bytes, MSG_DONTWAIT);
@@ -81,10 +81,10 @@ int main(int argc, char** argv) {
     while (lifecycle.phase() < ojs::phase::stopping && ojs::steady_clock::now() < deadline) {
         if (lifecycle.phase() >= ojs::phase::draining) {
             if (listener >= 0) {
-                accept_peers(listener, peers);  // those in the queue would see a reset
+                accept_peers(listener, peers);  // closing would reset queued clients
                 close(std::exchange(listener, -1));
                 deadline = ojs::deadline_after(*timeout);
-                for (line_peer& each : peers) read_lines(each);  // what had come by then is answered
+                for (line_peer& each : peers) read_lines(each);  // lines received by then are answered
             }
             close_those(peers, [](const line_peer& each) { return each.line.empty(); });
             if (peers.empty()) _exit(0);  // as below
@@ -102,5 +102,5 @@ int main(int argc, char** argv) {
     }
     std::fprintf(stderr, "cut %zu lines\n", peers.size());
     _exit(
-        1);  // main()'s end would give the signals back: the next one would end the process before it has a status
+        1);  // the end of main() would uninstall the handlers: a signal could then end the process without a status
 }

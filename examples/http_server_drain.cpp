@@ -1,8 +1,8 @@
-// A server of one's own that ends in order, and no OJS anywhere: signals, drain_barrier and shutdown_sequence.
+// A custom server that ends in order, without OJS: signals, drain_barrier and shutdown_sequence.
 //
 //     build/http_server_drain [PORT]        answers each connection's request with "hello" after 200 ms
 //
-// The first SIGTERM or Ctrl-C ends it in order, the second hurries it. OJS_SERVER_SHUTDOWN_TIMEOUT: how long it may take.
+// The first SIGTERM or Ctrl-C ends it in order, within OJS_SERVER_SHUTDOWN_TIMEOUT; the second aborts the drain.
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -31,7 +31,7 @@ int listen_on(const char* port) {
     return listener;
 }
 
-// The ticket leaves the barrier when the answer is on its way.
+// The ticket leaves the barrier once the response is sent.
 void serve(int peer, ojs::drain_barrier::ticket) {
     char request[4096];
     if (recv(peer, request, sizeof request, 0) > 0) {
@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
 
     ojs::shutdown_sequence steps;
     steps.add("stop accepting", [&] {
-        accept_all(listener, requests);  // those in the queue would see a reset
+        accept_all(listener, requests);  // closing would reset queued clients
         close(listener);
         requests.close();
     });
@@ -87,5 +87,5 @@ int main(int argc, char** argv) {
     options.lifecycle = &lifecycle;
     bool in_order = true;
     for (const ojs::step_result& each : steps.run(options)) in_order &= each.status == ojs::step_status::done;
-    _exit(in_order ? 0 : 1);  // what was left behind may still use what main() holds
+    _exit(in_order ? 0 : 1);  // abandoned steps may still use objects of main()
 }

@@ -1,10 +1,10 @@
-// A server of cpp-httplib that ends in order: what the blocks add to a library that has a server of its own.
+// A cpp-httplib server that ends in order: the building blocks added to a library with its own server.
 //
 //     make httplib-drain && build/httplib_drain [PORT]        GET /hello answers after 300 ms, GET /readyz at once
 //
-// At SIGTERM or Ctrl-C /readyz says 503 for LAME_DUCK_MS (default 0), for whoever balances the load; then the library stops
-// accepting and finishes what its threads have, within OJS_SERVER_SHUTDOWN_TIMEOUT. Whom it has accepted and not read, as all
-// its threads (8 or more) were busy, it closes: that is for the lame duck to avoid. A second signal leaves the rest behind.
+// At SIGTERM or Ctrl-C /readyz answers 503 for LAME_DUCK_MS (default 0), for load balancers. Then the library stops
+// accepting and finishes the requests of its threads, within OJS_SERVER_SHUTDOWN_TIMEOUT. It closes connections accepted but
+// not read while all its threads (8 or more) were busy: the lame duck avoids that. A second signal abandons the rest.
 #include <httplib.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
     const std::chrono::milliseconds lame_duck(duck == nullptr ? 0 : std::atoi(duck));
 
     httplib::Server server;
-    server.set_keep_alive_timeout(1);  // seconds: so long the library may wait for a connection that is idle
+    server.set_keep_alive_timeout(1);  // seconds the library may wait for an idle connection
     server.Get("/readyz", [&](const httplib::Request&, httplib::Response& answer) {
         answer.status = lifecycle.phase() < ojs::phase::draining ? 200 : 503;
     });
@@ -48,12 +48,12 @@ int main(int argc, char** argv) {
     });
     steps.add("requests", [&] {
         server.stop();
-        listens.join();  // the library's own wait, which has no deadline: the step has
+        listens.join();  // the library's wait has no deadline, but the step has one
     });
     ojs::sequence_options options;
     options.timeout = *timeout;
     options.lifecycle = &lifecycle;
     bool in_order = true;
     for (const ojs::step_result& each : steps.run(options)) in_order &= each.status == ojs::step_status::done;
-    _exit(in_order ? 0 : 1);  // what was left behind may still use what main() holds
+    _exit(in_order ? 0 : 1);  // abandoned steps may still use objects of main()
 }

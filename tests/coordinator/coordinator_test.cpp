@@ -470,7 +470,7 @@ TEST_CASE("coordinator: of two that call run() at once, one is told that it was 
     CHECK(busy.count() == 1);
 }
 
-TEST_CASE("coordinator: a launcher that is deaf costs the end a bounded time") {
+TEST_CASE("coordinator: a launcher that does not answer delays the end by a bounded time") {
     for (const int status : {503, 404}) {
         lifecycle life;
         push_receiver launcher(status);

@@ -227,7 +227,7 @@ TEST_CASE("health: 503 in every phase but running, /livez 200 in all of them, to
     CHECK(tested.body->exit_code() == 0);
 }
 
-TEST_CASE("health: /livez tells when the worker's own loop is stuck") {
+TEST_CASE("health: /livez fails when the worker's own loop is stuck") {
     const shared_event stuck = make_event();
     const shared_event go_on = make_event();
     worker_options options = recorder::options();
@@ -385,7 +385,7 @@ TEST_CASE("health control: quiet, resume, stop, each saying whether it changed a
     CHECK(tested.body->exit_code() == 0);
 }
 
-TEST_CASE("health control: not for what a web page caused") {
+TEST_CASE("health control: requests caused by web pages are refused") {
     served tested(controlled());
     tested.start();
     for (const http_header& sign :
@@ -451,7 +451,7 @@ std::string under_name(const served& tested, const std::string& host, const std:
 
 }  // namespace
 
-TEST_CASE("health names: on loopback a page cannot come by a name of its own") {
+TEST_CASE("health names: on loopback a rebound DNS name is refused") {
     served tested(controlled());
     tested.start();
     const std::string port = tested.address.substr(tested.address.rfind(':'));

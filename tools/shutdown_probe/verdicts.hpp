@@ -1,4 +1,4 @@
-// verdicts: what a run means, as pure functions over its record.
+// verdicts: judge a run, as pure functions of its record.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@ namespace probe {
 
 // A signal that was sent.
 struct mark {
-    int signal = 0;  // 0: something else that was done to it
+    int signal = 0;  // 0: another event
     moment at;
 };
 
