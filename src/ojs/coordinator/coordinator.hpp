@@ -1,4 +1,4 @@
-// shutdown_coordinator: notifies a launcher when its child is ready or has ended.
+// shutdown_coordinator: reports readiness and shutdown to a launcher.
 //
 // With a worker it is one line. It does nothing if no launcher started the program:
 //

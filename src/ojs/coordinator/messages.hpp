@@ -1,4 +1,4 @@
-// messages: the messages between a launcher and its child. [RFC-041 "Protocol Messages"]
+// messages: what a launcher and its child exchange. [RFC-041 "Protocol Messages"]
 //
 // Plain structs, one per message, fields in the order of their numbers; examples/proto/lifecycle.proto declares them for
 // generated clients. A field with its default value is not sent, so zero, false and empty mean "not set". Thread-safety:

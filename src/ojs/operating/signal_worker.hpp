@@ -1,4 +1,4 @@
-// signal_worker: quiets, resumes or stops a running worker, from another process of the same program.
+// signal_worker: quiets, resumes or stops a running worker from another process.
 #pragma once
 
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-// child_process: a program in its own process group, which is ended with all its descendants there.
+// child_process: a program in its own process group, ended with all its descendants there.
 #pragma once
 
 #include <signal.h>

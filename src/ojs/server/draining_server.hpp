@@ -1,4 +1,4 @@
-// draining_server: an HTTP/1.1 server for many connections that finishes every accepted request before it stops.
+// draining_server: an HTTP/1.1 server that finishes accepted requests before it stops.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// service_notifier: reports the state of the service to systemd, or to a manager that speaks its protocol.
+// service_notifier: reports the state of the service to systemd (sd_notify protocol).
 #pragma once
 
 #include <chrono>
