@@ -65,7 +65,7 @@ struct pending_notification {
 class coordinator_body final : public ref_counted {
   public:
     coordinator_body(coordinator_options options, lifecycle& life, const worker* worker)
-        : options_(std::move(options)), life_(life), worker_(worker), log_(options_.log) {}
+        : options_(std::move(options)), life_(life), worker_(worker), log_(options_.log, "coordinator") {}
     ~coordinator_body() override {
         connected_ = cancel_registration();
         worker_ended_ = cancel_registration();
