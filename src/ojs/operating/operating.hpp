@@ -15,8 +15,7 @@ inline namespace v0_1_0 {
 // options.parts.add(ojs::operating()). The worker then
 //   - answers HTTP requests on worker_options::health_address, if that is set;
 //   - in run(): notifies the service manager that $NOTIFY_SOCKET names, and serves its watchdog (see service_notifier);
-//   - adds the stack of a stuck job to the log records about it, if signals are installed and the platform has an
-//     unwinder.
+//   - adds the stack of a stuck job to its log records, if signals are installed and the platform has an unwinder.
 worker_part_factory operating();
 
 // How as_init() behaves.

@@ -21,9 +21,8 @@ struct http_server_options : draining_server_options {
 class http_server : private draining_server {
   public:
     // `address` is PORT or :PORT (loopback), IPV4:PORT, [IPV6]:PORT, localhost:PORT, or unix:/PATH (mode 0600; a dead
-    // socket's file is replaced; a live one, or any other file, is errc::busy). Port 0 chooses a free port. Only an
-    // explicit wildcard address listens on all interfaces. Listens when this returns. Errors: invalid_argument, busy,
-    // system.
+    // socket's file is replaced; a live one, or any other file, is errc::busy). Port 0 chooses a free port. There
+    // is no implicit wildcard address. Listens when this returns. Errors: invalid_argument, busy, system.
     static result<http_server> start(std::string_view address, http_handler handler,
                                      const http_server_options& options = {}) {
         result<draining_server> started = draining_server::start(address, std::move(handler), options, true);

@@ -194,7 +194,6 @@ inline result<std::string> rpc_send(http_client& peer, const char* method, std::
     return std::move(answer->body);
 }
 
-// The URL of an address: unix:/PATH or HOST:PORT.
 inline std::string url_of(const std::string& address) {
     return address.compare(0, 5, "unix:") == 0 ? address : "http://" + address;
 }

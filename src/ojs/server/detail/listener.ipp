@@ -232,7 +232,6 @@ inline result<void> adopt_socket(int fd, array<listener>& out) {
     return {};
 }
 
-// How many sockets an init system has passed to this process.
 inline int passed_socket_count() noexcept {
     const char* const pid = std::getenv("LISTEN_PID");
     const char* const count = std::getenv("LISTEN_FDS");
