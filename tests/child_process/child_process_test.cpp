@@ -291,9 +291,7 @@ TEST_CASE("child_process: its environment is ours, with what is given instead or
     ::unsetenv("OJS_CHILD_TEST");
 }
 
-TEST_CASE(
-    "child_process: secrets of ours and what the service manager told us are inherited only where asked "
-    "for") {
+TEST_CASE("child_process: secrets and the service manager's variables are inherited only on request") {
     const std::vector<const char*> own = {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN", "NOTIFY_SOCKET",
                                           "WATCHDOG_PID", "WATCHDOG_USEC"};
     for (const char* each : own) REQUIRE(::setenv(each, "canary", 1) == 0);
@@ -637,7 +635,7 @@ TEST_CASE("child_process: other children of the process are not reaped") {
 }
 
 TEST_CASE(
-    "child_process: a status that someone else took is a clear error, and no number is signalled any more") {
+    "child_process: a status taken by other code is a clear error, and its pid is not signalled again") {
     ojs::child_process child = started(shell("exit 1"));
     CHECK(::waitpid(child.pid(), nullptr, 0) == child.pid());
     const ojs::result<ojs::child_exit> end = child.wait(soon());
@@ -829,8 +827,7 @@ TEST_CASE("child_process: many at once, from many threads") {
     CHECK(errno == ECHILD);
 }
 
-TEST_CASE(
-    "child_process: it is told of before it becomes the program, which it does not where that is refused") {
+TEST_CASE("child_process: before_exec runs before the exec, and its error prevents it") {
     const folder files;
     const std::string mark = files.file("ran");
     ojs::child_options options = command({"/usr/bin/touch", mark});

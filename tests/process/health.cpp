@@ -145,9 +145,7 @@ TEST_CASE("health: ready after the first answer of the backend, alive and not re
     CHECK(tested.worker.wait() == 0);
 }
 
-TEST_CASE(
-    "health: a preStop hook that is one GET /drain: the job ends, then the SIGTERM finds nothing to wait "
-    "for") {
+TEST_CASE("health: with GET /drain as the preStop hook the job ends before SIGTERM") {
     backend jobs;
     served tested(jobs.url(), {{"OJS_HEALTH_CONTROL", "on"}});
     const gate end;

@@ -95,8 +95,7 @@ TEST_CASE("custom server: ends within OJS_SERVER_SHUTDOWN_TIMEOUT") {
     CHECK(wrong.count("OJS_SERVER_SHUTDOWN_TIMEOUT='soon' is not a duration") == 1);
 }
 
-TEST_CASE(
-    "a server with an event loop of its own answers lines that have begun, and closes who is between two") {
+TEST_CASE("event-loop server: answers lines that have begun, and closes idle connections") {
     own_server server({}, "event_loop_drain");
     peer::client busy(server.port());
     peer::client idle(server.port());

@@ -299,8 +299,7 @@ TEST_CASE("draining server: at the limit, the connection that has been idle long
 }
 
 TEST_CASE(
-    "draining server: a request that waits for a thread is not idle, for who finds no place or for the "
-    "timeout") {
+    "draining server: a request that waits for a thread is not idle, at the limit and for the timeout") {
     gate held;
     draining_server_options options;
     options.threads = 1;
@@ -470,8 +469,7 @@ TEST_CASE("draining server: a thousand idle connections, and one request") {
 
 // ---- the end ----
 
-TEST_CASE(
-    "draining server: a drain answers what is in hand, closes what is idle, and refuses who comes now") {
+TEST_CASE("draining server: a drain answers requests in flight, closes idle connections, refuses new ones") {
     gate held;
     draining_server server = start(held.handler());
     peer::client idle(server.port());
@@ -656,8 +654,7 @@ TEST_CASE("draining server: a successor takes over the socket and its queue") {
     CHECK(waits.answer().find("second") != std::string::npos);
 }
 
-TEST_CASE(
-    "draining server: with a successor on a socket of its own, the queue of this one is still answered") {
+TEST_CASE("draining server: with a successor on another socket, this queue is still answered") {
     gate held;
     draining_server_options options;
     options.reuse_port = true;

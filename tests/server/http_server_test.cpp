@@ -277,8 +277,7 @@ TEST_CASE("server: no more connections at a time than allowed, and the others wa
     CHECK(most == 2);
 }
 
-TEST_CASE(
-    "server: for who finds no place the connection that has been idle longest is closed, and no other") {
+TEST_CASE("server: at the limit, the connection that has been idle longest is closed, and no other") {
     http_server_options options;
     options.max_connections = 3;
     options.idle_timeout = options.request_timeout = 1h;
@@ -751,9 +750,7 @@ void await_threads(std::size_t count) {
 
 }  // namespace
 
-TEST_CASE(
-    "server: one thread while nobody is connected, one more for each connection, and none of them wakes up "
-    "unasked") {
+TEST_CASE("server: one thread, one more per connection, and none wakes without an event") {
     await_threads(0);
     http_server server = start();
     await_threads(1);
