@@ -36,7 +36,7 @@ struct coordinator_options {
     std::chrono::milliseconds max_shutdown{10000};  // until work is cancelled, likewise; at most a day
     // Called for every status request, from several threads; must be short and not throw. Empty: see set_metrics().
     function<shutdown_metrics()> metrics;
-    log_options log;
+    log_options log;  // for its log records
 
     // Reads OJS_LIFECYCLE_ADDR, OJS_PROCESS_ID and OJS_LAUNCHER_ADDR, as a launcher sets them, and OJS_LOG_LEVEL and
     // OJS_LOG_FORMAT. errc::invalid_argument: an invalid address, level or format; the text names the variable.
@@ -60,8 +60,8 @@ class shutdown_coordinator {
     // longer. Declare it after the worker. Errors: as start(), and from_environment().
     static result<shutdown_coordinator> start_for(worker& worker, lifecycle& life);
 
-    shutdown_coordinator(shutdown_coordinator&& other) noexcept;
-    shutdown_coordinator& operator=(shutdown_coordinator&& other) noexcept;
+    shutdown_coordinator(shutdown_coordinator&& other) noexcept;             // `other` must not be used then
+    shutdown_coordinator& operator=(shutdown_coordinator&& other) noexcept;  // likewise
     // Calls finished() during a shutdown that did not fail, notifies the launcher (waits at most two seconds), and stops
     // serving.
     ~shutdown_coordinator();
@@ -72,14 +72,14 @@ class shutdown_coordinator {
 
     // Report readiness. The state is READY if ready() was the last call, every check passes, and the program is neither
     // quiet nor stopping. With a failed check it is WARMING before the first READY, and UNHEALTHY after it.
-    void starting(std::string message = {});
-    void warming(std::string message = {});
-    void ready(std::string message = {});
-    void unhealthy(std::string message);
+    void starting(std::string message = {});  // initialising
+    void warming(std::string message = {});   // backend connections warm up
+    void ready(std::string message = {});     // accepts work
+    void unhealthy(std::string message);      // cannot accept work
     // The protocol's checks count as passed after ready(), unless one of these was called.
-    void set_server_ready(bool is_ready);
-    void set_backend(bool connected, bool warmed);
-    void set_check(std::string name, bool passed);
+    void set_server_ready(bool is_ready);           // grpc_server_ready
+    void set_backend(bool connected, bool warmed);  // backend_connected, backend_warmed
+    void set_check(std::string name, bool passed);  // a custom check
     // Called for each readiness request of the launcher, on a thread of its own. All checks together have one second; a
     // late check counts as failed, and is not called again before it returns. Objects it uses must outlive it; the
     // coordinator's destructor waits one second for it.

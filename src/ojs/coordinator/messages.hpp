@@ -37,7 +37,7 @@ enum class readiness_state : std::int32_t {
 // The name in the protocol ("SHUTDOWN_DRAINING", "READY"); "UNKNOWN" for any other value. Never null. Thread-safe,
 // async-signal-safe.
 const char* to_string(shutdown_state state) noexcept;
-const char* to_string(readiness_state state) noexcept;
+const char* to_string(readiness_state state) noexcept;  // likewise
 
 // Asks the process to drain and exit. Shutdown, launcher to process.
 struct shutdown_request {

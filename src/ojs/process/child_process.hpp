@@ -137,9 +137,9 @@ class child_process {
     // that the kernel still holds before exec().
     static result<child_process> start(const child_options& options);
 
-    child_process() noexcept;  // no child; to be assigned to
-    child_process(child_process&& other) noexcept;
-    child_process& operator=(child_process&& other) noexcept;
+    child_process() noexcept;                                  // no child; to be assigned to
+    child_process(child_process&& other) noexcept;             // `other` has no child then
+    child_process& operator=(child_process&& other) noexcept;  // swaps the children
     // Kills a running child as kill() does. Does nothing in a process forked meanwhile.
     ~child_process();
 
@@ -158,7 +158,7 @@ class child_process {
     // errc::timed_out at the deadline; errc::cancelled once `token` is cancelled (both: the child may still run);
     // errc::system without a free descriptor for the token.
     result<child_exit> wait(time_point deadline = time_point::max());
-    result<child_exit> wait_until(time_point deadline, const cancel_token& token);
+    result<child_exit> wait_until(time_point deadline, const cancel_token& token);  // with a token
 
     // Sends a signal to the group. errc::system: ESRCH once it has ended, ECHILD if other code took the status.
     result<void> signal(int number);
