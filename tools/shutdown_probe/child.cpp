@@ -208,11 +208,11 @@ std::vector<line> child::output() const {
     return {lines_.begin(), lines_.end()};
 }
 
-bool child::wait_output(const std::function<bool(const line&)>& wanted, milliseconds limit) {
+bool child::wait_output(const std::function<bool(const line&)>& matches, milliseconds limit) {
     std::unique_lock<std::mutex> held(mutex_);
     return changed_.wait_for(held, limit, [&] {
         for (const line& each : lines_) {
-            if (wanted(each)) return true;
+            if (matches(each)) return true;
         }
         return false;
     });

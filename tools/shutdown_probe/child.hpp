@@ -43,7 +43,7 @@ class child {
 
     // Its standard output and error, the last lines of them. Thread-safe.
     std::vector<line> output() const;
-    bool wait_output(const std::function<bool(const line&)>& wanted, milliseconds limit);
+    bool wait_output(const std::function<bool(const line&)>& matches, milliseconds limit);
 
     // Kills every group. Async-signal-safe.
     static void kill_all() noexcept;

@@ -1,4 +1,4 @@
-// verdicts: each looks at the order of what came over the wire first, and at the clock only with a wide margin.
+// verdicts: each judges the order of messages first, and times only with a wide margin.
 #include "verdicts.hpp"
 
 #include <algorithm>
