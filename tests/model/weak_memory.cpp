@@ -72,7 +72,7 @@ struct store_then_load {
     bool is_wrong() const { return saw_a == 0 && saw_b == 0; }
 };
 
-// A job thread as in fetcher::fetch(), and a drain as in health_answers::drain().
+// A job thread as in fetcher::fetch(), and a drain as in health_service::drain().
 struct intake {
     ojs::lifecycle life;
     ojs::drain_barrier claims;

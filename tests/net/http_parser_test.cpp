@@ -67,13 +67,13 @@ TEST_CASE("parser: pipelined requests stay apart") {
     CHECK(parser.message().target == "/2");
     parser.begin();
     CHECK(parser.feed({}) == status::need_more);
-    CHECK_FALSE(parser.untouched());
+    CHECK_FALSE(parser.is_empty());
     REQUIRE(parser.feed("T /3 HTTP/1.0\r\n\r\n") == status::complete);
     CHECK(parser.message().target == "/3");
     CHECK_FALSE(parser.keeps_alive());
     parser.begin();
     CHECK(parser.feed({}) == status::need_more);
-    CHECK(parser.untouched());
+    CHECK(parser.is_empty());
 }
 
 TEST_CASE("parser: chunked bodies") {
