@@ -41,7 +41,7 @@ static_assert(false, "ojs_launcher.hpp is version 0.1.0, ojs_shutdown.hpp is ver
 #include "ojs/launcher/detail/rollout.ipp"
 #include "ojs/launcher/detail/process_group.hpp"
 #include "ojs/launcher/detail/process_group.ipp"
-#include "ojs/launcher/detail/admin_answers.ipp"
+#include "ojs/launcher/detail/launcher_admin.ipp"
 #include "ojs/launcher/launcher.ipp"
 // clang-format on
 

@@ -26,9 +26,9 @@ using namespace std::chrono_literals;
 constexpr const char* group_names[] = {"mail", "images", "reports"};
 constexpr int workers_each = 3;
 constexpr int rounds = 3;
-constexpr auto patience = 60s;  // for what was enqueued to be done
+constexpr auto work_timeout = 60s;  // for all enqueued jobs
 
-// ---- a worker: both ends of its life are one line each ----
+// ---- a worker ----
 
 ojs::outcome do_job(ojs::job_context& job, int ledger) {
     if (!job.sleep_for(100ms)) return ojs::outcome::interrupted();
@@ -52,7 +52,7 @@ int be_worker(const char* path) {
 
 // ---- the fleet ----
 
-// Where all of it is, for as long as this lives, and longer where something went wrong.
+// The folder of the demo; removed at the end, unless something failed.
 class place {
   public:
     place() : path_(::mkdtemp(name_)) {}
@@ -64,7 +64,7 @@ class place {
     }
     void keep() {
         kept_ = true;
-        std::printf("what the workers said: %s\n", log().c_str());
+        std::printf("the log of the workers: %s\n", log().c_str());
     }
     std::string log() const { return path_ + "/log"; }
     std::string spool() const { return path_ + "/spool"; }
@@ -91,11 +91,11 @@ ojs::group_options group(const char* name, const char* program, const place& whe
     return out;
 }
 
-// Puts jobs into every queue until it is stopped.
+// Enqueues jobs in every queue until it is stopped.
 class load {
   public:
     explicit load(const place& where) : thread_([this, spool = where.spool()] { work(spool); }) {}
-    // How many there were; -1: one could not be put there.
+    // The number of enqueued jobs; -1: an enqueue failed.
     int stop() {
         ends_.cancel(ojs::cancel_reason::cancelled);
         if (thread_.joinable()) thread_.join();
@@ -130,13 +130,13 @@ std::map<std::string, int> read_ledger(const place& where) {
 }
 
 void await_done(const place& where, int count) {
-    const auto end = ojs::steady_clock::now() + patience;
+    const auto end = ojs::steady_clock::now() + work_timeout;
     while (static_cast<int>(read_ledger(where).size()) < count && ojs::steady_clock::now() < end)
         std::this_thread::sleep_for(50ms);
 }
 
 bool await_ready(const ojs::launcher& fleet) {
-    const auto end = ojs::steady_clock::now() + patience;
+    const auto end = ojs::steady_clock::now() + work_timeout;
     for (const char* name : group_names) {
         for (auto now = fleet.group(name); now && now->ready < workers_each; now = fleet.group(name)) {
             if (ojs::steady_clock::now() >= end) return false;
@@ -173,7 +173,7 @@ bool account(const place& where, int enqueued) {
 int run_fleet(const char* program) {
     place where;
     ojs::lifecycle life;
-    const auto signals = ojs::signals::install(life);  // Ctrl-C ends the fleet, and it all the workers
+    const auto signals = ojs::signals::install(life);  // Ctrl-C stops the fleet and its workers
     if (!signals) return ojs::report_usage(signals.error());
     ojs::launcher_options options;
     options.log.level = ojs::log_level::error;

@@ -75,7 +75,7 @@ class fleet {
         const std::int64_t began = monotonic_ns();
         const auto report = launcher_.rolling_replace(group_name, to);
         if (!report) fail(report.error().text);
-        if (report->replaced != group_.desired) fail(report->failed_id + " " + report->why);
+        if (report->replaced != group_.desired) fail(report->failed_id + " " + report->error);
         return static_cast<double>(monotonic_ns() - began) / 1e6;
     }
     // A replacement of which so many become and stay ready, and the next one does as `fault` says; it is taken back.
@@ -90,7 +90,7 @@ class fleet {
         const auto report = launcher_.rolling_replace(group_name, to);
         if (!report) fail(report.error().text);
         if (!report->rolled_back || report->mixed || report->failed_id != bad)
-            fail("not taken back because of " + bad + " but of " + report->failed_id + " " + report->why);
+            fail("not taken back because of " + bad + " but of " + report->failed_id + " " + report->error);
     }
     void stop() {
         launcher_.request_stop();

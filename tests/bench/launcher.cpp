@@ -269,7 +269,7 @@ struct mixed_ends {
 void count_end(const behaviour& which, const ojs::process_info& of, mixed_ends& out) {
     const bool clean = of.state == ojs::instance_state::complete;
     const bool forced = of.state == ojs::instance_state::forced;
-    const auto took = static_cast<double>(of.shutdown_took.count());
+    const auto took = static_cast<double>(of.shutdown_duration.count());
     ++out.all;
     out.clean += clean ? 1 : 0;
     out.forced += forced ? 1 : 0;
@@ -373,12 +373,12 @@ void launcher_times(table& out) {
         group,
         [&](const ojs::process_info& of) {
             const std::lock_guard<std::mutex> held(mutex);
-            starts.push_back(ms_between(of.started, ojs::steady_clock::now()));
+            starts.push_back(ms_between(of.started_at, ojs::steady_clock::now()));
         },
         {},
         [&](const ojs::process_info& of) {
             if (of.state != ojs::instance_state::shutdown_requested) return;
-            asked_at = std::chrono::nanoseconds(of.changed.time_since_epoch()).count();
+            asked_at = std::chrono::nanoseconds(of.changed_at.time_since_epoch()).count();
             asked.add();
         });
     for (int i = 0; i < rounds; ++i) {

@@ -69,7 +69,7 @@ test("one that asks for more time is given it", async (t) => {
   await launcher.prints(/process ready/);
   launcher.signal("SIGTERM");
   assert.equal(await launcher.end(), 0);
-  assert.match(log(launcher), /more time asked for/);
+  assert.match(log(launcher), /more time requested/);
   assert.match(log(launcher), /node-1 told complete true/);
 });
 

@@ -33,7 +33,7 @@ launcher_options served_options() {
     return out;
 }
 
-// A launcher of fakes that answers on loopback.
+// A launcher of fake processes that listens on loopback.
 struct served {
     explicit served(launcher_options options = served_options()) : kept(fleet.launch(std::move(options))) {}
     void start(int notes = 2) {
@@ -56,16 +56,16 @@ struct served {
         return ask("POST", service + method, body, more);
     }
     http_response get(const std::string& target) { return ask("GET", target); }
-    // Asks from `after` on until a line holds `wanted`; all lines so far.
-    std::string events_until(const std::string& wanted, std::uint64_t after = 0) {
+    // Asks from `after` on until a line holds `target`; all lines so far.
+    std::string events_until(const std::string& target, std::uint64_t after = 0) {
         std::string out;
         const time_point end = steady_clock::now() + test::hang_guard;
-        while (!holds(out, wanted) && steady_clock::now() < end) {
+        while (!holds(out, target) && steady_clock::now() < end) {
             const std::string body = get("/events?wait=10s&after=" + std::to_string(after)).body;
             out += body;
             after = std::stoull(body.substr(body.rfind(':') + 1));
         }
-        CHECK_MESSAGE(holds(out, wanted), out);
+        CHECK_MESSAGE(holds(out, target), out);
         return out;
     }
 
@@ -87,11 +87,11 @@ std::string fault_of(const std::string& address, const std::string& token = "") 
     launcher made = fleet.launch(options);
     const result<void> started = made.start();
     if (started) return "";
-    CHECK(fleet.said().empty());
+    CHECK(fleet.calls().empty());
     return started.error().text;
 }
 
-// Where the lines of /events say to go on.
+// The next number of /events.
 std::uint64_t last_number(const std::string& lines) {
     return std::stoull(lines.substr(lines.rfind(':') + 1));
 }
@@ -106,7 +106,7 @@ std::string sample(const std::string& page, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("launcher_admin: groups and processes, as they are") {
+TEST_CASE("launcher_admin: the status of groups and processes") {
     served of;
     of.start();
     CHECK(of.call("ListGroups", "{}").body == "{\"groups\":[\"kv\"]}\n");
@@ -128,7 +128,7 @@ TEST_CASE("launcher_admin: groups and processes, as they are") {
     CHECK(one->pid == 1);
 }
 
-TEST_CASE("launcher_admin: what is not there, and what cannot be meant, is said") {
+TEST_CASE("launcher_admin: unknown names and invalid requests are errors") {
     served of;
     of.start();
     const std::string no_process = "no such process: kv-9";
@@ -171,7 +171,7 @@ TEST_CASE("launcher_admin: what is not there, and what cannot be meant, is said"
     CHECK(of.fleet.running().size() == 2);
 }
 
-TEST_CASE("launcher_admin: no web page may ask, nor a name that is not ours") {
+TEST_CASE("launcher_admin: web pages and foreign host names are rejected") {
     served of;
     of.start();
     for (const char* header : {"Origin", "Sec-Fetch-Site"}) {
@@ -188,7 +188,7 @@ TEST_CASE("launcher_admin: no web page may ask, nor a name that is not ours") {
     CHECK(of.fleet.running().size() == 2);
 }
 
-TEST_CASE("launcher_admin: with a token, nothing but probes and metrics is answered without it") {
+TEST_CASE("launcher_admin: a token is required for all but probes and metrics") {
     launcher_options options = served_options();
     options.admin_token = "s3cret";
     served of(options);
@@ -202,7 +202,7 @@ TEST_CASE("launcher_admin: with a token, nothing but probes and metrics is answe
     CHECK(of.get("/metrics").status == 200);
 }
 
-TEST_CASE("launcher_admin: an address that others can reach wants a token, and the error says what to set") {
+TEST_CASE("launcher_admin: a reachable address needs a token, and the error names the option") {
     const std::string open = fault_of("0.0.0.0:0");
     CHECK_MESSAGE(holds(open, "admin_address '0.0.0.0:0'"), open);
     CHECK_MESSAGE(holds(open, "set admin_token, or give unix:/PATH or 127.0.0.1:PORT"), open);
@@ -212,7 +212,7 @@ TEST_CASE("launcher_admin: an address that others can reach wants a token, and t
     CHECK(holds(fault_of("unix:/nowhere/at/all.sock"), "/nowhere/at"));
 }
 
-TEST_CASE("launcher_admin: a Unix socket is for its owner alone, and one that is taken is not taken away") {
+TEST_CASE("launcher_admin: a Unix socket is private, and one in use is not replaced") {
     char folder[] = "/tmp/ojs-admin-XXXXXX";
     REQUIRE(::mkdtemp(folder) != nullptr);
     const std::string address = std::string("unix:") + folder + "/admin.sock";
@@ -235,7 +235,7 @@ TEST_CASE("launcher_admin: a Unix socket is for its owner alone, and one that is
     CHECK(::rmdir(folder) == 0);
 }
 
-TEST_CASE("launcher_admin: one process is asked to end, and its way is followed") {
+TEST_CASE("launcher_admin: events report the shutdown of one process") {
     served of;
     of.start();
     const std::string begin = of.get("/events").body;
@@ -253,11 +253,11 @@ TEST_CASE("launcher_admin: one process is asked to end, and its way is followed"
     CHECK(lines.find("\"state\":\"DRAINING\",\"before\":\"SHUTDOWN_REQUESTED\"") > requested);
     const http_response again = of.call("ShutdownProcess", "{\"processId\":\"kv-1\"}");
     CHECK(again.status == 200);
-    CHECK(holds(again.body, "has ended already: COMPLETE"));
+    CHECK(holds(again.body, "has already exited: COMPLETE"));
     CHECK(holds(of.call("GetProcessStatus", "{\"processId\":\"kv-1\"}").body, "\"state\":\"COMPLETE\""));
 }
 
-TEST_CASE("launcher_admin: a whole group is asked to end, and stays empty") {
+TEST_CASE("launcher_admin: a group is shut down and stays empty") {
     served of;
     of.start();
     const http_response dry = of.call("ShutdownGroup", "{\"group\":\"kv\",\"dryRun\":true}");
@@ -272,7 +272,7 @@ TEST_CASE("launcher_admin: a whole group is asked to end, and stays empty") {
     CHECK(of.fleet.running().empty());
 }
 
-TEST_CASE("launcher_admin: a group is replaced with what reload gives") {
+TEST_CASE("launcher_admin: a rollout uses the reloaded configuration") {
     launcher_options options = served_options();
     result<group_options> given = error{errc::invalid_argument, 0, "no file"};
     options.reload = [&](const std::string& name) {
@@ -283,17 +283,17 @@ TEST_CASE("launcher_admin: a group is replaced with what reload gives") {
     of.start();
     const std::string roll = "{\"group\":\"kv\"}";
     check_error(of.call("RollingReplace", roll), 400, "invalid_argument", "reload: no file");
-    group_options wanted = kv_group(2, 1, 1);
-    wanted.max_surge = -1;
-    given = wanted;
+    group_options target = kv_group(2, 1, 1);
+    target.max_surge = -1;
+    given = target;
     check_error(of.call("RollingReplace", roll), 400, "invalid_argument", "max_surge: is negative");
-    wanted.max_surge = 1;
-    wanted.name = "other";
-    given = wanted;
+    target.max_surge = 1;
+    target.name = "other";
+    given = target;
     check_error(of.call("RollingReplace", roll), 400, "invalid_argument", "keeps its name");
-    wanted.name = "kv";
-    wanted.process.child.command = {"kv", "--new"};
-    given = wanted;
+    target.name = "kv";
+    target.process.child.command = {"kv", "--new"};
+    given = target;
 
     const http_response dry = of.call("RollingReplace", "{\"group\":\"kv\",\"dryRun\":true}");
     CHECK_MESSAGE(holds(dry.body, "would replace 2 by 2"), dry.body);
@@ -302,7 +302,7 @@ TEST_CASE("launcher_admin: a group is replaced with what reload gives") {
     const std::string lines = of.events_until("\"result\":\"done\"");
     CHECK_MESSAGE(holds(lines, "\"event\":\"rolling replace begins\""), lines);
     CHECK(of.kept.group("kv")->options.process.child.command.back() == "--new");
-    CHECK(of.call("RollingReplace", roll).status == 200);  // who was told of the end may begin the next
+    CHECK(of.call("RollingReplace", roll).status == 200);  // the next one may begin after that event
     of.events_until("\"result\":\"done\"", last_number(lines));
     CHECK(holds(of.call("GetGroupStatus", roll).body, "\"message\":\"replaced 2 of 2\""));
     CHECK(sample(of.get("/metrics").body,
@@ -326,10 +326,10 @@ TEST_CASE("launcher_admin: one replacement of a group at a time, and it ends wit
     CHECK(of.fleet.running().empty());
 }
 
-TEST_CASE("launcher_admin: a new process that fails is counted and told, and the old ones stay") {
+TEST_CASE("launcher_admin: a failed new process is counted and reported, and the old ones stay") {
     served of;
     of.fleet.decide = [](const detail::instance_spec& spec) {
-        return spec.generation == 1 ? fate::ready : fate::ill;
+        return spec.generation == 1 ? fate::ready : fate::unhealthy;
     };
     of.start();
     CHECK(of.call("RollingReplace", "{\"group\":\"kv\"}").status == 200);
@@ -342,7 +342,7 @@ TEST_CASE("launcher_admin: a new process that fails is counted and told, and the
     CHECK(sample(page, "ojs_launcher_ready{group=\"kv\"}") == "2");
 }
 
-TEST_CASE("launcher_admin: health says the phase, and that of a launcher that drains is no health") {
+TEST_CASE("launcher_admin: health reports the phase, and 503 while draining") {
     served of;
     of.fleet.drains_at_once = false;
     of.start();
@@ -423,8 +423,8 @@ TEST_CASE(
     const http_response asked = of.call("CancelReplace", "{\"group\":\"kv\",\"reason\":\"too slow\"}");
     CHECK_MESSAGE(holds(asked.body, "\"acknowledged\":true"), asked.body);
     const std::string lines = of.events_until("\"result\":\"cancelled\"");
-    CHECK_MESSAGE(holds(lines, "\"event\":\"rolling replace goes on\",\"replaced\":1,\"of\":2"), lines);
-    CHECK(holds(lines, "\"event\":\"rolling replace is cancelled\",\"reason\":\"too slow\""));
+    CHECK_MESSAGE(holds(lines, "\"event\":\"rolling replace progress\",\"replaced\":1,\"total\":2"), lines);
+    CHECK(holds(lines, "\"event\":\"rolling replace cancelled\",\"reason\":\"too slow\""));
     CHECK(of.fleet.running() == std::vector<std::string>{"kv-2", "kv-3"});  // kv-4 had nothing in hand
     const replacement_status after = replacement_of(of);
     CHECK(after.phase == replacement_phase::cancelled);
@@ -437,7 +437,7 @@ TEST_CASE(
     CHECK(of.fleet.generations() == std::vector<std::uint64_t>{3, 3});
 }
 
-TEST_CASE("launcher_admin: one that is cancelled while an old one drains ends when that has ended") {
+TEST_CASE("launcher_admin: a rollout cancelled during a drain ends after the drain") {
     served of;
     of.fleet.drains_at_once = false;
     of.start();
@@ -455,20 +455,20 @@ TEST_CASE("launcher_admin: one that is cancelled while an old one drains ends wh
     of.fleet.drains_at_once = true;
 }
 
-TEST_CASE("launcher_admin: what is being rolled back is not cancelled halfway") {
+TEST_CASE("launcher_admin: a rollback cannot be cancelled") {
     served of;
     of.fleet.drains_at_once = false;
-    decide_new(of.fleet, [](int made) { return made == 2 ? fate::ill : fate::ready; });
+    decide_new(of.fleet, [](int made) { return made == 2 ? fate::unhealthy : fate::ready; });
     of.start();
     CHECK(of.call("RollingReplace", roll_kv).status == 200);
     REQUIRE(of.fleet.notes().wait_for(4));
     of.fleet.get("kv-1")->becomes(instance_state::complete);
-    // kv-4 is ill, and forced; kv-5 is of the old configuration again, and kv-3 is asked to end.
+    // kv-4 is unhealthy, and forced; kv-5 is of the old configuration again, and kv-3 is shut down.
     REQUIRE(of.fleet.notes().wait_for(8));
     const replacement_status now = replacement_of(of);
     CHECK(now.phase == replacement_phase::rolling_back);
     CHECK(now.failed_id == "kv-4");
-    check_error(of.call("CancelReplace", roll_kv), 400, "failed_precondition", "rolled back already");
+    check_error(of.call("CancelReplace", roll_kv), 400, "failed_precondition", "already being rolled back");
     of.fleet.get("kv-3")->becomes(instance_state::complete);
     of.events_until("\"result\":\"rolled_back\"");
     CHECK(replacement_of(of).phase == replacement_phase::rolled_back);
@@ -505,7 +505,7 @@ TEST_CASE(
     CHECK(replacement_of(of).retries == failures);
 }
 
-TEST_CASE("launcher_admin: MANUAL leaves it to the operator, whatever the configuration has") {
+TEST_CASE("launcher_admin: MANUAL overrides the configured retries") {
     launcher_options options = served_options();
     options.groups[0].retry = {2, 0ms, 0ms};
     served of(options);
@@ -513,7 +513,7 @@ TEST_CASE("launcher_admin: MANUAL leaves it to the operator, whatever the config
     of.start();
     const std::string manual = "{\"group\":\"kv\",\"retry\":\"MANUAL\"";
     check_error(of.call("RollingReplace", manual + ",\"retries\":1}"), 400, "invalid_argument",
-                "retries: retry is MANUAL");
+                "retries: not allowed with retry MANUAL");
     check_error(of.call("RollingReplace", manual + ",\"retries\":-1}"), 400, "invalid_argument", "negative");
     CHECK(of.call("RollingReplace", manual + "}").status == 200);
     of.events_until("\"result\":\"rolled_back\"");
@@ -521,14 +521,14 @@ TEST_CASE("launcher_admin: MANUAL leaves it to the operator, whatever the config
     CHECK(of.fleet.running() == std::vector<std::string>{"kv-1", "kv-2"});
 }
 
-TEST_CASE("launcher_admin: the pause before another try is cut short by a cancel") {
+TEST_CASE("launcher_admin: a cancellation ends a retry's back-off") {
     launcher_options options = served_options();
     options.groups[0].retry = {2, 1h, 1h};
     served of(options);
     decide_new(of.fleet, [](int) { return fate::crashes; });
     of.start();
     CHECK(of.call("RollingReplace", roll_kv).status == 200);
-    of.events_until("another is tried");
+    of.events_until("did not become ready, retrying");
     const replacement_status now = replacement_of(of);
     CHECK(now.phase == replacement_phase::pausing);
     CHECK(now.retries == 1);
@@ -538,11 +538,11 @@ TEST_CASE("launcher_admin: the pause before another try is cut short by a cancel
     CHECK(of.fleet.running() == std::vector<std::string>{"kv-1", "kv-2"});
 }
 
-TEST_CASE("launcher_admin: canaries that are watched are seen, and taken back by a cancel") {
+TEST_CASE("launcher_admin: a cancellation rolls back watched canaries") {
     served of;
     of.start();
     CHECK(of.call("RollingReplace", "{\"group\":\"kv\",\"canary\":1,\"canarySeconds\":3600}").status == 200);
-    of.events_until("canaries are watched");
+    of.events_until("watching canaries");
     CHECK(replacement_of(of).phase == replacement_phase::canaries);
     CHECK(of.call("CancelReplace", roll_kv).status == 200);
     of.events_until("\"result\":\"cancelled\"");
@@ -550,7 +550,7 @@ TEST_CASE("launcher_admin: canaries that are watched are seen, and taken back by
     CHECK(of.fleet.running() == std::vector<std::string>{"kv-1", "kv-2"});
 }
 
-TEST_CASE("launcher_admin: force drains nothing, and what was forced is not restarted") {
+TEST_CASE("launcher_admin: force skips the drain, and forced processes are not restarted") {
     launcher_options options = served_options();
     options.groups[0].restart = {restart_policy::always, 0ms, 0ms, 0ms, 0};
     served of(options);
@@ -558,7 +558,7 @@ TEST_CASE("launcher_admin: force drains nothing, and what was forced is not rest
     of.start();
     const std::string force = "{\"processId\":\"kv-1\",\"force\":true";
     check_error(of.call("ShutdownProcess", force + ",\"maxShutdownSeconds\":1}"), 400, "invalid_argument",
-                "force waits for nothing");
+                "force does not drain");
     const http_response dry = of.call("ShutdownProcess", force + ",\"dryRun\":true}");
     CHECK_MESSAGE(holds(dry.body, "would be sent SIGTERM"), dry.body);
     CHECK(holds(dry.body, "\"inFlightRequests\":7"));
@@ -566,15 +566,15 @@ TEST_CASE("launcher_admin: force drains nothing, and what was forced is not rest
 
     const http_response asked = of.call("ShutdownProcess", force + "}");
     CHECK_MESSAGE(holds(asked.body, "\"acknowledged\":true"), asked.body);
-    CHECK(of.fleet.said() == std::vector<std::string>{"start kv-1", "start kv-2", "force kv-1"});
-    CHECK(holds(of.call("ShutdownProcess", force + "}").body, "has ended already: FORCED"));
+    CHECK(of.fleet.calls() == std::vector<std::string>{"start kv-1", "start kv-2", "force kv-1"});
+    CHECK(holds(of.call("ShutdownProcess", force + "}").body, "has already exited: FORCED"));
 
     CHECK(of.call("ShutdownProcess", "{\"processId\":\"kv-2\"}").status ==
           200);  // it drains, and is too slow
     CHECK(of.fleet.get("kv-2")->info().state == instance_state::shutdown_requested);
     CHECK(of.call("ShutdownProcess", "{\"processId\":\"kv-2\",\"force\":true}").status == 200);
     CHECK(of.fleet.running().empty());
-    CHECK(of.fleet.said().back() == "force kv-2");
+    CHECK(of.fleet.calls().back() == "force kv-2");
     CHECK(of.kept.group("kv")->ready == 0);
     of.fleet.drains_at_once = true;
 }
@@ -605,7 +605,7 @@ TEST_CASE("launcher_metrics: SIGKILL, more time and what a shutdown took") {
     before = now;
     now.state = instance_state::forced;
     now.killed = true;
-    now.shutdown_took = 2500ms;
+    now.shutdown_duration = 2500ms;
     counted.on_process_changed(before, now, true);
     CHECK(counted.killed == 1);
     CHECK(counted.terminated == 0);
@@ -621,9 +621,9 @@ TEST_CASE("launcher_metrics: SIGKILL, more time and what a shutdown took") {
     CHECK(counted.shutdown[2].count() == 1);
 }
 
-TEST_CASE("launcher_events: the last thousand are kept, and who comes late is told what was missed") {
+TEST_CASE("launcher_events: keeps the last thousand, and reports lost ones to late followers") {
     detail::launcher_events kept;
-    for (int i = 0; i < 1030; ++i) kept.tell("kv", i % 2 == 0 ? "even" : "odd", "");
+    for (int i = 0; i < 1030; ++i) kept.record_event("kv", i % 2 == 0 ? "even" : "odd", "");
     std::string out;
     CHECK(kept.collect(1028, {}, out));
     CHECK(out.rfind("{\"seq\":1029,\"time\":\"", 0) == 0);
@@ -645,13 +645,13 @@ TEST_CASE("launcher_events: the last thousand are kept, and who comes late is to
     CHECK_FALSE(kept.await_more(1030, time_point::max()));
 }
 
-TEST_CASE("launcher_events: who follows hears of the last one, and nobody is waited for who does not") {
+TEST_CASE("launcher_events: the end waits for active followers only") {
     detail::launcher_events kept;
-    kept.tell("kv", "first", "");
+    kept.record_event("kv", "first", "");
     kept.end(time_point::max());  // nobody follows
     std::string out;
     CHECK(kept.collect(0, {}, out));
-    kept.tell("kv", "last", "");
+    kept.record_event("kv", "last", "");
     kept.end(steady_clock::now());
     std::thread ending([&] { kept.end(time_point::max()); });
     CHECK(kept.collect(1, {}, out));

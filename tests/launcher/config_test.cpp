@@ -7,7 +7,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// What is wrong with a file of one group with these members beside its name and its command.
+// What is wrong with a file of one group with these keys beside its name and its command.
 std::string fault(const std::string& members) {
     const result<launcher_options> read =
         read_launcher_config(R"({"process_groups": [{"name": "kv", "command": ["kv"])" +
@@ -85,7 +85,7 @@ TEST_CASE("launcher_config: every other key") {
     CHECK(fault(R"("restart_policy": "never")").empty());
 }
 
-TEST_CASE("launcher_config: how a replacement tries again") {
+TEST_CASE("launcher_config: retries of a rollout") {
     const auto retry = [](const std::string& members) {
         const result<launcher_options> read =
             read_launcher_config(R"({"process_groups": [{"name": "kv", "command": ["kv"])" +
@@ -110,29 +110,29 @@ TEST_CASE("launcher_config: how a replacement tries again") {
     CHECK(fault(R"("retry_policy": 3)") == "retry_policy: not manual, immediate or backoff");
     CHECK(fault(R"("retry_policy": "backoff", "retry": {"pause": "1s"})") == "retry.pause: no such key");
     CHECK(fault(R"("retry_policy": "backoff", "retry": {"initial_backoff": "1m"})") ==
-          "retry: last pause < first pause");
+          "retry.max_backoff: is below initial_backoff");
     CHECK(fault(R"("retry_policy": "backoff", "retry": {"max_backoff": 0})") ==
           "retry.max_backoff: 0 is retry_policy immediate");
     CHECK(fault(R"("retry_policy": "backoff", "retry": {"max_retries": 0})") ==
           "retry.max_retries: 0 is retry_policy manual");
-    CHECK(fault(R"("retry": {"max_retries": 1})") == "retry: retry_policy is manual, so it has no meaning");
+    CHECK(fault(R"("retry": {"max_retries": 1})") == "retry: not allowed with retry_policy manual");
     CHECK(fault(R"("retry_policy": "immediate", "retry": {"max_backoff": "1s"})") ==
-          "retry.max_backoff: retry_policy is immediate, so there is no pause");
+          "retry.max_backoff: retry_policy is immediate, so there is no back-off");
 }
 
-TEST_CASE("launcher_config: where the operator is answered is an address") {
+TEST_CASE("launcher_config: admin must be an address") {
     for (const char* address :
          {"", "nonsense", "http://127.0.0.1:1", "unix:", "example.org:80", "127.0.0.1:70000"}) {
         CAPTURE(address);
-        const std::string said = fault_of_file(R"({"admin": ")" + std::string(address) + R"("})");
-        CHECK_MESSAGE(said.rfind("admin: ", 0) == 0, said);
+        const std::string error = fault_of_file(R"({"admin": ")" + std::string(address) + R"("})");
+        CHECK_MESSAGE(error.rfind("admin: ", 0) == 0, error);
     }
     CHECK(fault_of_file(R"({"admin": 8080})") == "admin: not a string");
     CHECK(fault_of_file(R"({"admin": "127.0.0.1:1", "admin": "127.0.0.1:1"})") == "admin: duplicate key");
     CHECK(fault_of_file(R"({"admin_address": "127.0.0.1:1"})") == "admin_address: no such key");
 }
 
-TEST_CASE("launcher_config: the log is what the environment says") {
+TEST_CASE("launcher_config: the environment configures the log") {
     const std::string json = R"({"process_groups": [{"name": "kv", "command": ["kv"]}]})";
     const auto from = [&json](std::string level) {
         return read_launcher_config(json, [level](const char* name) -> const char* {
@@ -161,14 +161,14 @@ TEST_CASE("launcher_config: unknown and double keys are named") {
     CHECK(fault(R"("a\nb": 1)").find('\n') == std::string::npos);
 }
 
-TEST_CASE("launcher_config: values of another type, or that cannot be meant") {
+TEST_CASE("launcher_config: invalid types and values") {
     CHECK(fault(R"("desired_instances": "2")") == "desired_instances: not a whole number up to 1000000");
     CHECK(fault(R"("desired_instances": -1)") == "desired_instances: not a whole number up to 1000000");
     CHECK(fault(R"("desired_instances": 1.5)") == "desired_instances: not a whole number up to 1000000");
     CHECK(fault(R"("desired_instances": null)") == "desired_instances: not a whole number up to 1000000");
     CHECK(fault(R"("has_coordinator": 1)") == "has_coordinator: not true or false");
     CHECK(fault(R"("id_prefix": 1)") == "id_prefix: not a string");
-    CHECK(fault(R"("id_prefix": "../x")") == "id_prefix: as for a name");
+    CHECK(fault(R"("id_prefix": "../x")") == "id_prefix: not 1 to 48 letters, digits, '.', '_' or '-'");
     CHECK(fault(R"("environment": [])") == "environment: not an object");
     CHECK(fault(R"("environment": {"A=B": "1"})") == "environment.A: not the name of a variable");
     CHECK(fault(R"("environment": {"A": "a\u0000b"})") == "environment.A: holds a zero byte");
@@ -177,9 +177,9 @@ TEST_CASE("launcher_config: values of another type, or that cannot be meant") {
     CHECK(fault(R"("restart_policy": "sometimes")") == "restart_policy: not never, on-failure or always");
     for (const char* text : {R"("30 s")", R"("")", "-1", "1e9", "true", R"("1\u0000s")", "1.5", R"("-1s")"}) {
         CAPTURE(text);
-        const std::string said = fault(std::string(R"("health_check_timeout": )") + text);
-        CHECK(said.find("health_check_timeout: '") == 0);
-        CHECK(said.find("' is not a duration (write 500ms, 30s,") != std::string::npos);
+        const std::string error = fault(std::string(R"("health_check_timeout": )") + text);
+        CHECK(error.find("health_check_timeout: '") == 0);
+        CHECK(error.find("' is not a duration (write 500ms, 30s,") != std::string::npos);
     }
     for (const char* text : {"30000", R"("30000")"}) {
         CHECK(fault(std::string(R"("health_check_timeout": )") + text) ==
@@ -205,9 +205,10 @@ TEST_CASE("launcher_config: contradictions are named") {
           "shutdown.max_duration (10s) < shutdown.grace_period (20s)");
     CHECK(fault(R"("shutdown": {"grace_period": 0})") == "shutdown.grace_period: is not above 0");
     CHECK(fault(R"("health_check_timeout": "0s")") == "health_check_timeout: is not above 0");
-    CHECK(fault(R"("restart": {"initial_backoff": "1m"})") == "restart: last pause < first pause");
+    CHECK(fault(R"("restart": {"initial_backoff": "1m"})") ==
+          "restart.max_backoff: is below initial_backoff");
     CHECK(fault(R"("restart_policy": "never", "restart": {})") ==
-          "restart: restart_policy is never, so it has no meaning");
+          "restart: not allowed with restart_policy never");
     const auto ready_url = [](const std::string& url) {
         return fault("\"has_coordinator\": false, \"ready_url\": \"" + url + "\"");
     };
@@ -220,10 +221,10 @@ TEST_CASE("launcher_config: contradictions are named") {
           "ready_url: has_coordinator is true, so its coordinator is asked");
     const std::string one = R"({"name": "a", "command": ["x"]})";
     CHECK(fault_of_file(R"({"process_groups": [)" + one + "," + one + "]}") ==
-          "process_groups[1].name: as that of [0]");
+          "process_groups[1].name: same as in [0]");
     CHECK(fault_of_file(R"({"process_groups": [)" + one +
                         R"(,{"name": "b", "command": ["x"], "id_prefix": "a"}]})") ==
-          "process_groups[1].id_prefix: as that of [0]");
+          "process_groups[1].id_prefix: same as in [0]");
     const auto named = [&](const std::string& name, const std::string& prefix) {
         return fault_of_file(R"({"process_groups": [)" + one + R"(,{"name": ")" + name +
                              R"(", "command": ["x"], "id_prefix": ")" + prefix + R"("}]})");

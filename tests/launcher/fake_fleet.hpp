@@ -1,4 +1,4 @@
-// Processes that fork nothing, and what is checked at every change of one.
+// Fake processes, which do not fork, and the checks at every change of one.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -21,15 +21,15 @@ struct ojs::detail::launcher_access {
 
 namespace test {
 
-// What becomes of one that is started.
-enum class fate { ready, late, ill, crashes, not_started, hangs };
+// The behaviour of a started process.
+enum class fate { ready, late, unhealthy, crashes, not_started, hangs };
 
 class fake_fleet;
 
 class fake_process final : public ojs::detail::instance {
   public:
     fake_process(fake_fleet& fleet, const ojs::detail::instance_spec& spec,
-                 ojs::detail::instance_changed changed)
+                 ojs::detail::instance_callback changed)
         : fleet_(fleet), changed_(std::move(changed)) {
         info_.id = spec.id;
         info_.group = spec.group;
@@ -46,16 +46,16 @@ class fake_process final : public ojs::detail::instance {
     void shut_down(const ojs::shutdown_options& order) override;
     void force() override;
     void poll() override;
-    ojs::result<ojs::shutdown_status> ask_status(ojs::time_point) override {
+    ojs::result<ojs::shutdown_status> request_status(ojs::time_point) override {
         ojs::shutdown_status out;
         out.metrics.in_flight_requests = 7;
         return out;
     }
 
-    // What it says of itself, from any thread.
+    // Reports of the process, from any thread.
     void becomes(ojs::instance_state state, int exit_code = 0);
     void not_routable();
-    // An answer that changes nothing but itself, of which nobody is told.
+    // A response that causes no report.
     void answers(std::string phase) {
         const std::lock_guard<std::mutex> held(mutex_);
         info_.readiness.message = phase;
@@ -64,7 +64,7 @@ class fake_process final : public ojs::detail::instance {
 
   private:
     fake_fleet& fleet_;
-    const ojs::detail::instance_changed changed_;
+    const ojs::detail::instance_callback changed_;
     mutable std::mutex mutex_;
     ojs::process_info info_;
     std::string launcher_address;
@@ -75,32 +75,32 @@ class fake_fleet {
     using process = ojs::detail::ref<fake_process>;
 
     ojs::detail::instance_starter starter() {
-        return [this](const ojs::detail::instance_spec& spec, ojs::detail::instance_changed changed) {
+        return [this](const ojs::detail::instance_spec& spec, ojs::detail::instance_callback changed) {
             return start(spec, std::move(changed));
         };
     }
-    // A launcher whose processes are of this fleet.
+    // A launcher with fake processes.
     ojs::launcher launch(ojs::launcher_options options, ojs::lifecycle* shared = nullptr) {
         return ojs::detail::launcher_access::make(std::move(options), shared, starter());
     }
-    // Asked at every start; with a lock held, so it calls nothing here.
+    // Called at every start, with the lock held.
     std::function<fate(const ojs::detail::instance_spec&)> decide = [](const auto&) { return fate::ready; };
-    std::atomic<bool> drains_at_once{true};  // else a test says when one is complete
+    std::atomic<bool> drains_at_once{true};  // else the test completes them
     std::atomic<bool> dies{true};            // when it is forced
     std::atomic<bool> ready_if_asked{false};
-    int most = 1000000;  // processes at any moment
-    int min_ready = 0;   // after each order to end
+    int max_running = 1000000;  // processes at any moment
+    int min_ready = 0;          // after each shutdown of a ready one
 
     process get(const std::string& id) const {
         const std::lock_guard<std::mutex> held(mutex_);
         const auto found = all_.find(id);
         return found == all_.end() ? process() : found->second;
     }
-    std::vector<std::string> said() const {
+    std::vector<std::string> calls() const {
         const std::lock_guard<std::mutex> held(mutex_);
-        return said_;
+        return calls_;
     }
-    // Those that run, by their ids.
+    // The ids of running processes.
     std::vector<std::string> running() const {
         std::vector<std::string> out;
         const std::lock_guard<std::mutex> held(mutex_);
@@ -122,11 +122,11 @@ class fake_fleet {
 
     void note(const std::string& what) {
         const std::lock_guard<std::mutex> held(mutex_);
-        said_.push_back(what);
+        calls_.push_back(what);
         notes_.add();
     }
     counter& notes() { return notes_; }
-    // An order to a ready one took effect: those that are left must be enough.
+    // After the shutdown of a ready process: enough ready ones must remain.
     void check_ready(const std::string& id) {
         const std::lock_guard<std::mutex> held(mutex_);
         if (count_ready() < min_ready) broken_.push_back("too few ready after " + id);
@@ -134,7 +134,7 @@ class fake_fleet {
 
   private:
     ojs::result<ojs::detail::ref<ojs::detail::instance>> start(const ojs::detail::instance_spec& spec,
-                                                               ojs::detail::instance_changed changed) {
+                                                               ojs::detail::instance_callback changed) {
         using ojs::instance_state;
         process made;
         fate fate_of = fate::ready;
@@ -146,13 +146,13 @@ class fake_fleet {
             all_[spec.id] = made;
             int count = 0;
             for (const auto& each : all_) count += ojs::is_final(each.second->info().state) ? 0 : 1;
-            if (count > most) broken_.push_back("too many with " + spec.id);
+            if (count > max_running) broken_.push_back("too many with " + spec.id);
         }
         if (fate_of != fate::hangs) made->becomes(instance_state::starting);
         if (fate_of == fate::ready) made->becomes(instance_state::ready);
-        if (fate_of == fate::ill) made->becomes(instance_state::unhealthy);
+        if (fate_of == fate::unhealthy) made->becomes(instance_state::unhealthy);
         if (fate_of == fate::crashes) made->becomes(instance_state::crashed, 3);
-        note("start " + spec.id);  // then it is for the test alone
+        note("start " + spec.id);  // from here only the test changes it
         return ojs::detail::ref<ojs::detail::instance>(made.get());
     }
     int count_ready() const {
@@ -163,7 +163,7 @@ class fake_fleet {
 
     mutable std::mutex mutex_;
     std::map<std::string, process> all_;
-    std::vector<std::string> said_;
+    std::vector<std::string> calls_;
     std::vector<std::string> broken_;
     counter notes_;
 };
@@ -225,42 +225,42 @@ inline void fake_process::force() {
     if (now.routable) fleet_.check_ready(now.id);
 }
 
-// A group of fakes, as a launcher has it.
+// A group of fake processes.
 struct fake_group {
     explicit fake_group(fake_fleet& fleet, ojs::group_options options, ojs::log_hook log = nullptr) {
-        ojs::log_options told;
-        told.level = log ? ojs::log_level::debug : ojs::log_level::off;
-        told.hook = std::move(log);
-        around->log = ojs::detail::logger(told, "launcher");
-        around->starter = fleet.starter();
-        around->routing = ojs::detail::make_ref<ojs::detail::routing>(
+        ojs::log_options options_of_log;
+        options_of_log.level = log ? ojs::log_level::debug : ojs::log_level::off;
+        options_of_log.hook = std::move(log);
+        context->log = ojs::detail::logger(options_of_log, "launcher");
+        context->starter = fleet.starter();
+        context->routing = ojs::detail::make_ref<ojs::detail::routing>(
             [&fleet](const ojs::process_info& of) { fleet.note("on " + of.id); },
-            [&fleet](const ojs::process_info& of) { fleet.note("off " + of.id); }, nullptr, around->log,
-            [this] { around->wake(); });
-        around->socket_folder = "/nowhere";
-        around->wake = [this] {
+            [&fleet](const ojs::process_info& of) { fleet.note("off " + of.id); }, nullptr, context->log,
+            [this] { context->wake(); });
+        context->socket_folder = "/nowhere";
+        context->wake = [this] {
             const std::lock_guard<std::mutex> held(mutex_);
             ++woken_;
             wakes_.notify_all();
         };
-        group = ojs::detail::make_ref<ojs::detail::process_group>(std::move(options), around);
+        group = ojs::detail::make_ref<ojs::detail::process_group>(std::move(options), context);
     }
     ~fake_group() {
         group->stop_starting();
-        group->drain(group->running(), {"test", {}, {}});
-        group->force(group->running());
-        group->forget_gone();
-        around->routing->stop();
+        group->drain(group->members(), {"test", {}, {}});
+        group->force(group->members());
+        group->release_exited();
+        context->routing->stop();
     }
-    void with_hooks() { REQUIRE(around->routing->start()); }
+    void with_hooks() { REQUIRE(context->routing->start()); }
     ojs::time_point turn() { return group->reconcile(ojs::steady_clock::now()); }
-    ojs::result<ojs::rolling_report> roll(const ojs::group_options& wanted,
+    ojs::result<ojs::rolling_report> roll(const ojs::group_options& target,
                                           const ojs::rolling_options& how = {},
                                           const ojs::cancel_token& until = {}) {
         const supervisor turning(*this);
-        return group->roll(wanted, how, until);
+        return group->roll(target, how, until);
     }
-    // Takes turns as a launcher does, while it exists.
+    // Reconciles as a launcher does, while it exists.
     class supervisor {
       public:
         explicit supervisor(fake_group& of) : of_(of), thread_([this] { work(); }) {}
@@ -268,7 +268,7 @@ struct fake_group {
         supervisor& operator=(const supervisor&) = delete;
         ~supervisor() {
             ends_ = true;
-            of_.around->wake();
+            of_.context->wake();
             thread_.join();
         }
 
@@ -291,7 +291,7 @@ struct fake_group {
         std::thread thread_;
     };
 
-    ojs::detail::ref<ojs::detail::launcher_context> around =
+    ojs::detail::ref<ojs::detail::launcher_context> context =
         ojs::detail::make_ref<ojs::detail::launcher_context>();
     ojs::detail::ref<ojs::detail::process_group> group;
 

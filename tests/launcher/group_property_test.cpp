@@ -38,7 +38,7 @@ class group_model {
         if (what == 3) crash_one();
         if (what == 4) stop_one();
         if (what == 5 && below(4) == 0) stop_all();
-        if (what == 6 && below(3) == 0) hold();
+        if (what == 6 && below(3) == 0) set_quiet();
         if (what == 7) lose_readiness();
         if (what == 8 || what == 9) roll();
         if (what == 10) static_cast<void>(kv_.group->cancel_rollout("test"));
@@ -47,7 +47,7 @@ class group_model {
     }
     // From here on every process does as it should.
     void calm_down() {
-        kv_.group->hold(false);
+        kv_.group->set_quiet(false);
         good_ = true;
         for (int i = 0; i < 5000 && !is_at_rest(); ++i) {
             now_ += 1ms;
@@ -58,8 +58,8 @@ class group_model {
     void check() {
         const group_info info = kv_.group->info();
         CHECK_FALSE(info.replacing);
-        CHECK(info.ready == wanted());
-        CHECK(static_cast<int>(fleet_.running().size()) == wanted());
+        CHECK(info.ready == target_count());
+        CHECK(static_cast<int>(fleet_.running().size()) == target_count());
         CHECK(fleet_.broken() == texts{});
     }
     int done() const { return done_; }
@@ -104,7 +104,7 @@ class group_model {
     }
     // One that was there before a rollout: what becomes of a new one's place is a matter of its own.
     void stop_one() {
-        const detail::members all = kv_.group->staying();
+        const detail::group_members all = kv_.group->staying();
         if (all.empty()) return;
         const auto& chosen = all[index(all)];
         if (rollout_ && number_of(chosen->id) > last_before_) return;
@@ -116,7 +116,7 @@ class group_model {
         is_stopped_ = true;
         stopped_ = 0;
     }
-    void hold() { kv_.group->hold(below(2) == 0); }
+    void set_quiet() { kv_.group->set_quiet(below(2) == 0); }
     void roll() {
         group_options to = configuration();
         rolling_options options;
@@ -160,7 +160,7 @@ class group_model {
         if (of.fails == 2 && info.routable) process->becomes(instance_state::crashed, 3);
     }
     bool was_asked(const std::string& id) const {
-        for (const std::string& each : fleet_.said()) {
+        for (const std::string& each : fleet_.calls()) {
             if (each == "stop " + id || each == "force " + id) return true;
         }
         return false;
@@ -179,9 +179,9 @@ class group_model {
         const bool done = !report.rolled_back && !report.cancelled;
         (done ? done_ : not_done_) += 1;
         if (done) {
-            options_ = rollout_->to;
+            options_ = rollout_->target;
             is_stopped_ = false;
-            CHECK(kv_.group->info().ready >= wanted());
+            CHECK(kv_.group->info().ready >= target_count());
         }
         for (const auto& each : kv_.group->staying()) {
             const bool is_new = each->generation == rollout_->generation;
@@ -203,16 +203,16 @@ class group_model {
         for (const process_info& each : kv_.group->info().processes) out = std::max(out, number_of(each.id));
         return out;
     }
-    int wanted() const { return is_stopped_ ? 0 : std::max(options_.desired - stopped_, 0); }
+    int target_count() const { return is_stopped_ ? 0 : std::max(options_.desired - stopped_, 0); }
     bool is_at_rest() const {
         const group_info info = kv_.group->info();
-        return !info.replacing && info.ready == wanted() &&
-               static_cast<int>(fleet_.running().size()) == wanted();
+        return !info.replacing && info.ready == target_count() &&
+               static_cast<int>(fleet_.running().size()) == target_count();
     }
 
     std::string describe() const {
         const group_info info = kv_.group->info();
-        std::string out = std::to_string(info.ready) + " ready of " + std::to_string(wanted()) + ", " +
+        std::string out = std::to_string(info.ready) + " ready of " + std::to_string(target_count()) + ", " +
                           info.message + (info.replacing ? ", replacing: " : ": ");
         for (const std::string& id : fleet_.running())
             out += id + " " + to_string(fleet_.get(id)->info().state) + (was_asked(id) ? " asked, " : ", ");
@@ -239,31 +239,31 @@ class group_model {
 
 TEST_CASE("group_plan: starts fill what is missing, by what may be started now") {
     group_goal goal;
-    goal.wanted = 3;
+    goal.target = 3;
     goal.max_starts = 1;
     CHECK(plan_group({}, goal).starts == 1);
     goal.max_starts = 9;
     CHECK(plan_group({{true, true, true}}, goal).starts == 2);
     CHECK(plan_group({{false, true, true}}, goal).starts == 2);  // it counts, whatever its configuration
-    goal.replaces = true;
+    goal.replacing = true;
     CHECK(plan_group({{false, true, true}}, goal).starts == 3);
 }
 
-TEST_CASE("group_plan: old ones make way one for one, and never below min_healthy") {
+TEST_CASE("group_plan: new processes replace old ones one by one, never below min_healthy") {
     group_goal goal;
-    goal.wanted = goal.max_others = goal.min_healthy = 2;
-    goal.replaces = true;
+    goal.target = goal.max_old = goal.min_healthy = 2;
+    goal.replacing = true;
     using ends = std::vector<std::size_t>;
     const auto ending = [&](const detail::array<detail::plan_member>& all) {
         const group_plan plan = plan_group(all, goal);
-        return ends(plan.ends.begin(), plan.ends.end());
+        return ends(plan.stops.begin(), plan.stops.end());
     };
     CHECK(ending({{false, true, true}, {false, true, true}, {true, true, false}}) == ends{});
     CHECK(ending({{false, true, true}, {false, true, true}, {true, true, true}}) == ends{0});
     CHECK(ending({{false, true, true}, {false, false, false}, {true, true, true}}) == ends{1});
     CHECK(ending({{false, true, false}, {false, true, false}, {true, true, true}}) == ends{});
     CHECK(ending({{false, true, true}, {true, true, true}, {true, true, true}}) == ends{0});
-    goal.may_end = false;
+    goal.may_stop = false;
     CHECK(ending({{false, true, true}, {true, true, true}, {true, true, true}}) == ends{});
 }
 

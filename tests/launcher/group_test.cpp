@@ -55,7 +55,7 @@ TEST_CASE("process_group: what crashed is started again under another id, after 
     CHECK(ended.exit.code == 3);
 }
 
-TEST_CASE("process_group: the policy tells ends apart") {
+TEST_CASE("process_group: the policy distinguishes exits") {
     fake_fleet fleet;
     group_options options = restarted_at_once(2);
     fake_group kv(fleet, options);
@@ -66,13 +66,13 @@ TEST_CASE("process_group: the policy tells ends apart") {
         CHECK(fleet.running() == texts{"kv-2"});
     }
     SUBCASE("asked for") {
-        kv.group->drain({kv.group->running()[0]}, {"operator", {}, {}});
+        kv.group->drain({kv.group->members()[0]}, {"operator", {}, {}});
         kv.turn();
         CHECK(fleet.running() == texts{"kv-2"});
     }
     SUBCASE("asked for, and crashes on the way") {
         fleet.drains_at_once = false;
-        kv.group->drain({kv.group->running()[0]}, {"operator", {}, {}});
+        kv.group->drain({kv.group->members()[0]}, {"operator", {}, {}});
         fleet.get("kv-1")->becomes(instance_state::crashed, 3);
         kv.turn();
         CHECK(fleet.running() == texts{"kv-2"});
@@ -80,7 +80,7 @@ TEST_CASE("process_group: the policy tells ends apart") {
     }
 }
 
-TEST_CASE("process_group: one place that fails too often is given up, the others are not") {
+TEST_CASE("process_group: a slot that fails too often stays empty, the others do not") {
     fake_fleet fleet;
     int starts = 0;
     fleet.decide = [&](const detail::instance_spec& spec) {
@@ -89,16 +89,16 @@ TEST_CASE("process_group: one place that fails too often is given up, the others
     };
     group_options options = restarted_at_once(2);
     options.restart.max_restarts = 3;
-    int told = 0;
+    int reports = 0;
     fake_group kv(fleet, options, [&](const log_record& record) {
-        told += record.message == "group degraded, it goes on with fewer" ? 1 : 0;
+        reports += record.message == "group degraded, a slot stays empty" ? 1 : 0;
     });
     while (kv.turn() != time_point::max()) {
     }
     CHECK(starts == 2 + 3);
     CHECK(fleet.running() == texts{"kv-2"});
     CHECK(kv.group->info().degraded);
-    CHECK(told == 1);
+    CHECK(reports == 1);
     // A replacement that succeeds ends it.
     fleet.decide = [](const detail::instance_spec&) { return fate::ready; };
     REQUIRE(kv.roll(options));
@@ -107,7 +107,7 @@ TEST_CASE("process_group: one place that fails too often is given up, the others
     CHECK(fleet.ready() == 2);
 }
 
-TEST_CASE("process_group: what cannot be started is tried as often, and told") {
+TEST_CASE("process_group: a failed start counts as a restart, and is reported") {
     fake_fleet fleet;
     int starts = 0;
     fleet.decide = [&](const detail::instance_spec&) {
@@ -127,20 +127,20 @@ TEST_CASE("process_group: what cannot be started is tried as often, and told") {
     CHECK(info.processes[0].state == instance_state::crashed);
 }
 
-TEST_CASE("process_group: one that is ill before it was ready is forced and restarted") {
+TEST_CASE("process_group: a process that is unhealthy before ready is forced and restarted") {
     fake_fleet fleet;
     fleet.decide = [](const detail::instance_spec& spec) {
-        return spec.id == "kv-1" ? fate::ill : fate::ready;
+        return spec.id == "kv-1" ? fate::unhealthy : fate::ready;
     };
     fake_group kv(fleet, restarted_at_once(1));
     kv.turn();
     kv.turn();
-    CHECK(fleet.said() == texts{"start kv-1", "force kv-1"});
+    CHECK(fleet.calls() == texts{"start kv-1", "force kv-1"});
     kv.turn();
     CHECK(fleet.running() == texts{"kv-2"});
 }
 
-TEST_CASE("process_group: of those that became ill, one at a time is given up while too few are ready") {
+TEST_CASE("process_group: unhealthy processes are forced one at a time while too few are ready") {
     fake_fleet fleet;
     group_options options = restarted_at_once(3);
     options.min_healthy = 2;
@@ -149,7 +149,7 @@ TEST_CASE("process_group: of those that became ill, one at a time is given up wh
     fleet.decide = [](const detail::instance_spec&) { return fate::late; };
     for (const char* id : {"kv-1", "kv-2", "kv-3"}) fleet.get(id)->becomes(instance_state::unhealthy);
     kv.turn();
-    CHECK(fleet.said().back() == "force kv-1");
+    CHECK(fleet.calls().back() == "force kv-1");
     kv.turn();
     kv.turn();
     CHECK(fleet.running() == texts{"kv-2", "kv-3", "kv-4"});  // kv-4 is not ready yet
@@ -163,35 +163,35 @@ TEST_CASE("process_group: of those that became ill, one at a time is given up wh
     CHECK(fleet.running() == texts{"kv-3", "kv-4", "kv-5"});
 }
 
-TEST_CASE("process_group: while it is held nothing is restarted") {
+TEST_CASE("process_group: while quiet nothing is restarted") {
     fake_fleet fleet;
     fake_group kv(fleet, restarted_at_once(2));
     kv.turn();
-    kv.group->hold(true);
+    kv.group->set_quiet(true);
     fleet.get("kv-1")->becomes(instance_state::crashed, 3);
     CHECK(kv.turn() == time_point::max());
     CHECK(fleet.running() == texts{"kv-2"});
-    kv.group->hold(false);
+    kv.group->set_quiet(false);
     kv.turn();
     CHECK(fleet.running() == texts{"kv-2", "kv-3"});
 }
 
-TEST_CASE("process_group: while it is held nothing is given up or replaced, and that is said") {
+TEST_CASE("process_group: while quiet nothing is forced or replaced, and the status shows it") {
     fake_fleet fleet;
     fake_group kv(fleet, restarted_at_once(2));
     kv.turn();
-    kv.group->hold(true);
+    kv.group->set_quiet(true);
     CHECK(kv.group->info().quiet);
     for (const char* id : {"kv-1", "kv-2"}) fleet.get(id)->becomes(instance_state::unhealthy);
     kv.turn();
-    CHECK(fleet.said() == texts{"start kv-1", "start kv-2"});
+    CHECK(fleet.calls() == texts{"start kv-1", "start kv-2"});
     const error refused = kv.roll(restarted_at_once(2)).error();
     CHECK(refused.code == errc::busy);
     CHECK(refused.text == "the launcher is quiet: SIGCONT or resume() ends that");
-    kv.group->hold(false);
+    kv.group->set_quiet(false);
     CHECK_FALSE(kv.group->info().quiet);
     kv.turn();
-    CHECK(fleet.said().back() == "force kv-1");
+    CHECK(fleet.calls().back() == "force kv-1");
 }
 
 TEST_CASE("process_group: of many that are due, a few start at a time, and the rest as those run") {
@@ -207,9 +207,9 @@ TEST_CASE("process_group: of many that are due, a few start at a time, and the r
     kv.turn();
     CHECK(fleet.running().size() == at_once + 1);
     kv.group->stop_starting();
-    kv.group->drain(kv.group->running(), {"stop", {}, {}});
+    kv.group->drain(kv.group->members(), {"stop", {}, {}});
     CHECK(kv.turn() == time_point::max());
-    CHECK(kv.group->running().empty());
+    CHECK(kv.group->members().empty());
     CHECK(fleet.running() == texts{});
 }
 
@@ -266,14 +266,14 @@ TEST_CASE("process_group: a stop ends a replacement, and nothing is started any 
     roller.join();
     REQUIRE(done);
     CHECK(done->cancelled);
-    kv.group->drain(kv.group->running(), {"stop", {}, {}});
-    CHECK(kv.group->running().empty());
+    kv.group->drain(kv.group->members(), {"stop", {}, {}});
+    CHECK(kv.group->members().empty());
     CHECK(kv.turn() == time_point::max());
     CHECK(fleet.running() == texts{});
     CHECK(kv.roll(restarted_at_once(2)).error().code == errc::busy);
 }
 
-TEST_CASE("process_group: an order that comes while a process is being started reaches it") {
+TEST_CASE("process_group: a shutdown requested during a start reaches the process") {
     fake_fleet fleet;
     fake_group* made = nullptr;
     fleet.decide = [&](const detail::instance_spec&) {
@@ -283,8 +283,8 @@ TEST_CASE("process_group: an order that comes while a process is being started r
     fake_group kv(fleet, kv_group(1, 0, 1));
     made = &kv;
     kv.turn();
-    CHECK(fleet.said() == texts{"start kv-1", "stop kv-1"});
-    CHECK(kv.group->running().empty());
+    CHECK(fleet.calls() == texts{"start kv-1", "stop kv-1"});
+    CHECK(kv.group->members().empty());
 }
 
 TEST_CASE(
@@ -302,12 +302,12 @@ TEST_CASE(
         meanwhile = [&] { CHECK(made->group->shut_down({"operator", {}, {}})); };
         kv.turn();
         CHECK(kv.turn() == time_point::max());
-        CHECK(fleet.said() == texts{"start kv-1", "stop kv-1"});
+        CHECK(fleet.calls() == texts{"start kv-1", "stop kv-1"});
     }
     SUBCASE("nothing for now: it is held") {
-        meanwhile = [&] { made->group->hold(true); };
+        meanwhile = [&] { made->group->set_quiet(true); };
         kv.turn();
-        CHECK(fleet.said() == texts{"start kv-1"});
+        CHECK(fleet.calls() == texts{"start kv-1"});
     }
     SUBCASE("another configuration: it is replaced") {
         meanwhile = [&] { CHECK(made->group->begin_rollout(kv_group(2, 0, 1), {})); };
@@ -320,14 +320,14 @@ TEST_CASE("process_group: a hook that does not return holds up a shutdown for a 
     fake_fleet fleet;
     test::event let_go;
     fake_group kv(fleet, kv_group(1, 0, 1));
-    kv.around->routing = detail::make_ref<detail::routing>(
-        nullptr, [&](const process_info&) { static_cast<void>(let_go.wait()); }, nullptr, kv.around->log);
+    kv.context->routing = detail::make_ref<detail::routing>(
+        nullptr, [&](const process_info&) { static_cast<void>(let_go.wait()); }, nullptr, kv.context->log);
     kv.with_hooks();
     kv.turn();
     const time_point begun = steady_clock::now();
-    kv.group->drain(kv.group->running(), {"stop", {}, {}});
+    kv.group->drain(kv.group->members(), {"stop", {}, {}});
     CHECK(steady_clock::now() - begun >= 1s);
-    CHECK(fleet.said().back() == "stop kv-1");
+    CHECK(fleet.calls().back() == "stop kv-1");
     let_go.set();
 }
 

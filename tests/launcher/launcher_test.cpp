@@ -77,7 +77,7 @@ TEST_CASE("launcher: keeps all groups running, and ends them all") {
     CHECK(kept.rolling_replace("kv", kv_group(2, 1, 1)).error().code == errc::busy);
 }
 
-TEST_CASE("launcher: what a process said last is told, though nothing came of it") {
+TEST_CASE("launcher: the status shows a process's last message") {
     fake_fleet fleet;
     launcher kept = fleet.launch(two_groups());
     REQUIRE(kept.start());
@@ -108,7 +108,7 @@ TEST_CASE("launcher: a stop asks all processes before the first of them has ende
 }
 
 #if defined(__linux__)  // what a pipe takes no more of is known
-TEST_CASE("launcher: a log that nobody reads holds up no stop") {
+TEST_CASE("launcher: a blocked log reader does not delay a stop") {
     fake_fleet fleet;
     int pipe[2];
     REQUIRE(::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) == 0);
@@ -149,7 +149,7 @@ TEST_CASE("launcher: a stop does not wait for the starts that hang, nor for thos
     kept.request_stop();
     REQUIRE(kept.wait(steady_clock::now() + test::hang_guard));
     CHECK(kept.exit_code() == exit_status::settled);
-    CHECK(fleet.said().size() < 50);
+    CHECK(fleet.calls().size() < 50);
 }
 
 TEST_CASE("launcher: a stop that comes while a process is started precedes the next start") {
@@ -162,10 +162,10 @@ TEST_CASE("launcher: a stop that comes while a process is started precedes the n
     launcher kept = fleet.launch(two_groups(), &life);
     REQUIRE(kept.start());
     REQUIRE(kept.wait(steady_clock::now() + test::hang_guard));
-    CHECK(fleet.said() == texts{"start kv-1", "stop kv-1"});
+    CHECK(fleet.calls() == texts{"start kv-1", "stop kv-1"});
 }
 
-TEST_CASE("launcher: it outlives what finds no memory") {
+TEST_CASE("launcher: survives out of memory") {
     fake_fleet fleet;
     std::atomic<int> starts{0};
     fleet.decide = [&](const detail::instance_spec&) {
@@ -208,7 +208,8 @@ TEST_CASE("launcher: more than the machine can hold is refused, with what it nee
     using detail::machine_limits;
     CHECK(of(&machine_limits::descriptors, 5123).empty());
     CHECK(of(&machine_limits::descriptors, 1024) ==
-          "999 instances (desired_instances and max_surge) need 5123 descriptors, and there are 1024: raise "
+          "999 instances (desired_instances and max_surge) need 5123 descriptors, but only 1024 are "
+          "available: raise "
           "LimitNOFILE= (ulimit -n) or lower desired_instances");
     CHECK(of(&machine_limits::processes, 2014).empty());
     CHECK(of(&machine_limits::processes, 2013).find("raise LimitNPROC= (ulimit -u)") != std::string::npos);
@@ -258,7 +259,7 @@ TEST_CASE("launcher: what does not end in its time is given up, and named") {
     options.log.level = log_level::error;
     options.log.hook = [&](const log_record& record) {
         const std::lock_guard<std::mutex> held(mutex);
-        if (record.message == "process could not be ended") named.push_back(record.message);
+        if (record.message == "process could not be stopped") named.push_back(record.message);
     };
     launcher kept = fleet.launch(options);
     REQUIRE(kept.start());
@@ -347,9 +348,9 @@ TEST_CASE("launcher: replaces a group, and keeps its new configuration") {
     launcher kept = fleet.launch(two_groups());
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
-    group_options wanted = kv_group(2, 1, 1);
-    wanted.process.child.command = {"kv", "--new"};
-    const result<rolling_report> done = kept.rolling_replace("kv", wanted);
+    group_options target = kv_group(2, 1, 1);
+    target.process.child.command = {"kv", "--new"};
+    const result<rolling_report> done = kept.rolling_replace("kv", target);
     REQUIRE(done);
     CHECK(done->replaced == 2);
     const result<group_info> info = kept.group("kv");
@@ -376,7 +377,7 @@ TEST_CASE("launcher: one at a time has a state file, and lets go of it at its en
 
 namespace {
 
-// What a child of a launcher hears that sends this to it.
+// The response to a child that sends this request.
 http_response pushed(const std::string& address, const std::string& method, std::string body) {
     const result<http_client> client = http_client::create(address);
     REQUIRE(client);
@@ -392,7 +393,7 @@ http_response pushed(const std::string& address, const std::string& method, std:
     return *answer;
 }
 
-// What it sends no more of than this, and waits.
+// Sends only a part of the request, then waits.
 detail::unique_fd slow_sender(const std::string& address) {
     detail::unique_fd out(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_un where{};
@@ -405,31 +406,30 @@ detail::unique_fd slow_sender(const std::string& address) {
 
 }  // namespace
 
-TEST_CASE("launcher: what a child says is passed on to its own process, and to no other's") {
+TEST_CASE("launcher: a notification reaches the sender's own process only") {
     fake_fleet fleet;
     launcher kept = fleet.launch(two_groups());
     REQUIRE(kept.start());
     REQUIRE(fleet.notes().wait_for(3));
     const fake_fleet::process child = fleet.get("ps-1");
     const std::string address = child->pushes_to();
-    child->has_pid(::getpid());  // a child of ours, as far as the system tells
-    const texts before = fleet.said();
+    child->has_pid(::getpid());  // a child of ours for the system
+    const texts before = fleet.calls();
     CHECK(pushed(address, "NotifyReady", R"({"processId":"kv-1"})").status == 404);  // of process 1
     CHECK(pushed(address, "NotifyReady", R"({"processId":"ps-2"})").status == 404);
     CHECK(pushed(address, "NotifyReady", "[[[").status == 400);
     CHECK(pushed(address, "NotifyReady", std::string(detail::rpc_body_limit + 1, ' ')).status == 413);
     CHECK(pushed(address, "Shutdown", R"({"processId":"ps-1"})").status == 404);
-    CHECK(fleet.said() == before);
+    CHECK(fleet.calls() == before);
     std::vector<detail::unique_fd> slow;
     for (int i = 0; i < 8; ++i) slow.push_back(slow_sender(address));
     CHECK(pushed(address, "NotifyReady", R"({"processId":"ps-1"})").body == "{\"acknowledged\":true}\n");
-    REQUIRE(
-        fleet.notes().wait_for(4));  // what is said of one that is just being started is passed on once it is
-    CHECK(fleet.said().back() == "poll ps-1");
-    const std::size_t notes = fleet.said().size();
+    REQUIRE(fleet.notes().wait_for(4));  // a notification during the start is passed on afterwards
+    CHECK(fleet.calls().back() == "poll ps-1");
+    const std::size_t notes = fleet.calls().size();
     CHECK(pushed(address, "NotifyShutdownComplete", R"({"processId":"ps-1"})").status == 200);
-    CHECK(fleet.said().size() == notes + 1);
-    CHECK(fleet.said().back() == "poll ps-1");
+    CHECK(fleet.calls().size() == notes + 1);
+    CHECK(fleet.calls().back() == "poll ps-1");
     kept.request_stop();
     REQUIRE(kept.wait(steady_clock::now() + test::hang_guard));
 }
@@ -441,8 +441,8 @@ TEST_CASE("launcher: what could not be started leaves nothing behind, and can be
     options.admin_address = "unix:" + folder.file("admin.sock");
     options.state_file = folder.file("state");
     const test::environment_variable runtime("XDG_RUNTIME_DIR", folder.path());
-    test::counter told;
-    options.on_routable = [&](const process_info&) { told.add(); };
+    test::counter reports;
+    options.on_routable = [&](const process_info&) { reports.add(); };
     launcher first = fleet.launch(options);
     launcher second = fleet.launch(options);
     options.state_file.clear();
@@ -458,19 +458,19 @@ TEST_CASE("launcher: what could not be started leaves nothing behind, and can be
     REQUIRE(other.wait(steady_clock::now() + test::hang_guard));
     SUBCASE("by itself") {
         REQUIRE(first.start());
-        CHECK(told.wait_for(3));
+        CHECK(reports.wait_for(3));
         first.request_stop();
         REQUIRE(first.wait(steady_clock::now() + test::hang_guard));
     }
     SUBCASE("by another, to whom it left the state file") {
         REQUIRE(second.start());
-        CHECK(told.wait_for(3));
+        CHECK(reports.wait_for(3));
         second.request_stop();
         REQUIRE(second.wait(steady_clock::now() + test::hang_guard));
     }
 }
 
-TEST_CASE("launcher: times that cannot be meant are said by the name of the field") {
+TEST_CASE("launcher: an invalid time is an error that names the field") {
     const auto fault = [](void (*change)(group_options&)) {
         group_options group = kv_group(1, 0, 1);
         change(group);
@@ -491,18 +491,18 @@ TEST_CASE("launcher: times that cannot be meant are said by the name of the fiel
     CHECK(fault([](group& of) { of.min_ready_time = -2ms; }) == "min_ready_time: is negative");
     CHECK(fault([](group& of) { of.restart.stable_after = -1ms; }) == "restart.stable_after: is negative");
     CHECK(fault([](group& of) { of.restart.max_backoff = no_limit; }) ==
-          "restart: a pause longer than 24 days");
+          "restart.max_backoff: is longer than 24 days");
     CHECK(fault([](group& of) { of.process.shutdown.max_duration = no_limit; }) == "");
 }
 
-TEST_CASE("launcher: options that cannot be meant are said, and nothing is started") {
+TEST_CASE("launcher: invalid options are errors, and nothing is started") {
     fake_fleet fleet;
     launcher_options options = two_groups();
     options.groups[1].min_healthy = 2;
     CHECK(fault_of(options, fleet) == "group \"ps\": min_healthy_instances (2) > desired_instances (1)");
     options = two_groups();
     options.groups[1].name = "kv";
-    CHECK(fault_of(options, fleet) == "groups[1].name: as that of [0]");
+    CHECK(fault_of(options, fleet) == "groups[1].name: same as in [0]");
     options = two_groups();
     options.socket_folder = "/tmp/" + std::string(90, 'x');
     CHECK(fault_of(options, fleet).find("too long") != std::string::npos);
@@ -518,7 +518,7 @@ TEST_CASE("launcher: options that cannot be meant are said, and nothing is start
     options.state_file = "/nowhere/at/all";
     launcher nowhere = fleet.launch(options);
     CHECK(nowhere.start().error().sys_errno == ENOENT);
-    CHECK(fleet.said() == texts{});
+    CHECK(fleet.calls() == texts{});
     launcher never = fleet.launch(two_groups());
     CHECK(never.wait(steady_clock::now()));
     CHECK(never.groups() == texts{});

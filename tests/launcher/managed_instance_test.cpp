@@ -63,10 +63,10 @@ std::string says(shutdown_state now) {
 
 const std::string ack = R"({"acknowledged":true})";
 
-// One process, its coordinator, which is here, and what was told of it.
+// One process, its coordinator in this process, and its reported changes.
 class fixture {
   public:
-    // By method name; what is not there answers as an unknown method.
+    // By method name; others respond as unknown methods.
     using answers = std::map<std::string, std::function<http_response(const std::string& body)>>;
 
     explicit fixture(answers how = {}) : answers_(std::move(how)) {
@@ -108,7 +108,7 @@ class fixture {
                 if (now.state == before) ++other_changes;
                 pid = now.pid;
                 changes_.notify_all();
-                if (is_final(now.state)) told_over.set();
+                if (is_final(now.state)) final_reports.set();
             },
             logger(log, "launcher"));
         REQUIRE(made);
@@ -131,7 +131,7 @@ class fixture {
         });
         return now;
     }
-    // Waits for nobody: it may be said once more, by a handler that is asked again before the child's end is seen.
+    // Without a wait: it may be logged once more, by a handler that is asked again before the child's end is seen.
     void end_child(const std::string& status) const {
         REQUIRE(::write(writer_.get(), (status + "\n").data(), status.size() + 1) > 0);
     }
@@ -148,7 +148,7 @@ class fixture {
     const std::string fifo = folder.file("fifo");
     instance_spec spec;
     test::event up;
-    test::event told_over;
+    test::event final_reports;
     std::atomic<int> memory_fails{0};  // calls that find none
     std::mutex mutex;
     states seen;
@@ -212,8 +212,8 @@ TEST_CASE("managed_instance: TestShutdownStateMachine: every event in every stat
         if (is_final(from)) continue;
         CHECK(next_state(from, event::forced) == state::forced);
         CHECK(next_state(from, event::crashed) == state::crashed);
-        const bool may_end = is_stopping(from) || from == state::spawning;  // before it ran
-        CHECK(next_state(from, event::completed) == (may_end ? state::complete : state::crashed));
+        const bool may_complete = is_stopping(from) || from == state::spawning;  // before it ran
+        CHECK(next_state(from, event::completed) == (may_complete ? state::complete : state::crashed));
         CHECK(next_state(from, event::shutdown_requested) ==
               (is_stopping(from) ? from : state::shutdown_requested));
         CHECK(next_state(from, event::draining) == (is_stopping(from) ? state::draining : from));
@@ -223,12 +223,12 @@ TEST_CASE("managed_instance: TestShutdownStateMachine: every event in every stat
 
 TEST_SUITE("managed_instance") {
     TEST_CASE("a process becomes ready, is asked, drains and ends: every step is seen and logged") {
-        std::atomic<int> looks{0};
+        std::atomic<int> polls{0};
         std::string request;
         fixture* self = nullptr;
         fixture f({{"GetReadinessStatus",
                     [&](const std::string&) {
-                        const int n = looks++;
+                        const int n = polls++;
                         return answer(says(n == 0   ? readiness_state::starting
                                            : n == 1 ? readiness_state::warming
                                                     : readiness_state::ready));
@@ -247,7 +247,7 @@ TEST_SUITE("managed_instance") {
         ref<instance> it = f.start();
         CHECK(f.await(it, is<state::ready>) == state::ready);
         CHECK(it->info().routable);
-        CHECK(it->info().startup.count() > 0);
+        CHECK(it->info().startup_duration.count() > 0);
         it->shut_down({"a test", 1500ms, 1h});  // longer than granted
         CHECK(f.await(it, over) == state::complete);
         const result<shutdown_request> asked = read_message<shutdown_request>(request);
@@ -259,9 +259,9 @@ TEST_SUITE("managed_instance") {
         const process_info end = it->info();
         CHECK(end.exit.ok());
         CHECK_FALSE(end.killed);
-        CHECK(end.shutdown_took.count() > 0);
+        CHECK(end.shutdown_duration.count() > 0);
         CHECK_FALSE(end.routable);
-        // The thread tells of a change after the state is there to see.
+        // The thread reports a change after the state is visible.
         it = ref<instance>();
         CHECK(f.seen_states() == states{state::starting, state::warming, state::ready,
                                         state::shutdown_requested, state::draining, state::complete});
@@ -272,27 +272,27 @@ TEST_SUITE("managed_instance") {
         }
     }
 
-    TEST_CASE("a push brings the look forward, and is not believed alone") {
+    TEST_CASE("a notification triggers a poll, and does not count by itself") {
         std::atomic<bool> is_ready{false};
-        test::counter looks;
+        test::counter polls;
         fixture f({{"GetReadinessStatus", [&](const std::string&) {
                         const bool now = is_ready;
-                        looks.add();
+                        polls.add();
                         return answer(says(now ? readiness_state::ready : readiness_state::starting));
                     }}});
         f.spec.options.readiness_interval = 1h;
         f.spec.options.readiness_timeout = 2h;
         const ref<instance> it = f.start();
-        REQUIRE(looks.wait_for(1));
+        REQUIRE(polls.wait_for(1));
         it->poll();
-        REQUIRE(looks.wait_for(2));
+        REQUIRE(polls.wait_for(2));
         CHECK(it->info().state == state::starting);
         is_ready = true;
         it->poll();
         CHECK(f.await(it, is<state::ready>) == state::ready);
     }
 
-    TEST_CASE("a process that dies is seen to, at any point") {
+    TEST_CASE("the exit of a process is handled at any point") {
         const auto die = [](fixture& of) {
             REQUIRE(::kill(of.pid, SIGKILL) == 0);
             return answer("{}");
@@ -350,13 +350,13 @@ TEST_SUITE("managed_instance") {
         CHECK(f.await(it, over) == state::forced);
         CHECK(it->info().exit.signal == SIGTERM);
         CHECK_FALSE(it->info().killed);
-        CHECK(it->info().shutdown_took >= f.spec.options.shutdown.max_duration);
-        CHECK(f.logged("more time asked for"));
+        CHECK(it->info().shutdown_duration >= f.spec.options.shutdown.max_duration);
+        CHECK(f.logged("more time requested"));
         CHECK(f.logged("past its grace period"));
         CHECK(f.logged("forcing shutdown with SIGTERM"));
     }
 
-    TEST_CASE("what is strict forces after the grace period where no more time was asked for") {
+    TEST_CASE("force_without_request forces after the grace period without a request for more time") {
         fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))},
                    {"Shutdown", always(ack)},
                    {"GetShutdownStatus", always(says(shutdown_state::draining))}});
@@ -369,7 +369,7 @@ TEST_SUITE("managed_instance") {
         CHECK(f.await(it, over) == state::forced);
     }
 
-    TEST_CASE("who says COMPLETE and stays is ended") {
+    TEST_CASE("a process that reports COMPLETE and stays is forced") {
         fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))},
                    {"Shutdown", always(ack)},
                    {"GetShutdownStatus", always(says(shutdown_state::complete))}});
@@ -382,7 +382,7 @@ TEST_SUITE("managed_instance") {
         CHECK(it->info().exit.signal == SIGTERM);
     }
 
-    TEST_CASE("a coordinator that answers rubbish does not hold up the end") {
+    TEST_CASE("invalid responses of a coordinator do not delay the end") {
         fixture f({{"GetReadinessStatus", always("[[[")}, {"Shutdown", always("\xff{")}});
         f.spec.options.shutdown.grace_period = f.spec.options.shutdown.max_duration = 100ms;
         const ref<instance> it = f.start();
@@ -442,7 +442,7 @@ TEST_SUITE("managed_instance") {
         CHECK(asked == 3);
     }
 
-    TEST_CASE("who answered before and listens no more is asked with SIGTERM at once") {
+    TEST_CASE("a process that stopped listening gets SIGTERM at once") {
         fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
         f.runs({"sh", "-c", "trap 'exit 0' TERM; sh -c 'echo up; exec sleep 1000' & wait"});
         f.spec.options.shutdown.max_duration = 1h;
@@ -451,16 +451,17 @@ TEST_SUITE("managed_instance") {
         f.listens_no_more();
         it->shut_down({});
         CHECK(f.await(it, over) == state::complete);
-        CHECK(f.logged("asking with SIGTERM"));
+        CHECK(f.logged("requesting shutdown with SIGTERM"));
     }
 
     TEST_CASE("what max_duration cut short may still be reported before SIGTERM") {
         fixture* self = nullptr;
-        fixture f({{"Shutdown", always(ack)}, {"GetShutdownStatus", [&](const std::string&) {
-                                                   if (self->logged("past its maximum, it may still report"))
-                                                       self->end_child("0");
-                                                   return answer(says(shutdown_state::draining));
-                                               }}});
+        fixture f({{"Shutdown", always(ack)},
+                   {"GetShutdownStatus", [&](const std::string&) {
+                        if (self->logged("past its max_duration, waiting for its report"))
+                            self->end_child("0");
+                        return answer(says(shutdown_state::draining));
+                    }}});
         self = &f;
         f.spec.options.shutdown.grace_period = f.spec.options.shutdown.max_duration = 50ms;
         f.spec.options.shutdown.report_time = 1h;
@@ -514,7 +515,7 @@ TEST_SUITE("managed_instance") {
         CHECK(best < 700ms);
     }
 
-    TEST_CASE("who does not speak the protocol is asked with SIGTERM, and has its whole time") {
+    TEST_CASE("a process without the protocol gets SIGTERM, and has all of its time") {
         fixture f;  // nobody listens
         f.runs({"sh", "-c", "trap 'exit 0' TERM; sh -c 'echo up; exec sleep 1000' & wait"});
         SUBCASE("as is found out") {
@@ -527,10 +528,10 @@ TEST_SUITE("managed_instance") {
         if (!f.spec.options.has_coordinator) CHECK(f.await(it, is<state::ready>) == state::ready);
         it->shut_down({});
         CHECK(f.await(it, over) == state::complete);
-        CHECK(f.logged("asking with SIGTERM"));
+        CHECK(f.logged("requesting shutdown with SIGTERM"));
     }
 
-    TEST_CASE("TestShutdownTimeoutForceKill: who ignores SIGTERM is killed, with all that it has started") {
+    TEST_CASE("TestShutdownTimeoutForceKill: a process that ignores SIGTERM is killed with its descendants") {
         fixture f;
         f.spec.options.has_coordinator = false;
         f.spec.options.shutdown.max_duration = 1h;
@@ -556,8 +557,8 @@ TEST_SUITE("managed_instance") {
         CHECK(::poll(&last, 1, 30000) == 1);
     }
 
-    TEST_CASE("who is forced while only what it has started is left is not waited for any longer") {
-        if (OJS_SHUTDOWN_USE_PROC == 0) return;  // nothing tells who is left: it is over when its leader is
+    TEST_CASE("a force while only descendants are left ends the wait") {
+        if (OJS_SHUTDOWN_USE_PROC == 0) return;  // nothing shows who is left: it is over when its leader is
         fixture f;
         f.spec.options.has_coordinator = false;
         f.spec.options.shutdown.max_duration = 1h;
@@ -593,7 +594,7 @@ TEST_SUITE("managed_instance") {
         CHECK(it->info().routable);
     }
 
-    TEST_CASE("who is not ready in time, or does not answer any more, is unhealthy") {
+    TEST_CASE("a process that is not ready in time, or stops responding, is unhealthy") {
         std::atomic<bool> answers{false};
         fixture f({{"GetReadinessStatus", [&](const std::string&) {
                         return answer(answers ? says(readiness_state::ready) : "rubbish");
@@ -646,11 +647,11 @@ TEST_SUITE("managed_instance") {
         release.set();
     }
 
-    TEST_CASE("a process ends with the last who knows it") {
+    TEST_CASE("the last reference to a process ends it") {
         fixture f;
         f.spec.options.has_coordinator = false;
         ref<instance> it = f.start();
-        CHECK_FALSE(it->ask_status(soon()));
+        CHECK_FALSE(it->request_status(soon()));
         it = ref<instance>();
         CHECK(::kill(f.pid, 0) != 0);
         CHECK(f.seen_states().back() == state::forced);
@@ -666,24 +667,24 @@ TEST_SUITE("managed_instance") {
         CHECK(f.logged("process not started"));
     }
 
-    TEST_CASE("one that is late is asked once more, as the launcher may have stood still") {
+    TEST_CASE("a late process is polled once more, as the launcher may have been suspended") {
         fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
         f.spec.options.readiness_timeout = 0ms;  // over before the first look
         const ref<instance> it = f.start();
         CHECK(f.await(it, is<state::ready>) == state::ready);
         f.end_child("0");
-        REQUIRE(f.told_over.wait());
+        REQUIRE(f.final_reports.wait());
         CHECK(f.seen_states() == states{state::starting, state::ready, state::crashed});
     }
 
-    TEST_CASE("what is told is told again where there was no memory for it") {
+    TEST_CASE("a report that ran out of memory is repeated") {
         fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
         f.memory_fails = 3;
         const ref<instance> it = f.start();
         CHECK(f.await(it, is<state::ready>) == state::ready);
         f.memory_fails = 3;
         f.end_child("0");
-        REQUIRE(f.told_over.wait());
+        REQUIRE(f.final_reports.wait());
         CHECK(f.seen_states().back() == state::crashed);
     }
 

@@ -19,7 +19,7 @@ restart_options with_policy(restart_policy policy) {
 bool restarts(restart_policy policy, bool failed) {
     const restart_options options = with_policy(policy);
     restart_history history(options);
-    return restart_after(options, failed, history, steady_clock::now()).when != time_point::max();
+    return restart_after(options, failed, history, steady_clock::now()).restart_at != time_point::max();
 }
 
 }  // namespace
@@ -40,11 +40,11 @@ TEST_CASE("restart_policy: pauses double up to the last one, less at most their 
     options.max_restarts = 0;
     restart_history history(options);
     const time_point now = steady_clock::now();
-    history.started = now;
+    history.started_at = now;
     for (const auto longest : {1000ms, 2000ms, 4000ms, 5000ms, 5000ms}) {
         const restart_decision next = restart_after(options, true, history, now);
-        CHECK(next.when <= now + longest);
-        CHECK(next.when >= now + longest / 2);
+        CHECK(next.restart_at <= now + longest);
+        CHECK(next.restart_at >= now + longest / 2);
     }
 }
 
@@ -54,13 +54,14 @@ TEST_CASE("restart_policy: too many restarts end in a degraded group, one that l
     options.stable_after = 60s;
     restart_history history(options);
     time_point now = steady_clock::now();
-    history.started = now;
-    for (int i = 0; i < 3; ++i) CHECK(restart_after(options, true, history, now).when != time_point::max());
+    history.started_at = now;
+    for (int i = 0; i < 3; ++i)
+        CHECK(restart_after(options, true, history, now).restart_at != time_point::max());
     const restart_decision last = restart_after(options, true, history, now + 59s);
     CHECK(last.degraded);
-    CHECK(last.when == time_point::max());
+    CHECK(last.restart_at == time_point::max());
     const restart_decision later = restart_after(options, true, history, now + 60s);
-    CHECK(later.when <= now + 61s);  // the first pause again
+    CHECK(later.restart_at <= now + 61s);  // the first pause again
     CHECK(history.restarts == 1);
 }
 
@@ -68,9 +69,9 @@ TEST_CASE("restart_policy: what is not restarted is never a degradation") {
     restart_options options;
     options.max_restarts = 1;
     restart_history history(options);
-    history.started = steady_clock::now();
+    history.started_at = steady_clock::now();
     history.restarts = 1;
-    CHECK_FALSE(restart_after(options, false, history, history.started).degraded);
+    CHECK_FALSE(restart_after(options, false, history, history.started_at).degraded);
     CHECK(history.restarts == 1);
 }
 

@@ -24,11 +24,11 @@ bool all_of_one_generation(const fake_fleet& fleet, std::uint64_t generation) {
     return true;
 }
 
-std::size_t place_of(const texts& all, const std::string& what) {
+std::size_t index_of(const texts& all, const std::string& what) {
     for (std::size_t i = 0; i < all.size(); ++i) {
         if (all[i] == what) return i;
     }
-    FAIL("never said: ", what);
+    FAIL("never called: ", what);
     return 0;
 }
 
@@ -37,14 +37,14 @@ std::size_t place_of(const texts& all, const std::string& what) {
 TEST_CASE(
     "rolling_replace: the new one is ready before the old one drains, oldest first, one after the other") {
     fake_fleet fleet;
-    fleet.most = 3;
+    fleet.max_running = 3;
     fake_group kv(fleet, kv_group(2, 2, 1));
     kv.turn();
     const result<rolling_report> done = kv.roll(kv_group(2, 2, 1));
     REQUIRE(done);
     CHECK(done->replaced == 2);
-    CHECK(done->of == 2);
-    CHECK(fleet.said() ==
+    CHECK(done->total == 2);
+    CHECK(fleet.calls() ==
           texts{"start kv-1", "start kv-2", "start kv-3", "stop kv-1", "start kv-4", "stop kv-2"});
     CHECK(fleet.running() == texts{"kv-3", "kv-4"});
     CHECK(kv.group->info().generation == 2);
@@ -62,21 +62,21 @@ TEST_CASE("rolling_replace: waits for the new one, however long it takes to be r
     REQUIRE(fleet.notes().wait_for(2));  // both are started
     CHECK(kv.roll(kv_group(1, 1, 1)).error().code == errc::busy);
     fleet.get("kv-2")->becomes(instance_state::warming);
-    CHECK(fleet.said() == texts{"start kv-1", "start kv-2"});
+    CHECK(fleet.calls() == texts{"start kv-1", "start kv-2"});
     fleet.get("kv-2")->becomes(instance_state::ready);
     roller.join();
-    CHECK(fleet.said() == texts{"start kv-1", "start kv-2", "stop kv-1"});
+    CHECK(fleet.calls() == texts{"start kv-1", "start kv-2", "stop kv-1"});
 }
 
 TEST_CASE("rolling_replace: the next start does not overlap the drain of the old one") {
     fake_fleet fleet;
     fleet.drains_at_once = false;
-    fleet.most = 3;
+    fleet.max_running = 3;
     fake_group kv(fleet, kv_group(2, 1, 1));
     kv.turn();
     std::thread roller([&] { CHECK(kv.roll(kv_group(2, 1, 1))); });
     REQUIRE(fleet.notes().wait_for(4));
-    CHECK(fleet.said() == texts{"start kv-1", "start kv-2", "start kv-3", "stop kv-1"});
+    CHECK(fleet.calls() == texts{"start kv-1", "start kv-2", "start kv-3", "stop kv-1"});
     fleet.get("kv-1")->becomes(instance_state::draining);
     CHECK(fleet.running().size() == 3);
     fleet.get("kv-1")->becomes(instance_state::complete);
@@ -91,7 +91,7 @@ TEST_CASE("rolling_replace: max_surge is honoured, and used") {
     for (const int surge : {0, 1, 2, 3, 8}) {
         CAPTURE(surge);
         fake_fleet fleet;
-        fleet.most = 5 + (surge == 0 ? 1 : surge);
+        fleet.max_running = 5 + (surge == 0 ? 1 : surge);
         fleet.min_ready = 5;
         fake_group kv(fleet, kv_group(5, 5, surge));
         kv.turn();
@@ -100,7 +100,7 @@ TEST_CASE("rolling_replace: max_surge is honoured, and used") {
         CHECK(fleet.running().size() == 5);
         // The first batch is as large as it may be.
         const int batch = surge == 0 ? 1 : surge < 5 ? surge : 5;
-        CHECK(place_of(fleet.said(), "stop kv-1") == static_cast<std::size_t>(5 + batch));
+        CHECK(index_of(fleet.calls(), "stop kv-1") == static_cast<std::size_t>(5 + batch));
     }
 }
 
@@ -112,11 +112,11 @@ TEST_CASE("rolling_replace: one that is not ready goes first, and takes nothing 
     const result<rolling_report> done = kv.roll(kv_group(2, 2, 1));
     REQUIRE(done);
     CHECK(done->replaced == 2);
-    CHECK(fleet.said() ==
+    CHECK(fleet.calls() ==
           texts{"start kv-1", "start kv-2", "start kv-3", "stop kv-2", "start kv-4", "stop kv-1"});
 }
 
-TEST_CASE("rolling_replace: a group that never became ready is mended by a version that does") {
+TEST_CASE("rolling_replace: a group that never became ready is fixed by a version that does") {
     fake_fleet fleet;
     fleet.decide = [](const detail::instance_spec& spec) {
         return spec.generation == 1 ? fate::late : fate::ready;
@@ -130,26 +130,26 @@ TEST_CASE("rolling_replace: a group that never became ready is mended by a versi
     CHECK(all_of_one_generation(fleet, 2));
 }
 
-TEST_CASE("rolling_replace: one that ends within min_ready_time was never ready, though it said so") {
+TEST_CASE("rolling_replace: a process that exits within min_ready_time was never available") {
     fake_fleet fleet;
     fleet.min_ready = 2;
     fake_group kv(fleet, kv_group(2, 2, 1));
     kv.with_hooks();
     kv.turn();
     CHECK(fleet.notes().wait_for(4));  // two are started and routable
-    group_options wanted = kv_group(2, 2, 1);
-    wanted.min_ready_time = 1h;
+    group_options target = kv_group(2, 2, 1);
+    target.min_ready_time = 1h;
     std::thread crash([&] {
         CHECK(fleet.notes().wait_for(5));  // kv-3 is ready
         fleet.get("kv-3")->becomes(instance_state::crashed, 0);
     });
-    const result<rolling_report> done = kv.roll(wanted);
+    const result<rolling_report> done = kv.roll(target);
     crash.join();
     REQUIRE(done);
     CHECK(done->rolled_back);
     CHECK(done->failed_id == "kv-3");
-    CHECK(done->why == "did not stay ready");
-    CHECK(fleet.said().back() == "start kv-3");  // it was given no work
+    CHECK(done->error == "did not stay ready");
+    CHECK(fleet.calls().back() == "start kv-3");  // it was given no work
     CHECK(fleet.running() == texts{"kv-1", "kv-2"});
     CHECK(fleet.broken() == texts{});
 }
@@ -205,10 +205,10 @@ TEST_CASE("rolling_replace: a larger group is done when the last one is ready, e
 }
 
 TEST_CASE("rolling_replace: one that does not become ready leaves the old ones untouched") {
-    for (const fate ends : {fate::late, fate::ill, fate::crashes, fate::not_started}) {
+    for (const fate ends : {fate::late, fate::unhealthy, fate::crashes, fate::not_started}) {
         CAPTURE(static_cast<int>(ends));
         fake_fleet fleet;
-        fleet.most = 3;
+        fleet.max_running = 3;
         fleet.min_ready = 2;
         fleet.decide = [&](const detail::instance_spec& spec) {
             return spec.generation == 1 ? fate::ready : ends;
@@ -222,7 +222,7 @@ TEST_CASE("rolling_replace: one that does not become ready leaves the old ones u
         CHECK(done->rolled_back);
         CHECK_FALSE(done->mixed);
         CHECK(done->replaced == 0);
-        CHECK_FALSE(done->why.empty());
+        CHECK_FALSE(done->error.empty());
         CHECK(done->failed_id == "kv-3");
         CHECK(fleet.running() == texts{"kv-1", "kv-2"});
         CHECK(fleet.broken() == texts{});
@@ -232,7 +232,7 @@ TEST_CASE("rolling_replace: one that does not become ready leaves the old ones u
     }
 }
 
-TEST_CASE("rolling_replace: one that is late is asked once more, as the launcher may have stood still") {
+TEST_CASE("rolling_replace: a late process is polled once more, as the launcher may have been suspended") {
     fake_fleet fleet;
     fleet.ready_if_asked = true;
     fleet.decide = [](const detail::instance_spec& spec) {
@@ -240,9 +240,9 @@ TEST_CASE("rolling_replace: one that is late is asked once more, as the launcher
     };
     fake_group kv(fleet, kv_group(2, 1, 1));
     kv.turn();
-    group_options wanted = kv_group(2, 1, 1);
-    wanted.health_check_timeout = 1ms;
-    const result<rolling_report> done = kv.roll(wanted);
+    group_options target = kv_group(2, 1, 1);
+    target.health_check_timeout = 1ms;
+    const result<rolling_report> done = kv.roll(target);
     REQUIRE(done);
     CHECK_FALSE(done->rolled_back);
     CHECK(done->replaced == 2);
@@ -250,7 +250,7 @@ TEST_CASE("rolling_replace: one that is late is asked once more, as the launcher
 
 TEST_CASE("rolling_replace: a failure in the middle leaves no two configurations") {
     fake_fleet fleet;
-    fleet.most = 4;
+    fleet.max_running = 4;
     fleet.min_ready = 3;
     int fresh = 0;
     fleet.decide = [&](const detail::instance_spec& spec) {
@@ -270,7 +270,7 @@ TEST_CASE("rolling_replace: a failure in the middle leaves no two configurations
     CHECK(fleet.broken() == texts{});
 }
 
-TEST_CASE("rolling_replace: a rollback that fails too is said, and keeps serving") {
+TEST_CASE("rolling_replace: a failed rollback is reported, and the group keeps serving") {
     fake_fleet fleet;
     fleet.min_ready = 2;
     int started = 0;
@@ -322,7 +322,7 @@ TEST_CASE("rolling_replace: retries, at once and after a pause") {
 
 TEST_CASE("rolling_replace: canaries stay ready for a while before anything else happens") {
     fake_fleet fleet;
-    fleet.most = 6;
+    fleet.max_running = 6;
     fleet.min_ready = 4;
     fake_group kv(fleet, kv_group(4, 4, 2));
     kv.turn();
@@ -350,7 +350,7 @@ TEST_CASE("rolling_replace: canaries stay ready for a while before anything else
         const result<rolling_report> done = kv.roll(kv_group(4, 4, 2), how);
         REQUIRE(done);
         CHECK(done->rolled_back);
-        CHECK(done->why == "the canaries' check: too many errors");
+        CHECK(done->error == "the canaries' check: too many errors");
         CHECK(fleet.running() == texts{"kv-1", "kv-2", "kv-3", "kv-4"});
     }
     SUBCASE("the check throws") {
@@ -358,7 +358,7 @@ TEST_CASE("rolling_replace: canaries stay ready for a while before anything else
         const result<rolling_report> done = kv.roll(kv_group(4, 4, 2), how);
         REQUIRE(done);
         CHECK(done->rolled_back);
-        CHECK(done->why == "the canaries' check: it threw");
+        CHECK(done->error == "the canaries' check: it threw");
         CHECK(fleet.running() == texts{"kv-1", "kv-2", "kv-3", "kv-4"});
         CHECK_FALSE(kv.group->info().replacing);
     }
@@ -440,7 +440,7 @@ TEST_CASE("rolling_replace: a cancel in the middle ends it between two steps") {
     CHECK(done->mixed);
     CHECK(done->replaced == 1);
     CHECK(fleet.running() == texts{"kv-2", "kv-3", "kv-4"});
-    CHECK(fleet.said().back() == "force kv-5");
+    CHECK(fleet.calls().back() == "force kv-5");
     CHECK(fleet.broken() == texts{});
     // The next one brings them together again.
     REQUIRE(kv.roll(kv_group(3, 3, 1)));
@@ -483,7 +483,7 @@ TEST_CASE("rolling_replace: another size, up and down") {
 TEST_CASE("rolling_replace: of a group that was shut down, those that still drain take their places") {
     fake_fleet fleet;
     fleet.drains_at_once = false;
-    fleet.most = 3;
+    fleet.max_running = 3;
     fake_group kv(fleet, kv_group(2, 2, 1));
     kv.turn();
     REQUIRE(kv.group->shut_down({"over for today", {}, {}}));
@@ -508,15 +508,15 @@ TEST_CASE("rolling_replace: a dry run says what would be drained and changes not
     how.dry_run = true;
     const result<rolling_report> seen = kv.roll(kv_group(2, 1, 1), how);
     REQUIRE(seen);
-    CHECK(seen->of == 2);
+    CHECK(seen->total == 2);
     REQUIRE(seen->would_drain.size() == 2);
     CHECK(seen->would_drain[0].id == "kv-1");
     CHECK(seen->would_drain[0].in_flight.in_flight_requests == 7);
-    CHECK(fleet.said().size() == 2);
+    CHECK(fleet.calls().size() == 2);
     CHECK(kv.group->info().generation == 1);
 }
 
-TEST_CASE("rolling_replace: who may take for ever to end is waited for, with no number that overflows") {
+TEST_CASE("rolling_replace: unlimited shutdown times do not overflow") {
     shutdown_timeouts times;
     CHECK(detail::stop_time(times) == 19s);
     times.max_duration = times.kill_delay = no_limit;
@@ -532,7 +532,7 @@ TEST_CASE("rolling_replace: what it has started keeps its own time to end, thoug
     kv.turn();
     CHECK(kv.group->max_stop_time() < 1h);
     REQUIRE(kv.group->begin_rollout(slow, {}));
-    while (fleet.said().back() != "stop kv-1") kv.turn();
+    while (fleet.calls().back() != "stop kv-1") kv.turn();
     REQUIRE(kv.group->cancel_rollout("test"));
     while (kv.group->info().replacing) kv.turn();
     CHECK(kv.group->options().process.shutdown.max_duration < 1h);
@@ -540,34 +540,34 @@ TEST_CASE("rolling_replace: what it has started keeps its own time to end, thoug
     CHECK(kv.group->max_stop_time() > 1h);
 }
 
-TEST_CASE("rolling_replace: what cannot be meant is refused before anything happens") {
+TEST_CASE("rolling_replace: invalid options are rejected before anything happens") {
     fake_fleet fleet;
     fake_group kv(fleet, kv_group(2, 1, 1));
     kv.turn();
-    group_options wanted = kv_group(2, 3, 1);
-    result<rolling_report> done = kv.roll(wanted);
+    group_options target = kv_group(2, 3, 1);
+    result<rolling_report> done = kv.roll(target);
     REQUIRE_FALSE(done);
     CHECK(done.error().code == errc::invalid_argument);
     CHECK(done.error().text == "group \"kv\": min_healthy_instances (3) > desired_instances (2)");
-    wanted = kv_group(2, 1, 1);
-    wanted.health_check_timeout = 0ms;  // would be over at once
-    CHECK(kv.roll(wanted).error().code == errc::invalid_argument);
-    wanted = kv_group(2, 1, 1);
-    wanted.name = "other";
-    CHECK(kv.roll(wanted).error().code == errc::invalid_argument);
-    CHECK(fleet.said().size() == 2);
+    target = kv_group(2, 1, 1);
+    target.health_check_timeout = 0ms;  // would be over at once
+    CHECK(kv.roll(target).error().code == errc::invalid_argument);
+    target = kv_group(2, 1, 1);
+    target.name = "other";
+    CHECK(kv.roll(target).error().code == errc::invalid_argument);
+    CHECK(fleet.calls().size() == 2);
 }
 
-TEST_CASE("rolling_replace: the hooks are told in order, and an old one drains after its own") {
+TEST_CASE("rolling_replace: hooks are called in order, and an old process drains after its own") {
     fake_fleet fleet;
     fake_group kv(fleet, kv_group(1, 1, 1));
     kv.with_hooks();
     kv.turn();
     REQUIRE(kv.roll(kv_group(1, 1, 1)));
-    const texts said = fleet.said();
-    CHECK(place_of(said, "on kv-1") < place_of(said, "on kv-2"));
-    CHECK(place_of(said, "on kv-2") < place_of(said, "off kv-1"));
-    CHECK(place_of(said, "off kv-1") < place_of(said, "stop kv-1"));
+    const texts calls = fleet.calls();
+    CHECK(index_of(calls, "on kv-1") < index_of(calls, "on kv-2"));
+    CHECK(index_of(calls, "on kv-2") < index_of(calls, "off kv-1"));
+    CHECK(index_of(calls, "off kv-1") < index_of(calls, "stop kv-1"));
 }
 
 TEST_CASE("rolling_replace: a thousand replacements with failures at random keep what they promise") {
@@ -580,13 +580,13 @@ TEST_CASE("rolling_replace: a thousand replacements with failures at random keep
         const int surge = 1 + below(3);
         CAPTURE(round);
         fake_fleet fleet;
-        fleet.most = desired + surge;
+        fleet.max_running = desired + surge;
         fleet.min_ready = min_healthy;
         const int trouble = below(4) * 10;  // of a hundred starts
         bool in_trouble = false;
         fleet.decide = [&](const detail::instance_spec&) {
             if (!in_trouble || below(100) >= trouble) return fate::ready;
-            constexpr fate fates[] = {fate::ill, fate::crashes, fate::not_started};
+            constexpr fate fates[] = {fate::unhealthy, fate::crashes, fate::not_started};
             return fates[below(3)];
         };
         fake_group kv(fleet, kv_group(desired, min_healthy, surge));

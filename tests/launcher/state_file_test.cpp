@@ -12,7 +12,7 @@
 #include "files.hpp"
 #include "test.hpp"
 
-// Elsewhere nothing tells a process from the next of its number. Tests internals, which the separate form does not declare.
+// Elsewhere reused pids cannot be detected. Tests internals, which the separate form does not declare.
 #if defined(__linux__) && OJS_SHUTDOWN_USE_PROC && !OJS_SHUTDOWN_SEPARATE
 
 using namespace ojs;
@@ -25,7 +25,7 @@ bool group_is_there(pid_t group) {
     return ::kill(-group, 0) == 0;
 }
 
-// Runs until it is ended, and has said so.
+// Runs until it is killed; the constructor waits for its start.
 class sleeper {
   public:
     explicit sleeper(const char* script = "echo up; sleep 1000 & wait") {
@@ -127,7 +127,7 @@ TEST_SUITE("state_file") {
         });
         CHECK(kept.run() == exit_status::settled);
         sender.join();
-        CHECK(fleet.said().empty());
+        CHECK(fleet.calls().empty());
         const result<child_exit> end = left.process.wait(deadline_after(test::hang_guard));
         REQUIRE(end);
         CHECK(end->signal == SIGKILL);
@@ -198,7 +198,7 @@ TEST_SUITE("state_file") {
         if (!ours) CHECK(group_is_there(entry.pid));
     }
 
-    TEST_CASE("a leader that nobody has reaped yet still says whose its group is") {
+    TEST_CASE("an unreaped leader still identifies its group") {
         const test::temporary_folder folder;
         const std::string path = folder.file("state");
         const sleeper left("sleep 1000 & echo up; wait");
@@ -211,7 +211,7 @@ TEST_SUITE("state_file") {
         CHECK(opened(path)->orphans().empty());
     }
 
-    TEST_CASE("what was left behind stays on record until it has ended") {
+    TEST_CASE("orphans stay recorded until they have exited") {
         const test::temporary_folder folder;
         const std::string path = folder.file("state");
         const sleeper left;
@@ -253,7 +253,7 @@ TEST_SUITE("state_file") {
         CHECK(test::read_file(path).find("ojs-launcher") == std::string::npos);
     }
 
-    TEST_CASE("two launchers at once: the second one is told") {
+    TEST_CASE("a second launcher at the same time is rejected") {
         const test::temporary_folder folder;
         const std::string path = folder.file("state");
         {
@@ -265,7 +265,7 @@ TEST_SUITE("state_file") {
         CHECK(state_file::open(path));
     }
 
-    TEST_CASE("what is no state file of ours is neither believed nor written over") {
+    TEST_CASE("a file that is not ours is neither used nor overwritten") {
         const test::temporary_folder folder;
         const std::string path = folder.file("state");
         const std::string boot = test::read_file("/proc/sys/kernel/random/boot_id").substr(0, 36);
@@ -290,7 +290,7 @@ TEST_SUITE("state_file") {
         CHECK(state_file::open(path));
     }
 
-    TEST_CASE("a half-written new state does not get in the way") {
+    TEST_CASE("a partly written new state is ignored") {
         const test::temporary_folder folder;
         const std::string path = folder.file("state");
         test::write_file(path + ".new", "{\"boot");

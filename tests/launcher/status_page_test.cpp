@@ -80,7 +80,7 @@ TEST_CASE("status page: without one nothing is at /, and its origin is as foreig
     CHECK(of.status({{"Sec-Fetch-Site", "same-origin"}}) == 403);
 }
 
-TEST_CASE("status page: it alone of all web pages may ask") {
+TEST_CASE("status page: no other web page may send requests") {
     paged of(options_with("<p>"));
     const std::string own = "http://" + of.address();
     CHECK(of.status({}) == 200);
@@ -94,7 +94,7 @@ TEST_CASE("status page: it alone of all web pages may ask") {
         CHECK_MESSAGE(of.status({{"Origin", own}, {"Sec-Fetch-Site", site}}) == 403, site);
 }
 
-TEST_CASE("status page: a name that can be pointed here is no own page, unless a token is wanted") {
+TEST_CASE("status page: a foreign host name needs a token") {
     const http_headers pointed = {{"Host", "evil.example:80"}, {"Origin", "http://evil.example:80"}};
     detail::http_guard guard;  // of a Unix socket that somebody forwards to a port: its Host is not looked at
     guard.own_page = true;

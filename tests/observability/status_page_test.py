@@ -119,7 +119,7 @@ class StatusPage(unittest.TestCase):
         self.assertEqual(tab.value("document.title"), "(1) Launcher")
         hands = "Array.from(document.querySelectorAll('tbody tr'), r => r.cells[0].innerText + ' ' + r.cells[2].innerText)"
         eventually(lambda: {"kv-1 7", "kv-2 7"} <= set(tab.value(hands)), lambda: tab.value(hands))
-        self.assertIn("at least 1", text)
+        self.assertIn("min 1", text)
         self.check_quiet(tab, launcher)
 
     def test_a_rolling_replacement_as_it_happens(self):
@@ -136,7 +136,7 @@ class StatusPage(unittest.TestCase):
         counts = [int(n) for text in seen for n in re.findall(r"\nreplaced (\d) of 3", text)]
         self.assertEqual(counts, sorted(counts))  # it only goes forward
         self.assertLessEqual({0, 1, 2}, set(counts))
-        # What a process has in hand falls while it drains, and one that has ended is shown as that.
+        # The work in flight of a process falls while it drains, and one that has ended is shown as that.
         rows = {line.strip() for text in seen for line in text.split("\n") if line.startswith("kv-1")}
         self.assertTrue(any("draining" in row for row in rows), rows)
         self.assertTrue(any("complete" in row for row in rows), rows)
@@ -163,7 +163,7 @@ class StatusPage(unittest.TestCase):
         tab = self.tab(launcher)
         tab.shows("connected", "2 of 2 ready")
         launcher.stop()
-        tab.shows("no launcher answers, trying again", "below is what was known at", "kv-1")
+        tab.shows("no launcher responds, retrying", "below: status of", "kv-1")
         save(tab, "gone")
         launcher.start()  # where it was
         tab.shows("connected", "2 of 2 ready")
@@ -172,7 +172,7 @@ class StatusPage(unittest.TestCase):
     def test_a_token_is_asked_for_and_kept_nowhere(self):
         launcher = self.launcher(runners("kv", 2), token="s3cret-s3cret")
         tab = self.tab(launcher)
-        self.assertNotIn("kv-1", tab.shows("a token is wanted"))
+        self.assertNotIn("kv-1", tab.shows("a token is required"))
         give = "byId('token').value = %r; document.querySelector('form').requestSubmit(); ''"
         tab.value(give % "another")
         tab.shows("the token was refused")
@@ -183,7 +183,7 @@ class StatusPage(unittest.TestCase):
         self.assertNotIn("s3cret", tab.value(f"JSON.stringify({kept})"))
         self.assertEqual(tab.value("byId('token').value"), "")
         tab.send("Page.reload")
-        tab.shows("a token is wanted")
+        tab.shows("a token is required")
 
     def test_what_processes_say_is_text(self):
         broken = runners("kv", 1)

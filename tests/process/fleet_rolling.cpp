@@ -90,10 +90,10 @@ class job_load {
     std::thread thread_;
 };
 
-// Several requests later; false: none came through any more.
+// Waits for more requests; false: no request succeeds any more.
 bool go_on(const requests& clients) {
-    const int wanted = clients.sent() + 100;
-    return eventually([&] { return clients.sent() >= wanted; });
+    const int target = clients.sent() + 100;
+    return eventually([&] { return clients.sent() >= target; });
 }
 
 // A second is how long the launcher waits for the hooks of three that are taken off together.
@@ -111,7 +111,7 @@ std::map<std::string, int> read_done(const std::string& path) {
     return out;
 }
 
-// What this process has.
+// The resources of this process.
 struct possessions {
     std::ptrdiff_t descriptors = 0;
     std::ptrdiff_t threads = 0;
@@ -332,8 +332,8 @@ class restless_group {
 
 TEST_CASE("fleet: whatever happens to groups, each returns to its size") {
     if (!may_have_many_children()) return;
-    const char* const wanted = std::getenv("OJS_GROUP_SEQUENCES");
-    const int sequences = wanted != nullptr ? std::atoi(wanted) : 10;
+    const char* const configured = std::getenv("OJS_GROUP_SEQUENCES");
+    const int sequences = configured != nullptr ? std::atoi(configured) : 10;
     constexpr int at_a_time = 10;
     for (int first = 0; first < sequences; first += at_a_time) {
         CAPTURE(first);
@@ -382,7 +382,7 @@ TEST_CASE("fleet: after 200 processes that came and went nothing is left of them
     }
     CHECK(eventually([&] { return possessions::now().threads == before.threads; }));
     const possessions after = possessions::now();
-    // A child that was asked whether it is ready, before it said so, has a connection more.
+    // A child that was asked whether it is ready, before it was, has one more connection.
     CHECK(after.descriptors <= before.descriptors + group_size);
     CHECK(after.children == before.children);
     if (before.children < group_size) MESSAGE("skipped: children are not listed in /proc here");

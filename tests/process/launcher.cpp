@@ -69,7 +69,7 @@ std::string runners(const std::string& name, int count, const std::string& flags
            flags + "]}";
 }
 
-// The groups of those that were told to be ready.
+// The process groups of the processes that became ready.
 std::vector<pid_t> groups_of(process& launcher) {
     std::vector<pid_t> out;
     std::istringstream text(launcher.output());
@@ -148,7 +148,7 @@ TEST_CASE("launcher: a process says when it is ready, and is not asked again and
     ojs::launcher of(options_for(group, ready));
     REQUIRE(of.start());
     REQUIRE(ready.wait_for(1));
-    CHECK(processes(of).front().startup >= 100ms);
+    CHECK(processes(of).front().startup_duration >= 100ms);
     of.request_stop();
     REQUIRE(of.wait(ojs::deadline_after(hang_guard)));
     CHECK(of.exit_code() == 0);
@@ -210,7 +210,7 @@ TEST_CASE("launcher: a third stop signal ends it at once, and its successor ends
     CHECK_FALSE(launcher.ended());
     launcher.signal(SIGTERM);
     CHECK(launcher.wait() == 128 + SIGTERM);
-    CHECK(launcher.prints("launcher leaves at once"));
+    CHECK(launcher.prints("launcher exits at once"));
     CHECK(runs_in_group(groups[0]));
     CHECK(first.clean_up() == 0);
     for (const pid_t each : groups) CHECK_FALSE(runs_in_group(each));

@@ -126,7 +126,7 @@ TEST_CASE("launcher_admin: an operator sees a fleet, replaces it, stops one, and
     daemon_of of(R"(, "--work-duration", "1ms", "--initial-work", "3")");
     REQUIRE(of.is_ready());
     const std::string before = of.ask({"status"});
-    CHECK(holds(before, "kv  ready 2 of 2, at least 1"));
+    CHECK(holds(before, "kv  ready 2 of 2, min 1"));
     CHECK(holds(of.ask({"status", "kv-1"}), "kv-1           READY"));
 
     const std::string preview = of.ask({"dry-run", "kv"});
@@ -144,7 +144,7 @@ TEST_CASE("launcher_admin: an operator sees a fleet, replaces it, stops one, and
     const std::string stopped = of.ask({"stop", "kv-3"});
     CHECK_MESSAGE(holds(stopped, "READY -> SHUTDOWN_REQUESTED (operator)"), stopped);
     CHECK(holds(stopped, "kv-3           COMPLETE"));
-    CHECK(holds(of.ask({"stop", "kv-3"}, 1), "has ended already: COMPLETE"));
+    CHECK(holds(of.ask({"stop", "kv-3"}, 1), "has already exited: COMPLETE"));
 
     const std::string page = get(of, "/metrics");
     CHECK_MESSAGE(holds(page, "ojs_launcher_startup_seconds_count{group=\"kv\"} 4\n"), page);
@@ -152,7 +152,7 @@ TEST_CASE("launcher_admin: an operator sees a fleet, replaces it, stops one, and
     CHECK(holds(page, "ojs_launcher_rolling_replaces_total{group=\"kv\",result=\"done\"} 1\n"));
     CHECK(holds(page, "ojs_launcher_kills_total{group=\"kv\",signal=\"SIGKILL\"} 0\n"));
     CHECK(holds(get(of, "/healthz"), "\"phase\":\"running\""));
-    CHECK(holds(of.ask({"stop", "kv"}), "stays empty until it is replaced"));
+    CHECK(holds(of.ask({"stop", "kv"}), "stays empty until a rollout"));
     CHECK(holds(of.ask({"status"}), "ready 0 of 2"));
 }
 
@@ -211,7 +211,7 @@ TEST_CASE("launcher_admin: what holds up a shutdown is shown as long as it does"
 TEST_CASE("launcher_admin: a shutdown that is stuck ends by force, and is counted as that") {
     daemon_of of(R"(, "--behavior", "hang", "--ignore-sigterm")");
     REQUIRE(of.is_ready());
-    CHECK(of.ask({"stop", "kv-2", "--no-wait"}) == "kv-2 is asked to shut down\n");
+    CHECK(of.ask({"stop", "kv-2", "--no-wait"}) == "kv-2 is shutting down\n");
     const std::string stopped = of.ask({"stop", "kv-1"}, 1);
     CHECK_MESSAGE(holds(stopped, "-> FORCED"), stopped);
     CHECK(eventually([&] {
@@ -223,12 +223,12 @@ TEST_CASE("launcher_admin: what hangs is ended at once by --force, as was asked 
     daemon_of of(R"(, "--behavior", "hang", "--ignore-sigterm")");
     REQUIRE(of.is_ready());
     const std::string stopped = of.ask({"stop", "kv-1", "--force", "--reason", "no time"});
-    CHECK_MESSAGE(holds(stopped, "kv-1 is sent SIGTERM, and SIGKILL if that does not end it"), stopped);
+    CHECK_MESSAGE(holds(stopped, "kv-1 is sent SIGTERM, then SIGKILL after kill_delay"), stopped);
     CHECK(holds(stopped, "kv-1           FORCED"));
     CHECK(holds(stopped, "SIGKILL"));
-    CHECK(holds(of.ask({"stop", "kv-1", "--force"}, 1), "has ended already: FORCED"));
+    CHECK(holds(of.ask({"stop", "kv-1", "--force"}, 1), "has already exited: FORCED"));
     // One that drains already, and is too slow.
-    CHECK(of.ask({"stop", "kv-2", "--no-wait"}) == "kv-2 is asked to shut down\n");
+    CHECK(of.ask({"stop", "kv-2", "--no-wait"}) == "kv-2 is shutting down\n");
     const std::string forced = of.ask({"stop", "kv", "--force"});
     CHECK_MESSAGE(holds(forced, "kv is sent SIGTERM, and stays empty"), forced);
     CHECK(holds(of.ask({"status"}), "ready 0 of 2"));
@@ -241,11 +241,11 @@ TEST_CASE("launcher_admin: a roll that does not come on is seen, and cancelled f
     CHECK(holds(of.ask({"cancel", "x"}, 1), "no such group: x"));
     of.write(R"(, "--never-ready")");
     process rolling = of.tool({"roll", "kv"});
-    REQUIRE(eventually([&] { return holds(of.ask({"status"}), "being replaced: 0 of 2, STARTING"); }));
+    REQUIRE(eventually([&] { return holds(of.ask({"status"}), "replacing: 0 of 2, STARTING"); }));
     CHECK(holds(of.ask({"roll", "kv"}, 1), "a replacement is under way in this group"));
     CHECK(holds(of.ask({"stop", "kv"}, 1), "a replacement is under way in this group"));
     const std::string cancelled = of.ask({"cancel", "kv", "--reason", "wrong version"});
-    CHECK_MESSAGE(holds(cancelled, "rolling replace is cancelled (wrong version)"), cancelled);
+    CHECK_MESSAGE(holds(cancelled, "rolling replace cancelled (wrong version)"), cancelled);
     CHECK(holds(cancelled, "rolling replace ended: cancelled"));
     CHECK(rolling.wait() == 1);  // it did not come to what it was to do
     CHECK(holds(rolling.output(), "rolling replace ended: cancelled"));
@@ -257,14 +257,14 @@ TEST_CASE("launcher_admin: a roll tries again as its flags say, else as the file
     REQUIRE(of.is_ready());
     const std::string failing = R"("health_check_timeout": "200ms", )";
     of.write(R"(, "--never-ready")", failing);
-    CHECK(holds(of.ask({"roll", "kv", "--retries", "1"}, 1), "retries: retry is MANUAL"));
+    CHECK(holds(of.ask({"roll", "kv", "--retries", "1"}, 1), "retries: not allowed with retry MANUAL"));
     const std::string twice = of.ask({"roll", "kv", "--retry", "immediate", "--retries", "1"}, 1);
-    CHECK_MESSAGE(holds(twice, "a new process did not become ready, another is tried"), twice);
+    CHECK_MESSAGE(holds(twice, "new process did not become ready, retrying"), twice);
     CHECK(holds(twice, "rolling replace ended: rolled_back"));
     of.write(
         R"(, "--never-ready")",
         failing + R"("retry_policy": "backoff", "retry": {"initial_backoff": "1h", "max_backoff": "1h"}, )");
-    CHECK_FALSE(holds(of.ask({"roll", "kv", "--retry", "manual"}, 1), "another is tried"));
+    CHECK_FALSE(holds(of.ask({"roll", "kv", "--retry", "manual"}, 1), "did not become ready, retrying"));
     process pausing = of.tool({"roll", "kv"});
     REQUIRE(eventually([&] { return holds(of.ask({"status"}), "PAUSING, retries: 1, failed: kv-"); }));
     of.ask({"cancel", "kv"});
@@ -386,35 +386,36 @@ TEST_CASE("launcher_admin: the tool says what is wrong with its words, its socke
         std::vector<std::string> words;
         const char* said;
     };
-    const bad_words all[] = {{{}, "no command"},
-                             {{"fly"}, "no such command: fly"},
-                             {{"stop"}, "stop needs an operand: ID or GROUP"},
-                             {{"stop", "a", "b"}, "too many operands: b"},
-                             {{"status", "--colour", "x"}, "unknown flag --colour"},
-                             {{"status", "--admin"}, "--admin needs a value"},
-                             {{"roll", "kv", "--canary", "0"}, "--canary takes a number from 1"},
-                             {{"roll", "kv", "--canary-time", "x"}, "--canary-time: "},
-                             {{"stop", "kv", "--canary", "1"}, "--canary is for roll"},
-                             {{"status", "--canary-time", "1s"}, "--canary-time is for roll"},
-                             {{"roll", "kv", "--canary-time", "1s"}, "--canary-time needs --canary N"},
-                             {{"roll", "kv", "--retry", "x"}, "--retry takes manual, immediate or backoff"},
-                             {{"roll", "kv", "--retry="}, "--retry takes manual, immediate or backoff"},
-                             {{"roll", "kv", "--retries", "-1"}, "--retries takes a number from 1"},
-                             {{"roll", "kv", "--retries", "1x"}, "--retries takes a number from 1"},
-                             {{"roll", "kv", "--retry", "manual", "--retries", "1"}, "there are none"},
-                             {{"stop", "kv", "--retry", "backoff"}, "--retry is for roll"},
-                             {{"cancel", "kv", "--retries", "2"}, "--retries is for roll"},
-                             {{"roll", "kv", "--force"}, "--force is for stop"},
-                             {{"cancel", "kv", "--force"}, "--force is for stop"},
-                             {{"stop", "kv", "--force=yes"}, "--force takes no value"},
-                             {{"cancel"}, "cancel needs an operand: GROUP"},
-                             {{"cancel", "a", "b"}, "too many operands: b"},
-                             {{"status", "--no-wait"}, "--no-wait is for stop, roll and cancel"},
-                             {{"dry-run", "kv", "--reason", "x"}, "--reason is for stop, roll and cancel"},
-                             {{"run"}, "run needs --config FILE"},
-                             {{"run", "--config", "/nowhere"}, "cannot read /nowhere"},
-                             {{"status", "--admin", "http://x"}, "write unix:/PATH or HOST:PORT"},
-                             {{"status", "--token-file", "/nowhere"}, "cannot read /nowhere"}};
+    const bad_words all[] = {
+        {{}, "no command"},
+        {{"fly"}, "no such command: fly"},
+        {{"stop"}, "stop needs an operand: ID or GROUP"},
+        {{"stop", "a", "b"}, "too many operands: b"},
+        {{"status", "--colour", "x"}, "unknown flag --colour"},
+        {{"status", "--admin"}, "--admin needs a value"},
+        {{"roll", "kv", "--canary", "0"}, "--canary takes a number from 1"},
+        {{"roll", "kv", "--canary-time", "x"}, "--canary-time: "},
+        {{"stop", "kv", "--canary", "1"}, "--canary is for roll"},
+        {{"status", "--canary-time", "1s"}, "--canary-time is for roll"},
+        {{"roll", "kv", "--canary-time", "1s"}, "--canary-time needs --canary N"},
+        {{"roll", "kv", "--retry", "x"}, "--retry takes manual, immediate or backoff"},
+        {{"roll", "kv", "--retry="}, "--retry takes manual, immediate or backoff"},
+        {{"roll", "kv", "--retries", "-1"}, "--retries takes a number from 1"},
+        {{"roll", "kv", "--retries", "1x"}, "--retries takes a number from 1"},
+        {{"roll", "kv", "--retry", "manual", "--retries", "1"}, "not allowed with --retry manual"},
+        {{"stop", "kv", "--retry", "backoff"}, "--retry is for roll"},
+        {{"cancel", "kv", "--retries", "2"}, "--retries is for roll"},
+        {{"roll", "kv", "--force"}, "--force is for stop"},
+        {{"cancel", "kv", "--force"}, "--force is for stop"},
+        {{"stop", "kv", "--force=yes"}, "--force takes no value"},
+        {{"cancel"}, "cancel needs an operand: GROUP"},
+        {{"cancel", "a", "b"}, "too many operands: b"},
+        {{"status", "--no-wait"}, "--no-wait is for stop, roll and cancel"},
+        {{"dry-run", "kv", "--reason", "x"}, "--reason is for stop, roll and cancel"},
+        {{"run"}, "run needs --config FILE"},
+        {{"run", "--config", "/nowhere"}, "cannot read /nowhere"},
+        {{"status", "--admin", "http://x"}, "write unix:/PATH or HOST:PORT"},
+        {{"status", "--token-file", "/nowhere"}, "cannot read /nowhere"}};
     for (const bad_words& each : all) {
         std::vector<std::string> words = each.words;
         words.insert(words.begin(), program("launcher"));
@@ -428,7 +429,7 @@ TEST_CASE("launcher_admin: the tool says what is wrong with its words, its socke
     CHECK_MESSAGE(holds(open.output(), "is open to other machines, so set admin_token"), open.output());
     process absent({program("launcher"), "watch", "--admin", "unix:/nowhere.sock"}, {});
     CHECK(absent.wait() == 69);
-    CHECK_MESSAGE(holds(absent.output(), "no launcher answers at unix:/nowhere.sock"), absent.output());
+    CHECK_MESSAGE(holds(absent.output(), "no launcher responds at unix:/nowhere.sock"), absent.output());
     REQUIRE(of.is_ready());
     CHECK(holds(of.ask({"status", "kv-9"}, 1), "no such process: kv-9"));
     CHECK(holds(of.ask({"stop", "kv-9"}, 1), "no such process: kv-9"));

@@ -189,12 +189,12 @@ def check_make(words):
 def check_curl_of_launcher(words):
     target = "/" + words[-1].split("/", 3)[3].split("?")[0]
     if "-d" not in words:
-        assert f'{{"{target}", {{"GET"' in read("src/ojs/launcher/detail/admin_answers.ipp"), f"nobody answers {target}"
+        assert f'{{"{target}", {{"GET"' in read("src/ojs/launcher/detail/launcher_admin.ipp"), f"nobody answers {target}"
         return
     json.loads(words[words.index("-d") + 1])
     service, method = target[1:].split("/")
     assert f'manager_service = "{service}"' in read("src/ojs/launcher/admin_messages.hpp"), service
-    services = ("coordinator/detail/coordinator_body.hpp", "launcher/detail/admin_answers.ipp")
+    services = ("coordinator/detail/coordinator_body.hpp", "launcher/detail/launcher_admin.ipp")
     assert any(f'.add("{method}"' in read(f"src/ojs/{service}") for service in services), method
 
 
@@ -538,9 +538,9 @@ class Launcher(unittest.TestCase):
         self.assertGreater(len(metrics), 10)
         self.assertEqual(metrics, set(re.findall(r'"(ojs_launcher_\w+)"', source)) - {"ojs_launcher_build_info"})
         messages = {
-            "shutdown progress", "more time asked for", "past its grace period", "forcing shutdown with SIGTERM",
-            "shutdown not acknowledged", "process could not be ended", "process not started",
-            "group degraded, it goes on with fewer", "did not stay ready",
+            "shutdown progress", "more time requested", "past its grace period", "forcing shutdown with SIGTERM",
+            "shutdown not acknowledged", "process could not be stopped", "process not started",
+            "group degraded, a slot stays empty", "did not stay ready",
             "a replacement is under way in this group",
         }
         for each in messages:

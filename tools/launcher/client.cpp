@@ -6,7 +6,7 @@
 namespace launcher_program {
 namespace {
 
-constexpr std::chrono::seconds follow_time{1};  // of one question for events; asked again and again
+constexpr std::chrono::seconds event_wait{1};  // per request for events
 
 void print(const std::string& text) {
     std::fputs(text.c_str(), stdout);
@@ -29,14 +29,14 @@ ojs::result<ojs::group_status> ask_group(admin_peer& peer, const std::string& na
     return peer.call<ojs::group_status>("GetGroupStatus", ojs::group_status_request{name});
 }
 
-int status(admin_peer& peer, const settings& how) {
-    if (how.operands.empty()) {
+int status(admin_peer& peer, const settings& given) {
+    if (given.operands.empty()) {
         const auto groups = ask_groups(peer);
         if (!groups) return report(groups.error());
         for (const ojs::group_status& each : *groups) print(draw(each, true, false));
         return 0;
     }
-    const std::string& name = how.operands.front();
+    const std::string& name = given.operands.front();
     const ojs::result<bool> group = is_group(peer, name);
     if (!group) return report(group.error());
     if (*group) {
@@ -51,14 +51,14 @@ int status(admin_peer& peer, const settings& how) {
     return 0;
 }
 
-// Prints what changes, until `done` says what has become of it.
-template <class Wanted, class Done>
-int follow(admin_peer& peer, Wanted wanted, Done done) {
+// Prints the events that `filter` selects, until `done` returns an exit status.
+template <class Filter, class Done>
+int follow(admin_peer& peer, Filter filter, Done done) {
     for (;;) {
-        const ojs::result<std::vector<event>> more = peer.events(follow_time);
+        const ojs::result<std::vector<event>> more = peer.events(event_wait);
         if (!more) return report(more.error());
         for (const event& each : *more) {
-            if (wanted(each)) print(line_of(each));
+            if (filter(each)) print(line_of(each));
         }
         const ojs::result<int> end = done(*more);
         if (!end) return report(end.error());
@@ -68,55 +68,55 @@ int follow(admin_peer& peer, Wanted wanted, Done done) {
 
 constexpr int not_yet = -1;
 
-// How a process is to end that is stopped: one that ends well before it is forced did no worse.
-ojs::instance_state end_wanted(const settings& how) {
-    return how.force ? ojs::instance_state::forced : ojs::instance_state::complete;
+// The expected final state of a stopped process; complete is as good as forced.
+ojs::instance_state expected_end(const settings& given) {
+    return given.force ? ojs::instance_state::forced : ojs::instance_state::complete;
 }
-bool is_well(ojs::instance_state end, ojs::instance_state wanted) {
-    return end == ojs::instance_state::complete || end == wanted;
+bool is_expected(ojs::instance_state end, ojs::instance_state expected) {
+    return end == ojs::instance_state::complete || end == expected;
 }
 
-// The way of one process to its end: what it has in hand, whenever that changes.
+// Prints the work in flight of a stopping process whenever it changes.
 class progress {
   public:
-    progress(admin_peer& peer, std::string id, ojs::instance_state wanted)
-        : peer_(peer), id_(std::move(id)), wanted_(wanted) {}
+    progress(admin_peer& peer, std::string id, ojs::instance_state expected)
+        : peer_(peer), id_(std::move(id)), expected_(expected) {}
     ojs::result<int> end() {
         const auto now = ask_process(peer_, id_);
         if (!now) return now.error();
         const bool is_over = ojs::is_final(now->state);
-        const std::string left = in_flight(now->shutdown.metrics);
-        if (is_over || (left != said_ && ojs::is_stopping(now->state))) print(draw(*now, false));
-        said_ = left;
+        const std::string in_flight_now = in_flight(now->shutdown.metrics);
+        if (is_over || (in_flight_now != printed_ && ojs::is_stopping(now->state))) print(draw(*now, false));
+        printed_ = in_flight_now;
         if (!is_over) return not_yet;
-        return is_well(now->state, wanted_) ? 0 : failed;
+        return is_expected(now->state, expected_) ? 0 : failed;
     }
 
   private:
     admin_peer& peer_;
     const std::string id_;
-    const ojs::instance_state wanted_;
-    std::string said_;
+    const ojs::instance_state expected_;
+    std::string printed_;
 };
 
-int stop_process(admin_peer& peer, const settings& how, const std::string& id) {
+int stop_process(admin_peer& peer, const settings& given, const std::string& id) {
     ojs::shutdown_process_request request;
     request.process_id = id;
-    request.reason = how.reason;
-    request.force = how.force;
-    const auto asked = peer.call<ojs::shutdown_process_response>("ShutdownProcess", request);
-    if (!asked) return report(asked.error());
-    print(id + " " + shown(asked->message) + "\n");
-    if (!asked->acknowledged) return failed;
-    if (!how.wait) return 0;
-    progress its(peer, id, end_wanted(how));
+    request.reason = given.reason;
+    request.force = given.force;
+    const auto response = peer.call<ojs::shutdown_process_response>("ShutdownProcess", request);
+    if (!response) return report(response.error());
+    print(id + " " + shown(response->message) + "\n");
+    if (!response->acknowledged) return failed;
+    if (!given.wait) return 0;
+    progress its(peer, id, expected_end(given));
     return follow(
         peer, [&](const event& each) { return each.process_id == id; },
         [&](const auto&) { return its.end(); });
 }
 
-// Whether all that were there have ended, and how.
-ojs::result<int> end_of_all(admin_peer& peer, const ojs::group_status& before, ojs::instance_state wanted) {
+// not_yet until all processes of `before` have exited.
+ojs::result<int> end_of_all(admin_peer& peer, const ojs::group_status& before, ojs::instance_state expected) {
     const auto now = ask_group(peer, before.group);
     if (!now) return now.error();
     for (const ojs::process_status& each : now->processes) {
@@ -128,89 +128,89 @@ ojs::result<int> end_of_all(admin_peer& peer, const ojs::group_status& before, o
         const auto ended = ask_process(peer, each.process_id);
         if (!ended) return ended.error();
         print(draw(*ended, false));
-        if (!is_well(ended->state, wanted)) out = failed;
+        if (!is_expected(ended->state, expected)) out = failed;
     }
     return out;
 }
 
-int stop_group(admin_peer& peer, const settings& how, const std::string& name) {
+int stop_group(admin_peer& peer, const settings& given, const std::string& name) {
     const auto before = ask_group(peer, name);
     if (!before) return report(before.error());
     ojs::shutdown_group_request request;
     request.group = name;
-    request.reason = how.reason;
-    request.force = how.force;
-    const auto asked = peer.call<ojs::shutdown_group_response>("ShutdownGroup", request);
-    if (!asked) return report(asked.error());
-    print(name + " " + shown(asked->message) + "\n");
-    if (!how.wait) return 0;
+    request.reason = given.reason;
+    request.force = given.force;
+    const auto response = peer.call<ojs::shutdown_group_response>("ShutdownGroup", request);
+    if (!response) return report(response.error());
+    print(name + " " + shown(response->message) + "\n");
+    if (!given.wait) return 0;
     return follow(
         peer, [&](const event& each) { return each.group == name; },
-        [&](const auto&) { return end_of_all(peer, *before, end_wanted(how)); });
+        [&](const auto&) { return end_of_all(peer, *before, expected_end(given)); });
 }
 
-int stop(admin_peer& peer, const settings& how) {
-    const ojs::result<bool> group = is_group(peer, how.operands.front());
+int stop(admin_peer& peer, const settings& given) {
+    const ojs::result<bool> group = is_group(peer, given.operands.front());
     if (!group) return report(group.error());
-    const ojs::result<std::vector<event>> begun = peer.events(follow_time);  // from here on
+    const ojs::result<std::vector<event>> begun = peer.events(event_wait);  // from here on
     if (!begun) return report(begun.error());
-    return *group ? stop_group(peer, how, how.operands.front())
-                  : stop_process(peer, how, how.operands.front());
+    return *group ? stop_group(peer, given, given.operands.front())
+                  : stop_process(peer, given, given.operands.front());
 }
 
-// The group says how the last replacement ended, so that no missed event leaves this here for ever.
-ojs::result<int> end_of_roll(admin_peer& peer, const std::string& name, const std::vector<event>& heard,
-                             const std::string& wanted) {
-    for (const event& each : heard) {
+// After lost events the group's status has the result.
+ojs::result<int> end_of_roll(admin_peer& peer, const std::string& name, const std::vector<event>& received,
+                             const std::string& expected) {
+    for (const event& each : received) {
         if (each.group != name || each.result.empty()) continue;
-        return each.result == wanted ? 0 : failed;
+        return each.result == expected ? 0 : failed;
     }
     const auto now = ask_group(peer, name);
     if (!now) return now.error();
     bool missed = false;
-    for (const event& each : heard) missed = missed || each.missed;
+    for (const event& each : received) missed = missed || each.missed;
     if (now->replacing || !missed) return not_yet;
     print(name + ": " + shown(now->message) + "\n");
     const ojs::replacement_phase end =
-        wanted == "done" ? ojs::replacement_phase::done : ojs::replacement_phase::cancelled;
+        expected == "done" ? ojs::replacement_phase::done : ojs::replacement_phase::cancelled;
     return now->replacement.phase == end ? 0 : failed;
 }
 
-int roll(admin_peer& peer, const settings& how) {
-    const std::string& name = how.operands.front();
-    const ojs::result<std::vector<event>> begun = peer.events(follow_time);  // from here on
+int roll(admin_peer& peer, const settings& given) {
+    const std::string& name = given.operands.front();
+    const ojs::result<std::vector<event>> begun = peer.events(event_wait);  // from here on
     if (!begun) return report(begun.error());
     ojs::rolling_replace_request request;
     request.group = name;
-    request.reason = how.reason;
-    request.canary = how.canary;
-    request.retry = how.retry;
-    request.retries = how.retries;
-    request.canary_seconds = static_cast<std::int32_t>((how.canary_time.count() + 999) / 1000);
-    const auto asked = peer.call<ojs::rolling_replace_response>("RollingReplace", request);
-    if (!asked) return report(asked.error());
-    if (!how.wait) return print(name + ": the replacement " + shown(asked->message) + "\n"), 0;
+    request.reason = given.reason;
+    request.canary = given.canary;
+    request.retry = given.retry;
+    request.retries = given.retries;
+    request.canary_seconds = static_cast<std::int32_t>((given.canary_time.count() + 999) / 1000);
+    const auto response = peer.call<ojs::rolling_replace_response>("RollingReplace", request);
+    if (!response) return report(response.error());
+    if (!given.wait) return print(name + ": the replacement " + shown(response->message) + "\n"), 0;
     return follow(
         peer, [&](const event& each) { return each.group == name; },
-        [&](const auto& heard) { return end_of_roll(peer, name, heard, "done"); });
+        [&](const auto& received) { return end_of_roll(peer, name, received, "done"); });
 }
 
-int cancel(admin_peer& peer, const settings& how) {
-    const std::string& name = how.operands.front();
-    const ojs::result<std::vector<event>> begun = peer.events(follow_time);  // from here on
+int cancel(admin_peer& peer, const settings& given) {
+    const std::string& name = given.operands.front();
+    const ojs::result<std::vector<event>> begun = peer.events(event_wait);  // from here on
     if (!begun) return report(begun.error());
-    const auto asked = peer.call<ojs::cancel_replace_response>("CancelReplace",
-                                                               ojs::cancel_replace_request{name, how.reason});
-    if (!asked) return report(asked.error());
-    print(name + ": the replacement " + shown(asked->message) + "\n");
-    if (!how.wait) return 0;
+    const auto response = peer.call<ojs::cancel_replace_response>(
+        "CancelReplace", ojs::cancel_replace_request{name, given.reason});
+    if (!response) return report(response.error());
+    print(name + ": the replacement " + shown(response->message) + "\n");
+    if (!given.wait) return 0;
     return follow(
         peer, [&](const event& each) { return each.group == name; },
-        [&](const auto& heard) { return end_of_roll(peer, name, heard, "cancelled"); });
+        [&](const auto& received) { return end_of_roll(peer, name, received, "cancelled"); });
 }
 
-int dry_run(admin_peer& peer, const settings& how) {
-    const std::string& name = how.operands.front();
+int dry_run(admin_peer& peer, const settings& given) {
+    const std::string& name = given.operands.front();
     const ojs::result<bool> group = is_group(peer, name);
     if (!group) return report(group.error());
     if (*group) {
@@ -244,14 +244,14 @@ int report(const ojs::error& failure) {
     return failure.code == ojs::errc::rejected ? failed : unavailable;
 }
 
-int run_client(const settings& how) {
-    ojs::result<admin_peer> peer = admin_peer::create(how);
+int run_client(const settings& given) {
+    ojs::result<admin_peer> peer = admin_peer::create(given);
     if (!peer) return report(peer.error());
-    if (how.command == "status") return status(*peer, how);
-    if (how.command == "stop") return stop(*peer, how);
-    if (how.command == "roll") return roll(*peer, how);
-    if (how.command == "cancel") return cancel(*peer, how);
-    if (how.command == "dry-run") return dry_run(*peer, how);
+    if (given.command == "status") return status(*peer, given);
+    if (given.command == "stop") return stop(*peer, given);
+    if (given.command == "roll") return roll(*peer, given);
+    if (given.command == "cancel") return cancel(*peer, given);
+    if (given.command == "dry-run") return dry_run(*peer, given);
     return watch(*peer);
 }
 

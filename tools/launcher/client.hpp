@@ -1,4 +1,4 @@
-// How the tool speaks with a launcher.
+// The client of the admin server, and what it prints.
 #pragma once
 #include <utility>
 
@@ -6,24 +6,24 @@
 
 namespace launcher_program {
 
-// An event as GET /events has it: of a process, or of its group.
+// A line of GET /events: a change of a process or of its group.
 struct event {
     std::string time;
     std::string group;
     std::string process_id;
-    std::string state;  // of the process, and what it was before
+    std::string state;  // of the process; `before`: its previous state
     std::string before;
     std::string what;    // of the group
-    std::string result;  // how a replacement ended
+    std::string result;  // of a rollout
     std::string message;
-    bool missed = false;  // others were, that came before
+    bool missed = false;  // older events are lost
 };
 
 class admin_peer {
   public:
-    static ojs::result<admin_peer> create(const settings& how);
+    static ojs::result<admin_peer> create(const settings& given);
 
-    // A method of the manager's service, by its name in admin.proto.
+    // Calls a method of admin.proto.
     template <class Answer, class Request>
     ojs::result<Answer> call(const char* method, const Request& request) {
         const ojs::result<std::string> body =
@@ -31,7 +31,7 @@ class admin_peer {
         if (!body) return body.error();
         return ojs::read_message<Answer>(*body);
     }
-    // Those from the last call on, for at most so long; the first call only marks the place.
+    // Waits for events after the last call; the first call returns none.
     ojs::result<std::vector<event>> events(std::chrono::seconds wait);
 
   private:
@@ -42,23 +42,23 @@ class admin_peer {
 
     ojs::http_client peer_;
     std::string address_;
-    std::string next_;  // number to go on with
+    std::string next_;  // number for the next request
 };
 
-// What a launcher says, without anything that moves a terminal's cursor.
+// The text without control characters.
 std::string shown(std::string_view text);
 
-// "3 in flight, waits: flush"; empty: nothing.
+// "3 in flight, waits: flush", or empty.
 std::string in_flight(const ojs::shutdown_metrics& of);
-// All groups as they are.
+// The status of all groups.
 ojs::result<std::vector<ojs::group_status>> ask_groups(admin_peer& peer);
-// The text of one group: a line for itself, then one for each process. `all`: also those that have ended.
+// One line for the group, then one per process. `all`: also exited ones.
 std::string draw(const ojs::group_status& group, bool all, bool coloured);
 std::string draw(const ojs::process_status& process, bool coloured);
 std::string line_of(const event& of);
 
 int watch(admin_peer& peer);
-// Prints it, and returns the exit status that says so.
+// Prints the error, and returns its exit status.
 int report(const ojs::error& failure);
 
 }  // namespace launcher_program

@@ -1,4 +1,4 @@
-// launcher run: the groups of a configuration, and an operator's questions.
+// launcher run.
 #include "../config_file.hpp"
 #include "launcher.hpp"
 
@@ -13,14 +13,14 @@ ojs::result<ojs::launcher_options> read_config(const std::string& file) {
     return read;
 }
 
-// Of the file as it is when somebody asks.
+// From the current content of the file.
 ojs::result<ojs::group_options> read_group(const std::string& file, const std::string& name) {
     const ojs::result<ojs::launcher_options> read = read_config(file);
     if (!read) return read.error();
     for (const ojs::group_options& each : read->groups) {
         if (each.name == name) return each;
     }
-    return ojs::error{ojs::errc::invalid_argument, 0, file + " has no group " + name + " any more"};
+    return ojs::error{ojs::errc::invalid_argument, 0, file + " no longer has the group " + name};
 }
 
 }  // namespace
@@ -30,30 +30,29 @@ ojs::result<std::string> read_token(const std::string& file) {
     ojs::result<std::string> text = config_file::read_file(file);
     if (!text) return text;
     text->erase(text->find_last_not_of(" \t\r\n") + 1);
-    if (text->empty()) return config_file::wrong_usage(file + " holds no token");
+    if (text->empty()) return config_file::wrong_usage(file + " is empty: no token");
     return text;
 }
 
-int run_launcher(const settings& how) {
-    ojs::result<ojs::launcher_options> options = read_config(how.config);
+int run_launcher(const settings& given) {
+    ojs::result<ojs::launcher_options> options = read_config(given.config);
     if (!options) return ojs::report_usage(options.error());
-    const ojs::result<std::string> token = read_token(how.token_file);
+    const ojs::result<std::string> token = read_token(given.token_file);
     if (!token) return ojs::report_usage(token.error());
-    if (!how.admin.empty()) options->admin_address = how.admin;
+    if (!given.admin.empty()) options->admin_address = given.admin;
     if (options->admin_address.empty()) {
         const ojs::result<std::string> address = default_address();
         if (!address) return ojs::report_usage(address.error());
         options->admin_address = *address;
     }
-    if (!how.status_page.empty()) {
-        ojs::result<std::string> page = config_file::read_file(how.status_page);
+    if (!given.status_page.empty()) {
+        ojs::result<std::string> page = config_file::read_file(given.status_page);
         if (!page) return ojs::report_usage(page.error());
         options->status_page = std::move(*page);
     }
     options->admin_token = *token;
-    options->reload = [file = how.config](const std::string& name) { return read_group(file, name); };
-    ojs::launcher kept(*options);
-    return kept.run();
+    options->reload = [file = given.config](const std::string& name) { return read_group(file, name); };
+    return ojs::launcher(*options).run();
 }
 
 }  // namespace launcher_program

@@ -1,4 +1,4 @@
-// What the tool shows of groups, processes and changes.
+// The text of groups, processes and changes.
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ std::string uptime(std::int64_t ms) {
     return ojs::format_duration(std::chrono::milliseconds(ms < 1000 ? ms : ms - ms % 1000));
 }
 
-// Lines longer than the terminal would shift all below them.
+// Longer lines would wrap and shift the rest of the screen.
 std::string cut_to_terminal(const std::string& text) {
     winsize size{};
     const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
@@ -46,7 +46,7 @@ std::string cut_to_terminal(const std::string& text) {
     return out;
 }
 
-// Over what stands there, so that nothing flickers.
+// Overwrites the screen, which does not flicker.
 std::string in_place(const std::string& text) {
     std::string out = "\033[H";
     for (const char c : text) out += c == '\n' ? "\033[K\n" : std::string(1, c);
@@ -107,7 +107,7 @@ std::string progress_of(const ojs::replacement_status& of) {
     std::string out =
         std::to_string(of.replaced) + " of " + std::to_string(of.total) + ", " + to_string(of.phase);
     if (of.retries > 0) out += ", retries: " + std::to_string(of.retries);
-    if (of.cancelling) out += ", is cancelled";
+    if (of.cancelling) out += ", cancelling";
     if (!of.error.empty()) out += ", failed: " + shown(of.failed_id) + " " + shown(of.error);
     return out;
 }
@@ -116,9 +116,9 @@ std::string progress_of(const ojs::replacement_status& of) {
 
 std::string draw(const ojs::group_status& of, bool all, bool coloured) {
     std::string out = shown(of.group) + "  ready " + std::to_string(of.ready) + " of " +
-                      std::to_string(of.desired) + ", at least " + std::to_string(of.min_healthy);
-    if (of.replacing) out += "  being replaced: " + progress_of(of.replacement);
-    if (of.quiet) out += "  QUIET: nothing is started, replaced or given up";
+                      std::to_string(of.desired) + ", min " + std::to_string(of.min_healthy);
+    if (of.replacing) out += "  replacing: " + progress_of(of.replacement);
+    if (of.quiet) out += "  QUIET: starts, replaces and kills no process";
     if (of.degraded) out += "  DEGRADED: some failed too often";
     if (!of.message.empty()) out += "  (last replacement: " + shown(of.message) + ")";
     out += "\n";
@@ -131,7 +131,7 @@ std::string draw(const ojs::group_status& of, bool all, bool coloured) {
 std::string line_of(const event& of) {
     std::string out = of.time.size() > 19 ? of.time.substr(11, 8) : of.time;
     out += " " + padded(shown(of.process_id.empty() ? of.group : of.process_id), 14) + " ";
-    if (of.missed) return out + "some changes were missed\n";
+    if (of.missed) return out + "older changes are lost\n";
     if (of.what.empty()) {
         out += of.before == of.state ? shown(of.state) : shown(of.before) + " -> " + shown(of.state);
     } else {

@@ -1,4 +1,4 @@
-// What the parts of the launcher's program share.
+// The settings and entry points of the launcher program.
 #pragma once
 #include <picojson.h>
 
@@ -13,7 +13,7 @@ struct settings {
     std::string command;                // "run", "status", ...
     std::vector<std::string> operands;  // ids and names
     std::string config;
-    std::string admin;  // where the launcher is, or shall be; empty: not said
+    std::string admin;  // address of the admin server; empty: default_address()
     std::string token_file;
     std::string status_page;
     std::string reason;
@@ -25,17 +25,17 @@ struct settings {
     bool wait = true;
 };
 
-// Exit statuses, beside those of a launcher that ran: as sysexits(3) has them.
-inline constexpr int failed = 1;        // what was asked for was refused, or ended otherwise
-inline constexpr int unavailable = 69;  // no launcher answers
+// Exit statuses of the client, from sysexits(3).
+inline constexpr int failed = 1;        // the request was refused, or ended in another way
+inline constexpr int unavailable = 69;  // no launcher responds
 
-// A file's only line; empty where no file is asked for.
+// Reads the only line of a file; empty if `file` is.
 ojs::result<std::string> read_token(const std::string& file);
 
-// Where a launcher is that nobody said where it is.
+// The admin address from the environment.
 ojs::result<std::string> default_address();
 
-int run_launcher(const settings& how);
-int run_client(const settings& how);
+int run_launcher(const settings& given);
+int run_client(const settings& given);
 
 }  // namespace launcher_program

@@ -1,4 +1,4 @@
-// A launcher, and the tool that administrates it: `launcher --help`.
+// The launcher daemon and its command-line client: `launcher --help`.
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -18,46 +18,44 @@ constexpr const char* usage =
     "       launcher cancel GROUP [--reason TEXT] [--no-wait]\n"
     "       launcher dry-run ID|GROUP\n"
     "       launcher watch\n"
-    "Keeps groups of processes running, and is asked about them.\n"
+    "Runs and supervises groups of processes, and controls a running launcher.\n"
     "\n"
-    "  run      keeps the groups of the configuration until SIGTERM, which its processes get first\n"
-    "  status   all groups, one of them, or one process\n"
-    "  stop     asks a process, or all of a group, to shut down; it is not restarted\n"
-    "  roll     replaces a group, a few at a time, by its configuration as the file has it now\n"
-    "  cancel   lets a roll go no further: what was replaced stays, and so does what was not\n"
-    "  dry-run  what a stop, or of a group a roll, would drain, and what that has in hand\n"
-    "  watch    groups and phases as they change: drawn in a terminal, else a line for each change\n"
+    "  run      runs the groups of the configuration until SIGTERM, then shuts them down\n"
+    "  status   shows all groups, one group, or one process\n"
+    "  stop     shuts down a process or a group; it is not restarted\n"
+    "  roll     replaces the processes of a group, step by step, with those of the current file\n"
+    "  cancel   cancels a roll; replaced processes are kept\n"
+    "  dry-run  shows what stop ID or roll GROUP would drain, with the work in flight\n"
+    "  watch    shows changes as they happen: a screen in a terminal, else one line per change\n"
     "\n"
-    "  --config FILE       JSON, see read_launcher_config() in ojs_shutdown.hpp\n"
-    "  --admin ADDRESS     unix:/PATH or HOST:PORT; else, for run, what the file has; else $LAUNCHER_ADMIN,\n"
-    "                      else ojs-launcher.sock in $XDG_RUNTIME_DIR, or for root in /run\n"
-    "  --token-file FILE   one line, the token that an operator must know; needed where other machines can "
-    "connect\n"
-    "  --force             nothing is drained: SIGTERM now, SIGKILL after the group's kill_delay\n"
-    "  --status-page FILE  what a browser is shown at http://ADDRESS/: tools/launcher/status.html\n"
-    "  --canary N          so many first, then a wait of --canary-time (10s) in which they must stay ready\n"
-    "  --retry POLICY      where a new process does not become ready: manual (it is rolled back), immediate "
-    "or\n"
-    "                      backoff (another is tried, at most --retries times); else as the file has it\n"
+    "  --config FILE       JSON, see read_launcher_config() in ojs_launcher.hpp\n"
+    "  --admin ADDRESS     unix:/PATH or HOST:PORT. Default: for run, that of the file; then "
+    "$LAUNCHER_ADMIN,\n"
+    "                      then ojs-launcher.sock in $XDG_RUNTIME_DIR, or for root in /run\n"
+    "  --token-file FILE   one line, the admin token; required if other machines can connect\n"
+    "  --force             skips the drain: SIGTERM now, SIGKILL after the group's kill_delay\n"
+    "  --status-page FILE  HTML served at http://ADDRESS/, such as tools/launcher/status.html\n"
+    "  --canary N          replaces N processes first; they must stay ready for --canary-time (10s)\n"
+    "  --retry POLICY      if a new process does not become ready: manual (roll back), immediate or backoff\n"
+    "                      (start another, at most --retries times). Default: as configured\n"
     "  --reason TEXT       for the logs\n"
-    "  --no-wait           returns when it has begun, not when it has ended\n"
-    "run logs as OJS_LOG_LEVEL (info) and OJS_LOG_FORMAT say, which its processes have as well.\n"
-    "Exit status: 0 done; 1 refused, or it ended otherwise (forced without --force, rolled back, cancelled\n"
-    "by another); 64 a wrong flag or value; 69 no launcher answers. Of run: 0 every process has ended, 75 "
-    "one\n"
-    "could not be ended.\n";
+    "  --no-wait           returns when the command has started, not when it has ended\n"
+    "OJS_LOG_LEVEL (info) and OJS_LOG_FORMAT set the log of run; its processes inherit them.\n"
+    "Exit status: 0 done; 1 refused, or another end (forced without --force, rolled back, cancelled by\n"
+    "someone else); 64 invalid usage; 69 no launcher responds. Of run: 0 every process has exited, 75 a\n"
+    "process could not be stopped.\n";
 
 ojs::error wrong(const std::string& what) {
     return {ojs::errc::invalid_argument, 0, what + "; see launcher --help"};
 }
 
-struct command_form {
+struct command_usage {
     const char* name;
-    std::size_t least;
-    std::size_t most;
+    std::size_t min_operands;
+    std::size_t max_operands;
     const char* operand;
 };
-constexpr command_form commands[] = {
+constexpr command_usage commands[] = {
     {"run", 0, 0, ""},       {"status", 0, 1, "ID or GROUP"}, {"stop", 1, 1, "ID or GROUP"},
     {"roll", 1, 1, "GROUP"}, {"cancel", 1, 1, "GROUP"},       {"dry-run", 1, 1, "ID or GROUP"},
     {"watch", 0, 0, ""}};
@@ -131,50 +129,51 @@ ojs::result<void> read_arguments(settings& out, int argc, char** argv) {
     return {};
 }
 
-ojs::result<void> check_flags(const settings& how) {
-    const bool rolls = how.command == "roll";
-    if (!rolls && how.canary > 0) return wrong("--canary is for roll");
-    if (!rolls && how.canary_time.count() > 0) return wrong("--canary-time is for roll");
-    if (!rolls && how.retry != ojs::retry_policy::as_configured) return wrong("--retry is for roll");
-    if (!rolls && how.retries > 0) return wrong("--retries is for roll");
-    if (how.canary == 0 && how.canary_time.count() > 0) return wrong("--canary-time needs --canary N");
-    if (how.retry == ojs::retry_policy::manual && how.retries > 0)
-        return wrong("--retries: with --retry manual there are none");
-    if (how.force && how.command != "stop") return wrong("--force is for stop");
-    const bool changes = rolls || how.command == "stop" || how.command == "cancel";
-    if (!changes && !how.reason.empty()) return wrong("--reason is for stop, roll and cancel");
-    if (!changes && !how.wait) return wrong("--no-wait is for stop, roll and cancel");
+ojs::result<void> check_flags(const settings& given) {
+    const bool rolls = given.command == "roll";
+    if (!rolls && given.canary > 0) return wrong("--canary is for roll");
+    if (!rolls && given.canary_time.count() > 0) return wrong("--canary-time is for roll");
+    if (!rolls && given.retry != ojs::retry_policy::as_configured) return wrong("--retry is for roll");
+    if (!rolls && given.retries > 0) return wrong("--retries is for roll");
+    if (given.canary == 0 && given.canary_time.count() > 0) return wrong("--canary-time needs --canary N");
+    if (given.retry == ojs::retry_policy::manual && given.retries > 0)
+        return wrong("--retries: not allowed with --retry manual");
+    if (given.force && given.command != "stop") return wrong("--force is for stop");
+    const bool changes = rolls || given.command == "stop" || given.command == "cancel";
+    if (!changes && !given.reason.empty()) return wrong("--reason is for stop, roll and cancel");
+    if (!changes && !given.wait) return wrong("--no-wait is for stop, roll and cancel");
     return {};
 }
 
-ojs::result<void> check(const settings& how) {
-    if (how.command.empty()) return wrong("no command");
-    for (const command_form& each : commands) {
-        if (how.command != each.name) continue;
-        if (how.operands.size() < each.least)
-            return wrong(how.command + " needs an operand: " + each.operand);
-        if (how.operands.size() > each.most) return wrong("too many operands: " + how.operands[each.most]);
-        const bool runs = how.command == "run";
-        if (runs && how.config.empty()) return wrong("run needs --config FILE");
-        if (!runs && !how.config.empty()) return wrong("--config is for run; the launcher has read it");
-        if (!runs && !how.status_page.empty()) return wrong("--status-page is for run");
-        return check_flags(how);
+ojs::result<void> check(const settings& given) {
+    if (given.command.empty()) return wrong("no command");
+    for (const command_usage& known : commands) {
+        if (given.command != known.name) continue;
+        if (given.operands.size() < known.min_operands)
+            return wrong(given.command + " needs an operand: " + known.operand);
+        if (given.operands.size() > known.max_operands)
+            return wrong("too many operands: " + given.operands[known.max_operands]);
+        const bool runs = given.command == "run";
+        if (runs && given.config.empty()) return wrong("run needs --config FILE");
+        if (!runs && !given.config.empty()) return wrong("--config is for run; the launcher has read it");
+        if (!runs && !given.status_page.empty()) return wrong("--status-page is for run");
+        return check_flags(given);
     }
-    return wrong("no such command: " + how.command);
+    return wrong("no such command: " + given.command);
 }
 
 int run_program(int argc, char** argv) {
-    settings how;
-    ojs::result<void> read = read_arguments(how, argc, argv);
-    if (read) read = check(how);
+    settings given;
+    ojs::result<void> read = read_arguments(given, argc, argv);
+    if (read) read = check(given);
     if (!read) return ojs::report_usage(read.error());
-    if (how.command == "run") return run_launcher(how);
-    if (how.admin.empty()) {
+    if (given.command == "run") return run_launcher(given);
+    if (given.admin.empty()) {
         const ojs::result<std::string> address = default_address();
         if (!address) return ojs::report_usage(address.error());
-        how.admin = *address;
+        given.admin = *address;
     }
-    return run_client(how);
+    return run_client(given);
 }
 
 }  // namespace
@@ -186,7 +185,7 @@ ojs::result<std::string> default_address() {
     const char* const runtime = ::getenv("XDG_RUNTIME_DIR");
     if (runtime != nullptr && *runtime == '/') return std::string("unix:") + runtime + "/ojs-launcher.sock";
     if (::geteuid() == 0) return std::string("unix:/run/ojs-launcher.sock");
-    return wrong("where is the launcher? Say --admin ADDRESS, or set LAUNCHER_ADMIN or XDG_RUNTIME_DIR");
+    return wrong("no launcher address: set --admin ADDRESS, LAUNCHER_ADMIN or XDG_RUNTIME_DIR");
 }
 
 }  // namespace launcher_program

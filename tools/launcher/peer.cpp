@@ -1,4 +1,4 @@
-// Requests to a launcher, and what its answers say.
+// Requests to a launcher.
 #include <algorithm>
 
 #include "client.hpp"
@@ -6,7 +6,7 @@
 namespace launcher_program {
 namespace {
 
-constexpr std::chrono::seconds call_time{10};
+constexpr std::chrono::seconds call_timeout{10};
 
 std::string text_of(const picojson::value& of, const char* key) {
     if (!of.is<picojson::object>() || !of.contains(key)) return "";
@@ -34,43 +34,43 @@ event event_of(const picojson::value& line) {
 
 }  // namespace
 
-ojs::result<admin_peer> admin_peer::create(const settings& how) {
+ojs::result<admin_peer> admin_peer::create(const settings& given) {
     ojs::http_client_options options;
-    const ojs::result<std::string> token = read_token(how.token_file);
+    const ojs::result<std::string> token = read_token(given.token_file);
     if (!token) return token.error();
     options.bearer_token = *token;
     options.max_idle_connections = 1;
-    const bool is_path = how.admin.compare(0, 5, "unix:") == 0;
+    const bool is_path = given.admin.compare(0, 5, "unix:") == 0;
     ojs::result<ojs::http_client> peer =
-        ojs::http_client::create(is_path ? how.admin : "http://" + how.admin, std::move(options));
+        ojs::http_client::create(is_path ? given.admin : "http://" + given.admin, std::move(options));
     if (!peer) {
         return ojs::error{
             ojs::errc::invalid_argument, 0,
-            "--admin " + how.admin + ": write unix:/PATH or HOST:PORT (" + peer.error().text + ")"};
+            "--admin " + given.admin + ": write unix:/PATH or HOST:PORT (" + peer.error().text + ")"};
     }
-    return admin_peer(std::move(*peer), how.admin);
+    return admin_peer(std::move(*peer), given.admin);
 }
 
 ojs::result<std::string> admin_peer::post(const std::string& target, std::string body) {
-    return send({"POST", target, {{"Content-Type", "application/json"}}, std::move(body)}, call_time);
+    return send({"POST", target, {{"Content-Type", "application/json"}}, std::move(body)}, call_timeout);
 }
 
 ojs::result<std::string> admin_peer::send(const ojs::http_request& request, std::chrono::seconds time) {
     ojs::http_call call;
     call.deadline = ojs::deadline_after(time);
-    ojs::result<ojs::http_response> answer = peer_.send(request, call);
-    if (!answer) {
-        ojs::error failure = answer.error();
-        failure.text = "no launcher answers at " + address_ + ": " + failure.text +
-                       "; does it run, and is --admin where it listens?";
+    ojs::result<ojs::http_response> response = peer_.send(request, call);
+    if (!response) {
+        ojs::error failure = response.error();
+        failure.text = "no launcher responds at " + address_ + ": " + failure.text +
+                       "; check that it runs, and that --admin is its address";
         return failure;
     }
-    if (answer->status == 200) return std::move(answer->body);
-    const picojson::value said = parsed(answer->body);
-    std::string why = text_of(said, "message") + text_of(said, "error");
-    if (answer->status == 401) why += ": give --token-file";
+    if (response->status == 200) return std::move(response->body);
+    const picojson::value body = parsed(response->body);
+    std::string why = text_of(body, "message") + text_of(body, "error");
+    if (response->status == 401) why += ": give --token-file";
     if (why.empty())
-        why = address_ + " answers with status " + std::to_string(answer->status) + ", as no launcher does";
+        why = address_ + " returned status " + std::to_string(response->status) + ": not a launcher";
     return ojs::error{ojs::errc::rejected, 0, shown(why)};
 }
 
@@ -78,7 +78,7 @@ ojs::result<std::vector<event>> admin_peer::events(std::chrono::seconds wait) {
     ojs::http_request request;
     request.target = "/events";
     if (!next_.empty()) request.target += "?after=" + next_ + "&wait=" + std::to_string(wait.count()) + "s";
-    const ojs::result<std::string> body = send(request, wait + call_time);
+    const ojs::result<std::string> body = send(request, wait + call_timeout);
     if (!body) return body.error();
     std::vector<event> out;
     for (std::size_t at = 0; at < body->size();) {
@@ -86,7 +86,8 @@ ojs::result<std::vector<event>> admin_peer::events(std::chrono::seconds wait) {
         const picojson::value line = parsed(body->substr(at, end - at));
         at = end + 1;
         if (!line.is<picojson::object>())
-            return ojs::error{ojs::errc::bad_response, 0, address_ + " answers as no launcher does"};
+            return ojs::error{ojs::errc::bad_response, 0,
+                              address_ + " sent an invalid response: not a launcher"};
         if (line.contains("next")) {
             next_ = text_of(line, "next");
         } else {

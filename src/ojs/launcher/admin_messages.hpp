@@ -1,8 +1,7 @@
-// admin_messages: what an operator's tool and a launcher say to each other. [RFC-041 "Admin Delegated Shutdown"]
+// admin_messages: the messages between an operator's tool and a launcher. [RFC-041 "Admin Delegated Shutdown"]
 //
-// The RFC names ShutdownProcess and GetProcessStatus and wants the rest (P1 "Admin delegation", "Status API",
-// P2 "dry-run", "Canary"); the numbers are ours, as examples/proto/admin.proto lists them. As messages
-// otherwise.
+// The RFC names ShutdownProcess and GetProcessStatus and requires the rest (P1 "Admin delegation", "Status API",
+// P2 "dry-run", "Canary"). The field numbers are ours; examples/proto/admin.proto lists them.
 #pragma once
 
 #include <cstdint>
@@ -14,49 +13,51 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+// The full service name, as in a request's path.
 inline constexpr const char* manager_service = "prism.interfaces.ProcessManagerInterface";
 
-// Where a process stands, as its launcher sees it. ProcessStatus.State. [RFC-041 "Process State Machine"]
+// The state of a process, as its launcher sees it. ProcessStatus.State. [RFC-041 "Process State Machine"]
 enum class instance_state : std::int32_t {
-    spawning,            // being started
-    starting,            // runs, initialises
-    warming,             // backend connections warm up
+    spawning,            // fork and exec are under way
+    starting,            // runs and initialises
+    warming,             // warms up its backend connections
     ready,               // takes work
-    unhealthy,           // failed a check, or was not ready in time
-    shutdown_requested,  // was asked to shut down
-    draining,            // finishes the work in flight
-    complete,            // ended cleanly, because it was asked to
+    unhealthy,           // failed a health check, or was not ready in time
+    shutdown_requested,  // received the shutdown request
+    draining,            // finishes its work in flight
+    complete,            // exited cleanly after a shutdown request
     forced,              // ended by SIGTERM or SIGKILL
-    crashed              // ended otherwise
+    crashed              // exited in any other way
 };
 
-// "SHUTDOWN_REQUESTED"; as to_string(shutdown_state).
+// "SHUTDOWN_REQUESTED". Never null. Thread-safe.
 const char* to_string(instance_state state) noexcept;
 
-// What a replacement does where a new process does not become ready. RollingReplaceRequest.Retry. [RFC-041 "Rollback on
+// What a rollout does when a new process does not become ready. RollingReplaceRequest.Retry. [RFC-041 "Rollback on
 // Failed Replacement" 4]
 enum class retry_policy : std::int32_t {
-    as_configured,  // what the group's configuration has
-    manual,         // it is rolled back, and an operator decides
-    immediate,      // another is tried at once
-    backoff         // another is tried after a pause
+    as_configured,  // use the group's configuration
+    manual,         // roll back; an operator decides
+    immediate,      // start another process at once
+    backoff         // start another process after a back-off
 };
 
-// Where a replacement stands, the last one of its group. ReplacementStatus.Phase.
+// The phase of a group's current or last rollout. ReplacementStatus.Phase.
 enum class replacement_phase : std::int32_t {
-    none,          // there was none
-    starting,      // new processes become ready
-    canaries,      // the first ones are watched
-    draining,      // old ones finish their work
-    pausing,       // until another one is tried
-    rolling_back,  // the old configuration comes again
-    done,
-    rolled_back,
-    cancelled
+    none,          // there has been no rollout
+    starting,      // waits for new processes to become ready
+    canaries,      // watches the canaries
+    draining,      // waits for old processes to drain
+    pausing,       // backs off before the next retry
+    rolling_back,  // restores the old configuration
+    done,          // every process has the new configuration
+    rolled_back,   // failed; the old configuration runs
+    cancelled      // replaced processes are kept
 };
 
-// "BACKOFF", "ROLLING_BACK"; as to_string(shutdown_state).
+// "BACKOFF". Never null. Thread-safe.
 const char* to_string(retry_policy policy) noexcept;
+// "ROLLING_BACK". Never null. Thread-safe.
 const char* to_string(replacement_phase phase) noexcept;
 
 // ---- ShutdownProcess ----
@@ -64,16 +65,16 @@ const char* to_string(replacement_phase phase) noexcept;
 struct shutdown_process_request {
     std::string process_id;
     std::string reason;                     // for the log
-    std::int32_t grace_period_seconds = 0;  // s; 0: what its group has; never more than that
-    std::int32_t max_shutdown_seconds = 0;  // the same
-    bool dry_run = false;                   // only tells what would be drained
-    bool force = false;                     // nothing is drained: SIGTERM now, then SIGKILL
+    std::int32_t grace_period_seconds = 0;  // seconds; 0: the group's value, which is also the maximum
+    std::int32_t max_shutdown_seconds = 0;  // seconds; 0: the group's value, which is also the maximum
+    bool dry_run = false;                   // only reports what would be drained
+    bool force = false;                     // skips the drain: SIGTERM now, then SIGKILL
 };
 
 struct shutdown_process_response {
-    bool acknowledged = false;  // the shutdown has begun
+    bool acknowledged = false;  // the shutdown has started
     std::string message;
-    shutdown_status status;  // of the process, now
+    shutdown_status status;  // the current status of the process
 };
 
 // ---- GetProcessStatus ----
@@ -87,11 +88,11 @@ struct process_status {
     std::string group;
     instance_state state = instance_state::spawning;
     std::int32_t pid = 0;
-    std::string message;           // what it said last, or why it is as it is
-    readiness_response readiness;  // its last answers
-    shutdown_status shutdown;
-    std::int64_t uptime_ms = 0;  // ms since it was started
-    std::string exit;            // how it ended ("exit status 3"); empty: it runs
+    std::string message;           // its last message, or the reason for its state
+    readiness_response readiness;  // its last readiness response
+    shutdown_status shutdown;      // its last shutdown status
+    std::int64_t uptime_ms = 0;    // ms since its start
+    std::string exit;              // how it exited ("exit status 3"); empty: it runs
 };
 
 // ---- ShutdownGroup ----
@@ -100,14 +101,14 @@ struct shutdown_group_request {
     std::string group;
     std::string reason;
     bool dry_run = false;
-    bool force = false;  // nothing is drained: SIGTERM now, then SIGKILL
+    bool force = false;  // skips the drain: SIGTERM now, then SIGKILL
 };
 
 struct shutdown_group_response {
     bool acknowledged = false;
     std::string message;
-    std::vector<process_status>
-        processes;  // of a dry run: what would be drained, and what they have in flight
+    // Dry run only: the processes that would be drained, with their work in flight.
+    std::vector<process_status> processes;
 };
 
 // ---- GetGroupStatus ----
@@ -116,15 +117,15 @@ struct group_status_request {
     std::string group;
 };
 
-// How far a replacement has come.
+// The progress of a rollout.
 struct replacement_status {
     replacement_phase phase = replacement_phase::none;
-    std::int32_t replaced = 0;  // old ones that gave way to new ones
+    std::int32_t replaced = 0;  // old processes replaced by new ones
     std::int32_t total = 0;
-    std::int32_t retries = 0;  // new ones that did not become ready, after which another was tried
-    bool cancelling = false;   // it ends as soon as what it has begun has ended
-    std::string failed_id;     // the last one that did not become ready
-    std::string error;         // it did not
+    std::int32_t retries = 0;  // new processes started after one did not become ready
+    bool cancelling = false;   // ends when its current step has ended
+    std::string failed_id;     // the last process that did not become ready
+    std::string error;         // why it failed
 };
 
 struct group_status {
@@ -132,12 +133,12 @@ struct group_status {
     std::int32_t desired = 0;
     std::int32_t min_healthy = 0;
     std::int32_t ready = 0;
-    bool replacing = false;  // a rolling replacement is under way
-    bool degraded = false;   // goes on with fewer than desired: they failed too often
-    std::string message;     // how the last replacement ended
+    bool replacing = false;  // a rollout is in progress
+    bool degraded = false;   // runs fewer processes than desired: some failed too often
+    std::string message;     // the result of the last rollout
     std::vector<process_status> processes;
-    replacement_status replacement;  // that is under way, or the last one
-    bool quiet = false;              // the launcher is: nothing is started, replaced or given up
+    replacement_status replacement;  // the current or the last rollout
+    bool quiet = false;              // the launcher is quiet: it starts, replaces and kills no process
 };
 
 // ---- RollingReplace ----
@@ -145,31 +146,31 @@ struct group_status {
 struct rolling_replace_request {
     std::string group;
     std::string reason;
-    std::int32_t canary = 0;          // so many first
-    std::int32_t canary_seconds = 0;  // s that those must stay ready before the rest follows
+    std::int32_t canary = 0;          // number of processes to replace first
+    std::int32_t canary_seconds = 0;  // seconds they must stay ready before the rest follows
     bool dry_run = false;
-    retry_policy retry = retry_policy::as_configured;
-    std::int32_t retries = 0;  // at most; 0: as configured
+    retry_policy retry = retry_policy::as_configured;  // when a new process does not become ready
+    std::int32_t retries = 0;                          // maximum; 0: as configured
 };
 
 struct rolling_replace_response {
-    bool acknowledged = false;  // it has begun
+    bool acknowledged = false;  // the rollout has started
     std::string message;
-    std::vector<process_status> processes;  // of a dry run: what would be drained, in that order
+    std::vector<process_status> processes;  // dry run only: the processes that would be drained, in order
 };
 
 // ---- CancelReplace ----
 
-// No more is replaced. What was replaced stays, and so does what was not.
+// Cancels a rollout. Replaced processes are kept, and so are those not replaced yet.
 struct cancel_replace_request {
     std::string group;
     std::string reason;  // for the log
 };
 
 struct cancel_replace_response {
-    bool acknowledged = false;  // it goes no further
+    bool acknowledged = false;  // the cancellation has started
     std::string message;
-    replacement_status replacement;  // as it stands
+    replacement_status replacement;  // its current progress
 };
 
 // ---- ListGroups ----

@@ -22,76 +22,79 @@ inline constexpr enum_type enum_of<retry_policy>{"RollingReplaceRequest.Retry", 
 template <>
 inline constexpr enum_type enum_of<replacement_phase>{"ReplacementStatus.Phase", replacement_phase_names, 9};
 
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_process_request& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_process_request& message, in_detail) {
     return {"ShutdownProcessRequest",
-            {item("process_id", of.process_id), item("reason", of.reason),
-             item("grace_period_seconds", of.grace_period_seconds),
-             item("max_shutdown_seconds", of.max_shutdown_seconds), item("dry_run", of.dry_run),
-             item("force", of.force)}};
+            {item("process_id", message.process_id), item("reason", message.reason),
+             item("grace_period_seconds", message.grace_period_seconds),
+             item("max_shutdown_seconds", message.max_shutdown_seconds), item("dry_run", message.dry_run),
+             item("force", message.force)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_process_response& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_process_response& message, in_detail) {
     return {"ShutdownProcessResponse",
-            {item("acknowledged", of.acknowledged), item("message", of.message), item("status", of.status)}};
+            {item("acknowledged", message.acknowledged), item("message", message.message),
+             item("status", message.status)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(process_status_request& of, in_detail) {
-    return {"ProcessStatusRequest", {item("process_id", of.process_id)}};
+OJS_SHUTDOWN_INLINE message_view describe(process_status_request& message, in_detail) {
+    return {"ProcessStatusRequest", {item("process_id", message.process_id)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(process_status& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(process_status& message, in_detail) {
     return {"ProcessStatus",
-            {item("process_id", of.process_id), item("group", of.group), item("state", of.state),
-             item("pid", of.pid), item("message", of.message), item("readiness", of.readiness),
-             item("shutdown", of.shutdown), item("uptime_ms", of.uptime_ms), item("exit", of.exit)}};
+            {item("process_id", message.process_id), item("group", message.group),
+             item("state", message.state), item("pid", message.pid), item("message", message.message),
+             item("readiness", message.readiness), item("shutdown", message.shutdown),
+             item("uptime_ms", message.uptime_ms), item("exit", message.exit)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_group_request& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_group_request& message, in_detail) {
     return {"ShutdownGroupRequest",
-            {item("group", of.group), item("reason", of.reason), item("dry_run", of.dry_run),
-             item("force", of.force)}};
+            {item("group", message.group), item("reason", message.reason), item("dry_run", message.dry_run),
+             item("force", message.force)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_group_response& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_group_response& message, in_detail) {
     return {"ShutdownGroupResponse",
-            {item("acknowledged", of.acknowledged), item("message", of.message),
-             item("processes", of.processes)}};
+            {item("acknowledged", message.acknowledged), item("message", message.message),
+             item("processes", message.processes)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(group_status_request& of, in_detail) {
-    return {"GroupStatusRequest", {item("group", of.group)}};
+OJS_SHUTDOWN_INLINE message_view describe(group_status_request& message, in_detail) {
+    return {"GroupStatusRequest", {item("group", message.group)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(replacement_status& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(replacement_status& message, in_detail) {
     return {"ReplacementStatus",
-            {item("phase", of.phase), item("replaced", of.replaced), item("total", of.total),
-             item("retries", of.retries), item("cancelling", of.cancelling), item("failed_id", of.failed_id),
-             item("error", of.error)}};
+            {item("phase", message.phase), item("replaced", message.replaced), item("total", message.total),
+             item("retries", message.retries), item("cancelling", message.cancelling),
+             item("failed_id", message.failed_id), item("error", message.error)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(group_status& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(group_status& message, in_detail) {
     return {"GroupStatus",
-            {item("group", of.group), item("desired", of.desired), item("min_healthy", of.min_healthy),
-             item("ready", of.ready), item("replacing", of.replacing), item("degraded", of.degraded),
-             item("message", of.message), item("processes", of.processes),
-             item("replacement", of.replacement), item("quiet", of.quiet)}};
+            {item("group", message.group), item("desired", message.desired),
+             item("min_healthy", message.min_healthy), item("ready", message.ready),
+             item("replacing", message.replacing), item("degraded", message.degraded),
+             item("message", message.message), item("processes", message.processes),
+             item("replacement", message.replacement), item("quiet", message.quiet)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(rolling_replace_request& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(rolling_replace_request& message, in_detail) {
     return {"RollingReplaceRequest",
-            {item("group", of.group), item("reason", of.reason), item("canary", of.canary),
-             item("canary_seconds", of.canary_seconds), item("dry_run", of.dry_run), item("retry", of.retry),
-             item("retries", of.retries)}};
+            {item("group", message.group), item("reason", message.reason), item("canary", message.canary),
+             item("canary_seconds", message.canary_seconds), item("dry_run", message.dry_run),
+             item("retry", message.retry), item("retries", message.retries)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(rolling_replace_response& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(rolling_replace_response& message, in_detail) {
     return {"RollingReplaceResponse",
-            {item("acknowledged", of.acknowledged), item("message", of.message),
-             item("processes", of.processes)}};
+            {item("acknowledged", message.acknowledged), item("message", message.message),
+             item("processes", message.processes)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(cancel_replace_request& of, in_detail) {
-    return {"CancelReplaceRequest", {item("group", of.group), item("reason", of.reason)}};
+OJS_SHUTDOWN_INLINE message_view describe(cancel_replace_request& message, in_detail) {
+    return {"CancelReplaceRequest", {item("group", message.group), item("reason", message.reason)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(cancel_replace_response& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(cancel_replace_response& message, in_detail) {
     return {"CancelReplaceResponse",
-            {item("acknowledged", of.acknowledged), item("message", of.message),
-             item("replacement", of.replacement)}};
+            {item("acknowledged", message.acknowledged), item("message", message.message),
+             item("replacement", message.replacement)}};
 }
 OJS_SHUTDOWN_INLINE message_view describe(list_groups_request&, in_detail) {
     return {"ListGroupsRequest", {}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(list_groups_response& of, in_detail) {
-    return {"ListGroupsResponse", {item("groups", of.groups)}};
+OJS_SHUTDOWN_INLINE message_view describe(list_groups_response& message, in_detail) {
+    return {"ListGroupsResponse", {item("groups", message.groups)}};
 }
 
 }  // namespace detail

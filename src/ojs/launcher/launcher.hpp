@@ -1,4 +1,4 @@
-// launcher: keeps groups of processes running, replaces them and ends them. [RFC-041]
+// launcher: keeps groups of processes running, replaces them and stops them. [RFC-041]
 #pragma once
 
 #include <string>
@@ -15,64 +15,65 @@ inline namespace v0_1_0 {
 
 namespace detail {
 class launcher_body;
-struct launcher_access;  // of the tests
+struct launcher_access;  // for tests
 }  // namespace detail
 
-// By the phases of its lifecycle: running, it keeps every group at what is desired; quiet, it restarts and
-// replaces nothing; draining, all processes are shut down at once, in parallel; stopping, they are forced. It
-// ends when they have.
+// Follows the phases of its lifecycle. Running: it keeps every group at its desired size. Quiet: it starts,
+// replaces and kills nothing. Draining: it shuts down all processes in parallel. Stopping: it forces them. It
+// ends when they have exited.
 //
-// Every member is thread-safe, but for run(), start() and destroying; none may be called from a hook of the
-// options, but for request_stop().
+// Thread-safe, except run(), start() and the destructor. Hooks of the options may only call request_stop().
 class launcher {
   public:
-    // A lifecycle given here is followed, and outlives the launcher. What is wrong with the
-    // options is said by run() or start().
+    // run() and start() check the options.
     explicit launcher(launcher_options options);
+    // Follows `shared`, which must outlive the launcher.
     launcher(launcher_options options, lifecycle& shared);
     launcher(const launcher&) = delete;
     launcher& operator=(const launcher&) = delete;
-    ~launcher();  // one that runs is stopped, which takes as long as its processes do
+    ~launcher();  // stops a running launcher, and blocks until its processes have exited
 
-    // Runs until stopped, in the calling thread, and returns main's exit status: 0, every process has ended;
-    // 75, one could not be ended, and the log names it; 64, nothing was started. Takes the signals for that
-    // long unless someone installed them for the shared lifecycle. A second stop signal forces the processes,
-    // a third one ends this process with 128+n.
+    // Runs in the calling thread until stopped. Returns main's exit status: 0, every process has exited; 75, a
+    // process outlived SIGKILL, and the log names it; 64, nothing was started. Installs signal handlers meanwhile,
+    // unless the shared lifecycle has some. A second stop signal forces the processes, a third one exits with 128+n.
     [[nodiscard]] int run();
-    // The same in the background, without signals and without ever ending the process.
-    // errc::invalid_argument, busy (started before) or system.
+    // Runs in a background thread, installs no signal handlers and never exits this process. errc::invalid_argument,
+    // busy (started before) or system.
     result<void> start();
-    // Until every process has ended after a stop; at once where nothing was started. False: the deadline came first.
+    // Blocks until the launcher has ended; returns at once if it was not started. False: the deadline passed first.
     bool wait(time_point deadline = time_point::max());
     int exit_code() const noexcept;  // run()'s status, once wait() returned true
-    // Asks for the end of all processes, without waiting. True if that changed anything.
+    // Starts the shutdown of all processes, without waiting. False: it had started before.
     bool request_stop();
-    // No restarts and no replacement goes on, until resume().
+    // Starts, replaces and kills no process until resume(). False: no change.
     bool quiet();
+    // Ends quiet(). False: no change.
     bool resume();
 
-    // Where it answers an operator, with the real port; empty where it does not. Once start() returned.
+    // The address of the admin server, with the bound port; empty: none. Valid once start() returned.
     std::string admin_address() const;
+    // The names of all groups.
     std::vector<std::string> groups() const;
-    // errc::rejected: there is no such group or process, here and below. Of processes that ended, the last 32
-    // of each group are known.
+    // errc::rejected: no such group.
     result<group_info> group(const std::string& name) const;
+    // Also one of the last 32 processes of each group that exited. errc::rejected: no such process.
     result<process_info> process(const std::string& id) const;
-    // Begins it; it is not restarted. One that has ended already stays as it is.
-    result<void> shut_down_process(const std::string& id, const shutdown_options& order);
-    // The same for all of a group, which stays empty until it is replaced. errc::busy: a replacement is under way.
-    result<void> shut_down_group(const std::string& name, const shutdown_options& order);
-    // SIGTERM now, SIGKILL after kill_delay. The group's restart policy applies, unless it was asked to shut down.
+    // Starts the shutdown of a process, which is not restarted; no effect if it has exited. errc::rejected: no such process.
+    result<void> shut_down_process(const std::string& id, const shutdown_options& options);
+    // Starts the shutdown of a group, which stays empty until a rollout. errc::rejected: no such group; busy: a rollout is
+    // in progress.
+    result<void> shut_down_group(const std::string& name, const shutdown_options& options);
+    // SIGTERM now, SIGKILL after kill_delay. The restart policy applies, unless its shutdown was requested. errc::rejected: no such process.
     result<void> force_process(const std::string& id);
-    // Gives the group a new configuration, one process after the other; blocks meanwhile. A replacement that
-    // failed and was rolled back, or was cancelled, is no error: see the report. errc::busy: one is under way
-    // in this group, or the launcher does not run. errc::invalid_argument: as check_group(), or another name.
-    result<rolling_report> rolling_replace(const std::string& name, const group_options& wanted,
-                                           const rolling_options& how = {}, const cancel_token& until = {});
+    // Replaces the processes of a group with new ones of `options`, step by step; blocks until done. A rollback or a
+    // cancellation (by `cancel`) is no error: see the report. errc::rejected: no such group. errc::busy: a rollout is
+    // in progress, or the launcher does not run. errc::invalid_argument: as check_group(), or another name.
+    result<rolling_report> rolling_replace(const std::string& name, const group_options& options,
+                                           const rolling_options& rollout = {},
+                                           const cancel_token& cancel = {});
 
   private:
     friend struct detail::launcher_access;
-    // With processes that `starter` makes.
     launcher(launcher_options options, lifecycle* shared, detail::instance_starter starter);
     detail::ref<detail::launcher_body> body_;
     detail::thread background_;

@@ -9,13 +9,13 @@
 #include <algorithm>
 
 #include "../server/service_notifier.ipp"
-#include "detail/admin_answers.ipp"
+#include "detail/launcher_admin.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// Who is at the other end of a Unix socket; 0: not to be known.
+// The pid of the peer of a Unix socket; 0: unknown.
 inline pid_t peer_process(int socket) noexcept {
 #if defined(__linux__)
     ucred who{};
@@ -31,32 +31,32 @@ inline pid_t peer_process(int socket) noexcept {
 #endif
 }
 
-// The notifying methods of ProcessLifecycleInterface; the others are a child's. A notification only makes us
-// poll the process, and only its own process group may send it, where the system tells who that is.
+// The notifying methods of ProcessLifecycleInterface; children serve the others. A notification makes us poll the
+// process. Only its own process group may send it, where the system reveals the peer.
 template <class Ack>
 result<Ack> notify_group(const process_groups& groups, pid_t from, const std::string& id) {
-    for (const ref<process_group>& each : groups) {
-        if (each->notified(from, id)) return Ack{true};
+    for (const ref<process_group>& group : groups) {
+        if (group->on_notification(from, id)) return Ack{true};
     }
-    return error{errc::rejected, 0, cat({"no such process of yours: ", printable(id, 60)})};
+    return error{errc::rejected, 0, cat({"no such process in your process group: ", printable(id, 60)})};
 }
-inline http_response answer_child(const process_groups& groups, const http_request& request) {
+inline http_response handle_child_request(const process_groups& groups, const http_request& request) {
     const pid_t peer = peer_process(static_cast<const served_request&>(request).socket);
     const pid_t from = peer > 0 ? ::getpgid(peer) : 0;
     rpc_service service(lifecycle_service, http_guard());
-    service.add<ready_notification, ready_ack>("NotifyReady", [&](const ready_notification& of) {
-        return notify_group<ready_ack>(groups, from, of.process_id);
+    service.add<ready_notification, ready_ack>("NotifyReady", [&](const ready_notification& notification) {
+        return notify_group<ready_ack>(groups, from, notification.process_id);
     });
     service.add<shutdown_complete, shutdown_complete_ack>(
-        "NotifyShutdownComplete", [&](const shutdown_complete& of) {
-            return notify_group<shutdown_complete_ack>(groups, from, of.process_id);
+        "NotifyShutdownComplete", [&](const shutdown_complete& notification) {
+            return notify_group<shutdown_complete_ack>(groups, from, notification.process_id);
         });
     return service.answer(request);
 }
 
-// Lives as long as a process that may want to wake it.
+// Shared, as processes may notify it after the launcher has ended.
 struct shared_wake : ref_counted {
-    detail::wake it;
+    detail::wake notifier;
 };
 
 class launcher_body : public ref_counted {
@@ -71,17 +71,17 @@ class launcher_body : public ref_counted {
         context_->log = logger(options_.log, "launcher");
         context_->starter = std::move(starter);
         context_->life = &life_;
-        context_->wake = [woken = wake_] { woken->it.notify(); };
+        context_->wake = [woken = wake_] { woken->notifier.notify(); };
     }
 
     int run() {
         const cancellable off(false);
         result<void> begun;
-        signals taken;  // first: what is left behind may take long to end
+        signals taken;  // before prepare(), which may take long to stop orphans
         if (!signals::installed_for(life_)) {
-            signal_options wanted;
-            wanted.stop_signals.push_back(SIGHUP);
-            result<signals> installed = signals::install(life_, std::move(wanted));
+            signal_options options;
+            options.stop_signals.push_back(SIGHUP);
+            result<signals> installed = signals::install(life_, std::move(options));
             if (installed) taken = std::move(*installed);
             if (!installed) begun = installed.error();
         }
@@ -96,7 +96,7 @@ class launcher_body : public ref_counted {
         const ref<launcher_body> self(this);
         result<thread> started = thread::start([self] { static_cast<void>(self->supervise(false)); },
                                                {0, 0, false, "ojs-launcher"});
-        if (!started) end(exit_status::usage);
+        if (!started) finish(exit_status::usage);
         return started;
     }
     bool wait(time_point deadline) {
@@ -104,14 +104,14 @@ class launcher_body : public ref_counted {
         while (state_ == state::running && ended_.wait_until(held, deadline)) continue;
         return state_ != state::running;
     }
-    bool runs() const noexcept {
+    bool is_running() const noexcept {
         const unique_lock held(mutex_);
         return state_ == state::running;
     }
 
-    // Also those that were given up and have ended since.
-    void forget_gone() const {
-        for (const ref<process_group>& each : groups()) each->forget_gone();
+    // Including those that exited after the launcher gave up on them.
+    void release_exited() const {
+        for (const ref<process_group>& group : groups()) group->release_exited();
     }
 
     // Made at the start, and then only read.
@@ -124,23 +124,23 @@ class launcher_body : public ref_counted {
     friend class ojs::launcher;
     enum class state { fresh, running, ended };
 
-    // ---- the beginning ----
+    // ---- start ----
 
     result<void> prepare() {
         const unique_lock held(mutex_);
-        if (state_ != state::fresh) return error{errc::busy, 0, "was started before"};
-        for (const group_options& each : options_.groups) {
-            const result<void> sound = check_group(each);
+        if (state_ != state::fresh) return error{errc::busy, 0, "the launcher was started before"};
+        for (const group_options& group : options_.groups) {
+            const result<void> sound = check_group(group);
             if (!sound) return sound;
         }
-        const std::string clash = clash_in(options_.groups);
+        const std::string clash = find_name_conflict(options_.groups);
         std::string fault =
-            clash.empty() ? fault_in_capacity(options_.groups, limits_here()) : "groups" + clash;
-        if (fault.empty() && !context_->starter) fault = "there is nothing that starts processes";
+            clash.empty() ? fault_in_capacity(options_.groups, read_machine_limits()) : "groups" + clash;
+        if (fault.empty() && !context_->starter) fault = "no process starter";
         if (!fault.empty()) return error{errc::invalid_argument, 0, fault};
         process_groups made;
-        for (const group_options& each : options_.groups)
-            made.push_back(make_ref<process_group>(each, context_));
+        for (const group_options& group : options_.groups)
+            made.push_back(make_ref<process_group>(group, context_));
         const result<void> done = open(made);
         if (!done) return done;
         groups_ = std::move(made);
@@ -150,51 +150,51 @@ class launcher_body : public ref_counted {
     result<void> open(const process_groups& groups) {
         result<detail::wake> made = detail::wake::create();
         if (!made) return made.error();
-        wake_->it = std::move(*made);
+        wake_->notifier = std::move(*made);
         context_->routing = make_ref<routing>(options_.on_routable, options_.on_unroutable,
                                               options_.on_change, context_->log, context_->wake);
         context_->events = make_ref<launcher_events>();
         const result<void> opened = open_all(groups);
         if (opened) return opened;
-        admin_.stop();  // and all of it can be tried again
+        admin_.stop();  // so that start() can be called again
         close();
         return opened;
     }
     result<void> open_all(const process_groups& groups) {
         result<void> opened = open_state();
         if (opened) opened = folder_.open(options_.socket_folder);
-        if (opened && context_->state && folder_.is_own())
+        if (opened && context_->state && folder_.is_private())
             opened = context_->state->add_folder(folder_.path());
         if (!opened) return opened;
         constexpr std::size_t number_and_end = 20;
-        for (const group_options& each : options_.groups) {
-            if (folder_.takes(prefix_of(each).size() + number_and_end)) continue;
+        for (const group_options& group : options_.groups) {
+            if (folder_.fits_socket(prefix_of(group).size() + number_and_end)) continue;
             return error{
                 errc::invalid_argument, 0,
-                cat({"socket_folder ", folder_.path(), ": too long for a socket of group ", each.name})};
+                cat({"socket_folder ", folder_.path(), ": too long for a socket of group ", group.name})};
         }
         context_->socket_folder = folder_.path();
         opened = context_->routing->start();
         if (opened) opened = admin_.start(groups, *context_);
-        if (opened) opened = listen(groups);
-        if (opened && !life_.subscribe(wake_->it.notify_fd()))
+        if (opened) opened = serve_children(groups);
+        if (opened && !life_.subscribe(wake_->notifier.notify_fd()))
             opened = error{errc::busy, 0, "the lifecycle has no room for another listener"};
         return opened;
     }
-    result<void> listen(const process_groups& groups) {
+    result<void> serve_children(const process_groups& groups) {
         http_server_options limits;
         limits.limits.head = 8 * 1024;
         limits.limits.body = rpc_body_limit;
         limits.idle_timeout = std::chrono::seconds(5);
-        limits.request_timeout = std::chrono::seconds(2);  // a slow one has but its own connection
-        children_ = http_server::start(
+        limits.request_timeout = std::chrono::seconds(2);
+        child_server_ = http_server::start(
             cat({"unix:", folder_.path(), "/launcher.sock"}),
-            [groups](const http_request& request) { return answer_child(groups, request); }, limits);
-        if (!children_) return children_.error();
-        context_->launcher_address = children_->address();
+            [groups](const http_request& request) { return handle_child_request(groups, request); }, limits);
+        if (!child_server_) return child_server_.error();
+        context_->launcher_address = child_server_->address();
         return {};
     }
-    // Before all else: what was left behind may listen where ours will.
+    // First, as orphans may listen on the sockets that ours will use.
     result<void> open_state() {
         if (options_.state_file.empty()) return {};
         const result<ref<state_file>> opened = state_file::open(options_.state_file, context_->log);
@@ -214,107 +214,107 @@ class launcher_body : public ref_counted {
         if (owns_process) service_.start(steady_clock::now());
         for (;;) {
             time_point next = deadline_after(std::chrono::milliseconds(memory_retry_ms));
-            attempt([&] { next = take_turn(owns_process); });
+            attempt([&] { next = run_due(owns_process); });
             if (draining_ && (all_empty() || steady_clock::now() >= give_up_at_)) break;
-            wake_->it.wait_until(std::min(next, give_up_at_));
+            wake_->notifier.wait_until(std::min(next, give_up_at_));
         }
         int status = exit_status::unreported;
-        insist([&] { status = name_left(); });
+        insist([&] { status = log_remaining(); });
         attempt(
             [&] { context_->log.write(log_level::info, "launcher ended", {field("exit_status", status)}); });
-        end(status);
+        finish(status);
         return status;
     }
-    // What is due in each group. A stop waits for the starts of one group at most, and those wait for nothing.
-    time_point take_turn(bool owns_process) {
+    // Does what is due in each group. A stop waits at most for the starts of one group.
+    time_point run_due(bool owns_process) {
         time_point next = time_point::max();
-        follow(owns_process);
-        for (const ref<process_group>& each : groups_) {
-            next = std::min(next, each->reconcile(steady_clock::now()));
-            follow(owns_process);
+        apply_phase(owns_process);
+        for (const ref<process_group>& group : groups_) {
+            next = std::min(next, group->reconcile(steady_clock::now()));
+            apply_phase(owns_process);
         }
         report_service();
         return std::min(next, service_.next_due());
     }
     bool all_empty() const noexcept {
-        const auto is_empty = [](const ref<process_group>& each) { return each->empty(); };
+        const auto is_empty = [](const ref<process_group>& group) { return group->empty(); };
         return std::all_of(groups_.begin(), groups_.end(), is_empty);
     }
 
-    // Ready is what has min_healthy everywhere, once. [sd_notify]
+    // Ready once every group has min_healthy. [sd_notify]
     void report_service() {
         if (!service_.active()) return;
         int ready = 0;
-        bool enough = true;
-        for (const ref<process_group>& each : groups_) enough = each->count_ready_into(ready) && enough;
+        bool healthy = true;
+        for (const ref<process_group>& group : groups_) healthy = group->count_ready_into(ready) && healthy;
         const std::string text = cat({to_string(life_.state().phase), ", ", ready, " processes ready"});
-        if (draining_ && !exchange(stopping_told_, true)) service_.stopping(text);
+        if (draining_ && !exchange(stopping_reported_, true)) service_.stopping(text);
         const bool extended = service_.tick(steady_clock::now(), give_up_at_);
-        if (extended || !draining_) service_.report(enough && !draining_, text);
+        if (extended || !draining_) service_.report(healthy && !draining_, text);
     }
 
-    // By where the lifecycle stands, not by its events.
-    void follow(bool owns_process) {
+    // Acts on the current phase, not on events of the lifecycle, which may be missed.
+    void apply_phase(bool owns_process) {
         const lifecycle_state now = life_.state();
-        const bool holds = now.phase == phase::quiet;
-        if (holds != held_) {
-            for (const ref<process_group>& each : groups_) each->hold(holds);
-            held_ = holds;
-            context_->log.write(log_level::info, holds ? "launcher quiet" : "launcher resumed");
+        const bool quiet = now.phase == phase::quiet;
+        if (quiet != quiet_) {
+            for (const ref<process_group>& group : groups_) group->set_quiet(quiet);
+            quiet_ = quiet;
+            context_->log.write(log_level::info, quiet ? "launcher quiet" : "launcher resumed");
         }
         if (now.phase >= phase::draining && !draining_) drain(now);
         if ((now.phase >= phase::stopping || now.cancel_requested) && !forced_) force();
         if (!now.exit_now) return;
         attempt([&] {
-            context_->log.write(log_level::error, "launcher leaves at once",
+            context_->log.write(log_level::error, "launcher exits at once",
                                 {field("signal", now.cause.signal)});
         });
         if (owns_process) _exit(exit_status::signal_base + now.cause.signal);
         give_up_at_ = steady_clock::now();
     }
 
-    // All groups together: none waits for another's hooks or processes.
-    void drain(const lifecycle_state& why) {
-        limit_log_flush(std::chrono::milliseconds(50));  // a log that nobody reads holds up no stop
+    // All groups together, so that none waits for the hooks or processes of another.
+    void drain(const lifecycle_state& now) {
+        limit_log_flush(std::chrono::milliseconds(50));  // a blocked log reader must not delay the stop
         context_->log.write(log_level::info, "launcher draining",
-                            {field("cause", to_string(why.cause.kind)), field("signal", why.cause.signal)});
+                            {field("cause", to_string(now.cause.kind)), field("signal", now.cause.signal)});
         give_up_at_ = deadline_after(std::chrono::seconds(1));
-        const shutdown_options order{"the launcher stops", {}, {}};
-        for (const ref<process_group>& each : groups_) {
+        const shutdown_options options{"the launcher stops", {}, {}};
+        for (const ref<process_group>& group : groups_) {
             give_up_at_ =
-                std::max(give_up_at_, deadline_after(each->max_stop_time() + std::chrono::seconds(1)));
-            each->stop_starting();
-            each->leave(each->running(), order);
+                std::max(give_up_at_, deadline_after(group->max_stop_time() + std::chrono::seconds(1)));
+            group->stop_starting();
+            group->begin_drain(group->members(), options);
         }
         context_->routing->await_calls(deadline_after(std::chrono::seconds(1)));
-        for (const ref<process_group>& each : groups_) each->ask_to_end(each->running());
+        for (const ref<process_group>& group : groups_) group->request_shutdown(group->members());
         draining_ = true;
     }
     void force() {
         context_->log.write(log_level::warn, "launcher forces its processes");
-        for (const ref<process_group>& each : groups_) each->force(each->running());
+        for (const ref<process_group>& group : groups_) group->force(group->members());
         forced_ = true;
     }
 
-    // ---- the end ----
+    // ---- end ----
 
-    int name_left() const {
-        int left = 0;
-        for (const ref<process_group>& each : groups_) {
-            for (const ref<member>& one : each->running()) {
-                ++left;
-                context_->log.write(log_level::error, "process could not be ended",
-                                    {field("process_id", one->id)});
+    int log_remaining() const {
+        int remaining = 0;
+        for (const ref<process_group>& group : groups_) {
+            for (const ref<group_member>& member : group->members()) {
+                ++remaining;
+                context_->log.write(log_level::error, "process could not be stopped",
+                                    {field("process_id", member->id)});
             }
         }
-        return left == 0 ? exit_status::settled : exit_status::unreported;
+        return remaining == 0 ? exit_status::settled : exit_status::unreported;
     }
-    void end(int status) {
-        life_.unsubscribe(wake_->it.notify_fd());
-        for (const ref<process_group>& each : groups_) each->stop_starting();
+    void finish(int status) {
+        life_.unsubscribe(wake_->notifier.notify_fd());
+        for (const ref<process_group>& group : groups_) group->stop_starting();
         insist([this] {
             admin_.stop();
-            forget_gone();
+            release_exited();
             close();
         });
         if (&life_ == &own_life_) {
@@ -329,7 +329,7 @@ class launcher_body : public ref_counted {
 
     void close() {
         context_->routing->stop();
-        children_ = error{};
+        child_server_ = error{};
         folder_.remove();
         if (context_->state) context_->state->close();
     }
@@ -340,42 +340,42 @@ class launcher_body : public ref_counted {
     const ref<launcher_context> context_;
     const ref<shared_wake> wake_;
     socket_folder folder_;
-    result<http_server> children_ = error{};  // none: it does not serve; ended before its folder
+    result<http_server> child_server_ = error{};  // ended before its folder
     launcher_admin admin_;
     mutable mutex mutex_;
     condition ended_;
     state state_ = state::fresh;
     int status_ = exit_status::settled;
     array<ref<process_group>> groups_;
-    // Of the supervisor:
+    // Only the supervisor uses the rest.
     time_point give_up_at_ = time_point::max();
-    bool held_ = false;
+    bool quiet_ = false;
     service_report service_;
     bool draining_ = false;
-    bool stopping_told_ = false;
+    bool stopping_reported_ = false;
     bool forced_ = false;
 };
 
-inline instance_starter real_starter(const log_options& log) {
-    return [told = logger(log, "launcher")](const instance_spec& spec, instance_changed changed) {
-        return start_instance(spec, std::move(changed), told);
+inline instance_starter real_process_starter(const log_options& log) {
+    return [sink = logger(log, "launcher")](const instance_spec& spec, instance_callback changed) {
+        return start_instance(spec, std::move(changed), sink);
     };
 }
 
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options)
-    : launcher(options, nullptr, detail::real_starter(options.log)) {}
+    : launcher(options, nullptr, detail::real_process_starter(options.log)) {}
 OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, lifecycle& shared)
-    : launcher(options, &shared, detail::real_starter(options.log)) {}
+    : launcher(options, &shared, detail::real_process_starter(options.log)) {}
 OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, lifecycle* shared,
                                        detail::instance_starter starter)
     : body_(detail::make_ref<detail::launcher_body>(std::move(options), shared, std::move(starter))) {}
 
 OJS_SHUTDOWN_INLINE launcher::~launcher() {
-    if (body_->runs()) request_stop();
+    if (body_->is_running()) request_stop();
     body_->wait(time_point::max());
-    body_->forget_gone();
+    body_->release_exited();
 }
 
 OJS_SHUTDOWN_INLINE int launcher::run() {
@@ -409,8 +409,8 @@ OJS_SHUTDOWN_INLINE std::string launcher::admin_address() const {
 }
 OJS_SHUTDOWN_INLINE std::vector<std::string> launcher::groups() const {
     std::vector<std::string> out;
-    for (const detail::ref<detail::process_group>& each : body_->groups())
-        out.push_back(each->options().name);
+    for (const detail::ref<detail::process_group>& group : body_->groups())
+        out.push_back(group->options().name);
     return out;
 }
 OJS_SHUTDOWN_INLINE result<group_info> launcher::group(const std::string& name) const {
@@ -425,34 +425,34 @@ OJS_SHUTDOWN_INLINE result<process_info> launcher::process(const std::string& id
 }
 
 OJS_SHUTDOWN_INLINE result<void> launcher::shut_down_process(const std::string& id,
-                                                             const shutdown_options& order) {
+                                                             const shutdown_options& options) {
     const result<detail::found_process> found = detail::find_process(body_->groups(), id);
     if (!found) return found.error();
-    if (found->running) found->group->drain({found->running}, order);
+    if (found->member) found->group->drain({found->member}, options);
     return {};
 }
 OJS_SHUTDOWN_INLINE result<void> launcher::shut_down_group(const std::string& name,
-                                                           const shutdown_options& order) {
+                                                           const shutdown_options& options) {
     const result<detail::ref<detail::process_group>> found = detail::find_group(body_->groups(), name);
     if (!found) return found.error();
-    return (*found)->shut_down(order);
+    return (*found)->shut_down(options);
 }
 OJS_SHUTDOWN_INLINE result<void> launcher::force_process(const std::string& id) {
     const result<detail::found_process> found = detail::find_process(body_->groups(), id);
     if (!found) return found.error();
-    if (found->running) found->group->force({found->running});
+    if (found->member) found->group->force({found->member});
     return {};
 }
 OJS_SHUTDOWN_INLINE result<rolling_report> launcher::rolling_replace(const std::string& name,
-                                                                     const group_options& wanted,
-                                                                     const rolling_options& how,
-                                                                     const cancel_token& until) {
+                                                                     const group_options& options,
+                                                                     const rolling_options& rollout,
+                                                                     const cancel_token& cancel) {
     const result<detail::ref<detail::process_group>> found = detail::find_group(body_->groups(), name);
     if (!found) return found.error();
-    if (!body_->runs()) return error{errc::busy, 0, "the launcher does not run"};
-    const result<void> fits = detail::check_capacity(body_->groups(), wanted);
+    if (!body_->is_running()) return error{errc::busy, 0, "the launcher does not run"};
+    const result<void> fits = detail::check_capacity(body_->groups(), options);
     if (!fits) return fits.error();
-    return (*found)->roll(wanted, how, until);
+    return (*found)->roll(options, rollout, cancel);
 }
 
 }  // namespace v0_1_0

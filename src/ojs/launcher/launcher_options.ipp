@@ -21,22 +21,22 @@ OJS_SHUTDOWN_INLINE const char* to_string(restart_policy policy) noexcept {
 
 namespace detail {
 
-// Fit for an id and for a file's name.
+// Whether the text can be part of ids and file names.
 inline bool is_plain_name(std::string_view text) noexcept {
     if (text.empty() || text.size() > 48 || text.front() == '.') return false;
     constexpr std::string_view plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
     return text.find_first_not_of(plain) == std::string_view::npos;
 }
 
-// Of restarts and retries: they are doubled, and cut by fractions.
+// Of restarts and retries.
 inline constexpr std::chrono::milliseconds max_pause{max_duration_ms};
 
-inline std::chrono::milliseconds min_ready_time(const group_options& of) noexcept {
-    if (of.min_ready_time.count() >= 0) return of.min_ready_time;
-    return std::chrono::seconds(of.process.has_coordinator || !of.process.ready_url.empty() ? 5 : 1);
+inline std::chrono::milliseconds min_ready_time(const group_options& group) noexcept {
+    if (group.min_ready_time.count() >= 0) return group.min_ready_time;
+    return std::chrono::seconds(group.process.has_coordinator || !group.process.ready_url.empty() ? 5 : 1);
 }
 
-// A ready_url, as an http_client takes it.
+// A ready_url, split for http_client.
 struct ready_address {
     std::string url;
     std::string target;
@@ -50,25 +50,25 @@ inline ready_address address_of_ready_url(std::string url, const std::string& id
     return {url.substr(0, end), url.substr(is_unix ? end + 1 : end)};
 }
 
-inline std::string fault_in_ready_url(const process_options& of) {
-    if (of.ready_url.empty()) return "";
-    if (of.has_coordinator) return "ready_url: has_coordinator is true, so its coordinator is asked";
-    const ready_address address = address_of_ready_url(of.ready_url, "id-1");
+inline std::string fault_in_ready_url(const process_options& options) {
+    if (options.ready_url.empty()) return "";
+    if (options.has_coordinator) return "ready_url: has_coordinator is true, so its coordinator is asked";
+    const ready_address address = address_of_ready_url(options.ready_url, "id-1");
     if (!is_target(address.target)) return "ready_url: holds a blank or a control character";
     const result<http_client> client = http_client::create(address.url);
     return client ? "" : cat({"ready_url: ", client.error().text});
 }
 
-inline std::string fault_in_process(const process_options& of) {
+inline std::string fault_in_process(const process_options& options) {
     constexpr std::chrono::milliseconds zero{0};
-    const shutdown_timeouts& times = of.shutdown;
-    if (of.child.command.empty()) return "command: is empty";
-    const std::string url_fault = fault_in_ready_url(of);
+    const shutdown_timeouts& times = options.shutdown;
+    if (options.child.command.empty()) return "command: is empty";
+    const std::string url_fault = fault_in_ready_url(options);
     if (!url_fault.empty()) return url_fault;
-    if (of.rpc_timeout <= zero) return "rpc_timeout: is not above 0";
-    if (of.readiness_interval <= zero) return "readiness_interval: is not above 0";
-    if (of.health_interval < zero) return "health_interval: is negative";
-    if (of.unhealthy_after < 1) return "unhealthy_after: is not above 0";
+    if (options.rpc_timeout <= zero) return "rpc_timeout: is not above 0";
+    if (options.readiness_interval <= zero) return "readiness_interval: is not above 0";
+    if (options.health_interval < zero) return "health_interval: is negative";
+    if (options.unhealthy_after < 1) return "unhealthy_after: is not above 0";
     if (times.grace_period <= zero) return "shutdown.grace_period: is not above 0";
     if (times.max_duration < times.grace_period)
         return cat({"shutdown.max_duration (", format_duration(times.max_duration),
@@ -80,15 +80,18 @@ inline std::string fault_in_process(const process_options& of) {
 
 inline std::string fault_in_pauses(const char* name, std::chrono::milliseconds first,
                                    std::chrono::milliseconds last, int limit) {
-    if (first.count() < 0 || last < first) return cat({name, ": last pause < first pause"});
-    if (last > max_pause) return cat({name, ": a pause longer than 24 days"});
-    return limit < 0 ? cat({name, ".limit: is negative"}) : "";
+    if (first.count() < 0 || last < first) return cat({name, ".max_backoff: is below initial_backoff"});
+    if (last > max_pause) return cat({name, ".max_backoff: is longer than 24 days"});
+    return limit < 0 ? cat({name, name == std::string_view("retry") ? ".max_retries" : ".max_restarts",
+                            ": is negative"})
+                     : "";
 }
 
-// The first thing that is wrong with it; empty if nothing is.
+// Returns the first error, or an empty text.
 inline std::string fault_in_group(const group_options& group) {
     if (!is_plain_name(group.name)) return "name: not 1 to 48 letters, digits, '.', '_' or '-'";
-    if (!group.id_prefix.empty() && !is_plain_name(group.id_prefix)) return "id_prefix: as for a name";
+    if (!group.id_prefix.empty() && !is_plain_name(group.id_prefix))
+        return "id_prefix: not 1 to 48 letters, digits, '.', '_' or '-'";
     if (group.desired < 0) return "desired_instances: is negative";
     if (group.min_healthy < 0) return "min_healthy_instances: is negative";
     if (group.min_healthy > group.desired)
@@ -109,26 +112,26 @@ inline std::string fault_in_group(const group_options& group) {
     return fault;
 }
 
-// ---- the policies of retry_options, as files and requests name them ----
+// ---- retry_policy and retry_options ----
 
 inline retry_policy policy_of(const retry_options& options) noexcept {
     if (options.max_retries == 0) return retry_policy::manual;
     return options.max_backoff.count() == 0 ? retry_policy::immediate : retry_policy::backoff;
 }
-// Where `given` says nothing that a policy needs, it has what is usual.
+// Takes defaults for values that the policy needs and `given` lacks.
 inline retry_options retry_of(retry_policy policy, const retry_options& given) noexcept {
-    constexpr int usual_limit = 3;
+    constexpr int default_retries = 3;
     constexpr std::chrono::milliseconds none{0};
     if (policy == retry_policy::manual) return {};
-    const int limit = given.max_retries > 0 ? given.max_retries : usual_limit;
+    const int limit = given.max_retries > 0 ? given.max_retries : default_retries;
     if (policy == retry_policy::immediate) return {limit, none, none};
     const retry_options pauses = given.max_backoff > none ? given : retry_options();
     return {limit, pauses.initial_backoff, pauses.max_backoff};
 }
 
-// ---- whether this machine can hold the processes of a launcher ----
+// ---- the capacity of this machine ----
 
-// UINT64_MAX: none.
+// UINT64_MAX: unlimited.
 struct machine_limits {
     std::uint64_t descriptors = UINT64_MAX;
     std::uint64_t processes = UINT64_MAX;      // and threads
@@ -136,7 +139,7 @@ struct machine_limits {
     std::uint64_t memory = UINT64_MAX;         // bytes, of the machine
 };
 
-inline machine_limits limits_here() {
+inline machine_limits read_machine_limits() {
     const auto limit = [](auto resource) {
         rlimit found{};
         const bool known = ::getrlimit(resource, &found) == 0 && found.rlim_cur != RLIM_INFINITY;
@@ -153,20 +156,20 @@ inline machine_limits limits_here() {
     return out;
 }
 
-// What the smallest programs need; empty: there is enough.
+// Estimates the needs of the smallest programs. Returns an error text, or an empty text.
 inline std::string fault_in_capacity(const std::vector<group_options>& groups, const machine_limits& limits) {
     std::uint64_t instances = 0;
-    std::uint64_t descriptors = 128;  // for everything else
-    for (const group_options& each : groups) {
+    std::uint64_t descriptors = 128;  // for all else
+    for (const group_options& group : groups) {
         const auto count =
-            static_cast<std::uint64_t>(each.desired) + static_cast<std::uint64_t>(each.max_surge);
+            static_cast<std::uint64_t>(group.desired) + static_cast<std::uint64_t>(group.max_surge);
         instances += count;
-        descriptors += count * (each.process.has_coordinator ? 5 : 3);
+        descriptors += count * (group.process.has_coordinator ? 5 : 3);
     }
     const struct {
         std::uint64_t needed;
         std::uint64_t limit;
-        const char* of;
+        const char* resource;
         const char* fix;
     } needs[] = {
         {descriptors, limits.descriptors, "descriptors", "raise LimitNOFILE= (ulimit -n)"},
@@ -178,12 +181,13 @@ inline std::string fault_in_capacity(const std::vector<group_options>& groups, c
     for (const auto& each : needs) {
         if (each.needed <= each.limit) continue;
         return cat({instances, " instances (desired_instances and max_surge) need ", each.needed, " ",
-                    each.of, ", and there are ", each.limit, ": ", each.fix, " or lower desired_instances"});
+                    each.resource, ", but only ", each.limit, " are available: ", each.fix,
+                    " or lower desired_instances"});
     }
     return {};
 }
 
-// ---- values: each reader returns what is wrong, with the rest of the way to it; empty if nothing is ----
+// ---- config values: each reader returns an empty text, or the rest of the path and the error ----
 
 inline std::string read_config(std::string_view source, std::string& out) {
     return raw_string(source, out) ? "" : ": not a string";
@@ -232,8 +236,6 @@ inline std::string read_config(std::string_view source, retry_policy& out) {
                               : retry_policy::manual;
     return name == "manual" || out != retry_policy::manual ? "" : ": not manual, immediate or backoff";
 }
-
-// ---- objects ----
 
 inline std::string read_config(std::string_view source, std::vector<group_options>& out);
 
@@ -313,16 +315,14 @@ inline std::string read_config(std::string_view source, const config_address& ou
     return where ? "" : ": " + where.error().text;
 }
 
-// ---- groups ----
-
-// What stands there without a policy that gives it a meaning.
+// Keys that have no effect with the policy.
 inline std::string fault_in_retry_keys(retry_policy policy, const retry_options& read,
                                        const config_object& keys) {
     const bool first = keys.has("initial_backoff");
     const bool pauses = first || keys.has("max_backoff");
     if (pauses && policy == retry_policy::immediate)
         return cat({first ? ".initial_backoff" : ".max_backoff",
-                    ": retry_policy is immediate, so there is no pause"});
+                    ": retry_policy is immediate, so there is no back-off"});
     if (keys.has("max_retries") && read.max_retries == 0) return ".max_retries: 0 is retry_policy manual";
     return pauses && read.max_backoff.count() == 0 ? ".max_backoff: 0 is retry_policy immediate" : "";
 }
@@ -371,9 +371,9 @@ inline std::string read_config(std::string_view source, group_options& out) {
     std::string fault = read_config(source, all);
     if (!fault.empty()) return fault;
     if (all.has("restart") && out.restart.policy == restart_policy::never)
-        return ".restart: restart_policy is never, so it has no meaning";
+        return ".restart: not allowed with restart_policy never";
     if (all.has("retry") && policy == retry_policy::manual)
-        return ".retry: retry_policy is manual, so it has no meaning";
+        return ".retry: not allowed with retry_policy manual";
     fault = fault_in_retry_keys(policy, retry_read, retry);
     if (!fault.empty()) return ".retry" + fault;
     out.retry = retry_of(policy, retry_read);
@@ -385,7 +385,7 @@ inline const std::string& prefix_of(const group_options& group) noexcept {
     return group.id_prefix.empty() ? group.name : group.id_prefix;
 }
 
-// PREFIX-N, as the group numbers its processes.
+// Whether the name is PREFIX-N of this group.
 inline bool is_id_of(const group_options& group, std::string_view name) noexcept {
     const std::string& prefix = prefix_of(group);
     std::uint64_t number = 0;
@@ -393,15 +393,15 @@ inline bool is_id_of(const group_options& group, std::string_view name) noexcept
            name[prefix.size()] == '-' && parse_number(name.substr(prefix.size() + 1), UINT64_MAX, number);
 }
 
-// Names and ids are not shared, and no name is an id as well: `stop kv-1` has one meaning.
-inline std::string clash_in(const std::vector<group_options>& groups) {
+// Names and prefixes must be unique, and no name may be a process id: `stop kv-1` must be unambiguous.
+inline std::string find_name_conflict(const std::vector<group_options>& groups) {
     for (std::size_t i = 0; i < groups.size(); ++i) {
         for (std::size_t other = 0; other < groups.size(); ++other) {
             if (is_id_of(groups[other], groups[i].name))
                 return cat({"[", i, "].name: could also be a process of [", other, "]"});
             const bool same_name = groups[i].name == groups[other].name;
             if (other >= i || (!same_name && prefix_of(groups[i]) != prefix_of(groups[other]))) continue;
-            return cat({"[", i, "].", same_name ? "name" : "id_prefix", ": as that of [", other, "]"});
+            return cat({"[", i, "].", same_name ? "name" : "id_prefix", ": same as in [", other, "]"});
         }
     }
     return "";
@@ -414,7 +414,7 @@ inline std::string read_config(std::string_view source, std::vector<group_option
         const std::string fault = read_config(each.value.text(), out.back());
         if (!fault.empty()) return cat({"[", out.size() - 1, "]", fault});
     }
-    return clash_in(out);
+    return find_name_conflict(out);
 }
 
 }  // namespace detail

@@ -1,4 +1,4 @@
-// instance: what groups know of a process.
+// instance: the interface of a process to its group.
 #pragma once
 
 #include <cstdint>
@@ -9,47 +9,47 @@
 
 namespace ojs::detail {
 
-// So that a few of them can be added.
+// Capped, so that a sum of a few does not overflow.
 inline std::chrono::milliseconds summable(std::chrono::milliseconds time) noexcept {
     return time < no_limit / 8 ? time : no_limit / 8;
 }
 
-// From the order to the end, SIGKILL included.
-inline std::chrono::milliseconds stop_time(const shutdown_timeouts& of) noexcept {
-    return summable(of.max_duration) + summable(of.report_time) + 2 * summable(of.kill_delay) +
-           std::chrono::seconds(5);
+// From the shutdown request to the exit, SIGKILL included.
+inline std::chrono::milliseconds stop_time(const shutdown_timeouts& timeouts) noexcept {
+    return summable(timeouts.max_duration) + summable(timeouts.report_time) +
+           2 * summable(timeouts.kill_delay) + std::chrono::seconds(5);
 }
 
 // One process, from its start to its end. Every member is thread-safe.
 class instance : public ref_counted {
   public:
     virtual process_info info() const = 0;
-    // Returns at once; the first order counts.
-    virtual void shut_down(const shutdown_options& order) = 0;
+    // Returns at once; only the first call has an effect.
+    virtual void shut_down(const shutdown_options& options) = 0;
     // SIGTERM now, SIGKILL after kill_delay. Returns at once.
     virtual void force() = 0;
-    // Asks it early how it is.
+    // Polls readiness or status now. Returns at once.
     virtual void poll() = 0;
-    // Asks the process now, for an operator.
-    virtual result<shutdown_status> ask_status(time_point deadline) = 0;
+    // Blocks until the process has answered, for an operator.
+    virtual result<shutdown_status> request_status(time_point deadline) = 0;
 };
 
-// Called after every change, in order, from the process's own thread, no lock held; must be short.
-using instance_changed = function<void(const process_info& now, instance_state before)>;
+// Called after every change, in order, by the thread of the instance, with no lock held. Must be short.
+using instance_callback = function<void(const process_info& now, instance_state before)>;
 
 struct instance_spec {
     std::string id;
     std::string group;
     process_options options;
     std::uint64_t generation = 0;
-    std::string address;           // where its coordinator is to listen; empty: it does not take part
-    std::string launcher_address;  // where it may push to; empty: nowhere
+    std::string address;           // where its coordinator listens; empty: it has none
+    std::string launcher_address;  // where it sends notifications; empty: nowhere
 };
 
-using instance_starter = function<result<ref<instance>>(const instance_spec&, instance_changed)>;
+using instance_starter = function<result<ref<instance>>(const instance_spec&, instance_callback)>;
 
-// A real process. Returns before it runs; `changed` says that it does, or why it does not. An error: out of threads,
-// descriptors or memory. Where the last reference goes before it is over, it is killed.
-result<ref<instance>> start_instance(const instance_spec& spec, instance_changed changed, const logger& log);
+// Starts a real process. Returns before it runs; `changed` reports the start or its failure. An error: out of threads,
+// descriptors or memory. The last reference kills a process that still runs.
+result<ref<instance>> start_instance(const instance_spec& spec, instance_callback changed, const logger& log);
 
 }  // namespace ojs::detail

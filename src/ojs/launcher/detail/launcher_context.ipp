@@ -1,4 +1,4 @@
-// launcher_context: what the groups of a launcher share: its routing hooks, its events and its state file.
+// launcher_context: the routing hooks, the events and the other state that all groups of a launcher share.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,13 @@
 
 namespace ojs::detail {
 
-// ---- routing ----
+inline constexpr std::chrono::milliseconds hook_timeout{1000};
 
-inline constexpr std::chrono::milliseconds max_hook_time{1000};
-
-// Nothing of ours waits for a hook, but a shutdown, and that for max_hook_time.
+// Calls the routing hooks in a thread of its own. Only a shutdown waits for them, up to hook_timeout.
 class routing : public ref_counted {
   public:
     enum class kind { routable, unroutable, changed };
 
-    // `on_unrouted` is called after each `unroutable`.
     routing(function<void(const process_info&)> routable, function<void(const process_info&)> unroutable,
             function<void(const process_info&)> changed, const logger& log,
             function<void()> on_unrouted = nullptr)
@@ -38,7 +35,7 @@ class routing : public ref_counted {
         running_ = true;
         return {};
     }
-    // What was posted is still called.
+    // Calls the remaining hooks first.
     void stop() {
         {
             const unique_lock held(mutex_);
@@ -48,32 +45,32 @@ class routing : public ref_counted {
         thread_.join();
     }
 
-    // The number of the entry, for was_called(); 0: there is no hook.
-    std::uint64_t post(kind what, const process_info& of) {
-        if (!running_ || !hooks_[static_cast<int>(what)]) return 0;
+    // Returns a number for was_called(); 0: there is no hook.
+    std::uint64_t post(kind hook, const process_info& info) {
+        if (!running_ || !hooks_[static_cast<int>(hook)]) return 0;
         const unique_lock held(mutex_);
-        queue_.push_back({what, of});
+        queue_.push_back({hook, info});
         posted_.notify_all();
-        return ++count_;
+        return ++posted_count_;
     }
     bool was_called(std::uint64_t number) {
         const unique_lock held(mutex_);
-        return called_ >= number;
+        return called_count_ >= number;
     }
-    // Until everything posted so far was called.
+    // Waits until the hooks posted so far have returned.
     void await_calls(time_point deadline) {
         unique_lock held(mutex_);
-        const std::uint64_t wanted = count_;
-        while (called_ < wanted && call_ended_.wait_until(held, deadline)) continue;
-        if (called_ >= wanted) return;
+        const std::uint64_t last = posted_count_;
+        while (called_count_ < last && call_returned_.wait_until(held, deadline)) continue;
+        if (called_count_ >= last) return;
         held.unlock();
-        log_.write(log_level::warn, "a hook of the routing takes long, processes are shut down without it");
+        log_.write(log_level::warn, "routing hook timed out, shutting down without it");
     }
 
   private:
     struct entry {
-        kind what = kind::changed;
-        process_info of;
+        kind hook = kind::changed;
+        process_info process;
     };
 
     void run() {
@@ -83,86 +80,82 @@ class routing : public ref_counted {
             if (queue_.empty()) return;
             array<entry> all;
             all.swap(queue_);
-            for (const entry& each : all) {
+            for (const entry& posted : all) {
                 held.unlock();
-                call(each);
+                call(posted);
                 held.lock();
-                ++called_;
-                call_ended_.notify_all();
-                if (on_unrouted_ && each.what == kind::unroutable) on_unrouted_();
+                ++called_count_;
+                call_returned_.notify_all();
+                if (on_unrouted_ && posted.hook == kind::unroutable) on_unrouted_();
             }
         }
     }
-    void call(const entry& of) const {
+    void call(const entry& posted) const {
         try {
-            hooks_[static_cast<int>(of.what)](of.of);
+            hooks_[static_cast<int>(posted.hook)](posted.process);
         } catch (...) {
             pass_on_thread_end();
-            log_.write(log_level::error, "a routing hook threw", {field("process_id", of.of.id)});
+            log_.write(log_level::error, "a routing hook threw", {field("process_id", posted.process.id)});
         }
     }
 
     const function<void(const process_info&)> hooks_[3];
     const logger& log_;
     const function<void()> on_unrouted_;
-    bool running_ = false;  // before anything is posted
+    bool running_ = false;
     mutex mutex_;
     condition posted_;
-    condition call_ended_;
+    condition call_returned_;
     array<entry> queue_;
-    std::uint64_t count_ = 0;
-    std::uint64_t called_ = 0;
+    std::uint64_t posted_count_ = 0;
+    std::uint64_t called_count_ = 0;
     bool ending_ = false;
     thread thread_;
 };
 
-// ---- events ----
-
-// Which changes somebody wants; empty: all.
+// Selects changes; an empty field selects all.
 struct event_filter {
     std::string_view group;
     std::string_view process_id;
 };
 
-// Numbered from 1. Thread-safe; its mutex is held for no call to anything else.
+// The last changes, numbered from 1. Thread-safe; calls nothing with its mutex held.
 class launcher_events : public ref_counted {
   public:
-    // A process is `now`, and was in `before`.
-    void tell(const process_info& now, instance_state before) {
+    void record_change(const process_info& now, instance_state before) {
         std::string more = cat({",\"state\":\"", to_string(now.state), "\",\"before\":\"", to_string(before),
                                 "\",\"pid\":", now.pid, now.routable ? ",\"routable\":true" : ""});
         if (!now.message.empty()) append(more, {",\"message\":", json_quote(now.message)});
-        if (is_final(now.state) && now.shutdown_took.count() > 0)
-            append(more, {",\"shutdownMs\":", now.shutdown_took.count()});
+        if (is_final(now.state) && now.shutdown_duration.count() > 0)
+            append(more, {",\"shutdownMs\":", now.shutdown_duration.count()});
         add(now.group, now.id, more);
     }
-    // Something of a group: `more` are members of JSON, each after a comma.
-    void tell(const std::string& group, const char* event, std::string_view more) {
+    // `more`: JSON members, each after a comma.
+    void record_event(const std::string& group, const char* event, std::string_view more) {
         add(group, {}, cat({",\"event\":", json_quote(event), more}));
     }
 
-    // The lines after number `after`, if any, and one that says where to go on. False: there were none.
-    bool collect(std::uint64_t after, const event_filter& wanted, std::string& out) {
+    // Appends the changes after number `after`, and a line with the next number. False: there were none.
+    bool collect(std::uint64_t after, const event_filter& filter, std::string& out) {
         const unique_lock held(mutex_);
-        heard_ = last_;
-        heard_at_ = steady_clock::now();
+        read_ = last_;
+        read_at_ = steady_clock::now();
         added_.notify_all();
         const std::size_t before = out.size();
-        const bool is_foreign =
-            after > last_;  // a number of another launcher, which was there before this one
+        const bool is_foreign = after > last_;  // the number of an earlier launcher
         const bool is_missed = !entries_.empty() && after + 1 < entries_[0].number;
         if (is_foreign || is_missed) append(out, {"{\"missed\":true}\n"});
-        for (const entry& each : entries_) {
-            const bool in_group = wanted.group.empty() || wanted.group == each.group;
-            const bool of_process = wanted.process_id.empty() || wanted.process_id == each.process_id;
-            const bool is_new = is_foreign || each.number > after;
-            if (is_new && in_group && of_process) append(out, {"{\"seq\":", each.number, each.line});
+        for (const entry& change : entries_) {
+            const bool in_group = filter.group.empty() || filter.group == change.group;
+            const bool of_process = filter.process_id.empty() || filter.process_id == change.process_id;
+            const bool is_new = is_foreign || change.number > after;
+            if (is_new && in_group && of_process) append(out, {"{\"seq\":", change.number, change.line});
         }
         const bool found = out.size() != before;
         append(out, {"{\"next\":", last_, "}\n"});
         return found;
     }
-    // Waits for the next one, whosever it is; false at the deadline.
+    // Waits for a change of any process; false at the deadline.
     bool await_more(std::uint64_t known, time_point deadline) {
         unique_lock held(mutex_);
         while (last_ <= known && !ended_ && added_.wait_until(held, deadline)) continue;
@@ -176,19 +169,20 @@ class launcher_events : public ref_counted {
         const unique_lock held(mutex_);
         return ended_;
     }
-    // Nobody waits any more. Who follows, and is between two questions, has until `deadline` to hear of the last.
+    // Ends all waits. A follower that is between two requests has until `deadline` to read the last change.
     void end(time_point deadline) {
         unique_lock held(mutex_);
         ended_ = true;
         added_.notify_all();
-        while (heard_ < last_ && steady_clock::now() - heard_at_ < follower_pause) {
+        while (read_ < last_ && steady_clock::now() - read_at_ < follower_timeout) {
             if (!added_.wait_until(held, deadline)) return;
         }
     }
 
   private:
-    static constexpr std::size_t kept = 1024;
-    static constexpr std::chrono::seconds follower_pause{2};  // who asks no more in this time has gone
+    static constexpr std::size_t max_events = 1024;
+    static constexpr std::chrono::seconds follower_timeout{
+        2};  // a follower without a request for this long is gone
     struct entry {
         std::uint64_t number = 0;
         std::string group;
@@ -205,7 +199,7 @@ class launcher_events : public ref_counted {
         append(made.line, {more, "}\n"});
         const unique_lock held(mutex_);
         made.number = ++last_;
-        if (entries_.size() == kept) entries_.remove(0);
+        if (entries_.size() == max_events) entries_.remove(0);
         entries_.push_back(std::move(made));
         added_.notify_all();
     }
@@ -214,20 +208,19 @@ class launcher_events : public ref_counted {
     condition added_;
     array<entry> entries_;
     std::uint64_t last_ = 0;
-    std::uint64_t heard_ = 0;  // by somebody
-    time_point heard_at_{};
+    std::uint64_t read_ = 0;  // the last number that a follower has read
+    time_point read_at_{};
     bool ended_ = false;
 };
 
-// What all groups of a launcher share.
 struct launcher_context : ref_counted {
     instance_starter starter;
     ref<ojs::detail::routing> routing;
     ref<launcher_events> events = make_ref<launcher_events>();
     logger log;
-    ref<state_file> state;            // may be none
-    const lifecycle* life = nullptr;  // of the launcher
-    function<void()> wake;            // the supervisor
+    ref<state_file> state;  // may be null
+    const lifecycle* life = nullptr;
+    function<void()> wake;  // wakes the supervisor
     std::string socket_folder;
     std::string launcher_address;
 };

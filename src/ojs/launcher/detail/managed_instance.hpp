@@ -1,4 +1,4 @@
-// managed_instance: one child, from its start to its end. [RFC-041 "Process State Machine", "Handshake Flows"]
+// managed_instance: one child process, from its start to its exit. [RFC-041 "Process State Machine", "Handshake Flows"]
 #pragma once
 
 #include <poll.h>
@@ -26,7 +26,7 @@ enum class instance_event {
     forced
 };
 
-// What the log says of a state that is reached.
+// The log record of a new state.
 struct state_log {
     log_level level;
     const char* text;
@@ -42,8 +42,8 @@ inline constexpr state_log state_logs[] = {{log_level::info, ""},
                                            {log_level::warn, "process forced"},
                                            {log_level::error, "process crashed"}};
 
-// What becomes of a state. `same`: nothing. A process that is ended by us is what it was until it has ended.
-inline instance_state next_state(instance_state now, instance_event what) noexcept {
+// `same`: no change. A process that we force keeps its state until it has exited.
+inline instance_state next_state(instance_state now, instance_event event) noexcept {
     using s = instance_state;
     constexpr s same = s(-1);
     static constexpr s table[][9] = {
@@ -59,24 +59,24 @@ inline instance_state next_state(instance_state now, instance_event what) noexce
         // clang-format on
     };
     if (is_final(now)) return now;
-    const s next = table[static_cast<int>(now)][static_cast<int>(what)];
+    const s next = table[static_cast<int>(now)][static_cast<int>(event)];
     return next == same ? now : next;
 }
 
 inline constexpr std::chrono::milliseconds kill_timeout{5000};  // a SIGKILL that takes longer is logged
-inline constexpr int memory_retry_ms = 100;     // ms, until what found no memory is tried again
-inline constexpr unsigned logged_failure = 10;  // of questions in a row, each so many-th
+inline constexpr int memory_retry_ms = 100;           // ms, until what found no memory is tried again
+inline constexpr unsigned failure_log_interval = 10;  // logs every n-th consecutive failure
 
-// In process_info 0 is "not yet".
-inline std::chrono::milliseconds took_since(time_point then) noexcept {
+// At least 1 ms, as 0 means "not yet" in process_info.
+inline std::chrono::milliseconds elapsed_since(time_point then) noexcept {
     const long long took = milliseconds_since(then);
     return std::chrono::milliseconds(std::max(took, 1LL));
 }
 
-// Its thread watches the child, asks its coordinator and takes its status. Others post commands.
+// Its thread waits for the child and calls its coordinator. Other threads post commands to it.
 class managed_instance final : public instance {
   public:
-    managed_instance(const instance_spec& spec, instance_changed changed, const logger& log)
+    managed_instance(const instance_spec& spec, instance_callback changed, const logger& log)
         : spec_(spec), on_changed_(std::move(changed)), log_(log) {
         info_.id = spec.id;
         info_.group = spec.group;
@@ -84,7 +84,7 @@ class managed_instance final : public instance {
         ready_ = address_of_ready_url(spec.options.ready_url, spec.id);
         info_.generation = spec.generation;
     }
-    // Kills what still runs, and joins. Not from the own thread, that is, not from `changed`.
+    // Kills a process that still runs, and joins the thread. Must not be called by `changed`.
     ~managed_instance() override {
         post(&commands::abandoned);
         thread_.join();
@@ -96,19 +96,19 @@ class managed_instance final : public instance {
         const unique_lock held(mutex_);
         return info_;
     }
-    void shut_down(const shutdown_options& order) override {
+    void shut_down(const shutdown_options& options) override {
         {
             const unique_lock held(mutex_);
             if (exchange(posted_.shut_down, true)) return;
-            order_ = order;
+            shutdown_options_ = options;
         }
         post(&commands::shut_down);
     }
     void force() override { post(&commands::force); }
     void poll() override { post(&commands::poll); }
-    result<shutdown_status> ask_status(time_point deadline) override {
+    result<shutdown_status> request_status(time_point deadline) override {
         if (!spec_.options.has_coordinator)
-            return error{errc::unsupported, 0, cat({spec_.id, " does not take part in the protocol"})};
+            return error{errc::unsupported, 0, cat({spec_.id, " has no coordinator"})};
         return rpc_call<shutdown_status>(*client_, "GetShutdownStatus", shutdown_status_request{spec_.id},
                                          deadline);
     }
@@ -123,11 +123,12 @@ class managed_instance final : public instance {
     enum class stop_method { none, request, signal, force };
     using fields = std::initializer_list<log_field>;
 
-    void post(bool commands::*which) {
+    void post(bool commands::*command) {
         {
             const unique_lock held(mutex_);
-            posted_.*which = true;
-            if (which != &commands::poll) interrupt_.notify();  // with the mutex held, as where it is cleared
+            posted_.*command = true;
+            if (command != &commands::poll)
+                interrupt_.notify();  // with the mutex held, as take_commands() clears it
         }
         waker_.notify();
     }
@@ -138,8 +139,8 @@ class managed_instance final : public instance {
         posted_.poll = false;
         return out;
     }
-    // An outer launcher's variables are of this process, and not of its children.
-    child_options options_of_child() const {
+    // Overwrites the variables that an outer launcher has set for this process.
+    child_options make_child_options() const {
         child_options out = spec_.options.child;
         out.environment.push_back(cat({"OJS_LIFECYCLE_ADDR=", spec_.address}));
         out.environment.push_back(cat({"OJS_PROCESS_ID=", spec_.id}));
@@ -147,25 +148,25 @@ class managed_instance final : public instance {
         return out;
     }
 
-    // ---- its life, of the thread alone: one thing at a time, whatever is due first ----
+    // ---- only the thread calls these: one step at a time, the first that is due ----
 
-    // A step for which there is no memory is done once more.
-    void work() {
+    // Repeats a step that runs out of memory.
+    void run() {
         while (!is_final(state()) || unreported_) {
             const bool done = attempt([this] {
                 if (unreported_) return update([](process_info&) {});
-                if (state() == instance_state::spawning) return begin();
+                if (state() == instance_state::spawning) return spawn();
                 watch();
             });
             if (!done) ::poll(nullptr, 0, memory_retry_ms);
         }
     }
-    // exec() may hang, and that holds up nobody else: any command interrupts it.
-    void begin() {
+    // exec() may hang: any command interrupts it.
+    void spawn() {
         if (child_.pid() == 0) {
             result<child_process> child = unless_out_of_memory(
-                [this] { return start_child(options_of_child(), interrupt_.fd(), true); });
-            if (!child) return not_started(child.error());
+                [this] { return start_child(make_child_options(), interrupt_.fd(), true); });
+            if (!child) return on_spawn_failed(child.error());
             child_ = std::move(*child);
         }
         next_poll_ = steady_clock::now();
@@ -173,43 +174,43 @@ class managed_instance final : public instance {
         update([this](process_info& now) { now.pid = child_.pid(); });
         change(instance_event::spawned, "");
     }
-    void not_started(const error& why) {
+    void on_spawn_failed(const error& why) {
         const instance_event end = why.code != errc::cancelled ? instance_event::crashed
                                    : take_commands().force     ? instance_event::forced
                                                                : instance_event::completed;
         change(end, end == instance_event::crashed ? log_level::error : log_level::info,
                "process not started", why.text);
     }
-    // False: the child has ended, and its status was taken.
+    // False: the child has exited, and on_exit() was called.
     bool sleep_until(time_point deadline) {
         pollfd watched[] = {{child_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}};
         ::poll(watched, 2, poll_timeout(deadline));
         if (watched[1].revents != 0) waker_.clear();
         if (watched[0].revents == 0) return true;
-        over(child_.wait());
+        on_exit(child_.wait());
         return false;
     }
     void watch() {
         const time_point limit = force_deadline();
         if (!sleep_until(std::min(next_poll_, limit))) return;
-        const commands wanted = take_commands();
-        if (wanted.abandoned) return kill_child();
-        if (wanted.force) return end_by_force("the launcher was told to");
-        act(wanted, limit);
+        const commands taken = take_commands();
+        if (taken.abandoned) return kill_child();
+        if (taken.force) return force_child("forced by the launcher");
+        act(taken, limit);
     }
-    void act(const commands& wanted, time_point limit) {
+    void act(const commands& taken, time_point limit) {
         const time_point now = steady_clock::now();
-        const bool look = now >= next_poll_ || (wanted.poll && client_);
+        const bool poll_due = now >= next_poll_ || (taken.poll && client_);
         if (stop_method_ == stop_method::request) {
             log_overdue();
-            if (now >= limit) return end_by_force(why_forced());
-            if (look) return request_due_ ? send_shutdown() : poll_status();
+            if (now >= limit) return force_child(force_reason());
+            if (poll_due) return request_due_ ? send_shutdown() : poll_status();
             return;
         }
-        if (wanted.shut_down) return request_shutdown();
-        const bool too_late =
-            now >= ready_by_;  // or this process stood still meanwhile: it is asked once more
-        if (look || too_late) poll_readiness(too_late ? time_point::max() : ready_by_);
+        if (taken.shut_down) return request_shutdown();
+        // If the launcher itself was suspended, the process is ready by now: poll once more.
+        const bool too_late = now >= ready_by_;
+        if (poll_due || too_late) poll_readiness(too_late ? time_point::max() : ready_by_);
         if (!too_late || ready_by_ == time_point::max()) return;
         ready_by_ = time_point::max();
         change(instance_event::failed,
@@ -218,13 +219,13 @@ class managed_instance final : public instance {
     time_point request_deadline(time_point latest) const {
         return std::min(deadline_after(spec_.options.rpc_timeout), latest);
     }
-    result<readiness_response> ask_readiness(time_point deadline) {
+    result<readiness_response> request_readiness(time_point deadline) {
         if (spec_.options.has_coordinator)
             return rpc_call<readiness_response>(*client_, "GetReadinessStatus", readiness_request{spec_.id},
                                                 deadline, interrupt_.fd());
         readiness_response ready;
         ready.state = readiness_state::ready;
-        if (!client_) return ready;  // nothing else can be known
+        if (!client_) return ready;
         http_request request;
         request.target = ready_.target;
         http_call call;
@@ -235,7 +236,7 @@ class managed_instance final : public instance {
         if (answer->status == 200) return ready;
         return error{errc::unavailable, 0, cat({"ready_url answered with status ", answer->status})};
     }
-    // By a command: what was asked is asked again at once, if it still matters then.
+    // By a command. Makes the next poll due at once.
     template <class Answer>
     bool was_interrupted(const result<Answer>& answer) noexcept {
         if (answer || answer.error().code != errc::cancelled) return false;
@@ -243,14 +244,14 @@ class managed_instance final : public instance {
         return true;
     }
     void poll_readiness(time_point latest) {
-        const result<readiness_response> answer = ask_readiness(request_deadline(latest));
+        const result<readiness_response> answer = request_readiness(request_deadline(latest));
         if (was_interrupted(answer)) return;
         if (answer) {
             failed_polls_ = 0;
             failed_requests_ = 0;
             on_readiness(*answer);
         } else {
-            poll_failed(answer.error());
+            on_poll_failed(answer.error());
         }
         const bool is_ready = state() == instance_state::ready;
         const std::chrono::milliseconds pause =
@@ -259,23 +260,23 @@ class managed_instance final : public instance {
         next_poll_ = no_more ? time_point::max() : deadline_after(pause);
     }
     void on_readiness(const readiness_response& answer) {
-        const std::string said = printable(answer.message);
+        const std::string message = printable(answer.message);
         update([&](process_info& now) {
             now.readiness = answer;
-            now.message = said;
+            now.message = message;
         });
         if (answer.state == readiness_state::warming) {
-            change(instance_event::warming, said);
+            change(instance_event::warming, message);
         } else if (answer.state == readiness_state::unhealthy) {
-            change(instance_event::failed, said);
+            change(instance_event::failed, message);
         } else if (answer.state == readiness_state::ready) {
             ready_by_ = time_point::max();
-            change(instance_event::ready, said);
+            change(instance_event::ready, message);
         }
     }
-    void poll_failed(const error& why) {
+    void on_poll_failed(const error& why) {
         const bool is_ready = state() == instance_state::ready;
-        log_failure("readiness not known", is_ready ? log_level::warn : log_level::debug, why);
+        log_failure("readiness check failed", is_ready ? log_level::warn : log_level::debug, why);
         if (!is_ready) update([&](process_info& now) { now.message = printable(why.text); });
         if (is_ready && ++failed_polls_ >= spec_.options.unhealthy_after)
             change(instance_event::failed, why.text);
@@ -291,10 +292,10 @@ class managed_instance final : public instance {
             failed_requests_ = 0;
             request_due_ = !acknowledged_ && answer->state == shutdown_state::running;
             on_status(*answer);
-        } else {  // the pid tells the rest; one that has drained serves no longer
+        } else {  // a drained process no longer serves: only its pid shows that it has exited
             const errc why = answer.error().code;
             const bool gone = why == errc::unreachable || why == errc::disconnected;
-            log_failure("shutdown status not known", gone ? log_level::info : log_level::warn,
+            log_failure("shutdown status request failed", gone ? log_level::info : log_level::warn,
                         answer.error());
         }
         next_poll_ = deadline_after(spec_.options.shutdown.poll_interval);
@@ -302,118 +303,118 @@ class managed_instance final : public instance {
     void log_overdue() {
         const time_point now = steady_clock::now();
         if (now >= grace_deadline_ && !exchange(past_grace_, true))
-            say(log_level::warn, "past its grace period", "");
+            log_state(log_level::warn, "past its grace period", "");
         if (now >= hard_deadline_ && now < report_deadline_ && !exchange(past_max_, true))
-            say(log_level::warn, "past its maximum, it may still report", "",
-                {field("report_time_ms", spec_.options.shutdown.report_time.count())});
+            log_state(log_level::warn, "past its max_duration, waiting for its report", "",
+                      {field("report_time_ms", spec_.options.shutdown.report_time.count())});
     }
     void on_status(const shutdown_status& answer);
-    // Up to the hard deadline, and never past it.
+    // At most until the hard deadline.
     void grant_time(const shutdown_status& answer, bool is_new) {
-        const time_point wanted = deadline_after(std::chrono::seconds(answer.additional_seconds));
-        if (wanted > granted_deadline_) granted_deadline_ = std::min(wanted, hard_deadline_);
+        const time_point requested = deadline_after(std::chrono::seconds(answer.additional_seconds));
+        if (requested > granted_deadline_) granted_deadline_ = std::min(requested, hard_deadline_);
         if (!is_new) return;
-        say(log_level::warn, "more time asked for", printable(answer.message),
-            {field("additional_seconds", answer.additional_seconds)});
+        log_state(log_level::warn, "more time requested", printable(answer.message),
+                  {field("additional_seconds", answer.additional_seconds)});
     }
-    // The first of a row, and then now and again.
+    // Logs the first of consecutive failures, then every n-th.
     void log_failure(const char* text, log_level level, const error& why) {
-        if (failed_requests_++ % logged_failure == 0)
-            say(level, text, why.text, {field("failures", failed_requests_)});
+        if (failed_requests_++ % failure_log_interval == 0)
+            log_state(level, text, why.text, {field("failures", failed_requests_)});
     }
-    // When something else must happen, whatever the process says.
+    // When the launcher must act, whatever the process reports.
     time_point force_deadline() const {
         if (stop_method_ != stop_method::request) return ready_by_;
         return std::min(complete_deadline_,
                         spec_.options.shutdown.force_without_request ? granted_deadline_ : report_deadline_);
     }
-    std::string why_forced() const {
+    std::string force_reason() const {
         const time_point now = steady_clock::now();
-        if (now >= complete_deadline_) return "it said that it is complete, and runs on";
-        if (now >= hard_deadline_) return "it was not over at its hard deadline";
-        return "its grace period is over, and so is what time it asked for";
+        if (now >= complete_deadline_) return "it reported COMPLETE but still runs";
+        if (now >= hard_deadline_) return "it still runs at its hard deadline";
+        return "its grace period and its additional time are over";
     }
-    void end_by_signal(stop_method method, time_point kill_at, const char* text, const std::string& why);
-    void end_by_force(const std::string& why) {
-        end_by_signal(stop_method::force, deadline_after(spec_.options.shutdown.kill_delay),
-                      "forcing shutdown with SIGTERM", why);
+    void terminate_child(stop_method method, time_point kill_at, const char* text, const std::string& why);
+    void force_child(const std::string& why) {
+        terminate_child(stop_method::force, deadline_after(spec_.options.shutdown.kill_delay),
+                        "forcing shutdown with SIGTERM", why);
     }
     void await_end(time_point kill_at);
-    // Anyone but its leader is in the group; that signals still reach it says that its number is ours.
-    bool has_rest() {
+    // Whether its process group has members besides the leader. A signal that reaches the child proves that the pid is ours.
+    bool has_descendants() {
         return spec_.options.child.own_group && child_.signal(0) && group_has_others(child_.pid());
     }
-    // A process that the kernel holds is waited for as long as anyone keeps this.
+    // Waits for a process that sleeps in the kernel until this object is abandoned.
     void kill_child() {
         stop_method_ = stop_method::force;
-        if (asked_at_ == time_point{}) asked_at_ = steady_clock::now();
+        if (requested_at_ == time_point{}) requested_at_ = steady_clock::now();
         result<child_exit> ended = child_.kill(kill_timeout);
         while (!ended && ended.error().code == errc::timed_out && !take_commands().abandoned) {
             log_failure("SIGKILL did not end the process", log_level::error, ended.error());
             update([&](process_info& now) { now.message = "SIGKILL did not end it"; });
             ended = child_.wait(deadline_after(kill_timeout));
         }
-        over(ended);
+        on_exit(ended);
     }
-    instance_event kind_of_end(const result<child_exit>& ended) const {
+    instance_event exit_event(const result<child_exit>& ended) const {
         if (stop_method_ == stop_method::force) return instance_event::forced;
         if (!ended) return instance_event::crashed;
         if (ended->ok()) return instance_event::completed;
-        const bool by_ours =
+        const bool by_our_signal =
             ended->signal == SIGTERM || ended->signal == SIGKILL || ended->code == 128 + SIGTERM;
-        return stop_method_ == stop_method::signal && by_ours ? instance_event::forced
-                                                              : instance_event::crashed;
+        return stop_method_ == stop_method::signal && by_our_signal ? instance_event::forced
+                                                                    : instance_event::crashed;
     }
-    void over(const result<child_exit>& ended) {
+    void on_exit(const result<child_exit>& ended) {
         const child_exit status = ended.value_or(child_exit());
-        const bool unasked = stop_method_ == stop_method::none;
+        const bool by_itself = stop_method_ == stop_method::none;
         std::string message = ended ? status.describe() : ended.error().text;
-        if (unasked && ended && status.ok()) message = "exited by itself with status 0";
+        if (by_itself && ended && status.ok()) message = "exited by itself with status 0";
         update([&](process_info& now) {
             now.exit = status;
-            now.killed = !unasked && status.signal == SIGKILL;
-            if (!unasked) now.shutdown_took = took_since(asked_at_);
+            now.killed = !by_itself && status.signal == SIGKILL;
+            if (!by_itself) now.shutdown_duration = elapsed_since(requested_at_);
         });
-        change(kind_of_end(ended), message);
+        change(exit_event(ended), message);
     }
 
-    // ---- what others see of it ----
+    // ---- its state, for other threads ----
 
     instance_state state() const {
         const unique_lock held(mutex_);
         return info_.state;
     }
-    // False: the state stays. The log comes first, so that who acts on a change finds it there.
-    bool change(instance_event what, const std::string& message) {
-        const state_log& log = state_logs[static_cast<int>(next_state(state(), what))];
-        return change(what, log.level, log.text, message);
+    // False: no change. Logs first, so that on_changed_ finds the record in the log.
+    bool change(instance_event event, const std::string& message) {
+        const state_log& log = state_logs[static_cast<int>(next_state(state(), event))];
+        return change(event, log.level, log.text, message);
     }
-    bool change(instance_event what, log_level level, const char* text, const std::string& message) {
+    bool change(instance_event event, log_level level, const char* text, const std::string& message) {
         const instance_state before = state();
-        const instance_state next = next_state(before, what);
+        const instance_state next = next_state(before, event);
         if (next == before) return false;
-        say(level, text, before, next, message);
+        log_state(level, text, before, next, message);
         update([&](process_info& now) {
             now.state = next;
-            now.changed = steady_clock::now();
+            now.changed_at = steady_clock::now();
             if (!message.empty()) now.message = message;
-            const bool first = next == instance_state::ready && now.startup.count() == 0;
-            if (first) now.startup = took_since(now.started);
+            const bool first = next == instance_state::ready && now.startup_duration.count() == 0;
+            if (first) now.startup_duration = elapsed_since(now.started_at);
         });
         return true;
     }
-    // What others may act on is told to them; the rest they see when they look.
-    template <class How>
-    void update(How how) {
+    // Calls on_changed_ if the state, `routable` or need_more_time has changed; other changes are only visible in info().
+    template <class Change>
+    void update(Change apply) {
         unique_lock held(mutex_);
         const instance_state before = info_.state;
         const bool was_routable = info_.routable;
-        const bool wanted_time = info_.shutdown.need_more_time;
+        const bool needed_more_time = info_.shutdown.need_more_time;
         process_info next = info_;
-        how(next);
+        apply(next);
         next.routable = next.state == instance_state::ready && next.readiness.state == readiness_state::ready;
         const bool same = before == next.state && was_routable == next.routable &&
-                          wanted_time == next.shutdown.need_more_time && !unreported_;
+                          needed_more_time == next.shutdown.need_more_time && !unreported_;
         const process_info now = same ? process_info() : next;
         info_ = std::move(next);
         if (same) return;
@@ -423,8 +424,8 @@ class managed_instance final : public instance {
         reported_state_ = now.state;
         unreported_ = false;
     }
-    void say(log_level level, const char* text, instance_state from, instance_state now,
-             std::string_view reason, fields more = {}) const {
+    void log_state(log_level level, const char* text, instance_state from, instance_state now,
+                   std::string_view reason, fields extra = {}) const {
         if (!log_.enabled(level)) return;
         attempt([&] {
             log_record record{
@@ -435,50 +436,50 @@ class managed_instance final : public instance {
                 {}};
             if (child_.pid() > 0) record.fields.push_back(field("pid", static_cast<long>(child_.pid())));
             if (!reason.empty()) record.fields.push_back(field("reason", reason));
-            for (const log_field& each : more) record.fields.push_back(each);
+            for (const log_field& each : extra) record.fields.push_back(each);
             log_.write(std::move(record));
         });
     }
-    // While it stays as it is.
-    void say(log_level level, const char* text, std::string_view reason, fields more = {}) const {
-        say(level, text, state(), state(), reason, more);
+    // Without a change of the state.
+    void log_state(log_level level, const char* text, std::string_view reason, fields extra = {}) const {
+        log_state(level, text, state(), state(), reason, extra);
     }
 
     const instance_spec spec_;
-    const instance_changed on_changed_;
+    const instance_callback on_changed_;
     const logger log_;
     time_point started_{};
     wake waker_;
-    wake interrupt_;                        // of a request: a command does not wait for its answer
-    result<http_client> client_ = error{};  // of its coordinator, or its ready_url; none: nothing is asked
+    wake interrupt_;                        // interrupts a request, so that commands need not wait
+    result<http_client> client_ = error{};  // of its coordinator or ready_url; none: no polls
     ready_address ready_;
     child_process child_;
     thread thread_;
 
-    mutable mutex mutex_;  // of the next three; held for no call to anybody
+    mutable mutex mutex_;  // guards the next three; never held during a call to others
     process_info info_;
     commands posted_;
-    shutdown_options order_;
+    shutdown_options shutdown_options_;
 
-    // Of the thread alone.
-    bool unreported_ = false;  // a change
+    // Only the thread uses the rest.
+    bool unreported_ = false;  // on_changed_ is due
     instance_state reported_state_ = instance_state::spawning;
     time_point next_poll_{};
     time_point ready_by_ = time_point::max();
     int failed_polls_ = 0;
     unsigned failed_requests_ = 0;
     stop_method stop_method_ = stop_method::none;
-    bool request_due_ = true;    // not sent, or a status says that it has not arrived
-    bool acknowledged_ = false;  // the request
+    bool request_due_ = true;    // not sent, or lost according to a status
+    bool acknowledged_ = false;  // the shutdown request
     bool past_grace_ = false;
     bool past_max_ = false;
     shutdown_request request_;
-    time_point asked_at_{};
+    time_point requested_at_{};
     time_point grace_deadline_ = time_point::max();
-    time_point granted_deadline_ = time_point::max();   // where only what is asked for is granted
-    time_point hard_deadline_ = time_point::max();      // of the drain
-    time_point report_deadline_ = time_point::max();    // of what reports it
-    time_point complete_deadline_ = time_point::max();  // when it must be gone that said it is complete
+    time_point granted_deadline_ = time_point::max();   // extended when the process requests more time
+    time_point hard_deadline_ = time_point::max();      // end of the drain
+    time_point report_deadline_ = time_point::max();    // end of report_time
+    time_point complete_deadline_ = time_point::max();  // the exit is due after COMPLETE
 };
 
 }  // namespace ojs::detail

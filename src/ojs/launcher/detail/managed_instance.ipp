@@ -20,54 +20,53 @@ inline result<void> managed_instance::start() {
         http_client_options options;
         options.limits.head = 8 * 1024;
         options.limits.body = rpc_body_limit;
-        options.max_idle_connections = 2;  // our own thread, and an operator's question
+        options.max_idle_connections = 2;  // our thread and an operator's request
         client_ = http_client::create(spec_.options.has_coordinator ? url_of(spec_.address) : ready_.url,
                                       std::move(options));
         if (!client_) return client_.error();
     }
-    started_ = info_.started = info_.changed = steady_clock::now();
+    started_ = info_.started_at = info_.changed_at = steady_clock::now();
     const std::string name = cat({"ojs-", spec_.id});
     thread_options named;
     named.stack_size = 256 * 1024;
     named.name = name.c_str();
-    result<thread> started = thread::start([this] { work(); }, named);
+    result<thread> started = thread::start([this] { run(); }, named);
     if (!started) return started.error();
     thread_ = std::move(*started);
     return {};
 }
 
-// ---- the handshake, from the request until it has drained, or its time is over ----
-
-// `wanted` where it says something and is not longer than what was granted.
-inline std::chrono::milliseconds within(std::chrono::milliseconds wanted,
-                                        std::chrono::milliseconds granted) noexcept {
-    return wanted.count() > 0 && wanted < granted ? wanted : granted;
+// 0 means the maximum.
+inline std::chrono::milliseconds capped(std::chrono::milliseconds requested,
+                                        std::chrono::milliseconds max) noexcept {
+    return requested.count() > 0 && requested < max ? requested : max;
 }
 
 inline void managed_instance::request_shutdown() {
     const shutdown_timeouts& granted = spec_.options.shutdown;
     unique_lock held(mutex_);
-    const shutdown_options order = order_;
+    const shutdown_options options = shutdown_options_;
     held.unlock();
-    const std::chrono::milliseconds max = within(order.max_duration, granted.max_duration);
-    std::chrono::milliseconds grace = within(order.grace_period, granted.grace_period);
+    const std::chrono::milliseconds max = capped(options.max_duration, granted.max_duration);
+    std::chrono::milliseconds grace = capped(options.grace_period, granted.grace_period);
     if (max < grace) grace = max;
-    request_ = {spec_.id, order.reason, wire_seconds(grace), wire_seconds(max)};
-    asked_at_ = steady_clock::now();
+    request_ = {spec_.id, options.reason, wire_seconds(grace), wire_seconds(max)};
+    requested_at_ = steady_clock::now();
     grace_deadline_ = granted_deadline_ = deadline_after(grace);
     hard_deadline_ = deadline_after(max);
     report_deadline_ = deadline_after(summable(max) + summable(granted.report_time));
     failed_requests_ = 0;
-    change(instance_event::shutdown_requested, order.reason);
+    change(instance_event::shutdown_requested, options.reason);
     stop_method_ = stop_method::request;
     if (spec_.options.has_coordinator) return send_shutdown();
-    end_by_signal(stop_method::signal, hard_deadline_, "asking with SIGTERM", "it does not take part");
+    terminate_child(stop_method::signal, hard_deadline_, "requesting shutdown with SIGTERM",
+                    "it has no coordinator");
 }
 
-// Nobody listens, or who listens refuses. What timed out may have arrived. [WIRE 4]
-inline bool takes_no_part(const error& why) noexcept {
-    const bool nobody = why.code == errc::unreachable && why.sys_errno != EAGAIN;
-    return nobody || why.code == errc::unsupported || why.code == errc::rejected ||
+// No listener, or the request was refused. One that timed out may have arrived. [WIRE 4]
+inline bool has_no_coordinator(const error& why) noexcept {
+    const bool no_listener = why.code == errc::unreachable && why.sys_errno != EAGAIN;
+    return no_listener || why.code == errc::unsupported || why.code == errc::rejected ||
            why.code == errc::invalid_argument;
 }
 
@@ -76,9 +75,9 @@ inline void managed_instance::send_shutdown() {
     const result<shutdown_ack> ack =
         rpc_call<shutdown_ack>(*client_, "Shutdown", request_, deadline, interrupt_.fd());
     if (was_interrupted(ack)) return;
-    if (!ack && takes_no_part(ack.error())) {
-        return end_by_signal(stop_method::signal, hard_deadline_, "asking with SIGTERM",
-                             cat({"it does not take part: ", ack.error().text}));
+    if (!ack && has_no_coordinator(ack.error())) {
+        return terminate_child(stop_method::signal, hard_deadline_, "requesting shutdown with SIGTERM",
+                               cat({"its coordinator cannot be called: ", ack.error().text}));
     }
     request_due_ = false;
     acknowledged_ = ack && ack->acknowledged;
@@ -93,13 +92,13 @@ inline void managed_instance::send_shutdown() {
 
 inline void managed_instance::on_status(const shutdown_status& answer) {
     const shutdown_status before = info().shutdown;
-    const std::string said = printable(answer.message);
+    const std::string message = printable(answer.message);
     update([&](process_info& now) {
         now.shutdown = answer;
-        now.message = said;
+        now.message = message;
     });
     if (answer.state == shutdown_state::draining || answer.state == shutdown_state::blocked)
-        change(instance_event::draining, said);
+        change(instance_event::draining, message);
     if (answer.state == shutdown_state::complete && complete_deadline_ == time_point::max())
         complete_deadline_ = deadline_after(spec_.options.shutdown.kill_delay);
     std::string blocking;
@@ -107,55 +106,53 @@ inline void managed_instance::on_status(const shutdown_status& answer) {
         append(blocking, {blocking.empty() ? "" : ", ", printable(each)});
     const bool same =
         before.state == answer.state && write_message(before.metrics) == write_message(answer.metrics);
-    say(same ? log_level::debug : log_level::info, "shutdown progress", said,
-        {field("in_flight", answer.metrics.in_flight_requests),
-         field("open_connections", answer.metrics.open_connections),
-         field("buffered_bytes", static_cast<long long>(answer.metrics.buffered_bytes)),
-         field("blocking", printable(blocking))});
+    log_state(same ? log_level::debug : log_level::info, "shutdown progress", message,
+              {field("in_flight", answer.metrics.in_flight_requests),
+               field("open_connections", answer.metrics.open_connections),
+               field("buffered_bytes", static_cast<long long>(answer.metrics.buffered_bytes)),
+               field("blocking", printable(blocking))});
     if (answer.need_more_time)
         grant_time(answer, !before.need_more_time || before.additional_seconds != answer.additional_seconds);
 }
 
-// ---- signals, and what it has become when it is over ----
-
-// SIGTERM, and SIGCONT for what is stopped, then SIGKILL, to the group. It leaves its state, whatever that was: nobody
-// may give it work any more.
-inline void managed_instance::end_by_signal(stop_method method, time_point kill_at, const char* text,
-                                            const std::string& why) {
-    if (asked_at_ == time_point{}) asked_at_ = steady_clock::now();
+// Sends SIGTERM, SIGCONT for stopped processes, and later SIGKILL to the process group. Changes the state first, so that
+// the process gets no more work.
+inline void managed_instance::terminate_child(stop_method method, time_point kill_at, const char* text,
+                                              const std::string& why) {
+    if (requested_at_ == time_point{}) requested_at_ = steady_clock::now();
     if (!change(instance_event::shutdown_requested, log_level::warn, text, why)) {
-        say(log_level::warn, text, why);
+        log_state(log_level::warn, text, why);
         update([&](process_info& now) { now.message = why; });
     }
     stop_method_ = method;
-    static_cast<void>(child_.signal(SIGTERM));  // that it has ended meanwhile is seen below
+    static_cast<void>(child_.signal(SIGTERM));  // await_end() notices a process that has exited
     static_cast<void>(child_.signal(SIGCONT));
     await_end(kill_at);
 }
 
 inline void managed_instance::await_end(time_point kill_at) {
-    bool ended = false;  // it, but not what it has started, which has the rest of the time
+    bool ended = false;  // the child; its descendants have the rest of the time
     while (steady_clock::now() < kill_at) {
-        const time_point look_at = ended ? std::min(kill_at, deadline_after(between_looks)) : kill_at;
-        // A child that has ended stays readable.
+        const time_point next_check = ended ? std::min(kill_at, deadline_after(between_looks)) : kill_at;
+        // The descriptor of an exited child stays readable.
         pollfd watched[] = {{ended ? -1 : child_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}};
-        ::poll(watched, 2, poll_timeout(look_at));
+        ::poll(watched, 2, poll_timeout(next_check));
         waker_.clear();
         ended = ended || watched[0].revents != 0;
-        if (ended && !has_rest()) return over(child_.wait());
-        const commands wanted = take_commands();
-        if (wanted.abandoned) return kill_child();
-        if (!wanted.force || stop_method_ == stop_method::force) continue;
+        if (ended && !has_descendants()) return on_exit(child_.wait());
+        const commands taken = take_commands();
+        if (taken.abandoned) return kill_child();
+        if (!taken.force || stop_method_ == stop_method::force) continue;
         stop_method_ = stop_method::force;
         kill_at = std::min(kill_at, deadline_after(spec_.options.shutdown.kill_delay));
     }
-    say(log_level::warn, "SIGTERM timeout, sending SIGKILL", "");
+    log_state(log_level::warn, "SIGTERM timeout, sending SIGKILL", "");
     if (!ended) return kill_child();
-    over(child_.terminate(std::chrono::milliseconds(0), kill_timeout));
+    on_exit(child_.terminate(std::chrono::milliseconds(0), kill_timeout));
 }
 
-// Address space that must be left during a start: one that takes the last leaves none for those that run. Not
-// of the heap, which threads that found no arena cannot share.
+// Reserves address space during a start, so that running processes have some left. Not from the heap: threads without
+// an arena cannot use that.
 class spare_memory {
   public:
     spare_memory() = default;
@@ -171,7 +168,7 @@ class spare_memory {
     void* const at_ = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 };
 
-OJS_SHUTDOWN_INLINE result<ref<instance>> start_instance(const instance_spec& spec, instance_changed changed,
+OJS_SHUTDOWN_INLINE result<ref<instance>> start_instance(const instance_spec& spec, instance_callback changed,
                                                          const logger& log) {
     const spare_memory spare;
     if (!spare.is_there()) return error{errc::unavailable, ENOMEM, "out of memory"};

@@ -4,9 +4,7 @@
 
 namespace ojs::detail {
 
-// ---- starting ----
-
-// Its number is in the state file before it becomes its program.
+// Records the pid in the state file before exec().
 inline void record_start(instance_spec& spec, const ref<state_file>& file) {
     const state_entry entry{spec.id, spec.group, spec.address, 0, 0, 0};
     spec.options.child.before_exec = [file, entry, given = spec.options.child.before_exec](pid_t pid) {
@@ -17,15 +15,15 @@ inline void record_start(instance_spec& spec, const ref<state_file>& file) {
     };
 }
 
-inline result<void> process_group::start_process(const ref<member>& added, const group_options& of) {
+inline result<void> process_group::start_process(const ref<group_member>& added, const group_options& group) {
     const ref<process_group> self(this);
     instance_spec spec;
     spec.id = added->id;
-    spec.group = of.name;
-    spec.options = of.process;
-    spec.options.readiness_timeout = of.health_check_timeout;
+    spec.group = group.name;
+    spec.options = group.process;
+    spec.options.readiness_timeout = group.health_check_timeout;
     spec.generation = added->generation;
-    if (of.process.has_coordinator) {
+    if (group.process.has_coordinator) {
         spec.address = cat({"unix:", context_->socket_folder, "/", added->id, ".sock"});
         spec.launcher_address = context_->launcher_address;
     }
@@ -38,25 +36,25 @@ inline result<void> process_group::start_process(const ref<member>& added, const
     return {};
 }
 
-// What was asked of it before it was there is said now.
-inline void process_group::on_started(member& added, const ref<instance>& started) {
+// Passes on the requests that came during the start.
+inline void process_group::on_started(group_member& added, const ref<instance>& started) {
     unique_lock held(mutex_);
-    if (!find_running(added.id)) {  // it has ended already
-        gone_.push_back(started);
+    if (!find_running(added.id)) {  // it has exited already
+        exited_instances_.push_back(started);
         return;
     }
     added.process = started;
-    const bool leaves = added.leaving = added.asked = added.leaving || stopping_;
+    const bool leaves = added.leaving = added.shutdown_requested = added.leaving || stopping_;
     const bool forced = added.forced;
-    const bool notified = added.notified;
-    const shutdown_options order = added.order;
+    const bool poll_due = added.poll_due;
+    const shutdown_options options = added.shutdown;
     held.unlock();
-    if (notified) started->poll();
-    if (leaves) started->shut_down(order);
+    if (poll_due) started->poll();
+    if (leaves) started->shut_down(options);
     if (forced) started->force();
 }
 
-inline void process_group::on_start_failed(const ref<member>& added, const error& why) {
+inline void process_group::on_start_failed(const ref<group_member>& added, const error& why) {
     attempt([&] {
         context_->log.write(
             log_level::error, "process not started",
@@ -68,103 +66,101 @@ inline void process_group::on_start_failed(const ref<member>& added, const error
     added->info.state = instance_state::crashed;
     attempt([&] {
         added->info.message = why.text;
-        context_->events->tell(added->info, instance_state::spawning);
+        context_->events->record_change(added->info, instance_state::spawning);
     });
-    note_failed(*added);
+    count_unready(*added);
     remove(added);
-    touch();
+    mark_dirty();
 }
 
-// ---- what processes say ----
-
-inline void process_group::on_process_changed(const ref<member>& of, const process_info& now) {
-    if (context_->state && is_final(now.state)) context_->state->remove(of->id);
+inline void process_group::on_process_changed(const ref<group_member>& member, const process_info& now) {
+    if (context_->state && is_final(now.state)) context_->state->remove(member->id);
     {
         const unique_lock held(mutex_);
-        if (!find_running(of->id)) return;
+        if (!find_running(member->id)) return;
         process_info next = now;
-        context_->events->tell(now, of->info.state);
-        metrics_.on_process_changed(of->info, now, of->was_ready);
-        if (of->info.state == instance_state::spawning && now.state != instance_state::spawning) --starting_;
+        context_->events->record_change(now, member->info.state);
+        metrics_.on_process_changed(member->info, now, member->was_ready);
+        if (member->info.state == instance_state::spawning && now.state != instance_state::spawning)
+            --starting_;
         const bool fails = now.state == instance_state::unhealthy || now.state == instance_state::crashed;
-        if (fails && !of->was_ready && !of->leaving) note_failed(*of);
-        of->info = std::move(next);
-        of->was_ready = of->was_ready || now.state == instance_state::ready;
-        if (!is_ready(*of)) of->ready_since = {};
-        update_routing(*of);
+        if (fails && !member->was_ready && !member->leaving) count_unready(*member);
+        member->info = std::move(next);
+        member->was_ready = member->was_ready || now.state == instance_state::ready;
+        if (!is_ready(*member)) member->ready_since = {};
+        update_routing(*member);
         context_->routing->post(routing::kind::changed, now);
-        if (is_final(now.state)) remove(of);
-        touch();
+        if (is_final(now.state)) remove(member);
+        mark_dirty();
     }
     context_->wake();
 }
 
-// It is over: the next reconciliation decides what becomes of its place. Needs no memory.
-inline void process_group::remove(const ref<member>& of) noexcept {
+// For an exited process; the next reconciliation decides about its slot. Allocates nothing.
+inline void process_group::remove(const ref<group_member>& member) noexcept {
     for (std::size_t i = 0; i < members_.size(); ++i) {
-        if (members_[i] == of) members_.remove(i);
+        if (members_[i] == member) members_.remove(i);
     }
-    if (of->process) gone_.push_back(of->process);
-    of->process = {};  // it holds what holds us
+    if (member->process) exited_instances_.push_back(member->process);
+    member->process = {};  // breaks a cycle of references
     if (ended_.size() == max_ended) ended_.remove(0);
-    attempt([&] { ended_.push_back(of->info); });
-    if (!of->leaving && !stopping_) over_.push_back(of);
+    attempt([&] { ended_.push_back(member->info); });
+    if (!member->leaving && !stopping_) exited_.push_back(member);
 }
 
-// ---- what is decided ----
-
-// How many may be started.
-inline int process_group::decide(time_point now) {
-    todo left;
+// Returns how many processes to start.
+inline int process_group::apply_plan(time_point now) {
+    pending_actions actions;
     int starts = 0;
     {
         const unique_lock held(mutex_);
-        touched_ = false;
-        replace_ended(now, left);
-        update_proven(now);
-        take_unhealthy(left);
-        if (rollout_) advance(now, left);
-        if (!replacing()) fill_places();
-        members staying;
-        members surplus;
+        dirty_ = false;
+        handle_exited(now, actions);
+        update_availability(now);
+        take_unhealthy(actions);
+        if (rollout_) advance_rollout(now, actions);
+        if (!is_replacing()) fill_slots();
+        group_members staying;
+        group_members surplus;
         const group_plan plan = plan_at(now, staying);
-        for (const std::size_t each : plan.ends) surplus.push_back(staying[each]);
-        if (!surplus.empty()) mark_leaving(surplus, order_of_surplus());
-        if (rollout_ && rollout_->show(now, count_all() - count_of(rollout_->generation), drains(now)))
-            tell(left, log_level::info, "rolling replace goes on");
-        pick_asked(now, left);
+        for (const std::size_t each : plan.stops) surplus.push_back(staying[each]);
+        if (!surplus.empty()) mark_leaving(surplus, surplus_options());
+        if (rollout_ &&
+            rollout_->update_status(now, count_all() - count_of(rollout_->generation), is_draining(now)))
+            log_rollout(actions, log_level::info, "rolling replace progress");
+        collect_shutdown_requests(now, actions);
         starts = plan.starts;
     }
-    write(left.records);
-    force(left.force);
-    ask_to_end(left.ask);
-    for (const ref<instance>& each : left.poll) each->poll();
+    write(actions.records);
+    force(actions.force);
+    request_shutdown(actions.shut_down);
+    for (const ref<instance>& running : actions.poll) running->poll();
     return starts;
 }
 
-// One at a time: while a process is being started, others may shut the group down, hold it or replace it.
-inline ref<member> process_group::claim_due_slot(time_point now, group_options& options) {
+// One at a time, as other threads may shut down, quiet or replace the group during a start.
+inline ref<group_member> process_group::claim_due_slot(time_point now, group_options& options) {
     const unique_lock held(mutex_);
-    members staying;
+    group_members staying;
     if (plan_at(now, staying).starts == 0) return {};
-    options = options_of(wanted_generation());
-    ref<restart_history> place;
-    if (replacing()) place = make_ref<restart_history>(options.restart);
-    for (std::size_t i = 0; i < vacancies_.size() && !place; ++i) {
+    options = options_of(target_generation());
+    ref<restart_history> history;
+    if (is_replacing()) history = make_ref<restart_history>(options.restart);
+    for (std::size_t i = 0; i < vacancies_.size() && !history; ++i) {
         if (vacancies_[i].due > now) continue;
-        place = vacancies_[i].place;
+        history = vacancies_[i].history;
         vacancies_.remove(i);
-        if (place->started != time_point()) count_one(metrics_.restarts);
+        if (history->started_at != time_point()) count_one(metrics_.restarts);
     }
-    const ref<member> added = make_ref<member>(cat({options_.id_prefix, "-", ++last_number_}),
-                                               wanted_generation(), std::move(place));
+    const ref<group_member> added = make_ref<group_member>(cat({options_.id_prefix, "-", ++last_number_}),
+                                                           target_generation(), std::move(history));
     added->info.group = options.name;
-    added->fresh = replacing();
+    added->from_rollout = is_replacing();
     added->stop_time = stop_time(options.process.shutdown);
-    added->place->started = now;
-    // What fails for want of memory shall fail here: its end then needs none.
-    gone_.reserve(gone_.size() + members_.size() + 1);
-    over_.reserve(over_.size() + members_.size() + 1);
+    added->history->started_at = now;
+    // Reserves now, so that the exit needs no memory.
+    exited_instances_.reserve(exited_instances_.size() + members_.size() + 1);
+    exited_.reserve(exited_.size() + members_.size() + 1);
     members_.push_back(added);
     ++starting_;
     return added;
@@ -172,176 +168,182 @@ inline ref<member> process_group::claim_due_slot(time_point now, group_options& 
 
 inline time_point process_group::next_due(time_point now) {
     const unique_lock held(mutex_);
-    if (!over_.empty() || (rollout_ && touched_)) return now;
+    if (!exited_.empty() || (rollout_ && dirty_)) return now;
     time_point out = time_point::max();
     const auto look_at = [&](time_point due) {
         if (due > now && due < out) out = due;
     };
-    for (const ref<member>& each : members_) {
-        if (each->leaving) {
-            if (!each->asked) look_at(each->ask_by);
-            if (rollout_) look_at(each->gone_by);
-        } else if (!each->proven) {
-            if (is_ready(*each)) look_at(each->ready_since + min_ready_time(options_of(each->generation)));
-            if (each->fresh) look_at(proven_by(*each));
+    for (const ref<group_member>& member : members_) {
+        if (member->leaving) {
+            if (!member->shutdown_requested) look_at(member->request_by);
+            if (rollout_) look_at(member->exit_by);
+        } else if (!member->available) {
+            if (is_ready(*member))
+                look_at(member->ready_since + min_ready_time(options_of(member->generation)));
+            if (member->from_rollout) look_at(available_deadline(*member));
         }
     }
     if (rollout_) look_at(rollout_->paused_until);
     if (rollout_) look_at(rollout_->watched_until);
-    if (replacing() || held_) return out;
-    for (const vacancy& each : vacancies_) look_at(each.due);
+    if (is_replacing() || quiet_) return out;
+    for (const vacancy& slot : vacancies_) look_at(slot.due);
     return out;
 }
 
-// What nobody asked to end: its place is taken again by the policy, or the rollout has failed.
-inline void process_group::replace_ended(time_point now, todo& left) {
-    for (const ref<member>& each : over_) {
-        const process_info& info = each->info;
-        if (each->fresh) {
-            note_fault(*each, info.pid == 0 && !each->was_ready ? info.message.c_str() : reason_of(*each));
+// For processes that exited by themselves: applies the restart policy, or fails the rollout.
+inline void process_group::handle_exited(time_point now, pending_actions& actions) {
+    for (const ref<group_member>& member : exited_) {
+        const process_info& info = member->info;
+        if (member->from_rollout) {
+            fail_rollout(*member, info.pid == 0 && !member->was_ready ? info.message.c_str()
+                                                                      : failure_reason(*member));
             continue;
         }
         const bool was_degraded = is_degraded();
         const bool failed =
-            each->given_up || info.state == instance_state::forced || !info.exit.ok() || info.pid == 0;
-        const restart_decision next = restart_after(options_.restart, failed, *each->place, now);
-        vacancies_.push_back({each->place, next.when, next.degraded});
+            member->given_up || info.state == instance_state::forced || !info.exit.ok() || info.pid == 0;
+        const restart_decision next = restart_after(options_.restart, failed, *member->history, now);
+        vacancies_.push_back({member->history, next.restart_at, next.degraded});
         if (was_degraded || !next.degraded) continue;
-        left.records.push_back({log_level::error,
-                                "group degraded, it goes on with fewer",
-                                {field("group", options_.name), field("process_id", each->id)},
-                                {}});
-        context_->events->tell(options_.name, "group degraded", "");
+        actions.records.push_back({log_level::error,
+                                   "group degraded, a slot stays empty",
+                                   {field("group", options_.name), field("process_id", member->id)},
+                                   {}});
+        context_->events->record_event(options_.name, "group degraded", "");
     }
-    over_.clear();
+    exited_.clear();
 }
 
-inline void process_group::update_proven(time_point now) {
-    for (const ref<member>& each : members_) {
-        const bool ready = is_ready(*each);
-        if (ready && each->ready_since == time_point()) each->ready_since = now;
-        const bool proven = ready && now >= each->ready_since + min_ready_time(options_of(each->generation));
-        if (each->proven && !proven && !each->leaving) note_fault(*each, "did not stay ready");
-        each->proven = proven;
-        update_routing(*each);
+inline void process_group::update_availability(time_point now) {
+    for (const ref<group_member>& member : members_) {
+        const bool ready = is_ready(*member);
+        if (ready && member->ready_since == time_point()) member->ready_since = now;
+        const bool available =
+            ready && now >= member->ready_since + min_ready_time(options_of(member->generation));
+        if (member->available && !available && !member->leaving) fail_rollout(*member, "did not stay ready");
+        member->available = available;
+        update_routing(*member);
     }
 }
 
-// Those that are unhealthy end by force, and the policy restarts them. While fewer than min_healthy are ready, one that
-// was ready once is given up only when no other is on its way: half a process beats none. [RFC-041 "Unhealthy at any
-// point"]
-inline void process_group::take_unhealthy(todo& left) {
-    if (stopping_ || held_) return;
+// Forces unhealthy processes; the policy restarts them. While fewer than min_healthy are ready, forces one that was ready
+// before only when no other is stopping or starting. [RFC-041 "Unhealthy at any point"]
+inline void process_group::take_unhealthy(pending_actions& actions) {
+    if (stopping_ || quiet_) return;
     const int min_ready = std::max(options_.min_healthy, 1);
-    bool one_on_its_way = false;
-    for (const ref<member>& each : members_) {
-        const bool waits = each->info.state < instance_state::ready || each->given_up || each->leaving;
-        one_on_its_way = one_on_its_way || waits;
+    bool one_in_transition = false;
+    for (const ref<group_member>& member : members_) {
+        const bool in_transition =
+            member->info.state < instance_state::ready || member->given_up || member->leaving;
+        one_in_transition = one_in_transition || in_transition;
     }
-    for (const vacancy& each : vacancies_) one_on_its_way = one_on_its_way || each.due != time_point::max();
-    for (const ref<member>& each : members_) {
-        const bool unhealthy = each->info.state == instance_state::unhealthy && !each->given_up;
-        if (!unhealthy || each->leaving || each->fresh) continue;
-        if (each->was_ready && count(is_ready) < min_ready && one_on_its_way) continue;
-        one_on_its_way = true;
-        each->given_up = true;
-        left.force.push_back(each);
+    for (const vacancy& slot : vacancies_)
+        one_in_transition = one_in_transition || slot.due != time_point::max();
+    for (const ref<group_member>& member : members_) {
+        const bool unhealthy = member->info.state == instance_state::unhealthy && !member->given_up;
+        if (!unhealthy || member->leaving || member->from_rollout) continue;
+        if (member->was_ready && count(is_ready) < min_ready && one_in_transition) continue;
+        one_in_transition = true;
+        member->given_up = true;
+        actions.force.push_back(member);
     }
 }
 
-// Those that no hook routes to any more, or whose hook takes too long.
-inline void process_group::pick_asked(time_point now, todo& left) {
-    for (const ref<member>& each : members_) {
-        if (!each->leaving) continue;
-        if (each->gone_by == time_point()) {
-            each->ask_by = now + max_hook_time;
-            each->gone_by = now + each->stop_time;
+// Those whose on_unroutable has returned or timed out.
+inline void process_group::collect_shutdown_requests(time_point now, pending_actions& actions) {
+    for (const ref<group_member>& member : members_) {
+        if (!member->leaving) continue;
+        if (member->exit_by == time_point()) {
+            member->request_by = now + hook_timeout;
+            member->exit_by = now + member->stop_time;
         }
-        if (each->asked || each->forced || !each->process) continue;
-        if (context_->routing->was_called(each->unrouted) || now >= each->ask_by) left.ask.push_back(each);
+        if (member->shutdown_requested || member->forced || !member->process) continue;
+        if (context_->routing->was_called(member->unroutable_call) || now >= member->request_by)
+            actions.shut_down.push_back(member);
     }
 }
 
 // ---- the rollout, by reconcile() ----
 //
-// At any moment at least min_healthy are ready, as far as that hangs on what is done here, and at most
-// desired + max_surge are there, those that drain included. The new ones have proven themselves before the
-// old ones are asked to end, and those have ended before the next are started.
+// At any time the rollout itself keeps min_healthy processes ready, and runs at most desired + max_surge, including
+// draining ones. New processes are available before old ones are shut down, and those have exited before the next start.
 
-inline void process_group::advance(time_point now, todo& left) {
+inline void process_group::advance_rollout(time_point now, pending_actions& actions) {
     rollout& r = *rollout_;
-    if (r.at == rollout::stage::ending) {
-        drop_unready(left);
-        if (!drains(now)) finish(left);
+    if (r.current_stage == rollout::stage::ending) {
+        force_unready(actions);
+        if (!is_draining(now)) finish_rollout(actions);
         return;
     }
-    if (goes_forward() && r.status.cancelling) {
-        conclude(replacement_end::cancelled);
-        return drop_unready(left);
+    if (is_forward() && r.status.cancelling) {
+        begin_ending(replacement_result::cancelled);
+        return force_unready(actions);
     }
-    if (held_) return;
-    find_faults(now, left);
+    if (quiet_) return;
+    check_new_processes(now, actions);
     switch (r.after_failure(now)) {
         case rollout::failure_step::none: break;
         case rollout::failure_step::retry:
-            tell(left, log_level::warn, "a new process did not become ready, another is tried");
+            log_rollout(actions, log_level::warn, "new process did not become ready, retrying");
             break;
         case rollout::failure_step::roll_back:
-            tell(left, log_level::error, "rolling replace failed, rolling back");
+            log_rollout(actions, log_level::error, "rolling replace failed, rolling back");
             break;
-        case rollout::failure_step::give_up: conclude(replacement_end::rolled_back); break;
+        case rollout::failure_step::give_up: begin_ending(replacement_result::rolled_back); break;
     }
-    drop_unready(left);
-    if (goes_forward() && r.watch_canaries(now, count_proven(r.generation), canaries())) {
-        if (r.canaries == rollout::canary_step::watched) tell(left, log_level::info, "canaries are watched");
-        touch();
+    force_unready(actions);
+    if (is_forward() && r.watch_canaries(now, count_available(r.generation), canary_count())) {
+        if (r.canary == rollout::canary_step::watched)
+            log_rollout(actions, log_level::info, "watching canaries");
+        mark_dirty();
     }
-    if (!replacing() || !is_complete(now)) return;
-    conclude(goes_forward() ? replacement_end::done : replacement_end::rolled_back);
-    if (r.ending == replacement_end::done) finish(left);  // while all of it is ready
+    if (!is_replacing() || !is_rollout_complete(now)) return;
+    begin_ending(is_forward() ? replacement_result::done : replacement_result::rolled_back);
+    if (r.outcome == replacement_result::done) finish_rollout(actions);  // while all are ready
 }
 
-inline void process_group::find_faults(time_point now, todo& left) {
-    for (const ref<member>& each : members_) {
-        if (!each->fresh || each->leaving || each->generation != wanted_generation()) continue;
-        const group_options& options = options_of(each->generation);
-        bool late = !each->proven && now >= proven_by(*each);
-        if (late && each->process && each->answer_by == time_point()) {
-            // Where this process stood still, nobody was asked meanwhile.
-            each->answer_by = now + options.process.rpc_timeout;
-            left.poll.push_back(each->process);
+inline void process_group::check_new_processes(time_point now, pending_actions& actions) {
+    for (const ref<group_member>& member : members_) {
+        if (!member->from_rollout || member->leaving || member->generation != target_generation()) continue;
+        const group_options& options = options_of(member->generation);
+        bool late = !member->available && now >= available_deadline(*member);
+        if (late && member->process && member->readiness_deadline == time_point()) {
+            // If the launcher itself was suspended, poll once more.
+            member->readiness_deadline = now + options.process.rpc_timeout;
+            actions.poll.push_back(member->process);
             late = false;
         }
-        const bool unhealthy = each->info.state == instance_state::unhealthy;
+        const bool unhealthy = member->info.state == instance_state::unhealthy;
         if (!late && !unhealthy) continue;
-        if (late && !each->was_ready) note_failed(*each);
-        const bool timed_out = late || now >= each->place->started + options.health_check_timeout;
-        note_fault(*each, timed_out && !each->was_ready ? "was not ready in time" : reason_of(*each));
-        mark_leaving({each}, {"rolled back", {}, {}});
-        left.force.push_back(each);
+        if (late && !member->was_ready) count_unready(*member);
+        const bool timed_out = late || now >= member->history->started_at + options.health_check_timeout;
+        fail_rollout(*member,
+                     timed_out && !member->was_ready ? "was not ready in time" : failure_reason(*member));
+        mark_leaving({member}, {"rolled back", {}, {}});
+        actions.force.push_back(member);
     }
-    const int current = count_of(wanted_generation());
-    const bool wants_room = current < wanted() && current == count_proven(wanted_generation());
+    const int current = count_of(target_generation());
+    const bool needs_room = current < target_count() && current == count_available(target_generation());
     const bool full = static_cast<int>(members_.size()) >= rollout_->max_total;
     const bool some_leave = static_cast<int>(members_.size()) > count_all();
-    // What leaves should have ended long ago.
-    if (wants_room && full && some_leave && !drains(now))
-        rollout_->fail_for_good("others did not end in time");
+    // The leaving processes are overdue.
+    if (needs_room && full && some_leave && !is_draining(now))
+        rollout_->fail_without_retry("old processes did not exit in time");
 }
 
-// What is left to do is to wait for those that drain. From here on the group has the configuration that it will keep.
-inline void process_group::conclude(replacement_end result) {
+// Sets the configuration that the group keeps. Only draining processes are still awaited.
+inline void process_group::begin_ending(replacement_result result) {
     rollout& r = *rollout_;
-    r.at = rollout::stage::ending;
-    r.ending = result;
-    for (const ref<member>& each : members_) {
-        each->fresh = false;
-        update_routing(*each);
+    r.current_stage = rollout::stage::ending;
+    r.outcome = result;
+    for (const ref<group_member>& member : members_) {
+        member->from_rollout = false;
+        update_routing(*member);
     }
-    touch();
-    if (result != replacement_end::done) return;
+    mark_dirty();
+    if (result != replacement_result::done) return;
     std::string prefix = std::move(options_.id_prefix);
-    options_ = r.to;
+    options_ = r.target;
     options_.id_prefix = std::move(prefix);
     if (options_.max_surge == 0) options_.max_surge = 1;
     generation_ = r.generation;
@@ -349,28 +351,28 @@ inline void process_group::conclude(replacement_end result) {
     vacancies_.clear();
 }
 
-inline void process_group::finish(todo& left) {
+inline void process_group::finish_rollout(pending_actions& actions) {
     rollout& r = *rollout_;
     const int fresh = count_of(r.generation);
-    message_ = r.end(fresh, count_all() - fresh);
-    metrics_.replaced(r.ending);
+    message_ = r.finish(fresh, count_all() - fresh);
+    metrics_.count_replacement(r.outcome);
     if (r.report.rolled_back && r.report.mixed)
-        tell(left, log_level::error, "rolling back failed too, processes of both configurations run");
-    tell(left, r.ending == replacement_end::done ? log_level::info : log_level::warn, "rolling replace ended",
-         replacement_end_names[static_cast<std::size_t>(r.ending)]);
+        log_rollout(actions, log_level::error, "rollback failed, both configurations run");
+    log_rollout(actions, r.outcome == replacement_result::done ? log_level::info : log_level::warn,
+                "rolling replace ended", replacement_result_names[static_cast<std::size_t>(r.outcome)]);
     rollout_ = {};
-    touch();
+    mark_dirty();
 }
 
-// New processes that are not ready have nothing in flight: a rollback or a cancellation ends them at once.
-inline void process_group::drop_unready(todo& left) {
+// After a rollback or a cancellation, forces new processes that are not ready: they have nothing in flight.
+inline void process_group::force_unready(pending_actions& actions) {
     const rollout& r = *rollout_;
-    const bool cancelled = r.at == rollout::stage::ending && r.ending != replacement_end::done;
-    if (!cancelled && r.at != rollout::stage::rolling_back) return;
-    for (const ref<member>& each : members_) {
-        if (each->leaving || each->generation != r.generation || is_ready(*each)) continue;
-        mark_leaving({each}, {"rolled back", {}, {}});
-        left.force.push_back(each);
+    const bool cancelled = r.current_stage == rollout::stage::ending && r.outcome != replacement_result::done;
+    if (!cancelled && r.current_stage != rollout::stage::rolling_back) return;
+    for (const ref<group_member>& member : members_) {
+        if (member->leaving || member->generation != r.generation || is_ready(*member)) continue;
+        mark_leaving({member}, {"rolled back", {}, {}});
+        actions.force.push_back(member);
     }
 }
 
@@ -378,11 +380,11 @@ inline void process_group::drop_unready(todo& left) {
 
 inline rolling_report process_group::preview_rollout() const {
     rolling_report out;
-    const time_point deadline = deadline_after(std::chrono::seconds(2));  // for all of them
-    for (const ref<member>& each : staying()) {
+    const time_point deadline = deadline_after(std::chrono::seconds(2));  // for all processes
+    for (const ref<group_member>& member : staying()) {
         drain_preview found;
-        found.id = each->id;
-        const result<shutdown_status> status = ask_status(*each, deadline);
+        found.id = member->id;
+        const result<shutdown_status> status = request_status(*member, deadline);
         if (status) found.in_flight = status->metrics;
         if (!status) found.error = status.error().text;
         out.would_drain.push_back(std::move(found));
@@ -391,49 +393,51 @@ inline rolling_report process_group::preview_rollout() const {
     return out;
 }
 
-inline result<ref<rollout>> process_group::begin_rollout(const group_options& to,
+inline result<ref<rollout>> process_group::begin_rollout(const group_options& target,
                                                          const rolling_options& options) {
-    todo left;
+    pending_actions actions;
     ref<rollout> out;
     {
         const unique_lock held(mutex_);
         if (rollout_) return error{errc::busy, 0, "a replacement is under way in this group"};
         if (stopping_) return error{errc::busy, 0, "the group is stopping"};
-        if (held_) return error{errc::busy, 0, "the launcher is quiet: SIGCONT or resume() ends that"};
-        out = last_rollout_ = rollout_ = make_ref<rollout>(to, options, options_, ++last_generation_);
+        if (quiet_) return error{errc::busy, 0, "the launcher is quiet: SIGCONT or resume() ends that"};
+        out = last_rollout_ = rollout_ = make_ref<rollout>(target, options, options_, ++last_generation_);
         out->status.total = out->report.total = count_all();
-        tell(left, log_level::info, "rolling replace begins");
-        touch();
+        log_rollout(actions, log_level::info, "rolling replace begins");
+        mark_dirty();
     }
-    write(left.records);
+    write(actions.records);
     context_->wake();
     return out;
 }
 
-inline rolling_report process_group::await_rollout(const ref<rollout>& of, const cancel_token& until) {
-    const cancel_registration told =
-        until.on_cancel([&] { static_cast<void>(cancel_rollout("the caller cancelled it", of.get())); });
+inline rolling_report process_group::await_rollout(const ref<rollout>& awaited, const cancel_token& until) {
+    const cancel_registration registration =
+        until.on_cancel([&] { static_cast<void>(cancel_rollout("the caller cancelled it", awaited.get())); });
     unique_lock held(mutex_);
-    while (of->at != rollout::stage::ended) {
-        if (of->canaries != rollout::canary_step::check_due) {
+    while (awaited->current_stage != rollout::stage::ended) {
+        if (awaited->canary != rollout::canary_step::check_due) {
             changed_.wait(held);
             continue;
         }
-        of->canaries = rollout::canary_step::checking;
+        awaited->canary = rollout::canary_step::checking;
         std::vector<process_info> canaries;
-        for (const ref<member>& each : members_) {
-            if (each->generation == of->generation && !each->leaving) canaries.push_back(each->info);
+        for (const ref<group_member>& member : members_) {
+            if (member->generation == awaited->generation && !member->leaving)
+                canaries.push_back(member->info);
         }
         held.unlock();
-        const result<void> passed = of->ask_canary_check(canaries);
+        const result<void> passed = awaited->run_canary_check(canaries);
         held.lock();
-        if (of->canaries != rollout::canary_step::checking) continue;  // one of them failed meanwhile
-        of->canaries = rollout::canary_step::passed;
-        if (!passed && goes_forward()) of->fail_for_good(cat({"the canaries' check: ", passed.error().text}));
-        touch();
+        if (awaited->canary != rollout::canary_step::checking) continue;  // a canary failed meanwhile
+        awaited->canary = rollout::canary_step::passed;
+        if (!passed && is_forward())
+            awaited->fail_without_retry(cat({"the canaries' check: ", passed.error().text}));
+        mark_dirty();
         context_->wake();
     }
-    return of->report;
+    return awaited->report;
 }
 
 inline result<void> process_group::cancel_rollout(const std::string& reason, const rollout* which) {
@@ -442,16 +446,17 @@ inline result<void> process_group::cancel_rollout(const std::string& reason, con
         if (!rollout_ || (which != nullptr && which != rollout_.get()))
             return error{errc::busy, 0, "no replacement is under way in this group"};
         if (rollout_->report.rolled_back)
-            return error{errc::busy, 0, "the replacement is being rolled back already"};
-        if (all_replaced() || (!replacing() && rollout_->ending == replacement_end::done))
-            return error{errc::busy, 0, "the replacement is done already; old processes drain"};
+            return error{errc::busy, 0, "the replacement is already being rolled back"};
+        if (all_replaced() || (!is_replacing() && rollout_->outcome == replacement_result::done))
+            return error{errc::busy, 0, "the replacement is already done; old processes drain"};
         rollout_->status.cancelling = true;
-        touch();
+        mark_dirty();
     }
     const std::string name = options().name;
-    context_->log.write(log_level::warn, "rolling replace is cancelled",
+    context_->log.write(log_level::warn, "rolling replace cancelled",
                         {field("group", name), field("reason", reason)});
-    context_->events->tell(name, "rolling replace is cancelled", cat({",\"reason\":", json_quote(reason)}));
+    context_->events->record_event(name, "rolling replace cancelled",
+                                   cat({",\"reason\":", json_quote(reason)}));
     context_->wake();
     return {};
 }

@@ -1,4 +1,4 @@
-// rollout: which processes of a group start and end next, and how far a replacement of them has come.
+// rollout: which processes of a group start and stop next, and the progress of a rollout.
 // [RFC-041 "Rolling Replacement Algorithm"]
 #pragma once
 
@@ -12,30 +12,28 @@
 
 namespace ojs::detail {
 
-// ---- restarts: no clock and no thread of their own ----
-
-// Of one place in a group, which one process after the other takes. Its owner locks.
+// The restarts of one slot of a group. Guarded by the mutex of the group.
 struct restart_history : ref_counted {
     explicit restart_history(const restart_options& options)
         : pauses(options.initial_backoff, options.max_backoff) {}
 
     backoff pauses;
-    int restarts = 0;      // since one lasted
-    time_point started{};  // the last one
+    int restarts = 0;         // since a process lasted stable_after
+    time_point started_at{};  // the last process of the slot
 };
 
 struct restart_decision {
-    time_point when = time_point::max();  // never
-    bool degraded = false;                // it would be restarted, but was too often
+    time_point restart_at = time_point::max();  // max(): never
+    bool degraded = false;                      // max_restarts is reached
 };
 
-// `failed`: it did not exit by itself with status 0, or could not be started.
+// `failed`: it could not be started, or did not exit by itself with status 0.
 inline restart_decision restart_after(const restart_options& options, bool failed, restart_history& history,
                                       time_point now) {
-    const bool wanted =
+    const bool restarts =
         options.policy == restart_policy::always || (failed && options.policy == restart_policy::on_failure);
-    if (!wanted) return {};
-    if (now - history.started >= options.stable_after) {
+    if (!restarts) return {};
+    if (now - history.started_at >= options.stable_after) {
         history.restarts = 0;
         history.pauses.reset();
     }
@@ -45,158 +43,154 @@ inline restart_decision restart_after(const restart_options& options, bool faile
     return {now + history.pauses.next(), false};
 }
 
-// ---- the member ----
-
-// One process of a group. Its fields are under the group's mutex, but for `id` and what is const.
-struct member : ref_counted {
-    member(std::string name, std::uint64_t of, ref<restart_history> where)
-        : id(std::move(name)), generation(of), place(std::move(where)) {
+// One process of a group. The group's mutex guards its fields.
+struct group_member : ref_counted {
+    group_member(std::string name, std::uint64_t number, ref<restart_history> slot)
+        : id(std::move(name)), generation(number), history(std::move(slot)) {
         info.id = id;
         info.generation = generation;
     }
 
     const std::string id;
     const std::uint64_t generation;
-    const ref<restart_history> place;
-    ref<instance> process;  // none until it was started
-    process_info info;      // as last told
+    const ref<restart_history> history;
+    ref<instance> process;  // null until it was started
+    process_info info;      // as last reported
     bool was_ready = false;
-    bool failed_readiness = false;  // and was counted as that
-    bool shown_routable = false;    // to the hooks
-    bool leaving = false;           // is to end: it is not restarted
-    bool asked = false;             // and was asked, once no hook routes to it any more
-    bool given_up = false;          // forced for its ill health: it is restarted
+    bool failed_readiness = false;    // and was counted
+    bool announced_routable = false;  // as the routing hooks know it
+    bool leaving = false;             // stops, and is not restarted
+    bool shutdown_requested = false;  // after on_unroutable has returned
+    bool given_up = false;            // forced because unhealthy, and restarted
     bool forced = false;
-    bool notified = false;   // before it was there to be told
-    bool fresh = false;      // started by the rollout under way
-    bool proven = false;     // as the last reconciliation found it: ready for min_ready_time
-    shutdown_options order;  // while it leaves
-    // As reconciliations see them, so that one clock rules all decisions; time_point(): not yet.
+    bool poll_due = false;      // notified before `process` was set
+    bool from_rollout = false;  // started by the current rollout
+    bool available = false;     // ready for min_ready_time, at the last reconciliation
+    shutdown_options shutdown;  // the request, while leaving
+    // In the time of reconcile(); time_point(): not set.
     time_point ready_since{};
-    std::uint64_t unrouted = 0;             // the routing's number for that it takes no more work
-    time_point ask_by{};                    // though a hook has not returned
-    time_point answer_by{};                 // asked once more whether it is ready
-    time_point gone_by{};                   // or nobody waits for its end any more
-    std::chrono::milliseconds stop_time{};  // by the configuration that it was started with
+    std::uint64_t unroutable_call = 0;      // for routing::was_called()
+    time_point request_by{};                // even if the hook has not returned
+    time_point readiness_deadline{};        // of the last poll before it fails
+    time_point exit_by{};                   // when the rollout stops waiting for its exit
+    std::chrono::milliseconds stop_time{};  // by its own configuration
 };
 
-using members = array<ref<member>>;
+using group_members = array<ref<group_member>>;
 
-// ---- the plan: a pure function ----
-
-// Of a process that was not asked to end.
+// A process that is not leaving.
 struct plan_member {
-    bool current = true;  // of the configuration that is wanted
-    bool ready = false;   // takes work
-    bool proven = false;  // and has for min_ready_time: only such a process makes up for another
+    bool current = true;     // has the target configuration
+    bool ready = false;      // takes work
+    bool available = false;  // has been ready for min_ready_time: only then it replaces another
 };
 
 struct group_goal {
-    int wanted = 0;         // processes of the current configuration
-    bool replaces = false;  // others make way for proven current ones; else they count like current ones
-    int max_others = 0;     // of a replacement: while no current one is proven
+    int target = 0;          // processes of the current configuration
+    bool replacing = false;  // available current processes replace old ones; else old ones count too
+    int max_old = 0;         // of a rollout: while no current process is available
     int min_healthy = 0;
-    int max_starts = 0;  // now, by back-offs and by room
-    bool may_end = true;
+    int max_starts = 0;  // allowed now
+    bool may_stop = true;
 };
 
 struct group_plan {
     int starts = 0;
-    array<std::size_t> ends;  // by index
+    array<std::size_t> stops;  // indexes
 };
 
-// Who ends: those that are not ready first, for they serve nobody; then the unproven; then the oldest. One
-// that is ready ends only where min_healthy proven ones remain.
+// Stops processes that are not ready first, then those not available, then the oldest. A ready process is only stopped
+// while min_healthy available ones remain.
 inline group_plan plan_group(const array<plan_member>& processes, const group_goal& goal) {
-    int count[2] = {0, 0};   // others, current ones
-    int proven[2] = {0, 0};  // the same
-    for (const plan_member& each : processes) {
-        ++count[each.current];
-        proven[each.current] += each.proven ? 1 : 0;
+    int count[2] = {0, 0};      // old, current
+    int available[2] = {0, 0};  // old, current
+    for (const plan_member& candidate : processes) {
+        ++count[candidate.current];
+        available[candidate.current] += candidate.available ? 1 : 0;
     }
     group_plan out;
-    const int filled = count[1] + (goal.replaces ? 0 : count[0]);
-    out.starts = std::max(0, std::min(goal.wanted - filled, goal.max_starts));
-    if (!goal.may_end) return out;
-    const int room =
-        goal.replaces ? (proven[1] < goal.wanted ? goal.max_others - proven[1] : 0) : goal.wanted - count[1];
-    int surplus[2] = {count[0] - std::max(0, room), count[1] - goal.wanted};
-    int healthy = proven[0] + proven[1];
+    const int filled = count[1] + (goal.replacing ? 0 : count[0]);
+    out.starts = std::max(0, std::min(goal.target - filled, goal.max_starts));
+    if (!goal.may_stop) return out;
+    const int room = goal.replacing ? (available[1] < goal.target ? goal.max_old - available[1] : 0)
+                                    : goal.target - count[1];
+    int surplus[2] = {count[0] - std::max(0, room), count[1] - goal.target};
+    int healthy = available[0] + available[1];
     for (int rank = 0; rank < 3; ++rank) {
         for (std::size_t i = 0; i < processes.size(); ++i) {
-            const plan_member& each = processes[i];
-            const int rank_of = each.proven ? 2 : each.ready ? 1 : 0;
-            if (rank_of != rank || surplus[each.current] <= 0) continue;
-            const int remaining = healthy - (each.proven ? 1 : 0);
-            if (each.ready && remaining < goal.min_healthy) continue;
+            const plan_member& candidate = processes[i];
+            const int rank_of = candidate.available ? 2 : candidate.ready ? 1 : 0;
+            if (rank_of != rank || surplus[candidate.current] <= 0) continue;
+            const int remaining = healthy - (candidate.available ? 1 : 0);
+            if (candidate.ready && remaining < goal.min_healthy) continue;
             healthy = remaining;
-            --surplus[each.current];
-            out.ends.push_back(i);
+            --surplus[candidate.current];
+            out.stops.push_back(i);
         }
     }
     return out;
 }
 
-// ---- the rollout ----
-
-// Under the mutex of its group, which says what the processes do and asks what follows.
+// Guarded by the mutex of its group, which reports events to it and acts on its decisions.
 struct rollout : ref_counted {
     enum class stage { forward, rolling_back, ending, ended };
     enum class canary_step { starting, watched, check_due, checking, passed };
     enum class failure_step { none, retry, roll_back, give_up };
 
-    rollout(group_options given, rolling_options with, const group_options& before, std::uint64_t number)
-        : to(std::move(given)),
-          options(with.retries == -1 ? with_retries(std::move(with), to.retry) : std::move(with)),
+    rollout(group_options new_options, rolling_options rolling, const group_options& before,
+            std::uint64_t number)
+        : target(std::move(new_options)),
+          options(rolling.retries == -1 ? with_retries(std::move(rolling), target.retry)
+                                        : std::move(rolling)),
           generation(number),
-          max_others(std::max(before.desired, to.desired)),
-          max_total(max_others + std::max(to.max_surge, 1)),
-          min_healthy(std::min(before.min_healthy, to.min_healthy)),
+          max_old(std::max(before.desired, target.desired)),
+          max_total(max_old + std::max(target.max_surge, 1)),
+          min_healthy(std::min(before.min_healthy, target.min_healthy)),
           pauses(options.initial_backoff, options.max_backoff) {
         begin_stage(stage::forward);
-        if (options.canary == 0) canaries = canary_step::passed;
+        if (options.canary == 0) canary = canary_step::passed;
     }
 
-    // A process that it has started, and still needs, failed. What it was rolled back for stays the reason.
+    // A process of the rollout failed. During a rollback the first error stays the reason.
     void fail(const std::string& id, std::string why) {
         failed = true;
-        if (at != stage::forward) return;
+        if (current_stage != stage::forward) return;
         report.failed_id = id;
         report.error = std::move(why);
     }
-    void fail_for_good(std::string why) {
+    void fail_without_retry(std::string why) {
         may_retry = false;
         fail("", std::move(why));
     }
     failure_step after_failure(time_point now) {
         if (!exchange(failed, false) || now < paused_until)
-            return failure_step::none;  // it failed beside another
+            return failure_step::none;  // another failure is being handled
         if (may_retry && retries_left > 0) {
             --retries_left;
             ++status.retries;
             paused_until = now + pauses.next();
             return failure_step::retry;
         }
-        if (at != stage::forward) return failure_step::give_up;
+        if (current_stage != stage::forward) return failure_step::give_up;
         report.rolled_back = true;
         begin_stage(stage::rolling_back);
         return failure_step::roll_back;
     }
-    // `proven` of the `needed` canaries are. True: the step has changed.
-    bool watch_canaries(time_point now, int proven, int needed) {
-        const canary_step before = canaries;
-        if (canaries == canary_step::passed) return false;
-        if (proven < needed) canaries = canary_step::starting;
-        if (proven >= needed && canaries == canary_step::starting) {
-            canaries = canary_step::watched;
+    // `available` of the `needed` canaries are available. True: the step has changed.
+    bool watch_canaries(time_point now, int available, int needed) {
+        const canary_step before = canary;
+        if (canary == canary_step::passed) return false;
+        if (available < needed) canary = canary_step::starting;
+        if (available >= needed && canary == canary_step::starting) {
+            canary = canary_step::watched;
             watched_until = now + options.canary_wait;
-        } else if (canaries == canary_step::watched && now >= watched_until) {
-            canaries = options.canary_check ? canary_step::check_due : canary_step::passed;
+        } else if (canary == canary_step::watched && now >= watched_until) {
+            canary = options.canary_check ? canary_step::check_due : canary_step::passed;
         }
-        return canaries != before;
+        return canary != before;
     }
-    // The program's check. What it throws must not leave the group in the middle of a replacement.
-    result<void> ask_canary_check(const std::vector<process_info>& started) const {
+    // Calls the user's check. An exception counts as a failure.
+    result<void> run_canary_check(const std::vector<process_info>& started) const {
         try {
             return options.canary_check(started);
         } catch (...) {
@@ -204,29 +198,33 @@ struct rollout : ref_counted {
             return error{errc::system, 0, "it threw"};
         }
     }
-    // How far it has come, with `old` processes left. True: farther than was logged.
-    bool show(time_point now, int old, bool drains) {
-        report.replaced = std::max(0, report.total - old);
+    // True: there is progress to log.
+    bool update_status(time_point now, int old_count, bool draining) {
+        report.replaced = std::max(0, report.total - old_count);
         status.phase = report.rolled_back    ? replacement_phase::rolling_back
                        : now < paused_until  ? replacement_phase::pausing
                        : watched_until > now ? replacement_phase::canaries
-                       : drains              ? replacement_phase::draining
+                       : draining            ? replacement_phase::draining
                                              : replacement_phase::starting;
         status.replaced = report.replaced;
         status.total = report.total;
         status.failed_id = report.failed_id;
         status.error = report.error;
-        if (at != stage::forward || drains || report.replaced <= logged_replaced || old == 0) return false;
+        if (current_stage != stage::forward || draining || report.replaced <= logged_replaced ||
+            old_count == 0)
+            return false;
         logged_replaced = report.replaced;
         return true;
     }
-    // With so many processes of its configuration, and of others. How it has ended, as group_info::message.
-    std::string end(int fresh, int old) {
-        const bool done = ending == replacement_end::done;
-        at = stage::ended;
-        report.cancelled = ending == replacement_end::cancelled;
-        report.replaced = done ? report.total : report.rolled_back ? fresh : std::max(0, report.total - old);
-        report.mixed = !done && fresh > 0 && (report.rolled_back || old > 0);
+    // Takes the counts of new and old processes. Returns group_info::message.
+    std::string finish(int new_count, int old_count) {
+        const bool done = outcome == replacement_result::done;
+        current_stage = stage::ended;
+        report.cancelled = outcome == replacement_result::cancelled;
+        report.replaced = done                 ? report.total
+                          : report.rolled_back ? new_count
+                                               : std::max(0, report.total - old_count);
+        report.mixed = !done && new_count > 0 && (report.rolled_back || old_count > 0);
         status.phase = done               ? replacement_phase::done
                        : report.cancelled ? replacement_phase::cancelled
                                           : replacement_phase::rolled_back;
@@ -239,25 +237,25 @@ struct rollout : ref_counted {
                     report.failed_id.empty() ? "" : ": ", report.error});
     }
 
-    const group_options to;
+    const group_options target;
     const rolling_options options;
     const std::uint64_t generation;
-    const int max_others;   // of other configurations
-    const int max_total;    // processes at any moment, those that drain included
-    const int min_healthy;  // what both configurations can hold
+    const int max_old;      // processes of the old configuration
+    const int max_total;    // processes at any time, including draining ones
+    const int min_healthy;  // the smaller one of both configurations
 
-    stage at = stage::forward;
-    canary_step canaries = canary_step::starting;
+    stage current_stage = stage::forward;
+    canary_step canary = canary_step::starting;
     time_point paused_until{};
     time_point watched_until{};
-    bool failed = false;                             // since the last reconciliation
-    replacement_end ending = replacement_end::done;  // once it is ending
+    bool failed = false;                                    // since the last reconciliation
+    replacement_result outcome = replacement_result::done;  // valid from stage::ending
     rolling_report report;
     replacement_status status;
 
   private:
     void begin_stage(stage next) noexcept {
-        at = next;
+        current_stage = next;
         retries_left = options.retries;
         pauses.reset();
         paused_until = time_point();
@@ -275,17 +273,16 @@ struct rollout : ref_counted {
     int logged_replaced = 0;
 };
 
-// errc::invalid_argument: as check_group(), another name, or options that contradict each other.
-inline result<void> check_rollout(const group_options& from, const group_options& to,
+// errc::invalid_argument: as check_group(), another name, or invalid options.
+inline result<void> check_rollout(const group_options& current, const group_options& target,
                                   const rolling_options& options) {
     const auto fault = [](const char* text) { return error{errc::invalid_argument, 0, text}; };
-    const result<void> sound = check_group(to);
+    const result<void> sound = check_group(target);
     if (!sound) return sound;
-    if (to.name != from.name) return fault("a group keeps its name");
-    if (options.canary < 0 || options.retries < -1) return fault("canary and retries are not negative");
-    if (options.max_backoff < options.initial_backoff)
-        return fault("the last pause between retries is not the shortest");
-    if (options.max_backoff > max_pause) return fault("a pause between retries is longer than 24 days");
+    if (target.name != current.name) return fault("a group keeps its name");
+    if (options.canary < 0 || options.retries < -1) return fault("canary or retries is negative");
+    if (options.max_backoff < options.initial_backoff) return fault("max_backoff is below initial_backoff");
+    if (options.max_backoff > max_pause) return fault("max_backoff is longer than 24 days");
     return {};
 }
 

@@ -1,4 +1,4 @@
-// state_file: what a launcher has on disk: the folder of its sockets, and what it runs, for its successor.
+// state_file: the folder of a launcher's sockets, and the record of its processes for its successor.
 #pragma once
 
 #include <dirent.h>
@@ -21,16 +21,14 @@
 
 namespace ojs::detail {
 
-// ---- where a launcher and its children listen ----
+inline constexpr const char* private_folder_prefix = "/ojs-launcher-";
 
-inline constexpr const char* own_folder_name = "/ojs-launcher-";
-
-// With the sockets in it. What is not a launcher's own folder, of ours and 0700, stays.
-inline void remove_own_folder(const std::string& path) {
+// Removes the folder and its sockets if it is a launcher's private folder: ours, and 0700.
+inline void remove_private_folder(const std::string& path) {
     struct stat found {};
     const bool ours = ::lstat(path.c_str(), &found) == 0 &&
                       (found.st_mode | S_ISGID) == (S_IFDIR | S_ISGID | 0700) &&
-                      found.st_uid == ::geteuid() && path.find(own_folder_name) != std::string::npos;
+                      found.st_uid == ::geteuid() && path.find(private_folder_prefix) != std::string::npos;
     DIR* const listing = ours ? ::opendir(path.c_str()) : nullptr;
     if (listing == nullptr) return;
     while (const dirent* const entry = ::readdir(listing)) ::unlinkat(::dirfd(listing), entry->d_name, 0);
@@ -45,33 +43,34 @@ class socket_folder {
     socket_folder& operator=(const socket_folder&) = delete;
     ~socket_folder() { remove(); }
 
-    // The given one, made if need be, and no other user's; without one, a new folder below $XDG_RUNTIME_DIR
-    // or /tmp. 0700.
+    // Creates the given folder if it does not exist, and checks that it is ours; without one, makes a private folder below
+    // $XDG_RUNTIME_DIR or /tmp. Both 0700.
     result<void> open(const std::string& given) {
         path_ = given;
-        if (given.empty()) return make_own();
+        if (given.empty()) return make_private();
         if (::mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) return failure(errno);
         const result<void> safe = check_folder(path_, false);
         if (safe) return {};
         return error{safe.error().code, safe.error().sys_errno, "socket_folder: " + safe.error().text};
     }
     const std::string& path() const noexcept { return path_; }
-    bool is_own() const noexcept { return own_; }  // made here, and removed at the end
-    // Whether a socket of this name has a path that bind(2) takes.
-    bool takes(std::size_t name_length) const noexcept {
+    bool is_private() const noexcept { return private_; }
+    // Whether bind(2) takes the path of a socket with this length of name.
+    bool fits_socket(std::size_t name_length) const noexcept {
         return path_.size() + 1 + name_length < sizeof(sockaddr_un::sun_path);
     }
-    // Of our own folder, with what killed processes have left in it.
+    // Removes a private folder, with the sockets of killed processes.
     void remove() {
-        if (exchange(own_, false)) remove_own_folder(path_);
+        if (exchange(private_, false)) remove_private_folder(path_);
     }
 
   private:
-    result<void> make_own() {
+    result<void> make_private() {
         const char* const runtime = ::getenv("XDG_RUNTIME_DIR");
-        path_ = cat({runtime != nullptr && *runtime == '/' ? runtime : "/tmp", own_folder_name, "XXXXXX"});
-        own_ = ::mkdtemp(path_.data()) != nullptr;
-        if (own_) return {};
+        path_ =
+            cat({runtime != nullptr && *runtime == '/' ? runtime : "/tmp", private_folder_prefix, "XXXXXX"});
+        private_ = ::mkdtemp(path_.data()) != nullptr;
+        if (private_) return {};
         return failure(errno);
     }
     result<void> failure(int sys_errno) const {
@@ -79,18 +78,16 @@ class socket_folder {
     }
 
     std::string path_;
-    bool own_ = false;
+    bool private_ = false;
 };
-
-// ---- what it runs ----
 
 struct state_entry {
     std::string id;
     std::string group;
     std::string address;           // of its coordinator
-    std::int32_t pid = 0;          // of its process group as well
-    std::int32_t session = 0;      // that of the launcher
-    std::int64_t start_ticks = 0;  // since the boot: tells it from another process that has its number later
+    std::int32_t pid = 0;          // also of its process group
+    std::int32_t session = 0;      // session of the launcher
+    std::int64_t start_ticks = 0;  // since boot; distinguishes it from a later process with the same pid
 };
 struct launcher_state {
     std::string boot_id;
@@ -98,33 +95,33 @@ struct launcher_state {
     std::vector<state_entry> processes;
     std::vector<std::string> socket_folders;
 };
-inline message_view describe(state_entry& of, in_detail) {
+inline message_view describe(state_entry& message, in_detail) {
     return {"state_entry",
-            {item("id", of.id), item("group", of.group), item("address", of.address), item("pid", of.pid),
-             item("session", of.session), item("start_ticks", of.start_ticks)}};
+            {item("id", message.id), item("group", message.group), item("address", message.address),
+             item("pid", message.pid), item("session", message.session),
+             item("start_ticks", message.start_ticks)}};
 }
-inline message_view describe(launcher_state& of, in_detail) {
+inline message_view describe(launcher_state& message, in_detail) {
     return {"launcher_state",
-            {item("boot_id", of.boot_id), item("pid_namespace", of.pid_namespace),
-             item("processes", of.processes), item("socket_folders", of.socket_folders)}};
+            {item("boot_id", message.boot_id), item("pid_namespace", message.pid_namespace),
+             item("processes", message.processes), item("socket_folders", message.socket_folders)}};
 }
 
 inline constexpr std::size_t max_state_file = 4 * 1024 * 1024;
-// Nothing reports the end of processes that are not our children, so they are polled.
-inline constexpr int poll_strangers = 10;  // ms
-// A child that a killed launcher was about to start holds its lock until it sees that.
+// The exit of processes that are not our children must be polled.
+inline constexpr int orphan_poll_ms = 10;  // ms
+// A child that a killed launcher was starting holds the lock until it notices.
 inline constexpr std::chrono::milliseconds lock_timeout{500};
 
-// Of a process that runs; 0: there is none, or /proc does not tell.
+// 0: no such process runs, or there is no /proc.
 inline std::int64_t start_ticks_of(pid_t pid) {
     const process_stat about = read_stat("", cat({static_cast<long>(pid)}));
     return about.state == 'Z' || about.state == 'X' ? 0 : static_cast<std::int64_t>(about.start_ticks);
 }
 
-// A number that another process has is another's group as well: ours had ended before. A number that no
-// process has is held by the rest of our group; or, had it ended and the numbers gone round, by one of our
-// session that lost its leader too.
-inline bool is_still_there(const state_entry& entry) {
+// A pid that another process has is also another's group: ours has ended. A pid without a process belongs to the
+// rest of our group; or, after the pids wrapped around, to a group of our session that lost its leader too.
+inline bool is_alive(const state_entry& entry) {
     if (entry.start_ticks == 0) return false;
     const process_stat leader = read_stat("", cat({static_cast<long>(entry.pid)}));
     if (leader.pid != 0 && static_cast<std::int64_t>(leader.start_ticks) != entry.start_ticks) return false;
@@ -136,32 +133,32 @@ inline bool is_still_there(const state_entry& entry) {
     return false;
 }
 
-// Which numbers of processes are meant. The kernel uses the name of a namespace again, but not with an init
-// of that age.
+// Identifies a PID namespace. The kernel reuses its inode number, but not with an init of the same age.
 inline std::string pid_namespace() {
     return cat({proc_link("", "self/ns/pid"), "@", read_stat("", "1").start_ticks});
 }
 
-// It may have moved to another group of its session.
+// The leader may have moved to another group of its session.
 inline void signal_orphan(const state_entry& entry, int number) {
-    if (!is_still_there(entry)) return;
+    if (!is_alive(entry)) return;
     ::kill(-entry.pid, number);
     const bool moved = start_ticks_of(entry.pid) == entry.start_ticks && ::getpgid(entry.pid) != entry.pid;
     if (moved) ::kill(entry.pid, number);
 }
 
-inline void forget_ended(std::vector<state_entry>& entries) {
-    const auto has_ended = [](const state_entry& each) { return !is_still_there(each); };
+inline void erase_exited(std::vector<state_entry>& entries) {
+    const auto has_ended = [](const state_entry& entry) { return !is_alive(entry); };
     entries.erase(std::remove_if(entries.begin(), entries.end(), has_ended), entries.end());
 }
 
-template <class Hastened>
-void await_ended(std::vector<state_entry>& entries, std::chrono::milliseconds limit, Hastened hastened) {
-    const time_point deadline = deadline_after(limit);
+template <class Predicate>
+void await_exit(std::vector<state_entry>& entries, std::chrono::milliseconds timeout,
+                Predicate is_interrupted) {
+    const time_point deadline = deadline_after(timeout);
     for (;;) {
-        forget_ended(entries);
-        if (entries.empty() || steady_clock::now() >= deadline || hastened()) return;
-        ::poll(nullptr, 0, poll_strangers);
+        erase_exited(entries);
+        if (entries.empty() || steady_clock::now() >= deadline || is_interrupted()) return;
+        ::poll(nullptr, 0, orphan_poll_ms);
     }
 }
 
@@ -171,76 +168,74 @@ inline void log_entry(const logger& log, log_level level, const char* text, cons
                field("pid", static_cast<long>(which.pid))});
 }
 
-// Thread-safe, once it has begun. Each change is on disk before it returns. Nothing is adopted: a process that
-// is not our child cannot be waited for.
+// Thread-safe after begin(). Each change is on disk before the call returns. Orphans are not adopted: a launcher can only
+// wait for its children.
 class state_file : public ref_counted {
   public:
     state_file(std::string path, logger log) : path_(std::move(path)), log_(std::move(log)) {}
 
-    // Takes a lock that lasts until close(): a second launcher is errc::busy. errc::invalid_argument: the file
-    // cannot be read, or is another user's. It may name processes, so it is not written over.
+    // Locks the file until close(). errc::busy: another launcher has the lock. errc::invalid_argument: the file is invalid
+    // or another user's. It may name processes, so it is not overwritten.
     static result<ref<state_file>> open(const std::string& path, logger log = logger()) {
         const ref<state_file> out = make_ref<state_file>(path, std::move(log));
         result<void> opened = out->take_lock();
         if (opened) opened = out->read();
         return opened ? result<ref<state_file>>(out) : opened.error();
     }
-    // Of a predecessor on this boot of the machine, and still the same processes; also where only the rest of
-    // a group is left, and its leader is not.
+    // Processes that a predecessor left since boot, including groups without their leader.
     const std::vector<state_entry>& orphans() const noexcept { return orphans_; }
-    // SIGTERM to the groups of those left behind, SIGKILL after `grace`, or when `life` is stopping. How many
-    // there were. What even that does not end within `kill_time`, or before a third stop signal, stays in
-    // orphans().
+    // Sends SIGTERM to the groups of all orphans, SIGKILL after `grace` or when `life` is stopping. Returns their number.
+    // Those that outlive `kill_time`, or a third stop signal, stay in orphans().
     std::size_t reap_orphans(std::chrono::milliseconds grace, std::chrono::milliseconds kill_time,
                              const lifecycle& life) {
         const std::size_t out = orphans_.size();
-        for (const state_entry& each : orphans_) {
+        for (const state_entry& entry : orphans_) {
             log_entry(log_, log_level::warn, "process left behind by an earlier launcher, sending SIGTERM",
-                      each);
-            signal_orphan(each, SIGTERM);
-            signal_orphan(each, SIGCONT);
+                      entry);
+            signal_orphan(entry, SIGTERM);
+            signal_orphan(entry, SIGCONT);
         }
-        await_ended(orphans_, grace, [&] { return life.phase() >= phase::stopping; });
-        for (const state_entry& each : orphans_) {
-            log_entry(log_, log_level::warn, "SIGTERM timeout, sending SIGKILL", each);
-            signal_orphan(each, SIGKILL);
+        await_exit(orphans_, grace, [&] { return life.phase() >= phase::stopping; });
+        for (const state_entry& entry : orphans_) {
+            log_entry(log_, log_level::warn, "SIGTERM timeout, sending SIGKILL", entry);
+            signal_orphan(entry, SIGKILL);
         }
-        await_ended(orphans_, kill_time, [&] { return life.state().exit_now; });
-        for (const state_entry& each : orphans_)
-            log_entry(log_, log_level::error, "SIGKILL did not end the process", each);
+        await_exit(orphans_, kill_time, [&] { return life.state().exit_now; });
+        for (const state_entry& entry : orphans_)
+            log_entry(log_, log_level::error, "SIGKILL did not end the process", entry);
         return out;
     }
-    // Names those that are left, removes folders where none of them may listen, and writes the file.
+    // Logs the orphans that are left; if there are none, removes their folders. Writes the file.
     result<void> begin() {
-        for (const state_entry& each : orphans_)
-            log_entry(log_, log_level::warn, "process left behind by an earlier launcher still runs", each);
+        for (const state_entry& entry : orphans_)
+            log_entry(log_, log_level::warn, "process left behind by an earlier launcher still runs", entry);
         if (orphans_.empty()) {
-            for (const std::string& each : folders_) remove_own_folder(each);
+            for (const std::string& each : folders_) remove_private_folder(each);
             folders_.clear();
         }
         return write({});
     }
 
-    // Where sockets are, to be removed by a successor.
+    // Records a folder for a successor to remove.
     result<void> add_folder(const std::string& path) {
         const unique_lock held(mutex_);
         folders_.push_back(path);
         return write_file();
     }
-    // Before it becomes its program: whenever we are killed, it stands there or ends by itself.
-    result<void> add(state_entry of) {
+    // Called before exec(): if we are killed, the child is recorded or exits by itself.
+    result<void> add(state_entry entry) {
         const unique_lock held(mutex_);
         if (!lock_) return error{errc::cancelled, 0, "the launcher has ended"};
-        of.session = ::getsid(0);
-        of.start_ticks = start_ticks_of(of.pid);
-        entries_.push_back(std::move(of));
+        entry.session = ::getsid(0);
+        entry.start_ticks = start_ticks_of(entry.pid);
+        entries_.push_back(std::move(entry));
         result<void> written = write_file();
         if (!written) entries_.pop_back();
         return written;
     }
     void remove(const std::string& id) {
         const unique_lock held(mutex_);
-        const auto has_id = [&](const state_entry& each) { return each.id == id; };
+        const auto has_id = [&](const state_entry& entry) { return entry.id == id; };
         entries_.erase(std::remove_if(entries_.begin(), entries_.end(), has_id), entries_.end());
         if (!lock_) return;
         const result<void> written = write_file();
@@ -252,7 +247,7 @@ class state_file : public ref_counted {
         entries_ = std::move(now);
         return write_file();
     }
-    // Lets go of the file, with whoever still runs in it.
+    // Unlocks the file, and keeps the processes that still run in it.
     void close() {
         const unique_lock held(mutex_);
         lock_ = unique_fd();
@@ -266,20 +261,20 @@ class state_file : public ref_counted {
     error refusal(const char* why, errc code = errc::invalid_argument) const {
         return {code, 0, cat({"state file ", printable(path_, 300), ": ", why})};
     }
-    // The lock is a file of its own: the state is replaced, and a lock on what was replaced holds nobody off.
+    // The lock is a separate file, as each write replaces the state file.
     result<void> take_lock() {
         constexpr int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
         lock_ = unique_fd(::open((path_ + ".lock").c_str(), flags, 0600));
         if (!lock_) return failure("open its lock", errno);
         struct stat about {};
-        if (::fstat(lock_.get(), &about) != 0) return failure("look at its lock", errno);
+        if (::fstat(lock_.get(), &about) != 0) return failure("inspect its lock", errno);
         if (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid())
-            return refusal("its lock is another user's, or no file");
+            return refusal("its lock is another user's, or no regular file");
         const time_point deadline = deadline_after(lock_timeout);
         while (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno != EINTR && errno != EWOULDBLOCK) return failure("lock it", errno);
             if (steady_clock::now() >= deadline) return refusal("another launcher has it", errc::busy);
-            ::poll(nullptr, 0, poll_strangers);
+            ::poll(nullptr, 0, orphan_poll_ms);
         }
         return {};
     }
@@ -287,31 +282,32 @@ class state_file : public ref_counted {
         const small_file file = read_small_file(path_, max_state_file);
         if (file.status == file_status::missing) return {};
         if (file.status == file_status::unreadable) return failure("read it", file.sys_errno);
-        if (file.status != file_status::read || file.is_cut) return refusal("it is no state file");
+        if (file.status != file_status::read || file.is_cut) return refusal("it is not a state file");
         if (file.owner != ::geteuid()) return refusal("it is another user's");
         const result<launcher_state> state = read_message<launcher_state>(file.text);
-        if (!state) return refusal("it is no state of a launcher");
+        if (!state) return refusal("it is not the state of a launcher");
         folders_ = state->socket_folders;
         if (state->boot_id.empty() || state->pid_namespace.empty())
             return refusal("it names no boot, or no PID namespace");
         if (state->boot_id != boot_id() || state->pid_namespace != pid_namespace()) return {};
-        for (const state_entry& each : state->processes) {
-            // A signal to group 0 is one to ours, and to 1 one to all. Session 0 is one of outside our namespace.
-            if (each.id.empty() || each.pid <= 1 || each.session < 0) return refusal("an entry is not whole");
-            if (is_still_there(each)) orphans_.push_back(each);
+        for (const state_entry& entry : state->processes) {
+            // kill() takes group 0 as our own and -1 as all processes. Session 0 is outside our namespace.
+            if (entry.id.empty() || entry.pid <= 1 || entry.session < 0)
+                return refusal("an entry is incomplete");
+            if (is_alive(entry)) orphans_.push_back(entry);
         }
         return {};
     }
-    // All of it, and what is left behind, so that a reader finds the old or the new, whenever we or the machine end.
+    // Replaces the file atomically: a crash leaves the old or the new state.
     result<void> write_file() {
         launcher_state now{boot_id(), pid_namespace(), orphans_, folders_};
-        for (const state_entry& each : entries_) now.processes.push_back(each);
+        for (const state_entry& entry : entries_) now.processes.push_back(entry);
         const std::string text = write_message(std::move(now)) + "\n";
-        const std::string fresh = path_ + ".new";
-        if (::unlink(fresh.c_str()) != 0 && errno != ENOENT) return failure("replace it", errno);
-        const int failed = write_new_file(AT_FDCWD, fresh, text);
+        const std::string new_path = path_ + ".new";
+        if (::unlink(new_path.c_str()) != 0 && errno != ENOENT) return failure("replace it", errno);
+        const int failed = write_new_file(AT_FDCWD, new_path, text);
         if (failed != 0) return failure("write it", failed);
-        if (::rename(fresh.c_str(), path_.c_str()) != 0) return failure("replace it", errno);
+        if (::rename(new_path.c_str(), path_.c_str()) != 0) return failure("replace it", errno);
         return {};
     }
 

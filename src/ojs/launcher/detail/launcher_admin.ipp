@@ -1,17 +1,14 @@
-// launcher_admin: what a launcher answers an operator. [RFC-041 "Admin Delegated Shutdown"]
+// launcher_admin: the admin server of a launcher. [RFC-041 "Admin Delegated Shutdown"]
 //
-// POST /prism.interfaces.ProcessManagerInterface/METHOD is the service of admin.proto; every method answers
-// at once. GET /events follows what comes of it, /metrics and /healthz are for machines. Nothing here takes a
-// command line: who may administrate a launcher may not make it run programs. New configurations come from
-// launcher_options::reload.
+// POST /prism.interfaces.ProcessManagerInterface/METHOD is the service of admin.proto; every method returns
+// at once. GET /events reports the progress. No request takes a command line, so that operators cannot make a
+// launcher run other programs: new configurations come from launcher_options::reload.
 #pragma once
 
 #include "../../coordinator/coordinator.ipp"
 #include "process_group.ipp"
 
 namespace ojs::detail {
-
-// ---- the groups of a launcher, and how one of them, or a process, is found ----
 
 using process_groups = array<ref<process_group>>;
 
@@ -20,48 +17,47 @@ inline error no_such(const char* what, const std::string& name) {
 }
 
 inline result<ref<process_group>> find_group(const process_groups& groups, const std::string& name) {
-    for (const ref<process_group>& each : groups) {
-        if (each->options().name == name) return each;
+    for (const ref<process_group>& group : groups) {
+        if (group->options().name == name) return group;
     }
     return no_such("group", name);
 }
 
 struct found_process {
     ref<process_group> group;
-    ref<member> running;  // none: it has ended
+    ref<group_member> member;  // null: it has exited
     process_info info;
 };
 inline result<found_process> find_process(const process_groups& groups, const std::string& id) {
-    for (const ref<process_group>& each : groups) {
-        found_process out{each, {}, {}};
-        if (each->find(id, out.info, &out.running)) return out;
+    for (const ref<process_group>& group : groups) {
+        found_process out{group, {}, {}};
+        if (group->find(id, out.info, &out.member)) return out;
     }
     return no_such("process", id);
 }
 
-// With one of them as it is to become.
-inline result<void> check_capacity(const process_groups& groups, const group_options& wanted) {
+// Checks all groups, one of them with its new configuration.
+inline result<void> check_capacity(const process_groups& groups, const group_options& changed) {
     std::vector<group_options> all;
-    for (const ref<process_group>& each : groups) {
-        all.push_back(each->options());
-        if (all.back().name == wanted.name) all.back() = wanted;
+    for (const ref<process_group>& group : groups) {
+        all.push_back(group->options());
+        if (all.back().name == changed.name) all.back() = changed;
     }
-    const std::string fault = fault_in_capacity(all, limits_here());
+    const std::string fault = fault_in_capacity(all, read_machine_limits());
     return fault.empty() ? result<void>() : error{errc::invalid_argument, 0, fault};
 }
 
-// ---- the answers ----
-
-inline process_status status_of(const process_info& of) {
-    process_status out{of.id, of.group, of.state, of.pid, of.message, of.readiness, of.shutdown, 0, {}};
-    const time_point end = is_final(of.state) ? of.changed : steady_clock::now();
-    if (of.started != time_point())
-        out.uptime_ms = std::chrono::duration_cast<std::chrono::milliseconds>(end - of.started).count();
-    if (is_final(of.state) && of.pid != 0) out.exit = of.exit.describe();
+inline process_status status_of(const process_info& info) {
+    process_status out{info.id,        info.group,    info.state, info.pid, info.message,
+                       info.readiness, info.shutdown, 0,          {}};
+    const time_point end = is_final(info.state) ? info.changed_at : steady_clock::now();
+    if (info.started_at != time_point())
+        out.uptime_ms = std::chrono::duration_cast<std::chrono::milliseconds>(end - info.started_at).count();
+    if (is_final(info.state) && info.pid != 0) out.exit = info.exit.describe();
     return out;
 }
 
-// Access: by the socket's permissions, by an address of this machine, or by the token.
+// Access is limited by the socket's permissions, by a loopback address, or by the token.
 inline result<http_guard> admin_guard(const launcher_options& options) {
     const auto fault = [&](std::string_view why) {
         return error{errc::invalid_argument, 0,
@@ -84,7 +80,7 @@ inline result<http_guard> admin_guard(const launcher_options& options) {
     return out;
 }
 
-// Answers from several threads at once. It stops before what it refers to ends.
+// Several server threads call its handlers. Must not outlive the objects it refers to.
 class launcher_admin {
   public:
     launcher_admin(const launcher_options& options, const lifecycle& life) : options_(options), life_(life) {}
@@ -108,7 +104,7 @@ class launcher_admin {
         service_.add("ListGroups", *this, &launcher_admin::list);
         http_server_options limits;
         limits.limits.head = 8 * 1024;
-        limits.limits.body = rpc_body_limit + 1;  // the service refuses what is larger
+        limits.limits.body = rpc_body_limit + 1;  // the service rejects larger ones
         limits.max_connections = 32;
         limits.overload_timeout =
             std::chrono::milliseconds(100);  // an operator is answered beside slow clients
@@ -125,9 +121,9 @@ class launcher_admin {
                           {field("address", server_->address())});
         return {};
     }
-    // Empty: it does not serve, or does so no more.
+    // Empty: it does not serve.
     std::string address() const { return server_ ? server_->address() : std::string(); }
-    // After the groups' stop_starting().
+    // Call after stop_starting() of all groups.
     void stop() {
         if (events_) events_->end(deadline_after(final_events_timeout));
         if (server_) server_->stop(deadline_after(std::chrono::seconds(1)));
@@ -135,11 +131,12 @@ class launcher_admin {
 
   private:
     static constexpr std::chrono::milliseconds max_wait{30000};
-    static constexpr std::chrono::milliseconds final_events_timeout{500};  // for followers, at the end
+    static constexpr std::chrono::milliseconds final_events_timeout{
+        500};  // for followers to read the last changes
     static constexpr std::chrono::milliseconds peer_interval{1000};
     static constexpr std::chrono::milliseconds preview_timeout{2000};
-    // At a time: well below the connections, so that others always get one.
-    static constexpr int max_waits = 8;
+    // Well below max_connections, so that other requests always get one.
+    static constexpr int max_waiting = 8;
 
     http_response answer(const http_request& request) {
         if (service_.is_for(request.target)) return service_.answer(request);
@@ -159,134 +156,135 @@ class launcher_admin {
 
     result<list_groups_response> list(const list_groups_request&) {
         list_groups_response out;
-        for (const ref<process_group>& each : groups_) out.groups.push_back(each->options().name);
+        for (const ref<process_group>& group : groups_) out.groups.push_back(group->options().name);
         return out;
     }
-    result<process_status> get_process(const process_status_request& asked) {
-        const result<found_process> found = find_process(groups_, asked.process_id);
+    result<process_status> get_process(const process_status_request& request) {
+        const result<found_process> found = find_process(groups_, request.process_id);
         if (!found) return found.error();
         return status_of(found->info);
     }
-    result<group_status> get_group(const group_status_request& asked) {
-        const result<ref<process_group>> found = find_group(groups_, asked.group);
+    result<group_status> get_group(const group_status_request& request) {
+        const result<ref<process_group>> found = find_group(groups_, request.group);
         if (!found) return found.error();
         const group_info info = (*found)->info();
         const group_options& options = info.options;
         group_status out{options.name,     options.desired, options.min_healthy, info.ready,
                          info.replacing,   info.degraded,   info.message,        {},
                          info.replacement, info.quiet};
-        for (const process_info& each : info.processes) out.processes.push_back(status_of(each));
+        for (const process_info& listed : info.processes) out.processes.push_back(status_of(listed));
         return out;
     }
 
-    result<shutdown_process_response> shut_down_process(const shutdown_process_request& asked) {
-        if (asked.grace_period_seconds < 0 || asked.max_shutdown_seconds < 0)
+    result<shutdown_process_response> shut_down_process(const shutdown_process_request& request) {
+        if (request.grace_period_seconds < 0 || request.max_shutdown_seconds < 0)
             return error{errc::invalid_argument, 0, "a time is negative"};
-        if (asked.force && (asked.grace_period_seconds > 0 || asked.max_shutdown_seconds > 0))
-            return error{errc::invalid_argument, 0, "force waits for nothing, so a time has no meaning"};
-        const result<found_process> found = find_process(groups_, asked.process_id);
+        if (request.force && (request.grace_period_seconds > 0 || request.max_shutdown_seconds > 0))
+            return error{errc::invalid_argument, 0, "force does not drain, so a time has no effect"};
+        const result<found_process> found = find_process(groups_, request.process_id);
         if (!found) return found.error();
         process_group& group = *found->group;
         shutdown_process_response out{false, {}, found->info.shutdown};
-        if (!found->running) {
-            out.message = cat({"has ended already: ", to_string(found->info.state)});
+        if (!found->member) {
+            out.message = cat({"has already exited: ", to_string(found->info.state)});
             return out;
         }
-        if (asked.dry_run) {
+        if (request.dry_run) {
             const result<shutdown_status> status =
-                group.ask_status(*found->running, deadline_after(preview_timeout));
+                group.request_status(*found->member, deadline_after(preview_timeout));
             if (!status) return status.error();
             out.status = *status;
-            out.message = asked.force ? "would be sent SIGTERM, and lose what it has in flight"
-                                      : "would be asked to shut down";
+            out.message =
+                request.force ? "would be sent SIGTERM, and lose its work in flight" : "would be shut down";
             return out;
         }
-        const shutdown_options order{reason_of(asked.reason),
-                                     std::chrono::seconds(asked.grace_period_seconds),
-                                     std::chrono::seconds(asked.max_shutdown_seconds)};
+        const shutdown_options options{reason_or_default(request.reason),
+                                       std::chrono::seconds(request.grace_period_seconds),
+                                       std::chrono::seconds(request.max_shutdown_seconds)};
         out.acknowledged = true;
-        out.message =
-            asked.force ? "is sent SIGTERM, and SIGKILL if that does not end it" : "is asked to shut down";
-        if (asked.force) {
-            group.leave({found->running}, order);
-            group.force({found->running});
+        out.message = request.force ? "is sent SIGTERM, then SIGKILL after kill_delay" : "is shutting down";
+        if (request.force) {
+            group.begin_drain({found->member}, options);
+            group.force({found->member});
         } else {
-            group.drain({found->running}, order);
+            group.drain({found->member}, options);
         }
         return out;
     }
-    static std::string reason_of(const std::string& asked) { return asked.empty() ? "operator" : asked; }
+    static std::string reason_or_default(const std::string& request) {
+        return request.empty() ? "operator" : request;
+    }
 
-    result<shutdown_group_response> shut_down_group(const shutdown_group_request& asked) {
-        const result<ref<process_group>> found = find_group(groups_, asked.group);
+    result<shutdown_group_response> shut_down_group(const shutdown_group_request& request) {
+        const result<ref<process_group>> found = find_group(groups_, request.group);
         if (!found) return found.error();
         process_group& group = **found;
         shutdown_group_response out;
-        if (asked.dry_run) {
+        if (request.dry_run) {
             out.processes = preview(group);
-            out.message = cat({"would shut down ", out.processes.size(), " of group ", asked.group});
+            out.message = cat({"would shut down ", out.processes.size(), " of group ", request.group});
             return out;
         }
-        const result<void> begun = group.shut_down({reason_of(asked.reason), {}, {}});
+        const result<void> begun = group.shut_down({reason_or_default(request.reason), {}, {}});
         if (!begun) return begun.error();
         out.acknowledged = true;
-        if (asked.force) group.force(group.running());
-        out.message = cat({asked.force ? "is sent SIGTERM" : "is asked to shut down",
-                           ", and stays empty until it is replaced"});
+        if (request.force) group.force(group.members());
+        out.message = cat(
+            {request.force ? "is sent SIGTERM" : "is shutting down", ", and stays empty until a rollout"});
         return out;
     }
 
-    result<rolling_replace_response> replace(const rolling_replace_request& asked) {
-        const result<ref<process_group>> found = find_group(groups_, asked.group);
+    result<rolling_replace_response> replace(const rolling_replace_request& request) {
+        const result<ref<process_group>> found = find_group(groups_, request.group);
         if (!found) return found.error();
         process_group& group = **found;
-        const result<group_options> wanted = wanted_for(group);
-        if (!wanted) return wanted.error();
-        const result<rolling_options> options = options_from(asked, wanted->retry);
+        const result<group_options> target = reload_options(group);
+        if (!target) return target.error();
+        const result<rolling_options> options = options_from(request, target->retry);
         if (!options) return options.error();
-        const result<void> sound = check_rollout(group.options(), *wanted, *options);
+        const result<void> sound = check_rollout(group.options(), *target, *options);
         if (!sound) return sound.error();
-        if (asked.dry_run) {
+        if (request.dry_run) {
             rolling_replace_response out;
             out.processes = preview(group);
-            out.message = cat({"would replace ", out.processes.size(), " by ", wanted->desired});
+            out.message = cat({"would replace ", out.processes.size(), " by ", target->desired});
             return out;
         }
         if (life_.phase() >= phase::draining) return error{errc::busy, 0, "the launcher is stopping"};
-        const result<ref<rollout>> begun = group.begin_rollout(*wanted, *options);
+        const result<ref<rollout>> begun = group.begin_rollout(*target, *options);
         if (!begun) return begun.error();
         return rolling_replace_response{true, "has begun", {}};
     }
-    static result<rolling_options> options_from(const rolling_replace_request& asked,
+    static result<rolling_options> options_from(const rolling_replace_request& request,
                                                 const retry_options& configured) {
         const auto fault = [](const char* text) { return error{errc::invalid_argument, 0, text}; };
-        if (asked.canary < 0 || asked.canary_seconds < 0)
+        if (request.canary < 0 || request.canary_seconds < 0)
             return fault("canary or canary_seconds is negative");
-        if (asked.retries < 0) return fault("retries is negative");
+        if (request.retries < 0) return fault("retries is negative");
         const retry_policy policy =
-            asked.retry == retry_policy::as_configured ? policy_of(configured) : asked.retry;
-        if (policy == retry_policy::manual && asked.retries > 0)
-            return fault("retries: retry is MANUAL, here or in the configuration, so there are none");
+            request.retry == retry_policy::as_configured ? policy_of(configured) : request.retry;
+        if (policy == retry_policy::manual && request.retries > 0)
+            return fault("retries: not allowed with retry MANUAL (in the request or the configuration)");
         rolling_options out;
-        out.reason = asked.reason;
-        out.canary = asked.canary;
-        out.canary_wait = std::chrono::seconds(asked.canary_seconds);
+        out.reason = request.reason;
+        out.canary = request.canary;
+        out.canary_wait = std::chrono::seconds(request.canary_seconds);
         const retry_options found = retry_of(policy, configured);
-        out.retries = asked.retries > 0 ? asked.retries : found.max_retries;
+        out.retries = request.retries > 0 ? request.retries : found.max_retries;
         out.initial_backoff = found.initial_backoff;
         out.max_backoff = found.max_backoff;
         return out;
     }
-    result<cancel_replace_response> cancel(const cancel_replace_request& asked) {
-        const result<ref<process_group>> group = find_group(groups_, asked.group);
+    result<cancel_replace_response> cancel(const cancel_replace_request& request) {
+        const result<ref<process_group>> group = find_group(groups_, request.group);
         if (!group) return group.error();
-        const result<void> cancelled = (*group)->cancel_rollout(reason_of(asked.reason));
+        const result<void> cancelled = (*group)->cancel_rollout(reason_or_default(request.reason));
         if (!cancelled) return cancelled.error();
         return cancel_replace_response{true, "rollout cancelled; replaced processes are kept",
                                        (*group)->info().replacement};
     }
-    // The configuration it is to have: the one it has, where nobody gives another.
-    result<group_options> wanted_for(const process_group& group) const {
+    // The new configuration of a group; without options_.reload, its current one.
+    result<group_options> reload_options(const process_group& group) const {
         const group_options now = group.options();
         if (!options_.reload) return now;
         result<group_options> read = options_.reload(now.name);
@@ -299,12 +297,12 @@ class launcher_admin {
     }
     static std::vector<process_status> preview(const process_group& group) {
         std::vector<process_status> out;
-        for (const drain_preview& each : group.preview_rollout().would_drain) {
+        for (const drain_preview& found : group.preview_rollout().would_drain) {
             process_info known;
-            static_cast<void>(group.find(each.id, known));
+            static_cast<void>(group.find(found.id, known));
             out.push_back(status_of(known));
-            out.back().shutdown.metrics = each.in_flight;
-            if (!each.error.empty()) out.back().message = each.error;
+            out.back().shutdown.metrics = found.in_flight;
+            if (!found.error.empty()) out.back().message = found.error;
         }
         return out;
     }
@@ -327,12 +325,12 @@ class launcher_admin {
         http_response out;
         out.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
         launcher_metrics_page page;
-        for (const ref<process_group>& each : groups_) page.add(each->info(), each->metrics());
+        for (const ref<process_group>& group : groups_) page.add(group->info(), group->metrics());
         out.body = page.text();
         return out;
     }
 
-    // Nothing from elsewhere, no frame around it, and no text that becomes markup.
+    // The page loads nothing from elsewhere, is not framed, and never parses text as markup.
     http_response page(const http_request&) {
         http_response out;
         out.headers = {{"Content-Type", "text/html; charset=utf-8"},
@@ -349,41 +347,41 @@ class launcher_admin {
     }
 
     struct events_query {
-        event_filter wanted;
+        event_filter filter;
         std::uint64_t after = 0;
         std::chrono::milliseconds wait{0};
     };
-    // Lines of JSON, each a change, after the number `after`; without any, once `wait` is over. The last line
-    // has the number to go on with. Without `after`: only that line.
+    // Returns the changes after number `after`, one JSON object per line; waits up to `wait` for the first. The last line
+    // has the number for the next request. Without `after`: only that line.
     http_response follow(const http_request& request) {
         events_query query;
         query.after = events_->last();
         const std::string fault = read_query(request.target, query);
         if (!fault.empty()) return json_problem(400, fault);
-        if (!query.wanted.group.empty()) {
-            const result<ref<process_group>> known = find_group(groups_, std::string(query.wanted.group));
+        if (!query.filter.group.empty()) {
+            const result<ref<process_group>> known = find_group(groups_, std::string(query.filter.group));
             if (!known) return json_problem(404, known.error().text);
         }
         http_response out;
         out.headers = {{"Content-Type", "application/x-ndjson"}, {"Cache-Control", "no-store"}};
-        const bool may_wait = waits_.fetch_add(1) < max_waits;
-        out.body =
-            lines_after(request, query, deadline_after(may_wait ? query.wait : std::chrono::milliseconds(0)));
-        waits_.fetch_sub(1);
+        const bool may_wait = waiting_.fetch_add(1) < max_waiting;
+        out.body = await_events(request, query,
+                                deadline_after(may_wait ? query.wait : std::chrono::milliseconds(0)));
+        waiting_.fetch_sub(1);
         return out;
     }
-    // Who has gone does not keep a place from others for long.
-    std::string lines_after(const http_request& request, const events_query& query, time_point deadline) {
+    // Checks regularly that the client is still connected, so that it does not keep others from waiting.
+    std::string await_events(const http_request& request, const events_query& query, time_point deadline) {
         for (;;) {
             const std::uint64_t known = events_->last();
             std::string out;
-            if (events_->collect(query.after, query.wanted, out) || steady_clock::now() >= deadline)
+            if (events_->collect(query.after, query.filter, out) || steady_clock::now() >= deadline)
                 return out;
             const bool more = events_->await_more(known, std::min(deadline_after(peer_interval), deadline));
             if (!more && (events_->ended() || is_abandoned(request))) return out;
         }
     }
-    // What is wrong; empty if nothing is. A name that is mistyped would pick everything.
+    // Returns an error text, or empty. A mistyped name is an error, as it would select everything.
     static std::string read_query(std::string_view target, events_query& out) {
         static constexpr const char* names[] = {"group", "process", "after", "wait"};
         bool seen[4] = {};
@@ -397,9 +395,9 @@ class launcher_admin {
             if (exchange(seen[which], true)) return cat({"duplicate parameter ", names[which]});
             static_cast<void>(find_parameter(target, name, values[which]));
         }
-        out.wanted = {values[0], values[1]};
+        out.filter = {values[0], values[1]};
         if (seen[2] && !parse_number(values[2], ~std::uint64_t{0} - 1, out.after))
-            return "after is not the number of an event";
+            return "after is not an event number";
         if (!seen[3]) return "";
         const result<std::chrono::milliseconds> read = parse_duration(values[3]);
         if (!read) return cat({"wait: ", read.error().text});
@@ -413,8 +411,8 @@ class launcher_admin {
     ref<launcher_events> events_;
     http_guard guard_;
     rpc_service service_{manager_service, {}};
-    atomic<int> waits_{0};
-    result<http_server> server_ = error{};  // none: it does not serve
+    atomic<int> waiting_{0};
+    result<http_server> server_ = error{};
 };
 
 }  // namespace ojs::detail
