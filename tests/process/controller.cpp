@@ -1039,13 +1039,13 @@ TEST_CASE("controller: a wrong configuration is refused with the key's name, and
         {"{\"spool_dir\":", "invalid JSON: syntax error in line 1"},
         {"{\"command\":[\"true\"]}", "spool_dir is missing"},
         {"{\"spool_dir\":\"/tmp\"}", "command is missing"},
-        {"{\"spool_dir\":\"\"}", "spool_dir: must be a text, not empty"},
-        {"{\"spool_dir\":7}", "spool_dir: must be a text"},
+        {"{\"spool_dir\":\"\"}", "spool_dir: must be a string, not empty"},
+        {"{\"spool_dir\":7}", "spool_dir: must be a string"},
         {"{\"spool_dir\":\"a\\u0000b\"}", "spool_dir: holds a NUL byte"},
         {"{\"command\":\"true\"}", "command: must be an array"},
         {"{\"command\":[]}", "command: must name a program"},
         {"{\"command\":[\"\"]}", "command: must name a program"},
-        {"{\"command\":[\"true\",1]}", "command: must be an array of texts"},
+        {"{\"command\":[\"true\",1]}", "command: must be an array of strings"},
         {"{\"spool_dir\":\"s\",\"command\":[\"/no/such/prover\"]}", "/no/such/prover: No such file"},
         {"{\"spool_dir\":\"s\",\"command\":[\"/etc/passwd\"]}", "/etc/passwd: Permission denied"},
         {"{\"spool_dir\":\"s\",\"command\":[\"/\"]}", "command: /: Is a directory"},
@@ -1067,11 +1067,11 @@ TEST_CASE("controller: a wrong configuration is refused with the key's name, and
         {"{\"termination_grace_period\":1e999}", "a number is too large"},
         {"{\"container_grace_period\":0}", "container_grace_period: must be longer than 0"},
         {"{\"child_process_shutdown_timeout\":\"\"}", "child_process_shutdown_timeout: '' is not a duration"},
-        {"{\"termination_type_file\":\"\"}", "termination_type_file: must be a text"},
+        {"{\"termination_type_file\":\"\"}", "termination_type_file: must be a string"},
         {"{\"spot_instance_mode\":\"no\"}", "spot_instance_mode: must be true or false"},
         {"{\"concurrency\":0}", "concurrency: must be a whole number"},
         {"{\"concurrency\":1.5}", "concurrency: must be a whole number"},
-        {"{\"metrics_address\":8080}", "metrics_address: must be a text"},
+        {"{\"metrics_address\":8080}", "metrics_address: must be a string"},
         {"{\"termination_grace\":1}", "termination_grace: is not known"},
         {"{BASE,\"termination_grace_period\":10}", "child_process_shutdown_timeout must be shorter than"},
         {"{BASE,\"metrics_address\":\"nonsense\"}", "metrics_address: "},
@@ -1243,7 +1243,7 @@ TEST_CASE("controller: the flag's configuration comes before the variable's, and
     CHECK(none.output() ==
           "error: there is no configuration: give --config FILE, name it in OJS_CONTROLLER_CONFIG, or put it "
           "at "
-          "/etc/controller/controller.json; --help tells more\n");
+          "/etc/controller/controller.json; see --help\n");
 }
 
 TEST_CASE("controller: wrong flags and files are status 64") {

@@ -710,7 +710,7 @@ TEST_CASE("spool: what cannot be a spool directory is a clear error, and nothing
         std::string directory;
         std::string text;
     };
-    std::vector<attempt> attempts = {{"", "no directory"},
+    std::vector<attempt> attempts = {{"", "name is empty"},
                                      {at_path + "/file", "Not a directory"},
                                      {at_path + "/file/spool", "Not a directory"},
                                      {at_path + "/none/spool", "No such file"},
@@ -729,8 +729,8 @@ TEST_CASE("spool: what cannot be a spool directory is a clear error, and nothing
         fs::create_directory(at.path() / "link-goal");
         fs::create_directory_symlink(at.path() / "link-goal", at.path() / "foreign-link");
         REQUIRE(::lchown((at.path() / "foreign-link").c_str(), 12345, 12345) == 0);
-        attempts.push_back({at_path + "/foreign-link", "a link of user 12345"});
-        attempts.push_back({at_path + "/foreign-link/", "a link of user 12345"});
+        attempts.push_back({at_path + "/foreign-link", "a symbolic link of user 12345"});
+        attempts.push_back({at_path + "/foreign-link/", "a symbolic link of user 12345"});
     }
     for (const attempt& each : attempts) {
         CAPTURE(each.directory);

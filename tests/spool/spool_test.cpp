@@ -705,7 +705,7 @@ TEST_CASE("spool: with any_file a checkpoint too large to be read again is refus
 TEST_CASE("spool: a file whose clock is a little ahead of ours may still be written") {
     spool_dir dir;
     const auto transport = dir.open();
-    dir.options.settle_time = 5s;
+    dir.options.incomplete_timeout = 5s;
     const auto patient = dir.open();
     const fs::path file = dir.path / "request" / "a";
     write_file(file, "{\"type\":\"no");

@@ -9,7 +9,7 @@ class spool_run {
   public:
     spool_run(input in, const std::filesystem::path& path) : in_(in), path_(path) {
         options_.directory = path.string();
-        options_.settle_time = std::chrono::milliseconds(0);
+        options_.incomplete_timeout = std::chrono::milliseconds(0);
         options_.recovery_interval = std::chrono::milliseconds(0);
         options_.retry_delays = {std::chrono::milliseconds(0), std::chrono::milliseconds(0)};
         const unsigned how = in_.byte();

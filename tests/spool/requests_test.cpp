@@ -54,7 +54,7 @@ TEST_CASE(
         for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*transport, 10).empty());
         CHECK(dir.told(spool_event_kind::refused) == static_cast<int>(refused.size()));
         for (const spool_event& each : dir.events()) {
-            CHECK(!each.text.empty());
+            CHECK(!each.reason.empty());
             CHECK(!holds(each.name, "\n"));
         }
         for (const std::string& name : refused) CHECK(fs::exists(fs::symlink_status(request / name)));
@@ -74,7 +74,7 @@ TEST_CASE("spool: a socket and a device are not opened") {
     }
     CHECK(dir.fetch(*transport).empty());
     CHECK(dir.told(spool_event_kind::refused) == 1);
-    CHECK(holds(dir.events().front().text, "device"));
+    CHECK(holds(dir.events().front().reason, "device"));
 }
 
 namespace {
@@ -95,7 +95,7 @@ TEST_CASE("spool: a file that is still being written is left alone until it is w
         CAPTURE(any_file);
         spool_dir dir;
         dir.options.any_file = any_file;
-        dir.options.settle_time = 1h;
+        dir.options.incomplete_timeout = 1h;
         const auto transport = dir.open();
         const int writer = ::open((dir.path / "request/a").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
         REQUIRE(writer >= 0);
@@ -103,8 +103,8 @@ TEST_CASE("spool: a file that is still being written is left alone until it is w
         CHECK(dir.fetch(*transport).empty());
         REQUIRE(::write(writer, ",\"args\":[]}", 11) == 11);
         // Whole, but still open for writing: where the kernel tells us, we wait.
-        const bool told_by_kernel = kernel_says_it_is_written(dir.path / "request/a");
-        if (told_by_kernel) {
+        const bool kernel_reports_writers = kernel_says_it_is_written(dir.path / "request/a");
+        if (kernel_reports_writers) {
             const auto fresh = dir.open();
             CHECK(dir.fetch(*fresh).empty());
         } else {
@@ -139,7 +139,7 @@ TEST_CASE("spool: a file that is left open for writing is told of, and run when 
 
 TEST_CASE("spool: incomplete JSON is not failed while it is fresh, and is when it stays so") {
     spool_dir dir;
-    dir.options.settle_time = 1h;
+    dir.options.incomplete_timeout = 1h;
     const auto transport = dir.open();
     write_file(dir.path / "request/a.json", "{\"type\":\"noop\",\"ar");
     CHECK(dir.fetch(*transport).empty());
@@ -151,9 +151,9 @@ TEST_CASE("spool: incomplete JSON is not failed while it is fresh, and is when i
     CHECK(holds(claimed.malformed, "invalid JSON"));
 }
 
-TEST_CASE("spool: a settle_time of a moment ends by itself, and the transport says when") {
+TEST_CASE("spool: a incomplete_timeout of a moment ends by itself, and the transport says when") {
     spool_dir dir;
-    dir.options.settle_time = 50ms;
+    dir.options.incomplete_timeout = 50ms;
     const auto transport = dir.open();
     recorder::event told;
     write_file(dir.path / "request/a.json", "{");
