@@ -105,7 +105,7 @@ struct worker_body : ref_counted {
         if (!waker) return waker.error();
         worker.owner = getpid();
         worker.identity = make_identity(worker.options);
-        worker.log = logger(worker.user.through_gate(worker.options.log), worker.identity.worker_id,
+        worker.log = logger(worker.user.through_gate(worker.options.log), "worker", worker.identity.worker_id,
                             {worker.options.auth_token, worker.options.health_token});
         if (worker.backend.transport == nullptr) {
             const result<transport_ref> made =
