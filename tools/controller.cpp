@@ -55,14 +55,11 @@ constexpr const char* usage =
     "  --config FILE    the configuration, see below; else $OJS_CONTROLLER_CONFIG, else "
     "/etc/controller/controller.json\n"
     "  --mark-normal    writes NORMAL_SHUTDOWN into the termination type file: for an init container\n"
-    "  --reclaim [PID]  writes SPOT_RECLAIM into it, then sends SIGUSR1 to the controller: PID, or PID 1, or "
-    "the
-    "
+    "  --reclaim [PID]  writes SPOT_RECLAIM into it, then sends SIGUSR1 to the controller: PID, or PID 1, "
+    "or the\n"
     "                   only other one. For a preStop hook. Without a controller the file stays unchanged, "
-    "and
-    "
-    "                   the status is 0
-    "
+    "and\n"
+    "                   the status is 0\n"
     "  --help           this text\n"
     "\n"
     "FILE is a JSON object, or {\"controller\": OBJECT}; FILE.toml has the same keys, below [controller] or "
@@ -277,10 +274,10 @@ ojs::result<config> read_config(const std::string& path) {
 }
 
 bool is_program(const std::string& path) {
-    struct stat about {};
-    if (::stat(path.c_str(), &about) != 0) return false;
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) return false;
     errno = EISDIR;
-    return !S_ISDIR(about.st_mode) && ::access(path.c_str(), X_OK) == 0;
+    return !S_ISDIR(info.st_mode) && ::access(path.c_str(), X_OK) == 0;
 }
 
 // Searches like child_process: empty parts of PATH are skipped.
@@ -457,8 +454,8 @@ class controller {
                 {field("error", end.describe()), field("attempt", std::to_string(job.attempt()))});
             return ojs::outcome::retry(end.describe());
         }
-        struct stat about {};
-        if (::lstat(job.meta("spool_path").c_str(), &about) != 0 && errno == ENOENT)
+        struct stat info {};
+        if (::lstat(job.meta("spool_path").c_str(), &info) != 0 && errno == ENOENT)
             log(ojs::log_level::info,
                 "Job " + job.id() + " removed or moved its own file; it is done without");
         if (job.stop_requested())
