@@ -68,7 +68,7 @@ class spool_run {
         }  // else: left to recovery
     }
 
-    // As somebody would who may write there: at a place of the file that the input chooses.
+    // Like another process that may write there: at an offset that the input chooses.
     void damage_sidecar(unsigned offset) {
         const std::filesystem::path sidecar = path_ / "request" / (std::string(".about.") + name);
         std::string content = std::filesystem::exists(sidecar) ? read_file(sidecar) : std::string();
