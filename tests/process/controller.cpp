@@ -1150,7 +1150,7 @@ TEST_CASE("controller: TOML that the guide does not use is refused with its line
         {"[controller]\n[controller]", ": line 2: controller: is given twice"},
         {"concurrency = 1\nconcurrency = 1", ": line 2: concurrency: is given twice"},
         {"concurrency = 1\n[controller]\nconcurrency = 1", ": concurrency: is given twice"},
-        {"[prover]\nconcurrency = 1", ": prover: is not known"},
+        {"[prover]\nconcurrency = 1", ": prover: is unknown"},
         {"controller = 1", ": controller: must be an object"},
         {"concurrency = 0", ": concurrency: must be a whole number"},
     };
