@@ -45,7 +45,7 @@ class river_subject : public transport_contract::subject {
         out.keeps_args_text = false;  // jsonb
         out.holds_nul = false;
         out.any_type = false;  // a kind has 1 to 127 characters
-        out.tells_of_work = true;
+        out.announces_work = true;
         return out;
     }
     // A lease short enough for a dead worker's jobs to come back in time.
@@ -260,5 +260,5 @@ TEST_CASE("contract: river_transport") {
     const auto on = std::make_shared<river_subject>();
     const auto left_out = transport_contract::check_all([&] { return on; });
     CHECK(left_out ==
-          std::vector<std::string>{"a lease that ran out: the late worker hears that the job is gone"});
+          std::vector<std::string>{"a lease that ran out: the late worker learns that the job is gone"});
 }

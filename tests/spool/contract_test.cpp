@@ -22,7 +22,7 @@ class spool_subject : public transport_contract::subject {
     traits can() const override {
         traits out;
         out.any_id = true;
-        out.tells_of_work = OJS_SHUTDOWN_USE_INOTIFY != 0;
+        out.announces_work = OJS_SHUTDOWN_USE_INOTIFY != 0;
         return out;
     }
     std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& /*as*/) override {
@@ -74,9 +74,9 @@ class spool_subject : public transport_contract::subject {
 }  // namespace
 
 TEST_CASE("contract: a spool") {
-    names left_out = {"what stands still and goes on again", "a lost answer to ACK or FAIL counts once",
-                      "a lost answer to FETCH costs no job"};
-    if (OJS_SHUTDOWN_USE_INOTIFY == 0) left_out.push_back("news of work comes after a push");
-    left_out.push_back("a lease that ran out: the late worker hears that the job is gone");
+    names left_out = {"a call that stands still and then continues",
+                      "a lost answer to ACK or FAIL counts once", "a lost answer to FETCH costs no job"};
+    if (OJS_SHUTDOWN_USE_INOTIFY == 0) left_out.push_back("on_work_available: a call after a push");
+    left_out.push_back("a lease that ran out: the late worker learns that the job is gone");
     CHECK(transport_contract::check_all([] { return std::make_unique<spool_subject>(); }) == left_out);
 }

@@ -90,8 +90,8 @@ job with_meta(const std::string& meta) {
     return out;
 }
 
-std::string code_of(const result<void>& said) {
-    return said ? "ok" : to_string(said.error().code);
+std::string code_of(const result<void>& saved) {
+    return saved ? "ok" : to_string(saved.error().code);
 }
 
 }  // namespace
@@ -130,7 +130,7 @@ TEST_CASE("checkpoint: goes with the FAIL, however the job fails") {
     CHECK(fails_with([]() -> outcome { throw 7; }) == strings{"2"});
 }
 
-TEST_CASE("checkpoint: what this run did not save is not sent, not even what it found") {
+TEST_CASE("checkpoint: a FAIL carries only a checkpoint that this run saved") {
     keeping wire;
     wire.on_load = [](const std::string&) { return result<std::string>(std::string("3")); };
     run_job(wire, [](job_context& job) {
@@ -162,7 +162,7 @@ TEST_CASE(
     CHECK(found(std::string()) == "1");
 }
 
-TEST_CASE("checkpoint: what is not JSON in UTF-8 is refused, and the one before stays") {
+TEST_CASE("checkpoint: invalid JSON or UTF-8 is rejected, and the previous one stays") {
     keeping wire;
     run_job(wire, [](job_context& job) {
         CHECK(code_of(job.save_checkpoint("1")) == "ok");
@@ -218,9 +218,9 @@ TEST_CASE(
         keeping wire;
         wire.on_save = [&](const checkpoint_request&, time_point) { return each.answer; };
         run_job(wire, [&](job_context& job) {
-            const result<void> said = job.save_checkpoint("1");
-            CHECK(code_of(said) == each.code);
-            CHECK(said.error().http_status == each.status);
+            const result<void> saved = job.save_checkpoint("1");
+            CHECK(code_of(saved) == each.code);
+            CHECK(saved.error().http_status == each.status);
             CHECK(job.checkpoint() == "1");
             return outcome::retry("");
         });
@@ -254,7 +254,7 @@ TEST_CASE("checkpoint: a FAIL refused with it is sent without it") {
 
 // ---- what an earlier run left ----
 
-TEST_CASE("checkpoint: asked for once; where nothing is kept, what came with the job") {
+TEST_CASE("checkpoint: requested once; without one, the one that came with the job") {
     const auto finds = [](keeping& wire, const std::string& meta) {
         std::string found;
         run_job(
@@ -293,13 +293,13 @@ TEST_CASE("checkpoint: asked for once; where nothing is kept, what came with the
     }
 }
 
-TEST_CASE("checkpoint: not asked for unless the handler does") {
+TEST_CASE("checkpoint: requested only when the handler does") {
     keeping wire;
     run_job(wire, [](job_context&) {});
     CHECK(wire.loads() == 0);
 }
 
-TEST_CASE("checkpoint: one that could not be asked for is logged, and asked for again") {
+TEST_CASE("checkpoint: a failed request is logged, and repeated") {
     keeping wire;
     wire.on_load = [&](const std::string&) -> result<std::string> {
         if (wire.loads() == 1) return error{errc::unavailable, 0, "not now"};
@@ -391,7 +391,7 @@ TEST_CASE("checkpoint: of several threads one at a time, and the FAIL has the la
 }
 
 TEST_CASE(
-    "checkpoint: a handler tells draining, cancelled and abandoned apart, and may save until abandoned") {
+    "checkpoint: a handler can distinguish draining, cancelled and abandoned, and may save until abandoned") {
     keeping wire;
     lifecycle life(0ms);
     happening running;
@@ -441,7 +441,7 @@ TEST_CASE(
     recorder::check_last_word(wire);
 }
 
-TEST_CASE("checkpoint: the FAIL of a stop waits for a save under way, and has its state") {
+TEST_CASE("checkpoint: the FAIL of a stop waits for a save in flight, and has its state") {
     keeping wire;
     lifecycle life(0ms);
     happening saving;
@@ -483,7 +483,7 @@ TEST_CASE("checkpoint: the FAIL of a stop waits for a save under way, and has it
     recorder::check_last_word(wire);
 }
 
-TEST_CASE("checkpoint: a save that is not answered holds up neither the FAIL nor the stop") {
+TEST_CASE("checkpoint: a save without a response delays neither the FAIL nor the stop") {
     keeping wire;
     lifecycle life(0ms);
     happening saving;
@@ -549,7 +549,7 @@ TEST_CASE("checkpoint: a save has the time of a request, and in a stop no more t
     CHECK(wire.failed() == strings{"2"});
 }
 
-TEST_CASE("checkpoint: one that the backend does not answer holds up no FAIL of a stop for long") {
+TEST_CASE("checkpoint: a request without a response delays a FAIL in a stop only briefly") {
     keeping wire;
     const auto saving = std::make_shared<recorder::event>();
     const auto let_go = std::make_shared<recorder::event>();

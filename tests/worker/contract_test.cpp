@@ -87,13 +87,13 @@ class modest_subject : public memory_subject {
 };
 
 // By both, as all is in memory and nothing goes over a wire.
-const names not_in_memory = {"a late word about an earlier run is gone",
-                             "what stands still and goes on again",
+const names not_in_memory = {"a late report of an earlier run is gone",
+                             "a call that stands still and then continues",
                              "a lost answer to ACK or FAIL counts once",
                              "a lost answer to FETCH costs no job",
-                             "news of work comes after a push",
+                             "on_work_available: a call after a push",
                              "the jobs of a dead worker come back, those it settled do not",
-                             "a lease that ran out: the late worker hears that the job is gone"};
+                             "a lease that ran out: the late worker learns that the job is gone"};
 
 TEST_CASE("contract: memory_transport") {
     const names left_out = transport_contract::check_all([] { return std::make_unique<memory_subject>(); });

@@ -124,7 +124,7 @@ TEST_CASE(
     CHECK(wire.calls("ack").size() == jobs);
 }
 
-TEST_CASE("duress: what a slow log takes comes after the reports") {
+TEST_CASE("duress: a slow log delays no report") {
     transport wire;
     constexpr int jobs = 200;  // more than there are threads to report them
     for (int i = 0; i < jobs; ++i) wire.give(make_job(std::to_string(i)));
@@ -155,7 +155,7 @@ TEST_CASE("duress: what a slow log takes comes after the reports") {
     CHECK(home->wait_for(jobs));  // the stop waits for no handler
 }
 
-TEST_CASE("duress: a log hook that throws is told once, and the worker works on") {
+TEST_CASE("duress: a log hook that throws is logged once, and the worker continues") {
     transport wire;
     for (const char* id : {"a", "b"}) wire.give(make_job(id));
     ojs::worker_options settings = options();
@@ -175,7 +175,7 @@ TEST_CASE("duress: a log hook that throws is told once, and the worker works on"
     check_last_word(wire);
 }
 
-TEST_CASE("duress: heartbeats follow the shortest lease in hand, not the interval") {
+TEST_CASE("duress: heartbeats follow the shortest lease of jobs in flight, not the interval") {
     transport wire;
     ojs::job given = make_job("a");
     given.visibility_timeout = 200ms;
@@ -188,7 +188,7 @@ TEST_CASE("duress: heartbeats follow the shortest lease in hand, not the interva
     CHECK(worker.report().completed == 1);
 }
 
-TEST_CASE("duress: a handler that asks for heartbeats in a loop gets a few") {
+TEST_CASE("duress: a handler that requests heartbeats in a loop gets a few") {
     transport wire;
     wire.give(make_job("a"));
     ojs::worker worker(options(), wire);

@@ -18,7 +18,7 @@ constexpr int rounds = 15;
 constexpr int rounds = 60;
 #endif
 
-TEST_CASE("edge: a worker that could not start leaves nobody in the transport") {
+TEST_CASE("edge: a worker that could not start leaves no thread in the transport") {
     transport wire;
     std::size_t when_gone = 0;
     for (int i = 0; i < 5; ++i) {
@@ -157,7 +157,7 @@ TEST_CASE("edge: jobs that return at the moment the grace period ends are settle
     }
 }
 
-TEST_CASE("edge: a FAIL that hangs outside any handler does not hold up the stop") {
+TEST_CASE("edge: a FAIL that hangs outside any handler does not delay the stop") {
     transport wire;
     wire.give(make_job("odd", "nobody runs this"));
     event failing;

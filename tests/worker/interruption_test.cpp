@@ -30,8 +30,8 @@ job with_timeout(std::chrono::milliseconds timeout) {
     return out;
 }
 
-// What a worker logs and tells, collected; outlives the worker.
-struct told {
+// Collects what a worker logs and reports; outlives the worker.
+struct captured_log {
     struct entries {
         mutable std::mutex mutex;
         std::condition_variable more_lines;
@@ -93,8 +93,8 @@ void until_cancelled(job_context& job) {
 
 }  // namespace
 
-TEST_CASE("timeout: the job is cancelled for it, and its silence is a FAIL that uses up an attempt") {
-    told log;
+TEST_CASE("timeout: the job is cancelled; returning nothing is a FAIL that uses up an attempt") {
+    captured_log log;
     worker_options options = recorder::options();
     log.listen(options);
     const auto why = std::make_shared<std::atomic<cancel_reason>>(cancel_reason::none);
@@ -119,15 +119,15 @@ TEST_CASE("timeout: the job is cancelled for it, and its silence is a FAIL that 
     CHECK(busy.body->report().interrupted == 0);
 }
 
-TEST_CASE("revoked: a job that the backend cancels is told, and does not come again") {
-    told log;
+TEST_CASE("revoked: a job that the backend cancels is cancelled here, and not retried") {
+    captured_log log;
     worker_options options = recorder::options();
     log.listen(options);
     const auto why = std::make_shared<std::atomic<cancel_reason>>(cancel_reason::none);
     const shared_event listens = make_event();
     const shared_event called = make_event();
     busy_worker busy(options, [why, listens, called](job_context& job) {
-        const cancel_registration told = job.on_cancel([called] { called->set(); });
+        const cancel_registration kept = job.on_cancel([called] { called->set(); });
         listens->set();
         until_cancelled(job);
         REQUIRE(called->wait());
@@ -149,7 +149,7 @@ TEST_CASE("revoked: a job that the backend cancels is told, and does not come ag
     CHECK_FALSE(busy.wire.revoke("a"));  // nobody is called any more
 }
 
-TEST_CASE("revoked: what the handler says counts, and a stop does not hand such a job back") {
+TEST_CASE("revoked: the handler's outcome counts, and a stop does not hand such a job back") {
     SUBCASE("done is done") {
         busy_worker busy(recorder::options(), [](job_context& job) {
             until_cancelled(job);
@@ -171,7 +171,7 @@ TEST_CASE("revoked: what the handler says counts, and a stop does not hand such 
     }
 }
 
-TEST_CASE("timeout: what the handler says counts, an exception is a timeout, and callbacks are called") {
+TEST_CASE("timeout: the handler's outcome counts, an exception is a timeout, and callbacks are called") {
     SUBCASE("done is done") {
         busy_worker busy(
             recorder::options(),
@@ -227,8 +227,8 @@ TEST_CASE("timeout: each of many jobs has its own clock, and those in time are n
     CHECK(worker.report().claimed == 40);
 }
 
-TEST_CASE("timeout: of a job that was cancelled before, nothing changes") {
-    told log;
+TEST_CASE("timeout: a job that was cancelled before does not change") {
+    captured_log log;
     worker_options options = recorder::patient();
     options.stuck_after = 1h;
     log.listen(options);
@@ -278,8 +278,8 @@ TEST_CASE("timeout: thousands with a callback each leave no thread behind") {
     CHECK(worker.report().failed == jobs);
 }
 
-TEST_CASE("stuck: a job that outlives its cancellation is told once, and once more when it is left behind") {
-    told log;
+TEST_CASE("stuck: a job that outlives its cancellation is logged once, and once more when it is abandoned") {
+    captured_log log;
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
     log.listen(options);
@@ -302,15 +302,15 @@ TEST_CASE("stuck: a job that outlives its cancellation is told once, and once mo
     REQUIRE(all.size() == 2);
     CHECK(all[1].abandoned);
     CHECK(all[1].count == 1);
-    CHECK(log.has("warn job left behind"));
+    CHECK(log.has("warn job abandoned"));
     CHECK(busy.body->report().stuck == std::vector<std::string>{"a"});
-    CHECK(busy.settlement().error.code == "timeout");  // its own fault, whoever reports it
+    CHECK(busy.settlement().error.code == "timeout");  // its own fault, whichever thread reports it
     CHECK_FALSE(busy.settlement().requeue);
     let_go->set();
 }
 
-TEST_CASE("stuck: a listener that throws harms nobody, and a job that returns in time is not stuck") {
-    told log;
+TEST_CASE("stuck: a listener may throw, and a job that returns in time is not stuck") {
+    captured_log log;
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
     log.listen(options);
@@ -327,7 +327,7 @@ TEST_CASE("stuck: a listener that throws harms nobody, and a job that returns in
     REQUIRE(busy.body->stop(recorder::guard));
     CHECK(log.has("error on_stuck_job threw"));
 
-    told quiet_log;
+    captured_log quiet_log;
     worker_options patient = recorder::options();
     quiet_log.listen(patient);
     busy_worker prompt(patient, until_cancelled);
@@ -337,7 +337,7 @@ TEST_CASE("stuck: a listener that throws harms nobody, and a job that returns in
 
 namespace {
 
-worker_options for_stuck(std::int64_t concurrency, const told& log) {
+worker_options for_stuck(std::int64_t concurrency, const captured_log& log) {
     worker_options out = recorder::options(concurrency);
     out.stuck_after = 10ms;
     out.poll_interval = 10ms;
@@ -369,7 +369,7 @@ struct deaf_worker {
 TEST_CASE(
     "stuck: a deaf job is reported after its timeout, a new thread has its slot, and its late result is "
     "dropped") {
-    told log;
+    captured_log log;
     recorder::counter together;
     deaf_worker deaf(for_stuck(2, log), [&](job_context&) {
         together.add();
@@ -399,7 +399,7 @@ TEST_CASE(
 }
 
 TEST_CASE("stuck: a slot that is to be kept takes no job until the handler returns") {
-    told log;
+    captured_log log;
     worker_options options = for_stuck(1, log);
     const shared_event answered = make_event();
     options.on_stuck_job = [answered](const stuck_job& job) {
@@ -421,7 +421,7 @@ TEST_CASE("stuck: a slot that is to be kept takes no job until the handler retur
 }
 
 TEST_CASE("stuck: a worker all of whose handlers are stuck drains, and ends with a status of its own") {
-    told log;
+    captured_log log;
     deaf_worker deaf(for_stuck(1, log), [](job_context&) {});
     REQUIRE(deaf.body.wait(deadline_after(recorder::guard)));
     CHECK(log.has("error handlers are stuck; the worker stops"));
@@ -433,8 +433,8 @@ TEST_CASE("stuck: a worker all of whose handlers are stuck drains, and ends with
     CHECK(deaf.returned->wait());
 }
 
-TEST_CASE("stuck: a callback that blocks holds up neither other jobs nor the stop") {
-    told log;
+TEST_CASE("stuck: a callback that blocks delays neither other jobs nor the stop") {
+    captured_log log;
     worker_options options = for_stuck(2, log);
     options.times.stop_timeout = 500ms;
     const shared_event asked = make_event();
@@ -459,7 +459,7 @@ TEST_CASE("stuck: a callback that blocks holds up neither other jobs nor the sto
 
 #if OJS_SHUTDOWN_USE_UNWIND
 TEST_CASE("stuck: the log says where the thread is, where the signals are ours") {
-    told log;
+    captured_log log;
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
     options.parts.add(operating());
@@ -479,8 +479,8 @@ TEST_CASE("stuck: the log says where the thread is, where the signals are ours")
     CHECK(unused.report_requests() == 0);  // our own SIGTTIN is nobody's wish for a report
 }
 
-TEST_CASE("stuck: looking where the thread is ends no read() of its handler") {
-    told log;
+TEST_CASE("stuck: reading a thread's stack interrupts no read() of its handler") {
+    captured_log log;
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
     options.parts.add(operating());
@@ -509,10 +509,10 @@ TEST_CASE("stuck: looking where the thread is ends no read() of its handler") {
 }
 #endif
 
-TEST_CASE("termination mode: NORMAL_SHUTDOWN drains, and says what it found and until when") {
+TEST_CASE("termination mode: NORMAL_SHUTDOWN drains, and logs the file and the deadline") {
     const mode_file file;
     file.write("NORMAL_SHUTDOWN");
-    told log;
+    captured_log log;
     worker_options options = recorder::options();
     options.termination_mode_file = file.path;
     options.times.shutdown_grace_period = 3550s;
@@ -532,7 +532,7 @@ TEST_CASE("termination mode: NORMAL_SHUTDOWN drains, and says what it found and 
 
 TEST_CASE("termination mode: SPOT_RECLAIM, no file, and SIGUSR1 hand every job back at once") {
     const mode_file file;
-    told log;
+    captured_log log;
     worker_options options = recorder::options();
     options.termination_mode_file = file.path;
     options.dialect.requeue_interrupted = false;  // a reclaim does so whatever the dialect
@@ -560,7 +560,7 @@ TEST_CASE("termination mode: SPOT_RECLAIM, no file, and SIGUSR1 hand every job b
     recorder::check_last_word(busy.wire);
 }
 
-TEST_CASE("termination mode: a stop that nobody signalled does not look at the file; off means off") {
+TEST_CASE("termination mode: only a stop by signal reads the file, and none when it is off") {
     const mode_file file;
     file.write("SPOT_RECLAIM");
     worker_options options = recorder::options();
@@ -622,7 +622,7 @@ TEST_CASE("termination mode: a reclaim in the drain, and none where the first si
         file.write("NORMAL_SHUTDOWN");
         options.dialect.first_signal_wins = true;
         options.termination_mode_file = file.path;
-        told log;
+        captured_log log;
         log.listen(options);
         busy_worker busy(options, work);
         busy.body->request_stop();
@@ -661,7 +661,7 @@ TEST_CASE("reclaim_wait: handlers may bring their work to an end before the job 
     CHECK(busy.settlement().requeue);
 }
 
-TEST_CASE("cancel_lead: jobs are cancelled inside the grace period, and may still say what they did") {
+TEST_CASE("cancel_lead: jobs are cancelled inside the grace period, and may still return a result") {
     worker_options options = recorder::options();
     options.times.shutdown_grace_period = 1h;
     options.times.cancel_lead = 1h - 5ms;
@@ -742,8 +742,8 @@ TEST_CASE("river: a soft stop waits for the job; the second signal cancels it an
     }
 }
 
-TEST_CASE("river: a job deaf to its cancellation is reported, named, and has an exit status of its own") {
-    told log;
+TEST_CASE("river: a job that ignores its cancellation is reported, named, and has its own exit status") {
+    captured_log log;
     worker_options options = river_options();
     options.times.cancel_wait = 10ms;
     log.listen(options);
@@ -760,8 +760,8 @@ TEST_CASE("river: a job deaf to its cancellation is reported, named, and has an 
     let_go->set();
 }
 
-TEST_CASE("interruption: jobs whose own time is longer than the grace period are told once a type") {
-    told log;
+TEST_CASE("interruption: jobs whose timeout exceeds the grace period are logged once per type") {
+    captured_log log;
     recorder::transport wire;
     worker_options options = recorder::options();
     log.listen(options);

@@ -82,7 +82,7 @@ inline void no_checkpoint_of_others(trial& t) {
         const auto saved = worker.wire->save_checkpoint({each, "1"}, soon());
         const bool unsupported = !saved && saved.error().code == ojs::errc::unsupported;
         t.check(is_gone(saved) || unsupported || (!saved && saved.error().code == ojs::errc::rejected),
-                "a checkpoint of a job that is not in hand is " + hands::text_of(saved));
+                "a checkpoint of a job that is not in flight is " + hands::text_of(saved));
     }
     const ojs::job got = worker.claim_one();
     check_checkpoint(t, checkpoint_of(t, worker, got), "");

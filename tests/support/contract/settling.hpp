@@ -136,7 +136,7 @@ inline void requeued_at_once(trial& t) {
 }
 
 // Once another worker has the job, the one that was done with it has no say.
-inline void late_word_is_gone(trial& t) {
+inline void late_report_is_gone(trial& t) {
     if (!t.can.knows_holder) return t.leave_out("the queue does not know who has claimed a job");
     const std::string queue = t.new_name();
     hands early(t, {queue});
@@ -171,7 +171,7 @@ inline void heartbeat_renews_held(trial& t) {
     request.still_wanted = [] { return false; };
     const auto unwanted = worker.wire->heartbeat(request, soon());
     t.check(unwanted || unwanted.error().code == ojs::errc::cancelled,
-            "a heartbeat that is no longer wanted: " + hands::error_text(unwanted));
+            "a cancelled heartbeat: " + hands::error_text(unwanted));
     worker.ack(claimed[1]);
     for (const auto& answer : {worker.wire->register_worker(worker.identity, soon()),
                                worker.wire->deregister_worker(worker.identity, soon())})

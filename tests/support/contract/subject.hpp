@@ -22,8 +22,8 @@ struct traits {
     bool requeue_spares_attempt = true;     // a job that was handed back runs with the same attempt again
     bool saves_checkpoints = true;          // false: save_checkpoint() answers errc::unsupported
     bool passes_checkpoints = true;         // that of a FAIL is there in the next run
-    bool knows_holder = true;    // a job is settled by the worker that claimed it; for others it is `gone`
-    bool tells_of_work = false;  // calls what on_work_available() was given, after a push
+    bool knows_holder = true;     // a job is settled by the worker that claimed it; for others it is `gone`
+    bool announces_work = false;  // calls what on_work_available() was given, after a push
     bool jobs_outlive_worker = true;  // what a dead worker had in hand comes back
     bool counts_lost_runs = true;     // and that run was one of its attempts
     // The shortest worker_identity::visibility_timeout that is kept to, of those that a test can wait for; 0: a claim holds

@@ -328,7 +328,7 @@ inline void lease_ran_out(trial& t) {
     check_nothing_left(t, other, queue);
 }
 
-inline void not_told_after_the_end(trial& t) {
+inline void no_calls_after_the_end(trial& t) {
     struct listener {
         std::atomic<bool> ended{false};
         std::atomic<int> late{0};
@@ -372,8 +372,8 @@ inline void not_told_after_the_end(trial& t) {
     t.equal(sorted(claimed), sorted(pushed), "what was claimed");
 }
 
-inline void told_of_work(trial& t) {
-    if (!t.can.tells_of_work) return t.leave_out("the worker polls");
+inline void announces_work(trial& t) {
+    if (!t.can.announces_work) return t.leave_out("the worker polls");
     struct bell {
         std::mutex mutex;
         std::condition_variable rung;
