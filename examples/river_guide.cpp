@@ -1,7 +1,7 @@
-// River's "realistic shutdown code", line by line, for who wants the stages in his own hands. options.use(river()) and
-// worker.run() do the same: see river_stages.cpp.
+// River's "realistic shutdown code", line by line, to control each stage yourself. options.use(river()) and worker.run()
+// do the same: see river_stages.cpp.
 //
-//   build/river_guide [good|deaf|short] [STAGE]     the job, and how long a stage takes ("500ms"; 10 seconds)
+//   build/river_guide [good|deaf|short] [STAGE]     the job, and a stage's timeout (default 10s)
 #include <signal.h>
 
 #include <cstdio>
@@ -19,7 +19,7 @@ void say(const char* text) {
     std::fflush(stdout);
 }
 
-// <-sigintOrTerm, or the deadline, or the end of the worker: false.
+// <-sigintOrTerm. False: the deadline has passed, or the worker has stopped.
 bool stop_signal(ojs::signals& from, ojs::time_point deadline, const ojs::cancel_token& until) {
     for (;;) {
         const int number = from.wait(deadline, until).number;
@@ -71,13 +71,13 @@ int main(int argc, char** argv) {
         return ojs::report_usage(
             {ojs::errc::invalid_argument, 0, "usage: river_guide [good|deaf|short] [STAGE]"});
     }
-    ojs::lifecycle asked;  // by signals; what the worker does about it is said above
-    auto sigint_or_term = ojs::signals::install(asked);
+    ojs::lifecycle requests;  // by signals; stop_by_signals() stops the worker
+    auto sigint_or_term = ojs::signals::install(requests);
     if (!sigint_or_term) return ojs::report_usage(sigint_or_term.error());
 
     ojs::worker_options options;
     options.times.shutdown_grace_period = ojs::no_limit;  // Stop() never cancels
-    options.times.cancel_wait = *stage;                   // StopAndCancel() waits so long for jobs to return
+    options.times.cancel_wait = *stage;                   // StopAndCancel()'s timeout for jobs to return
     options.times.stop_timeout = *stage + 5s;
     options.log.level = ojs::log_level::error;
     ojs::memory_transport queue;
@@ -90,7 +90,7 @@ int main(int argc, char** argv) {
 
     std::thread stopper([&] { stop_by_signals(worker, *sigint_or_term, *stage); });
     stopper.join();
-    // <-riverClient.Stopped(), but where the guide would go on waiting for a deaf job, this leaves.
+    // <-riverClient.Stopped(), but this exits where the guide would still wait for a deaf job.
     if (!worker.stopped()) std::_Exit(70);
     return worker.exit_code();
 }

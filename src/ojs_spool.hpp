@@ -1,6 +1,6 @@
 // ojs_spool.hpp: a directory as the queue of any number of workers; no server is needed. [Spot]
 //
-//     options->transports.add(ojs::spool());  // before the worker is made; OJS_URL=spool:DIR
+//     options->transports.add(ojs::spool());  // before the worker is constructed; OJS_URL=spool:DIR
 #ifndef OJS_SHUTDOWN_SPOOL_HPP
 #define OJS_SHUTDOWN_SPOOL_HPP
 
@@ -28,7 +28,7 @@ static_assert(false, "ojs_spool.hpp is version 0.1.0, ojs_shutdown.hpp is versio
 #include "ojs/spool/detail/files.ipp"
 #include "ojs/spool/detail/owner.ipp"
 #include "ojs/spool/detail/settle.ipp"
-#include "ojs/spool/detail/intake.ipp"
+#include "ojs/spool/detail/requests.ipp"
 #include "ojs/spool/detail/recovery.ipp"
 #include "ojs/spool/detail/claiming.ipp"
 #include "ojs/spool/spool_transport.ipp"

@@ -1,13 +1,13 @@
-// The controller of the spot guide: one child process for each job of a folder queue, stopped the way the machine is.
+// The controller of the spot guide: runs a child process for each job of a spool directory, and stops as its machine does.
 //
 //   build/controller --config FILE
 //
-// where FILE, by default /etc/controller/controller.json, is, at the least,
+// FILE, by default /etc/controller/controller.json, needs at least
 //   {"spool_dir": "/var/spool/prover", "command": ["/usr/bin/prover", "--input", "{job}"]}
-// and a job is any file that appears in /var/spool/prover/request (write it elsewhere on that disk, then move it there).
+// A job is any file in /var/spool/prover/request. Write it elsewhere on that file system, then move it there.
 //
-// A stop is a normal one if the termination type file says NORMAL_SHUTDOWN: jobs have nearly an hour to finish. Anything
-// else, or SIGUSR1, is a spot reclaim: children are killed and their jobs are back in request/ within a second.
+// If the termination type file says NORMAL_SHUTDOWN, jobs have nearly an hour to finish. Anything else, or SIGUSR1, is a
+// spot reclaim: children are killed, and their jobs are back in request/ within a second.
 #include <fcntl.h>
 #include <picojson.h>
 #include <signal.h>
@@ -50,17 +50,16 @@ constexpr const char* usage =
     "Runs a command for every file in SPOOL_DIR/request until SIGTERM, SIGINT, SIGHUP or SIGUSR1. Files end "
     "in "
     "done/ or\n"
-    "failed/, or back in request/ where the stop came first.\n"
+    "failed/, or back in request/ if a stop interrupts them.\n"
     "\n"
     "  --config FILE    the configuration, see below; else $OJS_CONTROLLER_CONFIG, else "
     "/etc/controller/controller.json\n"
     "  --mark-normal    writes NORMAL_SHUTDOWN into the termination type file: for an init container\n"
-    "  --reclaim [PID]  writes SPOT_RECLAIM into it, then sends SIGUSR1 to the controller, which is PID, or "
-    "PID 1 if\n"
-    "                   that is one, or the only other one: for a preStop hook. Status 0 as well where it "
-    "has "
-    "ended\n"
-    "                   already; the file then stays as it was\n"
+    "  --reclaim [PID]  writes SPOT_RECLAIM into it, then sends SIGUSR1 to the controller: PID, or PID 1, "
+    "or the\n"
+    "                   only other one. For a preStop hook. Without a controller the file stays unchanged, "
+    "and\n"
+    "                   the status is 0\n"
     "  --help           this text\n"
     "\n"
     "FILE is a JSON object, or {\"controller\": OBJECT}; FILE.toml has the same keys, below [controller] or "
@@ -71,25 +70,25 @@ constexpr const char* usage =
     "file\n"
     "  concurrency (1)                 children at a time\n"
     "  retry_delays ([0, 1])           before each further run of a job whose child failed\n"
-    "  termination_grace_period (3550s)        from SIGTERM in a normal stop until the child is killed\n"
-    "  child_process_shutdown_timeout (10s)    so long before that the child gets SIGTERM\n"
-    "  container_grace_period (not known)      what the container grants until SIGKILL; too little is a "
+    "  termination_grace_period (3550s)        from SIGTERM to SIGKILL of the children in a normal stop\n"
+    "  child_process_shutdown_timeout (10s)    the children get SIGTERM this long before that SIGKILL\n"
+    "  container_grace_period (unset)          the container's stop timeout; used only for a "
     "warning\n"
     "  termination_type_file (/tmp/termination-type)\n"
-    "                                  NORMAL_SHUTDOWN in it: a normal stop; anything else, no file, or one "
-    "that belongs\n"
-    "                                  neither to the controller's user nor to root: spot reclaim. While it "
+    "                                  NORMAL_SHUTDOWN in it: a normal stop. Anything else, no file, or a "
+    "file of\n"
+    "                                  another user than the controller's or root: spot reclaim. While it "
     "says\n"
     "                                  SPOT_RECLAIM no job is claimed\n"
-    "  metrics_address (none)          where /metrics, /healthz, /readyz and /livez are answered: HOST:PORT "
+    "  metrics_address (none)          serves /metrics, /healthz, /readyz and /livez: HOST:PORT "
     "or unix:/PATH\n"
-    "  spot_instance_mode              deprecated, and not looked at\n"
-    "Exit status: 0 every job is where it belongs; 75 some could not be moved there in time; 64 a wrong flag "
+    "  spot_instance_mode              deprecated and ignored\n"
+    "Exit status: 0 every job is settled or requeued; 75 some could not be moved in time; 64 a wrong flag "
     "or value.\n";
 
 // ---- log ----
 
-// The guide's lines, which operators search for: logfmt, with "warning" where the library says "warn".
+// The guide's lines, which operators search for: logfmt, with "warning" for the library's "warn".
 void print_record(const ojs::log_record& record) {
     ojs::log_record plain = record;
     plain.worker_id.clear();
@@ -98,11 +97,11 @@ void print_record(const ojs::log_record& record) {
     const std::size_t level = line.find(theirs);
     if (record.level == ojs::log_level::warn && level != std::string::npos)
         line.replace(level, theirs.size(), " level=warning ");
-    ojs::write_log_line(STDERR_FILENO, std::move(line));  // not write(2): nobody may read it
+    ojs::write_log_line(STDERR_FILENO, std::move(line));  // not write(2): the reader may be blocked
 }
 
-// The library names the worker's variables. Here they are keys of the configuration.
-std::string in_our_words(std::string text) {
+// Replaces the worker's variables, which the library names, by the configuration's keys.
+std::string with_our_names(std::string text) {
     constexpr std::pair<std::string_view, std::string_view> words[] = {
         {"health_address (OJS_HEALTH_ADDR)", "metrics_address"},
         {"OJS_HEALTH_ADDR", "metrics_address"},
@@ -117,22 +116,23 @@ std::string in_our_words(std::string text) {
     return text;
 }
 
-// Of heartbeats, on which nothing hangs in a spool; of the worker's variables and its way to be made quiet.
-bool is_finding_of_others(const ojs::log_field& field) {
+// A spool needs no heartbeats, and the controller has neither the worker's variables nor its quiet signal.
+bool is_irrelevant_finding(const ojs::log_field& field) {
     return field.name == "finding" && (field.value == "grace-below-heartbeat" ||
                                        field.value == "variable-unknown" || field.value == "pid1-sigtstp");
 }
 
-void print_of_library(const ojs::log_record& record) {
-    if (std::any_of(record.fields.begin(), record.fields.end(), is_finding_of_others)) return;
+void print_library_record(const ojs::log_record& record) {
+    if (std::any_of(record.fields.begin(), record.fields.end(), is_irrelevant_finding)) return;
     ojs::log_record ours = record;
     for (ojs::log_field& field : ours.fields) {
-        if (field.name == "fix" || field.name == "error") field.value = in_our_words(std::move(field.value));
+        if (field.name == "fix" || field.name == "error")
+            field.value = with_our_names(std::move(field.value));
     }
     print_record(ours);
 }
 
-void say(ojs::log_level level, std::string message, std::vector<ojs::log_field> fields = {}) {
+void log(ojs::log_level level, std::string message, std::vector<ojs::log_field> fields = {}) {
     print_record({level, std::move(message), std::move(fields), ""});
 }
 
@@ -145,8 +145,8 @@ struct config {
     bool has_spot_instance_mode = false;
 };
 
-// What a value cannot be used for; caught where the key is known.
-struct wrong_value : std::runtime_error {
+// Thrown by a value's reader; caught by read_config(), which knows the key.
+struct invalid_value : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
@@ -154,53 +154,53 @@ milliseconds read_duration(const picojson::value& value) {
     constexpr double max_bare_seconds = 3600;  // as in parse_duration()
     if (value.is<std::string>()) {
         const auto read = ojs::parse_duration(value.get<std::string>());
-        if (!read) throw wrong_value(read.error().text);
+        if (!read) throw invalid_value(read.error().text);
         return *read;
     }
-    if (!value.is<double>()) throw wrong_value("must be a duration: \"3550s\", or seconds");
+    if (!value.is<double>()) throw invalid_value("must be a duration: \"3550s\", or seconds");
     const double seconds = value.get<double>();
     if (!(seconds >= 0 && seconds <= max_bare_seconds))
-        throw wrong_value("must be from 0 to 3600 seconds, or have its unit: \"25h\", \"500ms\"");
+        throw invalid_value("must be from 0 to 3600 seconds, or have its unit: \"25h\", \"500ms\"");
     return milliseconds(static_cast<std::int64_t>(std::llround(seconds * 1000)));
 }
 
 std::string read_text(const picojson::value& value) {
     if (!value.is<std::string>() || value.get<std::string>().empty())
-        throw wrong_value("must be a text, not empty");
+        throw invalid_value("must be a string, not empty");
     const std::string& text = value.get<std::string>();
-    if (text.find('\0') != std::string::npos) throw wrong_value("holds a NUL byte");
+    if (text.find('\0') != std::string::npos) throw invalid_value("holds a NUL byte");
     return text;
 }
 
 const picojson::array& read_array(const picojson::value& value) {
-    if (!value.is<picojson::array>()) throw wrong_value("must be an array");
+    if (!value.is<picojson::array>()) throw invalid_value("must be an array");
     return value.get<picojson::array>();
 }
 
 void read_command(const picojson::value& value, config& out) {
-    for (const picojson::value& each : read_array(value)) {
-        if (!each.is<std::string>()) throw wrong_value("must be an array of texts");
-        out.command.push_back(each.get<std::string>());
-        if (out.command.back().find('\0') != std::string::npos) throw wrong_value("holds a NUL byte");
+    for (const picojson::value& word : read_array(value)) {
+        if (!word.is<std::string>()) throw invalid_value("must be an array of strings");
+        out.command.push_back(word.get<std::string>());
+        if (out.command.back().find('\0') != std::string::npos) throw invalid_value("holds a NUL byte");
     }
-    if (out.command.empty() || out.command[0].empty()) throw wrong_value("must name a program");
+    if (out.command.empty() || out.command[0].empty()) throw invalid_value("must name a program");
 }
 
 void read_retry_delays(const picojson::value& value, config& out) {
     out.spool.retry_delays.clear();
-    for (const picojson::value& each : read_array(value))
-        out.spool.retry_delays.push_back(read_duration(each));
+    for (const picojson::value& delay : read_array(value))
+        out.spool.retry_delays.push_back(read_duration(delay));
 }
 
 void read_concurrency(const picojson::value& value, config& out) {
     const double number = value.is<double>() ? value.get<double>() : 0;
     if (!(number >= 1 && number <= 1000) || number != std::floor(number))
-        throw wrong_value("must be a whole number from 1 to 1000");
+        throw invalid_value("must be a whole number from 1 to 1000");
     out.options.concurrency = static_cast<std::int64_t>(number);
 }
 
 void read_spot_instance_mode(const picojson::value& value, config& out) {
-    if (!value.is<bool>()) throw wrong_value("must be true or false");
+    if (!value.is<bool>()) throw invalid_value("must be true or false");
     out.has_spot_instance_mode = true;
 }
 
@@ -219,7 +219,7 @@ constexpr struct {
     {"container_grace_period",
      [](const picojson::value& value, config& out) {
          out.options.container_grace_period = read_duration(value);
-         if (out.options.container_grace_period == 0ms) throw wrong_value("must be longer than 0");
+         if (out.options.container_grace_period == 0ms) throw invalid_value("must be longer than 0");
      }},
     {"child_process_shutdown_timeout",
      [](const picojson::value& value, config& out) { out.options.times.cancel_lead = read_duration(value); }},
@@ -231,10 +231,10 @@ constexpr struct {
 };
 
 void read_key(const std::string& key, const picojson::value& value, config& out) {
-    for (const auto& each : keys) {
-        if (key == each.key) return each.read(value, out);
+    for (const auto& known : keys) {
+        if (key == known.key) return known.read(value, out);
     }
-    throw wrong_value("is not known; --help lists all keys");
+    throw invalid_value("is unknown; --help lists all keys");
 }
 
 config defaults() {
@@ -242,21 +242,21 @@ config defaults() {
     out.options.use(ojs::dialect::spot_controller());
     out.options.concurrency = 1;
     out.options.times.cancel_wait =
-        2s;  // after the SIGKILL at the end of the grace period: for handlers to return
-    out.options.log.hook = print_of_library;
+        2s;  // for handlers to return after the SIGKILL at the end of the grace period
+    out.options.log.hook = print_library_record;
     out.spool.any_file = true;
     return out;
 }
 
 constexpr const char* config_variable = "OJS_CONTROLLER_CONFIG";
-constexpr const char* usual_config = "/etc/controller/controller.json";
+constexpr const char* default_config = "/etc/controller/controller.json";
 
-// The first there is of the flag's, the variable's and the usual one; empty: none.
+// The flag's file, else the variable's, else the default one if it exists; empty: none.
 std::string find_config(const std::string& flag) {
     if (!flag.empty()) return flag;
     const char* named = ::getenv(config_variable);
     if (named != nullptr && *named != '\0') return named;
-    return ::access(usual_config, F_OK) == 0 ? usual_config : "";
+    return ::access(default_config, F_OK) == 0 ? default_config : "";
 }
 
 ojs::result<config> read_config(const std::string& path) {
@@ -266,7 +266,7 @@ ojs::result<config> read_config(const std::string& path) {
     for (const auto& [key, value] : *object) {
         try {
             read_key(key, value, out);
-        } catch (const wrong_value& wrong) {
+        } catch (const invalid_value& wrong) {
             return wrong_usage(path + ": " + key.substr(0, 60) + ": " + wrong.what());
         }
     }
@@ -274,13 +274,13 @@ ojs::result<config> read_config(const std::string& path) {
 }
 
 bool is_program(const std::string& path) {
-    struct stat about {};
-    if (::stat(path.c_str(), &about) != 0) return false;
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) return false;
     errno = EISDIR;
-    return !S_ISDIR(about.st_mode) && ::access(path.c_str(), X_OK) == 0;
+    return !S_ISDIR(info.st_mode) && ::access(path.c_str(), X_OK) == 0;
 }
 
-// Where child_process will look: empty parts of PATH are left out.
+// Searches like child_process: empty parts of PATH are skipped.
 bool is_in_path(const std::string& name) {
     const char* set = ::getenv("PATH");
     std::istringstream parts(set != nullptr ? set : "/usr/local/bin:/usr/bin:/bin");
@@ -290,7 +290,7 @@ bool is_in_path(const std::string& name) {
     return false;
 }
 
-// A wrong program would send every job to failed/.
+// With a missing program every job would fail.
 ojs::result<void> check_program(const std::string& path, const std::string& program) {
     if (program.find("{job}") != std::string::npos) return {};
     const bool is_path = program.find('/') != std::string::npos;
@@ -299,7 +299,7 @@ ojs::result<void> check_program(const std::string& path, const std::string& prog
     return wrong_usage(path + ": command: " + program + ": " + why);
 }
 
-// What work() needs, and the other commands do not.
+// Checks what only run_controller() needs.
 ojs::result<void> check(const std::string& path, const config& config) {
     if (config.spool.directory.empty()) return wrong_usage(path + ": spool_dir is missing");
     if (config.command.empty()) return wrong_usage(path + ": command is missing");
@@ -318,106 +318,105 @@ class controller {
   public:
     explicit controller(std::vector<std::string> command) : command_(std::move(command)) {}
 
-    void follow(const ojs::worker& worker) { worker_ = &worker; }
+    void set_worker(const ojs::worker& worker) { worker_ = &worker; }
 
-    // One job: a child, until it has ended or the job is cancelled.
+    // Runs a job's child until it ends or the job is cancelled.
     ojs::outcome run(ojs::job_context& job) {
-        const std::string name = name_of(job.id());
+        const std::string name = process_name(job.id());
         entry here(*this, job.id());
-        auto child = ojs::child_process::start(child_of(job, name));
+        auto child = ojs::child_process::start(make_child_options(job, name));
         if (!child) {
-            say(ojs::log_level::error, "Job " + job.id() + " cannot be started",
+            log(ojs::log_level::error, "Job " + job.id() + " cannot be started",
                 {field("error", child.error().text)});
             if (!is_shortage(child.error())) return ojs::outcome::retry(child.error().text);
             static_cast<void>(job.sleep_for(1s));
             return ojs::outcome::interrupted(child.error().text);
         }
-        say(ojs::log_level::info, "Process " + name + " started",
+        log(ojs::log_level::info, "Process " + name + " started",
             {field("pid", std::to_string(child->pid())), field("attempt", std::to_string(job.attempt()))});
         const auto end = child->wait_until(ojs::time_point::max(), job.token());
-        if (end) return judge(job, *end);
-        if (end.error().code == ojs::errc::cancelled) return end_child(job, here, std::move(*child));
-        say(ojs::log_level::error, "Job " + job.id() + " failed", {field("error", end.error().text)});
-        if (!is_over(child->kill(patience))) here.stays(std::move(*child));
+        if (end) return outcome_of(job, *end);
+        if (end.error().code == ojs::errc::cancelled) return stop_child(job, here, std::move(*child));
+        log(ojs::log_level::error, "Job " + job.id() + " failed", {field("error", end.error().text)});
+        if (!has_ended(child->kill(kill_timeout))) here.keep_claimed(std::move(*child));
         return ojs::outcome::retry(end.error().text);
     }
 
-    // Whether a child may work on that job: then it is nobody else's, whatever became of its handler.
+    // Whether a child may still work on that job, even though its handler has returned.
     bool may_run(const std::string& id) {
         const std::lock_guard<std::mutex> held(mutex_);
         const auto left = remaining_.find(id);
-        if (left != remaining_.end() && is_over(left->second.wait(ojs::time_point::min()))) {
+        if (left != remaining_.end() && has_ended(left->second.wait(ojs::time_point::min()))) {
             remaining_.erase(left);
             running_.erase(id);
         }
         return running_.count(id) != 0;
     }
 
-    // For the end: waits for the children that SIGKILL has not ended, and gives their jobs to `give_back`. Where they
-    // have not, this process stays, and with it the claim.
+    // Waits for the children that survived SIGKILL, then requeues their jobs. Until then their claims stand.
     template <class GiveBack>
-    void await_the_rest(GiveBack give_back) {
+    void wait_for_remaining(GiveBack requeue) {
         for (auto& [id, child] : remaining_) {
-            say(ojs::log_level::warn,
-                "Process " + name_of(id) +
+            log(ojs::log_level::warn,
+                "Process " + process_name(id) +
                     " does not end. Waiting for it, as its job must not be run beside it",
                 {field("pid", std::to_string(child.pid()))});
             static_cast<void>(child.wait());
-            give_back(id);
+            requeue(id);
         }
     }
 
     void on_transition(const ojs::lifecycle_state& now) {
-        // The worker itself is further already where the stop turned out to be a reclaim.
-        if (now.phase == ojs::phase::draining && worker_->phase() == ojs::phase::draining) tell_what_runs();
+        // In a reclaim the worker has left the draining phase already.
+        if (now.phase == ojs::phase::draining && worker_->phase() == ojs::phase::draining) log_running_jobs();
         if (now.phase == ojs::phase::terminated && serves_metrics)
-            say(ojs::log_level::info, "Shutting down metrics server");
+            log(ojs::log_level::info, "Shutting down metrics server");
     }
 
     bool serves_metrics = false;
 
   private:
-    // A place in the list of what runs.
+    // Lists a job as running.
     class entry {
       public:
         entry(controller& owner, std::string id) : owner_(owner), id_(std::move(id)) {
             const std::lock_guard<std::mutex> held(owner_.mutex_);
             owner_.running_.insert(id_);
-            if (owner_.draining_) tell_that_it_runs(id_);  // claimed just before the stop
+            if (owner_.draining_) log_running_job(id_);  // claimed just before the stop
         }
         entry(const entry&) = delete;
         entry& operator=(const entry&) = delete;
         ~entry() {
             const std::lock_guard<std::mutex> held(owner_.mutex_);
-            if (!stays_) owner_.running_.erase(id_);
+            if (!keeps_claim_) owner_.running_.erase(id_);
         }
-        // SIGKILL did not end it: the kernel is busy with it, or does not let us.
-        void stays(ojs::child_process child) {
-            say(ojs::log_level::error,
-                "Process " + name_of(id_) + " is still there; its job stays claimed until it has ended",
+        // SIGKILL did not end it: it blocks in the kernel, or we may not signal it.
+        void keep_claimed(ojs::child_process child) {
+            log(ojs::log_level::error,
+                "Process " + process_name(id_) + " is still there; its job stays claimed until it has ended",
                 {field("pid", std::to_string(child.pid()))});
             const std::lock_guard<std::mutex> held(owner_.mutex_);
             owner_.remaining_[id_] = std::move(child);
-            stays_ = true;
+            keeps_claim_ = true;
         }
 
       private:
         controller& owner_;
         const std::string id_;
-        bool stays_ = false;
+        bool keeps_claim_ = false;
     };
 
-    // For SIGKILL to take effect; well within stop_timeout.
-    static constexpr milliseconds patience{2000};
+    // Shorter than stop_timeout.
+    static constexpr milliseconds kill_timeout{2000};
 
-    static std::string name_of(const std::string& id) { return "execution-" + id; }
+    static std::string process_name(const std::string& id) { return "execution-" + id; }
 
-    // Any other error means that its end was somebody else's to see.
-    static bool is_over(const ojs::result<ojs::child_exit>& end) {
+    // Any other error means that another waiter has reaped it.
+    static bool has_ended(const ojs::result<ojs::child_exit>& end) {
         return end || end.error().code != ojs::errc::timed_out;
     }
 
-    // Of this machine, just now: no fault of the job, which must not pay for it with a run.
+    // The machine lacks a resource: the run must not count.
     static bool is_shortage(const ojs::error& why) {
         const int number = why.sys_errno;
         return why.code == ojs::errc::timed_out || number == EMFILE || number == ENFILE || number == EAGAIN ||
@@ -428,73 +427,74 @@ class controller {
         return {std::move(name), std::move(value), false};
     }
 
-    ojs::child_options child_of(const ojs::job_context& job, const std::string& name) const {
+    ojs::child_options make_child_options(const ojs::job_context& job, const std::string& name) const {
         ojs::child_options out;
         const std::string path = job.meta("spool_path");
         for (std::string word : command_) {
-            constexpr std::string_view mark = "{job}";
-            for (std::size_t at = word.find(mark); at != std::string::npos;
-                 at = word.find(mark, at + path.size()))
-                word.replace(at, mark.size(), path);
+            constexpr std::string_view placeholder = "{job}";
+            for (std::size_t at = word.find(placeholder); at != std::string::npos;
+                 at = word.find(placeholder, at + path.size()))
+                word.replace(at, placeholder.size(), path);
             out.command.push_back(std::move(word));
         }
-        const auto lines_as = [&name](const char* stream) {
+        const auto log_lines_of = [&name](const char* stream) {
             return ojs::child_stream::lines([name, stream](std::string_view line) {
-                say(ojs::log_level::info, std::string(line),
+                log(ojs::log_level::info, std::string(line),
                     {field("process", name), field("stream", stream)});
             });
         };
-        out.output = lines_as("stdout");
-        out.errors = lines_as("stderr");
+        out.output = log_lines_of("stdout");
+        out.errors = log_lines_of("stderr");
         return out;
     }
 
-    ojs::outcome judge(const ojs::job_context& job, const ojs::child_exit& end) const {
+    ojs::outcome outcome_of(const ojs::job_context& job, const ojs::child_exit& end) const {
         if (!end.ok()) {
-            say(ojs::log_level::warn, "Job " + job.id() + " failed",
+            log(ojs::log_level::warn, "Job " + job.id() + " failed",
                 {field("error", end.describe()), field("attempt", std::to_string(job.attempt()))});
             return ojs::outcome::retry(end.describe());
         }
-        struct stat about {};
-        if (::lstat(job.meta("spool_path").c_str(), &about) != 0 && errno == ENOENT)
-            say(ojs::log_level::info,
+        struct stat info {};
+        if (::lstat(job.meta("spool_path").c_str(), &info) != 0 && errno == ENOENT)
+            log(ojs::log_level::info,
                 "Job " + job.id() + " removed or moved its own file; it is done without");
         if (job.stop_requested())
-            say(ojs::log_level::info, "Job completed before grace period, cancelling context for cleanup");
+            log(ojs::log_level::info, "Job completed before grace period, cancelling context for cleanup");
         return ojs::outcome::done();
     }
 
-    // The job goes back whatever the child says of itself from now on: exit status 0 after SIGTERM may as well mean that
-    // it gave up in good order, and a job run twice is better than one lost.
-    ojs::outcome end_child(const ojs::job_context& job, entry& here, ojs::child_process child) const {
-        const std::string name = name_of(job.id());
+    // The job is requeued whatever the child's exit status: 0 after SIGTERM may mean that it gave up cleanly, and a job
+    // run twice is better than a lost one.
+    ojs::outcome stop_child(const ojs::job_context& job, entry& here, ojs::child_process child) const {
+        const std::string name = process_name(job.id());
         const bool reclaim = job.token().reason() == ojs::cancel_reason::spot_reclaim;
         if (reclaim) {
-            say(ojs::log_level::warn,
+            log(ojs::log_level::warn,
                 "Spot reclaim: Immediately killing process " + name + " to requeue job");
         } else {
-            say(ojs::log_level::warn, "Grace period is about to expire. Sending SIGTERM to process " + name);
+            log(ojs::log_level::warn, "Grace period is about to expire. Sending SIGTERM to process " + name);
         }
         const auto left = std::chrono::duration_cast<milliseconds>(job.deadline() - ojs::steady_clock::now());
-        const auto end = reclaim ? child.kill(patience) : child.terminate(std::max(left, 0ms), patience);
-        if (!is_over(end)) {
-            here.stays(std::move(child));
+        const auto end =
+            reclaim ? child.kill(kill_timeout) : child.terminate(std::max(left, 0ms), kill_timeout);
+        if (!has_ended(end)) {
+            here.keep_claimed(std::move(child));
             return ojs::outcome::interrupted("the controller is stopped");
         }
-        say(ojs::log_level::info, "Job " + job.id() + " was killed by us. Reputting it in the request folder",
+        log(ojs::log_level::info, "Job " + job.id() + " was killed by us. Reputting it in the request folder",
             {field("end", end ? end->describe() : end.error().text)});
         return ojs::outcome::interrupted("the controller is stopped");
     }
 
-    void tell_what_runs() {
+    void log_running_jobs() {
         const std::lock_guard<std::mutex> held(mutex_);
         draining_ = true;
-        for (const std::string& id : running_) tell_that_it_runs(id);
+        for (const std::string& id : running_) log_running_job(id);
     }
 
-    static void tell_that_it_runs(const std::string& id) {
-        say(ojs::log_level::info,
-            "Job " + name_of(id) +
+    static void log_running_job(const std::string& id) {
+        log(ojs::log_level::info,
+            "Job " + process_name(id) +
                 " is currently processing. Will wait for completion or grace period expiry.");
     }
 
@@ -502,22 +502,22 @@ class controller {
     const ojs::worker* worker_ = nullptr;
     std::mutex mutex_;
     std::set<std::string> running_;                        // ids of jobs
-    std::map<std::string, ojs::child_process> remaining_;  // of them, those whose handler is through
+    std::map<std::string, ojs::child_process> remaining_;  // those whose handler has returned
     bool draining_ = false;
 };
 
-// The queue, which gives no job out while the machine is known to go away, and takes none back while a child may work on
-// it. Where the stop would report a job whose handler is still ending the child, it has to try again.
+// Claims no job while a reclaim is announced, and settles none while its child may run. The worker retries a report that
+// comes too early.
 class guarded_queue : public ojs::transport {
   public:
     guarded_queue(ojs::transport& queue, controller& children, std::string mode_file)
         : queue_(queue), children_(children), mode_file_(std::move(mode_file)) {}
 
-    // The file is looked at before each claim, and when the worker polls.
+    // Reads the file before each claim.
     ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
                                              ojs::time_point deadline) override {
         ojs::fetch_request guarded = request;
-        guarded.still_wanted = [&] { return !is_reclaimed() && request.still_wanted(); };
+        guarded.still_wanted = [&] { return !is_reclaim_announced() && request.still_wanted(); };
         return queue_.fetch(guarded, deadline);
     }
     ojs::result<ojs::settled> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
@@ -532,15 +532,17 @@ class guarded_queue : public ojs::transport {
                                                    ojs::time_point deadline) override {
         return queue_.heartbeat(request, deadline);
     }
-    void on_work_available(ojs::function<void()> tell) override { queue_.on_work_available(std::move(tell)); }
+    void on_work_available(ojs::function<void()> callback) override {
+        queue_.on_work_available(std::move(callback));
+    }
 
   private:
-    // Only by that very word: no file means that the machine stays until a signal comes.
-    bool is_reclaimed() {
+    // A missing file announces nothing.
+    bool is_reclaim_announced() {
         const bool now =
             ojs::read_termination_mode(mode_file_).evidence == ojs::termination_evidence::reclaim;
-        if (was_reclaimed_.exchange(now) == now) return now;
-        say(now ? ojs::log_level::warn : ojs::log_level::info,
+        if (was_announced_.exchange(now) == now) return now;
+        log(now ? ojs::log_level::warn : ojs::log_level::info,
             "File " + mode_file_ +
                 (now ? " contains SPOT_RECLAIM: no job is claimed until that changes"
                      : " no longer contains SPOT_RECLAIM: jobs are claimed again"));
@@ -550,41 +552,42 @@ class guarded_queue : public ojs::transport {
     ojs::transport& queue_;
     controller& children_;
     const std::string mode_file_;
-    std::atomic<bool> was_reclaimed_{false};
+    std::atomic<bool> was_announced_{false};
 };
 
-void tell_spool_event(const ojs::spool_event& event) {
-    constexpr const char* what[] = {"A file in the request folder is refused",
-                                    "Job of a dead controller recovered",
-                                    "Jobs of a controller that may be dead are left alone",
-                                    "A completed job is settled without its result"};
-    say(event.kind == ojs::spool_event_kind::recovered ? ojs::log_level::info : ojs::log_level::warn,
-        what[static_cast<int>(event.kind)], {{"name", event.name, false}, {"reason", event.text, false}});
+void log_spool_event(const ojs::spool_event& event) {
+    constexpr const char* messages[] = {"A file in the request folder is refused",
+                                        "Job of a dead controller recovered",
+                                        "Claimed jobs left in processing/: their controller may be alive",
+                                        "A completed job is settled without its result"};
+    log(event.kind == ojs::spool_event_kind::recovered ? ojs::log_level::info : ojs::log_level::warn,
+        messages[static_cast<int>(event.kind)],
+        {{"name", event.name, false}, {"reason", event.reason, false}});
 }
 
 // ---- commands ----
 
-int work(const std::string& path) {
-    ::signal(SIGCHLD, SIG_DFL);  // where it came ignored, no child would leave a status
-    const auto below_init =
-        ojs::as_init();  // as PID 1: children of children end up there, and somebody must reap them
+int run_controller(const std::string& path) {
+    ::signal(SIGCHLD, SIG_DFL);              // an inherited SIG_IGN would discard the children's exit status
+    const auto below_init = ojs::as_init();  // as PID 1: reaps orphans
     if (!below_init) return ojs::report_usage(below_init.error());
     ojs::lifecycle lifecycle;
     ojs::signal_options taken;
     taken.reclaim = true;
     taken.stop_signals = {SIGTERM, SIGINT, SIGHUP};
-    auto signals = ojs::signals::install(lifecycle, taken);  // first: a signal during start-up is kept
+    auto signals =
+        ojs::signals::install(lifecycle, taken);  // first: keeps a signal that arrives during start-up
     if (!signals) return ojs::report_usage(signals.error());
     auto config = read_config(path);
     if (!config) return ojs::report_usage(config.error());
     const auto checked = check(path, *config);
     if (!checked) return ojs::report_usage(checked.error());
     if (config->has_spot_instance_mode) {
-        say(ojs::log_level::warn,
-            "spot_instance_mode is deprecated and not looked at; the termination type file decides",
+        log(ojs::log_level::warn,
+            "spot_instance_mode is deprecated and ignored; the termination type file decides",
             {{"file", config->options.termination_mode_file, false}});
     }
-    config->spool.on_event = tell_spool_event;
+    config->spool.on_event = log_spool_event;
     const auto opened = ojs::open_spool(config->spool);
     if (!opened) return ojs::report_usage(opened.error());
     ojs::transport& queue = **opened;
@@ -594,23 +597,22 @@ int work(const std::string& path) {
     config->options.parts.add(ojs::operating());
     config->options.on_transition = [&](const ojs::lifecycle_state& now) { controller.on_transition(now); };
     ojs::worker worker(config->options, guarded, lifecycle);
-    controller.follow(worker);
+    controller.set_worker(worker);
     worker.register_handler("file", [&](ojs::job_context& job) { return controller.run(job); });
     const int status = worker.run();
-    controller.await_the_rest([&](const std::string& id) {
+    controller.wait_for_remaining([&](const std::string& id) {
         ojs::fail_request back;
         back.job_id = id;
         back.requeue = true;
-        static_cast<void>(
-            queue.fail(back, ojs::deadline_after(1s)));  // else it is recovered by the next controller
+        static_cast<void>(queue.fail(back, ojs::deadline_after(1s)));  // else the next controller recovers it
     });
-    if (status == 0) say(ojs::log_level::info, "Graceful shutdown complete");
+    if (status == 0) log(ojs::log_level::info, "Graceful shutdown complete");
     return status;
 }
 
-// Whole or not at all: the controller may read it at any moment. By a new file of a name nobody can foresee, which then
-// takes the place of whatever is there: in /tmp that may be somebody's link, which must not be written through.
-bool write_whole(const std::string& path, const std::string& word) {
+// Atomically, as the controller may read it at any time. By a new file with a random name that replaces the old one: in
+// /tmp that may be another user's symbolic link, which must not be followed.
+bool write_atomically(const std::string& path, const std::string& word) {
     std::string fresh = path + ".XXXXXX";
     const int file = ::mkostemp(fresh.data(), O_CLOEXEC);
     if (file < 0) return false;
@@ -625,8 +627,8 @@ bool write_whole(const std::string& path, const std::string& word) {
     return false;
 }
 
-int mark(const std::string& file, const std::string& word) {
-    if (write_whole(file, word)) return 0;
+int write_mode(const std::string& file, const std::string& word) {
+    if (write_atomically(file, word)) return 0;
     std::perror(("error: cannot write " + file).c_str());
     return 1;
 }
@@ -638,24 +640,24 @@ ojs::result<config> read_config_or_defaults(const std::string& path) {
 int mark_normal(const std::string& path) {
     const auto config = read_config_or_defaults(path);
     if (!config) return ojs::report_usage(config.error());
-    return mark(config->options.termination_mode_file, "NORMAL_SHUTDOWN");
+    return write_mode(config->options.termination_mode_file, "NORMAL_SHUTDOWN");
 }
 
-void take_back(const std::string& file, const ojs::termination_mode& before) {
+void restore_mode(const std::string& file, const ojs::termination_mode& before) {
     if (!before.is_reclaim()) {
-        mark(file, "NORMAL_SHUTDOWN");
+        write_mode(file, "NORMAL_SHUTDOWN");
     } else if (before.evidence == ojs::termination_evidence::missing) {
         ::unlink(file.c_str());
     }
 }
 
-// No controller, a process that is none, or no /proc to find one in and no id given.
-bool is_nobody(const ojs::error& why) {
+// There is no controller, PID is not one, or no PID is given and /proc is missing.
+bool is_no_controller(const ojs::error& why) {
     return why.sys_errno == ESRCH || why.code == ojs::errc::unsupported;
 }
 
-// A hook that comes when the controller has ended has nothing to do, and its container need not hear of a failure.
-int no_controller(const ojs::error& why, bool named) {
+// A hook that runs after the controller has ended must not report a failure to its container.
+int report_no_controller(const ojs::error& why, bool named) {
     if (why.sys_errno != ESRCH || named) {
         ojs::report_usage(why);
         return 1;
@@ -664,19 +666,19 @@ int no_controller(const ojs::error& why, bool named) {
     return 0;
 }
 
-// The file first, as a SIGTERM may come at any moment; but the signal in any case. Without a controller to signal the file
-// stays as it was, or a later normal stop would be taken for a reclaim.
+// Writes the file first, as a SIGTERM may come at any time, and sends the signal even if that fails. Without a controller
+// the file is restored, or a later normal stop would be a reclaim.
 int reclaim(const std::string& path, pid_t pid) {
     const auto found = ojs::find_worker("reclaim", pid);
-    if (!found && is_nobody(found.error())) return no_controller(found.error(), pid > 1);
+    if (!found && is_no_controller(found.error())) return report_no_controller(found.error(), pid > 1);
     const auto config = read_config_or_defaults(path);
     const std::string file = config ? config->options.termination_mode_file : "";
     const ojs::termination_mode before = ojs::read_termination_mode(file);
-    const int marked = config ? mark(file, "SPOT_RECLAIM") : ojs::report_usage(config.error());
+    const int written = config ? write_mode(file, "SPOT_RECLAIM") : ojs::report_usage(config.error());
     const auto sent = found ? ojs::signal_worker("reclaim", *found) : found;
-    if (sent) return marked;
-    if (marked == 0 && is_nobody(sent.error())) take_back(file, before);
-    return no_controller(sent.error(), false);
+    if (sent) return written;
+    if (written == 0 && is_no_controller(sent.error())) restore_mode(file, before);
+    return report_no_controller(sent.error(), false);
 }
 
 // ---- flags ----
@@ -715,12 +717,11 @@ ojs::result<command_line> read_flags(const std::vector<std::string>& words) {
             if (!pid) return pid.error();
             out.pid = *pid;
         } else if (words[i] == "--config") {
-            if (!has_value || words[i + 1].empty())
-                return wrong_usage("--config needs a file; --help tells more");
+            if (!has_value || words[i + 1].empty()) return wrong_usage("--config needs a file; see --help");
             if (!out.config.empty()) return wrong_usage("--config is given twice");
             out.config = words[++i];
         } else {
-            return wrong_usage("unknown flag '" + words[i].substr(0, 60) + "'; --help tells more");
+            return wrong_usage("unknown flag '" + words[i].substr(0, 60) + "'; see --help");
         }
     }
     if (out.mark_normal && out.reclaim) return wrong_usage("--mark-normal and --reclaim exclude each other");
@@ -730,14 +731,14 @@ ojs::result<command_line> read_flags(const std::vector<std::string>& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const auto asked = read_flags({argv + 1, argv + argc});
-    if (!asked) return ojs::report_usage(asked.error());
-    if (asked->help) return std::fputs(usage, stdout) < 0 ? 1 : 0;
-    const std::string config = find_config(asked->config);
-    if (asked->mark_normal) return mark_normal(config);
-    if (asked->reclaim) return reclaim(config, asked->pid);
-    if (!config.empty()) return work(config);
+    const auto flags = read_flags({argv + 1, argv + argc});
+    if (!flags) return ojs::report_usage(flags.error());
+    if (flags->help) return std::fputs(usage, stdout) < 0 ? 1 : 0;
+    const std::string config = find_config(flags->config);
+    if (flags->mark_normal) return mark_normal(config);
+    if (flags->reclaim) return reclaim(config, flags->pid);
+    if (!config.empty()) return run_controller(config);
     return ojs::report_usage(
         wrong_usage(std::string("there is no configuration: give --config FILE, name it in ") +
-                    config_variable + ", or put it at " + usual_config + "; --help tells more"));
+                    config_variable + ", or put it at " + default_config + "; see --help"));
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from programs import eventually
 
-PATIENCE = 120  # seconds for a server to come up or go down, on a machine with better things to do
+TIMEOUT = 120  # seconds for a server to come up or go down, on a machine with better things to do
 SIGNAL = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 FIELD, RECORD = "\x1f", "\x1e"
 
@@ -217,7 +217,7 @@ class Postgres:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen([self.bin / "postgres", "-D", self.data, *options], stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log, cwd=self.folder, **self.as_user)
-        if not eventually(self.answers, PATIENCE):
+        if not eventually(self.answers, TIMEOUT):
             raise RuntimeError(self.log.read_text(errors="replace"))
 
     def answers(self):
@@ -232,7 +232,7 @@ class Postgres:
             each.close()
         if self.process.poll() is None:
             self.process.send_signal(SIGNAL[mode])
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT)
 
     def restart(self, mode="fast"):
         self.stop(mode)

@@ -38,7 +38,7 @@ class river_subject : public transport_contract::subject {
   public:
     river_subject()
         : relay_(static_cast<std::uint16_t>(std::stoi(variable("OJS_TEST_PORT"))), is_claim_or_report),
-          looks_(variable("DATABASE_URL"), "contract") {}
+          inspector_(variable("DATABASE_URL"), "contract") {}
 
     traits can() const override {
         traits out;
@@ -81,7 +81,7 @@ class river_subject : public transport_contract::subject {
         return state == "discarded" ? job_state::discarded : job_state::waiting;
     }
     void end_retry_delays() override {
-        ask("hurry",
+        ask("end_retry_delays",
             "UPDATE river_job SET state = 'available', scheduled_at = now()"
             " WHERE state = 'retryable' OR state = 'available' AND scheduled_at > now()",
             {});
@@ -121,13 +121,13 @@ class river_subject : public transport_contract::subject {
 
     postgres_rows ask(const char* name, const char* sql, const std::vector<postgres_value>& values) {
         ojs::result<postgres_rows> found =
-            looks_.run(postgres_statement{name, sql}, values, transport_contract::soon());
+            inspector_.run(postgres_statement{name, sql}, values, transport_contract::soon());
         if (!found) throw std::runtime_error(std::string(name) + ": " + found.error().text);
         return std::move(*found);
     }
 
     transport_contract::relay relay_;
-    ojs::detail::river::postgres_connection looks_;
+    ojs::detail::river::postgres_connection inspector_;
     std::vector<pid_t> frozen_;
 };
 
@@ -163,8 +163,8 @@ struct lone_worker {
 
 }  // namespace
 
-TEST_CASE("postgres_connection: a PREPARE that a lock holds up leaves no process behind") {
-    connection holder, held_up, looks;
+TEST_CASE("postgres_connection: a PREPARE that times out on a lock leaves no server process behind") {
+    connection holder, held_up, inspector;
     holder.ask("BEGIN");
     holder.ask("LOCK TABLE river_queue IN ACCESS EXCLUSIVE MODE");
     const long long process = held_up.ask("SELECT pg_backend_pid()").number(0, 0);
@@ -173,11 +173,11 @@ TEST_CASE("postgres_connection: a PREPARE that a lock holds up leaves no process
     REQUIRE_FALSE(late);
     CHECK(late.error().code == ojs::errc::unreachable);
     CHECK(held_up.ask("SELECT pg_backend_pid()").number(0, 0) != process);
-    CHECK(looks.ask("SELECT FROM pg_stat_activity WHERE pid = $1", {process}).size() == 0);
+    CHECK(inspector.ask("SELECT FROM pg_stat_activity WHERE pid = $1", {process}).size() == 0);
     holder.ask("ROLLBACK");
 }
 
-TEST_CASE("river_transport: a FETCH that is not wanted any more takes no other with it") {
+TEST_CASE("river_transport: a cancelled FETCH does not cancel a concurrent one") {
     lone_worker worker("nobody pushes here either");
     std::atomic<int> fetching{2};
     std::atomic<int> failed{0};
@@ -196,7 +196,8 @@ TEST_CASE("river_transport: a FETCH that is not wanted any more takes no other w
     CHECK(failed == 0);
 }
 
-TEST_CASE("river_transport: what others have settled for a report that left is its own settlement") {
+TEST_CASE(
+    "river_transport: a report that timed out and was settled by another batch is accepted when repeated") {
     connection holder;
     lone_worker worker("late");
     for (int round = 0; round < 5; ++round) {
@@ -208,9 +209,9 @@ TEST_CASE("river_transport: what others have settled for a report that left is i
         REQUIRE(jobs->size() == 2);
         holder.ask("BEGIN");
         holder.ask("LOCK TABLE river_job IN EXCLUSIVE MODE");
-        const auto report = [&](int which, std::chrono::milliseconds patience) {
+        const auto report = [&](int which, std::chrono::milliseconds timeout) {
             return worker.river->ack({(*jobs)[static_cast<std::size_t>(which)].id, ""},
-                                     ojs::deadline_after(patience));
+                                     ojs::deadline_after(timeout));
         };
         std::atomic<bool> begun{false};
         std::thread patient([&] {

@@ -299,7 +299,7 @@ class Notices(Adapter):
         other.ask("BEGIN")
         other.ask("SELECT FROM river_queue FOR UPDATE")
         worker = self.worker()
-        worker.prints(r"the rows of the queues: .*55P03")
+        worker.prints(r"updating the rows of the queues: .*55P03")
         self.becomes(self.db.one("noop"), "completed", worker)
 
     def test_the_rows_of_its_queues_are_kept_alive(self):
@@ -932,7 +932,7 @@ class BadInput(Adapter):
                 self.becomes(fits, "completed", worker)
                 row = self.db.job(job)
                 self.assertEqual((row["state"], row["attempt"], row["errors"]), ("available", 0, None))
-                worker.prints(rf"left alone in queue default: 1 jobs .* {job}\b")
+                worker.prints(rf"not claimed in queue default: 1 jobs .* {job}\b")
 
     def test_a_state_that_nobody_knows(self):
         self.db.ask("ALTER TYPE river_job_state ADD VALUE 'puzzled'")

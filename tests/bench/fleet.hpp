@@ -16,14 +16,14 @@ namespace bench {
 
 using namespace std::chrono_literals;
 
-// So much of what takes minutes, in percent, for a first look.
+// Percent of the rounds to run: fewer for a quick impression.
 inline int share_of(int count) {
     const char* const percent = ::getenv("OJS_BENCH_PERCENT");
     const int out = percent == nullptr ? count : count * std::atoi(percent) / 100;
     return std::max(out, 1);
 }
 
-// What a launcher's log said, from `warn` on.
+// A launcher's log records of level warn and above.
 class log_lines {
   public:
     ojs::log_options options() {
@@ -90,7 +90,7 @@ class fleet {
         const auto report = launcher_.rolling_replace(group_name, to);
         if (!report) fail(report.error().text);
         if (!report->rolled_back || report->mixed || report->failed_id != bad)
-            fail("not taken back because of " + bad + " but of " + report->failed_id + " " + report->error);
+            fail("rolled back not because of " + bad + " but of " + report->failed_id + " " + report->error);
     }
     void stop() {
         launcher_.request_stop();
@@ -111,8 +111,8 @@ class fleet {
         ojs::launcher_options out;
         out.groups = {group_};
         out.log = log_.options();
-        out.on_routable = [this, told = std::move(on_routable)](const ojs::process_info& of) {
-            if (told) told(of);
+        out.on_routable = [this, forward = std::move(on_routable)](const ojs::process_info& of) {
+            if (forward) forward(of);
             ready_.add();
         };
         if (on_unroutable) out.on_unroutable = std::move(on_unroutable);

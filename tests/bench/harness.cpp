@@ -192,7 +192,7 @@ std::int64_t number_after(std::string_view text, std::string_view key) {
 
 namespace {
 
-// For what tells nobody when it changes: another process's state.
+// For state that must be polled: another process's.
 template <class Condition>
 void await_state(const std::string& what, Condition holds) {
     const std::int64_t end = monotonic_ns() + std::chrono::nanoseconds(guard).count();
@@ -226,7 +226,7 @@ void await_asleep(pid_t process) {
     });
 }
 
-// Without a pause between two looks: it is a matter of microseconds, and this processor should stay awake.
+// Polls without a pause: the wait takes microseconds, and this processor should stay awake.
 void await_asleep(pid_t process, pid_t task) {
     const std::string stat = "/proc/" + std::to_string(process) + "/task/" + std::to_string(task) + "/stat";
     while (!sleeps(stat)) ::sched_yield();
@@ -245,7 +245,7 @@ child::child(std::vector<std::string> command, const environment& extra)
 }
 
 void child::exec(const std::vector<std::string>& command, const environment& extra, int output) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody is left behind, whatever becomes of the bench
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // no child survives the bench
     ::dup2(output, STDOUT_FILENO);
     const int errors = ::open(error_path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     ::dup2(errors, STDERR_FILENO);
@@ -272,9 +272,9 @@ void child::signal(int number) const {
 }
 
 void child::fail(const std::string& what) const {
-    const std::string said = errors();
+    const std::string output = errors();
     throw failure(name_ + " " + what +
-                  "; it said: " + said.substr(said.size() > 400 ? said.size() - 400 : 0));
+                  "; its stderr: " + output.substr(output.size() > 400 ? output.size() - 400 : 0));
 }
 
 std::string child::await_line(const std::string& start) {

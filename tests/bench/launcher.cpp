@@ -62,7 +62,7 @@ class launcher_apart {
 
 constexpr int hundred = 100;
 
-// Percent of one processor that `of` takes while `work` goes on.
+// Percent of one processor that `of` uses while `work` runs.
 template <class Work>
 double cpu_percent(const launcher_apart& of, Work work) {
     const double before = of.cpu_seconds();
@@ -215,7 +215,7 @@ ojs::group_options behaving_group(const behaviour& which, int size) {
     return out;
 }
 
-// Every step from one state to another, as it was told and as it was logged.
+// Every change of state, as reported by on_change and as logged.
 class transitions {
   public:
     ojs::log_options log() {
@@ -224,18 +224,18 @@ class transitions {
         out.hook = [this](const ojs::log_record& record) { logged(record); };
         return out;
     }
-    void told(const ojs::process_info& now) {
+    void on_change(const ojs::process_info& now) {
         const std::lock_guard<std::mutex> held(mutex_);
         ojs::instance_state& last = last_[now.id];
         if (last == now.state) return;
-        told_.insert(step(now.id, ojs::to_string(last), ojs::to_string(now.state)));
+        reported_.insert(step(now.id, ojs::to_string(last), ojs::to_string(now.state)));
         last = now.state;
     }
-    std::size_t count() const { return told_.size(); }
+    std::size_t count() const { return reported_.size(); }
     double logged_percent() const {
         std::size_t out = 0;
-        for (const std::string& each : told_) out += logged_.count(each);
-        return 100.0 * static_cast<double>(out) / static_cast<double>(told_.size());
+        for (const std::string& each : reported_) out += logged_.count(each);
+        return 100.0 * static_cast<double>(out) / static_cast<double>(reported_.size());
     }
 
   private:
@@ -252,7 +252,7 @@ class transitions {
 
     std::mutex mutex_;
     std::map<std::string, ojs::instance_state> last_;
-    std::set<std::string> told_;
+    std::set<std::string> reported_;
     std::set<std::string> logged_;
 };
 
@@ -289,7 +289,7 @@ void shut_down_all_kinds(int of_each, transitions& steps, mixed_ends& out) {
     for (const behaviour& each : behaviours()) options.groups.push_back(behaving_group(each, of_each));
     options.log = steps.log();
     options.on_routable = [&](const ojs::process_info&) { ready.add(); };
-    options.on_change = [&](const ojs::process_info& now) { steps.told(now); };
+    options.on_change = [&](const ojs::process_info& now) { steps.on_change(now); };
     ojs::launcher all(std::move(options));
     const ojs::result<void> started = all.start();
     if (!started) throw failure(started.error().text);
@@ -385,7 +385,7 @@ void launcher_times(table& out) {
         bare.push_back(bare_start());
         questions.push_back(question(one->group(group_name)->processes.front().address));
         one.replace(1);
-        if (!asked.wait_for(i + 1)) throw failure("a request was not told");
+        if (!asked.wait_for(i + 1)) throw failure("on_change did not report a request");
         drains.push_back(static_cast<double>(moments.take() - asked_at) / 1e6);
     }
     one.stop();
@@ -485,12 +485,12 @@ void launcher_leaks(table& out) {
 void launcher_shutdowns(table& out) {
     constexpr int of_each = 4;
     mixed_ends ends;
-    std::size_t told = 0;
+    std::size_t changes = 0;
     samples logged;
     while (ends.all < share_of(500)) {
         transitions round;  // ids begin anew with every launcher
         shut_down_all_kinds(of_each, round, ends);
-        told += round.count();
+        changes += round.count();
         logged.push_back(round.logged_percent());
     }
     const auto percent = [&](int count) { return samples{100.0 * count / ends.all}; };
@@ -503,7 +503,7 @@ void launcher_shutdowns(table& out) {
     out.add(name + "time of clean ones", "ms", ends.clean_took);
     for (const double each : {0.5, 0.99, 1.0})
         out.add(name + "P" + text_of(each * 100), "ms", {part(ends.took, each)});
-    out.note("launcher_shutdowns: " + std::to_string(told) + " changes of state" +
+    out.note("launcher_shutdowns: " + std::to_string(changes) + " changes of state" +
              (ends.unexpected > 0 ? "; " + ends.first_unexpected : std::string()));
 }
 

@@ -45,7 +45,7 @@ constexpr measurement measurements[] = {
      "socket code whose handler does nothing, with answers of the same size.",
      backend_rate},
     {"server_rate",
-     "requests a second that a draining_server answers, on connections of which each sends its next request "
+     "requests a second that a draining_server answers, on connections that each send their next request "
      "with the\n"
      "answer to the last. Floor: one thread that reads and writes in a loop on epoll, and parses nothing.",
      server_rate},
@@ -80,7 +80,7 @@ constexpr measurement measurements[] = {
     {"idle_wakeups",
      "context switches of all threads of an idle worker in 20 s, scaled to a minute, default intervals. Each "
      "beat and\n"
-     "each poll counts two, which are taken off: its thread sleeps until it is due, and again until it is "
+     "each poll's two wake-ups are subtracted: its thread sleeps until it is due, and again until it is "
      "answered.",
      idle_wakeups},
     {"memory",
@@ -119,7 +119,7 @@ constexpr measurement measurements[] = {
      "GetProcessStatus 1,000 times a second for 10 s.",
      launcher_cost},
     {"launcher_polls",
-     "the processor time of such a launcher while it asks 100 children that drain how far they are, each "
+     "the processor time of such a launcher while it polls the status of 100 draining children, each "
      "ten times a\n"
      "second, for 5 s.",
      launcher_polls},

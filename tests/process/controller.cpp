@@ -666,7 +666,7 @@ TEST_CASE("controller: SIGHUP is as SIGTERM, unless it came ignored") {
     }
 }
 
-TEST_CASE("controller: a file of neither our own user nor root decides nothing, and the log says so") {
+TEST_CASE("controller: a mode file of another user than its own or root is ignored, and logged") {
     if (::geteuid() != 0) {
         MESSAGE("only root may give a file to somebody else: skipped");
         return;
@@ -807,7 +807,7 @@ TEST_CASE("controller: words other than SPOT_RECLAIM hold no job back") {
     }
 }
 
-TEST_CASE("controller: without a job it stops at once, and says which file it looks at by default") {
+TEST_CASE("controller: without a job it stops at once, and names the default mode file") {
     stage on("finish");
     write_file(on.path("config.json"),
                "{\"spool_dir\":" + in_quotes(on.path("spool")) + ",\"command\":[\"true\"]}");
@@ -819,7 +819,7 @@ TEST_CASE("controller: without a job it stops at once, and says which file it lo
     CHECK(on.controller.count("metrics server") == 0);
 }
 
-TEST_CASE("controller: several children at once all go back") {
+TEST_CASE("controller: the jobs of several children all return to request/") {
     stage on("deaf");
     on.configure("deaf", ",\"concurrency\":3");
     for (const char* name : {"a", "b", "c", "d"}) on.put_job(name);
@@ -870,7 +870,7 @@ TEST_CASE("controller: moved from failed/ to request/ by hand, a job has one mor
     CHECK(on.controller.count("Process execution-job-1 started") == 4);
 }
 
-TEST_CASE("controller: a child that removed or moved its own file, and says that all is well, is done") {
+TEST_CASE("controller: a child that removed or moved its own file and exits with 0 has completed its job") {
     for (const char* how : {"rm -- \"$0\"", "mv -- \"$0\" \"$0.elsewhere\""}) {
         CAPTURE(how);
         stage on;
@@ -975,7 +975,7 @@ TEST_CASE("controller: whenever the signal comes, the job is in one place, whole
 }
 
 #ifdef __linux__
-TEST_CASE("controller: a job whose child SIGKILL does not end is nobody else's until it has ended") {
+TEST_CASE("controller: a job whose child survives SIGKILL stays claimed until the child has ended") {
     stage on;
     on.put_job("job-1");
     on.configure("finish", "");
@@ -1011,7 +1011,7 @@ TEST_CASE("controller: a job whose child SIGKILL does not end is nobody else's u
     CHECK(on.job_is_only_in("request"));
 }
 
-TEST_CASE("controller: where it is killed itself its child goes too, and the next one finds the job") {
+TEST_CASE("controller: when it is killed its child dies too, and the next one recovers the job") {
     stage on("finish");
     on.start_with_job();
     ::kill(on.controller.pid(), SIGKILL);
@@ -1039,13 +1039,13 @@ TEST_CASE("controller: a wrong configuration is refused with the key's name, and
         {"{\"spool_dir\":", "invalid JSON: syntax error in line 1"},
         {"{\"command\":[\"true\"]}", "spool_dir is missing"},
         {"{\"spool_dir\":\"/tmp\"}", "command is missing"},
-        {"{\"spool_dir\":\"\"}", "spool_dir: must be a text, not empty"},
-        {"{\"spool_dir\":7}", "spool_dir: must be a text"},
+        {"{\"spool_dir\":\"\"}", "spool_dir: must be a string, not empty"},
+        {"{\"spool_dir\":7}", "spool_dir: must be a string"},
         {"{\"spool_dir\":\"a\\u0000b\"}", "spool_dir: holds a NUL byte"},
         {"{\"command\":\"true\"}", "command: must be an array"},
         {"{\"command\":[]}", "command: must name a program"},
         {"{\"command\":[\"\"]}", "command: must name a program"},
-        {"{\"command\":[\"true\",1]}", "command: must be an array of texts"},
+        {"{\"command\":[\"true\",1]}", "command: must be an array of strings"},
         {"{\"spool_dir\":\"s\",\"command\":[\"/no/such/prover\"]}", "/no/such/prover: No such file"},
         {"{\"spool_dir\":\"s\",\"command\":[\"/etc/passwd\"]}", "/etc/passwd: Permission denied"},
         {"{\"spool_dir\":\"s\",\"command\":[\"/\"]}", "command: /: Is a directory"},
@@ -1054,7 +1054,7 @@ TEST_CASE("controller: a wrong configuration is refused with the key's name, and
         {"{\"concurrency\":1,\"spool_dir\":\"s\",\"concurrency\":1}", "concurrency: is given twice"},
         {"{\"a\":1,\"a\":1}", "a: is given twice"},
         {"{\"controller\":7}", "controller: must be an object"},
-        {"{\"controller\":{\"controller\":{}}}", "controller: is not known"},
+        {"{\"controller\":{\"controller\":{}}}", "controller: is unknown"},
         {"{\"controller\":{\"concurrency\":1,\"concurrency\":1}}", "concurrency: is given twice"},
         {"{\"controller\":{\"concurrency\":1},\"concurrency\":1}", "concurrency: is given twice"},
         {"spool_dir: /tmp", "invalid JSON"},
@@ -1067,12 +1067,12 @@ TEST_CASE("controller: a wrong configuration is refused with the key's name, and
         {"{\"termination_grace_period\":1e999}", "a number is too large"},
         {"{\"container_grace_period\":0}", "container_grace_period: must be longer than 0"},
         {"{\"child_process_shutdown_timeout\":\"\"}", "child_process_shutdown_timeout: '' is not a duration"},
-        {"{\"termination_type_file\":\"\"}", "termination_type_file: must be a text"},
+        {"{\"termination_type_file\":\"\"}", "termination_type_file: must be a string"},
         {"{\"spot_instance_mode\":\"no\"}", "spot_instance_mode: must be true or false"},
         {"{\"concurrency\":0}", "concurrency: must be a whole number"},
         {"{\"concurrency\":1.5}", "concurrency: must be a whole number"},
-        {"{\"metrics_address\":8080}", "metrics_address: must be a text"},
-        {"{\"termination_grace\":1}", "termination_grace: is not known"},
+        {"{\"metrics_address\":8080}", "metrics_address: must be a string"},
+        {"{\"termination_grace\":1}", "termination_grace: is unknown"},
         {"{BASE,\"termination_grace_period\":10}", "child_process_shutdown_timeout must be shorter than"},
         {"{BASE,\"metrics_address\":\"nonsense\"}", "metrics_address: "},
         {"{BASE,\"metrics_address\":\"192.0.2.1:1\"}", "metrics_address '192.0.2.1:1'"},
@@ -1150,7 +1150,7 @@ TEST_CASE("controller: TOML that the guide does not use is refused with its line
         {"[controller]\n[controller]", ": line 2: controller: is given twice"},
         {"concurrency = 1\nconcurrency = 1", ": line 2: concurrency: is given twice"},
         {"concurrency = 1\n[controller]\nconcurrency = 1", ": concurrency: is given twice"},
-        {"[prover]\nconcurrency = 1", ": prover: is not known"},
+        {"[prover]\nconcurrency = 1", ": prover: is unknown"},
         {"controller = 1", ": controller: must be an object"},
         {"concurrency = 0", ": concurrency: must be a whole number"},
     };
@@ -1201,7 +1201,7 @@ TEST_CASE("controller: what the container grants must hold the grace period, in 
     CHECK(on.controller.count("heartbeat interval") == 0);  // on which nothing hangs here
 }
 
-TEST_CASE("controller: spot_instance_mode is taken with a warning, and decides nothing") {
+TEST_CASE("controller: spot_instance_mode is ignored with a warning") {
     stage on("finish");
     on.configure("finish", ",\"spot_instance_mode\":true");
     write_file(on.mode_file(), "NORMAL_SHUTDOWN\n");
@@ -1213,7 +1213,7 @@ TEST_CASE("controller: spot_instance_mode is taken with a warning, and decides n
     CHECK(on.controller.wait() == 0);
 }
 
-TEST_CASE("controller: the flag's configuration comes before the variable's, and that before the usual one") {
+TEST_CASE("controller: the flag's configuration precedes the variable's, and that the default one") {
     stage on("finish");
     const std::string other = on.path("other.json");
     write_file(other, "{\"termination_type_file\":" + in_quotes(on.path("of-the-variable")) + "}");
@@ -1243,7 +1243,7 @@ TEST_CASE("controller: the flag's configuration comes before the variable's, and
     CHECK(none.output() ==
           "error: there is no configuration: give --config FILE, name it in OJS_CONTROLLER_CONFIG, or put it "
           "at "
-          "/etc/controller/controller.json; --help tells more\n");
+          "/etc/controller/controller.json; see --help\n");
 }
 
 TEST_CASE("controller: wrong flags and files are status 64") {
@@ -1296,7 +1296,7 @@ TEST_CASE("controller: started with SIGCHLD ignored, it still learns how its chi
     on.stop_by(SIGTERM);
 }
 
-TEST_CASE("controller: a log that nobody reads holds up no reclaim") {
+TEST_CASE("controller: a blocked log delays no reclaim") {
     stage on;
     write_file(
         on.path("config.json"),

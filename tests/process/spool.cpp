@@ -328,7 +328,7 @@ TEST_CASE("spool: worker --enqueue says in one line what is wrong") {
     CHECK(names_in(directory / "request").empty());
 }
 
-TEST_CASE("spool: files that a worker refuses are logged once, and its jobs go on") {
+TEST_CASE("spool: files that a worker refuses are logged once, and its jobs continue") {
     const fs::path directory = scratch_file("spool-odd");
     process put = enqueue(directory, {"noop"});
     REQUIRE(put.wait() == 0);

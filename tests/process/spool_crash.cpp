@@ -238,8 +238,7 @@ class many_folders {
 
 }  // namespace
 
-TEST_CASE(
-    "spool: killed after any system call, a process leaves its job in one place, whole, settled or not") {
+TEST_CASE("spool: a process killed after any system call leaves its job complete and in one place") {
     many_folders folders;
     int moments = 0;
     for (const bool any_file : {false, true}) {

@@ -79,13 +79,13 @@ TEST_CASE(
         CHECK(got[0].id == "b");
         CHECK(got[0].attempt == 2);
         CHECK(member(got[0].meta_json, "checkpoint") == "{\"at\":5}");
-        CHECK(dir.told(spool_event_kind::recovered) == 1);
+        CHECK(dir.event_count(spool_event_kind::recovered) == 1);
         CHECK(dir.owners() == 2);  // alive and other
         CHECK(accept(alive->ack({"a", ""}, deadline_after(1s))) == settled::accepted);
     }
 }
 
-TEST_CASE("spool: a worker killed by SIGKILL is recovered by another process's kernel's word") {
+TEST_CASE("spool: another process recovers a worker killed by SIGKILL") {
     spool_dir dir;
     dir.options.retry_delays = {0ms};
     { const auto makes_it = dir.open(); }
@@ -97,15 +97,15 @@ TEST_CASE("spool: a worker killed by SIGKILL is recovered by another process's k
         if (child == 0) {
             const auto opened = open_spool(dir.options);
             const auto got = (*opened)->fetch(dir.asking(), deadline_after(10s));
-            const char said = got && got->size() == 1 && got->front().attempt == run ? 'y' : 'n';
-            static_cast<void>(!::write(ready[1], &said, 1));
+            const char succeeded = got && got->size() == 1 && got->front().attempt == run ? 'y' : 'n';
+            static_cast<void>(!::write(ready[1], &succeeded, 1));
             for (;;) ::pause();
         }
-        char said = 0;
-        REQUIRE(::read(ready[0], &said, 1) == 1);
+        char succeeded = 0;
+        REQUIRE(::read(ready[0], &succeeded, 1) == 1);
         ::close(ready[0]);
         ::close(ready[1]);
-        CHECK(said == 'y');
+        CHECK(succeeded == 'y');
         const auto other = dir.open();
         CHECK(dir.fetch(*other).empty());  // it lives, and may be as slow as it likes
         CHECK(dir.owners() == 2);
@@ -119,7 +119,7 @@ TEST_CASE("spool: a worker killed by SIGKILL is recovered by another process's k
     CHECK(dir.owners() == 1);
 }
 
-TEST_CASE("spool: what a dead worker had decided is carried out, whatever was already done of it") {
+TEST_CASE("spool: a dead worker's decision is completed from any step") {
     const std::string job_text = R"({"type":"noop","args":[]})";
     const std::string decided = R"({"type":"noop","args":[],"result":1})";
     for (const char* end : {"done", "failed", "request"}) {
@@ -146,7 +146,7 @@ TEST_CASE("spool: what a dead worker had decided is carried out, whatever was al
     }
 }
 
-TEST_CASE("spool: a dead worker's job that cannot be moved now is kept, decision and all, until it can") {
+TEST_CASE("spool: a dead worker's job that cannot be moved now keeps its decision and is moved later") {
     spool_dir dir;
     { const auto makes_it = dir.open(); }
     const immutable_folder done(dir.path / "done");
@@ -174,7 +174,7 @@ TEST_CASE("spool: a dead worker's job that cannot be moved now is kept, decision
     CHECK(!fs::exists(dead));
 }
 
-TEST_CASE("spool: with any_file, too, dying between two steps of settling loses and doubles nothing") {
+TEST_CASE("spool: with any_file, dying between two steps of settling neither loses nor doubles a job") {
     struct moment {
         std::string what;
         bool file;
@@ -216,7 +216,7 @@ TEST_CASE("spool: with any_file, too, dying between two steps of settling loses 
     }
 }
 
-TEST_CASE("spool: what lies beside a dead worker's job without having been claimed is never a job") {
+TEST_CASE("spool: a file beside a dead worker's job that was never claimed is no job") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         spool_dir dir;
@@ -242,13 +242,14 @@ TEST_CASE("spool: what lies beside a dead worker's job without having been claim
         for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*other, 10).empty());
         CHECK(dir.names("request").empty());
         CHECK(dir.names("failed") == names{"a.folder", "a.link", "a.log", "a.out"});
-        CHECK(dir.told(spool_event_kind::refused) == 4);
-        CHECK(dir.told(spool_event_kind::recovered) == 1);
-        CHECK(dir.told(spool_event_kind::owner_unknown) == 1);  // of the folder, which is not thrown away
+        CHECK(dir.event_count(spool_event_kind::refused) == 4);
+        CHECK(dir.event_count(spool_event_kind::recovered) == 1);
+        CHECK(dir.event_count(spool_event_kind::owner_unknown) ==
+              1);  // of the folder, which is not thrown away
     }
 }
 
-TEST_CASE("spool: what cannot be read is in failed/ after one claim, also when its worker died of it") {
+TEST_CASE("spool: a malformed file is in failed/ after one claim, even if it killed its worker") {
     const std::pair<std::string, std::string> bad[] = {
         {"{\"type\":\"noop\",\"args\":[\"" + std::string(12 << 20, 'x') + "\"]}", "longer than"},
         {std::string(100000, '[') + std::string(100000, ']'), "nested"},
@@ -290,7 +291,7 @@ extern "C" int fstatfs(int fd, struct statfs* out) noexcept(noexcept(::fstatfs(f
     return answer;
 }
 
-TEST_CASE("spool: only on a file system of one machine is another boot's worker dead when its lock is free") {
+TEST_CASE("spool: a free lock proves another boot's worker dead only on a local file system") {
     struct kind {
         std::uint32_t type;
         bool local;
@@ -317,14 +318,14 @@ TEST_CASE("spool: only on a file system of one machine is another boot's worker 
         CHECK(got.size() == (each.local ? 1 : 0));
         CHECK(again.empty());
         CHECK(fs::exists(dead / "a") != each.local);
-        CHECK(dir.told(spool_event_kind::owner_unknown) == (each.local ? 0 : 1));
+        CHECK(dir.event_count(spool_event_kind::owner_unknown) == (each.local ? 0 : 1));
     }
 }
 #endif
 
 // ---- fork() ----
 
-TEST_CASE("spool: a process that a dead worker's handler had forked does not keep its jobs") {
+TEST_CASE("spool: a process forked by a dead worker's handler does not keep its jobs") {
     spool_dir dir;
     { const auto makes_it = dir.open(); }
     dir.put("a", R"({"type":"noop","args":[]})");
@@ -353,7 +354,7 @@ TEST_CASE("spool: a process that a dead worker's handler had forked does not kee
     for (const int end : {held[0], held[1], begun[0], begun[1]}) ::close(end);
 }
 
-TEST_CASE("spool: who wants no job now still frees those of a dead worker, for others") {
+TEST_CASE("spool: a worker that claims no jobs still recovers those of a dead one") {
     spool_dir dir;
     {
         const auto dead = dir.open();
@@ -391,7 +392,7 @@ TEST_CASE("spool: in a forked process a transport claims into a folder of its ow
     CHECK(accept(transport->ack({"a", ""}, deadline_after(1s))) == settled::accepted);
 }
 
-TEST_CASE("spool: a folder of which nobody can say whose it is is left alone, and told once") {
+TEST_CASE("spool: a folder of an unknown owner is left in place, and reported once") {
     spool_dir dir;
     const auto transport = dir.open();
     const fs::path odd = dir.path / "processing" / "somebody";
@@ -400,13 +401,13 @@ TEST_CASE("spool: a folder of which nobody can say whose it is is left alone, an
     fs::create_symlink("/tmp", dir.path / "processing" / "link");
     write_file(dir.path / "processing" / "file", "not a folder");
     for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*transport).empty());
-    CHECK(dir.told(spool_event_kind::owner_unknown) == 3);
+    CHECK(dir.event_count(spool_event_kind::owner_unknown) == 3);
     CHECK(fs::exists(odd / "a"));
-    CHECK(dir.told(spool_event_kind::recovered) == 0);
+    CHECK(dir.event_count(spool_event_kind::recovered) == 0);
 }
 
 TEST_CASE(
-    "spool: an empty folder without a lock is taken away when it is old, not while someone may be making "
+    "spool: an empty folder without a lock is removed when it is old, not while a worker may be creating "
     "it") {
     spool_dir dir;
     const auto transport = dir.open();
@@ -491,7 +492,7 @@ class no_descriptors {
 
 }  // namespace
 
-TEST_CASE("spool: on a full disk nothing is lost, the error says so, and it goes on when there is room") {
+TEST_CASE("spool: a full disk is an error that loses nothing, and work continues when there is room") {
     const small_disk disk;
     if (!disk) {
         MESSAGE("skipped: no file system can be mounted here");
@@ -511,7 +512,7 @@ TEST_CASE("spool: on a full disk nothing is lost, the error says so, and it goes
     CHECK(!transport->save_checkpoint({"b", "1"}, deadline_after(1s)));
     CHECK(dir.names("request").empty());
     CHECK(dir.names("done").empty());
-    CHECK(dir.told(spool_event_kind::result_dropped) == 0);
+    CHECK(dir.event_count(spool_event_kind::result_dropped) == 0);
     const auto answer = transport->heartbeat({&dir.worker, "running", {"a", "b", "c"}}, deadline_after(1s));
     CHECK(answer->jobs_extended.size() == 3);  // all still ours
     // What needs no room works.
@@ -531,8 +532,7 @@ TEST_CASE("spool: on a full disk nothing is lost, the error says so, and it goes
     CHECK(member(dir.read("done/c"), "result") == "\"result\"");
 }
 
-TEST_CASE(
-    "spool: a completed job is settled without its result where there is no room for that, and it is said") {
+TEST_CASE("spool: without room for its result a completed job is settled without it, and reported") {
     const small_disk disk;
     if (!disk) {
         MESSAGE("skipped: no file system can be mounted here");
@@ -546,11 +546,11 @@ TEST_CASE(
     CHECK(accept(transport->ack({"a", "\"result\""}, deadline_after(1s))) == settled::accepted);
     CHECK(dir.names("done") == names{"a"});
     CHECK(member(dir.read("done/a"), "result").empty());
-    CHECK(dir.told(spool_event_kind::result_dropped) == 1);
+    CHECK(dir.event_count(spool_event_kind::result_dropped) == 1);
     CHECK(dir.hidden("done").empty());
     disk.make_room();
     CHECK(accept(transport->ack({"a", "\"result\""}, deadline_after(1s))) == settled::gone);
-    CHECK(dir.told(spool_event_kind::result_dropped) == 1);
+    CHECK(dir.event_count(spool_event_kind::result_dropped) == 1);
 }
 
 TEST_CASE("spool: with any_file a full disk keeps a job from being claimed, which is then done later") {
@@ -616,7 +616,7 @@ TEST_CASE("spool: folders on different file systems are refused from the start")
     CHECK(holds(opened.error().text, "done is on another file system"));
 }
 
-TEST_CASE("spool: without a free descriptor nothing is lost, and what needs none still works") {
+TEST_CASE("spool: without a free descriptor nothing is lost, and calls that need none still work") {
     spool_dir dir;
     const auto transport = dir.open();
     for (const char* name : {"a", "b", "c"}) dir.put(name, R"({"type":"noop","args":[]})");
@@ -642,7 +642,7 @@ TEST_CASE("spool: without a free descriptor nothing is lost, and what needs none
     CHECK(dir.names("request") == names{"a"});
 }
 
-TEST_CASE("spool: a directory that is taken away is an error until it is back; what is in it is not lost") {
+TEST_CASE("spool: a removed directory is an error until it is back; its jobs are not lost") {
     spool_dir dir;
     const auto transport = dir.open();
     dir.put("a", R"({"type":"noop","args":[]})");
@@ -663,7 +663,7 @@ TEST_CASE("spool: a directory that is taken away is an error until it is back; w
     CHECK(dir.names("done") == names{"a"});
 }
 
-TEST_CASE("spool: a folder that is taken away is made anew, and no job in hand is given up for it") {
+TEST_CASE("spool: a removed folder is created again, and no job in flight is lost") {
     for (const char* folder : {"done", "failed", "request"}) {
         CAPTURE(folder);
         spool_dir dir;
@@ -686,8 +686,7 @@ TEST_CASE("spool: a folder that is taken away is made anew, and no job in hand i
     }
 }
 
-TEST_CASE(
-    "spool: with its own folder taken away a transport goes on in a new one, and what it held is gone") {
+TEST_CASE("spool: a transport whose own folder was removed continues in a new one, and its jobs are gone") {
     spool_dir dir;
     const auto transport = dir.open();
     for (const char* name : {"a", "b"}) dir.put(name, R"({"type":"noop","args":[]})");
@@ -699,7 +698,7 @@ TEST_CASE(
     CHECK(accept(transport->ack({"b", ""}, deadline_after(1s))) == settled::accepted);
 }
 
-TEST_CASE("spool: what cannot be a spool directory is a clear error, and nothing is made") {
+TEST_CASE("spool: an unusable directory is a clear error, and nothing is created") {
     temporary_folder at;
     write_file(at.path() / "file", "");
     for (const char* made : {"odd", "linked"}) make_folder(at.path() / made);
@@ -710,7 +709,7 @@ TEST_CASE("spool: what cannot be a spool directory is a clear error, and nothing
         std::string directory;
         std::string text;
     };
-    std::vector<attempt> attempts = {{"", "no directory"},
+    std::vector<attempt> attempts = {{"", "name is empty"},
                                      {at_path + "/file", "Not a directory"},
                                      {at_path + "/file/spool", "Not a directory"},
                                      {at_path + "/none/spool", "No such file"},
@@ -729,8 +728,8 @@ TEST_CASE("spool: what cannot be a spool directory is a clear error, and nothing
         fs::create_directory(at.path() / "link-goal");
         fs::create_directory_symlink(at.path() / "link-goal", at.path() / "foreign-link");
         REQUIRE(::lchown((at.path() / "foreign-link").c_str(), 12345, 12345) == 0);
-        attempts.push_back({at_path + "/foreign-link", "a link of user 12345"});
-        attempts.push_back({at_path + "/foreign-link/", "a link of user 12345"});
+        attempts.push_back({at_path + "/foreign-link", "a symbolic link of user 12345"});
+        attempts.push_back({at_path + "/foreign-link/", "a symbolic link of user 12345"});
     }
     for (const attempt& each : attempts) {
         CAPTURE(each.directory);
@@ -746,8 +745,7 @@ TEST_CASE("spool: what cannot be a spool directory is a clear error, and nothing
     CHECK(!fs::exists(at.path() / "none"));
 }
 
-TEST_CASE(
-    "spool: a directory, or a folder in it, that others may write to is refused, whatever else it says") {
+TEST_CASE("spool: a directory or folder that other users may write to is refused") {
     for (const char* folder : {".", "request", "processing", "done", "failed"}) {
         for (const mode_t mode : {0770, 0707, 0777, 01777, 02770}) {
             CAPTURE(folder);

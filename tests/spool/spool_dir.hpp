@@ -98,9 +98,9 @@ class spool_dir {
         const std::lock_guard<std::mutex> held(mutex_);
         return events_;
     }
-    int told(spool_event_kind what) {
+    int event_count(spool_event_kind kind) {
         int out = 0;
-        for (const spool_event& each : events()) out += each.kind == what ? 1 : 0;
+        for (const spool_event& each : events()) out += each.kind == kind ? 1 : 0;
         return out;
     }
     // All that is left of owners.

@@ -85,7 +85,7 @@ TEST_CASE("spool: settling again, or what was never claimed, is gone") {
     CHECK(dir.names("request").empty());
 }
 
-TEST_CASE("spool: a claimed file that someone takes away is gone, and nothing comes of it") {
+TEST_CASE("spool: a claimed file that another process removes is gone") {
     spool_dir dir;
     const auto transport = dir.open();
     dir.put("a", R"({"type":"noop","args":[]})");
@@ -194,7 +194,7 @@ TEST_CASE("spool: a delay never lasts longer than it was meant to, wherever the 
     CHECK(dir.fetch_one(*transport).id == "a");
 }
 
-TEST_CASE("spool: handed back, a file is in request/ at once, whole, once, and no run is counted") {
+TEST_CASE("spool: a job handed back is in request/ at once, unchanged, once, and no run counts") {
     spool_dir dir;
     const auto transport = dir.open();
     const std::string text = " {\"type\":\"noop\", \"args\":[ ]}\n";
@@ -303,7 +303,7 @@ TEST_CASE("spool: with any_file a file that failed for good has its error beside
     CHECK(dir.hidden("request").empty());
 }
 
-TEST_CASE("spool: moved from failed/ to request/ by hand, a job has one more run") {
+TEST_CASE("spool: a job moved from failed/ to request/ by hand has one more run") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         spool_dir dir;
@@ -361,7 +361,7 @@ TEST_CASE("spool: with any_file a job that removed its own file is done") {
     CHECK(accept(transport->ack({"proof", ""}, deadline_after(1s))) == settled::gone);
 }
 
-TEST_CASE("spool: what is kept beside a file is not believed of another of the same name") {
+TEST_CASE("spool: a sidecar is ignored for another file of the same name") {
     spool_dir dir;
     dir.options.any_file = true;
     const auto transport = dir.open();
@@ -396,7 +396,7 @@ TEST_CASE("spool: with any_file a job may write into its file, and its runs are 
     CHECK(member(again.meta_json, "checkpoint") == "1");
 }
 
-TEST_CASE("spool: with any_file what another worker counted between the look and the claim is not lost") {
+TEST_CASE("spool: with any_file a run that another worker counted before the claim is kept") {
     spool_dir dir;
     dir.options.any_file = true;
     dir.options.retry_delays = {0ms, 1h};
@@ -453,7 +453,7 @@ TEST_CASE("spool: a name that is taken is not overwritten, in any folder") {
     }
 }
 
-TEST_CASE("spool: however many have a name, the next of it gets one, at once") {
+TEST_CASE("spool: a free name is found at once among any number of files") {
     const temporary_folder where(temporary_folder::kind::in_memory);
     spool_dir dir(where.path() / "spool");
     const auto transport = dir.open();
@@ -579,27 +579,27 @@ TEST_CASE("spool_enqueue: many at the same time all arrive") {
 
 // ---- with a worker ----
 
-TEST_CASE("spool: the transport says when there may be work, and no more once it was told to stop") {
+TEST_CASE("spool: the transport notifies of work, until the callback is removed") {
 #if OJS_SHUTDOWN_USE_INOTIFY
     spool_dir dir;
     const auto transport = dir.open();
     CHECK(dir.fetch(*transport).empty());
-    recorder::counter told;
-    transport->on_work_available([&] { told.add(); });
+    recorder::counter notified;
+    transport->on_work_available([&] { notified.add(); });
     dir.put("a", R"({"type":"noop","args":[]})");
-    REQUIRE(told.wait_for(1));
+    REQUIRE(notified.wait_for(1));
     CHECK(dir.fetch(*transport).size() == 1);
     dir.put("b", R"({"type":"noop","args":[]})");
-    REQUIRE(told.wait_for(2));
+    REQUIRE(notified.wait_for(2));
     transport->on_work_available(nullptr);
-    const int before = told.count();
+    const int before = notified.count();
     CHECK(dir.fetch(*transport).size() == 1);
     dir.put("c", R"({"type":"noop","args":[]})");
     CHECK(dir.fetch(*transport).size() == 1);
-    CHECK(told.count() == before);
-    transport->on_work_available([&] { told.add(); });  // and once more
+    CHECK(notified.count() == before);
+    transport->on_work_available([&] { notified.add(); });  // and once more
     dir.put("d", R"({"type":"noop","args":[]})");
-    REQUIRE(told.wait_for(before + 1));
+    REQUIRE(notified.wait_for(before + 1));
 #endif
 }
 
@@ -705,7 +705,7 @@ TEST_CASE("spool: with any_file a checkpoint too large to be read again is refus
 TEST_CASE("spool: a file whose clock is a little ahead of ours may still be written") {
     spool_dir dir;
     const auto transport = dir.open();
-    dir.options.settle_time = 5s;
+    dir.options.incomplete_timeout = 5s;
     const auto patient = dir.open();
     const fs::path file = dir.path / "request" / "a";
     write_file(file, "{\"type\":\"no");
@@ -717,7 +717,7 @@ TEST_CASE("spool: a file whose clock is a little ahead of ours may still be writ
 
 // ---- its scheme ----
 
-TEST_CASE("spool: doctor() looks at the directory, and does not make it") {
+TEST_CASE("spool: doctor() checks the directory without creating it") {
     const auto inspect = ojs::spool().inspect;
     spool_dir dir;
     make_folder(dir.path);

@@ -481,7 +481,7 @@ class Yaml(unittest.TestCase):
                 program, *flags = controller["command"]
                 self.assertEqual(flags, [])  # it finds its configuration where that is mounted
                 source = (ROOT / "tools/controller.cpp").read_text()
-                self.assertIn(f'usual_config = "{mounts["config"]}/controller.json"', source)
+                self.assertIn(f'default_config = "{mounts["config"]}/controller.json"', source)
                 for init in spec.get("initContainers", []):
                     self.assertEqual(init["image"], controller["image"])
                     self.assertEqual(init["command"], [program, "--mark-normal"])

@@ -1,9 +1,7 @@
-// Who owns a job: attempted_by ends with the name of its process, "ojs:LEASE:WORKER:NONCE", which holds the advisory
-// lock hashtextextended(NAME, 0) as long as it works. Every worker looks for running jobs whose owner's lock is free.
-// After LEASE milliseconds the owner is gone or can no longer report: a transaction that holds that lock gives its
-// jobs back. Names without "ojs:" are left to River.
-//
-// All times are the database's.
+// A job's owner is the last name in attempted_by, "ojs:LEASE:WORKER:NONCE". Its process holds the advisory lock
+// hashtextextended(NAME, 0) while it works. Every worker searches for running jobs whose owner's lock is free. After
+// LEASE milliseconds that owner is gone or can no longer report: a transaction that holds its lock requeues the jobs.
+// Names without "ojs:" are left to River. All times are the database's.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +24,8 @@ class river_worker : public river_transport {
     river_worker(const std::string& url, river_options options) : db_(url, std::move(options)) {}
     ~river_worker() override { session_.end(); }
 
-    // Errors: see session::look_at_schema().
-    result<void> open(time_point deadline) { return session_.look_at_schema(deadline); }
+    // Errors: those of session::check_schema().
+    result<void> open(time_point deadline) { return session_.check_schema(deadline); }
 
     outcome snooze(const job_context& job, std::chrono::milliseconds delay) override {
         return decide(job, "snooze", delay, "snoozed");
@@ -47,48 +45,47 @@ class river_worker : public river_transport {
     }
 
     result<settled> ack(const ack_request& request, time_point deadline) override {
-        settlement wanted;
-        wanted.action = "complete";
-        if (!request.result_json.empty()) wanted.merged = "{\"output\":" + request.result_json + "}";
-        return reports_.settle(request.job_id, std::move(wanted), deadline);
+        settlement out;
+        out.action = "complete";
+        if (!request.result_json.empty()) out.merged = "{\"output\":" + request.result_json + "}";
+        return reports_.settle(request.job_id, std::move(out), deadline);
     }
 
     result<settled> fail(const fail_request& request, time_point deadline) override {
         const job_error& error = request.error;
-        settlement wanted;
-        wanted.action = request.requeue             ? "requeue"
-                        : error.code == "cancelled" ? "cancel"
-                        : error.retryable           ? "fail"
-                                                    : "discard";
+        settlement out;
+        out.action = request.requeue             ? "requeue"
+                     : error.code == "cancelled" ? "cancel"
+                     : error.retryable           ? "fail"
+                                                 : "discard";
         const bool named = error.code == "handler_error" || error.message.rfind(error.code, 0) == 0;
-        wanted.error = named ? error.message : error.code + ": " + error.message;
-        if (!request.checkpoint_json.empty())
-            wanted.merged = "{\"checkpoint\":" + request.checkpoint_json + "}";
+        out.error = named ? error.message : error.code + ": " + error.message;
+        if (!request.checkpoint_json.empty()) out.merged = "{\"checkpoint\":" + request.checkpoint_json + "}";
         if (!request.requeue && error.retryable && error.code == "handler_error")
-            apply_decision(request.job_id, wanted);
-        return reports_.settle(request.job_id, std::move(wanted), deadline);
+            apply_decision(request.job_id, out);
+        return reports_.settle(request.job_id, std::move(out), deadline);
     }
 
     result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) override {
-        if (left_) return heartbeat_response();
+        if (deregistered_) return heartbeat_response();
         const result<void> known = session_.begin(*request.worker, deadline);
         if (!known) return known.error();
-        const turn taken(db_.beating, deadline);
-        if (!taken) return failure(errc::timed_out, "another heartbeat is still under way");
+        const turn taken(db_.renewing, deadline);
+        if (!taken) return failure(errc::timed_out, "another heartbeat is still in progress");
         return confirm(request, deadline);
     }
 
     result<void> register_worker(const worker_identity& worker, time_point deadline) override {
         return session_.begin(worker, deadline);
     }
-    // Releases the lock: other workers rescue what could not be reported.
+    // Releases the lock: other workers rescue the jobs that could not be reported.
     result<void> deregister_worker(const worker_identity&, time_point deadline) override {
         result<void> found;
         {
             const turn taken(db_.claiming, deadline);
             if (taken) found = claims_.give_back_lost(deadline);
         }
-        left_ = true;
+        deregistered_ = true;
         session_.end();
         return found;
     }
@@ -97,7 +94,7 @@ class river_worker : public river_transport {
         const std::optional<held_job> held = jobs_.find(request.job_id);
         if (!held) return settled::gone;
         const turn taken(db_.saving, deadline);
-        if (!taken) return failure(errc::timed_out, "another checkpoint is still under way");
+        if (!taken) return failure(errc::timed_out, "another checkpoint is still in progress");
         const result<postgres_rows> saved = db_.saving.run(
             sql::save, {held->id, held->attempt, session_.owner(), request.state_json}, deadline);
         if (!saved) return saved.error();
@@ -107,58 +104,58 @@ class river_worker : public river_transport {
         const std::optional<long long> id = read_id(job_id);
         if (!id) return std::string();
         const turn taken(db_.saving, deadline);
-        if (!taken) return failure(errc::timed_out, "another checkpoint is still under way");
+        if (!taken) return failure(errc::timed_out, "another checkpoint is still in progress");
         const result<postgres_rows> found = db_.saving.run(sql::load, {*id}, deadline);
         if (!found) return found.error();
         return found->size() > 0 && !found->is_null(0, 0) ? found->text(0, 0) : std::string();
     }
 
-    void on_work_available(function<void()> tell) override { session_.on_work(std::move(tell)); }
-    void on_job_cancelled(function<void(const std::string&)> tell) override {
-        session_.on_revoked(std::move(tell));
+    void on_work_available(function<void()> callback) override { session_.on_work(std::move(callback)); }
+    void on_job_cancelled(function<void(const std::string&)> callback) override {
+        session_.on_cancelled(std::move(callback));
     }
 
   private:
-    // Decides how the FAIL that the worker makes of the returned outcome is settled.
+    // The worker turns the returned outcome into a FAIL, which apply_decision() changes.
     outcome decide(const job_context& job, const char* action, std::optional<std::chrono::milliseconds> delay,
                    std::string reason) {
         jobs_.change(job.id(), [&](held_job& held) {
             held.action = action;
             if (delay)
                 held.delay = std::clamp<long long>(delay->count(), 0, 1'000'000'000'000);  // thirty years
-            held.why = reason;
+            held.reason = reason;
         });
         return outcome::retry(std::move(reason));
     }
 
-    void apply_decision(const std::string& job_id, settlement& wanted) {
+    void apply_decision(const std::string& job_id, settlement& out) {
         const std::optional<held_job> held = jobs_.find(job_id);
-        if (!held || held->action == nullptr || held->why != wanted.error) return;
-        wanted.action = held->action;
-        wanted.delay = held->delay;
+        if (!held || held->action == nullptr || held->reason != out.error) return;
+        out.action = held->action;
+        out.delay = held->delay;
     }
 
     result<heartbeat_response> confirm(const heartbeat_request& request, time_point deadline) {
-        const result<postgres_rows> locked = db_.beating.run(
-            sql::lock_is_held, {session_.owner(), session_.server_process()}, deadline, request.still_wanted);
+        const result<postgres_rows> locked = db_.renewing.run(
+            sql::lock_is_held, {session_.owner(), session_.backend_pid()}, deadline, request.still_wanted);
         if (!locked) return locked.error();
         if (locked->size() == 0)
-            return failure(errc::unavailable, "the session that holds this worker's lock has ended");
+            return failure(errc::unavailable, "the session that held this worker's lock has ended");
         heartbeat_response out;
         if (request.active_jobs.empty()) return out;
         postgres_array ids;
-        for (const std::string& each : request.active_jobs) {
-            if (const std::optional<long long> id = read_id(each)) ids.add(*id);
+        for (const std::string& job : request.active_jobs) {
+            if (const std::optional<long long> id = read_id(job)) ids.add(*id);
         }
         const result<postgres_rows> ours =
-            db_.beating.run(sql::confirm, {ids.text(), session_.owner()}, deadline);
+            db_.renewing.run(sql::confirm, {ids.text(), session_.owner()}, deadline);
         if (!ours) return ours.error();
         for (int row = 0; row < ours->size(); ++row) {
             out.jobs_extended.push_back(ours->text(row, 0));
-            const std::optional<held_job> held = jobs_.find(ours->number(row, 0));
-            if (held && held->cancelled_at != ours->text(row, 1)) session_.tell_revoked(ours->text(row, 0));
+            const std::optional<held_job> job = jobs_.find(ours->number(row, 0));
+            if (job && job->cancelled_at != ours->text(row, 1)) session_.notify_cancelled(ours->text(row, 0));
         }
-        jobs_.forget_others(request.active_jobs, out.jobs_extended);
+        jobs_.forget_unconfirmed(request.active_jobs, out.jobs_extended);
         return out;
     }
 
@@ -167,15 +164,15 @@ class river_worker : public river_transport {
     river::session session_{db_, jobs_};
     claims claims_{db_, jobs_, session_};
     reports reports_{db_, jobs_, session_, claims_};
-    std::atomic<bool> left_{false};
+    std::atomic<bool> deregistered_{false};
 };
 
-OJS_SHUTDOWN_INLINE bool is_conninfo(const std::string& url) {
+OJS_SHUTDOWN_INLINE bool is_connection_string(const std::string& url) {
     if (url.find('\0') != std::string::npos) return false;
-    PQconninfoOption* const read =
-        PQconninfoParse(url.c_str(), nullptr);  // its error text may quote a password
-    PQconninfoFree(read);
-    return read != nullptr;
+    // Without the error text, which may quote a password.
+    PQconninfoOption* const parsed = PQconninfoParse(url.c_str(), nullptr);
+    PQconninfoFree(parsed);
+    return parsed != nullptr;
 }
 
 }  // namespace river
@@ -183,12 +180,12 @@ OJS_SHUTDOWN_INLINE bool is_conninfo(const std::string& url) {
 
 OJS_SHUTDOWN_INLINE result<river_ref> river_transport::create(std::string url, river_options options,
                                                               std::chrono::milliseconds timeout) {
-    if (!detail::river::is_conninfo(url))
-        return error{errc::invalid_argument, 0, "the database's URL is not one that libpq can read"};
-    auto* const made = new detail::river::river_worker(url, std::move(options));
-    river_ref out(made);
-    const result<void> seen = made->open(deadline_after(timeout));
-    if (!seen && seen.error().code == errc::unsupported) return seen.error();
+    if (!detail::river::is_connection_string(url))
+        return error{errc::invalid_argument, 0, "libpq cannot read the database URL"};
+    auto* const created = new detail::river::river_worker(url, std::move(options));
+    river_ref out(created);
+    const result<void> opened = created->open(deadline_after(timeout));
+    if (!opened && opened.error().code == errc::unsupported) return opened.error();
     return out;
 }
 

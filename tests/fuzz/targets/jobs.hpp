@@ -69,9 +69,9 @@ inline void heartbeat(input in) {
     // A directive is obeyed where a parser finds the word, and an id is extended where a parser finds it.
     const auto says = [&body](const char* word) { return body.find(word) != std::string::npos; };
     if (!says("\\u")) {
-        expect(read->directive != ojs::directive::terminate || says("\"terminate\""), "nobody said terminate",
-               body);
-        expect(read->directive != ojs::directive::quiet || says("\"quiet\""), "nobody said quiet", body);
+        expect(read->directive != ojs::directive::terminate || says("\"terminate\""),
+               "the body has no terminate", body);
+        expect(read->directive != ojs::directive::quiet || says("\"quiet\""), "the body has no quiet", body);
     }
     const picojson::value& extended = parsed.get("jobs_extended");
     const std::size_t most = extended.is<picojson::array>() ? extended.get<picojson::array>().size() : 0;

@@ -22,7 +22,7 @@ inline void rpc_message(input in) {
     expect(read_json(written, parsed) && parsed.is<picojson::object>(), "what is written is JSON", written);
     const auto again = message.fresh();
     expect(again->read(written).has_value(), "what is written can be read", written);
-    expect(again->write() == written, "and says the same", written);
+    expect(again->write() == written, "and is equal when written again", written);
 }
 
 }  // namespace fuzz

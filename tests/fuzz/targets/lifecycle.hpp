@@ -107,7 +107,7 @@ inline void lifecycle(input in) {
         const bool differs = wanted.phase != wanted_before.phase || wanted.mode != wanted_before.mode ||
                              wanted.cancelled != wanted_before.cancelled ||
                              wanted.exits != wanted_before.exits || wanted.signals != wanted_before.signals;
-        expect(changed == differs, "apply() says whether something changed", history);
+        expect(changed == differs, "apply() returns whether the state changed", history);
         expect((now.sequence != before.sequence) == changed, "changes are numbered", history);
         if (!changed) continue;
         expect(now.last_event == what, "the event is noted", history);

@@ -12,7 +12,7 @@ std::string read_messages(std::string_view bytes, std::size_t step, bool answers
     limits.head = 512;
     limits.body = 2048;
     Parser parser(limits);
-    std::string told;
+    std::string report;
     for (int messages = 0; messages < 20; ++messages) {
         parser.begin(answers_head);
         http_parser::status reached = parser.feed({});
@@ -24,26 +24,26 @@ std::string read_messages(std::string_view bytes, std::size_t step, bool answers
         const bool ended = reached == http_parser::status::need_more;
         if (ended) reached = parser.finish();
         if (reached != http_parser::status::complete) {
-            return ojs::detail::cat({told, "failed ", parser.failure_code(), " ", parser.failure()});
+            return ojs::detail::cat({report, "failed ", parser.failure_code(), " ", parser.failure()});
         }
         const ojs::http_request& message = parser.message();
-        told += ojs::detail::cat({message.method, "|", message.target, "|", parser.code(), "|",
-                                  parser.keeps_alive() ? "lives" : "closes", "|", message.body, "|"});
-        expect(message.body.size() <= limits.body, "a body keeps to its limit", told);
+        report += ojs::detail::cat({message.method, "|", message.target, "|", parser.code(), "|",
+                                    parser.keeps_alive() ? "lives" : "closes", "|", message.body, "|"});
+        expect(message.body.size() <= limits.body, "a body keeps to its limit", report);
         for (const ojs::http_header& header : message.headers) {
-            told += ojs::detail::cat({header.name, "=", header.value, ";"});
-            expect(ojs::detail::is_token(header.name), "a header's name is a token", told);
+            report += ojs::detail::cat({header.name, "=", header.value, ";"});
+            expect(ojs::detail::is_token(header.name), "a header's name is a token", report);
             expect(ojs::detail::is_field_value(header.value), "a header's value holds no control character",
-                   told);
+                   report);
         }
         if (!std::is_same_v<Parser, http_parser>) {
-            expect(ojs::detail::is_token(message.method), "a method is a token", told);
-            expect(ojs::detail::is_target(message.target), "a target holds no blank", told);
+            expect(ojs::detail::is_token(message.method), "a method is a token", report);
+            expect(ojs::detail::is_target(message.target), "a target holds no blank", report);
         }
-        told += "\n";
-        if (ended || (bytes.empty() && !parser.has_surplus())) return told;
+        report += "\n";
+        if (ended || (bytes.empty() && !parser.has_surplus())) return report;
     }
-    return told;
+    return report;
 }
 
 // The first byte says how the stream is split, and whether it answers HEAD.

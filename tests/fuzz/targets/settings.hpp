@@ -44,7 +44,7 @@ inline void duration(input in) {
     const std::string text = text_of(in.rest());
     const auto read = ojs::parse_duration(text);
     const std::int64_t wanted = duration_by_hand(text);
-    expect((read ? read->count() : -1) == wanted, "a duration is what the rule says",
+    expect((read ? read->count() : -1) == wanted, "a duration follows the rule",
            text + " is " + std::to_string(read ? read->count() : -1) + ", not " + std::to_string(wanted));
     if (read) {
         const auto again = ojs::parse_duration(ojs::format_duration(*read));
@@ -95,7 +95,7 @@ inline void environment(input in) {
     auto options = ojs::worker_options::from_environment(lookup);
     if (!options) {
         expect(!options.error().text.empty() && options.error().text.size() <= 1500,
-               "an error is told, shortly", options.error().text);
+               "an error has a short text", options.error().text);
         return;
     }
     options->parts.add(ojs::operating());

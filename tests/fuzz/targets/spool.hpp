@@ -9,7 +9,7 @@ class spool_run {
   public:
     spool_run(input in, const std::filesystem::path& path) : in_(in), path_(path) {
         options_.directory = path.string();
-        options_.settle_time = std::chrono::milliseconds(0);
+        options_.incomplete_timeout = std::chrono::milliseconds(0);
         options_.recovery_interval = std::chrono::milliseconds(0);
         options_.retry_delays = {std::chrono::milliseconds(0), std::chrono::milliseconds(0)};
         const unsigned how = in_.byte();
@@ -68,7 +68,7 @@ class spool_run {
         }  // else: left to recovery
     }
 
-    // As somebody would who may write there: at a place of the file that the input chooses.
+    // Like another process that may write there: at an offset that the input chooses.
     void damage_sidecar(unsigned offset) {
         const std::filesystem::path sidecar = path_ / "request" / (std::string(".about.") + name);
         std::string content = std::filesystem::exists(sidecar) ? read_file(sidecar) : std::string();

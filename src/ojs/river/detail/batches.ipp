@@ -1,4 +1,4 @@
-// batches: concurrent FETCHes are one claim, and concurrent ACKs and FAILs are settled by one statement.
+// batches: one statement serves concurrent FETCHes, another concurrent ACKs and FAILs.
 #pragma once
 
 #include <algorithm>
@@ -21,101 +21,101 @@
 namespace ojs::detail {
 namespace river {
 
-// How long a batch waits for further calls. A commit, which they share, takes longer.
+// How long a batch waits for more calls. Their shared commit takes longer.
 inline constexpr std::chrono::milliseconds batch_delay{1};
 
-// Concurrent calls that are done together: the first to find none under way does those that wait by then.
+// Runs concurrent calls together: the first caller that finds no batch in progress runs all waiting calls.
 template <class Call>
 class batch {
   public:
     using calls = std::vector<std::shared_ptr<Call>>;
 
-    // True once `own` is over; false at the deadline, when another thread may still be at it. `lead` takes
-    // calls from `waiting` and makes them over; it may release the lock meanwhile.
+    // True once `own` is finished; false at the deadline, when another thread may still run it. `lead` takes calls from
+    // `waiting` and finishes them; it may release the lock meanwhile.
     template <class Lead>
     bool join(unique_lock& held, const std::shared_ptr<Call>& own, time_point deadline, Lead lead) {
         waiting.push_back(own);
         joined.notify_one();
-        while (!own->over) {
-            if (!std::exchange(under_way_, true)) {
+        while (!own->is_finished) {
+            if (!std::exchange(in_progress_, true)) {
                 lead();
-                under_way_ = false;
+                in_progress_ = false;
                 changed_.notify_all();
-            } else if (!changed_.wait_until(held, deadline) && !own->over) {
+            } else if (!changed_.wait_until(held, deadline) && !own->is_finished) {
                 return false;
             }
         }
         return true;
     }
-    mutex guard;  // of what follows, and of the calls in it
+    mutex guard;  // for the members below and their calls
     calls waiting;
-    condition joined;  // one more waits
+    condition joined;  // a call was added to `waiting`
 
   private:
     condition changed_;
-    bool under_way_ = false;
+    bool in_progress_ = false;
 };
 
-// A FETCH that waits for its jobs. When `count` is 0, it is no longer wanted; when `left`, its caller has returned.
+// A FETCH that waits for its jobs. `count` 0: it is cancelled. `abandoned`: its caller has returned.
 struct pending_fetch {
     const fetch_request* request = nullptr;  // valid until its caller returns
     std::size_t count = 0;
-    bool left = false;
+    bool abandoned = false;
 
-    bool over = false;
+    bool is_finished = false;
     std::vector<job> jobs;
     std::optional<error> failed;
 };
 
 class claims {
   public:
-    claims(database& db, held_jobs& jobs, session& of) : db_(db), jobs_(jobs), session_(of) {}
+    claims(database& db, held_jobs& jobs, session& owner) : db_(db), jobs_(jobs), session_(owner) {}
 
     result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) {
         const auto own = std::make_shared<pending_fetch>();
         own->request = &request;
         own->count = request.count;
         unique_lock lock(batch_.guard);
-        const bool over = batch_.join(lock, own, deadline, [&] { claim_for_all(lock, *own, deadline); });
-        if (!over) return withdraw(own);
+        const bool done = batch_.join(lock, own, deadline, [&] { claim_for_all(lock, *own, deadline); });
+        if (!done) return withdraw(own);
         if (own->failed) return *own->failed;
         return std::move(own->jobs);
     }
 
-    // `count` slots become free together: the next FETCH waits for the others.
+    // `count` slots become free together: the next FETCH waits for the FETCHes of all.
     void expect_fetches(std::size_t count) {
         const unique_lock held(batch_.guard);
         free_slots_ = count;
         free_slots_until_ = steady_clock::now() + batch_delay;
     }
 
-    // With the turn to claim. No claim is under way then: a job that is ours and not held came with a lost answer.
+    // Called with the turn to claim. A job that is ours but not held was in a lost response.
     result<void> give_back_lost(time_point deadline) {
-        if (!jobs_.any_lost.exchange(false)) return {};
-        int given = 0, locked = 0;
+        if (!jobs_.any_claim_lost.exchange(false)) return {};
+        int requeued = 0, locked = 0;
         const values lost = {session_.owner(), jobs_.ids().text(), session_.insert_channel()};
         const auto count = [&](const postgres_rows& rows) {
-            for (int row = 0; row < rows.size(); ++row) ++(rows.text(row, 0) == "t" ? given : locked);
+            for (int row = 0; row < rows.size(); ++row) ++(rows.text(row, 0) == "t" ? requeued : locked);
         };
         const result<void> done = db_.run_by_halves(
             db_.claiming, sql::give_back_lost, [&] { return lost; }, count, deadline);
-        if (!done || locked > 0) jobs_.any_lost = true;
-        if (given > 0)
-            db_.notice("gave back " + std::to_string(given) + " jobs whose claim was answered to nobody");
+        if (!done || locked > 0) jobs_.any_claim_lost = true;
+        if (requeued > 0)
+            db_.notice("requeued " + std::to_string(requeued) + " jobs whose claim response was lost");
         return done;
     }
 
   private:
     using fetches = batch<pending_fetch>::calls;
 
-    // Claims for all pending FETCHes of the same queues. Called with the lock, which it releases meanwhile.
+    // Claims for all pending FETCHes with the same queues. Called with the lock, which it releases meanwhile.
     void claim_for_all(unique_lock& lock, const pending_fetch& own, time_point deadline) {
         fetches& pending = batch_.waiting;
         wait_until(batch_.joined, lock, std::min(deadline, free_slots_until_),
-                   [&] { return wanted_by(pending) >= free_slots_; });
+                   [&] { return slot_count(pending) >= free_slots_; });
         const std::vector<std::string> queues = own.request->worker->queues;
-        const auto others = std::partition(pending.begin(), pending.end(), [&](const auto& each) {
-            return each->request->worker->queues == queues;
+        const auto others = std::partition(pending.begin(), pending.end(), [&](const auto& call) {
+            return call->request->worker->queues == queues;
         });
         const fetches mine(pending.begin(), others);
         pending.erase(pending.begin(), others);
@@ -125,128 +125,128 @@ class claims {
         try {
             done = claim_jobs(queues, mine, deadline, claimed);
         } catch (...) {
-            jobs_.any_lost = true;
-            done = failure(errc::unavailable, "no memory");
+            jobs_.any_claim_lost = true;
+            done = failure(errc::unavailable, "out of memory");
         }
         lock.lock();
-        share_out(mine, done, std::move(claimed));
+        distribute(mine, done, std::move(claimed));
     }
-    static std::size_t wanted_by(const fetches& all) {
+    static std::size_t slot_count(const fetches& all) {
         std::size_t out = 0;
-        for (const auto& each : all) out += each->count;
+        for (const auto& call : all) out += call->count;
         return out;
     }
 
     // The caller returns without jobs. Called with the lock.
     error withdraw(const std::shared_ptr<pending_fetch>& own) {
-        own->left = true;
+        own->abandoned = true;
         fetches& pending = batch_.waiting;
         const auto found = std::find(pending.begin(), pending.end(), own);
-        if (found == pending.end()) return failure(errc::timed_out, "the database did not answer in time");
+        if (found == pending.end()) return failure(errc::timed_out, "the database did not respond in time");
         pending.erase(found);
-        return failure(errc::unreachable, "another FETCH is still under way");
+        return failure(errc::unreachable, "another FETCH is still in progress");
     }
 
-    // Called with the lock. Jobs for a caller that has left are given back later.
-    void share_out(const fetches& to, const result<void>& done, std::vector<job> jobs) {
+    // Called with the lock. Jobs of an abandoned FETCH are given back later.
+    void distribute(const fetches& calls, const result<void>& done, std::vector<job> jobs) {
         std::size_t next = 0;
-        for (const auto& each : to) {
-            each->over = true;
-            if (!done && jobs.empty()) each->failed = done.error();
-            if (each->count == 0) each->failed = failure(errc::cancelled, "not wanted any more");
-            for (; each->jobs.size() < each->count && next < jobs.size(); ++next)
-                each->jobs.push_back(std::move(jobs[next]));
-            for (const job& lost : each->jobs) {
-                if (each->left) jobs_.drop(std::atoll(lost.id.c_str()));
+        for (const auto& call : calls) {
+            call->is_finished = true;
+            if (!done && jobs.empty()) call->failed = done.error();
+            if (call->count == 0) call->failed = failure(errc::cancelled, "FETCH cancelled");
+            for (; call->jobs.size() < call->count && next < jobs.size(); ++next)
+                call->jobs.push_back(std::move(jobs[next]));
+            for (const job& lost : call->jobs) {
+                if (call->abandoned) jobs_.drop(std::atoll(lost.id.c_str()));
             }
         }
     }
 
-    // Claims from one queue after the other, each time starting with the next one.
-    result<void> claim_jobs(const std::vector<std::string>& queues, const fetches& for_whom,
-                            time_point deadline, std::vector<job>& out) {
+    // Claims from one queue after the other; each call starts with the next queue.
+    result<void> claim_jobs(const std::vector<std::string>& queues, const fetches& calls, time_point deadline,
+                            std::vector<job>& out) {
         const turn taken(db_.claiming, deadline);
         if (!taken) return failure(errc::unreachable, "the connection is in use");
         result<void> done = connect_others(deadline);
         if (done) done = give_back_lost(deadline);
         const std::size_t first = next_queue_++;
-        for (std::size_t i = 0; done && i < queues.size() && out.size() < wanted_by(for_whom); ++i) {
+        for (std::size_t i = 0; done && i < queues.size() && out.size() < slot_count(calls); ++i) {
             const std::string& queue = queues[(first + i) % queues.size()];
             do {
-                done = claim(queue, for_whom, deadline, out);
-            } while (!done && done.error().code == errc::cancelled && out.empty() && wanted_by(for_whom) > 0);
+                done = claim(queue, calls, deadline, out);
+            } while (!done && done.error().code == errc::cancelled && out.empty() && slot_count(calls) > 0);
         }
         return done;
     }
-    // Claims nothing unless it can be reported and its lease renewed. A connection in use is up.
+    // Claims need connections for reports and heartbeats. One that is in use is up.
     result<void> connect_others(time_point deadline) {
         const std::pair<postgres_connection*, const postgres_statement*> others[] = {
-            {&db_.settling, &sql::settle}, {&db_.beating, &sql::confirm}};
-        for (const auto& [each, what] : others) {
-            const bool stands = each->server_process() != 0;
-            const turn taken(*each, stands ? steady_clock::now() : deadline);
-            if (!taken && !stands) return failure(errc::unreachable, "the connection is in use");
-            const result<void> ready = taken ? each->prepare(*what, deadline) : result<void>();
+            {&db_.settling, &sql::settle}, {&db_.renewing, &sql::confirm}};
+        for (const auto& [connection, statement] : others) {
+            const bool is_up = connection->backend_pid() != 0;
+            const turn taken(*connection, is_up ? steady_clock::now() : deadline);
+            if (!taken && !is_up) return failure(errc::unreachable, "the connection is in use");
+            const result<void> ready = taken ? connection->prepare(*statement, deadline) : result<void>();
             if (!ready) return ready;
         }
         return {};
     }
-    // False: one is no longer wanted. Before the first job, the others continue without it.
-    bool all_still_wanted(const fetches& all, bool has_jobs) {
+    // False: a FETCH is cancelled. Before the first job the others continue without it.
+    bool check_all_wanted(const fetches& all, bool has_jobs) {
         const unique_lock held(batch_.guard);
         bool out = true;
-        for (const auto& each : all) {
-            if (each->count == 0) continue;
-            if (!each->left && (!each->request->still_wanted || each->request->still_wanted())) continue;
-            if (!has_jobs) each->count = 0;
+        for (const auto& call : all) {
+            if (call->count == 0) continue;
+            if (!call->abandoned && (!call->request->still_wanted || call->request->still_wanted())) continue;
+            if (!has_jobs) call->count = 0;
             out = false;
         }
         return out;
     }
 
-    // Jobs that cannot be claimed are logged and left out for a minute, so that claims do not look at them each time.
-    result<void> claim(const std::string& queue, const fetches& for_whom, time_point deadline,
+    // Jobs that cannot be claimed are logged, and excluded for a minute to keep claims fast.
+    result<void> claim(const std::string& queue, const fetches& calls, time_point deadline,
                        std::vector<job>& out) {
-        if (steady_clock::now() >= left_out_until_) {
-            left_out_.clear();
-            left_out_until_ = deadline_after(std::chrono::minutes(1));
+        if (steady_clock::now() >= excluded_until_) {
+            excluded_.clear();
+            excluded_until_ = deadline_after(std::chrono::minutes(1));
         }
         const auto max_bytes = static_cast<long long>(db_.options.max_bytes);
         const postgres_value kinds =
             db_.options.kinds.empty() ? postgres_value(nullptr) : array_of(db_.options.kinds).text();
-        const auto values_now = [&] {
-            postgres_array left_out;
-            for (const long long each : left_out_) left_out.add(each);
-            const auto count = static_cast<long long>(wanted_by(for_whom) - out.size());
-            return values{queue, count, session_.owner(), max_bytes, kinds, left_out.text()};
+        const auto make_values = [&] {
+            postgres_array excluded;
+            for (const long long id : excluded_) excluded.add(id);
+            const auto count = static_cast<long long>(slot_count(calls) - out.size());
+            return values{queue, count, session_.owner(), max_bytes, kinds, excluded.text()};
         };
         result<void> done;
         std::size_t known = 0;
         do {
-            known = left_out_.size();
+            known = excluded_.size();
             done = db_.run_by_halves(
-                db_.claiming, sql::claim, values_now,
-                [&](const postgres_rows& rows) { take_in_all(queue, rows, out); }, deadline,
-                [&] { return all_still_wanted(for_whom, !out.empty()); }, &left_out_);
-        } while (done && left_out_.size() > known && out.size() < wanted_by(for_whom));
-        if (!done && is_lost(done.error())) jobs_.any_lost = true;
+                db_.claiming, sql::claim, make_values,
+                [&](const postgres_rows& rows) { add_jobs(queue, rows, out); }, deadline,
+                [&] { return check_all_wanted(calls, !out.empty()); }, &excluded_);
+        } while (done && excluded_.size() > known && out.size() < slot_count(calls));
+        if (!done && is_unresolved(done.error())) jobs_.any_claim_lost = true;
         return done;
     }
 
-    void take_in_all(const std::string& queue, const postgres_rows& rows, std::vector<job>& out) {
+    void add_jobs(const std::string& queue, const postgres_rows& rows, std::vector<job>& out) {
         out.reserve(out.size() + static_cast<std::size_t>(rows.size()));
         std::vector<long long> unfit;
         for (int row = 0; row < rows.size(); ++row) {
-            rows.is_null(row, 1) ? unfit.push_back(rows.number(row, 0)) : take_in(rows, row, out);
+            rows.is_null(row, 1) ? unfit.push_back(rows.number(row, 0)) : add_job(rows, row, out);
         }
         if (unfit.empty()) return;
-        left_out_.insert(unfit.begin(), unfit.end());
-        db_.notice("left alone in queue " + queue + ": " + std::to_string(unfit.size()) +
-                   " jobs that weigh too much or have no args, the first of them " +
+        excluded_.insert(unfit.begin(), unfit.end());
+        db_.notice("not claimed in queue " + queue + ": " + std::to_string(unfit.size()) +
+                   " jobs that are larger than max_bytes or have no args, the first is " +
                    std::to_string(unfit.front()));
     }
 
-    void take_in(const postgres_rows& rows, int row, std::vector<job>& out) {
+    void add_job(const postgres_rows& rows, int row, std::vector<job>& out) {
         held_job held;
         held.id = rows.number(row, 0);
         held.attempt = rows.number(row, 3);
@@ -261,24 +261,24 @@ class claims {
         const std::string args = rows.text(row, 5);
         next.args_json = args.rfind('[', 0) == 0 ? args : "[" + args + "]";
         next.meta_json = rows.text(row, 6);
-        if (jobs_.add(std::move(held))) out.push_back(std::move(next));  // last: has room
+        if (jobs_.add(std::move(held))) out.push_back(std::move(next));  // last: cannot throw
     }
 
     database& db_;
     held_jobs& jobs_;
     session& session_;
 
-    // With the turn to claim.
+    // Guarded by the turn to claim.
     std::size_t next_queue_ = 0;
-    std::set<long long> left_out_;  // jobs that claims skip, and until when
-    time_point left_out_until_;
+    std::set<long long> excluded_;  // jobs that claims skip
+    time_point excluded_until_;
 
     batch<pending_fetch> batch_;
-    std::size_t free_slots_ = 0;  // became free together; until when a FETCH waits for the others
+    std::size_t free_slots_ = 0;  // a FETCH waits for so many others, until the next time
     time_point free_slots_until_;
 };
 
-// How a job is to be settled.
+// How to settle a job.
 struct settlement {
     long long id = 0;
     long long attempt = 0;
@@ -287,9 +287,9 @@ struct settlement {
     std::optional<long long> delay;
     std::string merged;  // JSON object; empty: none
 
-    bool over = false;
-    bool done = false;    // once over: the database accepted it
-    bool locked = false;  // once over: another transaction has locked the row
+    bool is_finished = false;
+    bool done = false;    // once finished: the database accepted it
+    bool locked = false;  // once finished: another transaction has locked the row
     std::optional<ojs::error> failed;
 };
 
@@ -297,44 +297,44 @@ class reports {
     using settlements = batch<settlement>::calls;
 
   public:
-    reports(database& db, held_jobs& jobs, session& of, claims& next)
-        : db_(db), jobs_(jobs), session_(of), claims_(next) {}
+    reports(database& db, held_jobs& jobs, session& owner, claims& claims)
+        : db_(db), jobs_(jobs), session_(owner), claims_(claims) {}
 
-    result<settled> settle(const std::string& job_id, settlement wanted, time_point deadline) {
+    result<settled> settle(const std::string& job_id, settlement request, time_point deadline) {
         const auto held = jobs_.change(job_id, [](held_job& job) { job.reported = true; });
         if (!held) return settled::gone;
-        wanted.id = held->id;
-        wanted.attempt = held->attempt;
-        wanted.error = storable(std::move(wanted.error), false);
-        const auto shared = std::make_shared<settlement>(std::move(wanted));
+        request.id = held->id;
+        request.attempt = held->attempt;
+        request.error = storable(std::move(request.error), false);
+        const auto shared = std::make_shared<settlement>(std::move(request));
         // A locked row delays no other report: it is retried until the deadline.
         for (std::chrono::milliseconds pause(5);;
              pause = std::min(pause * 2, std::chrono::milliseconds(300))) {
-            if (!settle_with_others(shared, deadline))
-                return failure(errc::timed_out, "the database did not answer in time");
+            if (!settle_in_batch(shared, deadline))
+                return failure(errc::timed_out, "the database did not respond in time");
             if (!shared->locked || steady_clock::now() + 2 * pause >= deadline) break;
             static_cast<void>(cancel_token().sleep_for(pause));
         }
         if (shared->locked) return failure(errc::unavailable, "another transaction has locked the job's row");
-        // The worker gives up on a report that is rejected without anything left to omit.
+        // The worker drops a report that is rejected even without output or checkpoint.
         if (!shared->failed || (shared->failed->code == errc::rejected && shared->merged.empty()))
             jobs_.forget(held->id);
         if (shared->failed) return *shared->failed;
         return shared->done ? settled::accepted : settled::gone;
     }
-    // False: the deadline has passed, and another thread may still settle it.
-    bool settle_with_others(const std::shared_ptr<settlement>& own, time_point deadline) {
+    // False at the deadline; another thread may still settle it.
+    bool settle_in_batch(const std::shared_ptr<settlement>& own, time_point deadline) {
         unique_lock lock(batch_.guard);
-        own->over = own->locked = false;
-        const bool over = batch_.join(lock, own, deadline, [&] { settle_waiting(lock, deadline); });
+        own->is_finished = own->locked = false;
+        const bool is_finished = batch_.join(lock, own, deadline, [&] { settle_pending(lock, deadline); });
         settlements& waiting = batch_.waiting;
-        if (!over) waiting.erase(std::remove(waiting.begin(), waiting.end(), own), waiting.end());
-        return over;
+        if (!is_finished) waiting.erase(std::remove(waiting.begin(), waiting.end(), own), waiting.end());
+        return is_finished;
     }
 
   private:
-    // Settles all that wait by now. Called with the lock, which it releases meanwhile.
-    void settle_waiting(unique_lock& lock, time_point deadline) {
+    // Settles all waiting calls. Called with the lock, which it releases meanwhile.
+    void settle_pending(unique_lock& lock, time_point deadline) {
         wait_until(batch_.joined, lock, std::min(deadline, steady_clock::now() + batch_delay),
                    [this] { return batch_.waiting.size() >= jobs_.size(); });
         const settlements all = std::exchange(batch_.waiting, {});
@@ -342,39 +342,39 @@ class reports {
         try {
             settle_all(all, deadline);
         } catch (...) {
-            note_lost(all);
-            for (const auto& each : all) {
-                if (!each->done) each->failed = failure(errc::unavailable, "no memory");
+            mark_response_lost(all);
+            for (const auto& call : all) {
+                if (!call->done) call->failed = failure(errc::unavailable, "out of memory");
             }
         }
         claims_.expect_fetches(all.size());
         lock.lock();
-        for (const auto& each : all) each->over = true;
+        for (const auto& call : all) call->is_finished = true;
     }
 
-    // A rejected value must not keep the others from being settled: each is then sent alone.
+    // After a rejected value each settlement is sent alone, so that the others succeed.
     void settle_all(const settlements& all, time_point deadline) {
         const turn taken(db_.settling, deadline);
         result<void> done = failure(errc::timed_out, "the connection is in use");
         if (taken) done = try_settle(all, deadline, false);
-        const bool alone = !done && done.error().code == errc::rejected;
-        for (const auto& each : all) {
-            if (alone) done = try_settle({each}, deadline, false);
-            if (alone && !done && done.error().code == errc::rejected)
-                done = try_settle({each}, deadline, true);
-            if (!done && !each->done) each->failed = done.error();
+        const bool one_by_one = !done && done.error().code == errc::rejected;
+        for (const auto& call : all) {
+            if (one_by_one) done = try_settle({call}, deadline, false);
+            if (one_by_one && !done && done.error().code == errc::rejected)
+                done = try_settle({call}, deadline, true);
+            if (!done && !call->done) call->failed = done.error();
         }
     }
 
     result<void> try_settle(const settlements& all, time_point deadline, bool ascii_only) {
         postgres_array ids, attempts, actions, errors, delays, merged;
-        for (const auto& each : all) {
-            ids.add(each->id);
-            attempts.add(each->attempt);
-            actions.add(each->action);
-            each->action == "complete" ? errors.add_null() : errors.add(storable(each->error, ascii_only));
-            each->delay ? delays.add(*each->delay) : delays.add_null();
-            each->merged.empty() ? merged.add_null() : merged.add(each->merged);
+        for (const auto& call : all) {
+            ids.add(call->id);
+            attempts.add(call->attempt);
+            actions.add(call->action);
+            call->action == "complete" ? errors.add_null() : errors.add(storable(call->error, ascii_only));
+            call->delay ? delays.add(*call->delay) : delays.add_null();
+            call->merged.empty() ? merged.add_null() : merged.add(call->merged);
         }
         const result<postgres_rows> rows =
             db_.settling.run(sql::settle,
@@ -382,35 +382,35 @@ class reports {
                               merged.text(), session_.owner(), session_.insert_channel()},
                              deadline);
         if (!rows) {
-            if (is_lost(rows.error())) note_lost(all);
+            if (is_unresolved(rows.error())) mark_response_lost(all);
             return rows.error();
         }
-        note_settled(all, *rows);
-        return look_at_rest(all, errors, deadline);
+        mark_settled(all, *rows);
+        return check_unsettled(all, errors, deadline);
     }
 
-    void note_lost(const settlements& all) {
-        for (const auto& each : all) jobs_.change(each->id, [](held_job& job) { job.lost_answer = true; });
+    void mark_response_lost(const settlements& all) {
+        for (const auto& call : all) jobs_.change(call->id, [](held_job& job) { job.response_lost = true; });
     }
-    void note_settled(const settlements& all, const postgres_rows& rows) {
+    void mark_settled(const settlements& all, const postgres_rows& rows) {
         std::map<long long, std::string> actions;
         for (int row = 0; row < rows.size(); ++row) actions[rows.number(row, 0)] = rows.text(row, 1);
-        for (const auto& each : all) {
-            const auto action = actions.find(each->id);
-            const auto held = jobs_.change(each->id, [&](held_job& job) {
+        for (const auto& call : all) {
+            const auto action = actions.find(call->id);
+            const auto held = jobs_.change(call->id, [&](held_job& job) {
                 if (action != actions.end()) job.settled_as = action->second;
             });
-            if (held) each->done = held->settled_as == each->action;  // not the other of an ACK and a FAIL
+            if (held) call->done = held->settled_as == call->action;  // FAIL does not settle an ACK
         }
     }
-    // Jobs that were not found are locked by others, settled by a statement whose answer was lost, or gone.
-    result<void> look_at_rest(const settlements& all, const postgres_array& errors, time_point deadline) {
+    // A job that was not found is locked, settled by a statement whose response was lost, or gone.
+    result<void> check_unsettled(const settlements& all, const postgres_array& errors, time_point deadline) {
         postgres_array ids, attempts;
         bool any = false;
-        for (const auto& each : all) {
-            ids.add(each->id);
-            attempts.add(each->attempt);
-            any |= !each->done;
+        for (const auto& call : all) {
+            ids.add(call->id);
+            attempts.add(call->attempt);
+            any |= !call->done;
         }
         if (!any) return {};
         const result<postgres_rows> rows = db_.settling.run(
@@ -419,10 +419,10 @@ class reports {
         for (int row = 0; row < rows->size(); ++row) {
             const long long id = rows->number(row, 0);
             settlement& rest =
-                **std::find_if(all.begin(), all.end(), [id](const auto& each) { return each->id == id; });
+                **std::find_if(all.begin(), all.end(), [id](const auto& call) { return call->id == id; });
             const auto held = jobs_.find(id);
             rest.locked = !rest.done && rows->text(row, 1) == "t";
-            rest.done |= held && held->lost_answer && !rest.locked && rows->text(row, 2) != "t";
+            rest.done |= held && held->response_lost && !rest.locked && rows->text(row, 2) != "t";
         }
         return {};
     }

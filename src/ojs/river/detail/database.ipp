@@ -1,4 +1,4 @@
-// database: the statements on River's tables, and the connections to them, each for one use.
+// database: the statements on River's tables, and one connection for each purpose.
 #pragma once
 
 #include <limits>
@@ -22,8 +22,8 @@ inline constexpr postgres_statement version = {
 
 inline constexpr postgres_statement lock = {"lock", "SELECT pg_advisory_lock(hashtextextended($1, 0))"};
 
-// $1 queue, $2 how many, $3 owner, $4 most bytes, $5 kinds or NULL, $6 ids to leave out, $7 and $8 the first and last
-// id. A job that is too large, or incomplete, is not claimed: it comes back without a kind.
+// $1 queue, $2 how many, $3 owner, $4 max bytes, $5 kinds or NULL, $6 ids to skip, $7 and $8 the first and last id. A job
+// that is too large or incomplete is not claimed, and returned without a kind.
 inline constexpr postgres_statement claim = {"claim", R"(
 WITH picked AS MATERIALIZED (
     SELECT id, attempt, args, metadata FROM @river_job
@@ -47,8 +47,8 @@ SELECT picked.id, kind, queue, claimed.attempt, max_attempts, claimed.args::text
     coalesce(claimed.metadata ->> 'cancel_attempted_at', '')
 FROM picked LEFT JOIN claimed ON claimed.id = picked.id ORDER BY priority, scheduled_at, picked.id)"};
 
-// What a FETCH has claimed whose answer was lost. $1 owner, $2 the claimed ids that are known, $3 channel, $4 and $5
-// the first and last id. Comes back with whether it was given back: others may have locked it.
+// Requeues jobs whose claim had no response. $1 owner, $2 the known claimed ids, $3 channel, $4 and $5 the first and
+// last id. Returns for each job whether it was requeued: others may have locked it.
 inline constexpr postgres_statement give_back_lost = {"give_back_lost", R"(
 WITH lost AS MATERIALIZED (
     SELECT id FROM @river_job
@@ -69,32 +69,32 @@ SELECT given_back.id IS NOT NULL,
     CASE WHEN given_back.id IS NOT NULL THEN pg_notify($3, json_build_object('queue', queue)::text) END
 FROM lost LEFT JOIN given_back ON given_back.id = lost.id)"};
 
-// Many jobs at a time. $1 ids, $2 attempts, $3 actions, $4 errors, $5 delays in milliseconds, $6 what metadata gets,
-// $7 owner, $8 channel. Jobs that come back are settled by that action; others are locked, or not ours any more.
-//   complete   it is done                     discard, cancel   it is over, for the error
-//   fail       River's back-off, or `delay`   requeue, snooze   again at once, or after `delay`; no attempt is used
-// A job that somebody asked to cancel does not come again, whatever its worker says but that it is done.
+// Settles many jobs. $1 ids, $2 attempts, $3 actions, $4 errors, $5 delays in milliseconds, $6 additions to metadata,
+// $7 owner, $8 channel. Returned jobs are settled by that action; others are locked, or no longer ours.
+//   complete   it is completed                discard, cancel   it is finalized with the error
+//   fail       River's back-off, or `delay`   requeue, snooze   at once, or after `delay`; the attempt does not count
+// A job whose cancellation was requested is never retried; it can only complete.
 inline constexpr postgres_statement settle = {"settle", R"(
-WITH asked AS (
+WITH request AS (
     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::jsonb[])
-        AS asked (id, attempt, action, error, delay, merged)
+        AS request (id, attempt, action, error, delay, merged)
 ), found AS MATERIALIZED (
-    SELECT job.id, asked.error, asked.merged, asked.action,
+    SELECT job.id, request.error, request.merged, request.action,
         CASE
-            WHEN asked.action = 'complete' THEN 'completed'
-            WHEN asked.action = 'discard' THEN 'discarded'
-            WHEN asked.action = 'cancel' OR job.metadata ? 'cancel_attempted_at' THEN 'cancelled'
-            WHEN asked.action IN ('requeue', 'snooze') THEN 'again'
+            WHEN request.action = 'complete' THEN 'completed'
+            WHEN request.action = 'discard' THEN 'discarded'
+            WHEN request.action = 'cancel' OR job.metadata ? 'cancel_attempted_at' THEN 'cancelled'
+            WHEN request.action IN ('requeue', 'snooze') THEN 'again'
             WHEN job.attempt >= job.max_attempts THEN 'discarded'
             ELSE 'retried'
         END AS fate,
         CASE
-            WHEN asked.action = 'requeue' THEN NULL
-            WHEN asked.delay IS NOT NULL THEN asked.delay / 1000.0
+            WHEN request.action = 'requeue' THEN NULL
+            WHEN request.delay IS NOT NULL THEN request.delay / 1000.0
             ELSE least(power(cardinality(coalesce(job.errors, '{}')) + 1, 4), 1e9) * (0.9 + 0.2 * random())
         END AS delay
-    FROM asked JOIN @river_job AS job ON job.id = asked.id
-    WHERE job.state = 'running' AND job.attempt = asked.attempt
+    FROM request JOIN @river_job AS job ON job.id = request.id
+    WHERE job.state = 'running' AND job.attempt = request.attempt
         AND job.attempted_by[cardinality(job.attempted_by)] = $7
     ORDER BY job.id
     FOR UPDATE OF job SKIP LOCKED
@@ -125,18 +125,17 @@ WITH asked AS (
 )
 SELECT id, action, CASE WHEN waits THEN pg_notify($8, json_build_object('queue', queue)::text) END FROM settled)"};
 
-// Of jobs that a settlement did not find: whether one is still ours, so that others have locked it, and whether its run
-// ended without us, which leaves an error of that attempt. $1 ids, $2 attempts, $3 errors, $4 owner.
+// For jobs that `settle` did not return: is_ours: another transaction has locked it; is_rescued: another process ended
+// its run, and left an error of that attempt. $1 ids, $2 attempts, $3 errors, $4 owner.
 inline constexpr postgres_statement unsettled = {"unsettled", R"(
-SELECT asked.id,
-    EXISTS (SELECT FROM @river_job AS job WHERE job.id = asked.id AND state = 'running'
-        AND job.attempt = asked.attempt AND attempted_by[cardinality(attempted_by)] = $4) AS is_ours,
-    EXISTS (SELECT FROM @river_job AS job, unnest(job.errors) AS told WHERE job.id = asked.id
-        AND told ->> 'attempt' = asked.attempt::text AND told ->> 'error' IS DISTINCT FROM asked.error) AS is_rescued
-FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS asked (id, attempt, error))"};
+SELECT request.id,
+    EXISTS (SELECT FROM @river_job AS job WHERE job.id = request.id AND state = 'running'
+        AND job.attempt = request.attempt AND attempted_by[cardinality(attempted_by)] = $4) AS is_ours,
+    EXISTS (SELECT FROM @river_job AS job, unnest(job.errors) AS reported WHERE job.id = request.id
+        AND reported ->> 'attempt' = request.attempt::text AND reported ->> 'error' IS DISTINCT FROM request.error) AS is_rescued
+FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS request (id, attempt, error))"};
 
-// What is still ours, as long as the session that says so holds our lock, and when somebody wanted it cancelled.
-// $1 ids, $2 owner, $3 the session's process.
+// The jobs that are still ours while lock_is_held, and when their cancellation was requested. $1 ids, $2 owner.
 inline constexpr postgres_statement confirm = {"confirm", R"(
 SELECT job.id, coalesce(job.metadata ->> 'cancel_attempted_at', '')
 FROM @river_job AS job
@@ -147,13 +146,13 @@ SELECT FROM pg_locks
 WHERE locktype = 'advisory' AND granted AND pid = $2 AND objsubid = 1
     AND (classid::bigint << 32 | objid::bigint) = hashtextextended($1, 0))"};
 
-// River's rescuer takes a job that has run for an hour for a stuck one. $1 ids, $2 owner.
-inline constexpr postgres_statement keep_from_rescuer = {"keep_from_rescuer", R"(
+// River's rescuer treats a job that has run for an hour as stuck. $1 ids, $2 owner.
+inline constexpr postgres_statement renew_attempted_at = {"keep_from_rescuer", R"(
 UPDATE @river_job SET attempted_at = now()
 WHERE id IN (SELECT id FROM @river_job WHERE id = ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED)
     AND state = 'running' AND attempted_by[cardinality(attempted_by)] = $2)"};
 
-// Running jobs' owners of our kind whose lock nobody holds. $1 queues, $2 owner.
+// Owners of running jobs, named like ours, whose lock is free. $1 queues, $2 our own name.
 inline constexpr postgres_statement owners_without_lock = {"owners", R"(
 WITH owners AS MATERIALIZED (
     SELECT DISTINCT attempted_by[cardinality(attempted_by)] AS name FROM @river_job
@@ -167,8 +166,8 @@ SELECT name FROM owners
 WHERE name ~ '^ojs:[0-9]{1,9}:.*:[0-9a-f]{16}$' AND name <> $2
     AND NOT EXISTS (SELECT FROM locks WHERE key = hashtextextended(name, 0)))"};
 
-// $1 the owner that is gone, $2 queues, $3 and $4 the first and last id. The attempt counts: a job that ends its
-// workers comes to an end itself. The others are due, and `schedule` makes them available.
+// $1 the dead owner, $2 queues, $3 and $4 the first and last id. The attempt counts, so that a job that kills its workers
+// runs out of attempts. The others become retryable, and `schedule` makes them available.
 inline constexpr postgres_statement rescue = {"rescue", R"(
 WITH owner AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0)) AS is_gone
@@ -196,7 +195,7 @@ WITH owner AS MATERIALIZED (
 )
 SELECT id FROM rescued)"};
 
-// Jobs whose time has come: what River's leader does, where there is one. Of unique ones only one may wait.
+// Makes due jobs available, as River's leader does. Of unique ones only one may wait.
 // $1 queues, $2 channel, $3 and $4 the first and last id.
 inline constexpr postgres_statement schedule = {"schedule", R"(
 WITH due AS MATERIALIZED (
@@ -228,7 +227,7 @@ WITH due AS MATERIALIZED (
 )
 SELECT pg_notify($2, json_build_object('queue', queue)::text) FROM moved WHERE state = 'available' GROUP BY queue)"};
 
-inline constexpr postgres_statement keep_queues = {"keep_queues", R"(
+inline constexpr postgres_statement upsert_queues = {"keep_queues", R"(
 INSERT INTO @river_queue (name, created_at, metadata, updated_at)
 SELECT name, now(), '{}', now() FROM unnest($1::text[]) AS names (name) ORDER BY name
 ON CONFLICT (name) DO UPDATE SET updated_at = now())"};
@@ -247,46 +246,46 @@ inline constexpr postgres_statement load = {
 using turn = postgres_connection::turn;
 using values = std::vector<postgres_value>;
 
-// PostgreSQL stores no NUL, and only whole characters.
+// PostgreSQL stores neither NUL nor invalid UTF-8.
 OJS_SHUTDOWN_INLINE std::string storable(std::string text, bool ascii_only) {
-    for (char& each : text) {
-        if (each == '\0' || (ascii_only && static_cast<unsigned char>(each) >= 0x80)) each = '?';
+    for (char& byte : text) {
+        if (byte == '\0' || (ascii_only && static_cast<unsigned char>(byte) >= 0x80)) byte = '?';
     }
     return text;
 }
 
 OJS_SHUTDOWN_INLINE postgres_array array_of(const std::vector<std::string>& texts) {
     postgres_array out;
-    for (const std::string& each : texts) out.add(each);
+    for (const std::string& text : texts) out.add(text);
     return out;
 }
 
 // The statement may have been executed, or not.
-OJS_SHUTDOWN_INLINE bool is_lost(const error& reason) {
+OJS_SHUTDOWN_INLINE bool is_unresolved(const error& reason) {
     return reason.code == errc::timed_out || reason.code == errc::disconnected;
 }
 
 class database {
   public:
-    database(const std::string& url, river_options given)
-        : options(std::move(given)),
+    database(const std::string& url, river_options river)
+        : options(std::move(river)),
           schema(options.schema.empty() ? "" : quoted_identifier(options.schema) + "."),
           claiming(url, "ojs claims", schema),
           settling(url, "ojs settles", schema),
-          beating(url, "ojs beats", schema),
+          renewing(url, "ojs beats", schema),
           saving(url, "ojs checkpoints", schema),
           listening(url, "ojs session", schema) {}
 
     void notice(const std::string& text) const { options.on_notice(text); }
     template <class Value>
-    bool check(const result<Value>& done, const char* what) const {
-        if (!done) notice(std::string(what) + ": " + done.error().text);
+    bool check(const result<Value>& done, const char* action) const {
+        if (!done) notice(std::string(action) + ": " + done.error().text);
         return bool(done);
     }
 
-    // The last two values are the first and last id. A refused range is halved down to one row.
-    result<void> run_by_halves(postgres_connection& on, const postgres_statement& what,
-                               const function<values()>& others,
+    // The statement's last two values are the first and last id. A rejected range is halved, down to one row.
+    result<void> run_by_halves(postgres_connection& connection, const postgres_statement& query,
+                               const function<values()>& make_values,
                                const function<void(const postgres_rows&)>& take, time_point deadline,
                                const function<bool()>& still_wanted = nullptr,
                                std::set<long long>* refused = nullptr) {
@@ -295,15 +294,16 @@ class database {
         while (!ranges.empty()) {
             const auto [from, to] = ranges.back();
             ranges.pop_back();
-            values all = others();
+            values all = make_values();
             all.insert(all.end(), {from, to});
-            const result<postgres_rows> rows = on.run(what, all, deadline, still_wanted);
+            const result<postgres_rows> rows = connection.run(query, all, deadline, still_wanted);
             if (rows) {
                 take(*rows);
             } else if (rows.error().code != errc::rejected) {
                 return rows.error();
             } else if (from == to) {
-                notice(std::string(what.name) + " of job " + std::to_string(from) + ": " + rows.error().text);
+                notice(std::string(query.name) + " of job " + std::to_string(from) + ": " +
+                       rows.error().text);
                 if (refused != nullptr) refused->insert(from);
             } else {
                 const long long middle = (from >> 1) + (to >> 1) + (from & to & 1);
@@ -314,12 +314,12 @@ class database {
     }
 
     const river_options options;
-    const std::string schema;  // as statements have it
+    const std::string schema;  // quoted, with a dot
     postgres_connection claiming;
     postgres_connection settling;
-    postgres_connection beating;
+    postgres_connection renewing;
     postgres_connection saving;
-    postgres_connection listening;  // the session's: it holds the lock
+    postgres_connection listening;  // holds the lock
 };
 
 }  // namespace river

@@ -1,25 +1,25 @@
-// spool_claimer: takes a file of request/ into a worker's hands, or leaves it as it was.
+// spool_claimer: claims a file of request/, or leaves it unchanged.
 #pragma once
 
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
-#include "intake.ipp"
 #include "recovery.ipp"
+#include "requests.ipp"
 
 namespace ojs::detail {
 
-// As many as jobs in hand, few. Thread-safe.
+// The jobs in flight. Thread-safe.
 class spool_claims {
   public:
     void add(const ref<spool_claim>& claim) {
         const unique_lock held(mutex_);
         all_.push_back(claim);
     }
-    // By the job's id, or the file's name: neither is claimed twice at a time.
+    // Neither an id nor a file name is claimed twice at a time.
     ref<spool_claim> find(const std::string& id, const std::string& name = {}) {
         const unique_lock held(mutex_);
-        for (const ref<spool_claim>& each : all_)
-            if (each->job_id == id || each->name == name) return each;
+        for (const ref<spool_claim>& claim : all_)
+            if (claim->job_id == id || claim->name == name) return claim;
         return {};
     }
     void remove(const spool_claim& claim) {
@@ -33,49 +33,48 @@ class spool_claims {
     array<ref<spool_claim>> all_;
 };
 
-// For one FETCH at a time.
+// Used by one FETCH at a time.
 class spool_claimer {
   public:
-    spool_claimer(const spool_options& options, spool_waiting& waiting, spool_teller& teller)
-        : options_(options), waiting_(waiting), teller_(teller) {}
+    spool_claimer(const spool_options& options, spool_requests& requests, spool_event_reporter& reporter)
+        : options_(options), requests_(requests), reporter_(reporter) {}
 
-    // The claim; none where someone else was quicker, or where the file is not to be had and is put off.
+    // Empty: another worker was quicker, or the file cannot be claimed and is postponed.
     result<ref<spool_claim>> claim(const spool_folders& spool, const ref<spool_owner>& owner,
                                    spool_candidate& found) {
         const int from = spool.request();
         const int to = owner->folder();
         const ref<spool_claim> claim = make_claim(owner, found);
-        const int marked =
-            mark(spool, *claim);  // first, so that whoever finds the file here knows that it was claimed
-        if (marked != 0) return not_claimed(to, found.name, marked);
-        const int failed = rename_to_claim(from, found.name, to);
-        if (failed != 0) {
+        const int marked = mark(spool, *claim);  // first, so that recovery recognises the file as claimed
+        if (marked != 0) return handle_claim_error(to, found.name, marked);
+        const int errnum = rename_to_claim(from, found.name, to);
+        if (errnum != 0) {
             unmark(to, found.name);
-            return not_claimed(to, found.name, failed);
+            return handle_claim_error(to, found.name, errnum);
         }
-        if (!is_what_was_examined(from, to, found)) {
+        if (!is_unchanged(from, to, found)) {
             const result<void> back = put_back(spool, {owner, found.name});
             if (!back) return back.error();
             return ref<spool_claim>();
         }
-        for (const int folder : {from, spool.end(spool_end::failed)})
-            if (!found.sidecar.empty()) remove_sidecar(folder, found.name, found.about);
+        for (const int folder : {from, spool.folder(spool_target::failed)})
+            if (!found.sidecar.empty()) remove_sidecar(folder, found.name, found.info);
         return claim;
     }
 
-    void put_off_refused(const std::string& name, const std::string& why) {
-        waiting_.put_off(name, look_rarely);
-        teller_.tell_once(spool_event_kind::refused, name, why);
+    void postpone_refused(const std::string& name, const std::string& reason) {
+        requests_.postpone(name, slow_check_interval);
+        reporter_.report_once(spool_event_kind::refused, name, reason);
     }
 
-    // What was claimed by mistake must not stay in our hands, whatever is wrong just now.
+    // A stray was claimed by mistake and could not be put back yet.
     bool is_stray(const std::string& name) const {
-        const auto is_it = [&](const stray& each) { return each.name == name; };
-        return std::any_of(strays_.begin(), strays_.end(), is_it);
+        const auto has_name = [&](const stray& candidate) { return candidate.name == name; };
+        return std::any_of(strays_.begin(), strays_.end(), has_name);
     }
     void put_back_strays(const spool_folders& spool) {
-        const array<stray> again = detail::exchange(strays_, {});
-        for (const stray& each : again) static_cast<void>(put_back(spool, each));
+        const array<stray> strays = detail::exchange(strays_, {});
+        for (const stray& file : strays) static_cast<void>(put_back(spool, file));
     }
 
   private:
@@ -88,18 +87,17 @@ class spool_claimer {
         ref<spool_claim> out = make_ref<spool_claim>();
         out->owner = owner;
         out->name = found.name;
-        out->opaque = found.opaque;
+        out->is_opaque = found.is_opaque;
         std::int64_t runs = 0;
-        read_integer(raw_member(found.opaque ? found.sidecar : found.text, "attempt"), runs);
+        read_integer(raw_member(found.is_opaque ? found.sidecar : found.text, "attempt"), runs);
         out->attempt = runs + 1;
         out->max_attempts = found.job.max_attempts > 0
                                 ? found.job.max_attempts
                                 : static_cast<std::int64_t>(options_.retry_delays.size()) + 1;
         out->text =
-            found.opaque
-                ? edited_json(
-                      found.sidecar.empty() ? "{}" : found.sidecar,
-                      {{"attempt", cat({out->attempt})}, {"settled", ""}, {"state", ""}, {"spool", ""}})
+            found.is_opaque
+                ? edit_json(found.sidecar.empty() ? "{}" : found.sidecar,
+                            {{"attempt", cat({out->attempt})}, {"settled", ""}, {"state", ""}, {"spool", ""}})
                 : std::move(found.text);
         return out;
     }
@@ -109,58 +107,57 @@ class spool_claimer {
         const int to = claim.owner->folder();
         if (!options_.any_file) {
             claim.is_marked = true;
-            return make_mark(to, claim.name);
+            return create_mark(to, claim.name);
         }
-        const result<void> written = write_owned({spool, to, claim.name}, claim.owner->new_temporary_name(),
-                                                 to, sidecar_name(claim.name), claim.text);
+        const result<void> written = replace_file({spool, to, claim.name}, claim.owner->new_temporary_name(),
+                                                  to, sidecar_name(claim.name), claim.text);
         return written ? 0 : written.error().sys_errno;
     }
     void unmark(int folder, const std::string& name) const {
         ::unlinkat(folder, (options_.any_file ? sidecar_name(name) : mark_name(name)).c_str(), 0);
     }
 
-    result<ref<spool_claim>> not_claimed(int folder, const std::string& name, int failed) {
-        if (failed == ENOENT && !folder_is_gone(folder)) return ref<spool_claim>();
-        const bool in_the_way =
-            failed == EEXIST || failed == ENOTEMPTY || failed == EISDIR || failed == ENOTDIR;
-        const bool fixed = failed == EPERM || failed == EBUSY;  // it may be immutable
-        const error why = spool_error(cat({"claim request/", printable(name)}), failed);
-        if (!in_the_way && !fixed) return why;
-        put_off_refused(name, fixed ? why.text : "something of its name was put beside our claimed files");
+    result<ref<spool_claim>> handle_claim_error(int folder, const std::string& name, int errnum) {
+        if (errnum == ENOENT && !is_folder_removed(folder)) return ref<spool_claim>();
+        const bool is_name_taken =
+            errnum == EEXIST || errnum == ENOTEMPTY || errnum == EISDIR || errnum == ENOTDIR;
+        const bool may_be_immutable = errnum == EPERM || errnum == EBUSY;
+        const error failure = spool_error(cat({"claim request/", printable(name)}), errnum);
+        if (!is_name_taken && !may_be_immutable) return failure;
+        postpone_refused(name, may_be_immutable ? failure.text : "its name is taken in the worker's folder");
         return ref<spool_claim>();
     }
 
-    // Since the look somebody may have replaced the file, written to it, or run it (another sidecar).
-    static bool is_what_was_examined(int request, int folder, const spool_candidate& found) {
-        struct stat about {};
-        if (!stat_at(folder, found.name, about)) return true;  // settling will see
-        if (about.st_dev != found.about.st_dev || identity_of(about) != identity_of(found.about))
-            return false;
-        if (!found.opaque || !found.job.malformed.empty()) return true;  // all is in the file itself
-        const std::string sidecar = read_sidecar(request, found.name, about);
+    // Another process may have replaced the file, written to it, or run it (a new sidecar).
+    static bool is_unchanged(int request, int folder, const spool_candidate& found) {
+        struct stat info {};
+        if (!stat_at(folder, found.name, info)) return true;  // settling reports it as gone
+        if (info.st_dev != found.info.st_dev || identity_of(info) != identity_of(found.info)) return false;
+        if (!found.is_opaque || !found.job.malformed.empty()) return true;  // has no sidecar
+        const std::string sidecar = read_sidecar(request, found.name, info);
         return sidecar.empty() || sidecar == found.sidecar;
     }
 
-    result<void> put_back(const spool_folders& spool, const stray& one) {
-        const claimed_file file{spool, one.owner->folder(), one.name};
-        const result<void> moved = move_back(file, one.owner->new_temporary_name());
+    result<void> put_back(const spool_folders& spool, const stray& claimed) {
+        const claimed_file file{spool, claimed.owner->folder(), claimed.name};
+        const result<void> moved = move_back(file, claimed.owner->new_temporary_name());
         if (moved || moved.error().sys_errno == ENOENT) {
-            unmark(file.owner, one.name);
+            unmark(file.owner, claimed.name);
             return {};
         }
-        strays_.push_back(one);
+        strays_.push_back(claimed);
         return moved;
     }
     result<void> move_back(const claimed_file& file, const std::string& temporary) const {
-        struct stat about {};
-        if (!options_.any_file || !stat_at(file.owner, file.name, about))
-            return move_to_end(file, spool_end::request);
-        return return_with_sidecar(file, read_sidecar(file.spool.request(), file.name, about), temporary);
+        struct stat info {};
+        if (!options_.any_file || !stat_at(file.owner, file.name, info))
+            return move_to(file, spool_target::request);
+        return return_with_sidecar(file, read_sidecar(file.spool.request(), file.name, info), temporary);
     }
 
     const spool_options& options_;
-    spool_waiting& waiting_;
-    spool_teller& teller_;
+    spool_requests& requests_;
+    spool_event_reporter& reporter_;
     array<stray> strays_;
 };
 

@@ -1,4 +1,4 @@
-// What a spool directory asks of the file system: safe reading, crash-safe writing, moving without overwriting.
+// The file system below a spool: safe reading, crash-safe writing, moving without overwriting.
 #pragma once
 
 #include <dirent.h>
@@ -30,27 +30,25 @@
 
 namespace ojs::detail {
 
-inline constexpr std::size_t max_spool_name_length = 200;  // what we add must fit into NAME_MAX
-inline constexpr std::size_t max_spool_job_size =
-    1024 * 1024;                                          // bytes; a few times that is in memory for each
-inline constexpr std::size_t room_for_error = 64 * 1024;  // of that, for what is written into it later
+inline constexpr std::size_t max_spool_name_length = 200;       // with our prefix it fits into NAME_MAX
+inline constexpr std::size_t max_spool_job_size = 1024 * 1024;  // bytes; memory holds a few copies of a job
+inline constexpr std::size_t reserved_job_size = 64 * 1024;     // of that, for the error and the counts
 
-inline error spool_error(std::string_view doing, int failed, errc code = errc::unavailable) {
-    return {code, failed, cat({"spool: cannot ", doing, ": ", errno_text(failed)})};
+inline error spool_error(std::string_view action, int errnum, errc code = errc::unavailable) {
+    return {code, errnum, cat({"spool: cannot ", action, ": ", errno_text(errnum)})};
 }
 
-// Of the caller.
-inline error spool_misuse(std::initializer_list<text_part> what, int failed = 0) {
-    return {errc::invalid_argument, failed, "spool: " + cat(what)};
+inline error spool_usage_error(std::initializer_list<text_part> parts, int errnum = 0) {
+    return {errc::invalid_argument, errnum, "spool: " + cat(parts)};
 }
 
-inline bool is_out_of_room(const error& failure) noexcept {
+inline bool is_disk_full(const error& failure) noexcept {
     return failure.sys_errno == ENOSPC || failure.sys_errno == EDQUOT;
 }
 
 // ---- names ----
 
-// Why a file of this name is not run; empty if it may be. What readdir() says holds no '/'.
+// Why a file of this name is refused; empty: it is not. A slash can only come from spool_enqueue().
 inline std::string spool_name_fault(std::string_view name) {
     if (name.empty() || name.front() == '.') return "its name begins with a dot";
     if (name.size() > max_spool_name_length)
@@ -72,167 +70,169 @@ inline int open_folder_at(int parent, const std::string& name) {
     return ::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-inline bool same_file(const struct stat& a, const struct stat& b) noexcept {
+inline bool is_same_file(const struct stat& a, const struct stat& b) noexcept {
     return a.st_ino == b.st_ino && a.st_dev == b.st_dev;
 }
 
-// Whether a folder that is held open has been removed.
-inline bool folder_is_gone(int folder) noexcept {
-    struct stat about {};
-    return ::fstat(folder, &about) != 0 || about.st_nlink == 0;
+inline bool is_folder_removed(int folder) noexcept {
+    struct stat info {};
+    return ::fstat(folder, &info) != 0 || info.st_nlink == 0;
 }
 
-// Where a claimed file may end.
-enum class spool_end : unsigned char { request, done, failed };
-inline constexpr spool_end spool_ends[] = {spool_end::request, spool_end::done, spool_end::failed};
-inline constexpr const char* spool_end_names[] = {"request", "done", "failed"};
+// The folder that a settled file is moved to.
+enum class spool_target : unsigned char { request, done, failed };
+inline constexpr spool_target spool_targets[] = {spool_target::request, spool_target::done,
+                                                 spool_target::failed};
+inline constexpr const char* spool_target_names[] = {"request", "done", "failed"};
 
-// The directories, held open.
+// The open directories.
 struct spool_folders : ref_counted {
-    int end(spool_end which) const noexcept { return ends[static_cast<std::size_t>(which)].get(); }
-    int request() const noexcept { return end(spool_end::request); }
-    // Taken away, perhaps to be made anew.
-    bool is_gone() const noexcept {
-        struct stat there {};
-        struct stat here {};
-        if (::stat(path.c_str(), &there) != 0 || ::fstat(root.get(), &here) != 0) return true;
-        for (const unique_fd* each : {&processing, &ends[0], &ends[1], &ends[2]})
-            if (folder_is_gone(each->get())) return true;
-        return !same_file(there, here);
+    int folder(spool_target target) const noexcept { return targets[static_cast<std::size_t>(target)].get(); }
+    int request() const noexcept { return folder(spool_target::request); }
+    // Also true when another directory has replaced it.
+    bool is_removed() const noexcept {
+        struct stat at_path {};
+        struct stat opened {};
+        if (::stat(path.c_str(), &at_path) != 0 || ::fstat(root.get(), &opened) != 0) return true;
+        for (const unique_fd* folder : {&processing, &targets[0], &targets[1], &targets[2]})
+            if (is_folder_removed(folder->get())) return true;
+        return !is_same_file(at_path, opened);
     }
 
     std::string path;  // absolute
     unique_fd root;
     unique_fd processing;
-    unique_fd ends[3];  // by spool_end
+    unique_fd targets[3];  // by spool_target
 };
 
 inline bool is_trusted_owner(uid_t owner) noexcept {
     return owner == 0 || owner == ::geteuid();
 }
 
-inline std::string of_stranger(uid_t owner) {
-    return cat(
-        {"it belongs to user ", static_cast<unsigned>(owner), ", who is neither the one we run as nor root"});
+inline std::string untrusted_owner_text(uid_t owner) {
+    return cat({"it belongs to user ", static_cast<unsigned>(owner),
+                ", which is neither the worker's user nor root"});
 }
 
-// Why jobs are not safe in a folder: who may write to it may exchange them, also under a sticky bit.
-inline std::string folder_fault(const struct stat& about) {
-    if (!is_trusted_owner(about.st_uid)) return of_stranger(about.st_uid);
-    if ((about.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
+// Why jobs are not safe in a folder. A sticky bit does not stop a writer from exchanging them.
+inline std::string folder_fault(const struct stat& info) {
+    if (!is_trusted_owner(info.st_uid)) return untrusted_owner_text(info.st_uid);
+    if ((info.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
     char mode[8];
-    std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(about.st_mode & 07777));
-    return cat({"others than its owner may write to it (mode ", mode, "): chmod go-w"});
+    std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(info.st_mode & 07777));
+    return cat({"other users may write to it (mode ", mode, "): run chmod go-w"});
 }
 
-inline result<void> check_folder(int folder, const std::string& doing) {
-    struct stat about {};
-    if (::fstat(folder, &about) != 0) return spool_error(doing, errno, errc::system);
-    const std::string fault = folder_fault(about);
+inline result<void> check_folder(int folder, const std::string& action) {
+    struct stat info {};
+    if (::fstat(folder, &info) != 0) return spool_error(action, errno, errc::system);
+    const std::string fault = folder_fault(info);
     if (fault.empty()) return {};
-    return spool_misuse({"cannot ", doing, ": ", fault});
+    return spool_usage_error({"cannot ", action, ": ", fault});
 }
 
-// One of the four, made where it is missing. `made` is set if so.
-inline result<unique_fd> open_spool_folder(const spool_folders& spool, const char* name, bool& made) {
-    const std::string doing = cat({"open ", printable(spool.path, 300), "/", name});
+// Opens one of the four folders; sets `created` when it was missing.
+inline result<unique_fd> open_spool_folder(const spool_folders& spool, const char* name, bool& created) {
+    const std::string action = cat({"open ", printable(spool.path, 300), "/", name});
     unique_fd out(open_folder_at(spool.root.get(), name));
     if (!out && errno == ENOENT) {
-        made = ::mkdirat(spool.root.get(), name, 0700) == 0;
-        if (!made && errno != EEXIST) return spool_error(doing, errno, errc::system);
+        created = ::mkdirat(spool.root.get(), name, 0700) == 0;
+        if (!created && errno != EEXIST) return spool_error(action, errno, errc::system);
         out = unique_fd(open_folder_at(spool.root.get(), name));
     }
     if (!out) {
-        const int failed = errno;
-        if (failed != ELOOP && failed != ENOTDIR) return spool_error(doing, failed, errc::system);
-        return spool_misuse({"cannot ", doing, ": not a directory"}, failed);
+        const int errnum = errno;
+        if (errnum != ELOOP && errnum != ENOTDIR) return spool_error(action, errnum, errc::system);
+        return spool_usage_error({"cannot ", action, ": not a directory"}, errnum);
     }
-    const result<void> safe = check_folder(out.get(), doing);
+    const result<void> safe = check_folder(out.get(), action);
     if (!safe) return safe.error();
     return out;
 }
 
-// Of the symbolic link that `path` is, as anybody may make one in /tmp; ours where it is none.
+// The owner of the symbolic link `path`, which anybody may create in /tmp; our own user if it is no link.
 inline uid_t link_owner(std::string path) {
     while (path.size() > 1 && path.back() == '/') path.pop_back();
-    struct stat about {};
-    const bool is_link = ::lstat(path.c_str(), &about) == 0 && S_ISLNK(about.st_mode);
-    return is_link ? about.st_uid : ::geteuid();
+    struct stat info {};
+    const bool is_link = ::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
+    return is_link ? info.st_uid : ::geteuid();
 }
 
-inline result<void> open_spool_root(spool_folders& out, const std::string& directory, bool make, bool& made) {
-    if (directory.empty()) return spool_misuse({"no directory is named"});
+inline result<void> open_spool_root(spool_folders& out, const std::string& directory, bool create,
+                                    bool& created) {
+    if (directory.empty()) return spool_usage_error({"the directory's name is empty"});
     if (directory.find('\0') != std::string::npos)
-        return spool_misuse({"the directory's name holds a NUL byte"});
-    const std::string doing = cat({"open ", printable(directory, 300)});
-    made = make && ::mkdir(directory.c_str(), 0700) == 0;
-    if (make && !made && errno != EEXIST) {
-        const int failed = errno;
-        if (::access(directory.c_str(), F_OK) != 0) return spool_error(doing, failed, errc::system);
+        return spool_usage_error({"the directory's name holds a NUL byte"});
+    const std::string action = cat({"open ", printable(directory, 300)});
+    created = create && ::mkdir(directory.c_str(), 0700) == 0;
+    if (create && !created && errno != EEXIST) {
+        const int errnum = errno;
+        if (::access(directory.c_str(), F_OK) != 0) return spool_error(action, errnum, errc::system);
     }
     if (const uid_t owner = link_owner(directory); !is_trusted_owner(owner))
-        return spool_misuse({"cannot ", doing, ": it is a link of user ", static_cast<unsigned>(owner)});
+        return spool_usage_error(
+            {"cannot ", action, ": it is a symbolic link of user ", static_cast<unsigned>(owner)});
     out.root = unique_fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!out.root) return spool_error(doing, errno, errc::system);
-    const result<void> safe = check_folder(out.root.get(), doing);
+    if (!out.root) return spool_error(action, errno, errc::system);
+    const result<void> safe = check_folder(out.root.get(), action);
     if (!safe) return safe;
-    char* whole = ::realpath(directory.c_str(), nullptr);
-    if (whole == nullptr) return spool_error(doing, errno, errc::system);
-    out.path = whole;
-    ::free(whole);
+    char* resolved = ::realpath(directory.c_str(), nullptr);
+    if (resolved == nullptr) return spool_error(action, errno, errc::system);
+    out.path = resolved;
+    ::free(resolved);
     return {};
 }
 
-// `make`: the directory itself as well, where it is missing.
-inline result<ref<spool_folders>> open_spool_folders(const std::string& directory, bool make) {
+// `create`: also creates a missing root.
+inline result<ref<spool_folders>> open_spool_folders(const std::string& directory, bool create) {
     const ref<spool_folders> spool = make_ref<spool_folders>();
     spool_folders& out = *spool;
-    bool made_root = false;
-    const result<void> root = open_spool_root(out, directory, make, made_root);
+    bool created_root = false;
+    const result<void> root = open_spool_root(out, directory, create, created_root);
     if (!root) return root.error();
     const struct {
         const char* name;
         unique_fd& fd;
-    } folders[] = {{spool_end_names[0], out.ends[0]},
-                   {spool_end_names[1], out.ends[1]},
-                   {spool_end_names[2], out.ends[2]},
+    } folders[] = {{spool_target_names[0], out.targets[0]},
+                   {spool_target_names[1], out.targets[1]},
+                   {spool_target_names[2], out.targets[2]},
                    {"processing", out.processing}};
-    bool made_any = false;
+    bool created_any = false;
     dev_t device = 0;
-    for (const auto& each : folders) {
-        bool made = false;
-        result<unique_fd> opened = open_spool_folder(out, each.name, made);
+    for (const auto& folder : folders) {
+        bool created = false;
+        result<unique_fd> opened = open_spool_folder(out, folder.name, created);
         if (!opened) return opened.error();
-        each.fd = std::move(*opened);
-        made_any = made_any || made;
-        struct stat about {};
-        if (::fstat(each.fd.get(), &about) != 0)
+        folder.fd = std::move(*opened);
+        created_any = created_any || created;
+        struct stat info {};
+        if (::fstat(folder.fd.get(), &info) != 0)
             return spool_error(cat({"open ", printable(out.path, 300)}), errno, errc::system);
-        if (device != 0 && about.st_dev != device)
-            return spool_misuse({printable(out.path, 300), "/", each.name,
-                                 " is on another file system than request/, so that nothing can be renamed "
-                                 "between them"},
-                                EXDEV);
-        device = about.st_dev;
+        if (device != 0 && info.st_dev != device)
+            return spool_usage_error(
+                {printable(out.path, 300), "/", folder.name,
+                 " is on another file system than request/: rename(2) needs a single one"},
+                EXDEV);
+        device = info.st_dev;
     }
-    if (made_any && !sync_descriptor(out.root.get()))
+    if (created_any && !sync_descriptor(out.root.get()))
         return spool_error(cat({"write ", printable(out.path, 300)}), errno, errc::system);
-    if (made_root) {
+    if (created_root) {
         const unique_fd parent(::openat(out.root.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-        if (parent) sync_descriptor(parent.get());  // not ours: it may not be readable
+        if (parent) sync_descriptor(parent.get());  // best effort: it may not be readable
     }
     return spool;
 }
 
-// Adds all names but . and .. ; 0 or the errno.
+// Adds all names but "." and "..". Returns 0 or the errno.
 inline int list_folder(int folder, std::vector<std::string>& out) {
-    const int copy = open_folder_at(folder, ".");  // a position of its own
+    const int copy = open_folder_at(folder, ".");  // has a read position of its own
     if (copy < 0) return errno;
     DIR* entries = ::fdopendir(copy);
     if (entries == nullptr) {
-        const int failed = errno;
+        const int errnum = errno;
         ::close(copy);
-        return failed;
+        return errnum;
     }
     errno = 0;
     while (const dirent* entry = ::readdir(entries)) {
@@ -240,21 +240,21 @@ inline int list_folder(int folder, std::vector<std::string>& out) {
         if (name != "." && name != "..") out.push_back(std::string(name));
         errno = 0;
     }
-    const int failed = errno;
+    const int errnum = errno;
     ::closedir(entries);
-    return failed;
+    return errnum;
 }
 
 // ---- writing ----
 
 inline result<void> write_new_spool_file(int folder, const std::string& name, std::string_view text) {
-    const int failed = write_new_file(folder, name, text);
-    return failed == 0 ? result<void>() : spool_error(cat({"write ", printable(name)}), failed);
+    const int errnum = write_new_file(folder, name, text);
+    return errnum == 0 ? result<void>() : spool_error(cat({"write ", printable(name)}), errnum);
 }
 
 // ---- moving ----
 
-// rename(2) that fails with EEXIST instead of replacing. Returns 0 or the errno; ENOSYS: not on this file system.
+// rename(2) that fails with EEXIST instead of replacing. Returns 0 or the errno; ENOSYS: not supported here.
 inline int rename_no_replace([[maybe_unused]] int from, [[maybe_unused]] const std::string& name,
                              [[maybe_unused]] int to, [[maybe_unused]] const std::string& new_name) noexcept {
 #if defined(__linux__) && defined(SYS_renameat2)
@@ -266,33 +266,33 @@ inline int rename_no_replace([[maybe_unused]] int from, [[maybe_unused]] const s
 #endif
 }
 
-// The same everywhere, for a file that is ours alone.
+// rename_no_replace() for every file system, for a file that only this process moves.
 inline int rename_to_new(int from, const std::string& name, int to, const std::string& new_name) noexcept {
-    const int failed = rename_no_replace(from, name, to, new_name);
-    if (failed != ENOSYS) return failed;
-    // A second link, and the first one taken away. In between, nobody claims it.
+    const int errnum = rename_no_replace(from, name, to, new_name);
+    if (errnum != ENOSYS) return errnum;
+    // Nobody claims the file while it has two names.
     if (::linkat(from, name.c_str(), to, new_name.c_str(), 0) != 0) return errno;
     return ::unlinkat(from, name.c_str(), 0) == 0 ? 0 : errno;
 }
 
-// For a file that others may want as well: two could both have a second link to it.
+// For a file that several processes claim: by link() and unlink() two could both get it.
 inline int rename_to_claim(int from, const std::string& name, int to) noexcept {
-    const int failed = rename_no_replace(from, name, to, name);
-    if (failed != ENOSYS) return failed;
+    const int errnum = rename_no_replace(from, name, to, name);
+    if (errnum != ENOSYS) return errnum;
     return ::renameat(from, name.c_str(), to, name.c_str()) == 0 ? 0 : errno;
 }
 
-// Of the file itself, not of what a link leads to. False with errno.
+// Does not follow a symbolic link. False with errno.
 inline bool stat_at(int folder, const std::string& name, struct stat& out) noexcept {
     return ::fstatat(folder, name.c_str(), &out, AT_SYMLINK_NOFOLLOW) == 0;
 }
 inline bool exists_at(int folder, const std::string& name) noexcept {
-    struct stat about {};
-    return stat_at(folder, name, about);
+    struct stat info {};
+    return stat_at(folder, name, info);
 }
 
-// `name`, or where that is taken `name` with a number added that is not, found in few steps among any number of them.
-inline std::string free_name(int folder, const std::string& name) {
+// `name`, or `name.N` with an unused N, found by doubling and bisection.
+inline std::string find_free_name(int folder, const std::string& name) {
     if (!exists_at(folder, name)) return name;
     const auto numbered = [&](std::uint64_t number) { return cat({name, ".", number}); };
     std::uint64_t taken = 0;
@@ -305,34 +305,34 @@ inline std::string free_name(int folder, const std::string& name) {
     return numbered(unused);
 }
 
-inline constexpr int max_name_attempts = 1000;  // in which somebody else was quicker each time
+inline constexpr int max_name_attempts = 1000;  // each lost to another process
 
-// Moves a file under its name or, where that is taken, with .1, .2, ... added. Returns the name.
+// Moves a file to `new_name` or, if that is taken, to new_name.N. Returns the name.
 inline result<std::string> move_spool_file(int from, const std::string& name, int to,
-                                           const std::string& wanted) {
-    std::string target = wanted;
+                                           const std::string& new_name) {
+    std::string target = new_name;
     for (int left = max_name_attempts;; --left) {
-        const int failed = rename_to_new(from, name, to, target);
-        if (failed == 0) return target;
-        if (failed != EEXIST || left == 0) return spool_error(cat({"move ", printable(name)}), failed);
-        target = free_name(to, wanted);
+        const int errnum = rename_to_new(from, name, to, target);
+        if (errnum == 0) return target;
+        if (errnum != EEXIST || left == 0) return spool_error(cat({"move ", printable(name)}), errnum);
+        target = find_free_name(to, new_name);
     }
 }
 
 // ---- reading ----
 
-// What a file is before anyone trusts it.
+// A file that has not been read yet.
 struct spool_file {
-    int sys_errno = 0;    // it cannot be opened: why
-    std::string refused;  // it is not to be run: why
-    struct stat about {};
+    int sys_errno = 0;    // why it cannot be opened
+    std::string refused;  // why it must not be run
+    struct stat info {};
     unique_fd fd;
 };
 
-// By a read lease: 1: somebody has the file open for writing; 0: nobody; -1: the kernel does not say.
+// 1: a process has the file open for writing; 0: none; -1: the kernel gives no read lease, which would tell.
 inline int is_open_for_writing(int fd) noexcept {
 #if defined(__linux__) && defined(F_SETLEASE) && defined(F_SETSIG)
-    // Who opens it meanwhile breaks the lease: we get SIGURG, ignored by default, not SIGIO, which ends us.
+    // A process that opens the file breaks the lease. SIGURG is ignored by default; SIGIO would kill us.
     if (::fcntl(fd, F_SETSIG, SIGURG) != 0) return -1;
     if (::fcntl(fd, F_SETLEASE, F_RDLCK) == 0) {
         ::fcntl(fd, F_SETLEASE, F_UNLCK);
@@ -345,7 +345,7 @@ inline int is_open_for_writing(int fd) noexcept {
 #endif
 }
 
-inline const char* kind_of_file(mode_t mode) noexcept {
+inline const char* describe_file_type(mode_t mode) noexcept {
     if (S_ISLNK(mode)) return "it is a symbolic link";
     if (S_ISDIR(mode)) return "it is a directory";
     if (S_ISFIFO(mode)) return "it is a FIFO";
@@ -353,18 +353,18 @@ inline const char* kind_of_file(mode_t mode) noexcept {
     return "it is a device";
 }
 
-// Opens a file that anyone may have put there. Nothing but a regular file is opened at all: even that may have effects.
+// Opens an untrusted file. Only a regular file is opened: opening a FIFO or a device has side effects.
 inline spool_file open_spool_file(int folder, const std::string& name) {
     spool_file out;
-    if (!stat_at(folder, name, out.about)) {
+    if (!stat_at(folder, name, out.info)) {
         out.sys_errno = errno;
         return out;
     }
-    if (!S_ISREG(out.about.st_mode)) {
-        out.refused = kind_of_file(out.about.st_mode);
-    } else if (!is_trusted_owner(out.about.st_uid)) {
-        out.refused = of_stranger(out.about.st_uid);
-    } else if (out.about.st_nlink != 1) {
+    if (!S_ISREG(out.info.st_mode)) {
+        out.refused = describe_file_type(out.info.st_mode);
+    } else if (!is_trusted_owner(out.info.st_uid)) {
+        out.refused = untrusted_owner_text(out.info.st_uid);
+    } else if (out.info.st_nlink != 1) {
         out.refused = "it has more than one name (hard links)";
     }
     if (!out.refused.empty()) return out;
@@ -372,55 +372,55 @@ inline spool_file open_spool_file(int folder, const std::string& name) {
     out.fd = unique_fd(::openat(folder, name.c_str(), flags));
     if (!out.fd) {
         out.sys_errno = errno;
-        if (out.sys_errno == EACCES || out.sys_errno == EPERM) out.refused = "it may not be read";
+        if (out.sys_errno == EACCES || out.sys_errno == EPERM) out.refused = "it is not readable";
         return out;
     }
     struct stat opened {};
-    if (::fstat(out.fd.get(), &opened) != 0 || !same_file(opened, out.about))
-        out.sys_errno = ENOENT;  // exchanged
-    out.about = opened;
+    if (::fstat(out.fd.get(), &opened) != 0 || !is_same_file(opened, out.info))
+        out.sys_errno = ENOENT;  // another file has replaced it
+    out.info = opened;
     return out;
 }
 
-// The whole file, or more than the first `max_spool_job_size` bytes of it. False with errno.
-inline bool read_whole(int fd, std::string& out) {
+// Appends the file; stops after more than `max_spool_job_size` bytes. False with errno.
+inline bool read_all(int fd, std::string& out) {
     char part[16 * 1024];
     ssize_t got = 0;
     do {
         got = ::read(fd, part, sizeof part);
         if (got < 0 && errno != EINTR) return false;
         if (got > 0) out.append(part, static_cast<std::size_t>(got));
-        // A regular file gives less than was asked for at its end alone.
+        // A short read means the end of a regular file.
     } while (got < 0 || (got == sizeof part && out.size() <= max_spool_job_size));
     return true;
 }
 
-// A file of our own making; empty where there is none that can be read.
+// A file that this library wrote; empty if it is missing or unreadable.
 inline std::string read_own_file(int folder, const std::string& name) {
     const spool_file file = open_spool_file(folder, name);
     std::string out;
-    if (!file.fd || file.sys_errno != 0 || !read_whole(file.fd.get(), out)) out.clear();
+    if (!file.fd || file.sys_errno != 0 || !read_all(file.fd.get(), out)) out.clear();
     return out;
 }
 
-inline std::int64_t modified_ns(const struct stat& about) noexcept {
+inline std::int64_t modified_ns(const struct stat& info) noexcept {
 #ifdef __APPLE__
-    const timespec changed = about.st_mtimespec;
+    const timespec changed = info.st_mtimespec;
 #else
-    const timespec changed = about.st_mtim;
+    const timespec changed = info.st_mtim;
 #endif
     return static_cast<std::int64_t>(changed.tv_sec) * 1000000000 + changed.tv_nsec;
 }
 
-// Tells a file from another, or another content, that has its name later: an inode's number is given out again.
-inline std::string identity_of(const struct stat& about) {
-    return cat({static_cast<unsigned long>(about.st_ino), "-", static_cast<std::int64_t>(about.st_size), "-",
-                modified_ns(about)});
+// Distinguishes a file from a later one of its name; the kernel reuses inode numbers.
+inline std::string identity_of(const struct stat& info) {
+    return cat({static_cast<unsigned long>(info.st_ino), "-", static_cast<std::int64_t>(info.st_size), "-",
+                modified_ns(info)});
 }
 
-// How long ago a file was last changed; negative for a time to come.
-inline std::chrono::milliseconds age_of(const struct stat& about) noexcept {
-    return std::chrono::milliseconds(wall_clock_ms() - modified_ns(about) / 1000000);
+// Time since the last change; negative when that is in the future.
+inline std::chrono::milliseconds age_of(const struct stat& info) noexcept {
+    return std::chrono::milliseconds(wall_clock_ms() - modified_ns(info) / 1000000);
 }
 
 }  // namespace ojs::detail

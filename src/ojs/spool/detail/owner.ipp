@@ -1,4 +1,4 @@
-// Who owns the claimed files of a spool: a folder for each transport, and a lock that dies with its process.
+// Each transport owns a folder of claimed files, and a lock that the kernel releases when its process ends.
 #pragma once
 
 #include <pthread.h>
@@ -14,7 +14,7 @@
 
 namespace ojs::detail {
 
-inline constexpr const char* owner_file = ".owner";
+inline constexpr const char* owner_file_name = ".owner";
 
 inline std::string hex_text(std::uint64_t number) {
     char text[20];
@@ -22,7 +22,7 @@ inline std::string hex_text(std::uint64_t number) {
     return text;
 }
 
-// For people, except for the boot: the lock alone says whether the owner lives.
+// For people; only boot_id is read again. The lock says whether the owner lives.
 inline std::string owner_record() {
     const process_stat self = read_stat("", "self");
     char host[256] = "";
@@ -34,7 +34,7 @@ inline std::string owner_record() {
                 ",\"host\":", json_quote(host), ",\"since\":", json_quote(utc_timestamp()), "}\n"});
 }
 
-// Of one machine: a free lock means a dead owner. Networks, clusters, hypervisors and FUSE may not tell.
+// On a local file system a free lock means a dead owner. Network, cluster, VM and FUSE file systems give no proof.
 inline bool is_local_type(std::uint32_t type) noexcept {
     // ext2 to ext4, XFS, btrfs, tmpfs, ramfs, overlayfs, F2FS, ZFS, bcachefs, reiserfs, JFS, NILFS2, UBIFS, JFFS2, FAT,
     // exFAT, NTFS 3
@@ -45,24 +45,24 @@ inline bool is_local_type(std::uint32_t type) noexcept {
     return std::find(std::begin(local), std::end(local), type) != std::end(local);
 }
 
-inline bool is_of_one_machine(int folder) noexcept {
+inline bool is_local_folder(int folder) noexcept {
 #ifdef __linux__
-    struct statfs about {};
-    return ::fstatfs(folder, &about) == 0 && is_local_type(static_cast<std::uint32_t>(about.f_type));
+    struct statfs info {};
+    return ::fstatfs(folder, &info) == 0 && is_local_type(static_cast<std::uint32_t>(info.f_type));
 #elif defined(MNT_LOCAL)
-    struct statfs about {};
-    return ::fstatfs(folder, &about) == 0 && (about.f_flags & MNT_LOCAL) != 0;
+    struct statfs info {};
+    return ::fstatfs(folder, &info) == 0 && (info.f_flags & MNT_LOCAL) != 0;
 #else
     static_cast<void>(folder);
     return false;
 #endif
 }
 
-// Whether the owner that left this record may be alive although its lock is to be had.
-inline bool may_be_elsewhere(const std::string& record, bool of_one_machine) {
+// Whether the owner that wrote this record may be alive although its lock is free.
+inline bool may_be_alive_elsewhere(const std::string& record, bool is_local) {
     std::string boot;
     raw_string(raw_member(record, "boot_id"), boot);
-    return !of_one_machine && (boot.empty() || boot != boot_id());
+    return !is_local && (boot.empty() || boot != boot_id());
 }
 
 inline bool is_temporary(std::string_view name) noexcept {
@@ -70,110 +70,109 @@ inline bool is_temporary(std::string_view name) noexcept {
 }
 
 inline unique_fd open_owner_file(int folder, int access = O_RDONLY) {
-    return unique_fd(::openat(folder, owner_file, access | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    return unique_fd(::openat(folder, owner_file_name, access | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
 }
 
-inline int lock_now(int fd) noexcept {
+inline int try_flock(int fd) noexcept {
     while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EINTR) return errno;
     }
     return 0;
 }
 
-// 0 or the errno; EWOULDBLOCK: it is held. NFS wants the file writable, which elsewhere blocks a remount,ro.
+// 0 or the errno; EWOULDBLOCK: it is held. NFS needs a writable file, which elsewhere would block a remount,ro.
 inline int try_lock(int folder, unique_fd& lock) {
-    const int failed = lock_now(lock.get());
-    if (failed != EBADF) return failed;
+    const int errnum = try_flock(lock.get());
+    if (errnum != EBADF) return errnum;
     lock = open_owner_file(folder, O_RDWR);
-    return lock ? lock_now(lock.get()) : errno;
+    return lock ? try_flock(lock.get()) : errno;
 }
 
 // ---- locks and fork() ----
 
-// A forked child shares the lock, and would hold it for a dead owner: so fork() closes ours in the child.
-// After clone(2) or _Fork(), which run no handlers, jobs come back late, never early. POSIX record locks are
-// lost with any other descriptor of the file, and a pid may be out of sight: a live worker's jobs could be
-// taken.
+// A forked child shares the lock and would hold it for a dead owner: a fork handler closes it in the child.
+// clone(2) and _Fork() run no handler: then jobs are recovered late, never early. Not POSIX record locks: closing
+// any descriptor of the file releases them. Not pids: another container's is not visible.
 class owner_lock {
   public:
     owner_lock() = default;
-    explicit owner_lock(unique_fd locked) : place_(free_place()) { place_->store(locked.release()); }
-    owner_lock(owner_lock&& other) noexcept : place_(detail::exchange(other.place_, nullptr)) {}
+    explicit owner_lock(unique_fd locked) : slot_(acquire_slot()) { slot_->store(locked.release()); }
+    owner_lock(owner_lock&& other) noexcept : slot_(detail::exchange(other.slot_, nullptr)) {}
     owner_lock& operator=(owner_lock&& other) noexcept {
-        detail::swap(place_, other.place_);
+        detail::swap(slot_, other.slot_);
         return *this;
     }
     ~owner_lock() {
-        const int fd = place_ != nullptr ? place_->exchange(unused) : lost;
+        const int fd = slot_ != nullptr ? slot_->exchange(unused) : closed;
         if (fd >= 0) ::close(fd);
     }
 
     // False in a process that was forked since.
-    bool is_held() const noexcept { return place_ != nullptr && place_->load() >= 0; }
+    bool is_held() const noexcept { return slot_ != nullptr && slot_->load() >= 0; }
 
   private:
-    using place = atomic<int>;  // a descriptor, or one of these
-    static constexpr int lost = -1;
+    using slot = atomic<int>;  // a descriptor, or one of these
+    static constexpr int closed = -1;
     static constexpr int unused = -2;
     struct node {
-        place fd{lost};
+        slot fd{closed};
         node* next = nullptr;
     };
-    // Only ever added to, as another thread may fork at any time, whose child must be able to walk it.
-    static atomic<node*>& first() noexcept {
+    // Nodes are never removed: a child forked by another thread may walk the list at any time.
+    static atomic<node*>& list_head() noexcept {
         static atomic<node*> out{nullptr};
         return out;
     }
 
-    static place* free_place() {
+    static slot* acquire_slot() {
         static const int handled = ::pthread_atfork(nullptr, nullptr, &close_in_child);
-        static_cast<void>(handled);  // without it, a lock lasts for longer
-        for (node* each = first().load(); each != nullptr; each = each->next) {
+        static_cast<void>(handled);  // without the handler, a child keeps the lock
+        for (node* current = list_head().load(); current != nullptr; current = current->next) {
             int expected = unused;
-            if (each->fd.compare_exchange_strong(expected, lost)) return &each->fd;
+            if (current->fd.compare_exchange_strong(expected, closed)) return &current->fd;
         }
         node* const added = new node;
-        added->next = first().load();
-        while (!first().compare_exchange_weak(added->next, added)) continue;
+        added->next = list_head().load();
+        while (!list_head().compare_exchange_weak(added->next, added)) continue;
         return &added->fd;
     }
     static void close_in_child() noexcept {
-        for (node* each = first().load(); each != nullptr; each = each->next) {
-            const int fd = each->fd.load();
+        for (node* current = list_head().load(); current != nullptr; current = current->next) {
+            const int fd = current->fd.load();
             if (fd < 0) continue;
-            each->fd.store(lost);
+            current->fd.store(closed);
             ::close(fd);
         }
     }
 
-    place* place_ = nullptr;
+    slot* slot_ = nullptr;
 };
 
 inline bool is_linked(int fd) noexcept {
-    struct stat about {};
-    return ::fstat(fd, &about) == 0 && about.st_nlink > 0;
+    struct stat info {};
+    return ::fstat(fd, &info) == 0 && info.st_nlink > 0;
 }
 
-// A folder in processing/ and its lock. What is claimed is renamed into it, and so owned from that instant on.
+// A folder in processing/ and its lock. A claim renames the file into it, and so owns it at once.
 class spool_owner : public ref_counted {
   public:
-    spool_owner(std::string its_name, const ref<spool_folders>& spool, unique_fd folder, owner_lock lock)
-        : name(std::move(its_name)), folder_(std::move(folder)), spool_(spool), lock_(std::move(lock)) {}
-    // Takes the folder away if no job is in it; else others recover what is. The lock goes last.
+    spool_owner(std::string folder_name, const ref<spool_folders>& spool, unique_fd folder, owner_lock lock)
+        : name(std::move(folder_name)), folder_(std::move(folder)), spool_(spool), lock_(std::move(lock)) {}
+    // Removes a folder without jobs; otherwise other workers recover them. The lock is released last.
     ~spool_owner() override {
         std::vector<std::string> names;
-        if (!lock_.is_held()) return;  // we were forked: it is another process's
+        if (!lock_.is_held()) return;  // a forked child: the parent owns it
         if (!is_linked(folder_.get()) || list_folder(folder_.get(), names) != 0) return;
-        for (const std::string& each : names)
-            if (each != owner_file && !is_temporary(each)) return;
-        for (const std::string& each : names) ::unlinkat(folder_.get(), each.c_str(), 0);
+        for (const std::string& entry : names)
+            if (entry != owner_file_name && !is_temporary(entry)) return;
+        for (const std::string& entry : names) ::unlinkat(folder_.get(), entry.c_str(), 0);
         ::unlinkat(spool_->processing.get(), name.c_str(), AT_REMOVEDIR);
     }
 
     int folder() const noexcept { return folder_.get(); }
-    bool is_ours() const noexcept { return lock_.is_held(); }
+    bool is_lock_held() const noexcept { return lock_.is_held(); }
     std::string new_temporary_name() {
-        return cat({".tmp.", temporary_.fetch_add(1, memory_order::relaxed)});
+        return cat({".tmp.", next_temporary_.fetch_add(1, memory_order::relaxed)});
     }
 
     const std::string name;
@@ -182,93 +181,91 @@ class spool_owner : public ref_counted {
     const unique_fd folder_;
     const ref<spool_folders> spool_;
     const owner_lock lock_;
-    atomic<std::uint64_t> temporary_{0};
+    atomic<std::uint64_t> next_temporary_{0};
 };
 
-// Another lock on our own file must be refused, or locks mean nothing on this file system.
+// A second lock on our own file must be refused; otherwise locks do not work here.
 inline result<void> check_locks_work(int folder) {
     unique_fd again = open_owner_file(folder);
     if (!again) return spool_error("open its own lock file", errno, errc::system);
     if (try_lock(folder, again) == EWOULDBLOCK) return {};
-    return error{errc::unsupported, 0,
-                 "spool: the file system has no locks that work, so nobody could tell whose a job is"};
+    return error{errc::unsupported, 0, "spool: file locks do not work on this file system: use a local one"};
 }
 
-// Makes a folder of a name that nobody has. errc::busy: someone who looked for dead owners was quicker; try again.
-inline result<ref<spool_owner>> try_make_owner(const ref<spool_folders>& spool) {
+// errc::busy: another worker's recovery has removed the new folder; try again.
+inline result<ref<spool_owner>> try_create_owner(const ref<spool_folders>& spool) {
     const std::string name = cat({static_cast<long>(getpid()), "-", hex_text(random_number())});
-    const error taken = {errc::busy, 0, "spool: the folder was taken away"};
+    const error removed = {errc::busy, 0, "spool: another process removed the folder in processing/"};
     if (::mkdirat(spool->processing.get(), name.c_str(), 0700) != 0)
-        return errno == EEXIST ? taken : spool_error("make a folder in processing/", errno, errc::system);
+        return errno == EEXIST ? removed : spool_error("create a folder in processing/", errno, errc::system);
     unique_fd folder(open_folder_at(spool->processing.get(), name));
     if (!folder)
-        return errno == ENOENT ? taken : spool_error("open a folder in processing/", errno, errc::system);
-    const result<void> written = write_new_spool_file(folder.get(), owner_file, owner_record());
-    if (!written && written.error().sys_errno == ENOENT) return taken;
+        return errno == ENOENT ? removed : spool_error("open a folder in processing/", errno, errc::system);
+    const result<void> written = write_new_spool_file(folder.get(), owner_file_name, owner_record());
+    if (!written && written.error().sys_errno == ENOENT) return removed;
     if (!written) {
         ::unlinkat(spool->processing.get(), name.c_str(), AT_REMOVEDIR);
         return written.error();
     }
     unique_fd lock = open_owner_file(folder.get());
-    if (!lock) return errno == ENOENT ? taken : spool_error("open its lock file", errno, errc::system);
-    const int failed = try_lock(folder.get(), lock);
-    if (failed == EWOULDBLOCK || (failed == 0 && !is_linked(lock.get()))) return taken;
+    if (!lock) return errno == ENOENT ? removed : spool_error("open its lock file", errno, errc::system);
+    const int errnum = try_lock(folder.get(), lock);
+    if (errnum == EWOULDBLOCK || (errnum == 0 && !is_linked(lock.get()))) return removed;
     ref<spool_owner> out = make_ref<spool_owner>(name, spool, std::move(folder), owner_lock(std::move(lock)));
-    if (failed != 0) return spool_error("lock a file in processing/", failed, errc::unsupported);
+    if (errnum != 0) return spool_error("lock a file in processing/", errnum, errc::unsupported);
     const result<void> works = check_locks_work(out->folder());
     if (!works) return works.error();
     sync_descriptor(spool->processing.get());
     return out;
 }
 
-inline result<ref<spool_owner>> make_owner(const ref<spool_folders>& spool) {
+inline result<ref<spool_owner>> create_owner(const ref<spool_folders>& spool) {
     for (int left = 100;; --left) {
-        result<ref<spool_owner>> made = try_make_owner(spool);
-        if (made || made.error().code != errc::busy || left == 0) return made;
+        result<ref<spool_owner>> created = try_create_owner(spool);
+        if (created || created.error().code != errc::busy || left == 0) return created;
     }
 }
 
 // ---- other owners ----
 
-enum class owner_state { alive, dead, gone, owner_unknown };
+enum class owner_state { alive, dead, gone, unknown };
 
-struct judged_owner {
+struct owner_check {
     owner_state state = owner_state::alive;
-    std::string why;   // owner_unknown
-    unique_fd folder;  // dead: with its lock, which keeps others from recovering it at the same time
+    std::string reason;  // when unknown
+    unique_fd folder;    // when dead; its lock keeps other workers from recovering it too
     owner_lock lock;
 };
 
-inline judged_owner owner_unknown(std::string why) {
-    return {owner_state::owner_unknown, std::move(why), {}, {}};
+inline owner_check unknown_owner(std::string reason) {
+    return {owner_state::unknown, std::move(reason), {}, {}};
 }
 
-// A folder without a lock file: half made or half taken away, or somebody has meddled with it.
-inline judged_owner judge_unlocked(const spool_folders& spool, const std::string& name, int folder) {
+// A folder without a lock file: half created, half removed, or changed by hand.
+inline owner_check check_unlocked(const spool_folders& spool, const std::string& name, int folder) {
     std::vector<std::string> names;
-    if (list_folder(folder, names) != 0 || !names.empty()) return owner_unknown("it has no lock file");
-    struct stat about {};
-    const bool old = ::fstat(folder, &about) == 0 && age_of(about) > std::chrono::minutes(1);
-    if (old) ::unlinkat(spool.processing.get(), name.c_str(), AT_REMOVEDIR);
+    if (list_folder(folder, names) != 0 || !names.empty()) return unknown_owner("it has no lock file");
+    struct stat info {};
+    const bool is_old = ::fstat(folder, &info) == 0 && age_of(info) > std::chrono::minutes(1);
+    if (is_old) ::unlinkat(spool.processing.get(), name.c_str(), AT_REMOVEDIR);
     return {owner_state::gone, {}, {}, {}};
 }
 
-// Checked, never guessed: dead is whose lock can be had, and the kernel gives it away only when its process is gone.
-inline judged_owner judge_owner(const spool_folders& spool, const std::string& name) {
+// An owner is dead when its lock is free: the kernel releases it only when the process is gone.
+inline owner_check check_owner(const spool_folders& spool, const std::string& name) {
     unique_fd folder(open_folder_at(spool.processing.get(), name));
     unique_fd lock = folder ? open_owner_file(folder.get()) : unique_fd();
     if (!lock && errno == ENOENT)
-        return folder ? judge_unlocked(spool, name, folder.get())
-                      : judged_owner{owner_state::gone, {}, {}, {}};
-    const int failed = lock ? try_lock(folder.get(), lock) : errno;
-    if (failed == EWOULDBLOCK) return {owner_state::alive, {}, {}, {}};
-    if (failed != 0) return owner_unknown(errno_text(failed));
+        return folder ? check_unlocked(spool, name, folder.get())
+                      : owner_check{owner_state::gone, {}, {}, {}};
+    const int errnum = lock ? try_lock(folder.get(), lock) : errno;
+    if (errnum == EWOULDBLOCK) return {owner_state::alive, {}, {}, {}};
+    if (errnum != 0) return unknown_owner(errno_text(errnum));
     if (!is_linked(lock.get())) return {owner_state::gone, {}, {}, {}};
     owner_lock held(std::move(lock));
-    if (may_be_elsewhere(read_own_file(folder.get(), owner_file), is_of_one_machine(folder.get())))
-        return owner_unknown(
-            "it is of another boot or machine, on a file system that machines may share: it may be alive "
-            "there");
+    if (may_be_alive_elsewhere(read_own_file(folder.get(), owner_file_name), is_local_folder(folder.get())))
+        return unknown_owner(
+            "its owner is of another boot or machine, and may be alive: the file system can be shared");
     return {owner_state::dead, {}, std::move(folder), std::move(held)};
 }
 

@@ -17,7 +17,7 @@ using namespace spool_test;
 // ---- what is not run ----
 
 TEST_CASE(
-    "spool: links, folders, FIFOs, odd names and other people's files are refused, told once, and stay") {
+    "spool: links, folders, FIFOs, odd names and other users' files are refused, reported once, and stay") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         spool_dir dir;
@@ -52,9 +52,9 @@ TEST_CASE(
         const job only = dir.fetch_one(*transport);
         CHECK(only.id == longest);
         for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*transport, 10).empty());
-        CHECK(dir.told(spool_event_kind::refused) == static_cast<int>(refused.size()));
+        CHECK(dir.event_count(spool_event_kind::refused) == static_cast<int>(refused.size()));
         for (const spool_event& each : dir.events()) {
-            CHECK(!each.text.empty());
+            CHECK(!each.reason.empty());
             CHECK(!holds(each.name, "\n"));
         }
         for (const std::string& name : refused) CHECK(fs::exists(fs::symlink_status(request / name)));
@@ -73,8 +73,8 @@ TEST_CASE("spool: a socket and a device are not opened") {
         return;
     }
     CHECK(dir.fetch(*transport).empty());
-    CHECK(dir.told(spool_event_kind::refused) == 1);
-    CHECK(holds(dir.events().front().text, "device"));
+    CHECK(dir.event_count(spool_event_kind::refused) == 1);
+    CHECK(holds(dir.events().front().reason, "device"));
 }
 
 namespace {
@@ -90,12 +90,12 @@ bool kernel_says_it_is_written(const fs::path& path) {
 
 }  // namespace
 
-TEST_CASE("spool: a file that is still being written is left alone until it is whole") {
+TEST_CASE("spool: a file that is still being written waits until it is complete") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         spool_dir dir;
         dir.options.any_file = any_file;
-        dir.options.settle_time = 1h;
+        dir.options.incomplete_timeout = 1h;
         const auto transport = dir.open();
         const int writer = ::open((dir.path / "request/a").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
         REQUIRE(writer >= 0);
@@ -103,8 +103,8 @@ TEST_CASE("spool: a file that is still being written is left alone until it is w
         CHECK(dir.fetch(*transport).empty());
         REQUIRE(::write(writer, ",\"args\":[]}", 11) == 11);
         // Whole, but still open for writing: where the kernel tells us, we wait.
-        const bool told_by_kernel = kernel_says_it_is_written(dir.path / "request/a");
-        if (told_by_kernel) {
+        const bool kernel_reports_writers = kernel_says_it_is_written(dir.path / "request/a");
+        if (kernel_reports_writers) {
             const auto fresh = dir.open();
             CHECK(dir.fetch(*fresh).empty());
         } else {
@@ -116,7 +116,7 @@ TEST_CASE("spool: a file that is still being written is left alone until it is w
     }
 }
 
-TEST_CASE("spool: a file that is left open for writing is told of, and run when it is closed") {
+TEST_CASE("spool: a file left open for writing is reported, and run when it is closed") {
     spool_dir dir;
     const auto transport = dir.open();
     dir.put("a", R"({"type":"noop","args":[]})");
@@ -129,7 +129,7 @@ TEST_CASE("spool: a file that is left open for writing is told of, and run when 
         return;
     }
     for (int i = 0; i < 2; ++i) CHECK(dir.fetch(*transport).empty());
-    CHECK(dir.told(spool_event_kind::refused) == 1);
+    CHECK(dir.event_count(spool_event_kind::refused) == 1);
     ::close(writer);
     CHECK(dir.fetch(*transport).size() <= 1);  // the kernel tells of the close, where it tells at all
     const auto fresh = dir.open();
@@ -137,9 +137,9 @@ TEST_CASE("spool: a file that is left open for writing is told of, and run when 
     CHECK(dir.names("request").empty());
 }
 
-TEST_CASE("spool: incomplete JSON is not failed while it is fresh, and is when it stays so") {
+TEST_CASE("spool: incomplete JSON fails when it has not changed for incomplete_timeout") {
     spool_dir dir;
-    dir.options.settle_time = 1h;
+    dir.options.incomplete_timeout = 1h;
     const auto transport = dir.open();
     write_file(dir.path / "request/a.json", "{\"type\":\"noop\",\"ar");
     CHECK(dir.fetch(*transport).empty());
@@ -151,21 +151,21 @@ TEST_CASE("spool: incomplete JSON is not failed while it is fresh, and is when i
     CHECK(holds(claimed.malformed, "invalid JSON"));
 }
 
-TEST_CASE("spool: a settle_time of a moment ends by itself, and the transport says when") {
+TEST_CASE("spool: the transport notifies when a short incomplete_timeout ends") {
     spool_dir dir;
-    dir.options.settle_time = 50ms;
+    dir.options.incomplete_timeout = 50ms;
     const auto transport = dir.open();
-    recorder::event told;
+    recorder::event notified;
     write_file(dir.path / "request/a.json", "{");
     CHECK(dir.fetch(*transport).empty());
-    transport->on_work_available([&] { told.set(); });
+    transport->on_work_available([&] { notified.set(); });
     CHECK(dir.fetch(*transport).size() <= 1);
     if (dir.names("request").empty()) return;  // a slow machine: it was due already
-    REQUIRE(told.wait());
+    REQUIRE(notified.wait());
     transport->on_work_available(nullptr);
 }
 
-TEST_CASE("spool: what is no job is FAILed with its reason, keeps its bytes, and does not come back") {
+TEST_CASE("spool: a malformed file is FAILed with its reason, keeps its bytes, and is not retried") {
     const std::pair<std::string, std::string> bad[] = {
         {"{", "invalid JSON"},
         {"", "there is nothing"},
@@ -201,7 +201,7 @@ TEST_CASE("spool: what is no job is FAILed with its reason, keeps its bytes, and
     }
 }
 
-TEST_CASE("spool: deep nesting, NUL bytes and a file that is too long are failed, not read on and on") {
+TEST_CASE("spool: deep nesting, NUL bytes and too large files fail without further reads") {
     spool_dir dir;
     const auto transport = dir.open();
     write_file(dir.path / "request/1-deep", std::string(100000, '[') + std::string(100000, ']'));
@@ -316,7 +316,7 @@ TEST_CASE("spool: a file of another queue is not opened again until it changes")
 
 // ---- claiming ----
 
-TEST_CASE("spool: what lies under a job's name among our claimed files costs one line, and no other job") {
+TEST_CASE("spool: a file in the way of a claim costs one event, and no other job") {
     for (const bool any_file : {false, true}) {
         for (const bool folder : {false, true}) {
             CAPTURE(any_file);
@@ -334,7 +334,7 @@ TEST_CASE("spool: what lies under a job's name among our claimed files costs one
             dir.put("b", R"({"type":"noop","args":[]})");
             CHECK(dir.fetch_one(*transport).id == "b");
             for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*transport).empty());
-            CHECK(dir.told(spool_event_kind::refused) == 1);
+            CHECK(dir.event_count(spool_event_kind::refused) == 1);
             CHECK(fs::exists(folder ? stray / "x" : stray));
             const auto other = dir.open();
             CHECK(dir.fetch_one(*other).id == "a");
@@ -342,7 +342,7 @@ TEST_CASE("spool: what lies under a job's name among our claimed files costs one
     }
 }
 
-TEST_CASE("spool: nothing is claimed once it is no longer wanted, also in the middle") {
+TEST_CASE("spool: a FETCH cancelled before or between claims claims nothing more") {
     spool_dir dir;
     const auto transport = dir.open();
     for (const char* name : {"a", "b", "c"}) dir.put(name, R"({"type":"noop","args":[]})");
@@ -363,8 +363,7 @@ TEST_CASE("spool: nothing is claimed once it is no longer wanted, also in the mi
     CHECK(dir.names("request").size() == 2);
 }
 
-TEST_CASE(
-    "spool: a file exchanged or changed between the look and the claim is not taken for what was seen") {
+TEST_CASE("spool: a file replaced or changed between examination and claim is not claimed") {
     for (const bool exchanged : {true, false}) {
         CAPTURE(exchanged);
         spool_dir dir;
@@ -399,7 +398,7 @@ TEST_CASE("spool: a deadline that has passed claims nothing") {
     CHECK(dir.fetch(*transport).size() == 1);
 }
 
-TEST_CASE("spool: several transports on one directory, several threads each: every job is had once") {
+TEST_CASE("spool: several transports with several threads each claim every job once") {
     spool_dir dir;
     constexpr int jobs = 400;
     { const auto makes_it = dir.open(); }
