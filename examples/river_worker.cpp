@@ -1,18 +1,18 @@
-// A worker on River's queue in PostgreSQL, beside River's own in Go. Link with -lpq.
+// A worker on River's queue in PostgreSQL, next to River's own in Go. Link with -lpq.
 //
 //     DATABASE_URL=postgres://localhost/app OJS_QUEUES=default OJS_CONCURRENCY=10 build/river_worker
 //
 // RIVER_SCHEMA: where River's tables are, if not on the search_path. Kinds, whose args are an object:
 //   noop     {}           done at once
-//   sleep    {"ms":N}     heeds its cancellation
-//   spin     {"ms":N}     does not
-//   fail     {}           fails, each time
-//   snooze   {"ms":N}     comes again after so long, the first time; then it is done
-//   cancel   {}           is cancelled by itself
-//   discard  {}           fails for good
+//   sleep    {"ms":N}     returns at once when cancelled
+//   spin     {"ms":N}     ignores its cancellation
+//   fail     {}           fails each time
+//   snooze   {"ms":N}     is snoozed for that time once, then done
+//   cancel   {}           cancels itself
+//   discard  {}           fails without a retry
 //
 // Ctrl-C stops in River's three stages: a soft stop of OJS_SHUTDOWN_GRACE_PERIOD (10 s), which waits for jobs; a hard stop,
-// which cancels them and gives them 10 s more; and an exit that waits for nobody. Another Ctrl-C goes on to the next.
+// which cancels them and waits 10 s more; and an exit that does not wait. Another Ctrl-C begins the next stage.
 #include <cstdio>
 #include <cstdlib>
 
@@ -27,14 +27,14 @@ std::string variable(const char* name) {
     return value == nullptr ? std::string() : value;
 }
 
-// "ms" of the job's one argument, an object; 0 where there is none.
-milliseconds wanted_time(const ojs::job_context& job) {
+// "ms" of the job's argument, an object; 0 if it is missing.
+milliseconds requested_time(const ojs::job_context& job) {
     const auto ms = ojs::json_view(job.args_json()).element(0).member("ms").number();
     return milliseconds(ms && *ms > 0 && *ms < 1e9 ? static_cast<long long>(*ms) : 0);
 }
 
 void spin(ojs::job_context& job) {
-    const ojs::time_point end = ojs::deadline_after(wanted_time(job));
+    const ojs::time_point end = ojs::deadline_after(requested_time(job));
     while (ojs::steady_clock::now() < end) {
     }
 }
@@ -42,18 +42,18 @@ void spin(ojs::job_context& job) {
 void add_handlers(ojs::worker& worker, ojs::river_transport& river) {
     worker.register_handler("noop", [](ojs::job_context&) {});
     worker.register_handler("sleep", [](ojs::job_context& job) {
-        return job.sleep_for(wanted_time(job)) ? ojs::outcome::done() : ojs::outcome::interrupted();
+        return job.sleep_for(requested_time(job)) ? ojs::outcome::done() : ojs::outcome::interrupted();
     });
     worker.register_handler("spin", spin);
     worker.register_handler("fail",
                             [](ojs::job_context&) { return ojs::outcome::retry("this kind always fails"); });
     worker.register_handler("snooze", [&river](ojs::job_context& job) {
-        return job.meta("snoozes").empty() ? river.snooze(job, wanted_time(job)) : ojs::outcome::done();
+        return job.meta("snoozes").empty() ? river.snooze(job, requested_time(job)) : ojs::outcome::done();
     });
     worker.register_handler("cancel",
                             [&river](ojs::job_context& job) { return river.cancel(job, "not needed"); });
-    worker.register_handler("discard",
-                            [](ojs::job_context&) { return ojs::outcome::discard("it never will work"); });
+    worker.register_handler(
+        "discard", [](ojs::job_context&) { return ojs::outcome::discard("this kind never succeeds"); });
 }
 
 ojs::result<ojs::worker_options> read_options() {
@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
     if (argc == 2 && argv[1] == std::string("--help")) {
         std::puts(
             "usage: DATABASE_URL=postgres://HOST/DATABASE river_worker\n"
-            "Works on River's queue: kinds noop, sleep, spin, fail, snooze, cancel, discard.");
+            "Runs jobs of River's queue: kinds noop, sleep, spin, fail, snooze, cancel, discard.");
         return 0;
     }
     if (argc > 1)

@@ -2,8 +2,8 @@
 //
 //     OJS_URL=https://backend.example build/tls_worker
 //
-// TLS_CA_FILE: whom to trust instead of the system's roots; TLS_CRL_FILE: what is revoked. TLS_CERTIFICATE_FILE and
-// TLS_KEY_FILE: who the worker is.
+// TLS_CA_FILE: trusted certificates instead of the system's; TLS_CRL_FILE: revoked ones. TLS_CERTIFICATE_FILE and
+// TLS_KEY_FILE: the worker's own.
 #include <cstdio>
 #include <cstdlib>
 
@@ -20,7 +20,7 @@ std::string variable(const char* name) {
 
 int main(int argc, char** argv) {
     if (argc == 2 && argv[1] == std::string("--help")) {
-        std::puts("usage: OJS_URL=https://HOST tls_worker\nWorks on jobs of type hello.greet.");
+        std::puts("usage: OJS_URL=https://HOST tls_worker\nRuns jobs of type hello.greet.");
         return 0;
     }
     if (argc > 1) return ojs::report_usage({ojs::errc::invalid_argument, 0, "no arguments; see --help"});
@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
 
     ojs::worker worker(std::move(*options));
     worker.register_handler("hello.greet", [](ojs::job_context& job) {
-        if (!job.sleep_for(std::chrono::seconds(1))) return;  // false: cancelled, time to go
+        if (!job.sleep_for(std::chrono::seconds(1))) return;  // false: cancelled
     });
     return worker.run();
 }

@@ -130,7 +130,7 @@ TEST_CASE("checkpoint: goes with the FAIL, however the job fails") {
     CHECK(fails_with([]() -> outcome { throw 7; }) == strings{"2"});
 }
 
-TEST_CASE("checkpoint: what this run did not save is not sent, not even what it found") {
+TEST_CASE("checkpoint: a FAIL carries only what this run saved, not what it loaded") {
     keeping wire;
     wire.on_load = [](const std::string&) { return result<std::string>(std::string("3")); };
     run_job(wire, [](job_context& job) {
@@ -162,7 +162,7 @@ TEST_CASE(
     CHECK(found(std::string()) == "1");
 }
 
-TEST_CASE("checkpoint: what is not JSON in UTF-8 is refused, and the one before stays") {
+TEST_CASE("checkpoint: a state that is not JSON in UTF-8 is refused, and the previous one stays") {
     keeping wire;
     run_job(wire, [](job_context& job) {
         CHECK(code_of(job.save_checkpoint("1")) == "ok");
@@ -188,7 +188,7 @@ TEST_CASE("checkpoint: what is not JSON in UTF-8 is refused, and the one before 
     CHECK(wire.failed() == strings{"1"});
 }
 
-TEST_CASE("checkpoint: a transport without a place for them is no error; the FAIL has it") {
+TEST_CASE("checkpoint: with a transport that stores none, the FAIL carries it") {
     recorder::transport wire;
     std::string failed;
     wire.on.fail = [&](const fail_request& request, time_point) {
@@ -254,7 +254,7 @@ TEST_CASE("checkpoint: a FAIL refused with it is sent without it") {
 
 // ---- what an earlier run left ----
 
-TEST_CASE("checkpoint: asked for once; where nothing is kept, what came with the job") {
+TEST_CASE("checkpoint: loaded once; if none is stored, the job's own") {
     const auto finds = [](keeping& wire, const std::string& meta) {
         std::string found;
         run_job(
@@ -293,13 +293,13 @@ TEST_CASE("checkpoint: asked for once; where nothing is kept, what came with the
     }
 }
 
-TEST_CASE("checkpoint: not asked for unless the handler does") {
+TEST_CASE("checkpoint: loaded only if the handler calls checkpoint()") {
     keeping wire;
     run_job(wire, [](job_context&) {});
     CHECK(wire.loads() == 0);
 }
 
-TEST_CASE("checkpoint: one that could not be asked for is logged, and asked for again") {
+TEST_CASE("checkpoint: a failed load is logged and tried again") {
     keeping wire;
     wire.on_load = [&](const std::string&) -> result<std::string> {
         if (wire.loads() == 1) return error{errc::unavailable, 0, "not now"};
@@ -322,7 +322,7 @@ TEST_CASE("checkpoint: one that could not be asked for is logged, and asked for 
         },
         make_job("a"), options);
     CHECK(wire.loads() == 2);
-    CHECK(log.find("could not be asked for") != std::string::npos);
+    CHECK(log.find("could not load the checkpoint") != std::string::npos);
     CHECK(log.find("not now") != std::string::npos);
 }
 
@@ -360,7 +360,7 @@ TEST_CASE("checkpoint: a run that is interrupted, and the next one in the memory
 
 // ---- several threads, and the stop ----
 
-TEST_CASE("checkpoint: of several threads one at a time, and the FAIL has the last one") {
+TEST_CASE("checkpoint: threads take turns, and the FAIL carries the last one") {
     keeping wire;
     recorder::counter inside;
     recorder::counter saving;  // threads
@@ -441,7 +441,7 @@ TEST_CASE(
     recorder::check_last_word(wire);
 }
 
-TEST_CASE("checkpoint: the FAIL of a stop waits for a save under way, and has its state") {
+TEST_CASE("checkpoint: the FAIL of a stop waits for a save in flight, and carries its state") {
     keeping wire;
     lifecycle life(0ms);
     happening saving;
@@ -483,7 +483,7 @@ TEST_CASE("checkpoint: the FAIL of a stop waits for a save under way, and has it
     recorder::check_last_word(wire);
 }
 
-TEST_CASE("checkpoint: a save that is not answered holds up neither the FAIL nor the stop") {
+TEST_CASE("checkpoint: a save without a response delays neither the FAIL nor the stop") {
     keeping wire;
     lifecycle life(0ms);
     happening saving;
@@ -514,7 +514,7 @@ TEST_CASE("checkpoint: a save that is not answered holds up neither the FAIL nor
     REQUIRE(returned->wait());
 }
 
-TEST_CASE("checkpoint: a save has the time of a request, and in a stop no more than that has") {
+TEST_CASE("checkpoint: a save may take as long as a request, and in a stop no longer than the stop") {
     keeping wire;
     lifecycle life(0ms);
     std::vector<time_point> deadlines;
@@ -549,7 +549,7 @@ TEST_CASE("checkpoint: a save has the time of a request, and in a stop no more t
     CHECK(wire.failed() == strings{"2"});
 }
 
-TEST_CASE("checkpoint: one that the backend does not answer holds up no FAIL of a stop for long") {
+TEST_CASE("checkpoint: a save without a response delays the FAIL of a stop only briefly") {
     keeping wire;
     const auto saving = std::make_shared<recorder::event>();
     const auto let_go = std::make_shared<recorder::event>();

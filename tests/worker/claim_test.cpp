@@ -210,7 +210,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("claim: questions hold up no beat, are few at a time, and none follows the last heartbeat") {
+TEST_CASE("claim: queries delay no heartbeat, are few at a time, and none follows the last heartbeat") {
     std::vector<std::string> ids;
     for (char name = 'a'; name < 'u'; ++name) ids.push_back(std::string(1, name));
     holding tested(ids);

@@ -100,7 +100,7 @@ TEST_CASE("contract: memory_transport") {
     CHECK(left_out == not_in_memory);
 }
 
-TEST_CASE("contract: a transport with the least that is asked for") {
+TEST_CASE("contract: a transport with only the required functions") {
     names expected = not_in_memory;
     expected.insert(expected.begin(), "first in, first out");
     expected.insert(expected.begin() + 2, "a checkpoint travels with the FAIL");

@@ -37,7 +37,7 @@ long address_space() {
 
 }  // namespace
 
-TEST_CASE("destruction: a handler left behind no longer reaches the log hook") {
+TEST_CASE("destruction: an abandoned handler no longer reaches the log hook") {
     const auto calls = std::make_shared<late_calls>();
     const auto ended = std::make_shared<recorder::counter>();
     const shared_event let_go = make_event();
@@ -61,7 +61,7 @@ TEST_CASE("destruction: a handler left behind no longer reaches the log hook") {
     CHECK(calls->late.count() == 0);
 }
 
-TEST_CASE("destruction: a log hook at work is waited for") {
+TEST_CASE("destruction: waits for a log hook that is running") {
     recorder::event in_hook;
     recorder::event gone;
     recorder::event hook_returned;
@@ -114,7 +114,7 @@ TEST_CASE("destruction: a callback of stopped_token() may destroy its worker, an
     CHECK(address_space() - before < 256L * 1024);  // 64 stacks are 512 MiB
 }
 
-TEST_CASE("destruction: on_transition may destroy its worker, which then calls nobody") {
+TEST_CASE("destruction: on_transition may destroy its worker, which then makes no calls") {
     const auto calls = std::make_shared<late_calls>();
     const auto ended = std::make_shared<recorder::counter>();
     const shared_event let_go = make_event();
@@ -156,7 +156,7 @@ TEST_CASE("destruction: on_transition may destroy its worker, which then calls n
     CHECK(calls->late.count() == 0);
 }
 
-TEST_CASE("destruction: a thread that does not end holds up neither the stop nor the worker's end") {
+TEST_CASE("destruction: a thread that does not end delays neither the stop nor the destruction") {
     const shared_event let_go = make_event();
     const auto ended = std::make_shared<recorder::counter>();
     struct blocks_at_end {

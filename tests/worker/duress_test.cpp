@@ -74,7 +74,7 @@ TEST_CASE("duress: handlers that loop, many more than processors, are all report
         wire);  // who was not scheduled within 100 ms of his report counts as stuck, and is not asked about
 }
 
-TEST_CASE("duress: stop() is true when handlers that know of it have returned") {
+TEST_CASE("duress: stop() is true once the handlers that saw it have returned") {
     transport wire;
     wire.give(make_job("a"));
     const auto rolled_back = std::make_shared<event>();
@@ -124,7 +124,7 @@ TEST_CASE(
     CHECK(wire.calls("ack").size() == jobs);
 }
 
-TEST_CASE("duress: what a slow log takes comes after the reports") {
+TEST_CASE("duress: a slow log delays no report") {
     transport wire;
     constexpr int jobs = 200;  // more than there are threads to report them
     for (int i = 0; i < jobs; ++i) wire.give(make_job(std::to_string(i)));
@@ -155,7 +155,7 @@ TEST_CASE("duress: what a slow log takes comes after the reports") {
     CHECK(home->wait_for(jobs));  // the stop waits for no handler
 }
 
-TEST_CASE("duress: a log hook that throws is told once, and the worker works on") {
+TEST_CASE("duress: a log hook that throws is reported once, and the worker continues") {
     transport wire;
     for (const char* id : {"a", "b"}) wire.give(make_job(id));
     ojs::worker_options settings = options();
@@ -175,7 +175,7 @@ TEST_CASE("duress: a log hook that throws is told once, and the worker works on"
     check_last_word(wire);
 }
 
-TEST_CASE("duress: heartbeats follow the shortest lease in hand, not the interval") {
+TEST_CASE("duress: heartbeats follow the shortest lease in flight, not the interval") {
     transport wire;
     ojs::job given = make_job("a");
     given.visibility_timeout = 200ms;
@@ -188,7 +188,7 @@ TEST_CASE("duress: heartbeats follow the shortest lease in hand, not the interva
     CHECK(worker.report().completed == 1);
 }
 
-TEST_CASE("duress: a handler that asks for heartbeats in a loop gets a few") {
+TEST_CASE("duress: a handler that requests heartbeats in a loop gets a few") {
     transport wire;
     wire.give(make_job("a"));
     ojs::worker worker(options(), wire);
@@ -237,7 +237,7 @@ TEST_CASE("duress: jobs whose leases ended together are renewed together") {
     CHECK(worker.report().gone == 0);
 }
 
-TEST_CASE("duress: a last heartbeat that cannot be sent is one line in the log") {
+TEST_CASE("duress: a last heartbeat that cannot be sent is logged once") {
     transport wire;
     wire.on.beat = [](const ojs::heartbeat_request& request) -> ojs::result<ojs::heartbeat_response> {
         if (request.state == "terminate") return ojs::error{ojs::errc::unreachable, 0, "gone"};
@@ -284,7 +284,7 @@ TEST_CASE("duress: callbacks have the stack of thread_stack_size") {
     CHECK(called.is_set());
 }
 
-TEST_CASE("duress: quick callbacks share few threads, and those that block hold up none of the others") {
+TEST_CASE("duress: quick callbacks share few threads, and blocking ones delay no other") {
     constexpr int quick = 400;
     constexpr int slow = 10;
     transport wire;
@@ -400,7 +400,7 @@ int threads_when_work_begins(int jobs) {
     return fewest;
 }
 
-TEST_CASE("duress: jobs of one answer begin when there is a thread for each of them") {
+TEST_CASE("duress: jobs of one response begin when each has a thread") {
     if (!std::filesystem::exists("/proc/self/task")) {
         MESSAGE("skipped: no /proc/self/task");
         return;
@@ -464,7 +464,7 @@ int run_short_of_threads() {
     return all ? at_a_time : -4;
 }
 
-TEST_CASE("duress: a shortage of threads lowers the concurrency only while it lasts") {
+TEST_CASE("duress: a shortage of threads reduces the concurrency only while it lasts") {
     if (address_space() == 0) {
         MESSAGE("skipped: no /proc/self/statm");
         return;

@@ -93,7 +93,7 @@ void until_cancelled(job_context& job) {
 
 }  // namespace
 
-TEST_CASE("timeout: the job is cancelled for it, and its silence is a FAIL that uses up an attempt") {
+TEST_CASE("timeout: cancels the job, and without a result fails the attempt") {
     told log;
     worker_options options = recorder::options();
     log.listen(options);
@@ -119,7 +119,7 @@ TEST_CASE("timeout: the job is cancelled for it, and its silence is a FAIL that 
     CHECK(busy.body->report().interrupted == 0);
 }
 
-TEST_CASE("revoked: a job that the backend cancels is told, and does not come again") {
+TEST_CASE("revoked: the backend cancels a job, whose token is cancelled, and it does not come again") {
     told log;
     worker_options options = recorder::options();
     log.listen(options);
@@ -149,7 +149,7 @@ TEST_CASE("revoked: a job that the backend cancels is told, and does not come ag
     CHECK_FALSE(busy.wire.revoke("a"));  // nobody is called any more
 }
 
-TEST_CASE("revoked: what the handler says counts, and a stop does not hand such a job back") {
+TEST_CASE("revoked: the handler's result counts, and a stop does not hand the job back") {
     SUBCASE("done is done") {
         busy_worker busy(recorder::options(), [](job_context& job) {
             until_cancelled(job);
@@ -171,7 +171,7 @@ TEST_CASE("revoked: what the handler says counts, and a stop does not hand such 
     }
 }
 
-TEST_CASE("timeout: what the handler says counts, an exception is a timeout, and callbacks are called") {
+TEST_CASE("timeout: the handler's result counts, an exception is a timeout, and callbacks are called") {
     SUBCASE("done is done") {
         busy_worker busy(
             recorder::options(),
@@ -208,7 +208,7 @@ TEST_CASE("timeout: what the handler says counts, an exception is a timeout, and
     }
 }
 
-TEST_CASE("timeout: each of many jobs has its own clock, and those in time are not touched") {
+TEST_CASE("timeout: each job has its own clock, and jobs in time are not affected") {
     recorder::transport wire;
     worker_options options = recorder::options(8);
     for (int i = 0; i < 40; ++i) {
@@ -227,7 +227,7 @@ TEST_CASE("timeout: each of many jobs has its own clock, and those in time are n
     CHECK(worker.report().claimed == 40);
 }
 
-TEST_CASE("timeout: of a job that was cancelled before, nothing changes") {
+TEST_CASE("timeout: does not affect a job that was cancelled before") {
     told log;
     worker_options options = recorder::patient();
     options.stuck_after = 1h;
@@ -278,7 +278,7 @@ TEST_CASE("timeout: thousands with a callback each leave no thread behind") {
     CHECK(worker.report().failed == jobs);
 }
 
-TEST_CASE("stuck: a job that outlives its cancellation is told once, and once more when it is left behind") {
+TEST_CASE("stuck: a job that ignores its cancellation is reported once, and once more when abandoned") {
     told log;
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
@@ -309,7 +309,7 @@ TEST_CASE("stuck: a job that outlives its cancellation is told once, and once mo
     let_go->set();
 }
 
-TEST_CASE("stuck: a listener that throws harms nobody, and a job that returns in time is not stuck") {
+TEST_CASE("stuck: a callback that throws does no harm, and a job that returns in time is not stuck") {
     told log;
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
@@ -398,7 +398,7 @@ TEST_CASE(
     CHECK(deaf.body.report().completed == 2);
 }
 
-TEST_CASE("stuck: a slot that is to be kept takes no job until the handler returns") {
+TEST_CASE("stuck: a kept slot takes no job until the handler returns") {
     told log;
     worker_options options = for_stuck(1, log);
     const shared_event answered = make_event();
@@ -420,7 +420,7 @@ TEST_CASE("stuck: a slot that is to be kept takes no job until the handler retur
     CHECK(deaf.body.stop(recorder::guard));
 }
 
-TEST_CASE("stuck: a worker all of whose handlers are stuck drains, and ends with a status of its own") {
+TEST_CASE("stuck: a worker with only stuck handlers drains and ends with 75") {
     told log;
     deaf_worker deaf(for_stuck(1, log), [](job_context&) {});
     REQUIRE(deaf.body.wait(deadline_after(recorder::guard)));
@@ -433,7 +433,7 @@ TEST_CASE("stuck: a worker all of whose handlers are stuck drains, and ends with
     CHECK(deaf.returned->wait());
 }
 
-TEST_CASE("stuck: a callback that blocks holds up neither other jobs nor the stop") {
+TEST_CASE("stuck: a callback that blocks delays neither other jobs nor the stop") {
     told log;
     worker_options options = for_stuck(2, log);
     options.times.stop_timeout = 500ms;
@@ -458,7 +458,7 @@ TEST_CASE("stuck: a callback that blocks holds up neither other jobs nor the sto
 }
 
 #if OJS_SHUTDOWN_USE_UNWIND
-TEST_CASE("stuck: the log says where the thread is, where the signals are ours") {
+TEST_CASE("stuck: the log has the thread's stack if the worker installed the signals") {
     told log;
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
@@ -479,7 +479,7 @@ TEST_CASE("stuck: the log says where the thread is, where the signals are ours")
     CHECK(unused.report_requests() == 0);  // our own SIGTTIN is nobody's wish for a report
 }
 
-TEST_CASE("stuck: looking where the thread is ends no read() of its handler") {
+TEST_CASE("stuck: reading the thread's stack interrupts no read() of its handler") {
     told log;
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
@@ -509,7 +509,7 @@ TEST_CASE("stuck: looking where the thread is ends no read() of its handler") {
 }
 #endif
 
-TEST_CASE("termination mode: NORMAL_SHUTDOWN drains, and says what it found and until when") {
+TEST_CASE("termination mode: NORMAL_SHUTDOWN drains, and logs the file's content and the deadline") {
     const mode_file file;
     file.write("NORMAL_SHUTDOWN");
     told log;
@@ -560,7 +560,8 @@ TEST_CASE("termination mode: SPOT_RECLAIM, no file, and SIGUSR1 hand every job b
     recorder::check_last_word(busy.wire);
 }
 
-TEST_CASE("termination mode: a stop that nobody signalled does not look at the file; off means off") {
+TEST_CASE(
+    "termination mode: a stop without a signal does not read the file; without a file name there is none") {
     const mode_file file;
     file.write("SPOT_RECLAIM");
     worker_options options = recorder::options();
@@ -585,7 +586,7 @@ TEST_CASE("termination mode: a stop that nobody signalled does not look at the f
     }
 }
 
-TEST_CASE("termination mode: a reclaim in the drain, and none where the first signal wins") {
+TEST_CASE("termination mode: a reclaim during the drain, and none if the first signal wins") {
     worker_options options = recorder::options();
     const shared_event let_go = make_event();
     const auto work = [=](job_context& job) {
@@ -648,7 +649,7 @@ TEST_CASE("termination mode: a reclaim in the drain, and none where the first si
     }
 }
 
-TEST_CASE("reclaim_wait: handlers may bring their work to an end before the job is handed back") {
+TEST_CASE("reclaim_wait: handlers may finish before the job is handed back") {
     worker_options options = recorder::options();
     options.times.reclaim_wait = 4s;
     busy_worker busy(options, [](job_context& job) {
@@ -661,7 +662,7 @@ TEST_CASE("reclaim_wait: handlers may bring their work to an end before the job 
     CHECK(busy.settlement().requeue);
 }
 
-TEST_CASE("cancel_lead: jobs are cancelled inside the grace period, and may still say what they did") {
+TEST_CASE("cancel_lead: jobs are cancelled inside the grace period, and their results count") {
     worker_options options = recorder::options();
     options.times.shutdown_grace_period = 1h;
     options.times.cancel_lead = 1h - 5ms;
@@ -742,7 +743,7 @@ TEST_CASE("river: a soft stop waits for the job; the second signal cancels it an
     }
 }
 
-TEST_CASE("river: a job deaf to its cancellation is reported, named, and has an exit status of its own") {
+TEST_CASE("river: a job that ignores its cancellation is reported, named, and sets the exit status") {
     told log;
     worker_options options = river_options();
     options.times.cancel_wait = 10ms;
@@ -760,7 +761,7 @@ TEST_CASE("river: a job deaf to its cancellation is reported, named, and has an 
     let_go->set();
 }
 
-TEST_CASE("interruption: jobs whose own time is longer than the grace period are told once a type") {
+TEST_CASE("interruption: jobs with a timeout longer than the grace period are logged once per type") {
     told log;
     recorder::transport wire;
     worker_options options = recorder::options();

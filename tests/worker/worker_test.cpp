@@ -129,7 +129,7 @@ TEST_CASE("worker: never more jobs at a time than slots, and FETCH asks for exac
     }
 }
 
-TEST_CASE("worker: a backend that hands out more than it was asked for") {
+TEST_CASE("worker: a backend that returns more jobs than requested") {
     struct generous : recorder::transport {
         result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
             fetch_request more = request;
@@ -170,7 +170,7 @@ TEST_CASE("worker: a slot that comes free is filled at once, however long the po
     CHECK(wire.settlements("second").size() == 1);
 }
 
-TEST_CASE("worker: nothing to do is asked again after the poll interval") {
+TEST_CASE("worker: an empty FETCH is repeated after the poll interval") {
     recorder::transport wire;
     worker_options options = recorder::options();
     options.poll_interval = 1ms;
@@ -352,7 +352,7 @@ TEST_CASE("worker: results are JSON, and text that is not becomes a JSON string"
     CHECK(result_of([](job_context&) -> outcome { return picojson::value("text"); }) == "\"text\"");
 }
 
-TEST_CASE("worker: plain functions, members of the job and copies of callables are fine as handlers") {
+TEST_CASE("worker: plain functions, members of the job and copies of callables as handlers") {
     CHECK(run_one(make_job("abc"), plain_function).result_json == "\"abc\"");
     CHECK(run_one(make_job("abc"), &plain_function).result_json == "\"abc\"");
     struct counting {
@@ -463,7 +463,7 @@ void check_refused(const char* written, const char* range) {
     });
 }
 
-TEST_CASE("worker: a number argument comes as whatever type holds it, and no other value does") {
+TEST_CASE("worker: a number argument as every type that holds it, and no other") {
     check_number<int>("2147483647", 2147483647);
     check_number<int>("-2147483648", std::numeric_limits<int>::min());
     check_refused<int>("2147483648", "32 bits, from -2147483648 to 2147483647");
@@ -605,7 +605,7 @@ TEST_CASE("worker: starting twice is refused, while it runs and after it ended")
     recorder::check_last_word(wire);
 }
 
-TEST_CASE("worker: run() works in this thread until stopped, and says 64 where it cannot") {
+TEST_CASE("worker: run() works in the calling thread until stopped, and returns 64 if it cannot start") {
     recorder::transport wire;
     wire.give(make_job("a"));
     worker worker(recorder::options(), wire);
@@ -684,7 +684,7 @@ TEST_CASE(
     CHECK(warnings({}).empty());
 }
 
-TEST_CASE("worker: FETCH that failed is tried again, not before Retry-After") {
+TEST_CASE("worker: a failed FETCH is retried, not before Retry-After") {
     recorder::transport wire;
     error later{errc::unavailable, 0, "later"};
     later.retry_after = 400ms;
@@ -728,7 +728,7 @@ TEST_CASE("worker: a slot that comes free does not cut a Retry-After short") {
     CHECK(wire.calls("fetch").size() == 2);
 }
 
-TEST_CASE("worker: errors of every kind from FETCH end nobody") {
+TEST_CASE("worker: no error of a FETCH ends the worker") {
     for (const errc code : {errc::unreachable, errc::timed_out, errc::disconnected, errc::bad_response,
                             errc::rejected, errc::system}) {
         recorder::transport wire;
@@ -747,7 +747,7 @@ TEST_CASE("worker: errors of every kind from FETCH end nobody") {
     }
 }
 
-TEST_CASE("worker: what a beat carries") {
+TEST_CASE("worker: the fields of a heartbeat") {
     recorder::transport wire;
     wire.give(make_job("a"));
     wire.give(make_job("b"));
@@ -801,7 +801,7 @@ TEST_CASE("worker: the log never holds arguments") {
     CHECK(!holds(all, "t0ken"));
 }
 
-TEST_CASE("worker: a single queue is quieted and resumed, by call, by directive, and by SIGCONT") {
+TEST_CASE("worker: a queue is paused and resumed by call, by directive, and by SIGCONT") {
     lifecycle life(0ms);
     memory_transport queue;
     worker_options options = recorder::options();
@@ -844,7 +844,7 @@ TEST_CASE("worker: a single queue is quieted and resumed, by call, by directive,
     CHECK(tested.stop(recorder::guard));
 }
 
-TEST_CASE("worker: a directive quiets the queues it names, and the worker where those are all") {
+TEST_CASE("worker: a directive pauses the queues it names, and quiets the worker if those are all") {
     recorder::transport wire;
     worker_options options = recorder::options();
     options.queues = {"a", "b"};
