@@ -87,13 +87,11 @@ class modest_subject : public memory_subject {
 };
 
 // By both, as all is in memory and nothing goes over a wire.
-const names not_in_memory = {"a late word about an earlier run is gone",
-                             "what stands still and goes on again",
-                             "a lost answer to ACK or FAIL counts once",
-                             "a lost answer to FETCH costs no job",
-                             "news of work comes after a push",
-                             "the jobs of a dead worker come back, those it settled do not",
-                             "a lease that ran out: the late worker hears that the job is gone"};
+const names not_in_memory = {
+    "a late report of an earlier run is gone",           "a backend that freezes and continues",
+    "an ACK or FAIL whose response is lost counts once", "a FETCH whose response is lost loses no job",
+    "on_work_available is called after a push",          "the unsettled jobs of a dead worker come back",
+    "after its lease a worker's reports are gone"};
 
 TEST_CASE("contract: memory_transport") {
     const names left_out = transport_contract::check_all([] { return std::make_unique<memory_subject>(); });

@@ -433,16 +433,16 @@ bool limit_is_ignored(const rlimit& asked) {
 // In a process of its own, for it lives with little memory for a while. Returns how many of 6 jobs ran at a time in the end.
 constexpr int unlimited = 77;  // or that no limit can be set
 int run_short_of_threads() {
-    constexpr int wanted = 6;
+    constexpr int slots = 6;
     transport wire;
-    for (int i = 0; i < 2 * wanted; ++i) wire.give(make_job(std::to_string(i)));
-    event lowered;
+    for (int i = 0; i < 2 * slots; ++i) wire.give(make_job(std::to_string(i)));
+    event reduced;
     counter running;
-    ojs::worker_options settings = options(wanted);
+    ojs::worker_options settings = options(slots);
     settings.thread_stack_size = std::size_t{64} << 20;
     settings.log.level = ojs::log_level::warn;
     settings.log.hook = [&](const ojs::log_record& record) {
-        if (record.message.find("concurrency lowered") != std::string::npos) lowered.set();
+        if (record.message.find("concurrency reduced") != std::string::npos) reduced.set();
     };
     rlimit before{};
     ::getrlimit(RLIMIT_AS, &before);
@@ -453,12 +453,12 @@ int run_short_of_threads() {
     ojs::worker worker(settings, wire);
     worker.register_handler("work", [&](ojs::job_context&) {
         running.add();
-        static_cast<void>(running.wait_for(wanted));
+        static_cast<void>(running.wait_for(slots));
     });
     if (!worker.start()) return -1;
-    if (!lowered.wait()) return -2;
+    if (!reduced.wait()) return -2;
     ::setrlimit(RLIMIT_AS, &before);
-    const bool all = running.wait_for(wanted);
+    const bool all = running.wait_for(slots);
     const int at_a_time = running.highest();
     if (!worker.stop(guard)) return -3;
     return all ? at_a_time : -4;

@@ -152,7 +152,7 @@ struct worker_impl : ref_counted {
     error fail_start(const error& failure) {
         const unique_lock held(guard);
         started = false;
-        changed.notify_all();  // waits for the end return
+        changed.notify_all();  // callers that wait for the end return
         return failure;
     }
 
