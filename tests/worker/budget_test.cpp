@@ -1,4 +1,4 @@
-// Budgets: what fits into the container's grace period, and what to recommend where it does not.
+// Budgets: whether a stop fits into the container's grace period, and the recommended fix.
 #include <string>
 #include <vector>
 
@@ -176,7 +176,7 @@ TEST_CASE("budget: exceeded, tight, and the value that works") {
         CHECK(holds(found[0].problem, "preStop") == (each.prestop > 0s));
         CHECK(holds(found[0].fix, std::string("grant ") + each.recommended + " "));
         CHECK(holds(found[0].fix, "OJS_SHUTDOWN_GRACE_PERIOD") == (each.shorter != nullptr));
-        // Who follows either advice hears no more.
+        // Either fix removes the finding.
         ojs::worker_options longer = options;
         longer.container_grace_period = *ojs::parse_duration(each.recommended);
         CHECK(check_budget(longer).empty());

@@ -1,5 +1,5 @@
-// Checkpoints and the three moments of a handler: what is kept, what the backend hears of it and when, and what a
-// later run finds.
+// Checkpoints and the three stages of a cancellation: what is saved, when it reaches the backend, and what a later run
+// loads.
 #include <signal.h>
 
 #include <array>
@@ -19,7 +19,7 @@ namespace {
 
 const cause sigterm{cause_kind::signal, SIGTERM};
 
-// A backend with a place for checkpoints; it notes what it is asked, and what FAILs bring.
+// A backend that stores checkpoints and records requests and FAILs.
 class keeping : public recorder::transport {
   public:
     std::function<settling(const checkpoint_request&, time_point)> on_save;
@@ -79,7 +79,7 @@ void run_job(recorder::transport& wire, Handler handler, job given = make_job("a
     worker body(std::move(options), wire);
     body.register_handler("work", handler);
     REQUIRE(body.start());
-    REQUIRE(wire.wait_for("fetch", 2));  // asked for again only when the slot is free
+    REQUIRE(wire.wait_for("fetch", 2));  // fetches again only when the slot is free
     REQUIRE(body.stop(recorder::guard));
     recorder::check_last_word(wire);
 }
@@ -252,7 +252,7 @@ TEST_CASE("checkpoint: a FAIL refused with it is sent without it") {
     CHECK(tries == strings{"1", ""});
 }
 
-// ---- what an earlier run left ----
+// ---- checkpoints of an earlier run ----
 
 TEST_CASE("checkpoint: loaded once; if none is stored, the job's own") {
     const auto finds = [](keeping& wire, const std::string& meta) {
@@ -420,7 +420,7 @@ TEST_CASE(
         look(job);
         CHECK(stopped.wait());
         look(job);
-        CHECK(job.checkpoint() == "2");  // what it kept itself
+        CHECK(job.checkpoint() == "2");  // its own last state
         returned->set();
         return outcome::done("\"too late\"");
     });

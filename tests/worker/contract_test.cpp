@@ -1,4 +1,4 @@
-// The transports of this process put through what every transport must do.
+// The contract of transports, for those of this process.
 #include <map>
 #include <memory>
 #include <string>
@@ -86,7 +86,7 @@ class modest_subject : public memory_subject {
     }
 };
 
-// By both, as all is in memory and nothing goes over a wire.
+// By both, because they are in memory.
 const names not_in_memory = {
     "a late report of an earlier run is gone",           "a backend that freezes and continues",
     "an ACK or FAIL whose response is lost counts once", "a FETCH whose response is lost loses no job",

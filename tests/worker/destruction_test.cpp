@@ -24,7 +24,7 @@ struct late_calls {
     recorder::counter late;
 };
 
-// In KiB; 0 where the system does not tell.
+// In KiB; 0: unknown.
 long address_space() {
     std::ifstream status("/proc/self/status");
     std::string key;
@@ -76,7 +76,7 @@ TEST_CASE("destruction: waits for a log hook that is running") {
         hook_returned.set();
     };
     recorder::transport wire;
-    // Answered once the stop has gone on without it: what its thread logs comes late.
+    // Its response comes after the stop has abandoned it, so its thread logs late.
     wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
         if (request.state != "running") return heartbeat_response();
         CHECK(stopping.wait());
@@ -134,7 +134,7 @@ TEST_CASE("destruction: on_transition may destroy its worker, which then makes n
         calls->note();
         thread_local const recorder::counts_at_end at_end(ended);
         body.reset();
-        wire.reset();  // AddressSanitizer sees who still uses it
+        wire.reset();  // AddressSanitizer detects a later use
         calls->gone.set();
         destroyed.set();
     };

@@ -24,7 +24,7 @@ namespace {
 using namespace recorder;
 using namespace std::chrono_literals;
 
-// Handlers that look every millisecond, in the ways there are to look.
+// Handlers that check for cancellation every millisecond, in each possible way.
 void look_for_cancellation(ojs::job_context& job) {
     while (!job.cancel_requested()) ::usleep(1000);
 }
@@ -70,8 +70,7 @@ TEST_CASE("duress: handlers that loop, many more than processors, are all report
     CHECK(wire.calls("fail").size() == 4 * each_kind);
     CHECK(worker.report().interrupted == 4 * each_kind);
     CHECK(worker.report().unreported.empty());
-    check_last_word(
-        wire);  // who was not scheduled within 100 ms of his report counts as stuck, and is not asked about
+    check_last_word(wire);  // not scheduled within 100 ms of the report: counts as stuck
 }
 
 TEST_CASE("duress: stop() is true once the handlers that saw it have returned") {
@@ -380,7 +379,7 @@ int threads_alive() {
     return count;
 }
 
-// In a process of its own, which has no threads but the worker's. Returns how many there were when the first handler began.
+// In a separate process without other threads. Returns how many there were when the first handler began.
 int threads_when_work_begins(int jobs) {
     transport wire;
     for (int i = 0; i < jobs; ++i) wire.give(make_job(std::to_string(i)));
@@ -423,14 +422,14 @@ rlim_t address_space() {
     return static_cast<rlim_t>(pages) * 4096;
 }
 
-// Takes a limit and keeps none: so does qemu-user, which would be the first to run out of memory.
+// setrlimit() succeeds without effect, as under qemu-user, which would itself run out of memory first.
 bool limit_is_ignored(const rlimit& asked) {
     rlimit kept{};
     return ::setrlimit(RLIMIT_AS, &asked) == 0 && ::getrlimit(RLIMIT_AS, &kept) == 0 &&
            kept.rlim_cur != asked.rlim_cur;
 }
 
-// In a process of its own, for it lives with little memory for a while. Returns how many of 6 jobs ran at a time in the end.
+// In a separate process, because it limits its memory for a while. Returns how many of 6 jobs finally ran at a time.
 constexpr int unlimited = 77;  // or that no limit can be set
 int run_short_of_threads() {
     constexpr int slots = 6;

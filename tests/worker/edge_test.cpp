@@ -1,4 +1,4 @@
-// Corners where two rules meet: found by reading the code for what could go wrong, one test each.
+// Corner cases in which two rules meet.
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -32,7 +32,7 @@ TEST_CASE("edge: a worker that could not start leaves no callback in the transpo
         CHECK_FALSE(worker.stopped());
         when_gone = wire.calls().size();
     }
-    // A whole worker comes and goes meanwhile: time enough for a thread left behind to show.
+    // A complete worker starts and ends meanwhile, which gives a leaked thread time to show.
     transport other;
     ojs::worker next(options(), other);
     next.register_handler("work", [](ojs::job_context&) {});
@@ -210,7 +210,7 @@ TEST_CASE("edge: empty std::functions as hooks and callbacks count as none") {
     ojs::worker_options settings = options();
     settings.times.shutdown_grace_period = 0ms;
     settings.times.cancel_wait = guard;
-    settings.stuck_after = 10ms;  // so that there is something to tell
+    settings.stuck_after = 10ms;  // so that on_stuck_job is called
     settings.on_transition = std::function<void(const ojs::lifecycle_state&)>();
     settings.on_stuck_job = std::function<ojs::stuck_action(const ojs::stuck_job&)>();
     settings.log.hook = std::function<void(const ojs::log_record&)>();

@@ -30,7 +30,7 @@ job with_timeout(std::chrono::milliseconds timeout) {
     return out;
 }
 
-// What a worker logs and tells, collected; outlives the worker.
+// Collects the records and stuck jobs of a worker; outlives the worker.
 struct told {
     struct entries {
         mutable std::mutex mutex;
@@ -146,7 +146,7 @@ TEST_CASE("revoked: the backend cancels a job, whose token is cancelled, and it 
     CHECK(log.waits_for("info job cancelled by its backend"));
     REQUIRE(busy.body->stop(recorder::guard));
     CHECK(busy.body->report().failed == 1);
-    CHECK_FALSE(busy.wire.revoke("a"));  // nobody is called any more
+    CHECK_FALSE(busy.wire.revoke("a"));  // the callback is reset
 }
 
 TEST_CASE("revoked: the handler's result counts, and a stop does not hand the job back") {
@@ -272,7 +272,7 @@ TEST_CASE("timeout: thousands with a callback each leave no thread behind") {
     });
     REQUIRE(worker.start());
     REQUIRE(wire.wait_for("fail", jobs));
-    // A stack that nobody gave back is two.
+    // A leaked stack is two mappings.
     CHECK(mappings() < before + jobs);
     REQUIRE(worker.stop(recorder::guard));
     CHECK(worker.report().failed == jobs);
@@ -304,7 +304,7 @@ TEST_CASE("stuck: a job that ignores its cancellation is reported once, and once
     CHECK(all[1].count == 1);
     CHECK(log.has("warn job left behind"));
     CHECK(busy.body->report().stuck == std::vector<std::string>{"a"});
-    CHECK(busy.settlement().error.code == "timeout");  // its own fault, whoever reports it
+    CHECK(busy.settlement().error.code == "timeout");  // also if the stop reports it
     CHECK_FALSE(busy.settlement().requeue);
     let_go->set();
 }
@@ -373,7 +373,7 @@ TEST_CASE(
     recorder::counter together;
     deaf_worker deaf(for_stuck(2, log), [&](job_context&) {
         together.add();
-        CHECK(together.wait_for(2));  // both slots are there, beside the deaf handler
+        CHECK(together.wait_for(2));  // both slots are free in spite of the deaf handler
     });
     REQUIRE(deaf.wire.wait_for("fail", 1));
     deaf.wire.give(make_job("b", "other"));
@@ -386,7 +386,7 @@ TEST_CASE(
     CHECK(deaf.body.report().stuck == std::vector<std::string>{"a"});
     const std::size_t beats = deaf.wire.calls("beat").size();
     REQUIRE(deaf.wire.wait_for("beat", beats + 2));
-    CHECK(deaf.wire.calls("beat").back().active.empty());  // nobody renews its lease
+    CHECK(deaf.wire.calls("beat").back().active.empty());  // its lease is not renewed
     CHECK_FALSE(deaf.returned->is_set());
     deaf.let_go->set();
     REQUIRE(log.waits_for("warn a stuck handler has returned; its result is dropped"));
@@ -476,7 +476,7 @@ TEST_CASE("stuck: the log has the thread's stack if the worker installed the sig
     busy.life.apply(event::report_request, {});
     let_go->set();
     REQUIRE(busy.body->stop(recorder::guard));
-    CHECK(unused.report_requests() == 0);  // our own SIGTTIN is nobody's wish for a report
+    CHECK(unused.report_requests() == 0);  // the library's own SIGTTIN requests no report
 }
 
 TEST_CASE("stuck: reading the thread's stack interrupts no read() of its handler") {

@@ -397,7 +397,7 @@ TEST_CASE("options: in a pod the default drain fits into the pod's default grace
     CHECK(in_pod({{"OJS_STOP_TIMEOUT", "8s"}}) == 22s);
     CHECK(in_pod({{"OJS_STOP_TIMEOUT", "1s"}}) == 25s);
     CHECK(in_pod({{"OJS_PRESTOP_DELAY", "5s"}}) == 20s);
-    CHECK(in_pod({{"OJS_PRESTOP_DELAY", "40s"}}) == 30s);  // the budgets say what is wrong
+    CHECK(in_pod({{"OJS_PRESTOP_DELAY", "40s"}}) == 30s);  // the budget findings report the problem
     CHECK(in_pod({{"OJS_CONTAINER_GRACE_PERIOD", "60s"}}) == 30s);
     for (const char* name : {"OJS_SHUTDOWN_GRACE_PERIOD", "OJS_GRACE_PERIOD", "OJS_SHUTDOWN_TIMEOUT"}) {
         CHECK(in_pod({{name, "30s"}}) == 30s);
@@ -435,7 +435,7 @@ TEST_CASE("options: the default drain fits into a known platform's grant") {
     CHECK(drain_on({{"CLOUD_RUN_JOB", "j"}}) == 5s);
     CHECK(drain_on({{"CLOUD_RUN_WORKER_POOL", "p"}}) == 5s);
     CHECK(drain_on(with(cloud_run, "KUBERNETES_SERVICE_HOST", "10.0.0.1")) == 25s);
-    CHECK(drain_on({}) == 30s);  // Docker's, and Nomad's, is told in a warning
+    CHECK(drain_on({}) == 30s);  // Docker's and Nomad's default causes a warning
     CHECK(drain_on({{"NOMAD_ALLOC_ID", "1"}}) == 30s);
     CHECK(drain_on(with(ecs, "OJS_STOP_TIMEOUT", "8s")) == 22s);
     CHECK(drain_on(with(cloud_run, "OJS_STOP_TIMEOUT", "8s")) == 2s);
@@ -450,7 +450,7 @@ TEST_CASE("options: the default drain fits into a known platform's grant") {
 
 namespace {
 
-// Looks up each row in docs/options.md: name, variables, default, and in the rest of the line what a value must be.
+// Looks up each row in docs/options.md: name, variables, default, and in the rest of the line the constraints.
 class documented_options {
   public:
     template <class Value, class... Constraints>

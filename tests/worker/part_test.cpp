@@ -1,4 +1,4 @@
-// worker_part: when a part is called and by what, and what the worker promises it.
+// worker_part: the calls of a part, and the guarantees of running_worker.
 #include <stdlib.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using test::holds;
 
 namespace {
 
-// What the parts of a test were told, in order; outlives them.
+// Records the calls of a test's parts in order; outlives them.
 struct trace {
     void add(const std::string& line) {
         const std::lock_guard<std::mutex> held(mutex);
@@ -196,7 +196,7 @@ TEST_CASE("parts: their exceptions are logged and stop nothing") {
     CHECK(busy.body->stop(recorder::guard));
     CHECK(seen->count("a worker part threw; ignored") > 4);
     CHECK(seen->count("a worker part threw in stop()") == 1);
-    CHECK(seen->count("stop") == 1);  // of the other, which is told everything
+    CHECK(seen->count("stop") == 1);  // of the other part
     CHECK(seen->count("terminated") == 1);
     CHECK(seen->count("default work completed") == 1);
 }
@@ -224,7 +224,7 @@ TEST_CASE("parts: a thread abandoned by a destroyed worker no longer calls them"
         REQUIRE(tested.start());
         REQUIRE(asked->wait());
     }
-    CHECK(seen->deleted.count() == 0);  // the thread keeps what it uses
+    CHECK(seen->deleted.count() == 0);  // the thread holds references
     answer->set();
     REQUIRE(ended->wait_for(1));
     CHECK(seen->count("default work completed") == 0);

@@ -15,7 +15,7 @@ void cancel_this_thread() {
     pthread_cancel(pthread_self());
 }
 
-// What every such job's FAIL says.
+// The FAIL of every such job.
 void check_failed(const recorder::transport& wire, const std::string& id) {
     const std::vector<recorder::call> settled = wire.settlements(id);
     REQUIRE(settled.size() == 1);
@@ -25,7 +25,7 @@ void check_failed(const recorder::transport& wire, const std::string& id) {
     CHECK(settled[0].error.retryable);
 }
 
-// Every second job ends its thread in this way; the others are done.
+// Every second job ends its thread in this way; the others complete.
 void run_twenty(std::int64_t concurrency, void (*end_thread)()) {
     recorder::transport wire;
     recorder::counter settled;

@@ -1,4 +1,4 @@
-// Schemes of URLs that a program adds, and what is said of those that nobody added.
+// URL schemes that a program adds, and the errors for unknown ones.
 #include <atomic>
 #include <new>
 
@@ -21,7 +21,7 @@ class counted_queue : public memory_transport {
     std::atomic<int>& alive_;
 };
 
-// What start() says with this URL, a handler and the schemes that `change` adds.
+// The result of start() with this URL, a handler and the schemes that `change` adds.
 template <class Change>
 result<void> start_with(const std::string& url, Change change) {
     worker_options options = recorder::options();

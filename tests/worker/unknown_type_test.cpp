@@ -12,7 +12,7 @@ using recorder::make_job;
 
 namespace {
 
-// A backend that offers job "u" of an unknown type before all others, whenever nobody has it.
+// A backend that returns job "u" of an unknown type first, whenever it is not claimed.
 struct insistent : recorder::transport {
     insistent() {
         on.fail = [this](const fail_request& request, time_point) -> settling {

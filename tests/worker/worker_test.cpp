@@ -15,7 +15,7 @@ using test::holds;
 
 namespace {
 
-// Runs one job of type "work" with this handler in a worker of its own; returns what settled it.
+// Runs one job of type "work" with this handler in a new worker; returns its settlement.
 template <class Handler>
 recorder::call run_one(job given, Handler handler) {
     recorder::transport wire;
@@ -191,7 +191,7 @@ TEST_CASE("worker: jobs that cannot be run are failed for good, and none is skip
     bad.malformed = "args is not an array";
     wire.give(bad);
     bad.id.clear();
-    wire.give(bad);  // nobody could be told about it
+    wire.give(bad);  // it cannot be reported
     wire.give(make_job("good"));
     recorder::counter ran;
     worker worker(recorder::options(4), wire);
@@ -447,7 +447,7 @@ void check_number(const char* written, T wanted) {
     });
 }
 
-// It must be refused, saying which argument it is and what would have been taken.
+// It must be refused with an error that names the argument and the accepted range.
 template <class T>
 void check_refused(const char* written, const char* range) {
     CAPTURE(written);
@@ -535,7 +535,7 @@ TEST_CASE(
         CHECK(worker.register_handler("good", [](job_context&) {}));
         CHECK_FALSE(registered(worker));
         CHECK(worker.register_handler("more", [](job_context&) {}));
-        CHECK_FALSE(worker.register_handler("", [](job_context&) {}));  // only the first one is told
+        CHECK_FALSE(worker.register_handler("", [](job_context&) {}));  // only the first error is reported
         for (int again = 0; again < 2; ++again) {
             const result<void> started = worker.start();
             REQUIRE(!started);
@@ -711,7 +711,7 @@ TEST_CASE("worker: a slot that comes free does not cut a Retry-After short") {
     wire.give(make_job("a"));
     worker_options options = recorder::options(2);
     options.heartbeat_interval = 50ms;
-    recorder::event backing_off;  // only then is it known that nobody shall ask
+    recorder::event backing_off;  // from then on no FETCH is allowed
     options.log.level = log_level::warn;
     options.log.hook = [&](const log_record& record) {
         if (record.message == "FETCH failed") backing_off.set();

@@ -171,7 +171,7 @@ class job_context {
         return token().cancelled();
     }
     // The stop reports the job without its handler, which comes last. The handler's result is ignored unless it is
-    // reported first, and the job may soon run elsewhere: change nothing any more.
+    // reported first, and the job may soon run elsewhere: make no more changes.
     bool abandoned() const noexcept;
     // Calls back once on cancellation, while the result exists; see cancel_token::on_cancel.
     cancel_registration on_cancel(function<void()> callback) const {

@@ -1,4 +1,4 @@
-// transport: what a worker asks of its backend. Derive from it to connect another queue.
+// transport: the requests of a worker to its backend. Derive from it to connect another queue.
 #pragma once
 
 #include <cstdint>
@@ -63,7 +63,7 @@ struct checkpoint_request {
 
 // A heartbeat: renews the claims of the active jobs and reports the worker's state.
 struct heartbeat_request {
-    const worker_identity* worker = nullptr;  // who sends it
+    const worker_identity* worker = nullptr;  // the sender
     std::string state;                        // "running", or as the dialect names it
     std::vector<std::string> active_jobs;     // ids of the claimed jobs
     bool must_arrive = false;       // the first with this state, or the last: retry it, which is harmless
@@ -72,7 +72,7 @@ struct heartbeat_request {
 
 // Asks for the holder of one claim.
 struct claim_query {
-    const worker_identity* worker = nullptr;  // who asks
+    const worker_identity* worker = nullptr;  // the sender
     std::string job_id;                       // job::id
     function<bool()> still_wanted;            // see fetch_request
 };
@@ -81,7 +81,7 @@ enum class directive { none, quiet, terminate };  // the backend's command in a 
 
 // The response to a heartbeat.
 struct heartbeat_response {
-    ojs::directive directive = ojs::directive::none;  // what the backend commands
+    ojs::directive directive = ojs::directive::none;  // the command, if any
     std::vector<std::string> queues;                  // that `quiet` is for; empty: for all
     std::vector<std::string> jobs_extended;           // ids of jobs whose claims were renewed
 };
@@ -89,8 +89,8 @@ struct heartbeat_response {
 // Response to ACK and FAIL. `gone`: the claim is no longer this worker's (409, 404); the job needs nothing more.
 enum class settled { accepted, gone };
 
-// Every call returns by its deadline. All may be called from several threads at once. errc tells the worker
-// what to do: rejected is final; unavailable (with retry_after), unreachable, disconnected, timed_out are retried.
+// Every call returns by its deadline. All may be called from several threads at once. The worker gives up
+// after errc::rejected, and retries after unavailable (with retry_after), unreachable, disconnected, timed_out.
 class transport : public detail::ref_counted {
   public:
     // Claims jobs; an empty vector means there is no work. A request whose response was lost must not be

@@ -57,7 +57,7 @@ class running_worker : public detail::ref_counted {
     virtual bool owns_process() const noexcept = 0;  // started by run(), not by start()
 
     virtual ojs::phase phase() const noexcept = 0;  // as worker::phase()
-    virtual bool connected() const noexcept = 0;    // the backend has answered
+    virtual bool connected() const noexcept = 0;    // the backend has responded
     virtual bool drained() const noexcept = 0;      // no job is in flight, and no FETCH will be sent
     virtual std::size_t active_jobs() const = 0;    // claimed and not settled
     // Calls `visit` with each active job, outside of locks.

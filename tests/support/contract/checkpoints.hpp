@@ -65,7 +65,7 @@ inline void checkpoint_travels(trial& t) {
     t.check(is_accepted(handed_back), "FAIL with requeue is answered " + test_worker::text_of(handed_back));
     const ojs::job third = worker.claim_one();
     check_checkpoint(t, checkpoint_of(t, worker, third), newer);
-    worker.fail(id, true);  // says nothing of it: the last one stays
+    worker.fail(id, true);  // without a checkpoint: the last one stays
     const ojs::job fourth = other.claim_one();
     check_checkpoint(t, checkpoint_of(t, other, fourth), newer);
     other.ack(id);

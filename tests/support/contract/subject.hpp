@@ -62,7 +62,7 @@ class subject {
     virtual traits can() const = 0;
     // Returns a transport of that worker to the same jobs as all others. May return the same one each time.
     virtual std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& as) = 0;
-    virtual std::string push(const new_job& what) = 0;  // returns what will be job::id
+    virtual std::string push(const new_job& what) = 0;  // returns the later job::id
     virtual job_state state_of(const std::string& id) = 0;
 
     // Called while a case waits for a job: makes jobs that wait for a retry due. Default: the case waits for the delay.
