@@ -231,7 +231,7 @@ struct fake_group {
         ojs::log_options told;
         told.level = log ? ojs::log_level::debug : ojs::log_level::off;
         told.hook = std::move(log);
-        around->log = ojs::detail::logger(told);
+        around->log = ojs::detail::logger(told, "launcher");
         around->starter = fleet.starter();
         around->routing = ojs::detail::make_ref<ojs::detail::routing>(
             [&fleet](const ojs::process_info& of) { fleet.note("on " + of.id); },

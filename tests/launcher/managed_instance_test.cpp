@@ -110,7 +110,7 @@ class fixture {
                 changes_.notify_all();
                 if (is_final(now.state)) told_over.set();
             },
-            logger(log));
+            logger(log, "launcher"));
         REQUIRE(made);
         return *made;
     }

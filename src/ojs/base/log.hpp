@@ -37,6 +37,8 @@ struct log_record {
     std::string message;
     std::vector<log_field> fields;
     std::string worker_id;  // whose record it is; text leaves it out
+    const char* component =
+        "";  // the part that logs it, a literal: "worker", "launcher", ...; only JSON has it
 };
 
 // Receives every record at or above the level. May be called from several threads at once, never from a
@@ -61,8 +63,9 @@ log_field field(std::string_view name, text_part value);
 class logger {
   public:
     logger() = default;
-    // `secrets` are masked in whatever is written: a backend may echo what it was sent.
-    explicit logger(log_options options, std::string worker_id = {}, std::vector<std::string> secrets = {});
+    // `component` is a literal. `secrets` are masked in whatever is written: a backend may echo what it was sent.
+    logger(log_options options, const char* component, std::string worker_id = {},
+           std::vector<std::string> secrets = {});
     bool enabled(log_level level) const noexcept {
         return level >= options_.level && level != log_level::off;
     }
@@ -78,6 +81,7 @@ class logger {
     void mask_secrets(std::string& text) const;
 
     log_options options_;
+    const char* component_ = "";
     std::string worker_id_;
     std::vector<std::string> secrets_;
 };

@@ -27,7 +27,7 @@ namespace detail {
 
 // A value that can be bare is.
 inline void append_logfmt(std::string& out, const char* gap, std::string_view name, std::string_view value) {
-    const bool bare = !value.empty() && value.find_first_of(" =\"\\\n\t\r") == std::string_view::npos;
+    const bool bare = value.find_first_of(" =\"\\\n\t\r") == std::string_view::npos;
     append(out, {gap, name, "=", bare ? printable(value, value.size()) : json_quote(value)});
 }
 
@@ -42,7 +42,9 @@ inline std::string format_text(const log_record& record, const std::string& time
         out.resize(time.size() + 7, ' ');
         out += printable(record.message, record.message.size());
     }
-    for (const log_field& f : record.fields) append_logfmt(out, is_logfmt ? " " : "  ", f.name, f.value);
+    for (const log_field& f : record.fields) {
+        if (!f.value.empty()) append_logfmt(out, is_logfmt ? " " : "  ", f.name, f.value);
+    }
     return out;
 }
 
@@ -71,7 +73,7 @@ inline void append_json_group(std::string& out, const log_record& record, std::s
                               std::string members = {}) {
     for (const log_field& f : record.fields) {
         const json_place place = place_of(f);
-        if (group != place.group) continue;
+        if (group != place.group || f.value.empty()) continue;
         append(members, {members.empty() ? "" : ",", json_quote(place.key), ":",
                          f.is_number ? f.value : json_quote(f.value)});
     }
@@ -94,7 +96,8 @@ inline std::string format_json(const log_record& record, const std::string& time
     std::string out =
         cat({"{\"timestamp\":\"", time, "\",\"severity\":\"", severities[level],
              "\",\"severity_number\":", 5 + 4 * level, ",\"message\":", json_quote(record.message),
-             ",\"category\":\"", category_of(record), "\",\"component\":\"worker\""});
+             ",\"category\":\"", category_of(record), "\",\"component\":\"",
+             *record.component != 0 ? record.component : "worker", "\""});
     append_json_group(out, record, "ojs",
                       record.worker_id.empty() ? "" : cat({"\"worker_id\":", json_quote(record.worker_id)}));
     append_json_group(out, record, "error");
@@ -225,9 +228,12 @@ OJS_SHUTDOWN_INLINE void limit_log_flush(std::chrono::milliseconds total) noexce
     outlet().limit(total.count());
 }
 
-OJS_SHUTDOWN_INLINE logger::logger(log_options options, std::string worker_id,
+OJS_SHUTDOWN_INLINE logger::logger(log_options options, const char* component, std::string worker_id,
                                    std::vector<std::string> secrets)
-    : options_(std::move(options)), worker_id_(std::move(worker_id)), secrets_(std::move(secrets)) {
+    : options_(std::move(options)),
+      component_(component),
+      worker_id_(std::move(worker_id)),
+      secrets_(std::move(secrets)) {
     if (options_.format == log_format::automatic)
         options_.format = ::isatty(STDERR_FILENO) == 1 ? log_format::text : log_format::json;
 }
@@ -257,6 +263,7 @@ OJS_SHUTDOWN_INLINE void logger::mask_secrets(std::string& text) const {
 
 OJS_SHUTDOWN_INLINE void logger::pass_on(log_record record) const {
     record.worker_id = worker_id_;
+    if (*record.component == 0) record.component = component_;
     mask_secrets(record.message);
     for (log_field& f : record.fields) mask_secrets(f.value);
     if (options_.hook) return call_hook(record);
@@ -276,8 +283,11 @@ OJS_SHUTDOWN_INLINE void logger::call_hook(const log_record& record) const {
 OJS_SHUTDOWN_INLINE void logger::report_lost() const {
     const std::uint64_t lost = outlet().lost.exchange(0);
     if (lost == 0) return;
-    const log_record record{
-        log_level::warn, "log lines were lost: nobody read them in time", {field("lines", lost)}, worker_id_};
+    const log_record record{log_level::warn,
+                            "log lines were lost: nobody read them in time",
+                            {field("lines", lost)},
+                            worker_id_,
+                            component_};
     if (!write_line(STDERR_FILENO, format_log_record(record, options_.format)))
         outlet().lost.fetch_add(lost - 1);  // that line is counted, and says nothing
 }

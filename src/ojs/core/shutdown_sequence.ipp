@@ -216,7 +216,7 @@ class sequence_run {
 
     array<step>& steps_;
     const sequence_options& options_;
-    const logger log_{options_.log};
+    const logger log_{options_.log, "sequence"};
     const ref<step_board> board_ = make_ref<step_board>();
     const time_point end_ = deadline_after(options_.timeout);
     time_point began_;

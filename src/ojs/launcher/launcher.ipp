@@ -68,7 +68,7 @@ class launcher_body : public ref_counted {
           wake_(make_ref<shared_wake>()),
           admin_(options_, life_),
           service_(context_->log) {
-        context_->log = logger(options_.log);
+        context_->log = logger(options_.log, "launcher");
         context_->starter = std::move(starter);
         context_->life = &life_;
         context_->wake = [woken = wake_] { woken->it.notify(); };
@@ -357,7 +357,7 @@ class launcher_body : public ref_counted {
 };
 
 inline instance_starter real_starter(const log_options& log) {
-    return [told = logger(log)](const instance_spec& spec, instance_changed changed) {
+    return [told = logger(log, "launcher")](const instance_spec& spec, instance_changed changed) {
         return start_instance(spec, std::move(changed), told);
     };
 }

@@ -25,7 +25,7 @@ class operating_part final : public worker_part {
         worker_ = worker;
         log_options log = worker->options().log;
         log.hook = [worker](const log_record& record) { worker->log(record); };
-        log_ = logger(std::move(log));
+        log_ = logger(std::move(log), "worker");
         if (worker->owns_process()) service_.start(steady_clock::now());
         if (worker->options().health_address.empty()) return {};
         counted_ = make_ref<worker_metrics>(worker->options().queues, worker->job_types());

@@ -104,8 +104,9 @@ struct worker_impl : ref_counted {
         if (!waker) return waker.error();
         worker.owner = getpid();
         worker.identity = make_identity(worker.options);
-        worker.log = logger(worker.user.with_gated_hook(worker.options.log), worker.identity.worker_id,
-                            {worker.options.auth_token, worker.options.health_token});
+        worker.log =
+            logger(worker.user.with_gated_hook(worker.options.log), "worker", worker.identity.worker_id,
+                   {worker.options.auth_token, worker.options.health_token});
         if (worker.backend.transport == nullptr) {
             const result<transport_ref> opened =
                 open_transport(worker.options, worker.identity,

@@ -67,7 +67,7 @@ struct launcher_push {
 class coordinator_body final : public ref_counted {
   public:
     coordinator_body(coordinator_options options, lifecycle& life, const worker* of)
-        : options_(std::move(options)), life_(life), worker_(of), log_(options_.log) {}
+        : options_(std::move(options)), life_(life), worker_(of), log_(options_.log, "coordinator") {}
     ~coordinator_body() override {
         answered_ = cancel_registration();
         ended_ = cancel_registration();

@@ -225,7 +225,6 @@ class child_launch {
     }
 
     result<void> open_stream(int number, const child_stream& stream) {
-        using kind = child_stream_kind;
         switch (stream.kind) {
             case child_stream_kind::inherit: return {};
             case child_stream_kind::output: streams_[number] = as_output; return {};

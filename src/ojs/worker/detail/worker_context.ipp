@@ -218,7 +218,7 @@ class user_code {
             if (entered) return log.hook(record);
             log_options without_hook;
             without_hook.format = log.format;
-            logger(without_hook, record.worker_id).write(record);
+            logger(without_hook, record.component, record.worker_id).write(record);
         };
         return out;
     }
@@ -237,7 +237,7 @@ class worker_context : public ref_counted {
     explicit worker_context(worker_options given, ojs::transport* outside, lifecycle* shared)
         : options(std::move(given)),
           user(log),
-          log(user.with_gated_hook(options.log)),
+          log(user.with_gated_hook(options.log), "worker"),
           backend(outside),
           stage(options, shared),
           beats(options.heartbeat_interval) {}
