@@ -168,11 +168,10 @@ struct worker_impl : ref_counted {
     }
 
     result<void> start_threads(bool owns_process) {
-        const result<void> started_all =
-            unless_out_of_memory([&] { return try_start_threads(owns_process); });
-        if (started_all) return started_all;
+        const result<void> outcome = unless_out_of_memory([&] { return try_start_threads(owns_process); });
+        if (outcome) return outcome;
         tear_down();
-        return fail_start(started_all.error());
+        return fail_start(outcome.error());
     }
 
     result<void> try_start_threads(bool owns_process) {

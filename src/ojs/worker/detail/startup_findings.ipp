@@ -22,18 +22,18 @@ inline steady_clock::duration report_time(steady_clock::duration left) noexcept 
 }
 
 // Counts negative values as 0 and returns the maximum instead of overflowing.
-inline std::chrono::milliseconds saturating_add(std::chrono::milliseconds a,
-                                                std::chrono::milliseconds b) noexcept {
+inline std::chrono::milliseconds capped_sum(std::chrono::milliseconds a,
+                                            std::chrono::milliseconds b) noexcept {
     constexpr auto none = std::chrono::milliseconds::zero();
     a = detail::max(a, none);
     b = detail::max(b, none);
     return a > no_limit - b ? no_limit : a + b;
 }
 
-inline std::chrono::milliseconds time_after_drain(const worker_options& options,
-                                                  std::chrono::milliseconds steps_timeout,
-                                                  std::chrono::milliseconds min) noexcept {
-    return detail::max(min, saturating_add(options.times.stop_timeout, steps_timeout));
+inline std::chrono::milliseconds after_drain(const worker_options& options,
+                                             std::chrono::milliseconds steps_timeout,
+                                             std::chrono::milliseconds min) noexcept {
+    return detail::max(min, capped_sum(options.times.stop_timeout, steps_timeout));
 }
 
 inline std::string describe_need(const worker_options& options) {
@@ -48,9 +48,9 @@ inline std::string describe_need(const worker_options& options) {
 // Two fixes: a longer grant of the container or, if possible, a shorter grace period of the worker.
 inline std::string budget_fix(const worker_options& options, const stop_platform& platform,
                               std::chrono::milliseconds granted, std::chrono::milliseconds steps_timeout) {
-    const auto without_grace = saturating_add(
-        options.prestop_delay, time_after_drain(options, steps_timeout, std::chrono::seconds(10)));
-    const auto need = saturating_add(options.times.shutdown_grace_period, without_grace);
+    const auto other_time =
+        capped_sum(options.prestop_delay, after_drain(options, steps_timeout, std::chrono::seconds(10)));
+    const auto need = capped_sum(options.times.shutdown_grace_period, other_time);
     std::string out;
     if (*platform.setting == '\0') {
         out = cat({platform.name, " grants no more time: let longer jobs save checkpoints"});
@@ -58,9 +58,9 @@ inline std::string budget_fix(const worker_options& options, const stop_platform
         out = cat({"let ", platform.name, " grant ", format_duration(need), " (", platform.setting,
                    ") and set OJS_CONTAINER_GRACE_PERIOD to the same"});
     }
-    if (without_grace < granted)
+    if (other_time < granted)
         append(out, {out.empty() ? "" : "; or ", "set OJS_SHUTDOWN_GRACE_PERIOD to ",
-                     format_duration(granted - without_grace), " or less"});
+                     format_duration(granted - other_time), " or less"});
     return out;
 }
 
@@ -69,9 +69,9 @@ inline void check_grant(const worker_options& options, std::chrono::milliseconds
                         const stop_platform& platform, std::vector<finding>& out) {
     const bool is_known = options.container_grace_period.count() > 0;
     const auto granted = is_known ? options.container_grace_period : platform.grant;
-    const auto drain = saturating_add(options.times.shutdown_grace_period, options.prestop_delay);
-    const auto tail = time_after_drain(options, steps_timeout, std::chrono::seconds(5));
-    const bool fits = drain < granted && saturating_add(drain, tail) <= granted;
+    const auto drain = capped_sum(options.times.shutdown_grace_period, options.prestop_delay);
+    const auto tail = after_drain(options, steps_timeout, std::chrono::seconds(5));
+    const bool fits = drain < granted && capped_sum(drain, tail) <= granted;
     if (is_known && fits) return;
     const bool is_fixed = *platform.setting == '\0';
     const std::string need = describe_need(options);
@@ -114,7 +114,7 @@ inline void check_cancel_wait(const worker_options& options, std::vector<finding
          cat({"cancelled handlers have ", format_duration(requested), " to return, but the stop_timeout of ",
               format_duration(options.times.stop_timeout), " leaves them ", format_duration(granted)}),
          cat({"set OJS_STOP_TIMEOUT to ",
-              format_duration(saturating_add(requested, std::chrono::milliseconds(3500))),
+              format_duration(capped_sum(requested, std::chrono::milliseconds(3500))),
               ", or shorten the wait"})});
 }
 
@@ -125,7 +125,7 @@ inline void check_heartbeat(const worker_options& options, std::vector<finding>&
          cat({"the grace period of ", format_duration(options.times.shutdown_grace_period),
               " is not longer than the heartbeat interval of ", format_duration(options.heartbeat_interval)}),
          cat({"set OJS_SHUTDOWN_GRACE_PERIOD to your longest job and ",
-              format_duration(saturating_add(options.heartbeat_interval, std::chrono::seconds(10))),
+              format_duration(capped_sum(options.heartbeat_interval, std::chrono::seconds(10))),
               " more (the heartbeat interval plus 10s)"})});
 }
 
@@ -182,7 +182,7 @@ inline void check_variables(std::vector<finding>& out) {
         out.push_back(
             {severity::warning, "variable-unknown",
              cat({printable(name), " is set, but the worker reads no such variable"}),
-             nearest.empty() ? "unset it, or see docs/options.md" : cat({"was ", nearest, " meant?"})});
+             nearest.empty() ? "unset it, or see docs/options.md" : cat({"did you mean ", nearest, "?"})});
     }
 }
 

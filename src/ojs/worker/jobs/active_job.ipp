@@ -78,9 +78,8 @@ class active_job : public ref_counted {
 
     void extend_lease(time_point from) noexcept {
         const time_point until = from + lease;
-        time_point previous = lease_until_.load(memory_order::relaxed);
-        while (previous < until &&
-               !lease_until_.compare_exchange_weak(previous, until, memory_order::relaxed)) {
+        time_point known = lease_until_.load(memory_order::relaxed);
+        while (known < until && !lease_until_.compare_exchange_weak(known, until, memory_order::relaxed)) {
         }
     }
     time_point lease_until() const noexcept { return lease_until_.load(memory_order::relaxed); }
@@ -264,8 +263,7 @@ class job_queue {
         last_ = added;
         ++size_;
     }
-    // The queue must not be empty.
-    ref<active_job> pop() noexcept {
+    ref<active_job> pop() noexcept {  // must not be empty
         ref<active_job> job = std::move(first_);
         first_ = std::move(job->next_in_queue_);
         --size_;
