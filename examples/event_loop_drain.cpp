@@ -1,9 +1,9 @@
-// A server of one thread with an event loop of its own, and no OJS anywhere: signals::fd() is one more descriptor in it.
+// A single-threaded server with its own event loop, without OJS: signals::fd() is one more descriptor to poll.
 //
-//     build/event_loop_drain [PORT]        sends each line back, the letters in upper case
+//     build/event_loop_drain [PORT]        returns each line in upper case
 //
-// At SIGTERM or Ctrl-C it closes its listening socket and the connections that are between two lines, waits for lines that
-// have begun, at most OJS_SERVER_SHUTDOWN_TIMEOUT, and exits with 0, or with 1 where it had to cut one. A second signal cuts.
+// On SIGTERM or Ctrl-C it closes its listening socket and idle connections, and waits up to OJS_SERVER_SHUTDOWN_TIMEOUT for
+// incomplete lines. Exit status 0, or 1 if it had to drop one. A second signal drops them at once.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -23,20 +23,20 @@ namespace {
 
 struct line_peer {
     int fd;
-    std::string line;  // what has come of it
+    std::string line;  // what has arrived of it
 };
 
 int listen_for_lines(const char* port) {
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    sockaddr_in where{};
-    where.sin_family = AF_INET;
-    where.sin_port = htons(static_cast<std::uint16_t>(std::atoi(port)));
-    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof where;
-    if (bind(listener, reinterpret_cast<sockaddr*>(&where), size) != 0 || listen(listener, 128) != 0)
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(std::atoi(port)));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener, 128) != 0)
         return -1;
-    getsockname(listener, reinterpret_cast<sockaddr*>(&where), &size);
-    std::fprintf(stderr, "listening on 127.0.0.1:%d\n", ntohs(where.sin_port));
+    getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+    std::fprintf(stderr, "listening on 127.0.0.1:%d\n", ntohs(address.sin_port));
     return listener;
 }
 
@@ -44,26 +44,26 @@ void accept_peers(int listener, std::vector<line_peer>& peers) {
     for (int fd = 0; (fd = accept(listener, nullptr, nullptr)) >= 0;) peers.push_back({fd, ""});
 }
 
-// False: it has gone.
-bool read_lines(line_peer& from) {
+// False: the peer has closed.
+bool answer_lines(line_peer& peer) {
     char bytes[4096];
-    const ssize_t got = recv(from.fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    const ssize_t got = recv(peer.fd, bytes, sizeof bytes, MSG_DONTWAIT);
     if (got <= 0) return got < 0 && (errno == EAGAIN || errno == EINTR);
-    from.line.append(bytes, static_cast<std::size_t>(got));
-    std::string answer = from.line.substr(0, from.line.rfind('\n') + 1);
-    from.line.erase(0, answer.size());
-    for (char& each : answer) each = each >= 'a' && each <= 'z' ? static_cast<char>(each - 'a' + 'A') : each;
-    return answer.empty() || send(from.fd, answer.data(), answer.size(), MSG_NOSIGNAL) > 0;
+    peer.line.append(bytes, static_cast<std::size_t>(got));
+    std::string response = peer.line.substr(0, peer.line.rfind('\n') + 1);
+    peer.line.erase(0, response.size());
+    for (char& c : response) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+    return response.empty() || send(peer.fd, response.data(), response.size(), MSG_NOSIGNAL) > 0;
 }
 
 template <class Predicate>
-void close_those(std::vector<line_peer>& peers, Predicate unwanted) {
-    const auto gone = std::stable_partition(peers.begin(), peers.end(),
-                                            [&](const line_peer& each) { return !unwanted(each); });
-    for (auto each = gone; each != peers.end(); ++each) {
-        if (each->fd >= 0) close(each->fd);
+void close_if(std::vector<line_peer>& peers, Predicate is_done) {
+    const auto closed = std::stable_partition(peers.begin(), peers.end(),
+                                              [&](const line_peer& peer) { return !is_done(peer); });
+    for (auto peer = closed; peer != peers.end(); ++peer) {
+        if (peer->fd >= 0) close(peer->fd);
     }
-    peers.erase(gone, peers.end());
+    peers.erase(closed, peers.end());
 }
 
 }  // namespace
@@ -81,26 +81,25 @@ int main(int argc, char** argv) {
     while (lifecycle.phase() < ojs::phase::stopping && ojs::steady_clock::now() < deadline) {
         if (lifecycle.phase() >= ojs::phase::draining) {
             if (listener >= 0) {
-                accept_peers(listener, peers);  // those in the queue would see a reset
+                accept_peers(listener, peers);  // else queued connections would be reset
                 close(std::exchange(listener, -1));
                 deadline = ojs::deadline_after(*timeout);
-                for (line_peer& each : peers) read_lines(each);  // what had come by then is answered
+                for (line_peer& peer : peers) answer_lines(peer);  // lines that arrived before are answered
             }
-            close_those(peers, [](const line_peer& each) { return each.line.empty(); });
-            if (peers.empty()) _exit(0);  // as below
+            close_if(peers, [](const line_peer& peer) { return peer.line.empty(); });
+            if (peers.empty()) _exit(0);  // see below
         }
         std::vector<pollfd> waiting = {{signals->fd(), POLLIN, 0}, {listener, POLLIN, 0}};
-        for (const line_peer& each : peers) waiting.push_back({each.fd, POLLIN, 0});
-        constexpr int look_at_deadline_ms = 100;
-        if (poll(waiting.data(), waiting.size(), look_at_deadline_ms) <= 0) continue;
+        for (const line_peer& peer : peers) waiting.push_back({peer.fd, POLLIN, 0});
+        constexpr int check_deadline_ms = 100;
+        if (poll(waiting.data(), waiting.size(), check_deadline_ms) <= 0) continue;
         if (waiting[0].revents != 0) signals->wait(ojs::steady_clock::now());
         for (std::size_t i = 0; i < peers.size(); ++i) {
-            if (waiting[i + 2].revents != 0 && !read_lines(peers[i])) close(std::exchange(peers[i].fd, -1));
+            if (waiting[i + 2].revents != 0 && !answer_lines(peers[i])) close(std::exchange(peers[i].fd, -1));
         }
-        close_those(peers, [](const line_peer& each) { return each.fd < 0; });
+        close_if(peers, [](const line_peer& peer) { return peer.fd < 0; });
         if (waiting[1].revents != 0) accept_peers(listener, peers);
     }
     std::fprintf(stderr, "cut %zu lines\n", peers.size());
-    _exit(
-        1);  // main()'s end would give the signals back: the next one would end the process before it has a status
+    _exit(1);  // returning would restore the signals, and the next one would kill the process
 }

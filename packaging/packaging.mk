@@ -34,10 +34,10 @@ run.riscv64-linux-musl := packaging/emulate.sh qemu-riscv64-static
 COMPILED_ONLY := x86_64-macos aarch64-macos x86_64-freebsd
 PORTABILITY := $(addsuffix /unit,$(PORTS)) $(addprefix compiled/,$(COMPILED_ONLY))
 .PHONY: portability portability-musl
-portability:  ## the unit tests for musl on four processors; compiled only: macOS and FreeBSD
+portability:  ## the unit tests with musl on four processors; compile-only for macOS and FreeBSD
 	@tools/deps.sh portability
 	@$(call run_checks,$(PORTABILITY))
-portability-musl:  ## the part of it that `make check` runs as well: x86-64
+portability-musl:  ## the same on x86-64 only, as in `make check`
 	@$(call run_checks,x86_64-linux-musl/unit)
 # The probe is for Linux: it accepts and forks by calls that others do not have.
 ELSEWHERE := $(patsubst %,$(BUILD)/programs/%.cpp,$(filter-out hello_worker shutdown-probe,$(PROGRAMS)))
@@ -63,7 +63,7 @@ install: $(VARIANTS) $(EXTENSIONS)  ## the headers and ojs_shutdown.pc to PREFIX
 	@install -m 644 $(VARIANTS) $(EXTENSIONS) $(DESTDIR)$(PREFIX)/include
 	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' packaging/ojs_shutdown.pc.in \
 	    >$(DESTDIR)$(PREFIX)/lib/pkgconfig/ojs_shutdown.pc
-uninstall:  ## take away what `make install` put there
+uninstall:  ## remove what `make install` installed
 	@rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED))
 
 $(BUILD)/dist/ojs_shutdown.hpp: FORCE
@@ -95,7 +95,7 @@ $(WORKERS): $(BUILD)/dist/worker-%: tools/worker.cpp examples/deploy/hold_signal
 	    $(filter %.cpp %.S,$^) -o $@
 
 .PHONY: dist
-dist: $(VARIANTS) $(EXTENSIONS) $(WORKERS)  ## what a release has, in build/dist: the headers, static workers, SHA256SUMS
+dist: $(VARIANTS) $(EXTENSIONS) $(WORKERS)  ## the files of a release, in build/dist: the headers, static workers, SHA256SUMS
 	@cd $(BUILD)/dist && sha256sum $(notdir $^) >SHA256SUMS
 
 $(RESULTS)/packaging $(RESULTS)/container: $(WORKERS)

@@ -1,6 +1,6 @@
 // ojs_shutdown.hpp: stop a worker process without losing work. C++17, POSIX, one header.
 //
-// The order in which tools/amalgamate.py puts the parts of src/ojs together. It also works as it is.
+// Lists the parts of src/ojs in the order in which tools/amalgamate.py joins them. Works without that as well.
 #ifndef OJS_SHUTDOWN_HPP
 #define OJS_SHUTDOWN_HPP
 
@@ -42,7 +42,7 @@
 
 #endif  // OJS_SHUTDOWN_HPP
 
-// The definitions: everywhere, or with OJS_SHUTDOWN_SEPARATE only where OJS_SHUTDOWN_IMPLEMENTATION is 1.
+// The definitions; with OJS_SHUTDOWN_SEPARATE only where OJS_SHUTDOWN_IMPLEMENTATION is 1.
 #include "set_define.hpp"
 #if OJS_SHUTDOWN_DEFINE && !defined(OJS_SHUTDOWN_DEFINED)
 #define OJS_SHUTDOWN_DEFINED 1
@@ -85,7 +85,7 @@
 #include "ojs/worker/transports/memory.ipp"
 #include "ojs/worker/transports/job_json.ipp"
 #include "ojs/worker/transports/http/requests.ipp"
-#include "ojs/worker/transports/http/answers.ipp"
+#include "ojs/worker/transports/http/responses.ipp"
 #include "ojs/worker/transports/http.ipp"
 #include "ojs/worker/transport_scheme.ipp"
 #include "ojs/worker/worker_options.ipp"

@@ -1,4 +1,4 @@
-// ojs_tls.hpp: https:// by OpenSSL 3; link with -lssl -lcrypto.
+// ojs_tls.hpp: https:// with OpenSSL 3; link with -lssl -lcrypto.
 //
 //     auto tls = ojs::tls_openssl();
 //     if (!tls) return ojs::report_usage(tls.error());

@@ -1,4 +1,4 @@
-// Whether a header defines: everywhere, or with OJS_SHUTDOWN_SEPARATE where OJS_SHUTDOWN_IMPLEMENTATION is 1.
+// Whether a header emits definitions: always, or with OJS_SHUTDOWN_SEPARATE only where OJS_SHUTDOWN_IMPLEMENTATION is 1.
 #if !OJS_SHUTDOWN_SEPARATE
 #define OJS_SHUTDOWN_DEFINE 1
 #elif defined(OJS_SHUTDOWN_IMPLEMENTATION)

@@ -1,7 +1,7 @@
 # `make check`, `make fuzz` and `make duress`.
 
 CHECK_PROGRAMS := $(call each,asan tsan,$(SUITES)) $(call each,fallback clang,unit) $(TESTED)
-CHECKS = format variants $(WARNED) warnings/g++/optimised $(FUZZ) $(filter-out $(TESTED),$(TEST_CHECKS)) $(CHECK_PROGRAMS)
+CHECKS = format variants api $(WARNED) warnings/g++/optimised $(FUZZ) $(filter-out $(TESTED),$(TEST_CHECKS)) $(CHECK_PROGRAMS)
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wundef \
             -Wnull-dereference -Wzero-as-null-pointer-constant -Wextra-semi -Wswitch-enum -Werror
@@ -35,6 +35,9 @@ $(RESULTS)/format: FORCE
 $(RESULTS)/variants: FORCE
 	@$(RUN) tests/tools/variants.sh $(BUILD)/variants $(CXX) $(COMMON)
 
+$(RESULTS)/api: FORCE
+	@BUILD=$(BUILD) $(RUN) python3 -B tools/api_index.py --check
+
 # ---- make fuzz -------------------------------------------------------------------------------------------------------
 
 .PHONY: fuzz duress
@@ -46,7 +49,7 @@ SECONDS ?= 60
 compiler.fuzz := $(CLANGXX) $(COMMON) $(HEADERS) -O1 -g1 -fsanitize=fuzzer -fsanitize=address -fsanitize=undefined \
                  -fno-sanitize-recover=all -DOJS_SHUTDOWN_USE_INOTIFY=0
 
-fuzz: deps-check  ## random inputs and what must hold for each, 60 s in all; another time: make fuzz SECONDS=600
+fuzz: deps-check  ## libFuzzer on every target, 60 s in total; longer: make fuzz SECONDS=600
 	@$(call run_checks,$(FUZZ))
 	@grep -H '^stat::number_of_executed_units' $(patsubst %,$(BUILD)/%.log,$(FUZZ)) || true
 
@@ -65,7 +68,7 @@ $(RESULTS)/fuzz/%: $(BUILD)/fuzz/% FORCE
 
 # Not part of `make check`: it takes an hour and more.
 DURESS := $(foreach kind,busy quota freezes one-cpu bare,$(addprefix duress/$(kind)/,$(SUITES)))
-duress: deps  ## the tests on a machine that is busy, slow, still for moments, or bare
+duress: deps  ## the tests on a machine that is busy, slow, frozen at times, or bare
 	@$(call run_checks,$(DURESS))
 $(addprefix $(RESULTS)/,$(DURESS)): $(addprefix $(BUILD)/test/header-separate/,$(SUITES)) FORCE
 	@OJS_TEST_BIN=$(abspath $(BUILD)/test/header-separate) $(RUN) tests/tools/duress.sh $(notdir $(@D)) \

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Puts the parts in src/ together into the headers that users copy: ojs_shutdown.hpp, and extensions/ for further needs.
+"""Joins the parts in src/ into the headers that users copy: ojs_shutdown.hpp, and the extensions in extensions/.
 
 Each header has a template, src/ojs_NAME.hpp. It lists the parts in order, first the declarations, within the include
-guard, then the definitions. Each include of a part is replaced by that part; everything else is kept as it stands, but
-that a namespace which ends where it begins again is not closed. Nothing is parsed but preprocessor lines and the lines
-that open and close namespaces, so what you read in src/ is what you find in the headers.
+guard, then the definitions. Each include of a part is replaced by that part. Everything else stays as it is, except that
+a namespace stays open if the next part reopens it. Only preprocessor lines and the lines that open and close namespaces
+are parsed, so the code in src/ is the code in the headers.
 
-The parts live in rooms (folders of src/ojs). A room knows itself and the rooms before it, never those after it, and of
-the extensions only those that its own header needs. That and the other house rules are checked here, because here every
-part is read anyway: see check_part and check_tree.
+The parts are in rooms (folders of src/ojs). A room includes itself and the rooms before it, and of the extensions only
+those that its own header needs. check_part and check_tree check that and the other house rules.
 """
 
 import argparse
@@ -19,7 +18,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-# Each header: the rooms that go into it, from the lowest, and the headers it includes.
+# Each header: its rooms, from the lowest, and the headers it includes.
 PRODUCTS = {
     "shutdown": (["base", "core", "host", "net", "worker"], []),
     "server": (["server"], ["shutdown"]),
@@ -32,15 +31,15 @@ PRODUCTS = {
     "river": (["river"], ["shutdown"]),
 }
 MAIN = "shutdown"
-# Extensions that want a library of their own: not part of --all.
+# Extensions that need another library: not part of --all.
 ADAPTERS = ["tls", "river"]
 ROOMS = [room for rooms, _ in PRODUCTS.values() for room in rooms]
 PRODUCT_OF = {room: product for product, (rooms, _) in PRODUCTS.items() for room in rooms}
-# What no user may name stands in folders of these names, and in the namespace detail.
+# Internals are in folders of these names, and in the namespace detail.
 INTERNAL = {"detail", "jobs", "threads", "reports", "heartbeat", "stop", "http"}
 FIRST_SCREEN = 100  # columns
-FRAGMENTS = ["set_inline.hpp", "set_define.hpp"]  # of the templates, in src/: their lines, but for the comment
-CONFIG = "base/config.hpp"  # part of every header: the version and the macros, which nobody includes by name
+FRAGMENTS = ["set_inline.hpp", "set_define.hpp"]  # in src/: templates include their lines, without the comment
+CONFIG = "base/config.hpp"  # the version and the macros: part of every header, without an include
 
 ANY_LOCAL_INCLUDE = re.compile(r'\s*#\s*include\s*"')
 LOCAL_INCLUDE = re.compile(r'#include "([^"]+)"')
@@ -53,7 +52,7 @@ EXPECTED_VERSION = re.compile(r"(?:#error|static_assert).* (\d+\.\d+\.\d+)")
 CLOSED = re.compile(r"\}  // namespace (\w+)$")
 
 # Streams pull in locales and static constructors; the rest costs more compile time than the library itself.
-# base/function.hpp and the parts in base/detail/ have what is needed of them.
+# base/function.hpp and base/detail/ have replacements.
 STREAMS = {"iostream", "sstream", "fstream", "iomanip"}
 HEAVY = STREAMS | {"functional", "memory", "mutex", "thread", "condition_variable", "map", "regex"}
 
@@ -82,7 +81,7 @@ class Part:
         return f"src/ojs/{self.name}:{number}"
 
     def purpose(self):
-        """The first sentence of the file, without the name it begins with: the file's entry in the module list."""
+        """The first sentence of the file, without its name: the file's entry in the module list."""
         comment = []
         for line in self.lines:
             if not line.startswith("// "):
@@ -112,19 +111,19 @@ class Template:
         return f"{self.path}:{number}"
 
     def bounds(self):
-        """Where the include guard begins and ends: the declarations are within, the definitions after it."""
+        """The lines of the include guard: the declarations are within it, the definitions after it."""
         begin, end = f"#ifndef {self.guard}", f"#endif  // {self.guard}"
         if begin not in self.lines or end not in self.lines:
             raise Problem(self.at(1), "no include guard", f"write '{begin}' and '{end}'")
         return self.lines.index(begin), self.lines.index(end)
 
     def comment(self):
-        """What stands above the include guard, without the slashes."""
+        """The comment above the include guard, without the slashes."""
         return [line[2:].strip() if line == "//" else line[3:] for line in self.lines[: self.bounds()[0]] if line]
 
 
 class Tree:
-    """Everything that is read: the templates by product, and all parts by name."""
+    """All input: the templates by product, and the parts by name."""
 
     def __init__(self, root):
         paths = {product: root / "src" / f"ojs_{product}.hpp" for product in PRODUCTS}
@@ -149,11 +148,11 @@ class Tree:
 
 
 def closure(products):
-    """These and all that they need, each after what it needs; the main header first."""
+    """These products and all that they need, in include order; the main header first."""
     out = []
     for product in products:
-        out += [each for each in closure(PRODUCTS[product][1]) + [product] if each not in out]
-    return [each for each in out if each not in out[: out.index(each)]]
+        out += [name for name in closure(PRODUCTS[product][1]) + [product] if name not in out]
+    return [name for name in out if name not in out[: out.index(name)]]
 
 
 def read(path):
@@ -167,23 +166,23 @@ def read(path):
 
 
 def check_part(part):
-    """What one file must not do, whatever the others are."""
+    """Checks the rules for a single file."""
     if part.room not in ROOMS:
         raise Problem(part.at(1), f"unknown room '{part.room}'", f"move it to one of {', '.join(ROOMS)}")
     is_header = part.name.endswith(".hpp")
     if part.internal and not {"namespace detail {", "namespace ojs::detail {"} & set(part.lines):
-        raise Problem(part.at(1), "internal names where users see them", "put them into namespace detail")
+        raise Problem(part.at(1), "internal names are public", "put them into namespace detail")
     if is_header and not (part.lines and part.lines[0].startswith("// ")):
-        raise Problem(part.at(1), "no purpose", "let the first line be '// name: what it is for.'")
+        raise Problem(part.at(1), "no purpose", "write '// name: what it is for.' as the first line")
     for number, line in enumerate(part.lines, 1):
         macro = DEFINE.match(line)
         if macro and not macro.group(1).startswith("OJS_SHUTDOWN_"):
             raise Problem(part.at(number), f"macro {macro.group(1)} would reach users", "name it OJS_SHUTDOWN_...")
         system = SYSTEM_INCLUDE.match(line)
         if system and system.group(1) in (HEAVY if is_header else STREAMS):
-            fix = "use base/function or a part of base/detail" + ("; or move it to the .ipp" if is_header else "")
+            fix = "use base/function or a part of base/detail" + ("; or include it in the .ipp" if is_header else "")
             raise Problem(part.at(number), f"<{system.group(1)}> costs every user compile time", fix)
-        # clang-format indents every scope but the file's and a namespace's, so the first column tells.
+        # clang-format indents every scope but the file's and a namespace's.
         if line.startswith("using namespace"):
             raise Problem(part.at(number), "'using namespace' would reach users", "name the namespace where it is used")
         if ANY_LOCAL_INCLUDE.match(line) and not LOCAL_INCLUDE.match(line):
@@ -191,16 +190,16 @@ def check_part(part):
 
 
 def check_tree(tree):
-    """What the files must not do to each other: rooms, cycles, order, nothing missing, nothing forgotten."""
+    """Checks the rules between files: rooms, cycles, order, completeness."""
     for part in tree.parts.values():
         check_part(part)
         for number, target in part.includes:
             if target not in tree.parts:
                 raise Problem(part.at(number), f"src/ojs/{target} does not exist", "correct the path, or add the file")
-            if not may_know(part.room, target.split("/")[0]):
-                fix = f"move what is needed to {part.room}/ or before, or hand it in as a parameter"
-                raise Problem(part.at(number), f"upward include: {part.room}/ must not know {target}", fix)
-            check_seen_by_users(tree, part, number, target)
+            if not may_include(part.room, target.split("/")[0]):
+                fix = f"move the needed code to {part.room}/ or a room before it, or pass it as a parameter"
+                raise Problem(part.at(number), f"upward include: {part.room}/ must not include {target}", fix)
+            check_public_header(tree, part, number, target)
     check_cycles(tree)
     check_version(tree)
     emitted = {}
@@ -212,8 +211,8 @@ def check_tree(tree):
             raise Problem(part.at(1), "not part of any header", f'add #include "ojs/{name}" to {template}')
 
 
-def may_know(room, other):
-    """Rooms of the same header that come before, and all rooms of the headers that it needs."""
+def may_include(room, other):
+    """True for the rooms before it in its header, and for all rooms of the headers that its header needs."""
     product = PRODUCT_OF[room]
     if other not in PRODUCT_OF:
         return False
@@ -226,46 +225,46 @@ def check_template(tree, template, emitted):
     listed = {name for _, name in template.order}
     for number, name in template.order:
         if name not in tree.parts:
-            raise Problem(template.at(number), f"src/ojs/{name} does not exist", "add the file, or take the line out")
+            raise Problem(template.at(number), f"src/ojs/{name} does not exist", "add the file, or remove the line")
         if name in emitted:
-            raise Problem(template.at(number), f"{name} is listed twice", "take one of the lines out")
-        home = PRODUCT_OF[tree.parts[name].room]
-        if home != template.product:
-            raise Problem(template.at(number), f"{name} is of another header", f"list it in src/ojs_{home}.hpp")
+            raise Problem(template.at(number), f"{name} is listed twice", "remove one of the lines")
+        product = PRODUCT_OF[tree.parts[name].room]
+        if product != template.product:
+            raise Problem(template.at(number), f"{name} belongs to another header", f"list it in src/ojs_{product}.hpp")
         for line, target in tree.parts[name].includes:
             if target in listed and target not in emitted:
-                what = f"uses {target}, which comes later in the header"
-                raise Problem(tree.parts[name].at(line), what, f"in {template.path}, list {target} before {name}")
+                problem = f"uses {target}, which comes later in the header"
+                raise Problem(tree.parts[name].at(line), problem, f"in {template.path}, list {target} before {name}")
         emitted[name] = template.product
-    wanted = [f"ojs_{need}.hpp" for need in PRODUCTS[template.product][1]]
+    missing = [f"ojs_{need}.hpp" for need in PRODUCTS[template.product][1]]
     replaced = {number for number, _ in template.order}
     for number, line in enumerate(template.lines, 1):
         if ANY_LOCAL_INCLUDE.match(line) and number not in replaced and line not in tree.fragments:
-            if not (LOCAL_INCLUDE.match(line) and LOCAL_INCLUDE.match(line).group(1) in wanted):
+            if not (LOCAL_INCLUDE.match(line) and LOCAL_INCLUDE.match(line).group(1) in missing):
                 raise Problem(template.at(number), "local include left over", 'write it as #include "ojs/ROOM/FILE"')
-            wanted.remove(LOCAL_INCLUDE.match(line).group(1))
-    if wanted:
-        raise Problem(template.at(1), f"{wanted[0]} is not included", f'write #include "{wanted[0]}" below the guard')
+            missing.remove(LOCAL_INCLUDE.match(line).group(1))
+    if missing:
+        raise Problem(template.at(1), f"{missing[0]} is not included", f'write #include "{missing[0]}" below the guard')
 
 
-def check_seen_by_users(tree, part, number, target):
-    """What users see needs nothing of how it is done, but for the small parts in detail/."""
-    seen = part.name.endswith(".hpp") and not part.internal
-    if seen and tree.parts[target].internal and "detail" not in target.split("/"):
-        fix = "include it in the .ipp, or move what is needed to detail/"
-        raise Problem(part.at(number), f"{part.name} is for users, {target} is not", fix)
+def check_public_header(tree, part, number, target):
+    """Public headers include no internals but those in detail/."""
+    is_public = part.name.endswith(".hpp") and not part.internal
+    if is_public and tree.parts[target].internal and "detail" not in target.split("/"):
+        fix = "include it in the .ipp, or move the needed code to detail/"
+        raise Problem(part.at(number), f"{part.name} is public, {target} is internal", fix)
 
 
 def check_version(tree):
-    """Two versions in one process must share neither functions nor state: the inline namespace names the version. An
-    extension takes no other."""
+    """The inline namespace names the version, so two versions in one process share neither functions nor state. An
+    extension requires its own version."""
     version = tree.version()
-    wanted = "v" + version.replace(".", "_")
+    expected = "v" + version.replace(".", "_")
     for part in tree.parts.values():
         for number, line in enumerate(part.lines, 1):
             found = INLINE_NAMESPACE.search(line)
-            if found and found.group(1) != wanted:
-                raise Problem(part.at(number), f"namespace {found.group(1)} is not the version's", f"name it {wanted}")
+            if found and found.group(1) != expected:
+                raise Problem(part.at(number), f"namespace {found.group(1)} is not the version's", f"name it {expected}")
     for template in tree.templates.values():
         for number, line in enumerate(template.lines, 1):
             found = EXPECTED_VERSION.search(line)
@@ -280,7 +279,7 @@ def check_cycles(tree):
         for number, target in part.includes:
             if target in path:
                 cycle = " -> ".join(path[path.index(target) :] + [target])
-                raise Problem(part.at(number), f"include cycle: {cycle}", "move what both need to a file of its own")
+                raise Problem(part.at(number), f"include cycle: {cycle}", "move the shared code to a file of its own")
             if target not in done:
                 visit(tree.parts[target], path + [target])
         done.add(part.name)
@@ -293,7 +292,7 @@ def check_cycles(tree):
 
 
 def choose(tree, rooms):
-    """The parts to emit: everything, or the files of `rooms` and all that they need, definitions included."""
+    """The parts to emit: all, or the files of `rooms` with all that they need, definitions included."""
     if rooms is None:
         return set(tree.parts)
     for room in rooms:
@@ -313,7 +312,7 @@ def choose(tree, rooms):
 
 
 def split_includes(part):
-    """(body, system includes to hoist). An include under a condition stays where it is."""
+    """(body, system includes to hoist). A conditional include stays in place."""
     body, hoisted, depth = [], set(), 0
     for line in part.lines:
         directive = re.match(r"\s*#\s*(if|endif|pragma once)", line)
@@ -332,21 +331,20 @@ def split_includes(part):
 
 
 def tidy(lines):
-    """No blank lines at either end, never two in a row: taking includes out leaves some."""
+    """Removes the blank lines that removed includes leave at the ends and in runs."""
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines))
     return text.strip("\n").split("\n")
 
 
 def amalgamate(tree, product=MAIN, rooms=None, picojson=None, merged=()):
-    """The text of one header, which is one of those that are `merged` into a file, if there are any. A pure function of
-    its inputs: no time, no path, no commit."""
+    """The text of one header; `merged`: those joined into one file. A pure function of its inputs: no time, path or commit."""
     template = tree.templates[product]
     chosen = choose(tree, rooms)
     names = [name for _, name in template.order if name in chosen]
     lines = assemble(tree, template, names)
     if product == MAIN:
         subset = None if rooms is None else "0x" + digest(template, tree, names, None)[:8]
-        lines = tell_apart(lines, subset)
+        lines = reject_other_variants(lines, subset)
     bundled = bundle(picojson) if picojson is not None else []
     return "\n".join(banner(tree, template, names, rooms, picojson, merged) + [""] + bundled + lines) + "\n"
 
@@ -361,7 +359,7 @@ def merge(tree, products, picojson):
 
 
 def system_includes(tree, template, names):
-    """(of the declarations, of the definitions): what comes before, there or in a header that is needed, is left out."""
+    """(of the declarations, of the definitions), without those that come before, there or in a needed header."""
     end = template.bounds()[1]
     declared, defined = set(), set()
     for product in closure([template.product]):
@@ -396,11 +394,11 @@ def assemble(tree, template, names):
 
 
 class Namespaces:
-    """Writes parts one after the other; a namespace that the next part opens again stays open."""
+    """Writes parts in sequence; a namespace stays open if the next part reopens it."""
 
     def __init__(self, version):
         self.open = []  # names, the outermost first
-        # Parts reopen ojs::detail by that name, which older compilers do not find within the inline namespace.
+        # Older compilers do not find ojs::detail, as parts reopen it, within the inline namespace.
         self.long_form = {
             "namespace ojs::detail {": ["namespace ojs {", f"inline namespace {version} {{", "namespace detail {"],
             "}  // namespace ojs::detail": [
@@ -435,9 +433,9 @@ class Namespaces:
         self.open = [CLOSED.match(line).group(1) for line in reversed(lines[last:])]
 
 
-def tell_apart(lines, subset):
-    """All variants have one guard. Of two in a file the second would vanish unseen, with what only it has. `subset` is
-    a number of its own for each smaller header, and None for the whole one, after which nothing is lacking."""
+def reject_other_variants(lines, subset):
+    """All variants share one include guard, so a second one in a file would be silently ignored. `subset`: the number of
+    a smaller header; None for the complete one, which lacks nothing."""
     another, advice = "", "include this one alone"
     if subset is not None:
         lines = lines[:2] + [f"#define OJS_SHUTDOWN_SUBSET {subset}"] + lines[2:]
@@ -450,7 +448,7 @@ def tell_apart(lines, subset):
 
 
 def include_lines(headers):
-    """C headers first, as everywhere in src/."""
+    """C headers first, as in src/."""
     if not headers:
         return []
     c_headers = sorted(h for h in headers if h.endswith(".h"))
@@ -459,7 +457,7 @@ def include_lines(headers):
 
 
 def bundle(picojson):
-    """picojson, with the license at its head. Its own guard covers a second one."""
+    """picojson with its license. Its own guard covers a second copy."""
     lines = picojson.splitlines()
     for line in lines:
         if ANY_LOCAL_INCLUDE.match(line):
@@ -475,24 +473,24 @@ WORKER_USE = """\
         worker.register_handler("email.send", [](ojs::job_context& job) {
             send_email(job.args_json());
         });
-        return worker.run();  // ends after a SIGTERM, when every job is reported
+        return worker.run();  // returns after SIGTERM, once every job is reported
     }"""
 
 CORE_USE = """\
     ojs::lifecycle lifecycle;
-    auto signals = ojs::signals::install(lifecycle);  // errc::busy where another installer is active
+    auto signals = ojs::signals::install(lifecycle);  // errc::busy: another installer is active
     if (signals) signals->wait();                     // SIGTERM, SIGINT, SIGTSTP or SIGCONT"""
 
 
 EXTENSIONS = [
-    "Extensions, each an ojs_NAME.hpp of its own: operating (probes, metrics, systemd), spool (a",
+    "Extensions, each a header ojs_NAME.hpp: operating (probes, metrics, systemd), spool (a",
     "directory as the queue), server, process, coordinator, launcher, tls, river.",
     "",
 ]
 
 
 def banner(tree, template, names, rooms, picojson, merged):
-    """The first screen of a header: all that a stranger needs to use it and to find things in it."""
+    """The first screen of a header: how to use it, and how to find things in it."""
     generated = [
         "",
         "SPDX-License-Identifier: Apache-2.0",
@@ -512,9 +510,9 @@ def banner(tree, template, names, rooms, picojson, merged):
     lines = [("// " + line).rstrip() for line in text]
     for name in listed:
         lines.append("//   " + name[: -len(".hpp")].ljust(width) + tree.parts[name].purpose())
-        if len(lines[-1]) > FIRST_SCREEN:  # the rest is written in this file, and in the templates
-            what = f"its first sentence does not fit into the first screen ({len(lines[-1])} of {FIRST_SCREEN} columns)"
-            raise Problem(tree.parts[name].at(1), what, "make it shorter")
+        if len(lines[-1]) > FIRST_SCREEN:  # the other lines come from this file and the templates
+            problem = f"its first sentence does not fit into the first screen ({len(lines[-1])} of {FIRST_SCREEN} columns)"
+            raise Problem(tree.parts[name].at(1), problem, "make it shorter")
     return lines
 
 
@@ -523,20 +521,20 @@ def main_banner(tree, names, generated, merged):
     has_worker = "worker/worker.hpp" in names
     return [
         f"ojs_shutdown.hpp {tree.version()}: stop a worker process without losing work.",
-        "On SIGTERM it stops taking jobs, lets those in flight finish, reports every one, and exits.",
+        "On SIGTERM it stops fetching jobs, finishes those in flight, reports each one, and exits.",
         "C++17, POSIX, one header.",
-        *(wrap("With these extensions in it: " + ", ".join(extensions)) if extensions else []),
+        *(wrap("Includes these extensions: " + ", ".join(extensions)) if extensions else []),
         *generated,
         "Use: copy this file into your project, include it, compile with -std=c++17 -pthread.",
         "",
         *(WORKER_USE if has_worker else CORE_USE).split("\n"),
         "",
-        "To compile the definitions only once, define OJS_SHUTDOWN_SEPARATE=1 for every file, and in exactly",
-        "one of them OJS_SHUTDOWN_IMPLEMENTATION=1 as well, before it includes this header.",
+        "To compile the definitions only once, define OJS_SHUTDOWN_SEPARATE=1 in every file, and also",
+        "OJS_SHUTDOWN_IMPLEMENTATION=1 in exactly one, before it includes this header.",
         "",
         *(EXTENSIONS if has_worker and not extensions else []),
-        "Where everything lives: search for '==== core/' or '==== core/lifecycle'; definitions (.ipp) come",
-        "last; folders within a room, other than transports/, are not for users." + (" Begin with worker/worker." if has_worker else ""),
+        "To find a module, search for '==== core/' or '==== core/lifecycle'; definitions (.ipp) come last.",
+        "Folders within a module, other than transports/, are internal." + (" Begin with worker/worker." if has_worker else ""),
     ]
 
 
@@ -548,7 +546,7 @@ def extension_banner(tree, template, generated):
         f"Version {tree.version()}, an extension of ojs_shutdown.hpp. Copy it next to these, of the same version:",
         *wrap(", ".join(needs)),
         *generated,
-        "Separate form: the file that defines OJS_SHUTDOWN_IMPLEMENTATION includes this header too.",
+        "Separate form: the file that defines OJS_SHUTDOWN_IMPLEMENTATION must include this header too.",
         "",
     ]
 
@@ -571,19 +569,19 @@ def digest(template, tree, names, picojson):
 # ---- command line ---------------------------------------------------------------------------------------------------
 
 
-def check_current(path, wanted, command):
-    """0 if the file at `path` is byte for byte `wanted`; else says where it first differs."""
-    have = path.read_bytes() if path.exists() else b""
-    want = wanted.encode("utf-8")
-    if have == want:
+def check_current(path, expected, command):
+    """0 if the file at `path` equals `expected`; else prints the first difference."""
+    actual = path.read_bytes() if path.exists() else b""
+    text = expected.encode("utf-8")
+    if actual == text:
         return 0
-    old, new = have.split(b"\n"), want.split(b"\n")
+    old, new = actual.split(b"\n"), text.split(b"\n")
     at = next((i for i, (a, b) in enumerate(zip(old, new)) if a != b), min(len(old), len(new)))
 
     def line(lines):
         return lines[at].decode("utf-8", "backslashreplace") if at < len(lines) else "(end of file)"
 
-    print(f"{path.name}:{at + 1}: not what src/ makes\n  file: {line(old)}\n  src/: {line(new)}", file=sys.stderr)
+    print(f"{path.name}:{at + 1}: differs from the header that src/ gives\n  file: {line(old)}\n  src/: {line(new)}", file=sys.stderr)
     print(f"  fix: {command}", file=sys.stderr)
     return 1
 
@@ -591,34 +589,34 @@ def check_current(path, wanted, command):
 def parse_arguments(arguments):
     extensions = [product for product in PRODUCTS if product != MAIN]
     modules = PRODUCTS[MAIN][0]
-    parser = argparse.ArgumentParser(description="Puts the parts in src/ together into ojs_shutdown.hpp and extensions/.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is not current")
-    parser.add_argument("--output", metavar="FILE", help="one header, written there; '-': standard output")
-    parser.add_argument("--with", metavar="LIST", dest="extras", help=f"with these extensions in it: {','.join(extensions)}")
-    parser.add_argument("--all", action="store_true", help="with all extensions in it that want no other library")
-    parser.add_argument("--modules", metavar="LIST", help=f"a smaller one, with what these need: {','.join(modules)}")
-    parser.add_argument("--bundle-picojson", metavar="FILE", help="with this picojson.h in it")
+    parser = argparse.ArgumentParser(description="Joins the parts in src/ into ojs_shutdown.hpp and extensions/.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is out of date")
+    parser.add_argument("--output", metavar="FILE", help="write one header to FILE; '-': standard output")
+    parser.add_argument("--with", metavar="LIST", dest="extras", help=f"include these extensions: {','.join(extensions)}")
+    parser.add_argument("--all", action="store_true", help="include all extensions that need no other library")
+    parser.add_argument("--modules", metavar="LIST", help=f"a smaller header of these modules and all they need: {','.join(modules)}")
+    parser.add_argument("--bundle-picojson", metavar="FILE", help="include this picojson.h")
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent, help="the source tree")
     options = parser.parse_args(arguments)
     for given, known, what in ((options.modules, modules, "module"), (options.extras, extensions, "extension")):
         unknown = [each for each in given.split(",") if each not in known] if given is not None else []
         if unknown:
-            parser.error(f"unknown {what} '{unknown[0]}'; there are {', '.join(known)}")
+            parser.error(f"unknown {what} '{unknown[0]}'; use one of {', '.join(known)}")
     options.modules = options.modules.split(",") if options.modules is not None else None
     options.extras = options.extras.split(",") if options.extras is not None else []
     if options.all:
         options.extras += [each for each in extensions if each not in ADAPTERS + options.extras]
     if options.modules is not None and options.extras:
-        parser.error("--modules makes a header smaller, --with and --all make it larger: give one of them")
+        parser.error("--modules makes a header smaller, --with and --all larger: use one of them")
     if (options.modules is not None or options.extras or options.bundle_picojson) and not options.output:
-        parser.error("--modules, --with, --all and --bundle-picojson want --output FILE")
+        parser.error("--modules, --with, --all and --bundle-picojson need --output FILE")
     if options.check and options.output == "-":
-        parser.error("--check compares a file; '-' is none")
+        parser.error("--check compares a file: --output must not be '-'")
     return options
 
 
 def make_headers(tree, options):
-    """What to write, by path."""
+    """The text of each file to write, by path."""
     check_tree(tree)
     picojson = read(Path(options.bundle_picojson)) if options.bundle_picojson else None
     if options.output and options.extras:
@@ -646,7 +644,7 @@ def main(arguments):
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(text.encode("utf-8"))
         except OSError as failure:
-            print(f"{path}: {failure.strerror}\n  fix: give --output a file that can be written", file=sys.stderr)
+            print(f"{path}: {failure.strerror}\n  fix: use a writable --output file", file=sys.stderr)
             return 1
     return 0
 

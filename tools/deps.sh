@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what is missing to build and test (with "check": also what `make check` needs; with "container",
-# "adapters", "observability" and "portability" what those targets need), and only that.
+# Installs what is missing to build and test (with "check": also what `make check` needs; with "api",
+# "container", "adapters", "observability" and "portability" what those targets need), and only that.
 # Says nothing and touches no network when everything is there.
 set -eu
 CXX=${CXX:-c++}
@@ -43,6 +43,9 @@ missing() {
         has_program pkg-config || echo "pkg-config pkg-config"
         python3 -c "import ensurepip" 2>/dev/null || echo "python3-venv python3 -m venv"
     fi
+    case "${1:-}" in
+        check | api) has_program doxygen || echo "doxygen doxygen" ;;
+    esac
     if [ "${1:-}" = adapters ]; then
         has_header openssl/ssl.h || echo "libssl-dev <openssl/ssl.h>"
         has_program openssl || echo "openssl openssl"

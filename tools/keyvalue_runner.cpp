@@ -1,5 +1,5 @@
-// A small key-value server below a launcher, which loses no write: it is ready once its file is read, refuses new requests
-// from the request to stop on, finishes those it has, and writes the file before it ends. [RFC-041 "Integration Example"]
+// A small key-value server for a launcher, which loses no write: it is ready once its file is read; on a request to stop
+// it refuses new requests, finishes those in flight, and writes the file. [RFC-041 "Integration Example"]
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -15,10 +15,10 @@ using std::chrono::milliseconds;
 
 const char usage[] =
     R"(usage: keyvalue_runner [--listen ADDRESS] [--file PATH] [--work-duration TIME]
-GET, PUT and DELETE /KEY by HTTP; the body of a PUT is the value, one line. A launcher's OJS_LIFECYCLE_ADDR is looked at.
-  --listen ADDRESS       (127.0.0.1:0, which takes a free port and prints it)
-  --file PATH            what the values are read from at the start and written to at the end; without it they are lost
-  --work-duration TIME   that every request takes (0s)
+GET, PUT and DELETE /KEY by HTTP; the body of a PUT is the value, one line. Reads OJS_LIFECYCLE_ADDR, set by a launcher.
+  --listen ADDRESS       where to listen (default 127.0.0.1:0: chooses a free port and prints it)
+  --file PATH            values are read from it at the start and written to it at the end; without it they are lost
+  --work-duration TIME   duration of every request (default 0s)
 )";
 
 struct settings {
@@ -39,7 +39,7 @@ class store {
             if (blank != std::string::npos) values_[line.substr(0, blank)] = line.substr(blank + 1);
         }
     }
-    // Whole or not at all: to a second file, which then takes the place of the first.
+    // Atomic: writes a second file, which then replaces the first.
     bool flush() {
         const std::lock_guard<std::mutex> held(mutex_);
         if (file_.empty()) return true;
@@ -88,7 +88,7 @@ ojs::http_response text(int status, std::string body) {
 
 class server {
   public:
-    explicit server(const settings& how) : how_(how), store_(how.file) {}
+    explicit server(const settings& options) : options_(options), store_(options.file) {}
 
     store& values() { return store_; }
     ojs::http_response answer(const ojs::http_request& request) {
@@ -99,7 +99,7 @@ class server {
             busy.headers.push_back({"Connection", "close"});
             return busy;
         }
-        std::this_thread::sleep_for(how_.work_duration);
+        std::this_thread::sleep_for(options_.work_duration);
         return serve(request);
     }
     ojs::shutdown_metrics metrics() const {
@@ -114,7 +114,7 @@ class server {
             if (token.cancelled()) break;
         }
         const std::size_t cut = http.stop(ojs::steady_clock::now() + std::chrono::seconds(2));
-        if (!store_.flush()) return ojs::error{ojs::errc::system, 0, "the file cannot be written"};
+        if (!store_.flush()) return ojs::error{ojs::errc::system, 0, "cannot write the file"};
         if (cut == 0) return {};
         return ojs::error{ojs::errc::timed_out, 0,
                           "drain timeout with " + std::to_string(cut) + " in-flight"};
@@ -133,7 +133,7 @@ class server {
         return text(204, "");
     }
 
-    const settings& how_;
+    const settings& options_;
     ojs::drain_barrier barrier_;
     store store_;
 };
@@ -162,20 +162,20 @@ int failed(const ojs::error& why) {
     return 1;
 }
 
-int work(const settings& how, ojs::coordinator_options options, ojs::lifecycle& life) {
-    server keys(how);
-    options.metrics = [&keys] { return keys.metrics(); };
-    auto coordinator = ojs::shutdown_coordinator::start(std::move(options), life);
+int work(const settings& options, ojs::coordinator_options coordination, ojs::lifecycle& life) {
+    server keys(options);
+    coordination.metrics = [&keys] { return keys.metrics(); };
+    auto coordinator = ojs::shutdown_coordinator::start(std::move(coordination), life);
     if (!coordinator) return failed(coordinator.error());
     coordinator->warming("reads its file");
     keys.values().load();
     auto http = ojs::http_server::start(
-        how.listen, [&keys](const ojs::http_request& request) { return keys.answer(request); });
+        options.listen, [&keys](const ojs::http_request& request) { return keys.answer(request); });
     if (!http) return failed(http.error());
     const std::string where = "serving on " + http->address();
     std::printf("%s\n", where.c_str());
     std::fflush(stdout);
-    coordinator->ready(where);  // so that whoever is told that it may be given work knows where it is
+    coordinator->ready(where);  // the message gives the launcher's clients the address
     coordinator->on_shutdown(
         "refuse new requests", [&keys] { keys.refuse_new(); }, ojs::no_limit);
     const ojs::result<void> drained =
@@ -190,13 +190,13 @@ int main(int argc, char** argv) {
         std::fputs(usage, stdout);
         return 0;
     }
-    settings how;
-    const ojs::result<void> read = read_arguments(how, argc, argv);
+    settings options;
+    const ojs::result<void> read = read_arguments(options, argc, argv);
     if (!read) return ojs::report_usage(read.error());
-    auto options = ojs::coordinator_options::from_environment();
-    if (!options) return ojs::report_usage(options.error());
+    auto coordination = ojs::coordinator_options::from_environment();
+    if (!coordination) return ojs::report_usage(coordination.error());
     ojs::lifecycle life;
     auto signals = ojs::signals::install(life);
     if (!signals) return ojs::report_usage(signals.error());
-    return work(how, *options, life);
+    return work(options, *coordination, life);
 }

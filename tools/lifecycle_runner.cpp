@@ -1,5 +1,4 @@
-// A process that behaves as it is told while a launcher stops it: for trying out launchers, and for tests. [RFC-041 "Test
-// Runner"]
+// A process with a configurable behavior while a launcher stops it: to try out and test launchers. [RFC-041 "Test Runner"]
 #include <signal.h>
 #include <spawn.h>
 #include <unistd.h>
@@ -17,18 +16,18 @@ using std::chrono::milliseconds;
 
 const char usage[] =
     R"(usage: lifecycle_runner [--process-id ID] [--port PORT | --socket PATH] [options]
-Without --port and --socket it looks at OJS_LIFECYCLE_ADDR, OJS_PROCESS_ID and OJS_LAUNCHER_ADDR, as a launcher sets them.
-  --behavior clean         finishes its work, and ends (the default)
-             slow-drain    takes the whole --drain-duration, and ends
-             hang          never ends, whatever it is sent but SIGKILL
-             request-more  as slow-drain, and asks for 5 s more
-             crash         leaves with status 2 in the middle of the drain
-  --initial-work N         pieces of work in hand (5), of --work-duration each (100ms)
+Without --port or --socket it uses OJS_LIFECYCLE_ADDR, OJS_PROCESS_ID and OJS_LAUNCHER_ADDR, as set by a launcher.
+  --behavior clean         finish the work and exit (default)
+             slow-drain    drain for --drain-duration and exit
+             hang          exit only on SIGKILL
+             request-more  as slow-drain, but request 5 s more
+             crash         exit with status 2 in the middle of the drain
+  --initial-work N         requests in flight (5), each of --work-duration (100ms)
   --drain-duration TIME    (2s)
-  --ready-after TIME       is WARMING so long
-  --never-ready            is WARMING for ever
-  --ignore-sigterm         as a program that does not handle it well
-  --spawn-grandchild       starts a process of its own, in its process group, and leaves it behind
+  --ready-after TIME       stay WARMING for TIME
+  --never-ready            stay WARMING forever
+  --ignore-sigterm         ignore SIGTERM
+  --spawn-grandchild       start a process in the same process group and leave it running
 Status: 0 drained, 1 not drained in time, 2 crashed, 64 wrong options.
 )";
 
@@ -44,8 +43,8 @@ struct settings {
     ojs::coordinator_options coordinator;
 };
 
-ojs::error wrong(const std::string& what) {
-    return {ojs::errc::invalid_argument, 0, what + "; see --help"};
+ojs::error usage_error(const std::string& problem) {
+    return {ojs::errc::invalid_argument, 0, problem + "; see --help"};
 }
 
 ojs::result<void> read_duration(milliseconds& out, const std::string& text) {
@@ -56,8 +55,8 @@ ojs::result<void> read_duration(milliseconds& out, const std::string& text) {
 }
 
 bool is_behavior(const std::string& name) {
-    for (const char* each : {"clean", "slow-drain", "hang", "request-more", "crash"}) {
-        if (name == each) return true;
+    for (const char* known : {"clean", "slow-drain", "hang", "request-more", "crash"}) {
+        if (name == known) return true;
     }
     return false;
 }
@@ -76,25 +75,25 @@ ojs::result<void> read_value(settings& out, const std::string& name, const std::
     } else if (name == "--ready-after") {
         return read_duration(out.ready_after, value);
     } else if (name == "--behavior") {
-        if (!is_behavior(value)) return wrong("no such behavior: " + value);
+        if (!is_behavior(value)) return usage_error("unknown behavior: " + value);
         out.behavior = value;
     } else if (name == "--initial-work") {
         char* end = nullptr;
         out.initial_work = std::strtoul(value.c_str(), &end, 10);
         if (value.empty() || *end != '\0' || out.initial_work > 1000000)
-            return wrong("not a number: " + value);
+            return usage_error("not a number: " + value);
     } else {
-        return wrong("unknown option " + name);
+        return usage_error("unknown option " + name);
     }
     return {};
 }
 
 bool read_switch(settings& out, const std::string& name) {
-    bool* const places[] = {&out.never_ready, &out.ignore_sigterm, &out.spawn_grandchild};
+    bool* const values[] = {&out.never_ready, &out.ignore_sigterm, &out.spawn_grandchild};
     const char* const names[] = {"--never-ready", "--ignore-sigterm", "--spawn-grandchild"};
     for (int i = 0; i < 3; ++i) {
         if (name != names[i]) continue;
-        *places[i] = true;
+        *values[i] = true;
         return true;
     }
     return false;
@@ -105,7 +104,7 @@ ojs::result<void> read_arguments(settings& out, int argc, char** argv) {
         std::string name = argv[i];
         if (read_switch(out, name)) continue;
         const std::size_t equals = name.find('=');
-        if (equals == std::string::npos && i + 1 == argc) return wrong("unknown option " + name);
+        if (equals == std::string::npos && i + 1 == argc) return usage_error("unknown option " + name);
         const std::string value = equals == std::string::npos ? argv[++i] : name.substr(equals + 1);
         const ojs::result<void> read = read_value(out, name.substr(0, equals), value);
         if (!read) return read;
@@ -113,7 +112,7 @@ ojs::result<void> read_arguments(settings& out, int argc, char** argv) {
     return {};
 }
 
-void say(const std::string& line) {
+void print_line(const std::string& line) {
     std::printf("%s\n", line.c_str());
     std::fflush(stdout);
 }
@@ -125,39 +124,39 @@ void start_grandchild() {
     char* const environment[] = {nullptr};
     pid_t child = 0;
     if (::posix_spawnp(&child, name, nullptr, nullptr, arguments, environment) == 0) {
-        say("grandchild " + std::to_string(child));
+        print_line("grandchild " + std::to_string(child));
     }
 }
 
 class drain {
   public:
-    drain(const settings& how, ojs::shutdown_coordinator& coordinator)
-        : how_(how), coordinator_(coordinator), left_(how.initial_work) {}
+    drain(const settings& options, ojs::shutdown_coordinator& coordinator)
+        : options_(options), coordinator_(coordinator), remaining_(options.initial_work) {}
 
     ojs::result<void> run(const ojs::cancel_token& token) {
-        say("draining");
-        tell_left();
-        if (how_.behavior == "hang") hang();
-        if (how_.behavior == "request-more") coordinator_.need_more_time(std::chrono::seconds(5));
-        const bool is_slow = how_.behavior == "slow-drain" || how_.behavior == "request-more";
-        const auto pieces = static_cast<std::int64_t>(left_ > 0 ? left_ : 1);
-        const auto each = is_slow ? std::chrono::nanoseconds(how_.drain_duration) / pieces
-                                  : std::chrono::nanoseconds(how_.work_duration);
-        const auto began = ojs::steady_clock::now();
-        for (std::int64_t done = 1; left_ > 0 || (is_slow && done == 1); ++done) {
-            if (!token.sleep_until(began + each * done)) return not_in_time();
-            if (how_.behavior == "crash") ::_exit(2);
-            if (left_ > 0) --left_;
-            tell_left();
+        print_line("draining");
+        report_remaining();
+        if (options_.behavior == "hang") hang();
+        if (options_.behavior == "request-more") coordinator_.need_more_time(std::chrono::seconds(5));
+        const bool is_slow = options_.behavior == "slow-drain" || options_.behavior == "request-more";
+        const auto count = static_cast<std::int64_t>(remaining_ > 0 ? remaining_ : 1);
+        const auto duration = is_slow ? std::chrono::nanoseconds(options_.drain_duration) / count
+                                      : std::chrono::nanoseconds(options_.work_duration);
+        const auto started_at = ojs::steady_clock::now();
+        for (std::int64_t done = 1; remaining_ > 0 || (is_slow && done == 1); ++done) {
+            if (!token.sleep_until(started_at + duration * done)) return timeout_error();
+            if (options_.behavior == "crash") ::_exit(2);
+            if (remaining_ > 0) --remaining_;
+            report_remaining();
         }
-        if (how_.behavior == "crash") ::_exit(2);
+        if (options_.behavior == "crash") ::_exit(2);
         return {};
     }
 
-    void tell_left() {
-        ojs::shutdown_metrics now;
-        now.in_flight_requests = static_cast<std::int32_t>(left_);
-        coordinator_.set_metrics(now);
+    void report_remaining() {
+        ojs::shutdown_metrics metrics;
+        metrics.in_flight_requests = static_cast<std::int32_t>(remaining_);
+        coordinator_.set_metrics(metrics);
     }
 
   private:
@@ -165,42 +164,42 @@ class drain {
         coordinator_.blocked("waiting for nothing");
         for (;;) ::pause();
     }
-    ojs::result<void> not_in_time() const {
+    ojs::result<void> timeout_error() const {
         return ojs::error{ojs::errc::timed_out, 0,
-                          "drain timeout with " + std::to_string(left_) + " in-flight"};
+                          "drain timeout with " + std::to_string(remaining_) + " in-flight"};
     }
 
-    const settings& how_;
+    const settings& options_;
     ojs::shutdown_coordinator& coordinator_;
-    std::uint64_t left_;
+    std::uint64_t remaining_;
 };
 
-// Ready in its time, unless the end comes first.
-void become_ready(const settings& how, ojs::shutdown_coordinator& coordinator,
-                  const ojs::cancel_token& until) {
-    if (how.ready_after.count() > 0 || how.never_ready) coordinator.warming();
-    if (how.never_ready || !until.sleep_for(how.ready_after)) return;
+// Reports ready after `ready_after`, unless cancelled first.
+void become_ready(const settings& options, ojs::shutdown_coordinator& coordinator,
+                  const ojs::cancel_token& token) {
+    if (options.ready_after.count() > 0 || options.never_ready) coordinator.warming();
+    if (options.never_ready || !token.sleep_for(options.ready_after)) return;
     coordinator.ready();
-    say("ready");
+    print_line("ready");
 }
 
-int work(const settings& how, ojs::lifecycle& life) {
-    auto coordinator = ojs::shutdown_coordinator::start(how.coordinator, life);
+int work(const settings& options, ojs::lifecycle& life) {
+    auto coordinator = ojs::shutdown_coordinator::start(options.coordinator, life);
     if (!coordinator) {
         std::fprintf(stderr, "lifecycle_runner: %s\n", coordinator.error().text.c_str());
         return 1;
     }
-    say("listening on " + coordinator->address());
-    if (how.spawn_grandchild) start_grandchild();
-    drain work(how, *coordinator);
-    work.tell_left();
-    ojs::cancel_source ends;
-    std::thread readiness([&] { become_ready(how, *coordinator, ends.token()); });
+    print_line("listening on " + coordinator->address());
+    if (options.spawn_grandchild) start_grandchild();
+    drain draining(options, *coordinator);
+    draining.report_remaining();
+    ojs::cancel_source stop;
+    std::thread readiness([&] { become_ready(options, *coordinator, stop.token()); });
     const ojs::result<void> drained =
-        coordinator->run([&](const ojs::cancel_token& token) { return work.run(token); });
-    ends.cancel(ojs::cancel_reason::cancelled);
+        coordinator->run([&](const ojs::cancel_token& token) { return draining.run(token); });
+    stop.cancel(ojs::cancel_reason::cancelled);
     readiness.join();
-    say(drained ? "drained" : drained.error().text);
+    print_line(drained ? "drained" : drained.error().text);
     return drained ? 0 : 1;
 }
 
@@ -211,15 +210,15 @@ int main(int argc, char** argv) {
         std::fputs(usage, stdout);
         return 0;
     }
-    settings how;
-    auto options = ojs::coordinator_options::from_environment();
-    if (!options) return ojs::report_usage(options.error());
-    how.coordinator = *options;
-    const ojs::result<void> read = read_arguments(how, argc, argv);
+    settings options;
+    auto coordinator = ojs::coordinator_options::from_environment();
+    if (!coordinator) return ojs::report_usage(coordinator.error());
+    options.coordinator = *coordinator;
+    const ojs::result<void> read = read_arguments(options, argc, argv);
     if (!read) return ojs::report_usage(read.error());
-    if (how.ignore_sigterm) ::signal(SIGTERM, SIG_IGN);
+    if (options.ignore_sigterm) ::signal(SIGTERM, SIG_IGN);
     ojs::lifecycle life;
     auto signals = ojs::signals::install(life);
     if (!signals) return ojs::report_usage(signals.error());
-    return work(how, life);
+    return work(options, life);
 }

@@ -1,12 +1,12 @@
-// hold_signals: an entry point that blocks SIGTERM, SIGINT and SIGTSTP, then goes on to the usual one.
+// hold_signals: an entry point that blocks SIGTERM, SIGINT and SIGTSTP, then jumps to the usual one.
 //
-// For static programs that run as PID 1. The kernel throws away a signal to PID 1 that is neither handled nor blocked,
-// and until main() has claimed its signals that is every SIGTERM. A blocked one is kept instead, and delivered when
-// ojs::signals::install() unblocks it. This does in the first instructions of the program what a constructor could do
-// only after the C library has set itself up. Nothing in the program can do it earlier: what comes before the first
-// instruction is kept only if whoever started us had it blocked (env --block-signal).
+// For static programs that run as PID 1. The kernel discards a signal to PID 1 that is neither handled nor blocked, which
+// is every SIGTERM before main() installs its handlers. A blocked signal stays pending, and is delivered when
+// ojs::signals::install() unblocks it. These are the first instructions of the program; a constructor would run only after
+// the C library's initialisation. A signal before the first instruction stays pending only if the parent process started
+// the program with it blocked (env --block-signal).
 //
-// A program linked with this must call ojs::signals::install(), else it does not see the three signals at all:
+// A program linked with this must call ojs::signals::install(); otherwise it never receives the three signals:
 //
 //     g++ -static ... worker.cpp hold_signals.S -Wl,-e,hold_signals
 
@@ -17,7 +17,7 @@
         .globl  hold_signals
         .type   hold_signals, %function
 hold_signals:
-// rt_sigprocmask(SIG_BLOCK, held, NULL, 8). All else must reach _start as the kernel left it.
+// rt_sigprocmask(SIG_BLOCK, held, NULL, 8). Everything else must reach _start unchanged.
 #if defined(__x86_64__) && !defined(__ILP32__)
         .cfi_startproc
         .cfi_undefined rip

@@ -1,9 +1,9 @@
-// A coordinator for clients that speak gRPC: each call is passed on as JSON, and its answer or error comes back. To be
-// copied together with examples/proto/lifecycle.proto; `make grpc-bridge` builds it where libgrpc++ is installed.
+// A coordinator for gRPC clients: each call is forwarded as JSON, and its response or error returned. Copy it together
+// with examples/proto/lifecycle.proto; `make grpc-bridge` builds it if libgrpc++ is installed.
 //
 //     grpc_bridge --listen unix:/run/app/kv-1.grpc --to unix:/run/app/kv-1.sock
 //
-// The bridge drains itself by the library: on SIGTERM no call is taken any more, and those under way are finished.
+// The bridge drains by the library: on SIGTERM it accepts no more calls, and finishes those in flight.
 #include <grpcpp/grpcpp.h>
 
 #include <cstdio>
@@ -67,7 +67,7 @@ int serve(const settings& how, ojs::lifecycle& life) {
     const bool is_path = how.to.compare(0, 5, "unix:") == 0;
     ojs::result<ojs::http_client> to = ojs::http_client::create(is_path ? how.to : "http://" + how.to);
     if (!to) return ojs::report_usage(to.error());
-    // Where a launcher started the bridge, it is told of this process as of any other.
+    // If a launcher started the bridge, this process reports to it like any other child.
     const auto options = ojs::coordinator_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
     auto coordinator = ojs::shutdown_coordinator::start(*options, life);
@@ -94,7 +94,8 @@ int serve(const settings& how, ojs::lifecycle& life) {
         say("draining");
         return service.drain(token);
     });
-    server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));  // writes the last answers
+    server->Shutdown(std::chrono::system_clock::now() +
+                     std::chrono::seconds(1));  // writes the last responses
     say(drained ? "drained" : drained.error().text);
     return drained ? 0 : 1;
 }

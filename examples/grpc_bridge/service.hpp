@@ -1,4 +1,4 @@
-// The gRPC service of the bridge: each call is passed on to a coordinator as JSON; its answer or error comes back.
+// The gRPC service of the bridge: forwards each call to a coordinator as JSON, and returns its response or error.
 #pragma once
 
 #include <google/protobuf/struct.pb.h>
@@ -17,7 +17,7 @@ using google::protobuf::Message;
 using grpc::Status;
 using grpc::StatusCode;
 
-// Connect's codes are those of gRPC, in small letters.
+// Connect's codes are those of gRPC, in lower case.
 inline StatusCode code_named(const std::string& name) {
     static const char* const names[] = {
         "ok",        "canceled",       "unknown",           "invalid_argument",   "deadline_exceeded",
@@ -50,13 +50,13 @@ class bridge final : public pb::ProcessLifecycleInterface::Service {
   public:
     bridge(ojs::http_client to, std::chrono::milliseconds limit) : to_(std::move(to)), limit_(limit) {}
 
-    // No call is taken after this.
+    // No call is accepted after this.
     void close() { gate_.close(); }
-    // An error where calls had to be cut.
+    // Returns an error if calls were cut.
     ojs::result<void> drain(const ojs::cancel_token& token) {
         const ojs::cancel_registration cuts =
             token.on_cancel([this] { cut_.cancel(ojs::cancel_reason::cancelled); });
-        // Each call has a limit, so that this is but a guard.
+        // Each call has its own timeout; this is a safeguard.
         const std::uint64_t left =
             gate_.wait_until(ojs::steady_clock::now() + limit_ + std::chrono::seconds(1));
         if (left == 0 && !token.cancelled()) return {};

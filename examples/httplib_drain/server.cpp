@@ -1,10 +1,10 @@
-// A server of cpp-httplib that ends in order: what the blocks add to a library that has a server of its own.
+// A cpp-httplib server that drains: what the building blocks add to a library with its own server.
 //
-//     make httplib-drain && build/httplib_drain [PORT]        GET /hello answers after 300 ms, GET /readyz at once
+//     make httplib-drain && build/httplib_drain [PORT]        GET /hello responds after 300 ms, GET /readyz at once
 //
-// At SIGTERM or Ctrl-C /readyz says 503 for LAME_DUCK_MS (default 0), for whoever balances the load; then the library stops
-// accepting and finishes what its threads have, within OJS_SERVER_SHUTDOWN_TIMEOUT. Whom it has accepted and not read, as all
-// its threads (8 or more) were busy, it closes: that is for the lame duck to avoid. A second signal leaves the rest behind.
+// On SIGTERM or Ctrl-C, /readyz returns 503 for LAME_DUCK_MS (default 0), so that load balancers stop sending requests. Then
+// the library stops accepting, and finishes the requests of its threads within OJS_SERVER_SHUTDOWN_TIMEOUT. It closes accepted
+// connections that none of its 8 or more threads has read yet: avoid that by the lame duck. A second signal aborts the rest.
 #include <httplib.h>
 #include <unistd.h>
 
@@ -18,27 +18,27 @@
 
 int main(int argc, char** argv) {
     ojs::lifecycle lifecycle;
-    auto signals = ojs::signals::install(lifecycle);  // first: the library's threads leave signals to it
+    auto signals = ojs::signals::install(lifecycle);  // first: a SIGTERM during start-up is kept
     const auto timeout = ojs::server_shutdown_timeout();
     if (!signals || !timeout) return ojs::report_usage(!signals ? signals.error() : timeout.error());
     const char* const duck = std::getenv("LAME_DUCK_MS");
     const std::chrono::milliseconds lame_duck(duck == nullptr ? 0 : std::atoi(duck));
 
     httplib::Server server;
-    server.set_keep_alive_timeout(1);  // seconds: so long the library may wait for a connection that is idle
-    server.Get("/readyz", [&](const httplib::Request&, httplib::Response& answer) {
-        answer.status = lifecycle.phase() < ojs::phase::draining ? 200 : 503;
+    server.set_keep_alive_timeout(1);  // seconds that the library waits for an idle connection
+    server.Get("/readyz", [&](const httplib::Request&, httplib::Response& response) {
+        response.status = lifecycle.phase() < ojs::phase::draining ? 200 : 503;
     });
-    server.Get("/hello", [](const httplib::Request&, httplib::Response& answer) {
+    server.Get("/hello", [](const httplib::Request&, httplib::Response& response) {
         std::fputs("GET /hello\n", stderr);
         std::this_thread::sleep_for(std::chrono::milliseconds(300));
-        answer.set_content("hello\n", "text/plain");
+        response.set_content("hello\n", "text/plain");
     });
-    const int wanted = argc > 1 ? std::atoi(argv[1]) : 0;
-    const bool bound = wanted != 0 && server.bind_to_port("127.0.0.1", wanted);
-    const int port = wanted == 0 ? server.bind_to_any_port("127.0.0.1") : bound ? wanted : -1;
+    const int requested = argc > 1 ? std::atoi(argv[1]) : 0;
+    const bool bound = requested != 0 && server.bind_to_port("127.0.0.1", requested);
+    const int port = requested == 0 ? server.bind_to_any_port("127.0.0.1") : bound ? requested : -1;
     if (port <= 0) return std::fprintf(stderr, "httplib_drain: cannot listen\n"), 1;
-    std::thread listens([&] { server.listen_after_bind(); });
+    std::thread listener([&] { server.listen_after_bind(); });
     std::fprintf(stderr, "listening on 127.0.0.1:%d\n", port);
     while (lifecycle.phase() < ojs::phase::draining) signals->wait();
 
@@ -48,12 +48,12 @@ int main(int argc, char** argv) {
     });
     steps.add("requests", [&] {
         server.stop();
-        listens.join();  // the library's own wait, which has no deadline: the step has
+        listener.join();  // has no deadline, but the step has
     });
     ojs::sequence_options options;
     options.timeout = *timeout;
     options.lifecycle = &lifecycle;
-    bool in_order = true;
-    for (const ojs::step_result& each : steps.run(options)) in_order &= each.status == ojs::step_status::done;
-    _exit(in_order ? 0 : 1);  // what was left behind may still use what main() holds
+    bool all_done = true;
+    for (const ojs::step_result& step : steps.run(options)) all_done &= step.status == ojs::step_status::done;
+    _exit(all_done ? 0 : 1);  // abandoned steps may still use main()'s variables
 }

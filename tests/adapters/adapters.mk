@@ -29,10 +29,10 @@ $(RESULTS)/adapters/warnings: FORCE
 river-interop: deps deps-adapters  ## ojs_river.hpp beside River's clients in Go and Python
 	@$(MAKE) -s $(JOBS) $(BUILD)/river_worker $(BUILD)/river_probe_worker
 	@OJS_TEST_BUILD=$(BUILD) python3 -B tests/adapters/river_interop_test.py
-river-chaos: deps deps-adapters  ## workers killed, PostgreSQL restarted, and an account of 20,000 jobs; others: make river-chaos JOBS_TO_RUN=N
+river-chaos: deps deps-adapters  ## 20,000 jobs while workers are killed and PostgreSQL restarts; fewer: make river-chaos JOBS_TO_RUN=N
 	@$(MAKE) -s $(JOBS) $(BUILD)/river_probe_worker
 	@OJS_TEST_BUILD=$(BUILD) python3 -B tests/adapters/river_chaos.py --jobs $(or $(JOBS_TO_RUN),20000)
-river-bench: deps deps-adapters  ## jobs a second, beside the same SQL in a bare loop and River's own worker
+river-bench: deps deps-adapters  ## jobs per second, compared with the same SQL in a bare loop and River's own worker
 	@$(MAKE) -s $(JOBS) $(BUILD)/river_worker $(BUILD)/river_bench
 	@OJS_TEST_BUILD=$(BUILD) python3 -B tests/adapters/river_bench.py
 

@@ -118,7 +118,7 @@ class Tls(unittest.TestCase):
         return done.stdout
 
     def refused(self, port, why, *flags, **how):
-        self.assertRegex(self.ask(port, *flags, **how), rf"\Aerror unreachable localhost:\d+: no handshake: TLS: {why}\n\Z")
+        self.assertRegex(self.ask(port, *flags, **how), rf"\Aerror unreachable localhost:\d+: handshake failed: TLS: {why}\n\Z")
 
 
 class Certificates(Tls):
@@ -234,7 +234,7 @@ class Connections(Tls):
     def test_old_versions_are_refused(self):
         for version in ("-tls1", "-tls1_1"):
             port = self.s_server(None, version, "-cipher", "ALL:@SECLEVEL=0")
-            self.assertRegex(self.ask(port), r"\Aerror unreachable .*no handshake: TLS: .*(version|protocol)")
+            self.assertRegex(self.ask(port), r"\Aerror unreachable .*handshake failed: TLS: .*(version|protocol)")
         for version in ("-tls1_2", "-tls1_3"):
             self.assertRegex(self.ask(self.s_server(None, version)), r"\Aok 200 ")
 
@@ -273,7 +273,7 @@ class Connections(Tls):
         self.assertEqual(before, [["New"] * 4, ["Reused"] * 4, ["Reused"] * 4])
         self.assertTrue(eventually(lambda: time.time() > end + 1, seconds + GUARD))
         for each in requests:
-            self.assertRegex(each(), r"\Aerror unreachable localhost:\d+: no handshake: TLS: certificate has expired\Z")
+            self.assertRegex(each(), r"\Aerror unreachable localhost:\d+: handshake failed: TLS: certificate has expired\Z")
 
     def test_no_session_is_resumed_once_the_file_of_authorities_has_changed(self):
         root, stranger = (each.certificate.read_text() for each in (self.root, self.stranger))
@@ -287,7 +287,7 @@ class Connections(Tls):
             replacement = self.folder / "replacement.pem"
             replacement.write_text(stranger)
             replacement.rename(ca)
-            self.assertRegex(request(), r"\Aerror unreachable .*no handshake: TLS: ")
+            self.assertRegex(request(), r"\Aerror unreachable .*handshake failed: TLS: ")
             ca.write_text("no certificate")
             self.assertIn(f"TLS cannot use {ca}: ", request())
             ca.write_text(root)
@@ -487,7 +487,7 @@ class Worker(Tls):
     def test_a_worker_without_its_authority_says_so_and_goes_on_trying(self):
         url = f"{self.proxy()}/{self.backend()}"
         worker = self.worker(url, TLS_CA_FILE=str(self.stranger.certificate))
-        worker.prints("FETCH failed.*no handshake: TLS: ")
+        worker.prints("FETCH failed.*handshake failed: TLS: ")
         self.assertIsNone(worker.process.poll())
         wrong = self.worker(url, TLS_CA_FILE="/nowhere/ca.pem")
         self.assertEqual(wrong.process.wait(GUARD), 64)

@@ -54,7 +54,7 @@ TEST_CASE("parse_duration reads every form people write") {
     }
 }
 
-TEST_CASE("parse_duration refuses everything else and says what it was given") {
+TEST_CASE("parse_duration rejects everything else and quotes the input") {
     const std::string_view bad[] = {
         "",
         " ",
@@ -113,10 +113,10 @@ TEST_CASE("parse_duration refuses everything else and says what it was given") {
     CHECK(ojs::parse_duration(std::string(100000, '9')).error().text.size() < 200);
 }
 
-TEST_CASE("parse_duration names both readings of a plain number that cannot be meant") {
+TEST_CASE("parse_duration names both readings of a plain number that is too large") {
     const struct {
         const char* text;
-        const char* said;
+        const char* message;
     } cases[] = {
         {"3601", "'3601' has no unit: 3601s (1h1s) or 3601ms (3s601ms)? write the unit"},
         {"30000", "'30000' has no unit: 30000s (8h20m) or 30000ms (30s)? write the unit"},
@@ -129,7 +129,7 @@ TEST_CASE("parse_duration names both readings of a plain number that cannot be m
         const auto parsed = ojs::parse_duration(each.text);
         REQUIRE_FALSE(parsed);
         CHECK(parsed.error().code == ojs::errc::invalid_argument);
-        CHECK(parsed.error().text == each.said);
+        CHECK(parsed.error().text == each.message);
     }
 }
 
@@ -229,7 +229,7 @@ TEST_CASE("result carries a move-only value in and out") {
     check_is_that_error(moved.error());
 }
 
-TEST_CASE("result: whoever reads the value of a failed one gets its error and SIGABRT, in every build") {
+TEST_CASE("result: reading the value of a failed one prints its error and aborts, in every build") {
     int line[2];
     REQUIRE(::pipe(line) == 0);
     const pid_t child = ::fork();
@@ -242,15 +242,15 @@ TEST_CASE("result: whoever reads the value of a failed one gets its error and SI
         ::_exit(static_cast<int>(failed->size()));
     }
     ::close(line[1]);
-    std::string said(200, '\0');
-    const ssize_t got = ::read(line[0], &said[0], said.size());
-    said.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    std::string output(200, '\0');
+    const ssize_t got = ::read(line[0], &output[0], output.size());
+    output.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
     ::close(line[0]);
     int status = 0;
     CHECK(::waitpid(child, &status, 0) == child);
     CHECK(WIFSIGNALED(status));
     CHECK(WTERMSIG(status) == SIGABRT);
-    CHECK(said == "error: the value of a failed result was read: no such argument\n");
+    CHECK(output == "error: the value of a failed result was read: no such argument\n");
 }
 
 TEST_CASE("result: value_or, and result<void>") {
@@ -310,7 +310,7 @@ TEST_CASE("parse_number takes whole decimal numbers up to its limit and nothing 
     CHECK(out == 77);
 }
 
-TEST_CASE("printable shows control characters and cuts") {
+TEST_CASE("printable escapes control characters and truncates") {
     using ojs::detail::printable;
     CHECK(printable(std::string_view("a\0b\x1b[31m\n\x7f", 10), 100) == "a\\x00b\\x1b[31m\\x0a\\x7f");
     CHECK(printable("a\xc2\x9b\x32Jb\xe2\x80\xae\x63\xd8\x9c") == "a\\xc2\\x9b2Jb\\xe2\\x80\\xaec\\xd8\\x9c");
@@ -380,7 +380,7 @@ TEST_CASE("function: an empty hook may be called, and does nothing") {
     hook("nobody hears this");
 }
 
-TEST_CASE("function: copies share one callable, which dies with the last of them") {
+TEST_CASE("function: copies share one callable, which the last one destroys") {
     const auto witness = std::make_shared<int>(0);
     {
         ojs::function<int()> first = [witness, n = 0]() mutable { return ++n; };
@@ -464,7 +464,7 @@ TEST_CASE("thread: runs its body, with its name, all signals blocked unless aske
 }
 
 #ifdef __linux__
-TEST_CASE("thread: its name is a copy, cut to what the kernel keeps") {
+TEST_CASE("thread: its name is a copy, truncated to the kernel's maximum") {
     char name[32] = "a-name-of-more-than-15";
     char seen[16] = "";
     ojs::detail::thread_options options;

@@ -112,7 +112,7 @@ picojson::value as_json(const ojs::log_record& record) {
     return parsed;
 }
 
-TEST_CASE("json: what is about a job or an error has the specification's place") {
+TEST_CASE("json: fields of jobs and errors are where the specification puts them") {
     ojs::log_record record{
         log_level::error,
         "job failed",
@@ -138,7 +138,7 @@ TEST_CASE("json: what is about a job or an error has the specification's place")
     CHECK(ojs::format_log_record(record, log_format::text).find("worker_1") == std::string::npos);
 }
 
-TEST_CASE("secrets are masked, and what an operator asked for passes every level but off") {
+TEST_CASE("secrets are masked, and what an operator requested passes every level but off") {
     std::vector<std::string> seen;
     ojs::log_options options;
     options.level = log_level::error;
@@ -164,7 +164,7 @@ TEST_CASE("secrets are masked, and what an operator asked for passes every level
     CHECK(seen.size() == 3);
 }
 
-TEST_CASE("logfmt and text quote what needs it and let no control character through") {
+TEST_CASE("logfmt and text quote where needed and escape control characters") {
     const std::string logfmt = ojs::format_log_record(nasty_record(), log_format::logfmt);
     CHECK_FALSE(has_raw_control_character(logfmt));
     CHECK(logfmt.find("time=") == 0);
@@ -284,7 +284,7 @@ void fill(int writer, int free_pages) {
         REQUIRE(::write(writer, page.data(), page.size()) == 4096);
 }
 
-TEST_CASE("a full pipe that nobody reads costs the line, not the program") {
+TEST_CASE("a full pipe without a reader costs the line, not the program") {
     const pipe_ends pipe;
     fill(pipe.fds[1], 0);
     const auto began = ojs::steady_clock::now();
@@ -308,12 +308,12 @@ class standard_error_in {
     const int before_;
 };
 
-TEST_CASE("lines that nobody read in time are counted, and that is said when there is room again") {
+TEST_CASE("lines that nobody read in time are counted, and reported once there is room") {
     const pipe_ends pipe;
     ojs::log_options options;
     options.format = ojs::log_format::logfmt;
     const ojs::detail::logger log(options, "worker", "w");
-    std::string said;
+    std::string output;
     {
         const standard_error_in here(pipe.fds[1]);
         log.write(ojs::log_level::info, "nothing is lost yet");
@@ -324,24 +324,24 @@ TEST_CASE("lines that nobody read in time are counted, and that is said when the
         pipe.read_all_there_is();
         log.write(ojs::log_level::info, "room again");
         log.write(ojs::log_level::info, "and again");
-        said = pipe.read_all_there_is();
+        output = pipe.read_all_there_is();
     }
-    INFO(said);
-    CHECK(said.find("lost\"") == std::string::npos);
-    const std::size_t first = said.find("room again");
-    const std::size_t told = said.find("nobody read them in time\" worker_id=w lines=3\n");
+    INFO(output);
+    CHECK(output.find("lost\"") == std::string::npos);
+    const std::size_t first = output.find("room again");
+    const std::size_t reported = output.find("nobody read them in time\" worker_id=w lines=3\n");
     REQUIRE(first != std::string::npos);
-    REQUIRE(told != std::string::npos);
-    CHECK(first < told);
-    CHECK(said.find("nobody read", told + 1) == std::string::npos);
-    CHECK(told < said.find("and again"));
+    REQUIRE(reported != std::string::npos);
+    CHECK(first < reported);
+    CHECK(output.find("nobody read", reported + 1) == std::string::npos);
+    CHECK(reported < output.find("and again"));
 }
 
 #if !OJS_SHUTDOWN_SEPARATE  // sets the time of an internal object
-TEST_CASE("a limit counts from its moment on, however long all was well before") {
+TEST_CASE("a cap takes effect at once, however long all was well before") {
     const pipe_ends pipe;
     fill(pipe.fds[1], 0);
-    ojs::detail::outlet().refilled = ojs::steady_clock::now() - std::chrono::seconds(20);
+    ojs::detail::sink().refilled_at = ojs::steady_clock::now() - std::chrono::seconds(20);
     ojs::detail::limit_log_flush(std::chrono::milliseconds(0));
     const auto began = ojs::steady_clock::now();
     CHECK_FALSE(ojs::detail::write_line(pipe.fds[1], "no room for this"));
@@ -349,7 +349,7 @@ TEST_CASE("a limit counts from its moment on, however long all was well before")
 }
 #endif
 
-TEST_CASE("a reader that is slow all the time costs lines, not the time of who writes") {
+TEST_CASE("a reader that is always slow costs lines, not time of the writers") {
     const pipe_ends pipe;
     fill(pipe.fds[1], 0);
     const std::string line(3000, 'l');
@@ -364,7 +364,7 @@ TEST_CASE("a reader that is slow all the time costs lines, not the time of who w
     CHECK(pipe.read_all_there_is() == "there is room\n");
 }
 
-TEST_CASE("several threads writing to a pipe that is about to be full: none of them stays in it") {
+TEST_CASE("several threads write to a pipe that is about to be full: none of them hangs") {
     // A thread that sees room and loses it to another before it writes would block for as long as nobody reads.
     // Rare: the more rounds, the likelier it shows. They are quick, as no line waits for a reader.
     for (int round = 0; round < 50; ++round) {
@@ -384,13 +384,13 @@ TEST_CASE("several threads writing to a pipe that is about to be full: none of t
         }
         const bool all_back = back.wait_for(4);
         CHECK(all_back);
-        if (!all_back) pipe->read_all_there_is();  // frees whoever is stuck
+        if (!all_back) pipe->read_all_there_is();  // frees stuck writers
         for (std::thread& each : threads) each.join();
         if (!all_back) break;
     }
 }
 
-TEST_CASE("a child made by fork() can log, whatever the other threads were at") {
+TEST_CASE("a child made by fork() can log, whatever the other threads were doing") {
     const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
     REQUIRE(nowhere >= 0);
     std::atomic<bool> end{false};

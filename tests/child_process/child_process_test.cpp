@@ -150,7 +150,7 @@ TEST_CASE("child_process: the arguments arrive as they are; no shell reads them"
           "a b||$(id)|'\"|*|\n|");
 }
 
-TEST_CASE("child_process: an exit status and a signal are told apart, and the odd ones explained") {
+TEST_CASE("child_process: exit statuses and signals are distinguished, and special ones explained") {
     ojs::child_process exits = started(shell("exit 3"));
     CHECK(ended(exits).code == 3);
     CHECK(ended(exits).signal == 0);
@@ -230,7 +230,7 @@ TEST_CASE("child_process: what cannot be executed is an error with errno, not an
     CHECK(refusal(options).sys_errno == ENXIO);
 }
 
-TEST_CASE("child_process: options that cannot be meant are refused") {
+TEST_CASE("child_process: invalid options are refused") {
     const auto refused = [](const ojs::child_options& options) {
         const ojs::error why = refusal(options);
         CHECK(why.sys_errno == 0);
@@ -291,9 +291,7 @@ TEST_CASE("child_process: its environment is ours, with what is given instead or
     ::unsetenv("OJS_CHILD_TEST");
 }
 
-TEST_CASE(
-    "child_process: secrets of ours and what the service manager told us are inherited only where asked "
-    "for") {
+TEST_CASE("child_process: secrets and the service manager's variables are inherited only on request") {
     const std::vector<const char*> own = {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN", "NOTIFY_SOCKET",
                                           "WATCHDOG_PID", "WATCHDOG_USEC"};
     for (const char* each : own) REQUIRE(::setenv(each, "canary", 1) == 0);
@@ -308,7 +306,7 @@ TEST_CASE(
     CHECK(holds(given, "WATCHDOG_USEC=5\n"));
     CHECK(!holds(given, "canary"));
     options.environment = {"OJS_AUTH_TOKEN=given"};
-    options.inherit_own_variables = true;
+    options.inherit_private_variables = true;
     const std::string asked = output_of(options);
     CHECK(holds(asked, "OJS_AUTH_TOKEN=given\n"));
     for (const char* each : own)
@@ -320,7 +318,7 @@ TEST_CASE(
 }
 
 #ifdef __linux__
-TEST_CASE("child_process: a program whose file does not open holds up no start beyond its time") {
+TEST_CASE("child_process: a program file that does not open delays the start by at most its timeout") {
     folder here;
     const std::string program = here.file("program", "#!/bin/sh\n", 0755);
     const int file = ::open(program.c_str(), O_RDWR | O_CLOEXEC);
@@ -342,7 +340,7 @@ TEST_CASE("child_process: a program whose file does not open holds up no start b
     ::signal(SIGIO, SIG_DFL);
 }
 
-TEST_CASE("child_process: one that has yet to become its program holds no descriptor of others") {
+TEST_CASE("child_process: a child before its exec holds no descriptor of others") {
     int ends[2] = {-1, -1};
     REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
     const ojs::detail::unique_fd reader(ends[0]);
@@ -470,7 +468,7 @@ TEST_CASE("child_process: a kill does not last until slow callbacks have had eve
     CHECK(lines.load() < 20000);
 }
 
-TEST_CASE("child_process: whoever has left the group does not hold up the wait by its open stream") {
+TEST_CASE("child_process: a process that left the group does not delay the wait by its open stream") {
     if (::access("/usr/bin/setsid", X_OK) != 0) {
         MESSAGE("skipped: no setsid");
         return;
@@ -625,7 +623,7 @@ TEST_CASE("child_process: several threads may wait for one child, and signal it 
     CHECK(right.load() == 4);
 }
 
-TEST_CASE("child_process: other children of the process are nobody's business") {
+TEST_CASE("child_process: other children of the process are not reaped") {
     const pid_t other = forked([] { return 7; });
     ojs::child_process child = started(shell("exit 1"));
     CHECK(ended(child).code == 1);
@@ -637,7 +635,7 @@ TEST_CASE("child_process: other children of the process are nobody's business") 
 }
 
 TEST_CASE(
-    "child_process: a status that someone else took is a clear error, and no number is signalled any more") {
+    "child_process: a status taken by other code is a clear error, and its pid is not signalled again") {
     ojs::child_process child = started(shell("exit 1"));
     CHECK(::waitpid(child.pid(), nullptr, 0) == child.pid());
     const ojs::result<ojs::child_exit> end = child.wait(soon());
@@ -654,7 +652,7 @@ TEST_CASE(
     CHECK(unaware.signal(SIGKILL).error().sys_errno == ECHILD);
 }
 
-TEST_CASE("child_process: what is left of the group goes also where someone else took the leader's status") {
+TEST_CASE("child_process: the rest of the group is killed even if other code reaped the leader") {
     ojs::child_process child = started(piped(shell("sleep 60 & echo $!; exit 0")));
     CHECK(std::atoi(read_line(child.output()).c_str()) > 0);
     CHECK(::waitpid(child.pid(), nullptr, 0) == child.pid());
@@ -672,7 +670,7 @@ TEST_CASE("child_process: what is left of the group goes also where someone else
     CHECK(read_all(lax.output()).empty());
 }
 
-TEST_CASE("child_process: SIGCHLD ignored is found out, not waited for") {
+TEST_CASE("child_process: an ignored SIGCHLD is reported, not waited for") {
     const pid_t other = forked([] {
         ::signal(SIGCHLD, SIG_IGN);
         ojs::result<ojs::child_process> child = ojs::child_process::start(shell("exit 0"));
@@ -693,7 +691,7 @@ TEST_CASE("child_process: terminate ends one that obeys with SIGTERM, before its
     CHECK(read_all(child.output()) == "cleaned\n");
 }
 
-TEST_CASE("child_process: terminate kills the deaf at the grace, with all of their group") {
+TEST_CASE("child_process: terminate kills a group that ignores SIGTERM after the grace") {
     ojs::child_process child =
         started(piped(shell("trap '' TERM; sh -c 'echo ready; exec sleep 60' & wait; sleep 60")));
     CHECK(read_line(child.output()) == "ready");
@@ -703,7 +701,7 @@ TEST_CASE("child_process: terminate kills the deaf at the grace, with all of the
     CHECK(read_all(child.output()).empty());  // its end: nobody holds it
 }
 
-TEST_CASE("child_process: of a group whose leader ends first nobody is left either") {
+TEST_CASE("child_process: a group whose leader ends first is killed as well") {
     // The leader obeys; what it started does not.
     ojs::child_process child =
         started(piped(shell("sh -c 'trap \"\" TERM; echo ready; sleep 60; sleep 60' & exec sleep 60")));
@@ -732,7 +730,7 @@ TEST_CASE("child_process: the grace is that of the whole group") {
     CHECK(end->signal == SIGTERM);
 }
 
-TEST_CASE("child_process: what is left of the group goes with the leader, or is left alone where asked") {
+TEST_CASE("child_process: orphans of the group are killed with the leader, or kept with leave_orphans") {
     ojs::child_process tidy = started(piped(shell("sleep 60 & echo $!; exit 0")));
     CHECK(std::atoi(read_line(tidy.output()).c_str()) > 0);
     CHECK(ended(tidy).ok());
@@ -748,7 +746,7 @@ TEST_CASE("child_process: what is left of the group goes with the leader, or is 
     CHECK(read_all(lax.output()).empty());
 }
 
-TEST_CASE("child_process: one that is stopped is terminated all the same") {
+TEST_CASE("child_process: a stopped process is terminated as well") {
     // It starts nothing: a shell that is about to waits for its own child to run, in a state that cannot be stopped.
     ojs::child_options options = piped(shell("trap 'exit 8' TERM; echo ready; read -r line"));
     options.input = stream::pipe();
@@ -829,8 +827,7 @@ TEST_CASE("child_process: many at once, from many threads") {
     CHECK(errno == ECHILD);
 }
 
-TEST_CASE(
-    "child_process: it is told of before it becomes the program, which it does not where that is refused") {
+TEST_CASE("child_process: before_exec runs before the exec, and its error prevents it") {
     const folder files;
     const std::string mark = files.file("ran");
     ojs::child_options options = command({"/usr/bin/touch", mark});
@@ -853,7 +850,7 @@ TEST_CASE(
     CHECK(::access(mark.c_str(), F_OK) != 0);
 }
 
-TEST_CASE("child_process: who is killed before it has let a child become the program leaves none") {
+TEST_CASE("child_process: a parent killed during before_exec leaves no child") {
     const folder files;
     const std::string mark = files.file("ran");
     int ends[2];
@@ -981,7 +978,7 @@ TEST_CASE("child_process: a kernel without pidfd_open and close_range") {
 }
 #endif
 
-TEST_CASE("child_reset: for a fork of one's own") {
+TEST_CASE("child_reset: for a custom fork") {
     const pid_t other = forked([] {
         sigset_t all;
         sigfillset(&all);

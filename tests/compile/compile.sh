@@ -6,7 +6,7 @@ shift
 flags=$(sed -n 's,^// flags: ,,p' "$file")
 expect=$(sed -n 's,^// expect: ,,p' "$file")
 # $flags is a list of words.
-said=$("$@" -fsyntax-only -Wall -Wextra -Wundef -Werror $flags "$file" 2>&1)
+output=$("$@" -fsyntax-only -Wall -Wextra -Wundef -Werror $flags "$file" 2>&1)
 status=$?
 case $file in
     */accept_*)
@@ -14,9 +14,9 @@ case $file in
         echo "$file does not compile:"
         ;;
     *)
-        [ "$status" -ne 0 ] && [ -n "$expect" ] && printf '%s' "$said" | grep -qF -- "$expect" && exit 0
+        [ "$status" -ne 0 ] && [ -n "$expect" ] && printf '%s' "$output" | grep -qF -- "$expect" && exit 0
         echo "$file must be refused with '$expect'; the compiler exits $status and says:"
         ;;
 esac
-printf '%s\n' "$said"
+printf '%s\n' "$output"
 exit 1

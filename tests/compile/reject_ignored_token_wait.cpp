@@ -1,5 +1,5 @@
 // expect: nodiscard
-// The condition holds only where the wait said so.
+// The condition holds only if the wait returned true.
 #include <condition_variable>
 #include <mutex>
 #define OJS_SHUTDOWN_SEPARATE 1

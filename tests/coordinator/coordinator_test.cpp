@@ -470,7 +470,7 @@ TEST_CASE("coordinator: of two that call run() at once, one is told that it was 
     CHECK(busy.count() == 1);
 }
 
-TEST_CASE("coordinator: a launcher that is deaf costs the end a bounded time") {
+TEST_CASE("coordinator: a launcher that does not answer delays the end by a bounded time") {
     for (const int status : {503, 404}) {
         lifecycle life;
         push_receiver launcher(status);
@@ -649,7 +649,7 @@ TEST_CASE("coordinator: no event leads back, but from blocked to draining") {
     for (int what = 0; what < 6; ++what) {
         for (int now = 0; now < 5; ++now) {
             const shutdown_state to =
-                detail::drain_move(static_cast<drain_event>(what), static_cast<shutdown_state>(now));
+                detail::next_state(static_cast<drain_event>(what), static_cast<shutdown_state>(now));
             CHECK(to != shutdown_state::forced);
             const bool unblocks = static_cast<drain_event>(what) == drain_event::unblocked &&
                                   static_cast<shutdown_state>(now) == shutdown_state::blocked;

@@ -278,7 +278,7 @@ TEST_CASE("launcher messages: a message comes back with every field") {
     }
 }
 
-TEST_CASE("launcher messages: what is not said is not sent") {
+TEST_CASE("launcher messages: unset fields are not sent") {
     for (const auto& message : every_message()) {
         CHECK(message->write() == "{}");
         std::string nulls = "{";
@@ -491,7 +491,7 @@ TEST_CASE("launcher messages: every state has its name, and is read by name and 
     CHECK(to_string(static_cast<readiness_state>(-1)) == std::string("UNKNOWN"));
 }
 
-TEST_CASE("launcher messages: what a caller put in wrongly is still JSON") {
+TEST_CASE("launcher messages: invalid values of a caller still become JSON") {
     shutdown_status status;
     status.state = static_cast<shutdown_state>(-3);
     status.message = "\xff\xed\xa0\x80 cut";
@@ -677,7 +677,7 @@ TEST_CASE("launcher messages: a value of another type is refused by the name of 
     CHECK(refused > 500);
 }
 
-TEST_CASE("launcher messages: a field or a check that is there twice is refused") {
+TEST_CASE("launcher messages: a duplicate field or check is refused") {
     CHECK(fault_of<shutdown_request>(R"({"reason":"a","processId":"kv-1","process_id":"kv-2"})") ==
           "ShutdownRequest.process_id: duplicate key");
     CHECK(fault_of<shutdown_status>(R"({"state":null,"state":4})") == "ShutdownStatus.state: duplicate key");
@@ -689,7 +689,7 @@ TEST_CASE("launcher messages: a field or a check that is there twice is refused"
     CHECK(fault_of<ready_ack>(R"({"later":1,"later":2})").empty());
 }
 
-TEST_CASE("launcher messages: what is no object of JSON is refused") {
+TEST_CASE("launcher messages: text that is not a JSON object is refused") {
     const std::string deep(99, '[');
     const std::string too_deep(100, '[');
     const texts none = {"",

@@ -77,7 +77,7 @@ TEST_CASE("rpc: a call as connect-node, connect-go and curl send it is answered 
     }
 }
 
-TEST_CASE("rpc: what is no call of the service is refused with a Connect code") {
+TEST_CASE("rpc: invalid calls are refused with a Connect code") {
     const rpc_service service = lifecycle_rpc();
     for (const char* target : {"/", "", "/prism.interfaces.ProcessLifecycleInterface", "/x/Shutdown",
                                "/prism.interfaces.ProcessLifecycleInterface/",
@@ -163,7 +163,7 @@ TEST_CASE("rpc: every error of a handler comes out at the other end") {
     CHECK(unknown.error().http_status == 404);
 }
 
-TEST_CASE("rpc: an answer that is none of ours is an error that says what to do") {
+TEST_CASE("rpc: a foreign response is an error that names the fix") {
     struct odd_answer {
         const char* text;
         errc code;

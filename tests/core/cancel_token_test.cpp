@@ -22,7 +22,7 @@ using ojs::cancel_source;
 using ojs::cancel_token;
 using ojs::time_point;
 
-TEST_CASE("cancel_token: the first reason stays, and every copy tells it") {
+TEST_CASE("cancel_token: the first reason stays, and every copy returns it") {
     for (const cancel_reason why : {cancel_reason::grace_period_expired, cancel_reason::forced,
                                     cancel_reason::spot_reclaim, cancel_reason::cancelled}) {
         CAPTURE(ojs::to_string(why));
@@ -60,7 +60,7 @@ TEST_CASE("cancel_token: a group is cancelled by one store, and a reason of its 
     CHECK_FALSE(sources[2].token().seen());
     CHECK_FALSE(sources[2].token().sleep_for(1h));
     CHECK(sources[2].token().seen());
-    // Who comes late is told as by a source of his own.
+    // A late token reports it as that of another source does.
     bool called = false;
     const cancel_registration keep = sources[1].token().on_cancel([&] { called = true; });
     CHECK(called);
@@ -68,7 +68,7 @@ TEST_CASE("cancel_token: a group is cancelled by one store, and a reason of its 
     CHECK(after.requested());
 }
 
-TEST_CASE("cancel_token: who sleeps and polls is woken by end_waits") {
+TEST_CASE("cancel_token: end_waits wakes sleepers and pollers") {
     const auto group = ojs::detail::make_ref<ojs::detail::cancel_group>();
     cancel_source source = group->member();
     const ojs::cancel_token token = source.token();
@@ -85,7 +85,7 @@ TEST_CASE("cancel_token: who sleeps and polls is woken by end_waits") {
 }
 #endif
 
-TEST_CASE("cancel_token: every reason has the name the backend is told") {
+TEST_CASE("cancel_token: every reason has the name that the backend receives") {
     CHECK(ojs::to_string(cancel_reason::none) == std::string("none"));
     CHECK(ojs::to_string(cancel_reason::grace_period_expired) == std::string("grace_period_expired"));
     CHECK(ojs::to_string(cancel_reason::forced) == std::string("forced"));
@@ -160,7 +160,7 @@ TEST_CASE("cancel_token: a sleep takes the time it was given") {
     CHECK(ojs::steady_clock::now() >= before + 40ms);
 }
 
-TEST_CASE("cancel_token: cancelling ends the sleep of everyone, however long it was meant to be") {
+TEST_CASE("cancel_token: cancelling ends every sleep, however long") {
     for (int round = 0; round < 20; ++round) {
         cancel_source source;
         std::atomic<int> ready{0};
@@ -185,12 +185,12 @@ TEST_CASE("cancel_token: cancelling ends the sleep of everyone, however long it 
     }
 }
 
-TEST_CASE("cancel_token: seen only once someone was told, by whatever member") {
+TEST_CASE("cancel_token: seen only once a member has reported it, whichever") {
     const auto after_request = [](void (*look)(const cancel_token&)) {
         cancel_source source;
         const cancel_token token = source.token();
         look(token);
-        CHECK_FALSE(token.seen());  // there was nothing to tell
+        CHECK_FALSE(token.seen());  // there was nothing to report
         REQUIRE(source.request(cancel_reason::cancelled));
         CHECK_FALSE(token.seen());
         look(token);
@@ -243,7 +243,7 @@ TEST_CASE(
     CHECK(calls.size() == expected.size());
 }
 
-TEST_CASE("cancel_token: callbacks_due tells whether run_callbacks would call anyone") {
+TEST_CASE("cancel_token: callbacks_due is true if run_callbacks would call anything") {
     cancel_source source;
     int called = 0;
     CHECK_FALSE(source.callbacks_due());
@@ -260,7 +260,7 @@ TEST_CASE("cancel_token: callbacks_due tells whether run_callbacks would call an
     CHECK_FALSE(source.callbacks_due());
 }
 
-TEST_CASE("cancel_token: registering with a cancelled token calls right here and now, once") {
+TEST_CASE("cancel_token: registering with a cancelled token calls at once, and once") {
     cancel_source source;
     REQUIRE(source.cancel(cancel_reason::cancelled));
     int called = 0;
@@ -332,7 +332,7 @@ TEST_CASE("cancel_token: dropping a registration waits for its callback running 
         test::event go_on;
         std::atomic<bool> dropping{false};
         std::atomic<bool> dropped{false};
-        bool finished = false;  // plain: a race detector would tell
+        bool finished = false;  // plain: a race detector would report it
         bool early = false;
         auto registration = std::make_unique<cancel_registration>(source.token().on_cancel([&] {
             inside.set();

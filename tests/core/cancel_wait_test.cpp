@@ -70,7 +70,7 @@ struct watched_mutex {
     test::event wanted;
 };
 
-// Runs `body` on a thread; joins it, and tells whether it had returned in time. One that hangs hangs the test.
+// Runs `body` on a thread; joins it, and returns whether it returned in time. One that hangs hangs the test.
 class returning {
   public:
     template <class Body>
@@ -94,9 +94,9 @@ void check_wait_ends() {
     Mutex mutex;
     test::event waiting;
     bool ready = true;
-    const auto look = [&](int* looks) {
-        return [&, looks] {
-            if (++*looks == 2) waiting.set();
+    const auto check = [&](int* checks) {
+        return [&, checks] {
+            if (++*checks == 2) waiting.set();
             return false;
         };
     };
@@ -106,18 +106,18 @@ void check_wait_ends() {
         CHECK(held.owns_lock());
         CHECK_FALSE(source.callbacks_due());
     }
-    int looks = 0;
-    bool said = true;
+    int checks = 0;
+    bool result = true;
     bool held_after = false;
     returning waiter([&] {
         Lock held(mutex);
-        said = source.token().wait(changed, held, look(&looks));
+        result = source.token().wait(changed, held, check(&checks));
         held_after = held.owns_lock();
     });
     REQUIRE(waiting.wait());
     CHECK(source.cancel(cancel_reason::forced));
     CHECK(waiter.returned());
-    CHECK_FALSE(said);
+    CHECK_FALSE(result);
     CHECK(held_after);
     CHECK_FALSE(source.callbacks_due());
 }
@@ -137,15 +137,15 @@ TEST_CASE("cancel_token: a wait that is ready, or cancelled before, does not wai
     std::unique_lock<std::mutex> held(mutex);
     cancel_source source;
     const cancel_token token = source.token();
-    int looks = 0;
-    const auto ready = [&] { return ++looks > 0; };
+    int checks = 0;
+    const auto ready = [&] { return ++checks > 0; };
     CHECK(token.wait(changed, held, ready));
-    CHECK(looks == 1);
+    CHECK(checks == 1);
     CHECK_FALSE(token.seen());
     CHECK(cancel_token().wait(changed, held, ready));  // of no source
     REQUIRE(source.request(cancel_reason::forced));
     CHECK_FALSE(token.wait(changed, held, ready));  // being cancelled counts more than being ready
-    CHECK(looks == 2);
+    CHECK(checks == 2);
     CHECK(held.owns_lock());
     CHECK(token.seen());
 }
@@ -159,7 +159,7 @@ TEST_CASE("cancel_token: a wait of a token without a source ends when it is read
     CHECK(item == 7);
 }
 
-TEST_CASE("cancel_token: cancelled after the first look, before it is registered: the wait does not begin") {
+TEST_CASE("cancel_token: cancelled after the first check, before it is registered: the wait does not begin") {
     std::mutex mutex;
     std::condition_variable changed;
     cancel_source source;
@@ -172,7 +172,7 @@ TEST_CASE("cancel_token: cancelled after the first look, before it is registered
     CHECK_FALSE(source.callbacks_due());
 }
 
-TEST_CASE("cancel_token: cancelled after the last look, before it sleeps: the wait ends") {
+TEST_CASE("cancel_token: cancelled after the last check, before it sleeps: the wait ends") {
     watched_mutex mutex;
     std::condition_variable_any changed;
     cancel_source source;
@@ -180,15 +180,15 @@ TEST_CASE("cancel_token: cancelled after the last look, before it sleeps: the wa
         static_cast<void>(mutex.watched.wait());
         source.cancel(cancel_reason::forced);
     });
-    bool said = true;
-    int looks = 0;
+    bool result = true;
+    int checks = 0;
     {
         returning waiter([&] {
             std::unique_lock<watched_mutex> held(mutex);
-            said = source.token().wait(changed, held, [&] {
-                if (++looks < 2) return false;
+            result = source.token().wait(changed, held, [&] {
+                if (++checks < 2) return false;
                 mutex.watched.set();
-                return !mutex.wanted.wait();  // by who cancels, who may not tell us before we sleep
+                return !mutex.wanted.wait();  // by the canceller, which must not notify us before we sleep
             });
         });
         const bool ended = waiter.returned();
@@ -196,11 +196,11 @@ TEST_CASE("cancel_token: cancelled after the last look, before it sleeps: the wa
         if (!ended) changed.notify_all();
     }
     canceller.join();
-    CHECK_FALSE(said);
-    CHECK(looks == 2);
+    CHECK_FALSE(result);
+    CHECK(checks == 2);
 }
 
-TEST_CASE("cancel_token: a predicate may throw, the lock held and nobody waiting for it in vain") {
+TEST_CASE("cancel_token: a predicate may throw; the lock is held and no waiter is lost") {
     std::mutex mutex;
     std::condition_variable changed;
     for (const bool while_cancelling : {false, true}) {
@@ -212,11 +212,11 @@ TEST_CASE("cancel_token: a predicate may throw, the lock held and nobody waiting
             if (while_cancelling) source.cancel(cancel_reason::forced);
         });
         std::unique_lock<std::mutex> held(mutex);
-        int looks = 0;
+        int checks = 0;
         CHECK_THROWS_AS(
             static_cast<void>(source.token().wait(changed, held,
                                                   [&]() -> bool {
-                                                      if (++looks < 2) return false;
+                                                      if (++checks < 2) return false;
                                                       last_look.set();
                                                       while (while_cancelling && !source.requested())
                                                           std::this_thread::yield();
@@ -253,7 +253,7 @@ TEST_CASE("cancel_token: a blocking queue: a taker of an empty one, and of one t
     CHECK(taken == 100);
 }
 
-TEST_CASE("cancel_token: a blocking queue under everybody at once loses nothing and returns everyone") {
+TEST_CASE("cancel_token: a blocking queue under contention loses nothing and releases every thread") {
     for (int round = 0; round < 20; ++round) {
         cancel_source source;
         blocking_queue queue;
@@ -305,7 +305,7 @@ bool readable(int fd, int timeout_ms = 0) {
 
 }  // namespace
 
-TEST_CASE("cancel_token: its descriptor is readable from the cancellation on, and stays so") {
+TEST_CASE("cancel_token: its descriptor becomes readable with the cancellation, and stays so") {
     int fd = -1;
     {
         cancel_source source;
@@ -322,7 +322,7 @@ TEST_CASE("cancel_token: its descriptor is readable from the cancellation on, an
         REQUIRE(source.request(cancel_reason::forced));
         CHECK(readable(fd));
         CHECK(readable(fd));
-        CHECK(token.seen());  // whoever polls has no need to ask for more
+        CHECK(token.seen());  // a poller calls no other member
         CHECK(token.fd().value_or(-2) == fd);
         CHECK(readable(fd));
     }
@@ -343,7 +343,7 @@ TEST_CASE("cancel_token: the descriptor of a token without a source is one that 
     CHECK(cancel_token().fd().value_or(-2) == -1);
 }
 
-TEST_CASE("cancel_token: without descriptors left the caller is told, and may ask again") {
+TEST_CASE("cancel_token: without descriptors left fd() is an error, and can be called again") {
     rlimit before{};
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
     rlimit none = before;
@@ -361,11 +361,12 @@ TEST_CASE("cancel_token: without descriptors left the caller is told, and may as
     CHECK(readable(*made));
 }
 
-TEST_CASE("cancel_token: many ask for the descriptor while it is cancelled: one descriptor, readable") {
+TEST_CASE(
+    "cancel_token: many threads request the descriptor during a cancellation: one descriptor, readable") {
     for (int round = 0; round < 50; ++round) {
         cancel_source source;
         std::atomic<int> ready{0};
-        std::atomic<int> told{0};
+        std::atomic<int> notified{0};
         std::mutex mutex;
         std::set<int> descriptors;
         std::vector<std::thread> threads;
@@ -376,18 +377,18 @@ TEST_CASE("cancel_token: many ask for the descriptor while it is cancelled: one 
                 while (ready < 4) std::this_thread::yield();
                 if (t == 0) static_cast<void>(source.request(cancel_reason::forced));
                 const int fd = token.fd().value_or(-1);
-                if (readable(fd, 20000)) ++told;
+                if (readable(fd, 20000)) ++notified;
                 const std::lock_guard<std::mutex> held(mutex);
                 descriptors.insert(fd);
             });
         }
         for (std::thread& each : threads) each.join();
-        CHECK(told == 4);
+        CHECK(notified == 4);
         CHECK(descriptors.size() == 1);
     }
 }
 
-TEST_CASE("cancel_token: a job that polls its socket hears of data and of its cancellation") {
+TEST_CASE("cancel_token: a job that polls its socket wakes for data and for its cancellation") {
     std::array<int, 2> ends{};
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) == 0);
     cancel_source source;

@@ -38,7 +38,7 @@ class start_line {
 
 }  // namespace
 
-TEST_CASE("drain_barrier: counts who is inside, and a closed one lets nobody in") {
+TEST_CASE("drain_barrier: counts entries, and admits none once closed") {
     drain_barrier barrier;
     CHECK_FALSE(barrier.closed());
     CHECK(barrier.count() == 0);
@@ -63,7 +63,7 @@ TEST_CASE("drain_barrier: counts who is inside, and a closed one lets nobody in"
     CHECK(barrier.count() == 1);
 }
 
-TEST_CASE("drain_barrier: leave() is true exactly for the last one out of a closed barrier") {
+TEST_CASE("drain_barrier: leave() is true only for the last entry of a closed barrier") {
     drain_barrier barrier;
     drain_barrier::ticket before_close = barrier.enter();
     CHECK_FALSE(before_close.leave());  // the last one, but the barrier is open
@@ -114,7 +114,7 @@ TEST_CASE("drain_barrier: a ticket moves, and only its last holder leaves") {
     CHECK(barrier.count() == 0);
 }
 
-TEST_CASE("drain_barrier: whoever is inside may bring others in, also after close") {
+TEST_CASE("drain_barrier: a ticket can be split, also after close") {
     drain_barrier barrier;
     drain_barrier::ticket inside = barrier.enter();
     drain_barrier::ticket before = inside.split();
@@ -134,7 +134,7 @@ TEST_CASE("drain_barrier: whoever is inside may bring others in, also after clos
     CHECK(barrier.wait_until(guard()) == 0);
 }
 
-TEST_CASE("drain_barrier: wait_until says at a passed deadline what is left, and 0 once drained") {
+TEST_CASE("drain_barrier: wait_until returns the entries left at the deadline, and 0 once drained") {
     drain_barrier barrier;
     drain_barrier::ticket first = barrier.enter();
     drain_barrier::ticket second = barrier.enter();
@@ -151,7 +151,7 @@ TEST_CASE("drain_barrier: wait_until says at a passed deadline what is left, and
     CHECK(barrier.wait_until(time_point::max()) == 0);
 }
 
-TEST_CASE("drain_barrier: an empty barrier is drained by close alone, also for someone who waits already") {
+TEST_CASE("drain_barrier: close alone drains an empty barrier, also for a thread that waits already") {
     for (int round = 0; round < 50; ++round) {
         drain_barrier barrier;
         start_line line(2);
@@ -169,7 +169,7 @@ TEST_CASE("drain_barrier: an empty barrier is drained by close alone, also for s
     }
 }
 
-TEST_CASE("drain_barrier: the last one out wakes everyone who waits, with and without a deadline") {
+TEST_CASE("drain_barrier: the last to leave wakes all waiters, with and without a deadline") {
     for (int round = 0; round < 50; ++round) {
         drain_barrier barrier;
         drain_barrier::ticket first = barrier.enter();
@@ -243,10 +243,10 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("drain_barrier: what was done inside is seen by the one who waited, without any other lock") {
+TEST_CASE("drain_barrier: a waiter sees what was done inside, without any other lock") {
     for (int round = 0; round < 200; ++round) {
         drain_barrier barrier;
-        int plain[2] = {0, 0};  // a race detector would tell
+        int plain[2] = {0, 0};  // a race detector would report it
         std::vector<std::thread> workers;
         for (int& mine : plain) {
             auto ticket = std::make_shared<drain_barrier::ticket>(barrier.enter());

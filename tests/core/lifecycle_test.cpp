@@ -40,13 +40,13 @@ constexpr cause by_nobody{};
 constexpr cause by_term{cause_kind::signal, 15};
 constexpr cause by_int{cause_kind::signal, 2};
 
-// Brings a new lifecycle to `wanted` with as few side effects as there are: graceful, nothing cancelled.
-void bring_to(lifecycle& target, phase wanted) {
-    if (wanted == phase::quiet) REQUIRE(target.apply(event::quiet_request, by_api));
-    if (wanted >= phase::draining) REQUIRE(target.apply(event::stop_request, by_api));
-    if (wanted >= phase::stopping) REQUIRE(target.apply(event::drained, by_nobody));
-    if (wanted >= phase::terminated) REQUIRE(target.apply(event::finished, by_nobody));
-    REQUIRE(target.phase() == wanted);
+// Brings a new lifecycle to `target_phase` with the fewest side effects: graceful, nothing cancelled.
+void bring_to(lifecycle& target, phase target_phase) {
+    if (target_phase == phase::quiet) REQUIRE(target.apply(event::quiet_request, by_api));
+    if (target_phase >= phase::draining) REQUIRE(target.apply(event::stop_request, by_api));
+    if (target_phase >= phase::stopping) REQUIRE(target.apply(event::drained, by_nobody));
+    if (target_phase >= phase::terminated) REQUIRE(target.apply(event::finished, by_nobody));
+    REQUIRE(target.phase() == target_phase);
 }
 
 // What one event does to a lifecycle that was brought to a phase as above.
@@ -200,7 +200,7 @@ TEST_CASE("lifecycle: every event in every phase does what the event table says,
     }
 }
 
-TEST_CASE("lifecycle: where the first signal wins, a drain that nobody signalled hears the first one only") {
+TEST_CASE("lifecycle: if the first signal wins, a drain without a signal records only the first one") {
     for (const phase now : all_phases) {
         for (const event what : all_events) {
             CAPTURE(ojs::to_string(now));
@@ -217,7 +217,8 @@ TEST_CASE("lifecycle: where the first signal wins, a drain that nobody signalled
     }
 }
 
-TEST_CASE("lifecycle: where the first signal wins, later ones change nothing, whoever else asks in between") {
+TEST_CASE(
+    "lifecycle: if the first signal wins, later ones change nothing, whatever else happens in between") {
     for (const event first : {event::stop_signal, event::reclaim}) {
         lifecycle tested(0ms);
         tested.set_first_signal_wins(true);
@@ -233,7 +234,7 @@ TEST_CASE("lifecycle: where the first signal wins, later ones change nothing, wh
     }
 }
 
-TEST_CASE("lifecycle: a new one is running, with nothing asked of it") {
+TEST_CASE("lifecycle: a new one is running, with no request") {
     const lifecycle tested;
     const lifecycle_state state = tested.state();
     CHECK(tested.phase() == phase::running);
@@ -277,7 +278,7 @@ TEST_CASE("lifecycle: the first signal drains, the second forces, the third exit
     CHECK(same(tested.state(), third));
 }
 
-TEST_CASE("lifecycle: in a stop that came about otherwise, signals hasten; only the third exits") {
+TEST_CASE("lifecycle: in a stop without a signal, signals escalate; only the third exits") {
     lifecycle tested(0ms);
     bring_to(tested, phase::stopping);
     CHECK(tested.state().mode == stop_mode::graceful);
@@ -356,7 +357,7 @@ TEST_CASE("lifecycle: a request to cancel is kept, and the same one again change
     CHECK(tested.state().cancel_requested);
 }
 
-TEST_CASE("lifecycle: SIGCONT undoes quiet as often as it is asked, and never a drain") {
+TEST_CASE("lifecycle: SIGCONT undoes every quiet, and never a drain") {
     constexpr cause by_cont{cause_kind::signal, 18};
     lifecycle tested(0ms);
     for (int i = 0; i < 3; ++i) {
@@ -379,7 +380,7 @@ TEST_CASE("lifecycle: SIGCONT undoes quiet as often as it is asked, and never a 
     CHECK(tested.phase() == phase::terminated);
 }
 
-TEST_CASE("lifecycle: a request for a report changes nothing, is counted, and wakes whoever listens") {
+TEST_CASE("lifecycle: a request for a report changes nothing, is counted, and wakes subscribers") {
     lifecycle tested(0ms);
     int ends[2];
     REQUIRE(::pipe(ends) == 0);
@@ -481,7 +482,7 @@ TEST_CASE("lifecycle: a reader too far behind misses the oldest, and gets the ne
     }
 }
 
-TEST_CASE("lifecycle: no number of changes between two looks hides a stop, or that it was quiet and is not") {
+TEST_CASE("lifecycle: no number of changes between two reads hides a stop, or the end of a quiet") {
     for (int changes = 1; changes <= 600; ++changes) {
         CAPTURE(changes);
         lifecycle tested;
@@ -606,7 +607,7 @@ TEST_CASE(
     CHECK(stuck == 0);
 }
 
-TEST_CASE("lifecycle: of many threads that ask for the same thing, one is told that it changed something") {
+TEST_CASE("lifecycle: of many threads that request the same, apply() is true for one") {
     for (int round = 0; round < 100; ++round) {
         lifecycle tested(24h);
         std::atomic<int> ready{0};
@@ -677,7 +678,7 @@ TEST_CASE("lifecycle: a subscriber is written to after every change, and only th
     tested.unsubscribe(pipe.writer());  // once more does nothing
 }
 
-TEST_CASE("lifecycle: sixteen places to subscribe, the seventeenth is refused until one is given back") {
+TEST_CASE("lifecycle: sixteen subscribers, the seventeenth is rejected until one unsubscribes") {
     lifecycle tested(0ms);
     const pipe_ends pipes[17];
     for (int i = 0; i < 16; ++i) CHECK(tested.subscribe(pipes[i].writer()));

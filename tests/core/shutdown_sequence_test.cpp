@@ -41,7 +41,7 @@ sequence_options silent() {
 
 }  // namespace
 
-TEST_CASE("shutdown sequence: steps run in order, once, and each says how it ended") {
+TEST_CASE("shutdown sequence: steps run in order, once, and each has a status") {
     journal ran;
     shutdown_sequence tested;
     CHECK(tested.add(
@@ -58,14 +58,14 @@ TEST_CASE("shutdown sequence: steps run in order, once, and each says how it end
     CHECK(tested.size() == 6);
     CHECK(tested.timeout() == no_limit);
     sequence_options options = silent();
-    std::string told;
+    std::string progress;
     options.progress = [&](const step_result& each) {
-        told += each.name + ":" + to_string(each.status) + " ";
+        progress += each.name + ":" + to_string(each.status) + " ";
     };
     const std::vector<step_result> got = tested.run(options);
     CHECK(ran.text == "123");
     CHECK(
-        told ==
+        progress ==
         "first:running first:done throws:running throws:threw throws anything:running throws anything:threw "
         "fails:running fails:failed leaves:running leaves:done last:running last:done ");
     CHECK(ends(got) == std::vector<step_status>{step_status::done, step_status::threw, step_status::threw,
@@ -100,7 +100,7 @@ TEST_CASE("shutdown sequence: its log has a line for each step that has ended, a
                                             "error shutdown step step=database end=failed error=is locked"});
 }
 
-TEST_CASE("shutdown sequence: steps that run beside each other meet, and the next waits for all of them") {
+TEST_CASE("shutdown sequence: parallel steps run together, and the next waits for all of them") {
     test::event first;
     test::event second;
     journal ran;
@@ -121,7 +121,7 @@ TEST_CASE("shutdown sequence: steps that run beside each other meet, and the nex
     CHECK(ends(got) == std::vector<step_status>(3, step_status::done));
 }
 
-TEST_CASE("shutdown sequence: of steps beside each other, the one that hangs is left behind alone") {
+TEST_CASE("shutdown sequence: of parallel steps, only the one that hangs is abandoned") {
     const auto let_go = std::make_shared<test::event>();
     const auto returned = std::make_shared<test::event>();
     shutdown_sequence tested;
@@ -170,8 +170,7 @@ TEST_CASE(
     CHECK(with->given <= ended);
 }
 
-TEST_CASE(
-    "shutdown sequence: a second stop signal cuts what waits short, and those after it are told to hurry") {
+TEST_CASE("shutdown sequence: a second stop signal aborts a waiting step, and those after it") {
     struct shared {
         test::event begun, let_go, returned, close;
         std::atomic<bool> drain_hurried{false}, close_hurried{false};
@@ -229,7 +228,7 @@ TEST_CASE(
     ::close(ends[1]);
 }
 
-TEST_CASE("shutdown sequence: what a step holds goes with it, and is waited for no longer than it") {
+TEST_CASE("shutdown sequence: a step's captures are destroyed with it, within its timeout") {
     struct holder {
         std::shared_ptr<test::event> let_go;
         explicit holder(std::shared_ptr<test::event> until) : let_go(std::move(until)) {}
@@ -272,7 +271,7 @@ TEST_CASE("shutdown sequence: an exception that says nothing") {
     CHECK(got[0].error.empty());
 }
 
-TEST_CASE("shutdown sequence: a step that hangs is left behind at its limit") {
+TEST_CASE("shutdown sequence: a step that hangs is abandoned at its timeout") {
     const auto let_go = std::make_shared<test::event>();
     const auto returned = std::make_shared<test::event>();
     journal ran;
@@ -295,7 +294,7 @@ TEST_CASE("shutdown sequence: a step that hangs is left behind at its limit") {
     REQUIRE(returned->wait());
 }
 
-TEST_CASE("shutdown sequence: the total that the environment asks for") {
+TEST_CASE("shutdown sequence: the timeout from the environment") {
     const auto with = [](const char* value) {
         return server_shutdown_timeout([=](const char* name) {
             return std::string(name) == "OJS_SERVER_SHUTDOWN_TIMEOUT" ? value : nullptr;

@@ -106,7 +106,7 @@ void send_self(int number) {
 
 }  // namespace
 
-TEST_CASE("signals: SIGTTIN asks for a report and changes no phase") {
+TEST_CASE("signals: SIGTTIN requests a report and changes no phase") {
     lifecycle target(0ms);
     signals installed = claim(target);
     send_self(SIGTTIN);
@@ -278,7 +278,7 @@ TEST_CASE("signals: each names its own sender, and last_received the sender of t
 }
 
 #ifdef F_SETPIPE_SZ
-TEST_CASE("signals: of more than there is room for, the newest are kept") {
+TEST_CASE("signals: when the pipe is full, the newest are kept") {
     lifecycle target(0ms);
     signals installed = claim(target);
     const int room = ::fcntl(installed.fd(), F_SETPIPE_SZ, 4 * 4096);
@@ -297,7 +297,7 @@ TEST_CASE("signals: of more than there is room for, the newest are kept") {
 #endif
 
 #if OJS_SHUTDOWN_USE_PROC
-TEST_CASE("signals: the sender is named where /proc tells") {
+TEST_CASE("signals: the sender is named if /proc can be read") {
     lifecycle target;
     signals installed = claim(target);
     send_self(SIGTSTP);
@@ -357,7 +357,7 @@ TEST_CASE("signals: what was there before comes back whole: handler, flags and m
     }
 }
 
-TEST_CASE("signals: a handler set over ours stays its owner's when we go") {
+TEST_CASE("signals: a handler set over ours stays when ours is uninstalled") {
     const struct sigaction before = disposition_of(SIGTERM);
     {
         lifecycle target;
@@ -548,7 +548,7 @@ TEST_CASE("signals: what was ignored stays ignored, and is listed") {
     CHECK((disposition_of(SIGINT).sa_handler == SIG_IGN));
 }
 
-TEST_CASE("signals: one installer a process, whoever holds it; free again when the last holder went") {
+TEST_CASE("signals: one installer per process; another can install once it is destroyed") {
     lifecycle first;
     lifecycle second;
     CHECK_FALSE(signals::installed_for(first));
@@ -580,7 +580,7 @@ TEST_CASE("signals: one installer a process, whoever holds it; free again when t
     CHECK(second.phase() == phase::quiet);
 }
 
-TEST_CASE("signals: of many threads that install at once one gets it") {
+TEST_CASE("signals: of many threads that install at once one succeeds") {
     for (int round = 0; round < 50; ++round) {
         lifecycle target;
         std::atomic<int> ready{0};
@@ -638,7 +638,7 @@ TEST_CASE("signals: last_received knows each number by itself, and nothing of fo
     CHECK(installed.wait(guard()).number == SIGTERM);
 }
 
-TEST_CASE("signals: SIGUSR1 is left alone unless it was asked for, and then means reclaim") {
+TEST_CASE("signals: SIGUSR1 is claimed only on request, and then means reclaim") {
     const struct sigaction before = disposition_of(SIGUSR1);
     lifecycle target;
     {
@@ -665,7 +665,7 @@ const signal_options with_reclaim{false, true, {SIGTERM, SIGINT}};
 
 }  // namespace
 
-TEST_CASE("signals: SIGUSR1 taken later, for the installer there is, and given back with the rest") {
+TEST_CASE("signals: SIGUSR1 added later to the active installer is restored with the rest") {
     const struct sigaction before = disposition_of(SIGUSR1);
     lifecycle target;
     lifecycle other;
@@ -700,7 +700,7 @@ TEST_CASE("signals: SIGUSR1 that was ignored when the process started stays igno
     CHECK((disposition_of(SIGUSR1).sa_handler == SIG_IGN));
 }
 
-TEST_CASE("signals: every stop signal counts alike, and all are given back") {
+TEST_CASE("signals: every stop signal counts alike, and all are restored") {
     std::vector<int> stops = {SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU, SIGRTMIN + 3, SIGRTMAX};
     for (const int number : stops) {
         CAPTURE(number);
@@ -727,7 +727,7 @@ TEST_CASE("signals: what cannot be a stop signal is refused with the reason, and
     const std::pair<int, const char*> refused[] = {
         {SIGKILL, "SIGKILL cannot be handled"}, {SIGSTOP, "SIGSTOP cannot be handled"},
         {SIGSEGV, "SIGSEGV reports a fault"},   {SIGTSTP, "SIGTSTP already means quiet"},
-        {SIGCONT, "SIGCONT already means"},     {SIGTTIN, "SIGTTIN already asks for"},
+        {SIGCONT, "SIGCONT already means"},     {SIGTTIN, "SIGTTIN already requests"},
         {SIGPIPE, "SIGPIPE is sent by"},        {SIGCHLD, "SIGCHLD is sent by"},
         {SIGUSR1, "SIGUSR1 already means"},     {0, "signal 0 is not a signal"},
         {-1, "signal -1 is not a signal"},      {SIGRTMAX + 1, "is not a signal"},
@@ -843,7 +843,7 @@ TEST_CASE(
 
 namespace {
 
-// What became of a child that is sent SIGTERM after it said that it is there. `make` forks.
+// How a child ends that gets SIGTERM after it reported its start. `make` forks.
 template <class Make>
 int fate_of_child(Make make, bool check_dispositions) {
     int ready[2];

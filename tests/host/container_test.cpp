@@ -27,7 +27,7 @@ file_tree& with_us(file_tree& tree, int parent = 1) {
     return tree.process("7", 7, parent, "worker", "./worker", "worker");
 }
 
-// Then a machine, not a container, is what it looks like.
+// Then it is recognised as a machine, not a container.
 file_tree& with_systemd(file_tree& tree) {
     return tree.process("1", 1, 0, "systemd", "/sbin/init", "systemd");
 }
@@ -40,9 +40,9 @@ container_info look(const file_tree& tree, const variables& set = {}, pid_t pid 
     return detect_container(where);
 }
 
-const finding* find(const std::vector<finding>& all, const std::string& wanted) {
+const finding* find(const std::vector<finding>& all, const std::string& id) {
     for (const finding& each : all) {
-        if (each.id == wanted) return &each;
+        if (each.id == id) return &each;
     }
     return nullptr;
 }
@@ -80,7 +80,7 @@ std::string mount_line(const std::string& mounted, const std::string& point, con
 
 }  // namespace
 
-TEST_CASE("container: an empty root tells nothing and harms nothing") {
+TEST_CASE("container: an empty root has no evidence and causes no error") {
     const file_tree tree;
     const container_info info = look(tree);
     CHECK(!info.in_container);
@@ -89,7 +89,7 @@ TEST_CASE("container: an empty root tells nothing and harms nothing") {
     CHECK(info.findings.empty());
 }
 
-TEST_CASE("container: a machine with systemd is none") {
+TEST_CASE("container: a machine with systemd is not one") {
     file_tree tree;
     with_systemd(with_us(tree));
     tree.file("/proc/self/cgroup", "0::/user.slice/user-1000.slice/session-2.scope\n");
@@ -146,7 +146,7 @@ TEST_CASE("container: cgroups of version 1 and 2") {
         {"/lxc.payload.web/init.scope", "lxc"},
         {"/machine.slice/systemd-nspawn@web.service/payload", "systemd-nspawn"},
         {"/garden/abc", "garden"},
-        // The runtimes themselves, and what only looks alike.
+        // The runtimes themselves, and similar names.
         {"/system.slice/docker.service", nullptr},
         {"/system.slice/containerd.service", nullptr},
         {"/machine.slice/libpod-conmon-" + id + ".scope", nullptr},
@@ -332,7 +332,7 @@ TEST_CASE("container: hints from /proc") {
     }
 }
 
-TEST_CASE("container: all evidence is told, the strongest first, and what schedules names the runtime") {
+TEST_CASE("container: all evidence is listed, the strongest first, and the scheduler names the runtime") {
     file_tree tree;
     with_us(tree).process("1", 1, 0, "worker", "./worker", "worker");
     tree.file("/.dockerenv", "").file("/proc/self/cgroup", "0::/docker/" + id + "\n");
@@ -349,7 +349,7 @@ TEST_CASE("container: all evidence is told, the strongest first, and what schedu
     CHECK(info.evidence == expected);
 }
 
-TEST_CASE("container: what cannot be read, or is no file, is no evidence and no harm") {
+TEST_CASE("container: unreadable or irregular files are no evidence and no error") {
     const char* const paths[] = {"/.dockerenv",          "/run/.containerenv", "/run/systemd/container",
                                  "/proc/1/environ",      "/proc/1/comm",       "/proc/1/cmdline",
                                  "/proc/1/stat",         "/proc/1/cgroup",     "/proc/self/cgroup",
@@ -557,7 +557,7 @@ TEST_CASE("PID 1: dumb-init and SIGTSTP") {
     }
 }
 
-TEST_CASE("PID 1: catatonit keeps SIGTSTP to itself, which is worth a note and no warning") {
+TEST_CASE("PID 1: catatonit drops SIGTSTP: an info, not a warning") {
     for (const char* comm : {"catatonit", "podman-init"}) {
         file_tree tree;
         with_us(tree).process("1", 1, 0, comm, "/run/podman-init|--|./worker").file("/run/.containerenv", "");

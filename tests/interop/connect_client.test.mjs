@@ -64,7 +64,7 @@ for (const over of ["tcp", "unix"]) {
     for (const method of ["notifyReady", "notifyShutdownComplete"]) {
       const refused = await refusal(call[method](us));
       assert.equal(refused.code, Code.Unimplemented);
-      assert.equal(refused.rawMessage, "the launcher takes this, not its child");
+      assert.equal(refused.rawMessage, "a launcher serves this method, not its child");
     }
     for (const method of ["shutdown", "getShutdownStatus", "getReadinessStatus"]) {
       const refused = await refusal(call[method]({ processId: "kv-2" }));

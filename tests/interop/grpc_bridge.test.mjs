@@ -48,9 +48,9 @@ test("gRPC: the coordinator's codes are gRPC's", { skip }, async (t) => {
   const { call } = bridge;
   const cases = [
     [() => call.shutdown({ processId: "kv-2" }), Code.NotFound, "this is process kv-1"],
-    [() => call.shutdown({ ...us, gracePeriodSeconds: -1 }), Code.InvalidArgument, "a time below zero"],
-    [() => call.notifyReady(us), Code.Unimplemented, "the launcher takes this, not its child"],
-    [() => call.notifyShutdownComplete({ ...us, shutdownDurationMs: 5n }), Code.Unimplemented, "the launcher takes this, not its child"],
+    [() => call.shutdown({ ...us, gracePeriodSeconds: -1 }), Code.InvalidArgument, "grace_period_seconds and max_shutdown_seconds cannot be negative"],
+    [() => call.notifyReady(us), Code.Unimplemented, "a launcher serves this method, not its child"],
+    [() => call.notifyShutdownComplete({ ...us, shutdownDurationMs: 5n }), Code.Unimplemented, "a launcher serves this method, not its child"],
   ];
   for (const [asked, code, message] of cases) {
     const refused = await refusal(asked());

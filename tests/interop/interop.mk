@@ -9,7 +9,7 @@ $(RESULTS)/server: $(BUILD)/dev_backend $(BUILD)/worker FORCE
 	@$(RUN) tests/interop/server.sh $(BUILD)
 # Of the server; empty: dev_backend, started for it.
 URL ?=
-server-test: deps  ## what a running OJS server holds when workers stop and die: make server-test URL=http://127.0.0.1:8080
+server-test: deps  ## whether a running OJS server keeps jobs when workers stop and die: make server-test URL=http://127.0.0.1:8080
 	@$(MAKE) -s $(JOBS) $(BUILD)/dev_backend $(BUILD)/worker
 	@tests/interop/server.sh $(BUILD) $(URL)
 
@@ -34,7 +34,7 @@ $(BUILD)/grpc_bridge: $(addprefix $(OBJ)/,grpc/bridge.o grpc/lifecycle.pb.o grpc
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
 
 # The same with cpp-httplib.
-httplib-drain: deps  ## build/httplib_drain, a server of cpp-httplib that ends in order, where that is installed
+httplib-drain: deps  ## build/httplib_drain, a draining cpp-httplib server, if cpp-httplib is installed
 	@if pkg-config --exists cpp-httplib; then $(MAKE) -s $(JOBS) $(BUILD)/httplib_drain; else \
 	    echo "left out: httplib_drain; apt-get install libcpp-httplib-dev pkg-config"; fi
 $(OBJ)/httplib_drain.o: examples/httplib_drain/server.cpp $(OBJ)/flags

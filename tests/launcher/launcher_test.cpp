@@ -122,7 +122,7 @@ TEST_CASE("launcher: a log that nobody reads holds up no stop") {
     ::dup2(pipe[1], STDERR_FILENO);
     detail::limit_log_flush(0ms);
     const bool started = static_cast<bool>(kept.start()) && fleet.notes().wait_for(3);
-    detail::outlet().refilled = steady_clock::now() - 20s;  // all was well so long, which grants a second
+    detail::sink().refilled_at = steady_clock::now() - 20s;  // all was well so long, which grants a second
     const time_point asked = steady_clock::now();
     kept.request_stop();
     const bool stopped = fleet.notes().wait_for(6);

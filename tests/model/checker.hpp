@@ -33,7 +33,7 @@ class checker {
   public:
     struct message {
         std::uint64_t value;
-        view known;  // to whoever acquires it
+        view known;  // to threads that acquire it
     };
 
     // ---- for the atomics ----
@@ -73,7 +73,7 @@ class checker {
         if (change(value)) write(at, value, order, before.known);
         return before.value;
     }
-    // Until another thread has written something; who spins sees everything in the end.
+    // Until another thread has written; a spinning thread sees everything in the end.
     void yield() {
         if (running_ == nullptr) return;
         running_->waits_for = writes_ + 1;
@@ -264,20 +264,20 @@ class atomic {
     T fetch_or(T bits, order how = memory_order::seq_cst) {
         return change(how, [bits](T before) { return static_cast<T>(before | bits); });
     }
-    bool compare_exchange_strong(T& expected, T wanted, order how = memory_order::seq_cst,
+    bool compare_exchange_strong(T& expected, T desired, order success = memory_order::seq_cst,
                                  order = memory_order::seq_cst) {
         bool changed = false;
-        const T before = unpack(the_checker().modify(place_, how, [&](std::uint64_t& value) {
+        const T before = unpack(the_checker().modify(place_, success, [&](std::uint64_t& value) {
             changed = value == pack(expected);
-            if (changed) value = pack(wanted);
+            if (changed) value = pack(desired);
             return changed;
         }));
         if (!changed) expected = before;
         return changed;
     }
-    bool compare_exchange_weak(T& expected, T wanted, order how = memory_order::seq_cst,
+    bool compare_exchange_weak(T& expected, T desired, order success = memory_order::seq_cst,
                                order otherwise = memory_order::seq_cst) {
-        return compare_exchange_strong(expected, wanted, how, otherwise);
+        return compare_exchange_strong(expected, desired, success, otherwise);
     }
 
   private:

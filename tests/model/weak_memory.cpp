@@ -1,4 +1,4 @@
-// What src/ojs/core and a job's word promise about who sees what first, tried in every order there is, also
+// The ordering promises of src/ojs/core and of a job's state, tried in every order there is, also
 // on processors that are not x86.
 #include <errno.h>
 #include <pthread.h>
@@ -49,7 +49,7 @@ using ojs::event;
 using ojs::phase;
 using bodies = std::vector<std::function<void()>>;
 
-// Two threads, each of which stores and then looks for what the other one stores: the checker itself.
+// Tests the checker: two threads store, then load the other's value.
 template <bool Consistent>
 struct store_then_load {
     static constexpr model::memory_order stored =
@@ -72,7 +72,7 @@ struct store_then_load {
     bool is_wrong() const { return saw_a == 0 && saw_b == 0; }
 };
 
-// A job thread as in fetcher::fetch(), and a drain as in health_answers::drain().
+// A job thread as in fetcher::fetch(), and a drain as in health_service::drain().
 struct intake {
     ojs::lifecycle life;
     ojs::drain_barrier claims;
@@ -99,14 +99,14 @@ struct fetch_and_drain : intake {
     }
 };
 
-// Who finds nothing in flight is not who asked for quiet: a signal did.
+// A signal requests quiet; another thread finds nothing in flight.
 struct fetch_quiet_and_look : intake {
     bodies threads() {
         return {[this] { fetch(); }, [this] { quieten(); }, [this] { look(); }};
     }
 };
 
-// Whatever holds up who made another change: who has applied a stop, or was woken by it, finds the stop.
+// A thread that applied a stop, or was woken by it, sees the stop, however slow other changes are.
 struct stop_behind_a_change {
     ojs::lifecycle life;
     ojs::lifecycle_state seen;
@@ -122,7 +122,7 @@ struct stop_behind_a_change {
     bool is_wrong() const { return seen.phase != phase::draining; }
 };
 
-// A reader finds each change once, in order, whoever is held up in making another.
+// A reader finds each change once, in order, also while another thread is making one.
 struct every_change {
     ojs::lifecycle life;
     ojs::lifecycle_state seen;
@@ -312,7 +312,7 @@ int main() {
     const bool finds_it =
         checker.explore<store_then_load<false>>("(the checker: acquire and release do not do)") > 0;
     long wrong = checker.explore<store_then_load<true>>("(the checker: sequential consistency does)");
-    wrong += checker.explore<fetch_and_drain>("no FETCH is sent after a drain was told to be over");
+    wrong += checker.explore<fetch_and_drain>("no FETCH is sent after a drain was reported over");
     wrong += checker.explore<fetch_quiet_and_look>("the same where somebody else asked for quiet");
     wrong += checker.explore<stop_behind_a_change>("a stop is seen, whatever holds up other changes");
     wrong += checker.explore<every_change>("each change is found once, in order");

@@ -111,7 +111,7 @@ error failed(http_client& client, const http_call& call = peer::call()) {
 
 }  // namespace
 
-TEST_CASE("byte stream: requests and answers go through it, on a connection that is kept") {
+TEST_CASE("byte stream: requests and responses go through it, on a reused connection") {
     record of;
     std::string seen;
     peer::server server([&](int fd, int) {
@@ -136,7 +136,7 @@ TEST_CASE("byte stream: requests and answers go through it, on a connection that
     CHECK(seen == "GET /base/x HTTP/1.1\r\nHost: " + server.url().substr(7) + "\r\n\r\n");
 }
 
-TEST_CASE("byte stream: https without one is unsupported, and http with one is spoken in the clear") {
+TEST_CASE("byte stream: https without one is unsupported, and http with one is plain text") {
     CHECK(http_client::create("https://h").error().code == errc::unsupported);
     record of;
     peer::server server([](int fd, int) {
@@ -156,7 +156,7 @@ TEST_CASE("byte stream: a handshake that fails, never ends or is interrupted sen
     http_client client = peer::make_client(https(refusing), streamed(of));
     error why = failed(client);
     CHECK(why.code == errc::unreachable);
-    CHECK(why.text == refusing.url().substr(7) + ": no handshake: the peer did not say K");
+    CHECK(why.text == refusing.url().substr(7) + ": handshake failed: the peer did not say K");
 
     std::string heard;
     {

@@ -36,7 +36,7 @@ errc fault(const std::string& raw) {
 
 }  // namespace
 
-TEST_CASE("client: what a request looks like") {
+TEST_CASE("client: the text of a request") {
     std::string seen;
     peer::server server([&](int fd, int) {
         seen = peer::read_message(fd);
@@ -86,7 +86,7 @@ TEST_CASE("client: nothing can be smuggled into a request") {
     CHECK_FALSE(http_client::create("http://h", options));
 }
 
-TEST_CASE("client: answers of every status and shape are values") {
+TEST_CASE("client: responses of every status and form are values") {
     for (const bool byte_by_byte : {false, true}) {
         result<http_response> got = answered(peer::ok("hello", "X-Y: z\r\n"), "GET", byte_by_byte);
         REQUIRE(got);
@@ -115,7 +115,7 @@ TEST_CASE("client: answers of every status and shape are values") {
     CHECK_FALSE(detail::is_json(number->body));
 }
 
-TEST_CASE("client: hostile answers are errors") {
+TEST_CASE("client: hostile responses are errors") {
     CHECK(fault("") == errc::disconnected);
     CHECK(fault("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort") == errc::disconnected);
     CHECK(fault("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab") == errc::disconnected);
@@ -183,7 +183,7 @@ TEST_CASE("client: a deadline that has passed sends nothing") {
     CHECK(server.connections() == 0);
 }
 
-TEST_CASE("client: nobody there is unreachable") {
+TEST_CASE("client: no listener is unreachable") {
     const peer::dead_port port;
     const std::string url = "http://127.0.0.1:" + port.text();
     result<http_response> got = peer::make_client(url).send(peer::get(), peer::call());
@@ -300,7 +300,7 @@ TEST_CASE("client: what is sent again, and what is not") {
     }
 }
 
-TEST_CASE("client: an answer without a length ends with an orderly close, not with a reset") {
+TEST_CASE("client: a response without a length ends with an orderly close, not with a reset") {
     for (const bool with_reset : {false, true}) {
         CAPTURE(with_reset);
         peer::server server([&](int fd, int) {
@@ -315,7 +315,7 @@ TEST_CASE("client: an answer without a length ends with an orderly close, not wi
     }
 }
 
-TEST_CASE("client: neither a timeout nor a bad answer is sent again") {
+TEST_CASE("client: neither a timeout nor a bad response is retried") {
     std::atomic<int> requests{0};
     peer::server server([&](int fd, int) {
         ++requests;
@@ -340,7 +340,7 @@ TEST_CASE("client: a second try that cannot be made does not hide that the first
     CHECK(asked == 3);
 }
 
-TEST_CASE("client: what is no longer wanted is not sent") {
+TEST_CASE("client: a cancelled request is not sent") {
     std::atomic<int> requests{0};
     peer::server server([&](int fd, int) {
         while (!peer::read_message(fd).empty()) {
@@ -496,7 +496,8 @@ TEST_CASE(
     CHECK(it.is_there());  // it is for its owner to take away
 }
 
-TEST_CASE("client: an interruption while it connects ends the call as soon as it would wait for the answer") {
+TEST_CASE(
+    "client: an interruption while it connects ends the call as soon as it would wait for the response") {
     const interruption it;
     silent_at_first peer_of;
     http_client client = peer::make_client(peer_of.server.url());
@@ -508,7 +509,7 @@ TEST_CASE("client: an interruption while it connects ends the call as soon as it
     check_interrupted(client, peer_of, call);
 }
 
-TEST_CASE("client: an interruption ends the wait for an answer, and for the rest of one") {
+TEST_CASE("client: an interruption ends the wait for a response, and for the rest of one") {
     for (const char* begun :
          {"", "HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"}) {
         CAPTURE(begun);
@@ -519,7 +520,7 @@ TEST_CASE("client: an interruption ends the wait for an answer, and for the rest
     }
 }
 
-TEST_CASE("client: an interruption goes before an answer that is there as well") {
+TEST_CASE("client: an interruption takes precedence over a response that has arrived") {
     const interruption it;
     silent_at_first peer_of(peer::ok("late"), [&] { it.come(); });
     http_client client = peer::make_client(peer_of.server.url());

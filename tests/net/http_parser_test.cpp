@@ -67,13 +67,13 @@ TEST_CASE("parser: pipelined requests stay apart") {
     CHECK(parser.message().target == "/2");
     parser.begin();
     CHECK(parser.feed({}) == status::need_more);
-    CHECK_FALSE(parser.untouched());
+    CHECK_FALSE(parser.is_empty());
     REQUIRE(parser.feed("T /3 HTTP/1.0\r\n\r\n") == status::complete);
     CHECK(parser.message().target == "/3");
     CHECK_FALSE(parser.keeps_alive());
     parser.begin();
     CHECK(parser.feed({}) == status::need_more);
-    CHECK(parser.untouched());
+    CHECK(parser.is_empty());
 }
 
 TEST_CASE("parser: chunked bodies") {
@@ -141,7 +141,7 @@ TEST_CASE("parser: chunk extensions by the grammar, and nothing else beside a ch
     CHECK(size_line(std::string("5\0", 2)) == 400);
 }
 
-TEST_CASE("parser: trailers are header lines, of which nothing is made") {
+TEST_CASE("parser: trailers are checked as header lines and ignored") {
     const auto with = [](const std::string& trailers) {
         return verdict(get + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n" + trailers + "\r\n");
     };

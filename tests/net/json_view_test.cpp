@@ -230,7 +230,7 @@ TEST_CASE("json: walking over text that is not JSON ends") {
     }
 }
 
-TEST_CASE("json: a member is put in place of any of its name, the others keep their text") {
+TEST_CASE("json: a member replaces those of its name, the others keep their text") {
     using ojs::detail::with_raw_member;
     CHECK(with_raw_member("{}", "k", "1") == R"({"k":1})");
     CHECK(with_raw_member(R"( { "a" : 1.00 , "k":{"k":2}, "b":[ ] } )", "k", "3") ==
@@ -242,7 +242,7 @@ TEST_CASE("json: a member is put in place of any of its name, the others keep th
     CHECK(with_raw_member("no object", "k", "1") == R"({"k":1})");
 }
 
-TEST_CASE("json: numbers are written as JSON has them, or they are none") {
+TEST_CASE("json: numbers follow the grammar of JSON") {
     for (const char* good :
          {"0", "-0", "10", "-1.50", "1e5", "1E-5", "0.1e+09", "[1,2.5,-3e2]", R"({"1.":"007"})"}) {
         CAPTURE(good);
@@ -346,7 +346,7 @@ TEST_CASE("json: a string is read as picojson reads it") {
     CHECK(text == "kept");
 }
 
-TEST_CASE("json: the end of a walk tells whether the text was whole") {
+TEST_CASE("json: the end of a walk shows whether the text was complete") {
     const auto whole = [](std::string_view text, bool object) {
         std::string_view key;
         std::string_view value;

@@ -84,7 +84,7 @@ TEST_CASE("name server: the last good addresses are used when it fails") {
     CHECK(backend.first->connections() == 2);
 }
 
-TEST_CASE("name server: the last good addresses are used while it hangs, and its late answer after that") {
+TEST_CASE("name server: the last good addresses are used while it hangs, and its late response after that") {
     backend_by_name backend;
     backend.restart_first();
     test::event answers_at_last;
@@ -99,13 +99,13 @@ TEST_CASE("name server: the last good addresses are used while it hangs, and its
     hangs_until = nullptr;
     answers_at_last.set();
     REQUIRE(lookups.wait_for(before + 1));
-    // One request may come before the lookup's thread has told what it found.
+    // One request may come before the lookup's thread has reported its result.
     while (backend.second->connections() == 0) REQUIRE(backend.answers());
     CHECK(backend.answers());
     CHECK(backend.second->connections() == 2);
 }
 
-TEST_CASE("name server: an answer in time wins over the last good addresses") {
+TEST_CASE("name server: a response in time wins over the last good addresses") {
     backend_by_name backend;
     backend.restart_first();
     backend.open_second();
@@ -115,7 +115,7 @@ TEST_CASE("name server: an answer in time wins over the last good addresses") {
     CHECK(backend.second->connections() == 1);
 }
 
-TEST_CASE("name server: where the last good addresses lead nowhere, a slow answer is awaited") {
+TEST_CASE("name server: if the last good addresses fail, a slow response is awaited") {
     backend_by_name backend;
     backend.first.reset();
     REQUIRE_FALSE(backend.answers());

@@ -46,7 +46,7 @@ TEST_CASE("url: host, port and base") {
     CHECK(url->name == "unix:/run/ojs.sock");
 }
 
-TEST_CASE("url: what cannot be used says so") {
+TEST_CASE("url: an unusable one is an error with the reason") {
     for (const char* url : {"",
                             "host:80",
                             "ftp://host",
@@ -132,7 +132,7 @@ TEST_CASE("url: a Host header that no DNS can point elsewhere") {
     CHECK_FALSE(detail::is_fixed_host(std::string_view("127.0.0.1\0.evil.example", 23)));
 }
 
-TEST_CASE("connect: a socket that TCP connected to itself is nobody, and a listener is somebody") {
+TEST_CASE("connect: a socket that TCP connected to itself is refused, a listener is not") {
     const time_point deadline = deadline_after(std::chrono::seconds(5));
     for (const char* host : {"127.0.0.1", "::1"}) {
         CAPTURE(host);

@@ -87,7 +87,7 @@ std::vector<finding> ask_health(const std::string& address, bool control = false
 
 }  // namespace
 
-TEST_CASE("doctor: nothing to say of what is well") {
+TEST_CASE("doctor: no findings for a healthy setup") {
     CHECK(ask(quiet_options()).empty());
     const std::vector<finding> none;
     CHECK(max_severity(none) == severity::info);
@@ -208,7 +208,7 @@ TEST_CASE("doctor: the backend") {
     check_found(ask_url("https://host"), "options", severity::error, "https");
 }
 
-TEST_CASE("doctor: an added scheme is asked about its address, and no backend is looked for") {
+TEST_CASE("doctor: an added scheme inspects its address, and no backend is queried") {
     worker_options options;
     options.url = "mine:there";
     options.transports.add({"mine", nullptr, nullptr});
@@ -256,7 +256,7 @@ TEST_CASE("doctor: the health address") {
 
 // From within the container of a running worker it is that worker which holds the address; but that one runs says nothing
 // of who listens there.
-TEST_CASE("doctor: the health address of a worker that runs, and one that somebody else has meanwhile") {
+TEST_CASE("doctor: the health address of a running worker, and one that another program holds") {
     const struct copy {
         ~copy() {
             if (pid <= 0) return;

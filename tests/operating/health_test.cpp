@@ -227,7 +227,7 @@ TEST_CASE("health: 503 in every phase but running, /livez 200 in all of them, to
     CHECK(tested.body->exit_code() == 0);
 }
 
-TEST_CASE("health: /livez tells when the worker's own loop is stuck") {
+TEST_CASE("health: /livez fails when the worker's own loop is stuck") {
     const shared_event stuck = make_event();
     const shared_event go_on = make_event();
     worker_options options = recorder::options();
@@ -338,7 +338,7 @@ TEST_CASE("health: on a unix socket, which is gone afterwards") {
     CHECK(std::filesystem::is_empty(folder.path()));
 }
 
-TEST_CASE("health: the server ends with the worker, also where a client keeps its connection") {
+TEST_CASE("health: the server ends with the worker, even if a client keeps its connection") {
     served tested(recorder::options());
     tested.start();
     auto client = http_client::create("http://" + tested.address);
@@ -385,7 +385,7 @@ TEST_CASE("health control: quiet, resume, stop, each saying whether it changed a
     CHECK(tested.body->exit_code() == 0);
 }
 
-TEST_CASE("health control: not for what a web page caused") {
+TEST_CASE("health control: requests caused by web pages are refused") {
     served tested(controlled());
     tested.start();
     for (const http_header& sign :
@@ -451,7 +451,7 @@ std::string under_name(const served& tested, const std::string& host, const std:
 
 }  // namespace
 
-TEST_CASE("health names: on loopback a page cannot come by a name of its own") {
+TEST_CASE("health names: on loopback a rebound DNS name is refused") {
     served tested(controlled());
     tested.start();
     const std::string port = tested.address.substr(tested.address.rfind(':'));
@@ -490,7 +490,7 @@ TEST_CASE("health names: elsewhere probes and metrics under any name, control by
 }
 
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
-TEST_CASE("health control: what is the same secret") {
+TEST_CASE("health control: equal and different secrets") {
     CHECK(detail::same_secret("", ""));
     CHECK(detail::same_secret("abc", "abc"));
     CHECK(detail::same_secret(std::string(5000, 'x'), std::string(5000, 'x')));
@@ -562,7 +562,7 @@ TEST_CASE("drain: quiets the worker and answers when the last job is settled") {
     CHECK(tested.status("/drain") == 200);  // nothing to wait for
 }
 
-TEST_CASE("drain: at the timeout it says what is left, and the worker stays quiet") {
+TEST_CASE("drain: at the timeout it reports what is left, and the worker stays quiet") {
     busy tested;
     for (const char* timeout : {"0", "20ms"}) {
         const http_response answer = tested.get(std::string("/drain?x=1&timeout=") + timeout);
@@ -582,7 +582,7 @@ TEST_CASE("drain: a timeout that is no duration changes nothing") {
     CHECK(tested.body->phase() == phase::running);
 }
 
-TEST_CASE("drain: a FETCH under way may bring a job, and is waited for") {
+TEST_CASE("drain: it waits for a FETCH in flight, which may return a job") {
     const shared_event in_fetch = make_event();
     const shared_event answer_it = make_event();
     const shared_event in_job = make_event();
@@ -621,7 +621,7 @@ TEST_CASE("drain: resuming the worker ends it") {
     CHECK(parse(answer.body).get("phase").to_str() == "running");
 }
 
-TEST_CASE("drain: so many callers at a time, and probes beside them") {
+TEST_CASE("drain: the number of callers is limited, so that probes are answered") {
     busy tested;
     recorder::counter answered;
     std::vector<int> statuses(5);
@@ -641,7 +641,7 @@ TEST_CASE("drain: so many callers at a time, and probes beside them") {
     CHECK(std::count(statuses.begin(), statuses.end(), 200) == 4);
 }
 
-TEST_CASE("drain: callers that have gone keep no place until their timeout") {
+TEST_CASE("drain: disconnected callers free their slots before their timeout") {
     busy tested;
     const auto port =
         static_cast<std::uint16_t>(std::stoi(tested.address.substr(tested.address.rfind(':') + 1)));
@@ -665,7 +665,7 @@ TEST_CASE("drain: callers that have gone keep no place until their timeout") {
     CHECK(answer.status == 200);
 }
 
-TEST_CASE("drain: the end of the worker releases who waits, drained or not") {
+TEST_CASE("drain: the end of the worker releases all callers, drained or not") {
     worker_options options = controlled();
     options.times.shutdown_grace_period = 0ms;
     options.times.stop_timeout = 400ms;
@@ -701,8 +701,7 @@ TEST_CASE("drain: the end of the worker releases who waits, drained or not") {
     CHECK(tested.body->exit_code() == exit_status::unreported);
 }
 
-TEST_CASE(
-    "health: a stuck job is counted, and named to whoever asks for readiness, until its handler returns") {
+TEST_CASE("health: a stuck job is counted, and named in the readiness response, until its handler returns") {
     worker_options options = controlled();
     options.concurrency = 2;
     options.stuck_after = 10ms;
@@ -735,7 +734,7 @@ TEST_CASE(
 
 // ---- metrics ----
 
-TEST_CASE("metrics: what became of jobs, by the names of the observability specification") {
+TEST_CASE("metrics: outcomes of jobs, by the names of the observability specification") {
     worker_options options = recorder::options();
     options.queues = {"default", "we\"ird\\\nqueue"};
     options.unknown_type = unknown_type_action::discard;
@@ -870,7 +869,7 @@ TEST_CASE("metrics: bounded, whatever types and queues the backend sends") {
 }
 
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
-TEST_CASE("metrics: more names than there are labels for, and one that is called other") {
+TEST_CASE("metrics: more names than labels, and a type named other") {
     std::vector<std::string> queues;
     std::vector<std::string> types = {"other", "t0"};
     for (int i = 0; i < 60; ++i) queues.push_back("q" + std::to_string(i));

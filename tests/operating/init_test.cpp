@@ -112,7 +112,7 @@ bool gone_before(pid_t pid, ojs::time_point end) {
 
 }  // namespace
 
-TEST_CASE("as_init: where we are not PID 1, nothing happens") {
+TEST_CASE("as_init: does nothing if this is not PID 1") {
     const pid_t self = ::getpid();
     CHECK(ojs::as_init());
     CHECK(::getpid() == self);
@@ -120,7 +120,7 @@ TEST_CASE("as_init: where we are not PID 1, nothing happens") {
     CHECK(errno == ECHILD);
 }
 
-TEST_CASE("as_init: refused once signals are claimed") {
+TEST_CASE("as_init: refused once signals are installed") {
     ojs::lifecycle lifecycle;
     const auto claimed = ojs::signals::install(lifecycle);
     REQUIRE(claimed);
@@ -181,7 +181,7 @@ TEST_CASE("as_init: orphans are reaped while the program runs") {
           }) == 0);
 }
 
-TEST_CASE("as_init: an orphan that goes on does not keep the init from exiting with the program") {
+TEST_CASE("as_init: a running orphan does not keep the init from exiting with the program") {
     const pipe_ends end;  // closed with the test, which ends the orphan
     CHECK(status_of([&] {
               ::close(end.write);
@@ -199,7 +199,7 @@ TEST_CASE("as_init: an orphan that goes on does not keep the init from exiting w
 
 #endif
 
-TEST_CASE("as_init: signals are passed on") {
+TEST_CASE("as_init: signals are forwarded") {
     sigset_t all = set_of(forwarded);
     for (const int number : forwarded) {
         CAPTURE(number);
@@ -219,7 +219,7 @@ TEST_CASE("as_init: signals are passed on") {
     }
 }
 
-TEST_CASE("as_init: a signal that came before it is passed on after it") {
+TEST_CASE("as_init: a signal pending before it is forwarded after it") {
     sigset_t term = set_of({SIGTERM});
     CHECK(wait_for(start(
               [&] {

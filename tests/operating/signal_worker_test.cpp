@@ -64,7 +64,7 @@ struct target {
 
 }  // namespace
 
-TEST_CASE("signal_worker: each word is its signal") {
+TEST_CASE("signal_worker: each command sends its signal") {
     const struct {
         const char* word;
         int number;
@@ -79,7 +79,7 @@ TEST_CASE("signal_worker: each word is its signal") {
     }
 }
 
-TEST_CASE("signal_worker: a stop is the first of OJS_STOP_SIGNALS, where that can be read") {
+TEST_CASE("signal_worker: stop sends the first of OJS_STOP_SIGNALS, if that is valid") {
     const std::pair<const char*, int> cases[] = {
         {"INT,TERM", SIGINT}, {"TERM", SIGTERM}, {"", SIGTERM}, {"nonsense", SIGTERM}, {"KILL", SIGTERM}};
     for (const auto& each : cases) {
@@ -113,7 +113,7 @@ TEST_CASE("signal_worker: reclaim is not sent to a process that it would end") {
 }
 #endif
 
-TEST_CASE("signal_worker: other words and negative ids are refused, and nothing is sent") {
+TEST_CASE("signal_worker: unknown commands and negative ids are refused, and nothing is sent") {
     for (const char* word : {"", "QUIET", "kill", "quiet ", "TSTP", "term\n"}) {
         const result<pid_t> sent = signal_worker(word, ::getpid());
         REQUIRE(!sent);
@@ -198,7 +198,7 @@ TEST_CASE("signal_worker finds none") {
     CHECK(found.error().sys_errno == ESRCH);
 }
 
-TEST_CASE("signal_worker: an init that passes signals on is as prepared for a reclaim as a child of its") {
+TEST_CASE("signal_worker: a forwarding init gets a reclaim only if one of its children is prepared") {
     // In sigwait() none is shown as blocked.
     const std::string waiting =
         "Name:\tinit\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t0000000000000000\n";
@@ -239,7 +239,7 @@ TEST_CASE("find_worker: what signal_worker would signal, and nothing is sent") {
     CHECK(ojs::find_worker("stop", child.pid).error().sys_errno == ESRCH);
 }
 
-TEST_CASE("signal_worker goes by the name where the executable cannot be read") {
+TEST_CASE("signal_worker compares names if the executable cannot be read") {
     file_tree tree;
     with_us(tree).process("1", 1, 0, "sh", "sh").process("7", 7, 1, "x", "/app/worker|--init");
     tree.process("8", 8, 1, "worker", "other");
@@ -263,7 +263,7 @@ TEST_CASE("signal_worker: strange /proc trees") {
 
 #else
 
-TEST_CASE("signal_worker: without /proc a process id is asked for") {
+TEST_CASE("signal_worker: without /proc a process id is required") {
     const result<pid_t> sent = signal_worker("resume");
     REQUIRE(!sent);
     CHECK(sent.error().code == errc::unsupported);

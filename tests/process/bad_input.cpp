@@ -179,7 +179,7 @@ TEST_CASE("an answer to FETCH that was cut off runs nothing, and is an error in 
     const std::string body = R"({"jobs":[{"id":"j1","type":"test.sleep","args":[0],"timeout_ms":60000}]})";
     server.answer_with("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + body.substr(0, body.find("0000}")));
     process worker = start_worker(server.url(), "w");
-    CHECK(worker.prints("not a whole JSON object"));
+    CHECK(worker.prints("not a complete JSON object"));
     CHECK(worker.prints("jobs it may have claimed come back"));
     worker.signal(SIGTERM);
     CHECK(worker.wait() == 0);

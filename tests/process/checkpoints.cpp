@@ -195,7 +195,7 @@ TEST_CASE("text.count, killed at random points, does no more than an interval of
     check_work(done, pass_count() * file_size);
 }
 
-TEST_CASE("text.count, stopped by SIGTERM with a short grace, goes on where it was") {
+TEST_CASE("text.count, stopped by SIGTERM with a short grace, continues where it was") {
     for (const bool with_route : {true, false}) {
         CAPTURE(with_route);
         backend jobs(with_route ? std::vector<std::string>{} : std::vector<std::string>{"--no-checkpoints"});

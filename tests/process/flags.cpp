@@ -1,4 +1,4 @@
-// The flags of tools/worker: what they print, their exit status, and that they do what they say to real processes.
+// The flags of tools/worker: their output, exit status, and effect on real processes.
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ const environment quick = {{"OJS_URL", "http://127.0.0.1:1"}, {"OJS_LOG_LEVEL", 
 
 }  // namespace
 
-TEST_CASE("flags: wrong ones are one line of error and status 64") {
+TEST_CASE("flags: invalid ones print one line of error and exit with 64") {
     const std::vector<std::vector<std::string>> wrong = {{"--nonsense"},
                                                          {""},
                                                          {"quiet"},
@@ -95,7 +95,7 @@ TEST_CASE("flags: --doctor sees the signals that were ignored from the start") {
     CHECK(worker.prints("error    signal-ignored: SIGTERM"));
 }
 
-TEST_CASE("flags: --signal PID does what it says, and says so") {
+TEST_CASE("flags: --signal PID sends the signal and prints it") {
     backend jobs;
     process worker =
         run({}, {{"OJS_URL", jobs.url()}, {"OJS_WORKER_ID", "w"}, {"OJS_HEARTBEAT_INTERVAL", "100ms"}});
@@ -110,7 +110,7 @@ TEST_CASE("flags: --signal PID does what it says, and says so") {
     CHECK(worker.wait() == 0);
 }
 
-TEST_CASE("flags: --signal alone finds the one worker, and none, and names several") {
+TEST_CASE("flags: --signal without a PID finds one worker, reports none, and lists several") {
     const std::string path = own_worker();
     process none({path, "--signal", "stop"}, {});
     CHECK(none.wait() == 1);
@@ -131,7 +131,7 @@ TEST_CASE("flags: --signal alone finds the one worker, and none, and names sever
 #endif
 }
 
-TEST_CASE("flags: --init elsewhere than as PID 1 is a worker") {
+TEST_CASE("flags: --init runs a plain worker if it is not PID 1") {
     process worker = run({"--init"}, quick);
     REQUIRE(worker.prints("FETCH failed"));
     worker.signal(SIGTERM);
@@ -177,7 +177,7 @@ TEST_CASE("flags: --doctor under real wrappers and inits") {
     }
 }
 
-TEST_CASE("flags: --init as PID 1 passes signals on, and is found by --signal") {
+TEST_CASE("flags: --init as PID 1 forwards signals, and --signal finds it") {
     if (!has_namespaces()) {
         MESSAGE("skipped: no PID namespaces here");
         return;
@@ -212,7 +212,7 @@ TEST_CASE("flags: --init as PID 1 passes signals on, and is found by --signal") 
         return !init.empty();
     }));
     process joined({"nsenter", "--target", init, "--pid", "--mount", path, "--signal", word}, {});
-    // The namespace may end under it, once it has done its work.
+    // The namespace may end before it has exited.
     const int status = joined.wait();
     CHECK((status == 0 || status == 128 + SIGKILL || status == -SIGKILL));
     if (status == 0) CHECK(joined.prints("sent " + word + " to process 1\n"));

@@ -1,4 +1,4 @@
-// Programs that fork after they have claimed their signals and made their worker: pre-fork servers and daemons.
+// Programs that fork after they have installed signals and made their worker: pre-fork servers and daemons.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,13 +20,13 @@ process start_forking(const backend& jobs, std::vector<std::string> arguments) {
                                {"OJS_HEARTBEAT_INTERVAL", "100ms"}});
 }
 
-// A process that is no child of ours ends with the test, also where that fails.
-class left_behind {
+// Kills a process that is no child of ours when the test ends, even if it fails.
+class orphan_guard {
   public:
-    explicit left_behind(pid_t pid) : pid_(pid) {}
-    left_behind(const left_behind&) = delete;
-    left_behind& operator=(const left_behind&) = delete;
-    ~left_behind() {
+    explicit orphan_guard(pid_t pid) : pid_(pid) {}
+    orphan_guard(const orphan_guard&) = delete;
+    orphan_guard& operator=(const orphan_guard&) = delete;
+    ~orphan_guard() {
         if (pid_ > 1) ::kill(pid_, SIGKILL);
     }
     void has_ended() { pid_ = 0; }
@@ -37,7 +37,7 @@ class left_behind {
 
 }  // namespace
 
-TEST_CASE("fork: children run the worker their parent made, each is one of its own, and all stop with it") {
+TEST_CASE("fork: each child runs its parent's worker as a separate worker, and all stop with it") {
     backend jobs;
     process parent = start_forking(jobs, {"fork", "3"});
     REQUIRE(parent.prints("forked"));
@@ -60,7 +60,7 @@ TEST_CASE("fork: children run the worker their parent made, each is one of its o
     CHECK(parent.count(": exit 0") == 3);
 }
 
-TEST_CASE("fork: a daemon runs the worker and takes the signals, though both were made before it was one") {
+TEST_CASE("fork: a daemon runs the worker and gets the signals set up before it forked") {
     backend jobs;
     process starter = start_forking(jobs, {"daemon"});
     REQUIRE(starter.prints("daemon "));
@@ -68,12 +68,12 @@ TEST_CASE("fork: a daemon runs the worker and takes the signals, though both wer
     const std::string& log = starter.output();
     const auto pid = static_cast<pid_t>(std::strtol(log.c_str() + log.find("daemon ") + 7, nullptr, 10));
     REQUIRE(pid > 1);
-    left_behind daemon(pid);
+    orphan_guard daemon(pid);
     const std::string id = jobs.push_one("test.pid", "[]");
     CHECK(jobs.reaches(id, "completed"));
     CHECK(jobs.job(id)["result"].number == pid);
-#ifndef __SANITIZE_THREAD__  // which allows no thread in the child of a process that has some
-    // The run() of the parent is none of its child's: that one ends, though it leaves a handler behind.
+#ifndef __SANITIZE_THREAD__  // it forbids threads in the child of a multithreaded process
+    // The parent's run() does not belong to its child: the child ends, although it abandons a handler.
     const std::string forked = jobs.push_one("test.child", "[]");
     CHECK(jobs.reaches(forked, "completed"));
     CHECK(jobs.job(forked)["result"].is("exit 0"));

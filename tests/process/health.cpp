@@ -1,5 +1,4 @@
-// The health server of a real worker beside the example backend: probes, drain, control, metrics, and strangers at the
-// port.
+// The health server of a real worker and the example backend: probes, drain, control, metrics, and hostile clients.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -18,7 +17,7 @@ using namespace test;
 
 namespace {
 
-// What the worker printed as the address it listens on; port 0 is a real one by then.
+// The address that the worker logged, with the chosen port.
 std::string health_address(process& worker) {
     REQUIRE(worker.prints("health server listening"));
     const std::string& all = worker.output();
@@ -46,7 +45,7 @@ int status(const std::string& address, const std::string& target) {
     return call(address, "GET", target).status;
 }
 
-// A worker that gets no processor for a second is right to answer 503 to /livez; that passes.
+// A worker without processor time for a second rightly answers 503 to /livez, for a while.
 bool is_alive(const std::string& address) {
     return eventually([&] { return status(address, "/livez") == 200; });
 }
@@ -146,9 +145,7 @@ TEST_CASE("health: ready after the first answer of the backend, alive and not re
     CHECK(tested.worker.wait() == 0);
 }
 
-TEST_CASE(
-    "health: a preStop hook that is one GET /drain: the job ends, then the SIGTERM finds nothing to wait "
-    "for") {
+TEST_CASE("health: with GET /drain as the preStop hook the job ends before SIGTERM") {
     backend jobs;
     served tested(jobs.url(), {{"OJS_HEALTH_CONTROL", "on"}});
     const gate end;
@@ -157,7 +154,7 @@ TEST_CASE(
     const ojs::http_response early = call(tested.address, "GET", "/drain?timeout=0");
     CHECK(early.status == 503);
     CHECK(body(early)["active_jobs"].number == 1);
-    // From this beat on the backend gives it nothing, not even for a FETCH that was on its way.
+    // From this beat on the backend returns no job, not even to a FETCH in flight.
     const auto quiet_beat = [](const json& event) {
         return event["event"].is("beat") && event["state"].is("quiet");
     };
@@ -175,7 +172,7 @@ TEST_CASE(
     CHECK(tested.worker.prints("cause=rpc"));
 }
 
-TEST_CASE("health: the end of the worker does not wait for who waits in /drain") {
+TEST_CASE("health: requests waiting in /drain do not delay the end of the worker") {
     backend jobs;
     served tested(jobs.url(), {{"OJS_HEALTH_CONTROL", "on"}, {"OJS_SHUTDOWN_GRACE_PERIOD", "100ms"}});
     const std::string id = jobs.push_one("test.deaf", "[]");
@@ -184,8 +181,8 @@ TEST_CASE("health: the end of the worker does not wait for who waits in /drain")
     waiting.send("GET /drain?timeout=1h HTTP/1.1\r\nHost: localhost\r\n\r\n");
     REQUIRE(!jobs.event(beat_in_state("w", "quiet"))["event"].text.empty());
     tested.worker.signal(SIGTERM);
-    CHECK(tested.worker.wait() == 0);  // the handler never returns: the process leaves without it
-    // The answer has as long as the worker, which leaves at its deadline: where it comes too late, the connection is closed.
+    CHECK(tested.worker.wait() == 0);  // the handler never returns: the process exits nevertheless
+    // The worker exits at its deadline: a response that is too late is a closed connection.
     const std::string answer = waiting.rest();
     CHECK(answer != "...");
     if (!answer.empty()) {
@@ -242,7 +239,7 @@ TEST_CASE("health: an address that cannot be used: status 64, the address named,
     CHECK(jobs.count([](const json& event) { return event["worker_id"].is("w"); }) == 0);
 }
 
-TEST_CASE("health: a unix socket, for its owner alone, taken over from a worker that was killed") {
+TEST_CASE("health: a unix socket with mode 0600 replaces that of a killed worker") {
     backend jobs;
     const std::string path = scratch_file("health.sock");
     const environment settings = {{"OJS_HEALTH_ADDR", "unix:" + path}, {"OJS_HEALTH_CONTROL", "on"}};
@@ -256,7 +253,7 @@ TEST_CASE("health: a unix socket, for its owner alone, taken over from a worker 
         CHECK(killed.worker.wait() == -SIGKILL);
     }
     for (const char* type :
-         {"", "test.deaf"}) {  // with a handler that never returns, the process leaves by _exit
+         {"", "test.deaf"}) {  // with a handler that never returns, the process ends by _exit
         environment quick = settings;
         quick["OJS_SHUTDOWN_GRACE_PERIOD"] = "50ms";
         served tested(jobs.url(), quick);
@@ -268,7 +265,7 @@ TEST_CASE("health: a unix socket, for its owner alone, taken over from a worker 
     }
 }
 
-TEST_CASE("health: garbage, slow and too many clients: bounded, and the worker works on") {
+TEST_CASE("health: garbage, slow and too many clients are bounded, and the worker keeps working") {
     backend jobs;
     served tested(jobs.url());
     tested.become_ready();
@@ -287,7 +284,7 @@ TEST_CASE("health: garbage, slow and too many clients: bounded, and the worker w
         CHECK(answer != "...");
         CHECK(answer.find(" 200 ") == std::string::npos);
     }
-    // More than the server has room for: some say nothing, some stop in the middle.
+    // More than the server's limit: some send nothing, some stop in the middle.
     std::vector<raw_client> slow;
     for (int i = 0; i < 24; ++i) {
         slow.emplace_back(tested.address);
@@ -300,7 +297,7 @@ TEST_CASE("health: garbage, slow and too many clients: bounded, and the worker w
         if (line.compare(0, 8, "Threads:") == 0) threads = std::atoi(line.c_str() + 8);
     }
     CHECK(threads < 16 + 10 + 16);
-    CHECK(is_alive(tested.address));  // its turn comes when the silent ones have run out of time
+    CHECK(is_alive(tested.address));  // served when the silent ones have timed out
     tested.worker.signal(SIGTERM);
     CHECK(tested.worker.wait() == 0);
 }
@@ -315,7 +312,7 @@ TEST_CASE("health: a handler that forks does not disturb the server") {
     CHECK(tested.worker.wait() == 0);
 }
 
-TEST_CASE("metrics: a page the linter has nothing to say about, before, in and after work") {
+TEST_CASE("metrics: the page passes the linter before, during and after work") {
     backend jobs;
     served tested(jobs.url(), {{"OJS_QUEUES", "default,we\"ird\\queue"}});
     tested.become_ready();
@@ -346,5 +343,5 @@ TEST_CASE("metrics: a page the linter has nothing to say about, before, in and a
     }
     for (const std::string& page : {fresh, busy.body, draining}) CHECK(lint(page) == "");
     CHECK(lint("no metrics at all\n") != "");
-    CHECK(lint("# HELP a_total A.\n# TYPE a_total gauge\na_total 1\n") != "");  // the linter does complain
+    CHECK(lint("# HELP a_total A.\n# TYPE a_total gauge\na_total 1\n") != "");  // the linter finds faults
 }

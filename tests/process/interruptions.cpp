@@ -201,7 +201,7 @@ TEST_CASE("SIGTTIN shows where the thread of a cancelled job is, and only that")
     REQUIRE(worker.prints("phase draining"));
     worker.signal(SIGTERM);
     CHECK(worker.wait() == 0);
-    CHECK(worker.prints("job left behind"));
+    CHECK(worker.prints("job abandoned"));
     CHECK(jobs.state_of(deaf) == "retryable");  // its own timeout is its own fault, whoever reports it
 }
 

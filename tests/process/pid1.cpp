@@ -1,5 +1,5 @@
-// The worker as PID 1 of a PID namespace, alone in an empty root, as in an image made FROM scratch. The kernel throws
-// away a signal to PID 1 that is neither handled nor blocked at that moment. Setting from the environment:
+// The worker as PID 1 of a PID namespace, alone in an empty root, as in an image made FROM scratch. The kernel drops
+// a signal to PID 1 that is neither handled nor blocked at that moment. Setting from the environment:
 //
 //   OJS_TEST_PID1_TRIES   how many workers get a SIGTERM in their first 50 ms; default 100
 #include <errno.h>
@@ -28,7 +28,7 @@ using namespace test;
 
 namespace {
 
-// A folder that holds the static worker and, where asked for, an empty folder "proc".
+// A folder with the static worker and, if requested, an empty folder "proc".
 class empty_root {
   public:
     explicit empty_root(bool with_proc) : path_(scratch_file("root")) {
@@ -51,7 +51,7 @@ struct start_options {
     bool term_pending = false;  // blocked, as by `env --block-signal=TERM`, and sent before the exec
 };
 
-// A child in namespaces of its own; in it 0, as fork() returns. Without root it takes a user namespace as well.
+// Forks a child in its own namespaces; returns as fork() does. Without root it adds a user namespace.
 pid_t fork_as_pid1() {
 #ifdef __linux__
     const long user = ::geteuid() == 0 ? 0 : CLONE_NEWUSER;
@@ -72,7 +72,7 @@ bool mount_proc(const std::string& root) {
 #endif
 }
 
-// In the child, up to its exec: only what is safe there. Returns where it fails.
+// In the child, up to its exec: only async-signal-safe calls. Returns only if it fails.
 void become_worker(const empty_root& root, const start_options& options, const std::string& output,
                    char* const* variables) {
 #ifdef __linux__
@@ -121,7 +121,7 @@ process start_as_pid1(const empty_root& root, const environment& settings,
     return process(child, output);
 }
 
-// Why these tests cannot run here; empty where they can.
+// Why these tests cannot run here; empty: they can.
 std::string obstacle(bool with_proc) {
     if (::access(program("static_worker").c_str(), X_OK) != 0) return "there is no static_worker";
     const empty_root root(with_proc);
@@ -158,7 +158,7 @@ environment settings_for(const backend& jobs, const std::string& id) {
             {"OJS_POLL_INTERVAL", "20ms"}};
 }
 
-// Whether a SIGTERM would be kept if it came now: blocked, or claimed by a handler.
+// Whether a SIGTERM would be kept now: blocked or handled.
 bool keeps_term(pid_t pid) {
     std::ifstream status("/proc/" + std::to_string(pid) + "/status");
     for (std::string line; std::getline(status, line);) {
@@ -173,8 +173,8 @@ int tries() {
     return set == nullptr ? 100 : std::atoi(set);
 }
 
-// A job that is active may still be on its way to the worker. The thread that claims one lets others FETCH only when it goes
-// to work on it: so when a job pushed later is through, this one is in its handler.
+// An active job may not have reached its handler yet. A thread lets others FETCH only when it starts its own job: so when a
+// job pushed later is done, this one is in its handler.
 void await_start(backend& jobs, const std::string& id) {
     REQUIRE(jobs.reaches(id, "active"));
     REQUIRE(jobs.reaches(jobs.push_one("noop", "[]"), "completed"));
@@ -203,13 +203,13 @@ void serve_and_drain(const empty_root& root, const start_options& options) {
 
 }  // namespace
 
-TEST_CASE("what the tests with PID 1 need is there, or they are skipped") {
+TEST_CASE("PID 1: prerequisites of these tests, or skip") {
     const std::string found[] = {obstacle_without_proc(), obstacle_with_proc()};
     for (const std::string& each : found) {
         if (!each.empty()) MESSAGE("skipped: " << each);
     }
 #if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
-    // A machine may refuse namespaces; that the worker was built is no question of permission.
+    // A machine may refuse namespaces; but the worker must have been built.
     CHECK(::access(program("static_worker").c_str(), X_OK) == 0);
 #endif
 }
@@ -219,7 +219,7 @@ TEST_CASE("PID 1 in an empty root: serves, drains, exits 0" *
     serve_and_drain(empty_root(false), {});
 }
 
-TEST_CASE("PID 1 in a root with /proc alone: serves, drains, exits 0" *
+TEST_CASE("PID 1 in a root with only /proc: serves, drains, exits 0" *
           doctest::skip(!obstacle_with_proc().empty())) {
     start_options options;
     options.mount_proc = true;
@@ -245,7 +245,7 @@ TEST_CASE("PID 1: SIGTSTP quiets, SIGCONT resumes, the grace period ends" *
     CHECK(jobs.event(job_event(id, "nack"))["details"]["reason"].is("grace_period_expired"));
 }
 
-TEST_CASE("PID 1: a SIGTERM that came blocked before the exec is honoured, without a FETCH" *
+TEST_CASE("PID 1: a SIGTERM pending since before the exec is honoured, without a FETCH" *
           doctest::skip(!obstacle_without_proc().empty())) {
     const empty_root root(false);
     backend jobs;
@@ -267,7 +267,7 @@ TEST_CASE("the static worker blocks SIGTERM with its first system call" *
         ::_exit(not_started);
     }
     const process worker(child, "");
-    // It stops at the end of its exec, then where it enters and leaves each system call.
+    // It stops at the end of its exec, then at each entry to and exit from a system call.
     int status = 0;
     for (const char* stop : {"exec", "into the first call", "out of the first call"}) {
         CAPTURE(stop);
@@ -284,7 +284,7 @@ TEST_CASE("the static worker blocks SIGTERM with its first system call" *
 #endif
 
 // Not blocked before the exec, as container runtimes start it. A SIGTERM that comes before the program's first
-// instruction is lost whatever the program does; the program's own account of its signals tells which those are.
+// instruction is lost whatever the program does; /proc shows whether it would have been kept.
 TEST_CASE("PID 1: a SIGTERM at any moment of its first 50 ms is honoured" *
           doctest::skip(!obstacle_without_proc().empty())) {
     const empty_root root(false);
@@ -304,7 +304,7 @@ TEST_CASE("PID 1: a SIGTERM at any moment of its first 50 ms is honoured" *
         CHECK_MESSAGE((kept || !at_work), worker.output());
         worker.signal(SIGTERM);
         const auto sent = clock::now();
-        if (!kept) {  // then it may be lost: the worker goes on until it is told again
+        if (!kept) {  // then it may be lost, and the worker needs another one
             ++not_kept_yet;
             REQUIRE(eventually([&] { return worker.ended() || jobs.count(worker_event(id, "fetch")) > 0; }));
             lost += worker.ended() ? 0 : 1;
@@ -316,5 +316,5 @@ TEST_CASE("PID 1: a SIGTERM at any moment of its first 50 ms is honoured" *
     }
     MESSAGE(total << " SIGTERMs, all but " << lost << " honoured; " << not_kept_yet
                   << " came before the first instruction was done; slowest exit " << slowest_ms << " ms");
-    // How many those are is up to the machine. That the program's first system call ends them is another test's matter.
+    // Their number depends on the machine. Another test shows that the program's first system call ends them.
 }

@@ -1,4 +1,4 @@
-// Servers of one's own, made of the building blocks: what they do with a request in hand, and with a second signal.
+// Custom servers made of the building blocks: requests in flight, and a second signal.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -42,7 +42,7 @@ const std::string request = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
 }  // namespace
 
-TEST_CASE("a server of one's own answers what is in hand, and ends in order") {
+TEST_CASE("custom server: answers requests in flight, and ends in order") {
     own_server server;
     peer::client first(server.port());
     first.send(request);
@@ -63,15 +63,15 @@ TEST_CASE("a server of one's own answers what is in hand, and ends in order") {
     CHECK(server.of().count("storage closed") == 1);
 }
 
-TEST_CASE("a server of one's own is hurried by a second signal, and says what it cut") {
+TEST_CASE("custom server: a second signal aborts the drain, and the cut requests are logged") {
     own_server server;
-    peer::client silent(server.port());  // a request that never comes
+    peer::client silent(server.port());  // never sends its request
     peer::client answered(server.port());
     answered.send(request);
-    CHECK(answered.rest().find("hello") != std::string::npos);  // so the silent one is in hand as well
+    CHECK(answered.rest().find("hello") != std::string::npos);  // so the silent one is in flight as well
     server.of().signal(SIGTERM);
     REQUIRE(server.of().prints("\"stop accepting\""));
-    std::this_thread::sleep_for(milliseconds(300));  // closer together the two signals would be one
+    std::this_thread::sleep_for(milliseconds(300));  // signals closer than 250 ms count as one
     CHECK_FALSE(server.of().ended());
     server.of().signal(SIGTERM);
     CHECK(server.of().wait() == 1);
@@ -79,7 +79,7 @@ TEST_CASE("a server of one's own is hurried by a second signal, and says what it
     CHECK(server.of().count("storage closed") == 1);
 }
 
-TEST_CASE("a server of one's own keeps to OJS_SERVER_SHUTDOWN_TIMEOUT") {
+TEST_CASE("custom server: ends within OJS_SERVER_SHUTDOWN_TIMEOUT") {
     own_server server(environment{{"OJS_SERVER_SHUTDOWN_TIMEOUT", "200ms"}});
     peer::client silent(server.port());
     peer::client answered(server.port());
@@ -88,15 +88,14 @@ TEST_CASE("a server of one's own keeps to OJS_SERVER_SHUTDOWN_TIMEOUT") {
     server.of().signal(SIGTERM);
     CHECK(server.of().wait() == 1);
     // One that stood still in the step's last moment is left behind instead.
-    CHECK(server.of().count("1 requests are cut") + server.of().count("\"timed out\"") == 1);
+    CHECK(server.of().count("1 requests aborted") + server.of().count("\"timed out\"") == 1);
     CHECK(server.of().count("storage closed") == 1);
     process wrong({program("http_server_drain")}, {{"OJS_SERVER_SHUTDOWN_TIMEOUT", "soon"}});
     CHECK(wrong.wait() == 64);
     CHECK(wrong.count("OJS_SERVER_SHUTDOWN_TIMEOUT='soon' is not a duration") == 1);
 }
 
-TEST_CASE(
-    "a server with an event loop of its own answers lines that have begun, and closes who is between two") {
+TEST_CASE("event-loop server: answers lines that have begun, and closes idle connections") {
     own_server server({}, "event_loop_drain");
     peer::client busy(server.port());
     peer::client idle(server.port());
@@ -111,7 +110,7 @@ TEST_CASE(
     CHECK(server.of().wait() == 0);
 }
 
-TEST_CASE("a server with an event loop of its own cuts a line that never ends, when told again or in time") {
+TEST_CASE("event-loop server: an unfinished line is cut at the second signal or at the timeout") {
     environment settings;
     bool signals_again = false;
     SUBCASE("told again") {
@@ -125,7 +124,7 @@ TEST_CASE("a server with an event loop of its own cuts a line that never ends, w
     endless.send("a\nb");
     CHECK(line_from(endless) == "A\n");
     server.of().signal(SIGTERM);
-    // Signals closer together than 250 ms are one.
+    // Signals closer than 250 ms count as one.
     CHECK(eventually([&] {
         if (signals_again) server.of().signal(SIGTERM);
         return server.of().ended();

@@ -235,7 +235,7 @@ TEST_CASE("SIGTSTP while the program starts: it begins quiet, and SIGCONT lets i
     CHECK(worker.wait() == 0);
 }
 
-TEST_CASE("SIGCONT right after SIGTERM, as systemd sends it: the drain goes on") {
+TEST_CASE("SIGCONT right after SIGTERM, as systemd sends it: the drain continues") {
     backend jobs;
     process worker = start_worker(jobs.url(), "w");
     const gate end;
@@ -281,7 +281,7 @@ TEST_CASE("a directive that names queues quiets those alone") {
     process worker = start_worker(jobs.url(), "w", {{"OJS_QUEUES", "a,b"}});
     await_beat(jobs, "w");
     jobs.post("/dev/directive", R"({"worker_id":"w","directive":"quiet","queues":["a","nobody's"]})");
-    REQUIRE(worker.prints("queue quieted by directive  queue=a"));
+    REQUIRE(worker.prints("queue paused by directive  queue=a"));
     // A FETCH that was on its way by then names both; the next ones are sent after its answer.
     const json without_a = jobs.event([](const json& event) {
         return worker_event("w", "fetch")(event) && event["queues"].holds("b") && !event["queues"].holds("a");

@@ -223,7 +223,7 @@ TEST_CASE("draining server: while handlers wait, as many run as there are thread
 
 // ---- bounds ----
 
-TEST_CASE("draining server: connections that wait, send slowly or do not read hold up no thread") {
+TEST_CASE("draining server: connections that wait, send slowly or do not read block no thread") {
     draining_server_options options;
     options.threads = 1;
     options.request_timeout = 1h;
@@ -279,7 +279,7 @@ TEST_CASE("draining server: slow requests, slow readers and idle connections end
     CHECK(steady_clock::now() < give_up);
 }
 
-TEST_CASE("draining server: for who finds no place the connection that has been idle longest is closed") {
+TEST_CASE("draining server: at the limit, the connection that has been idle longest is closed") {
     draining_server_options options;
     options.max_connections = 2;
     options.threads = 1;  // which is through with the first before it begins with the second
@@ -299,8 +299,7 @@ TEST_CASE("draining server: for who finds no place the connection that has been 
 }
 
 TEST_CASE(
-    "draining server: a request that waits for a thread is not idle, for who finds no place or for the "
-    "timeout") {
+    "draining server: a request that waits for a thread is not idle, at the limit and for the timeout") {
     gate held;
     draining_server_options options;
     options.threads = 1;
@@ -321,7 +320,7 @@ TEST_CASE(
     CHECK(third.answer().find("GET /third") != std::string::npos);
 }
 
-TEST_CASE("draining server: for who finds no place one that becomes idle later is closed as well") {
+TEST_CASE("draining server: at the limit, a connection that becomes idle later is closed") {
     gate held;
     draining_server_options options;
     options.max_connections = 1;
@@ -338,7 +337,7 @@ TEST_CASE("draining server: for who finds no place one that becomes idle later i
     CHECK(next.answer().find("GET /next") != std::string::npos);
 }
 
-TEST_CASE("draining server: who sends request upon request and reads no answer is ended in time") {
+TEST_CASE("draining server: a client that pipelines and reads no response is cut in time") {
     draining_server_options options;
     options.request_timeout = 50ms;
     const draining_server server = start(
@@ -369,7 +368,7 @@ std::size_t resident_memory() {
     return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-TEST_CASE("draining server: an idle connection keeps nothing of what was sent on it") {
+TEST_CASE("draining server: an idle connection holds no buffer") {
     constexpr std::size_t large = 1000000;
     draining_server_options options;
     options.threads = 1;  // each has memory of its own, which it may keep
@@ -409,7 +408,7 @@ TEST_CASE("draining server: a request that is refused keeps no memory until its 
 }
 #endif
 
-TEST_CASE("draining server: what all connections together may hold is bounded, and others are unharmed") {
+TEST_CASE("draining server: the buffers of all connections are bounded, and other clients unharmed") {
     draining_server_options options;
     options.max_buffered = 30000;
     options.threads = 1;  // which has read all that came before it answers what comes after
@@ -426,7 +425,7 @@ TEST_CASE("draining server: what all connections together may hold is bounded, a
     CHECK(status_of(first.answer()) == "200");
 }
 
-TEST_CASE("draining server: answers that nobody reads are bounded, before a handler makes another one") {
+TEST_CASE("draining server: unread responses are bounded before a handler makes another one") {
     std::atomic<int> made{0};
     draining_server_options options;
     options.max_buffered = 1000000;
@@ -449,7 +448,7 @@ TEST_CASE("draining server: answers that nobody reads are bounded, before a hand
     CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
 }
 
-TEST_CASE("draining server: a thousand idle connections, and one that asks") {
+TEST_CASE("draining server: a thousand idle connections, and one request") {
     rlimit limit{};
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
     const int count = limit.rlim_cur > 2200 ? 1000 : static_cast<int>(limit.rlim_cur / 4);
@@ -470,8 +469,7 @@ TEST_CASE("draining server: a thousand idle connections, and one that asks") {
 
 // ---- the end ----
 
-TEST_CASE(
-    "draining server: a drain answers what is in hand, closes what is idle, and refuses who comes now") {
+TEST_CASE("draining server: a drain answers requests in flight, closes idle connections, refuses new ones") {
     gate held;
     draining_server server = start(held.handler());
     peer::client idle(server.port());
@@ -514,7 +512,7 @@ TEST_CASE(
     await_connections(server, 0);
 }
 
-TEST_CASE("draining server: requests that are here when the drain begins are answered, read or not") {
+TEST_CASE("draining server: requests received before the drain are answered, read or not") {
     gate held;
     draining_server_options options;
     options.threads = 1;
@@ -538,7 +536,7 @@ TEST_CASE("draining server: requests that are here when the drain begins are ans
     CHECK(drained.cut == 0);
 }
 
-TEST_CASE("draining server: half a request that is here when the drain begins has the time of a request") {
+TEST_CASE("draining server: a request half received before the drain gets the request timeout") {
     gate held;
     draining_server_options options;
     options.threads = 1;
@@ -580,7 +578,7 @@ TEST_CASE("draining server: the deadline cuts the rest, and waits for no handler
     held.may_go.set();  // the server's end waits for it
 }
 
-TEST_CASE("draining server: a drain that is aborted cuts at once, in its lame duck as well") {
+TEST_CASE("draining server: aborting a drain cuts at once, also in the lame duck") {
     for (const std::chrono::milliseconds lame_duck : {0ms, 3600000ms}) {
         gate held;
         draining_server_options options;
@@ -603,7 +601,7 @@ TEST_CASE("draining server: a drain that is aborted cuts at once, in its lame du
     }
 }
 
-TEST_CASE("draining server: a lame duck is not ready, but answers all, until its time is over") {
+TEST_CASE("draining server: a lame duck is not ready but answers everything until it ends") {
     draining_server_options options;
     options.readiness_path = "/readyz";
     options.lame_duck = 1h;
@@ -633,7 +631,7 @@ TEST_CASE("draining server: a lame duck is not ready, but answers all, until its
     CHECK(drained.cut == 0);
 }
 
-TEST_CASE("draining server: a successor takes over the socket, and whoever waits in its queue") {
+TEST_CASE("draining server: a successor takes over the socket and its queue") {
     draining_server first = start([](const http_request&) { return http_response{200, {}, "first", false}; });
     peer::client kept(first.port());
     kept.send(get("/"));
@@ -656,8 +654,7 @@ TEST_CASE("draining server: a successor takes over the socket, and whoever waits
     CHECK(waits.answer().find("second") != std::string::npos);
 }
 
-TEST_CASE(
-    "draining server: with a successor on a socket of its own, the queue of this one is still answered") {
+TEST_CASE("draining server: with a successor on another socket, this queue is still answered") {
     gate held;
     draining_server_options options;
     options.reuse_port = true;
@@ -676,7 +673,7 @@ TEST_CASE(
     drains.join();
 }
 
-TEST_CASE("draining server: with a successor, who is between two requests has a moment to send the next") {
+TEST_CASE("draining server: with a successor, a client between two requests can send the next one") {
     draining_server server = start();
     peer::client kept(server.port());
     kept.send(get("/1"));
@@ -766,7 +763,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("draining server: who had connected has a moment to send") {
+TEST_CASE("draining server: a client that had connected has 100 ms to send") {
     draining_server server = start();
     peer::client late(server.port());
     await_connections(server, 1);
@@ -839,7 +836,7 @@ bool still_listens(int fd) {
     return ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &out, &size) == 0 && out == 1;
 }
 
-TEST_CASE("draining server: a socket that others have as well goes on, however the server ends") {
+TEST_CASE("draining server: a socket shared with other processes keeps accepting after the server ends") {
     const int listener = a_listener();
     const auto passed = [listener] { return "fd:" + std::to_string(::dup(listener)); };
     start(&echo, {}, passed());
@@ -854,7 +851,7 @@ TEST_CASE("draining server: a socket that others have as well goes on, however t
     ::close(listener);
 }
 
-TEST_CASE("draining server: a socket that was given to no server stays open for its owner") {
+TEST_CASE("draining server: after a failed start an inherited socket stays open") {
     const int listener = a_listener();
     const std::string given = "fd:" + std::to_string(listener);
     for (const std::string& bad : {given + ",host:80", given + "," + given, given + ",systemd:"}) {
@@ -865,7 +862,7 @@ TEST_CASE("draining server: a socket that was given to no server stays open for 
     ::close(listener);
 }
 
-TEST_CASE("draining server: a child made by fork() may end its copy, and the parent's goes on") {
+TEST_CASE("draining server: a forked child may destroy its copy; the parent's keeps serving") {
     const test::temporary_folder folder;
     const std::string path = folder.path().string() + "/socket";
     draining_server server = start(&echo, {}, "0,unix:" + path);

@@ -197,7 +197,7 @@ TEST_CASE("server: idle connections are closed in time") {
     CHECK(silent.closed());
 }
 
-TEST_CASE("server: empty lines do not put off the end of a connection without a request") {
+TEST_CASE("server: empty lines do not extend the life of a connection without a request") {
     http_server_options options;
     options.request_timeout = 100ms;
     const http_server server = start(&echo, options);
@@ -277,8 +277,7 @@ TEST_CASE("server: no more connections at a time than allowed, and the others wa
     CHECK(most == 2);
 }
 
-TEST_CASE(
-    "server: for who finds no place the connection that has been idle longest is closed, and no other") {
+TEST_CASE("server: at the limit, the connection that has been idle longest is closed, and no other") {
     http_server_options options;
     options.max_connections = 3;
     options.idle_timeout = options.request_timeout = 1h;
@@ -308,7 +307,7 @@ TEST_CASE(
     CHECK(asks(probe) == "200");
 }
 
-TEST_CASE("server: for who finds no place the slowest client is cut, where none is idle") {
+TEST_CASE("server: at the limit, the slowest client is cut if none is idle") {
     http_server_options options;
     options.max_connections = 2;
     options.idle_timeout = options.request_timeout = 1h;
@@ -329,7 +328,7 @@ TEST_CASE("server: for who finds no place the slowest client is cut, where none 
     }
 }
 
-TEST_CASE("server: empty lines keep no place from others") {
+TEST_CASE("server: empty lines keep no slot from others") {
     http_server_options options;
     options.max_connections = 1;
     options.idle_timeout = options.request_timeout = 1h;
@@ -344,7 +343,7 @@ TEST_CASE("server: empty lines keep no place from others") {
     }
 }
 
-TEST_CASE("server: a connection that is busy when there is no place goes with its answer") {
+TEST_CASE("server: at the limit, a busy connection closes after its response") {
     http_server_options options;
     options.max_connections = 1;
     options.idle_timeout = 1h;
@@ -369,7 +368,7 @@ TEST_CASE("server: a connection that is busy when there is no place goes with it
     CHECK(busy.closed());
 }
 
-TEST_CASE("server: out of descriptors, it waits without spinning and goes on") {
+TEST_CASE("server: out of descriptors, it waits without spinning and recovers") {
     const http_server server = start();
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     rlimit limit{};
@@ -393,7 +392,7 @@ TEST_CASE("server: out of descriptors, it waits without spinning and goes on") {
     ::close(fd);
 }
 
-TEST_CASE("server: stop lets requests under way finish, closes idle ones, and says Connection: close") {
+TEST_CASE("server: stop lets requests in flight finish, closes idle ones, and sends Connection: close") {
     std::atomic<bool> entered{false};
     std::atomic<bool> may_go{false};
     http_server server = start([&](const http_request& request) {
@@ -445,7 +444,7 @@ TEST_CASE("server: stop cuts what is not done at its deadline, and waits for the
     CHECK(cut == 1);
 }
 
-TEST_CASE("server: a half-sent request does not hold up a stop for longer than its deadline") {
+TEST_CASE("server: a half-sent request does not delay a stop beyond its deadline") {
     http_server server = start();
     peer::client client(server.port());
     client.send("GET / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 5\r\n" + host + "\r\n");
@@ -454,7 +453,7 @@ TEST_CASE("server: a half-sent request does not hold up a stop for longer than i
     CHECK(client.closed());
 }
 
-TEST_CASE("server: destroyed under load, nothing is left behind") {
+TEST_CASE("server: destroyed under load, it leaks nothing") {
     for (int round = 0; round < 20; ++round) {
         std::vector<std::thread> callers;
         {
@@ -626,7 +625,7 @@ TEST_CASE("server: at its end it removes its own file and no other") {
     CHECK(folder.inode() == another);
 }
 
-TEST_CASE("server: of those that find a dead socket's file at the same moment, one has the path") {
+TEST_CASE("server: of several that find a dead socket's file at once, one gets the path") {
     const own_folder folder;
     for (int round = 0; round < 300; ++round) {
         folder.leave_dead_socket();
@@ -751,9 +750,7 @@ void await_threads(std::size_t count) {
 
 }  // namespace
 
-TEST_CASE(
-    "server: one thread while nobody is connected, one more for each connection, and none of them wakes up "
-    "unasked") {
+TEST_CASE("server: one thread, one more per connection, and none wakes without an event") {
     await_threads(0);
     http_server server = start();
     await_threads(1);

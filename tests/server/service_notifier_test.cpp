@@ -162,7 +162,7 @@ TEST_CASE("names that cannot be used are refused, naming the variable") {
     }
 }
 
-TEST_CASE("the longest names there can be are used whole") {
+TEST_CASE("the longest possible names are used completely") {
     std::string longest = abstract_name("");
     longest.resize(sizeof(sockaddr_un::sun_path), 'x');
     const manager systemd(longest);
@@ -244,7 +244,7 @@ TEST_CASE("the watchdog is due twice in its time, for the process it is meant fo
     CHECK(without->watchdog_interval() == 0ms);
 }
 
-TEST_CASE("the process's own environment is what counts where none is given") {
+TEST_CASE("without a lookup, the process's environment is used") {
     const manager systemd(abstract_name("environment"));
     REQUIRE(::setenv("NOTIFY_SOCKET", systemd.name().c_str(), 1) == 0);
     const auto notifier = service_notifier::from_environment();

@@ -52,9 +52,9 @@ class counter {
         const std::lock_guard<std::mutex> held(mutex_);
         return highest_;
     }
-    bool wait_for(int wanted) const {
+    bool wait_for(int target) const {
         std::unique_lock<std::mutex> held(mutex_);
-        return changed_.wait_for(held, hang_guard, [&] { return count_ >= wanted; });
+        return changed_.wait_for(held, hang_guard, [&] { return count_ >= target; });
     }
 
   private:

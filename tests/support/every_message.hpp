@@ -11,7 +11,7 @@ namespace test {
 class any_message {
   public:
     virtual ~any_message() = default;
-    // Another of the type, with nothing said in it.
+    // Another of the type, with all fields unset.
     virtual std::unique_ptr<any_message> fresh() const = 0;
     virtual ojs::detail::message_view view() = 0;
     virtual std::string write() const = 0;

@@ -31,7 +31,7 @@ class temporary_folder {
     std::string file(const std::string& name) const { return path_ / name; }
 
   private:
-    // Throws, as what is skipped is asked before the first test begins: there REQUIRE has nobody to tell.
+    // Throws: REQUIRE does not work before the first test, where tests decide what to skip.
     void make_in(std::initializer_list<const char*> places) {
         for (const char* place : places) {
             std::string name = std::string(place) + "/ojs-test-XXXXXX";

@@ -15,20 +15,20 @@ namespace test {
 
 class router {
   public:
-    // `lag`: of what it does with what it is told, as where many machines must hear of it.
+    // `lag`: the delay until it applies a change, as with many machines.
     explicit router(std::chrono::milliseconds lag = std::chrono::milliseconds(0)) : lag_(lag) {}
 
     // launcher_options::on_routable
     void add(const ojs::process_info& of) {
-        const std::string said = "serving on ";  // by keyvalue_runner, when it is ready
+        const std::string prefix = "serving on ";  // by keyvalue_runner, when it is ready
         const std::string& text = of.readiness.message;
-        if (text.compare(0, said.size(), said) != 0) return;
-        auto client = ojs::http_client::create("http://" + text.substr(said.size()));
+        if (text.compare(0, prefix.size(), prefix) != 0) return;
+        auto client = ojs::http_client::create("http://" + text.substr(prefix.size()));
         if (!client) return;
         const std::lock_guard<std::mutex> held(mutex_);
         routes_.push_back(std::make_shared<route>(of.id, std::move(*client)));
     }
-    // launcher_options::on_unroutable: returns once its requests in hand are answered.
+    // launcher_options::on_unroutable: returns once its requests in flight are answered.
     void remove(const ojs::process_info& of) {
         const ojs::time_point began = ojs::steady_clock::now();
         std::this_thread::sleep_for(lag_);

@@ -1,4 +1,4 @@
-// Text: what a test looks for in it.
+// text: searches for parts of it.
 #pragma once
 #include <string>
 

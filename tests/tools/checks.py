@@ -41,7 +41,7 @@ PLAN = [
     (r"variants|warnings/.*", COMPILES, 1200),
     (r"observability/.*|interop|server", ALONE, 600),
     (r"fuzz/.*", COMPILES, None),  # libFuzzer has limits of its own
-    (r"format|amalgamation|header/compile/.*|compiled/.*|adapters/warnings", COMPILES, 1200),
+    (r"format|api|amalgamation|header/compile/.*|compiled/.*|adapters/warnings", COMPILES, 1200),
     (r".*", TESTS, 600),
 ]
 # Compilers yield to tests. The minute that compiles all tests as one file goes before the rest.

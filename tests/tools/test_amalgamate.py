@@ -251,7 +251,7 @@ class ExtensionTest(AmalgamateTest):
 
     def test_one_file_says_what_is_in_it(self):
         text = self.header("--with", "server")
-        self.assertIn("// With these extensions in it: ojs_server.hpp\n", text.split("#ifndef")[0])
+        self.assertIn("// Includes these extensions: ojs_server.hpp\n", text.split("#ifndef")[0])
         self.assertNotIn("Copy it next to", text)
 
     def test_all_and_one_that_wants_a_library(self):
@@ -264,11 +264,11 @@ class ExtensionTest(AmalgamateTest):
 
     def test_the_main_header_must_not_know_it(self):
         self.replace("src/ojs/net/json.ipp", '"json.hpp"', '"../server/server.hpp"')
-        self.assert_refused("src/ojs/net/json.ipp:1", "upward include", "move what is needed to net/")
+        self.assert_refused("src/ojs/net/json.ipp:1", "upward include", "move the needed code to net/")
 
     def test_part_in_the_wrong_template(self):
         self.replace("src/ojs_shutdown.hpp", '"ojs/net/json.ipp"', '"ojs/server/server.ipp"')
-        self.assert_refused("src/ojs_shutdown.hpp:16", "is of another header", "src/ojs_server.hpp")
+        self.assert_refused("src/ojs_shutdown.hpp:16", "belongs to another header", "src/ojs_server.hpp")
 
     def test_missing_include_of_what_it_needs(self):
         self.replace("src/ojs_server.hpp", '#include "ojs_shutdown.hpp"\n', "")
@@ -346,7 +346,7 @@ class RefusalTest(AmalgamateTest):
 
     def test_upward_include(self):
         self.replace("src/ojs/base/text.ipp", '"text.hpp"', '"../core/gate.hpp"')
-        self.assert_refused("src/ojs/base/text.ipp:4", "upward include", "move what is needed to base/")
+        self.assert_refused("src/ojs/base/text.ipp:4", "upward include", "move the needed code to base/")
 
     def test_orphan(self):
         self.write("src/ojs/core/lost.ipp", "int lost();\n")
@@ -362,7 +362,7 @@ class RefusalTest(AmalgamateTest):
 
     def test_listed_twice(self):
         self.replace("src/ojs_shutdown.hpp", '"ojs/net/json.ipp"', '"ojs/core/gate.ipp"')
-        self.assert_refused("src/ojs_shutdown.hpp:16", "listed twice", "take one")
+        self.assert_refused("src/ojs_shutdown.hpp:16", "listed twice", "remove one")
 
     def test_used_before_it_is_emitted(self):
         self.write("src/ojs/base/extra.hpp", "// Extra.\n")
@@ -401,7 +401,7 @@ class RefusalTest(AmalgamateTest):
         for name in "iostream sstream fstream iomanip functional memory mutex thread condition_variable map regex".split():
             with self.subTest(name):
                 self.write("src/ojs/core/gate.hpp", f"// gate: a door.\n#include <{name}>\n")
-                self.assert_refused("src/ojs/core/gate.hpp:2", f"<{name}>", "move it to the .ipp")
+                self.assert_refused("src/ojs/core/gate.hpp:2", f"<{name}>", "include it in the .ipp")
 
     def test_heavy_includes_in_a_definition_file(self):
         self.replace("src/ojs/base/text.ipp", "<cstdio>", "<map>")
@@ -421,7 +421,7 @@ class RefusalTest(AmalgamateTest):
         self.write("src/ojs/net/stop/motor.hpp", "// motor: turns.\n#pragma once\nnamespace detail {\n}\n")
         self.replace("src/ojs_shutdown.hpp", '#include "ojs/net/json.hpp"', '#include "ojs/net/stop/motor.hpp"\n#include "ojs/net/json.hpp"')
         self.replace("src/ojs/net/json.hpp", '"../base/text.hpp"', '"stop/motor.hpp"')
-        self.assert_refused("src/ojs/net/json.hpp:4", "net/json.hpp is for users, net/stop/motor.hpp is not", "detail/")
+        self.assert_refused("src/ojs/net/json.hpp:4", "net/json.hpp is public, net/stop/motor.hpp is internal", "detail/")
 
     def test_first_sentence_too_long_for_the_first_screen(self):
         self.replace("src/ojs/core/gate.hpp", "a door.", "a door" + " and a door" * 9 + ".")

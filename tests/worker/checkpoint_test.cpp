@@ -90,8 +90,8 @@ job with_meta(const std::string& meta) {
     return out;
 }
 
-std::string code_of(const result<void>& said) {
-    return said ? "ok" : to_string(said.error().code);
+std::string code_of(const result<void>& saved) {
+    return saved ? "ok" : to_string(saved.error().code);
 }
 
 }  // namespace
@@ -218,9 +218,9 @@ TEST_CASE(
         keeping wire;
         wire.on_save = [&](const checkpoint_request&, time_point) { return each.answer; };
         run_job(wire, [&](job_context& job) {
-            const result<void> said = job.save_checkpoint("1");
-            CHECK(code_of(said) == each.code);
-            CHECK(said.error().http_status == each.status);
+            const result<void> saved = job.save_checkpoint("1");
+            CHECK(code_of(saved) == each.code);
+            CHECK(saved.error().http_status == each.status);
             CHECK(job.checkpoint() == "1");
             return outcome::retry("");
         });
@@ -391,7 +391,7 @@ TEST_CASE("checkpoint: threads take turns, and the FAIL carries the last one") {
 }
 
 TEST_CASE(
-    "checkpoint: a handler tells draining, cancelled and abandoned apart, and may save until abandoned") {
+    "checkpoint: a handler can distinguish draining, cancelled and abandoned, and may save until abandoned") {
     keeping wire;
     lifecycle life(0ms);
     happening running;

@@ -37,7 +37,7 @@ struct beating_worker {
 
 }  // namespace
 
-TEST_CASE("heartbeat: quiet and the last one pass a beat whose answer does not come") {
+TEST_CASE("heartbeat: quiet and the last one overtake a beat without a response") {
     worker_options options = recorder::options();
     options.heartbeat_interval = 10ms;  // job.heartbeat() comes a fifth of it after the last one
     beating_worker tested(options);
@@ -57,7 +57,7 @@ TEST_CASE("heartbeat: quiet and the last one pass a beat whose answer does not c
     recorder::check_last_word(tested.wire);
 }
 
-TEST_CASE("heartbeat: one that was overtaken and is answered late is followed by what is true") {
+TEST_CASE("heartbeat: an overtaken beat is followed by one with the current state") {
     recorder::event hung_may_end;
     recorder::event let_go;
     recorder::counter began;
@@ -86,7 +86,7 @@ TEST_CASE("heartbeat: one that was overtaken and is answered late is followed by
     recorder::check_last_word(wire);
 }
 
-TEST_CASE("heartbeat: quiet that did not arrive is not left to the next interval") {
+TEST_CASE("heartbeat: a quiet beat that failed is retried before the next interval") {
     worker_options options = recorder::options();
     options.heartbeat_interval = 1h;
     beating_worker tested(options);

@@ -1,4 +1,4 @@
-// The checkpoint route: what is sent, what each answer means, and how a backend without it is told from an unknown job.
+// The checkpoint route: requests, responses, and how a missing route differs from an unknown job.
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -92,7 +92,7 @@ TEST_CASE("http checkpoint: an id is one segment of the path, whatever is in it"
                                    "GET /ojs/v1/jobs/a%2Fb/checkpoint "});
 }
 
-TEST_CASE("http checkpoint: what the answer to a save means") {
+TEST_CASE("http checkpoint: responses to a save") {
     for (const int status : {200, 201, 204})
         CHECK(backend(status).save().value_or(settled::gone) == settled::accepted);
     CHECK(backend(409).save().value_or(settled::accepted) == settled::gone);
@@ -111,7 +111,8 @@ TEST_CASE("http checkpoint: what the answer to a save means") {
     CHECK(large.requests().size() == 2);  // refusing one is not having no route
 }
 
-TEST_CASE("http checkpoint: no route, told by its status or by a job that is known: never asked again") {
+TEST_CASE(
+    "http checkpoint: a missing route is detected by its status or by a known job, and not requested again") {
     const http_response known = {200, {}, "{\"job\":{}}", false};
     const http_response unknown = {404, {}, api_404, false};
     const http_response plain = {404, {}, "404 page not found\n", false};
@@ -167,7 +168,7 @@ TEST_CASE("http checkpoint: a job the backend does not know is gone; others may 
     CHECK(peer.requests().back() == "GET /ojs/v1/jobs/other ");
 }
 
-TEST_CASE("http checkpoint: where the question after a 404 is not answered nothing is decided") {
+TEST_CASE("http checkpoint: without a response to the query after a 404 nothing is decided") {
     backend peer = missing({404, {}, api_404, false}, {503, {}, "", false});
     CHECK(peer.save().error().code == errc::unavailable);
     CHECK(peer.save().error().code == errc::unavailable);
@@ -176,7 +177,7 @@ TEST_CASE("http checkpoint: where the question after a 404 is not answered nothi
     CHECK(dropping.save().error().code == errc::disconnected);
 }
 
-TEST_CASE("http checkpoint: what the answer to a load means") {
+TEST_CASE("http checkpoint: responses to a load") {
     for (const int status : {204, 404, 405, 501}) {
         const result<std::string> none = backend(status, api_404).load();
         REQUIRE(none);

@@ -92,16 +92,16 @@ picojson::value parse(const std::string& text) {
 }
 
 result<std::vector<job>> fetch(transport& wire, std::size_t count = 1) {
-    const worker_identity who = identity();
+    const worker_identity self = identity();
     fetch_request request;
-    request.worker = &who;
+    request.worker = &self;
     request.count = count;
     return wire.fetch(request, soon());
 }
 
 result<heartbeat_response> beat(transport& wire, bool must_arrive = false) {
-    const worker_identity who = identity();
-    return wire.heartbeat({&who, "running", {"j1", "j2"}, must_arrive, nullptr}, soon());
+    const worker_identity self = identity();
+    return wire.heartbeat({&self, "running", {"j1", "j2"}, must_arrive, nullptr}, soon());
 }
 
 void check_identity(const picojson::value& body) {
@@ -134,12 +134,12 @@ TEST_CASE("http: the headers of every request") {
     options.bearer_token = "t0k";
     options.headers = {{"X-OJS-Extra", "e"}};
     const std::unique_ptr<http_transport> wire = connect(peer, "/workers/register", options);
-    const worker_identity who = identity();
+    const worker_identity self = identity();
     CHECK(!fetch(*wire));  // {} holds no jobs
     CHECK(wire->ack({"j", ""}, soon()));
     CHECK(wire->fail({"j", {}, false}, soon()));
     CHECK(beat(*wire));
-    CHECK(wire->register_worker(who, soon()));
+    CHECK(wire->register_worker(self, soon()));
     REQUIRE(peer.requests().size() == 5);
     for (const http_request& each : peer.requests()) {
         CAPTURE(each.target);
@@ -154,9 +154,9 @@ TEST_CASE("http: the headers of every request") {
 
 TEST_CASE("http: FETCH is not sent when no longer wanted") {
     const backend peer(200, "{\"jobs\":[]}");
-    const worker_identity who = identity();
+    const worker_identity self = identity();
     fetch_request request;
-    request.worker = &who;
+    request.worker = &self;
     request.still_wanted = [] { return false; };
     const result<std::vector<job>> got = connect(peer)->fetch(request, soon());
     REQUIRE(!got);
@@ -282,27 +282,27 @@ http_response accept_if(bool good, int refusal = 400) {
 // A transport that notes what it says of its downgrades.
 struct downgrading {
     explicit downgrading(const backend& to, bool active_jobs_as_count = false,
-                         std::chrono::milliseconds form_retry = 1h) {
+                         std::chrono::milliseconds full_body_retry_interval = 1h) {
         result<http_client> client = http_transport::make_client(to.url());
         REQUIRE(client);
         http_transport_options options;
         options.active_jobs_as_count = active_jobs_as_count;
-        options.form_retry = form_retry;
+        options.full_body_retry_interval = full_body_retry_interval;
         options.on_form_change = [this](std::string_view operation, std::string_view dropped,
                                         const error& why) {
             const std::lock_guard<std::mutex> held(mutex);
-            said.push_back(std::string(operation) + ": " + why.text);
+            changes.push_back(std::string(operation) + ": " + why.text);
             this->dropped.emplace_back(dropped);
         };
         wire = std::make_unique<http_transport>(std::move(*client), std::move(options));
     }
     std::mutex mutex;
-    std::vector<std::string> said;
+    std::vector<std::string> changes;
     std::vector<std::string> dropped;
     std::unique_ptr<http_transport> wire;
 };
 
-TEST_CASE("http: a heartbeat refused for its form is sent in the schema's, at once and from then on") {
+TEST_CASE("http: a heartbeat whose body is rejected is sent in the schema's, at once and from then on") {
     for (const int refusal : {400, 422}) {
         const backend peer([refusal](const http_request& request) {
             return accept_if(is_schema_beat(parse(request.body)), refusal);
@@ -316,8 +316,8 @@ TEST_CASE("http: a heartbeat refused for its form is sent in the schema's, at on
               R"({"active_jobs":["j1","j2"],"visibility_timeout_ms":30000,"worker_id":"w\"1"})");
         CHECK(beat(*tested.wire));
         CHECK(peer.requests().size() == 4);
-        REQUIRE(tested.said.size() == 1);
-        CHECK(tested.said[0] ==
+        REQUIRE(tested.changes.size() == 1);
+        CHECK(tested.changes[0] ==
               "heartbeat: POST /workers/heartbeat answered " + std::to_string(refusal) + ": invalid_payload");
         CHECK(tested.dropped[0].find("state") == 0);
     }
@@ -336,7 +336,7 @@ TEST_CASE(
     REQUIRE(peer.requests().size() == before + 2);
     CHECK(parse(peer.requests()[before].body).contains("state"));
     CHECK(is_schema_beat(parse(peer.last().body)));
-    CHECK(tested.said.size() == 1);
+    CHECK(tested.changes.size() == 1);
     strict = false;
     REQUIRE(beat(*tested.wire));
     CHECK(is_schema_beat(parse(peer.last().body)));
@@ -361,7 +361,7 @@ TEST_CASE(
               "error.type, requeue, meta.checkpoint; error.code is in details.error_class"});
 }
 
-TEST_CASE("http: a form between the full one and the schema's is found again") {
+TEST_CASE("http: a body between the full one and the schema's is found again") {
     std::atomic<bool> well{true};
     const backend listing(
         [&well](const http_request& request) {  // wants a list, and once answers 400 to all but the schema
@@ -379,7 +379,7 @@ TEST_CASE("http: a form between the full one and the schema's is found again") {
     CHECK(parse(listing.last().body).contains("state"));
 }
 
-TEST_CASE("http: a 404 does not prove that the full form is taken again") {
+TEST_CASE("http: a 404 does not prove that the full body is accepted again") {
     std::atomic<bool> knows{true};
     const backend peer([&knows](const http_request& request) {
         if (!knows) return http_response{404, {}, "{}", false};
@@ -390,11 +390,11 @@ TEST_CASE("http: a 404 does not prove that the full form is taken again") {
     REQUIRE(tested.wire->fail(failed, soon()));
     knows = false;
     CHECK(*tested.wire->fail(failed, soon()) == settled::gone);
-    CHECK(tested.said.size() == 1);
+    CHECK(tested.changes.size() == 1);
 }
 
-TEST_CASE("http: a heartbeat that matters is sent again when its connection broke, others are not") {
-    const worker_identity who = identity();
+TEST_CASE("http: a heartbeat that must arrive is sent again when its connection broke, others are not") {
+    const worker_identity self = identity();
     for (const bool must_arrive : {false, true}) {
         peer::server dropping([](int fd, int connection) {
             const std::string request = peer::read_message(fd);
@@ -403,22 +403,22 @@ TEST_CASE("http: a heartbeat that matters is sent again when its connection brok
         result<http_client> client = http_transport::make_client(dropping.url());
         REQUIRE(client);
         http_transport wire(std::move(*client));
-        const auto sent = wire.heartbeat({&who, "quiet", {}, must_arrive, nullptr}, soon());
+        const auto sent = wire.heartbeat({&self, "quiet", {}, must_arrive, nullptr}, soon());
         CHECK(sent.has_value() == must_arrive);
         CHECK(dropping.connections() == (must_arrive ? 2 : 1));
     }
 }
 
 TEST_CASE("http: a heartbeat that is no longer wanted is not sent") {
-    const worker_identity who = identity();
+    const worker_identity self = identity();
     const backend peer(200, "{}");
-    const auto sent = connect(peer)->heartbeat({&who, "running", {}, false, [] { return false; }}, soon());
+    const auto sent = connect(peer)->heartbeat({&self, "running", {}, false, [] { return false; }}, soon());
     REQUIRE(!sent);
     CHECK(sent.error().code == errc::cancelled);
     CHECK(peer.requests().empty());
 }
 
-TEST_CASE("http: the count form, by dialect, and before the schema's") {
+TEST_CASE("http: active_jobs as a count, by dialect, and before the schema's body") {
     const auto as_count = [](const http_request& request) {
         return accept_if(parse(request.body).get("active_jobs").is<double>());
     };
@@ -429,7 +429,7 @@ TEST_CASE("http: the count form, by dialect, and before the schema's") {
     const picojson::value body = parse(counting.last().body);
     CHECK(body.get("active_jobs").get<double>() == doctest::Approx(2));
     CHECK(body.get("active_job_ids").serialize() == "[\"j1\",\"j2\"]");
-    CHECK(by_dialect.said.empty());
+    CHECK(by_dialect.changes.empty());
 
     downgrading found_out(counting);
     CHECK(beat(*found_out.wire));
@@ -437,7 +437,7 @@ TEST_CASE("http: the count form, by dialect, and before the schema's") {
     CHECK(parse(counting.last().body).contains("state"));
     CHECK(beat(*found_out.wire));
     CHECK(counting.requests().size() == 4);
-    CHECK(found_out.dropped == std::vector<std::string>{"active_jobs in its usual form"});
+    CHECK(found_out.dropped == std::vector<std::string>{"active_jobs in its preferred type"});
 
     const backend listing([](const http_request& request) {
         return accept_if(parse(request.body).get("active_jobs").is<picojson::array>());
@@ -454,7 +454,7 @@ TEST_CASE("http: the count form, by dialect, and before the schema's") {
     CHECK(strict.requests().size() == 3);
 }
 
-TEST_CASE("http: a FAIL refused for its form keeps all that the schema can hold") {
+TEST_CASE("http: a FAIL whose body is rejected keeps all fields of the schema") {
     const backend peer(
         [](const http_request& request) { return accept_if(is_schema_fail(parse(request.body))); });
     downgrading tested(peer);
@@ -473,10 +473,10 @@ TEST_CASE("http: a FAIL refused for its form keeps all that the schema can hold"
     REQUIRE(tested.wire->fail({"j", {"handler_error", "", true, "{}"}, false}, soon()));
     CHECK(parse(peer.last().body).get("error").serialize() ==
           R"({"code":"handler_error","details":{},"message":"handler_error","retryable":true})");
-    CHECK(tested.said.size() == 1);
+    CHECK(tested.changes.size() == 1);
 }
 
-TEST_CASE("http: a FAIL refused for its checkpoint alone is sent without it, and keeps the rest") {
+TEST_CASE("http: a FAIL whose checkpoint is rejected is sent without it, and keeps the rest") {
     const backend peer(
         [](const http_request& request) { return accept_if(!parse(request.body).contains("meta")); });
     downgrading tested(peer);
@@ -488,7 +488,7 @@ TEST_CASE("http: a FAIL refused for its checkpoint alone is sent without it, and
     CHECK(parse(peer.last().body).get("requeue").get<bool>());
     CHECK(parse(peer.last().body).get("error").get("code").to_str() == "ShutdownError");
     // That says nothing of the next one, and least of all of one without a checkpoint.
-    CHECK(tested.said.empty());
+    CHECK(tested.changes.empty());
     CHECK(tested.wire->fail(request, soon()));
     CHECK(peer.requests().size() == 4);
     CHECK(tested.wire->fail({"k", {"handler_error", "", true, "{}"}, false, ""}, soon()));
@@ -499,19 +499,19 @@ TEST_CASE("http: a FAIL refused for its checkpoint alone is sent without it, and
     downgrading further(strict);
     CHECK(further.wire->fail(request, soon()));
     CHECK(strict.requests().size() == 3);
-    CHECK(further.said.size() == 1);
+    CHECK(further.changes.size() == 1);
     fail_request ordinary = request;
     ordinary.requeue = false;
     CHECK(further.wire->fail(ordinary, soon()));  // the schema has no place for a checkpoint
     CHECK(strict.requests().size() == 4);
 }
 
-TEST_CASE("http: a FAIL that says requeue is tried in full first, however an earlier one was answered") {
+TEST_CASE("http: a FAIL with requeue is sent in full first, whatever the response to an earlier one") {
     std::atomic<bool> strict{true};
     const backend peer([&strict](const http_request& request) {
         return accept_if(!strict || is_schema_fail(parse(request.body)));
     });
-    downgrading tested(peer);  // form_retry is an hour
+    downgrading tested(peer);  // full_body_retry_interval is an hour
     const fail_request ordinary = {"j", {"handler_error", "m", true, "{}"}, false, "{\"n\":1}"};
     fail_request interrupted = {"j", {"ShutdownError", "m", true, "{}"}, true, "{\"n\":1}"};
     REQUIRE(tested.wire->fail(ordinary, soon()));
@@ -523,7 +523,7 @@ TEST_CASE("http: a FAIL that says requeue is tried in full first, however an ear
     CHECK(parse(peer.requests()[before].body).contains("meta"));
     CHECK(parse(peer.requests()[before + 1].body).get("requeue").get<bool>());
     CHECK(is_schema_fail(parse(peer.last().body)));
-    CHECK(tested.said.size() == 1);
+    CHECK(tested.changes.size() == 1);
     strict = false;
     REQUIRE(tested.wire->fail(interrupted, soon()));
     CHECK(parse(peer.last().body).get("requeue").get<bool>());
@@ -538,7 +538,7 @@ TEST_CASE("http: a FAIL that says requeue is tried in full first, however an ear
     CHECK(parse(peer.last().body).contains("meta"));
 }
 
-TEST_CASE("http: a 400 without an error of the API changes no form and is not final") {
+TEST_CASE("http: a 400 without an API error changes no body and is not final") {
     for (const char* body : {"", "{}", "<html>Bad Request</html>", R"({"error":"no object"})"}) {
         CAPTURE(body);
         for (const int status : {400, 422}) {
@@ -559,16 +559,16 @@ TEST_CASE("http: a 400 without an error of the API changes no form and is not fi
             CHECK(beat(*tested.wire));
             CHECK(parse(peer.last().body).contains("state"));
             CHECK(peer.requests().size() == 4);
-            CHECK(tested.said.empty());
+            CHECK(tested.changes.empty());
         }
     }
 }
 
-TEST_CASE("http: whether a claim holds is asked by INFO, and only a clear answer ends it") {
-    const worker_identity who = identity();
-    const auto ask = [&who](int status, const std::string& body) {
+TEST_CASE("http: INFO queries whether a claim holds, and only a clear response ends it") {
+    const worker_identity self = identity();
+    const auto ask = [&self](int status, const std::string& body) {
         const backend peer(status, body);
-        const result<bool> held = connect(peer)->confirm_claim({&who, "a/b", nullptr}, soon());
+        const result<bool> held = connect(peer)->confirm_claim({&self, "a/b", nullptr}, soon());
         CHECK(peer.last().method == "GET");
         CHECK(peer.last().target == "/ojs/v1/jobs/a%2Fb");
         return held;
@@ -586,11 +586,11 @@ TEST_CASE("http: whether a claim holds is asked by INFO, and only a clear answer
     for (const int status : {400, 404, 409, 503}) CHECK(!ask(status, R"({"state":"cancelled"})"));
     CHECK(!ask(200, R"({"state":"cancelled")"));
     const backend unasked(200, R"({"state":"cancelled"})");
-    CHECK(!connect(unasked)->confirm_claim({&who, "a", [] { return false; }}, soon()));
+    CHECK(!connect(unasked)->confirm_claim({&self, "a", [] { return false; }}, soon()));
     CHECK(unasked.requests().empty());
 }
 
-TEST_CASE("http: 2xx with a body that is not JSON is a failed request, whatever was asked") {
+TEST_CASE("http: 2xx with a body that is not JSON is a failed request, on every route") {
     for (const int status : {200, 202}) {
         const backend sorry(status, "<html>Sorry, we are down for maintenance</html>");
         const std::unique_ptr<http_transport> wire = connect(sorry, "/workers/register");
@@ -615,7 +615,7 @@ TEST_CASE("http: 2xx with a body that is not JSON is a failed request, whatever 
     }
 }
 
-TEST_CASE("http: where no form is taken nothing changes, and ACK and FETCH are not repeated") {
+TEST_CASE("http: if every body is rejected nothing changes, and ACK and FETCH are not repeated") {
     const backend peer(400, api_error);
     downgrading tested(peer);
     for (std::size_t i = 1; i <= 3; ++i) {
@@ -630,7 +630,7 @@ TEST_CASE("http: where no form is taken nothing changes, and ACK and FETCH are n
     CHECK(!tested.wire->ack({"j", ""}, soon()));
     CHECK(!fetch(*tested.wire));
     CHECK(peer.requests().size() == 13);
-    CHECK(tested.said.empty());
+    CHECK(tested.changes.empty());
     // Nor does a second answer prove anything that is not about the request.
     for (const int second : {401, 403, 413, 429, 503}) {
         int asked = 0;
@@ -638,7 +638,7 @@ TEST_CASE("http: where no form is taken nothing changes, and ACK and FETCH are n
             [&](const http_request&) { return accept_if(false, ++asked == 2 ? second : 400); });
         downgrading unlucky(failing);
         CHECK(beat(*unlucky.wire).error().http_status == second);
-        CHECK(unlucky.said.empty());
+        CHECK(unlucky.changes.empty());
         CHECK(!beat(*unlucky.wire));
         CHECK(parse(failing.requests()[2].body).contains("hostname"));
     }
@@ -674,7 +674,7 @@ TEST_CASE("http: a body that would have to be cut is not quoted") {
     CHECK(beat(*connect(peer)).error().text == "POST /workers/heartbeat answered 500");
 }
 
-TEST_CASE("http: many threads that are refused at once agree on one downgrade") {
+TEST_CASE("http: concurrent rejections cause one downgrade") {
     const backend peer(
         [](const http_request& request) { return accept_if(is_schema_fail(parse(request.body))); });
     downgrading tested(peer);
@@ -687,10 +687,10 @@ TEST_CASE("http: many threads that are refused at once agree on one downgrade") 
     }
     for (std::thread& each : threads) each.join();
     CHECK(accepted == 8);
-    CHECK(tested.said.size() == 1);
+    CHECK(tested.changes.size() == 1);
 }
 
-TEST_CASE("http: no error text repeats what a job was about, nor what a 401 answers") {
+TEST_CASE("http: no error text quotes job data, or the response to a 401") {
     const std::string echo = R"({"error":{"code":"INVALID_PAYLOAD","message":"canary"},"you_said":"canary"})";
     for (const int status : {400, 401, 500}) {
         const backend peer(status, echo);
@@ -755,7 +755,7 @@ TEST_CASE("http: what a status means") {
     }
 }
 
-TEST_CASE("http: answers that are no answers") {
+TEST_CASE("http: invalid responses") {
     for (const char* body : {"", "nonsense", "[]", "{\"jobs\":7}", "{\"jobs\":", "{\"job\":[]}", "7"}) {
         CAPTURE(body);
         const result<std::vector<job>> got = fetch(*connect(backend(200, body)));
@@ -824,7 +824,7 @@ TEST_CASE("http: one unreadable job costs the others nothing") {
     CHECK((*got)[6].malformed.empty());
 }
 
-TEST_CASE("http: an answer that was cut off gives no job, wherever it was cut") {
+TEST_CASE("http: a truncated response gives no job, wherever it was cut") {
     const std::string whole =
         R"( {"a":"]}","jobs":[{"id":"1","type":"t","args":[7],"timeout_ms":60000,"meta":{"x":"y"}}],"b":{"c":[]}} )";
     std::string body;
@@ -846,7 +846,7 @@ TEST_CASE("http: an answer that was cut off gives no job, wherever it was cut") 
     CHECK(got->front().timeout == 60000ms);
 }
 
-TEST_CASE("http: an answer that is not one object with one array of jobs gives no job") {
+TEST_CASE("http: a response that is not one object with one array of jobs gives no job") {
     const std::string job = R"({"id":"1","type":"t","args":[]})";
     for (const std::string& body :
          {"{\"jobs\":[" + job + "]} x", "{\"jobs\":[" + job + "]}}", "{\"jobs\":[" + job + " x]}",
@@ -868,7 +868,7 @@ TEST_CASE("http: `null` in the place of the jobs is none") {
     CHECK(!fetch(*connect(backend(200, R"({"jobs":nul})"))));
 }
 
-TEST_CASE("http: more jobs than were asked for are taken, but not any number") {
+TEST_CASE("http: more jobs than requested are accepted, up to a limit") {
     const auto answer = [](std::size_t count) {
         std::string body = "{\"jobs\":[{}";
         for (std::size_t i = 1; i < count; ++i) body += ",{}";
@@ -882,7 +882,7 @@ TEST_CASE("http: more jobs than were asked for are taken, but not any number") {
     CHECK(more.error().text.find("more than 1003 jobs") != std::string::npos);
 }
 
-TEST_CASE("http: an id is FAILed exactly as it was written, or the job has none") {
+TEST_CASE("http: a FAIL has the id exactly as received, or the job has no id") {
     struct {
         std::string member;
         std::string id;       // empty: nobody can be told
@@ -934,7 +934,7 @@ TEST_CASE("http: an id is FAILed exactly as it was written, or the job has none"
     }
 }
 
-TEST_CASE("http: what is not UTF-8 is shown byte by byte where it keeps a job from being reported") {
+TEST_CASE("http: an id that is not UTF-8 is logged byte by byte") {
     const result<std::vector<job>> got =
         fetch(*connect(backend(200, "{\"jobs\":[{\"id\":\"a\xff\xc3\xa4\",\"type\":\"t\",\"args\":[]}]}")));
     REQUIRE(got);
@@ -961,7 +961,7 @@ TEST_CASE("http: an envelope that is not JSON is a malformed job, and costs the 
     CHECK((*got)[3].timeout == 7ms);
 }
 
-TEST_CASE("http: of the leases an answer names those of the worker's jobs count, each once") {
+TEST_CASE("http: jobs_extended counts for the worker's own jobs, each once") {
     const auto extended = [](const std::string& list) {
         const result<heartbeat_response> got =
             beat(*connect(backend(200, "{\"jobs_extended\":" + list + "}")));

@@ -127,7 +127,7 @@ TEST_CASE("revoked: the backend cancels a job, whose token is cancelled, and it 
     const shared_event listens = make_event();
     const shared_event called = make_event();
     busy_worker busy(options, [why, listens, called](job_context& job) {
-        const cancel_registration told = job.on_cancel([called] { called->set(); });
+        const cancel_registration kept = job.on_cancel([called] { called->set(); });
         listens->set();
         until_cancelled(job);
         REQUIRE(called->wait());
@@ -302,7 +302,7 @@ TEST_CASE("stuck: a job that ignores its cancellation is reported once, and once
     REQUIRE(all.size() == 2);
     CHECK(all[1].abandoned);
     CHECK(all[1].count == 1);
-    CHECK(log.has("warn job left behind"));
+    CHECK(log.has("warn job abandoned"));
     CHECK(busy.body->report().stuck == std::vector<std::string>{"a"});
     CHECK(busy.settlement().error.code == "timeout");  // also if the stop reports it
     CHECK_FALSE(busy.settlement().requeue);
@@ -327,7 +327,7 @@ TEST_CASE("stuck: a callback that throws does no harm, and a job that returns in
     REQUIRE(busy.body->stop(recorder::guard));
     CHECK(log.has("error on_stuck_job threw"));
 
-    told quiet_log;
+    captured_log quiet_log;
     worker_options patient = recorder::options();
     quiet_log.listen(patient);
     busy_worker prompt(patient, until_cancelled);
@@ -337,7 +337,7 @@ TEST_CASE("stuck: a callback that throws does no harm, and a job that returns in
 
 namespace {
 
-worker_options for_stuck(std::int64_t concurrency, const told& log) {
+worker_options for_stuck(std::int64_t concurrency, const captured_log& log) {
     worker_options out = recorder::options(concurrency);
     out.stuck_after = 10ms;
     out.poll_interval = 10ms;
@@ -369,7 +369,7 @@ struct deaf_worker {
 TEST_CASE(
     "stuck: a deaf job is reported after its timeout, a new thread has its slot, and its late result is "
     "dropped") {
-    told log;
+    captured_log log;
     recorder::counter together;
     deaf_worker deaf(for_stuck(2, log), [&](job_context&) {
         together.add();
@@ -512,7 +512,7 @@ TEST_CASE("stuck: reading the thread's stack interrupts no read() of its handler
 TEST_CASE("termination mode: NORMAL_SHUTDOWN drains, and logs the file's content and the deadline") {
     const mode_file file;
     file.write("NORMAL_SHUTDOWN");
-    told log;
+    captured_log log;
     worker_options options = recorder::options();
     options.termination_mode_file = file.path;
     options.times.shutdown_grace_period = 3550s;
@@ -532,7 +532,7 @@ TEST_CASE("termination mode: NORMAL_SHUTDOWN drains, and logs the file's content
 
 TEST_CASE("termination mode: SPOT_RECLAIM, no file, and SIGUSR1 hand every job back at once") {
     const mode_file file;
-    told log;
+    captured_log log;
     worker_options options = recorder::options();
     options.termination_mode_file = file.path;
     options.dialect.requeue_interrupted = false;  // a reclaim does so whatever the dialect
@@ -623,7 +623,7 @@ TEST_CASE("termination mode: a reclaim during the drain, and none if the first s
         file.write("NORMAL_SHUTDOWN");
         options.dialect.first_signal_wins = true;
         options.termination_mode_file = file.path;
-        told log;
+        captured_log log;
         log.listen(options);
         busy_worker busy(options, work);
         busy.body->request_stop();

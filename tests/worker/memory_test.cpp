@@ -98,7 +98,7 @@ TEST_CASE("memory: only an active job is settled, and only by its own id") {
     CHECK(queue.jobs()[0].result_json == "1");
 }
 
-TEST_CASE("memory: of what is settled only the last are kept, and nothing else is forgotten") {
+TEST_CASE("memory: keeps only the last settled jobs, and all others") {
     memory_transport queue(2);
     for (int i = 0; i < 5; ++i) queue.push("t");
     CHECK(claim(queue, 4) == texts{"job-1", "job-2", "job-3", "job-4"});

@@ -63,7 +63,7 @@ TEST_CASE("settlement: Retry-After of an ACK is waited for") {
     CHECK(wire.calls("ack")[1].at - wire.calls("ack")[0].at >= 300ms);
 }
 
-TEST_CASE("settlement: a Retry-After that is as long as can be ends with the stop's beginning") {
+TEST_CASE("settlement: the start of a stop ends the longest Retry-After") {
     recorder::transport wire;
     wire.give(make_job("a"));
     error later{errc::unavailable, 0, "later"};
@@ -105,7 +105,7 @@ TEST_CASE(
     CHECK(worker.exit_code() == 0);
 }
 
-TEST_CASE("settlement: a 400 that is no error of the API is final only when it comes again and again") {
+TEST_CASE("settlement: a 400 without an API error is final only when repeated") {
     const error stray{errc::bad_response, 0, "POST /workers/ack answered 400", 400};
     recorder::transport wire;
     wire.refuse("ack", 2, stray);
@@ -151,7 +151,7 @@ TEST_CASE("settlement: a Retry-After longer than the stop costs no job its repor
     CHECK(worker.exit_code() == 0);
 }
 
-TEST_CASE("settlement: a reservation that is gone is counted and left alone") {
+TEST_CASE("settlement: a reservation that is gone is counted, and not reported again") {
     recorder::transport wire;
     wire.on.ack = [](const ack_request&, time_point) { return settled::gone; };
     const settled_job done(wire);
@@ -162,7 +162,7 @@ TEST_CASE("settlement: a reservation that is gone is counted and left alone") {
     CHECK(done.body.exit_code() == 0);
 }
 
-TEST_CASE("settlement: a refused result is left out, the ACK is not") {
+TEST_CASE("settlement: an ACK whose result is rejected is sent without it") {
     recorder::transport wire;
     wire.refuse("ack", 1, {errc::rejected, 0, "too large"});
     const settled_job done(wire);
@@ -174,7 +174,7 @@ TEST_CASE("settlement: a refused result is left out, the ACK is not") {
     CHECK(done.body.report().completed == 1);
 }
 
-TEST_CASE("settlement: what is refused for good is named, and is in the exit status") {
+TEST_CASE("settlement: a rejected report is named, and changes the exit status") {
     std::mutex mutex;
     std::string errors;
     recorder::transport wire;
@@ -210,7 +210,7 @@ TEST_CASE("settlement: what is refused for good is named, and is in the exit sta
     recorder::check_last_word(wire);
 }
 
-TEST_CASE("settlement: an ACK that is never answered does not hold up the stop") {
+TEST_CASE("settlement: an ACK without a response does not delay the stop") {
     recorder::transport wire;
     recorder::event let_go;
     wire.on.ack = [&](const ack_request&, time_point deadline) {
@@ -266,7 +266,7 @@ TEST_CASE("settlement: tries in the stop have deadlines that leave room for anot
     CHECK(worker.exit_code() == 0);
 }
 
-TEST_CASE("settlement: backend down in the stop: bounded, named, 75") {
+TEST_CASE("settlement: with the backend down the stop is bounded, names the jobs, and exits 75") {
     for (const errc code : {errc::unreachable, errc::unavailable, errc::disconnected}) {
         recorder::transport wire;
         wire.refuse("fail", 100000, {code, 0, "down"});
@@ -447,7 +447,7 @@ TEST_CASE("settlement: a job whose lease ran out is reported only if a beat rene
     recorder::check_last_word(wire);
 }
 
-TEST_CASE("settlement: while nobody can say whether the lease holds, nothing is reported") {
+TEST_CASE("settlement: nothing is reported while the lease is unknown") {
     recorder::transport wire;
     job given = make_job("a");
     given.visibility_timeout = 1ms;
@@ -487,7 +487,7 @@ TEST_CASE(
             CHECK(asked.wait());
             answer.jobs_extended = request.active_jobs;
             answer.directive = directive::quiet;
-            answer.queues = {"unknown"};  // of which the log tells, after all else
+            answer.queues = {"unknown"};  // logged after all else
         } else {
             asked.set();
             CHECK(early_applied.wait());
@@ -542,7 +542,7 @@ TEST_CASE("settlement: a job claimed again while it runs here is not run twice")
     CHECK(wire.settlements("a").size() == 1);
 }
 
-TEST_CASE("settlement: a job that one answer holds twice is settled once, whatever becomes of it") {
+TEST_CASE("settlement: a job that is in one response twice is settled once") {
     recorder::transport wire;
     recorder::event in_fetch;
     recorder::event answer;
@@ -593,7 +593,7 @@ TEST_CASE("settlement: a job that comes again after it was settled is another jo
     CHECK(worker.report().completed == 2);
 }
 
-TEST_CASE("settlement: a transport that throws ends nobody") {
+TEST_CASE("settlement: a transport that throws ends no thread") {
     struct throwing : recorder::transport {
         std::atomic<int> left[6] = {{1}, {2}, {2}, {1}, {1}, {1}};
         void maybe(int which) {
@@ -615,13 +615,13 @@ TEST_CASE("settlement: a transport that throws ends nobody") {
             maybe(3);
             return recorder::transport::heartbeat(request, deadline);
         }
-        result<void> register_worker(const worker_identity& who, time_point deadline) override {
+        result<void> register_worker(const worker_identity& worker, time_point deadline) override {
             maybe(4);
-            return recorder::transport::register_worker(who, deadline);
+            return recorder::transport::register_worker(worker, deadline);
         }
-        result<void> deregister_worker(const worker_identity& who, time_point deadline) override {
+        result<void> deregister_worker(const worker_identity& worker, time_point deadline) override {
             maybe(5);
-            return recorder::transport::deregister_worker(who, deadline);
+            return recorder::transport::deregister_worker(worker, deadline);
         }
     } wire;
     wire.give(make_job("a"));

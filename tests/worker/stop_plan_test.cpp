@@ -74,17 +74,18 @@ const row phases[] = {
     {"a drained worker stops",
      in(phase::draining),
      in(phase::stopping, [](facts& now) { now.idle = true; }),
-     {action::share_time, action::tell_parts, action::wake_pool, action::log_change, action::call_listener}},
+     {action::divide_stop_timeout, action::tell_parts, action::wake_pool, action::log_change,
+      action::call_listener}},
     {"a stop cancels jobs, and logs afterwards",
      in(phase::draining),
      in(phase::stopping),
-     {action::share_time, action::tell_parts, action::wake_pool, action::cancel, action::tell_jobs,
-      action::log_change, action::call_listener}},
+     {action::divide_stop_timeout, action::tell_parts, action::wake_pool, action::cancel,
+      action::call_cancel_callbacks, action::log_change, action::call_listener}},
     {"stop_and_cancel() of a running worker",
      in(phase::running),
      in(phase::stopping, [](facts& now) { now.own.cancel_requested = true; }),
-     {action::beat, action::close_intake, action::share_time, action::tell_parts, action::wake_pool,
-      action::cancel, action::tell_jobs, action::log_change, action::call_listener}},
+     {action::beat, action::close_intake, action::divide_stop_timeout, action::tell_parts, action::wake_pool,
+      action::cancel, action::call_cancel_callbacks, action::log_change, action::call_listener}},
     {"the end",
      in(phase::stopping),
      in(phase::terminated),
@@ -95,8 +96,8 @@ const row stops[] = {
     {"jobs of a reclaim hear of it after the lines of the controller guide",
      in(phase::draining),
      in(phase::stopping, reclaimed),
-     {action::share_time, action::tell_parts, action::wake_pool, action::cancel, action::log_change,
-      action::log_reclaim, action::tell_reclaimed, action::call_listener}},
+     {action::divide_stop_timeout, action::tell_parts, action::wake_pool, action::cancel, action::log_change,
+      action::log_reclaim, action::call_reclaim_callbacks, action::call_listener}},
     {"a reclaim of an idle worker",
      in(phase::running),
      in(phase::stopping,
@@ -104,16 +105,17 @@ const row stops[] = {
             reclaimed(now);
             now.idle = true;
         }),
-     {action::beat, action::close_intake, action::share_time, action::tell_parts, action::wake_pool,
+     {action::beat, action::close_intake, action::divide_stop_timeout, action::tell_parts, action::wake_pool,
       action::log_change, action::log_reclaim, action::call_listener}},
     {"cancel_lead begins",
      in(phase::draining),
-     in(phase::draining, [](facts& now) { now.lead_over = true; }),
-     {action::cancel, action::tell_jobs}},
+     in(phase::draining, [](facts& now) { now.lead_reached = true; }),
+     {action::cancel, action::call_cancel_callbacks}},
     {"and the stop after it cancels nothing again",
-     in(phase::draining, [](facts& now) { now.lead_over = true; }),
-     in(phase::stopping, [](facts& now) { now.lead_over = true; }),
-     {action::share_time, action::tell_parts, action::wake_pool, action::log_change, action::call_listener}},
+     in(phase::draining, [](facts& now) { now.lead_reached = true; }),
+     in(phase::stopping, [](facts& now) { now.lead_reached = true; }),
+     {action::divide_stop_timeout, action::tell_parts, action::wake_pool, action::log_change,
+      action::call_listener}},
     {"the third signal",
      in(phase::stopping),
      in(phase::stopping,
@@ -177,27 +179,27 @@ const row others[] = {
      {}},
     {"SIGCONT to a running one",
      in(phase::quiet),
-     in(phase::quiet, [](facts& now) { now.resumes = 1; }),
+     in(phase::quiet, [](facts& now) { now.resume_requests = 1; }),
      {action::resume}},
     {"SIGCONT to a quiet one: its change is yet to come",
      in(phase::quiet, [](facts& now) { now.outside.phase = phase::quiet; }),
      in(phase::quiet,
         [](facts& now) {
             now.outside.phase = phase::quiet;
-            now.resumes = 1;
+            now.resume_requests = 1;
         }),
      {}},
     {"a queue is paused",
      in(phase::running),
-     in(phase::running, [](facts& now) { now.queues = 1; }),
+     in(phase::running, [](facts& now) { now.queues_version = 1; }),
      {action::wake_pool}},
     {"the registration has been tried",
-     in(phase::running, [](facts& now) { now.registered = false; }),
+     in(phase::running, [](facts& now) { now.registration_tried = false; }),
      in(phase::running),
      {action::begin_fetching}},
     {"SIGTTIN",
      in(phase::draining),
-     in(phase::draining, [](facts& now) { now.reports = 1; }),
+     in(phase::draining, [](facts& now) { now.report_requests = 1; }),
      {action::report_jobs}},
 };
 
@@ -217,11 +219,11 @@ TEST_CASE("stop plan: each change asks for its actions, in this order") {
     for (const row& each : others) check(each);
 }
 
-TEST_CASE("stop plan: all that a change can ask for at once fits") {
+TEST_CASE("stop plan: all actions of one change fit") {
     facts now = in(phase::stopping, reclaimed);
-    now.lead_over = now.own.exit_now = true;
+    now.lead_reached = now.own.exit_now = true;
     now.outside.sequence = now.own.sequence = 9;
-    now.resumes = now.reports = now.queues = 1;
+    now.resume_requests = now.report_requests = now.queues_version = 1;
     const detail::stop_plan plan = detail::plan_stop(facts(), now);
     CHECK(plan.end() - plan.begin() <= detail::stop_action_count);
     CHECK(std::is_sorted(plan.begin(), plan.end()));  // the order of the enumeration is that of the acts

@@ -115,7 +115,7 @@ TEST_CASE("stopping: a shared lifecycle's TSTP and CONT, with calls of resume() 
 }
 
 // For the shared lifecycle, which never was quiet, SIGCONT changes nothing; for the worker it does.
-TEST_CASE("stopping: SIGCONT resumes a worker that a directive quieted, on a shared lifecycle too") {
+TEST_CASE("stopping: SIGCONT resumes a worker that a directive made quiet, on a shared lifecycle too") {
     lifecycle life(0ms);
     recorder::transport wire;
     recorder::counter beats;
@@ -249,7 +249,7 @@ TEST_CASE("stopping: beats go on in the drain, then there is one last one, and n
     recorder::check_last_word(busy.wire);
 }
 
-TEST_CASE("stopping: who sees the stop sees its deadline, before the supervisor has noticed") {
+TEST_CASE("stopping: the drain deadline is known before the supervisor has noticed the stop") {
     for (const bool shared : {false, true}) {
         CAPTURE(shared);
         lifecycle life(0ms);
@@ -401,7 +401,7 @@ TEST_CASE("stopping: a long_running handler gets ShutdownTimeout, and the websit
     }
 }
 
-TEST_CASE("stopping: what a cancelled handler says, and what it knew") {
+TEST_CASE("stopping: outcomes of cancelled handlers, with and without having seen the cancellation") {
     SUBCASE("it knew and was silent: interrupted") {
         busy_worker busy(recorder::patient(), [](job_context& job) {
             while (!job.cancel_requested()) std::this_thread::yield();
@@ -452,18 +452,18 @@ TEST_CASE("stopping: what a cancelled handler says, and what it knew") {
         CHECK(busy.settlement().error.code == "handler_error");
         CHECK(busy.body->report().failed == 1);
     }
-    SUBCASE("a callback told it: interrupted") {
-        const shared_event told = make_event();
+    SUBCASE("its callback was called: interrupted") {
+        const shared_event notified = make_event();
         busy_worker busy(recorder::patient(), [=](job_context& job) {
-            const cancel_registration kept = job.on_cancel([=] { told->set(); });
-            CHECK(told->wait());
+            const cancel_registration kept = job.on_cancel([=] { notified->set(); });
+            CHECK(notified->wait());
         });
         REQUIRE(busy.body->stop_and_cancel(recorder::guard));
         CHECK(busy.settlement().error.code == "ShutdownError");
     }
 }
 
-TEST_CASE("stopping: within cancel_wait handlers may say what they really did") {
+TEST_CASE("stopping: results that handlers return within cancel_wait are reported") {
     worker_options options = recorder::options();
     options.times.cancel_wait = 4s;
     busy_worker busy(options, [](job_context& job) {
@@ -546,7 +546,7 @@ TEST_CASE("stopping: a FETCH in flight") {
     recorder::check_last_word(wire);
 }
 
-TEST_CASE("stopping: what a FETCH brings when the threads that report have ended is named all the same") {
+TEST_CASE("stopping: jobs of a FETCH that ends after the reporting threads are named") {
     recorder::transport wire;
     wire.give(make_job("odd", "nobody's"));
     recorder::event in_fetch;
@@ -667,7 +667,9 @@ TEST_CASE("stopping: a worker that goes out of scope is stopped first") {
     recorder::check_last_word(wire);
 }
 
-TEST_CASE("stopping: a deaf handler does not hold up the stop, and finds nothing freed when it returns") {
+TEST_CASE(
+    "stopping: a handler that ignores cancellation does not delay the stop, and finds nothing freed when it "
+    "returns") {
     const shared_event let_go = make_event();
     const auto ended = std::make_shared<recorder::counter>();
     recorder::transport wire;
@@ -704,7 +706,7 @@ TEST_CASE("stopping: a deaf handler does not hold up the stop, and finds nothing
     CHECK(wire.settlements("deaf").size() == 1);
 }
 
-TEST_CASE("stopping: a handler that asks for heartbeats all the time does not hold up the last one") {
+TEST_CASE("stopping: a handler that requests heartbeats in a loop does not delay the last one") {
     const shared_event let_go = make_event();
     const auto asks = std::make_shared<recorder::counter>();
     const auto ask_on = [=](job_context& job) {
@@ -746,7 +748,7 @@ TEST_CASE("stopping: a handler that asks for heartbeats all the time does not ho
     REQUIRE(asks->wait_for(1000000000));
 }
 
-TEST_CASE("stopping: an on_cancel callback that blocks holds up neither the stop nor other jobs") {
+TEST_CASE("stopping: an on_cancel callback that blocks delays neither the stop nor other jobs") {
     const shared_event let_go = make_event();
     const auto returned = std::make_shared<recorder::counter>();
     const auto running = std::make_shared<recorder::counter>();
@@ -857,7 +859,7 @@ TEST_CASE("stopping: a seventeenth worker on one lifecycle is refused, and takes
     for (const auto& each : workers) CHECK(each->wait(deadline_after(recorder::guard)));
 }
 
-TEST_CASE("stopping: on_transition hears of every change once, in order, and may throw") {
+TEST_CASE("stopping: on_transition is called for each change once, in order, and may throw") {
     for (const bool throws : {false, true}) {
         lifecycle life(0ms);
         recorder::transport wire;
@@ -944,7 +946,7 @@ TEST_CASE("stopping: no resume of an outside lifecycle is lost") {
     recorder::check_last_word(wire);
 }
 
-TEST_CASE("stopping: on the third signal a worker in somebody's process stops trying") {
+TEST_CASE("stopping: on the third signal a worker that does not own its process stops retrying") {
     worker_options options = recorder::options();
     options.times.stop_timeout = 200s;
     busy_worker busy(options, until_cancelled);
@@ -959,7 +961,7 @@ TEST_CASE("stopping: on the third signal a worker in somebody's process stops tr
     recorder::check_last_word(busy.wire);
 }
 
-TEST_CASE("stopping: on the third signal every job that is left is named, however many they are") {
+TEST_CASE("stopping: on the third signal all remaining jobs are named") {
     constexpr int jobs = 30;
     recorder::transport wire;
     wire.refuse("fail", 100000, {errc::unavailable, 0, "down"});
@@ -991,25 +993,25 @@ TEST_CASE("stopping: on the third signal every job that is left is named, howeve
     for (int i = 0; i < jobs; ++i) CHECK(named.find(",j" + std::to_string(i) + ",") != std::string::npos);
 }
 
-TEST_CASE("stopping: a FETCH that is not answered is told of beside the jobs that are named") {
+TEST_CASE("stopping: an unanswered FETCH is logged along with the unreported jobs") {
     recorder::transport wire;
     wire.give(make_job("a"));
     recorder::event in_fetch;
-    recorder::event told;
+    recorder::event notified;
     wire.on.fail = [&](const fail_request&, time_point) {
-        CHECK(told.wait());
+        CHECK(notified.wait());
         return result<settled>(error{errc::unavailable, 0, "down"});
     };
     wire.on.fetch = [&](std::size_t) {
         if (wire.calls("fetch").size() < 2) return;
         in_fetch.set();
-        CHECK(told.wait());
+        CHECK(notified.wait());
     };
     worker_options options = recorder::options(2);
     options.times.stop_timeout = 500ms;
     options.log.level = log_level::warn;
     options.log.hook = [&](const log_record& record) {
-        if (record.message.find("a FETCH is still unanswered") == 0) told.set();
+        if (record.message.find("a FETCH is still unanswered") == 0) notified.set();
     };
     worker worker(options, wire);
     worker.register_handler("work", until_cancelled);
@@ -1017,7 +1019,7 @@ TEST_CASE("stopping: a FETCH that is not answered is told of beside the jobs tha
     REQUIRE(in_fetch.wait());
     worker.request_stop_and_cancel();
     REQUIRE(worker.wait(deadline_after(recorder::guard)));
-    CHECK(told.is_set());
+    CHECK(notified.is_set());
     CHECK(worker.report().unreported == std::vector<std::string>{"a"});
     CHECK(worker.exit_code() == exit_status::unreported);
 }
@@ -1090,7 +1092,7 @@ TEST_CASE("stopping: stop_and_cancel() starts the hard stage at once, whatever i
     }
 }
 
-TEST_CASE("stopping: without a limit the drain ends with its jobs, or when somebody cancels them") {
+TEST_CASE("stopping: without a limit the drain ends with its jobs, or when they are cancelled") {
     worker_options options = recorder::patient();
     options.times.shutdown_grace_period = no_limit;
     CHECK(validate(options));
@@ -1138,7 +1140,7 @@ TEST_CASE("stopping: on_shutdown steps run after the last report, and are in the
     REQUIRE(returned->wait());
 }
 
-TEST_CASE("stopping: who waits for a worker that cannot start is told") {
+TEST_CASE("stopping: wait() returns when the worker cannot start") {
     recorder::transport wire;
     worker_options options = recorder::options();
     const auto taken = http_server::start("127.0.0.1:0", [](const http_request&) { return http_response(); });

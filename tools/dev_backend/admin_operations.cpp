@@ -1,4 +1,4 @@
-// What an operator asks of workers, and tells them. [OJS admin API 9]
+// The admin routes for workers. [OJS admin API 9]
 #include <string>
 #include <vector>
 
@@ -56,7 +56,7 @@ ojs::http_response quiet_worker(backend& on, const incoming& in) {
     return json_answer(200, json_object().text("id", id).text("directive", "quiet").str());
 }
 
-// 200 while it takes jobs, else 503: what a load balancer or a probe asks.
+// For load balancers and probes: 200 while the worker takes jobs, else 503.
 ojs::http_response worker_health(backend& on, const incoming& in) {
     const store::lock held(on.jobs.mutex());
     const worker& of = known_worker(on, in.id);

@@ -34,20 +34,18 @@ std::string percent_decoded(std::string_view text) {
 
 namespace {
 
-// What the sender can do about it.
 const char* hint_for(std::string_view code) {
     struct advice {
         std::string_view code;
         const char* text;
     };
     constexpr std::array<advice, 6> known = {{
-        {"invalid_payload", "mend the request: the message says where it is wrong"},
-        {"invalid_request", "mend the request: the message says where it is wrong"},
-        {"not_found",
-         "look whether the id or the path is right, and whether the backend was restarted without --store"},
-        {"conflict", "read the job: it is in another state, or with another worker"},
-        {"duplicate", "a job with this id is there already: leave the id out, or choose another"},
-        {"backend_error", "look a little later whether it was done; what names its own id may be sent again"},
+        {"invalid_payload", "fix the request: the message says what is wrong"},
+        {"invalid_request", "fix the request: the message says what is wrong"},
+        {"not_found", "check the id and the path; a restart without --store loses all jobs"},
+        {"conflict", "read the job: another worker holds it, or its state has changed"},
+        {"duplicate", "a job with this id exists: omit the id, or choose another"},
+        {"backend_error", "check later whether it was done; a request with its own id can be repeated"},
     }};
     for (const advice& each : known) {
         if (each.code == code) return each.text;

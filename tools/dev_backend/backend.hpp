@@ -1,4 +1,4 @@
-// backend: what the routes work on, a request on its way through them, and the forms of an answer.
+// backend: the state that the routes share, a request, and helpers for responses.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -29,22 +29,22 @@ struct backend {
     pauses sleeps;
     ledger events;
     store jobs;
-    std::optional<committer> disk;  // none: the jobs are in memory alone
+    std::optional<committer> disk;  // none: jobs are in memory only
     std::atomic<bool> is_ending{false};
-    std::int64_t conflicts = 0;  // answers 409 to ACK and FAIL; with the store locked
+    std::int64_t conflicts = 0;  // 409 responses to ACK and FAIL; guarded by the store's lock
     const ojs::time_point started = ojs::steady_clock::now();
 };
 
-// One HTTP request on its way through.
+// One HTTP request.
 struct incoming {
     const ojs::http_request& request;
     std::int64_t received_ns;
     std::string request_id;
     std::string_view path;
-    std::string id;     // what stands for :id in its route
-    bool lost = false;  // its answer will be dropped
+    std::string id;     // the :id of its route
+    bool lost = false;  // its response will be dropped
 
-    // The parameter behind the ?, decoded; empty: it is not there.
+    // A query parameter, decoded; empty: absent.
     std::string parameter(std::string_view name) const;
 };
 

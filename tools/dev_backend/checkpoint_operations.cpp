@@ -1,4 +1,4 @@
-// What a job saved of its work: kept until it is completed.
+// Checkpoints, which are kept until their job is completed.
 #include <string>
 #include <string_view>
 

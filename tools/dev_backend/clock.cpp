@@ -96,7 +96,7 @@ std::optional<std::int64_t> parse_iso_time(const std::string& text) {
         ms += number_at((text.substr(digits, end - digits) + "00"), 0, 3);
     }
     const std::optional<std::int64_t> east = parse_zone(text.substr(end));
-    constexpr std::int64_t year_10000 = 253402300800000;  // which iso_time() could not write
+    constexpr std::int64_t year_10000 = 253402300800000;  // iso_time() cannot write it
     if (!east || ms - *east < 0 || ms - *east >= year_10000) return std::nullopt;
     return ms - *east;
 }

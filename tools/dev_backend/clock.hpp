@@ -1,4 +1,4 @@
-// clock: the time, as the ledger and the answers tell it.
+// clock: the time, in the form of the ledger and the responses.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,7 @@ std::string iso_time(std::int64_t ms);  // since the epoch: 2026-01-31T12:00:00.
 inline std::string iso_time() {
     return iso_time(wall_ms());
 }
-// RFC 3339 with its zone, as milliseconds since the epoch; nothing where it is none.
+// Parses RFC 3339 with a zone into milliseconds since the epoch; nullopt: invalid.
 std::optional<std::int64_t> parse_iso_time(const std::string& text);
 
 }  // namespace dev_backend

@@ -55,7 +55,7 @@ void committer::run() {
         held.unlock();
         std::uint64_t through = 0;
         const ojs::result<void> done = commit(through);
-        // Until the next try; then until those who were refused have been heard again.
+        // Until the next try; afterwards, until workers that got an error have called again.
         if (!done || failing_) store_.hold_time(done ? std::chrono::seconds(15) : until_next_try * 3);
         held.lock();
         failing_ = !done;

@@ -1,4 +1,4 @@
-// committer: has what changed in the store on disk before anybody is told of it.
+// committer: writes the store's changes to disk before any response reports them.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -14,7 +14,7 @@
 
 namespace dev_backend {
 
-// One thread writes; requests that wait at the same time share a commit, and what it costs.
+// One thread writes; concurrent requests share a commit.
 class committer {
   public:
     committer(store& of, storage to) : store_(of), storage_(std::move(to)) {}
@@ -23,12 +23,12 @@ class committer {
     ~committer() { stop(); }
 
     void start();
-    // Returns once all changes so far are on disk. Throws a refusal where they cannot be written; they are tried again.
+    // Returns when all changes so far are on disk. Throws a refusal if they cannot be written; they are retried.
     void wait();
-    // Since the last commit failed: nothing should be changed.
+    // The last commit failed: nothing should be changed.
     bool is_failing() const { return failing_; }
     std::string fault() const;
-    // Commits what is left, and closes the storage. False: it could not be written. Once nothing changes any more.
+    // Commits the rest, and closes the storage. False: the write failed. Call it when nothing changes any more.
     bool stop();
 
   private:
@@ -36,8 +36,8 @@ class committer {
     ojs::result<void> commit(std::uint64_t& through);
 
     store& store_;
-    std::optional<storage> storage_;     // of the thread
-    std::vector<changed_rows> unsaved_;  // the same: what was taken from the store and is not on disk
+    std::optional<storage> storage_;     // used by the thread only
+    std::vector<changed_rows> unsaved_;  // likewise: taken from the store, not on disk
     std::thread thread_;
     std::atomic<std::uint64_t> committed_{0};  // store::changes() that are on disk
     std::atomic<bool> failing_{false};
@@ -46,7 +46,7 @@ class committer {
     std::condition_variable wanted_changed_;
     std::condition_variable tried_;
     std::uint64_t wanted_ = 0;
-    std::uint64_t failed_ = 0;  // what the last commit that failed held
+    std::uint64_t failed_ = 0;  // changes in the last failed commit
     std::string fault_;
     bool stopping_ = false;
 };

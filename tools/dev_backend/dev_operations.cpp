@@ -1,4 +1,4 @@
-// The state of the backend, and what only a backend for development can be told to do.
+// The backend's state, and the routes for development.
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -45,7 +45,7 @@ ojs::http_response manifest(backend& on, const incoming&) {
 }
 
 ojs::http_response readiness(backend& on, const incoming&) {
-    if (on.is_ending) throw refusal{503, "backend_error", "this server is going away"};
+    if (on.is_ending) throw refusal{503, "backend_error", "this server is shutting down"};
     if (on.disk && on.disk->is_failing())
         throw refusal{503, "backend_error", "not stored: " + on.disk->fault()};
     return json_answer(200, "{\"status\":\"ready\"}");

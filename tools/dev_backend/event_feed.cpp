@@ -14,8 +14,8 @@ namespace {
 constexpr std::size_t max_events = 10000;
 constexpr std::size_t max_bytes = 8 * 1024 * 1024;
 
-bool is_one_of(const std::vector<std::string>& wanted, std::string_view value) {
-    return wanted.empty() || std::find(wanted.begin(), wanted.end(), value) != wanted.end();
+bool is_one_of(const std::vector<std::string>& accepted, std::string_view value) {
+    return accepted.empty() || std::find(accepted.begin(), accepted.end(), value) != accepted.end();
 }
 
 }  // namespace
@@ -41,9 +41,9 @@ std::string event_feed::id_of(const entry& of) {
     return text.data();
 }
 
-bool event_feed::fits(const entry& tested, const event_filter& wanted) {
-    return is_one_of(wanted.types, tested.type) && is_one_of(wanted.queues, tested.queue) &&
-           is_one_of(wanted.job_types, tested.job_type);
+bool event_feed::fits(const entry& tested, const event_filter& filter) {
+    return is_one_of(filter.types, tested.type) && is_one_of(filter.queues, tested.queue) &&
+           is_one_of(filter.job_types, tested.job_type);
 }
 
 std::string event_feed::shown(const entry& of) {
@@ -53,14 +53,14 @@ std::string event_feed::shown(const entry& of) {
     return out.raw("data", of.data).str();
 }
 
-std::string event_feed::list(const event_filter& wanted) const {
+std::string event_feed::list(const event_filter& filter) const {
     std::vector<std::string> out;
-    std::string cursor = wanted.after;
+    std::string cursor = filter.after;
     bool has_more = false;
     for (const entry& each : events_) {
-        const std::string id = id_of(each);  // of equal length: in the order of their numbers
-        if (id <= wanted.after || !fits(each, wanted)) continue;
-        has_more = out.size() == wanted.limit;
+        const std::string id = id_of(each);  // of equal length, so ordered by number
+        if (id <= filter.after || !fits(each, filter)) continue;
+        has_more = out.size() == filter.limit;
         if (has_more) break;
         out.push_back(shown(each));
         cursor = id;

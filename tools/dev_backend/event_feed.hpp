@@ -1,4 +1,4 @@
-// event_feed: the last lifecycle events of jobs, for who asks for them. [OJS events 2, 3, 6.4]
+// event_feed: the latest lifecycle events of jobs. [OJS events 2, 3, 6.4]
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -23,10 +23,10 @@ struct event_filter {
 // With the lock of the store held.
 class event_feed {
   public:
-    // `details` are further members of its data.
+    // `details` are more members of `data`.
     void add(const char* type, const job& of, json_object details = {});
     // The oldest first: {"events":[...],"cursor":ID,"has_more":true}
-    std::string list(const event_filter& wanted) const;
+    std::string list(const event_filter& filter) const;
     void clear();
 
   private:
@@ -40,12 +40,12 @@ class event_feed {
         std::string data;  // JSON
     };
     static std::string id_of(const entry& of);
-    static bool fits(const entry& tested, const event_filter& wanted);
+    static bool fits(const entry& tested, const event_filter& filter);
     static std::string shown(const entry& of);
 
     std::deque<entry> events_;
     std::size_t bytes_ = 0;  // of their data
-    // Goes on from the time, so that who reads on after a restart misses none.
+    // Starts at the time, so that readers miss no event after a restart.
     std::uint64_t last_number_ = static_cast<std::uint64_t>(wall_ms()) << 16;
 };
 

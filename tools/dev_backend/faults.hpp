@@ -1,4 +1,4 @@
-// faults: what is to go wrong with the requests of workers, and how late they are answered.
+// faults: errors and delays injected into the requests of workers.
 #pragma once
 #include <array>
 #include <atomic>
@@ -14,7 +14,7 @@ namespace dev_backend {
 
 using std::chrono::milliseconds;
 
-// What is to go wrong with one request.
+// The faults of one request.
 struct fault_plan {
     milliseconds delay{0};
     bool reset = false;
@@ -40,7 +40,7 @@ class fault_injector {
     std::atomic<bool> on_{false};  // spares the lock where there are no faults
 };
 
-// Sleeps without any lock that others need, and no longer than until stop().
+// Sleeps without holding a lock, at most until stop().
 class pauses {
   public:
     void pause(milliseconds duration);

@@ -1,4 +1,4 @@
-// ids: new names for jobs, each greater than those before it.
+// ids: new ids of jobs, each greater than all before.
 #pragma once
 #include <cstdint>
 #include <random>

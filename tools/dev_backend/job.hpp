@@ -25,22 +25,22 @@ inline bool has_ended(job_state state) {
 
 struct worker;
 
-// What a job is from its PUSH on.
+// What never changes after PUSH.
 struct job_terms {
     std::string type;
     std::string queue = "default";
     std::int64_t priority = 0;
     milliseconds timeout{0};        // of one attempt; 0: none
-    milliseconds reservation{0};    // where a FETCH names no other; 0: the default
+    milliseconds reservation{0};    // if the FETCH has none; 0: the default
     std::int64_t scheduled_ms = 0;  // since the epoch: not available before; 0: at once
-    std::int64_t expires_ms = 0;    // since the epoch: not begun later than this; 0: at any time
+    std::int64_t expires_ms = 0;    // since the epoch: not started later; 0: at any time
     retry_policy retry;
-    std::string test_directive;  // what the worker that holds it is told with its next BEAT; empty: nothing
+    std::string test_directive;  // for the next BEAT of its worker; empty: none
 };
 
 struct job : job_terms {
     std::string id;
-    std::string fixed;  // the part of its envelope that never changes, an open JSON object
+    std::string fixed;  // the constant part of its envelope, an open JSON object
     std::string meta;   // JSON, with the checkpoint if there is one
     bool has_checkpoint = false;
     std::int64_t attempt = 0;
@@ -58,7 +58,7 @@ struct job : job_terms {
     std::vector<std::string> errors;  // JSON, of each attempt that failed
     bool is_dead_letter = false;
     bool is_stored = false;   // there is a row for it
-    bool is_changed = false;  // and will be one for what it is now
+    bool is_changed = false;  // its row is outdated
 };
 
 struct by_turn {
@@ -69,11 +69,11 @@ struct by_turn {
 
 struct worker {
     std::string id;
-    std::string state = "running";  // as it says itself
+    std::string state = "running";  // as reported
     std::string directive = "running";
     std::vector<std::string> directive_queues;  // that `quiet` is for; empty: all
-    std::string registration = "{}";            // the whole of its last BEAT
-    std::uint64_t heard = 0;                    // higher: later
+    std::string registration = "{}";            // its complete last BEAT
+    std::uint64_t last_seen = 0;                // higher: later
     std::int64_t beats = 0;
     std::int64_t last_beat_ms = 0;  // since the epoch
     std::vector<std::string> last_active;
@@ -81,12 +81,12 @@ struct worker {
     ojs::time_point dead_at = ojs::time_point::max();  // unknown until it beats
 };
 
-// A job to be: a PUSH that was read and found good.
+// A valid PUSH.
 struct new_job : job_terms {
-    std::string id;  // empty: the store finds one
+    std::string id;  // empty: the store creates one
     std::string args;
     std::string meta;
-    std::string retry_source;  // JSON, as it came
+    std::string retry_source;  // JSON, as received
     std::vector<std::string> tags;
     std::string extra;  // members this backend does not know, as `,"key":value`
     bool pending = false;
@@ -96,7 +96,7 @@ std::string envelope(const job& shown);         // as clients see it, JSON
 std::string open_envelope(const job& shown);    // the same without its closing brace
 std::string_view checkpoint_of(const job& of);  // JSON
 
-// What comes late must not touch what meanwhile is another worker's.
+// A late request must not change a job of another worker.
 void require_holder(const job& held, std::string_view from);
 void require_active(const job& settled);
 

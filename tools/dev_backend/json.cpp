@@ -27,7 +27,7 @@ std::string quote(std::string_view text) {
 
 namespace {
 
-// As long as the library's own durations may be: no sum of these leaves what a clock can hold.
+// The library's limit of durations: no sum of them overflows a clock.
 constexpr milliseconds max_time{2147483000};
 
 }  // namespace

@@ -1,4 +1,4 @@
-// json: building JSON text, and reading the members of a request with picojson.
+// json: builds JSON text, and reads the members of a request with picojson.
 #pragma once
 #include <picojson.h>
 
@@ -38,7 +38,7 @@ class json_object {
         for (const std::string& json : jsons) list.append(list.size() > 1 ? "," : "").append(json);
         return raw(key, list + "]");
     }
-    // What was built so far without its closing brace, and its continuation.
+    // The text without its closing brace, and the way to continue it.
     const std::string& open_text() const { return text_; }
     static json_object continued(std::string open_text) {
         json_object out;
@@ -51,23 +51,23 @@ class json_object {
     std::string text_ = "{";
 };
 
-// ---- reading: each refuses what is not of its type ----
+// ---- reading: each refuses other types ----
 
 picojson::value parse_object(const std::string& body);
-const picojson::value* member(const picojson::value& object, const char* key);  // null: not there
+const picojson::value* member(const picojson::value& object, const char* key);  // null: absent
 std::string text_or(const picojson::value& object, const char* key, const std::string& fallback);
 std::string required_text(const picojson::value& object, const char* key);
 std::int64_t integer_or(const picojson::value& object, const char* key, std::int64_t least,
                         std::int64_t fallback);
 bool flag_or(const picojson::value& object, const char* key, bool fallback);
-// A time in units of `unit`, brought to what there is between `least` and max_time.
+// A time in units of `unit`, limited to `least` and max_time.
 milliseconds time_or(const picojson::value& object, const char* key, milliseconds unit, milliseconds least,
                      milliseconds fallback);
-// The source text of a member, which must come back digit for digit: picojson holds numbers as doubles. Empty: not there.
+// The source text of a member, digit for digit, because picojson stores numbers as doubles. Empty: absent.
 std::string_view source_of(std::string_view object, std::string_view key);
-// The object with that member in place of any of its name; an empty `value` only takes those away.
+// Sets a member; an empty `value` removes it.
 std::string with_member(std::string_view object, std::string_view key, std::string_view value);
-// The strings of an array; nothing at all where it is absent or no array of strings.
+// The strings of an array; nullopt: absent, or no array of strings.
 std::optional<std::vector<std::string>> texts_of(const picojson::value& object, const char* key);
 
 }  // namespace dev_backend

@@ -11,7 +11,7 @@
 namespace dev_backend {
 
 bool ledger::open(const std::string& path) {
-    // A pipe that nobody reads would be waited for, and no signal would end that.
+    // Opening a pipe without a reader would block, signals notwithstanding.
     const int tried = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666);
     if (tried < 0) return false;
     ::close(tried);
@@ -26,11 +26,11 @@ void ledger::write(const char* event, const json_object& fields) {
     std::snprintf(head.data(), head.size(), "{\"t_ms\":%.3f,\"mono_ns\":%lld,\"event\":\"%s\"",
                   static_cast<double>(now - start_ns_) / 1e6, static_cast<long long>(now), event);
     std::string rest = fields.str();
-    std::replace(rest.begin(), rest.end(), '\n', ' ');  // JSON as others wrote it may span lines
+    std::replace(rest.begin(), rest.end(), '\n', ' ');  // received JSON may span lines
     file_ << head.data() << (rest.size() > 2 ? "," : "") << std::string_view(rest).substr(1) << '\n'
           << std::flush;
     if (file_) return;
-    enabled_ = false;  // once: what follows would have a gap before it
+    enabled_ = false;  // for good: later lines would follow a gap
     std::fputs("dev_backend: the ledger cannot be written, and ends here\n", stderr);
 }
 

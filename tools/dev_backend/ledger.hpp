@@ -1,4 +1,4 @@
-// ledger: one line of JSON for each thing that happens, for whoever checks what became of the jobs.
+// ledger: one line of JSON per event, for tests that check what became of each job.
 #pragma once
 #include <cstdint>
 #include <fstream>
@@ -12,7 +12,7 @@ namespace dev_backend {
 class ledger {
   public:
     bool open(const std::string& path);
-    // With the lock of the store held, so that the lines stand in the order of what happened.
+    // The caller holds the store's lock, so that the lines are in order.
     void write(const char* event, const json_object& fields);
 
   private:

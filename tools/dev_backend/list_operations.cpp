@@ -1,4 +1,4 @@
-// Lists, a page at a time: jobs, queues, lifecycle events, dead letters and what is done with these.
+// Paged lists: jobs, queues, lifecycle events, dead letters; and the operations on dead letters.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -13,14 +13,14 @@ namespace dev_backend {
 
 namespace {
 
-std::uint64_t number_parameter(const incoming& in, const char* name, std::uint64_t least, std::uint64_t most,
+std::uint64_t number_parameter(const incoming& in, const char* name, std::uint64_t min, std::uint64_t max,
                                std::uint64_t fallback) {
     const std::string text = in.parameter(name);
     std::uint64_t out = fallback;
-    if (!text.empty() && (!read_number(text, UINT64_MAX, out) || out < least)) {
-        refuse_shape(std::string(name) + " is not a number of at least " + std::to_string(least));
+    if (!text.empty() && (!read_number(text, UINT64_MAX, out) || out < min)) {
+        refuse_shape(std::string(name) + " is not a number of at least " + std::to_string(min));
     }
-    return std::min(out, most);
+    return std::min(out, max);
 }
 
 std::vector<std::string> texts_parameter(const incoming& in, const char* name) {
@@ -34,10 +34,10 @@ std::vector<std::string> texts_parameter(const incoming& in, const char* name) {
     return out;
 }
 
-// "email.send", or "email.*" for all that begin so.
-bool fits_type(const std::string& type, const std::string& wanted) {
-    if (wanted.empty() || wanted.back() != '*') return wanted.empty() || type == wanted;
-    return type.compare(0, wanted.size() - 1, wanted, 0, wanted.size() - 1) == 0;
+// "email.send", or "email.*" as a prefix.
+bool fits_type(const std::string& type, const std::string& pattern) {
+    if (pattern.empty() || pattern.back() != '*') return pattern.empty() || type == pattern;
+    return type.compare(0, pattern.size() - 1, pattern, 0, pattern.size() - 1) == 0;
 }
 
 std::vector<const job*> wanted_jobs(const backend& on, const incoming& in) {
@@ -55,7 +55,7 @@ std::vector<const job*> wanted_jobs(const backend& on, const incoming& in) {
 
 constexpr std::size_t largest_page = 100;
 
-// Those after the cursor, which is the turn of the last one shown. [OJS HTTP 17]
+// Jobs after the cursor, which is the turn of the last one shown. [OJS HTTP 17]
 std::string page_of(std::vector<const job*> all, const incoming& in) {
     const std::uint64_t limit = number_parameter(in, "limit", 1, largest_page, 50);
     const std::uint64_t after = number_parameter(in, "cursor", 0, UINT64_MAX, 0);
@@ -112,14 +112,14 @@ ojs::http_response list_queues(backend& on, const incoming&) {
 }
 
 ojs::http_response list_events(backend& on, const incoming& in) {
-    event_filter wanted;
-    wanted.after = in.parameter("after");
-    wanted.types = texts_parameter(in, "types");
-    wanted.queues = texts_parameter(in, "queues");
-    wanted.job_types = texts_parameter(in, "job_types");
-    wanted.limit = number_parameter(in, "limit", 1, 1000, wanted.limit);
+    event_filter filter;
+    filter.after = in.parameter("after");
+    filter.types = texts_parameter(in, "types");
+    filter.queues = texts_parameter(in, "queues");
+    filter.job_types = texts_parameter(in, "job_types");
+    filter.limit = number_parameter(in, "limit", 1, 1000, filter.limit);
     const store::lock held(on.jobs.mutex());
-    return json_answer(200, on.jobs.feed().list(wanted));
+    return json_answer(200, on.jobs.feed().list(filter));
 }
 
 ojs::http_response list_dead_letters(backend& on, const incoming& in) {

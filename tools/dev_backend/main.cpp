@@ -1,6 +1,5 @@
-// An Open Job Spec backend on loopback: for development, tests and the demo. It keeps its jobs in memory, or with --store
-// FILE in SQLite, where a restart finds them. One process serves them all, and none takes over from it: in production run
-// one of the published backends.
+// An Open Job Spec backend on loopback, for development, tests and the demo. It keeps its jobs in memory, or with --store
+// FILE in SQLite, where they survive a restart. It is one process without failover: in production run a published backend.
 //
 //   POST   /ojs/v1/jobs                PUSH         POST /ojs/v1/workers/fetch      FETCH
 //   POST   /ojs/v1/jobs/batch          PUSH many    POST /ojs/v1/workers/ack        ACK
@@ -13,22 +12,22 @@
 //   GET    /ojs/v1/queues, /ojs/v1/events, /ojs/v1/health, /ojs/manifest
 //   GET    /ojs/v1/admin/jobs, /ojs/v1/admin/workers, /ojs/v1/admin/workers/{id}
 //   POST   /ojs/v1/admin/workers/{id}/quiet
-//   GET    /readyz                     200; 503 while nothing can be stored, and from the begin of the end
+//   GET    /readyz                     200; 503 while the store fails, and from the start of the shutdown
 //
 // For development only:
-//   GET  /dev/summary                          how many jobs are in which state, and what each worker last said
-//   POST /dev/directive {"worker_id":ID or "*","directive":"quiet"|"terminate"|"running"}   told at the next BEAT;
-//                       "queues":[NAMES] beside "quiet" means those alone
+//   GET  /dev/summary                          how many jobs are in which state, and what each worker last reported
+//   POST /dev/directive {"worker_id":ID or "*","directive":"quiet"|"terminate"|"running"}   sent with the next BEAT;
+//                       with "quiet", "queues":[NAMES] limits it to those
 //   POST /dev/faults    {"faults":"lose:100,reset:50"}  as --faults; "" switches them off
 //   POST /dev/delay     {"ms":50}                       as --delay
 //   POST /dev/reset                                     forgets every job and worker
 //
-// Requests that a web page can have a browser send are refused: with an Origin or Sec-Fetch-Site, to a Host that is
-// neither an address nor localhost, and a POST whose Content-Type is not JSON.
+// Requests that a web page can make a browser send are refused: with an Origin or Sec-Fetch-Site, to a Host that is
+// neither an address nor localhost, or a POST whose Content-Type is not JSON.
 //
-// --ledger FILE gets one JSON line an event: t_ms since the start, mono_ns (CLOCK_MONOTONIC, so that the clocks of
-// other processes compare), event, and what belongs to it. Every ACK and FAIL is there with the status answered,
-// and "lost":true where a fault dropped the answer.
+// --ledger FILE gets one JSON line per event: t_ms since the start, mono_ns (CLOCK_MONOTONIC, comparable between
+// processes), event, and its data. Every ACK and FAIL is there with the status of its response, and "lost":true where a
+// fault dropped that response.
 #include <errno.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -48,7 +47,7 @@
 
 namespace {
 
-// Some systems allow 1024 descriptors, fewer than the connections this may have to hold.
+// The usual soft limit of 1024 descriptors is below --max-connections.
 void raise_descriptor_limit() {
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -56,7 +55,7 @@ void raise_descriptor_limit() {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Not by stdio, whose lock a reader that stopped would hold to the end.
+// Avoids stdio, whose lock a blocked write would hold for good.
 void print_line(const std::string& text) {
     const std::string line = text + "\n";
     for (std::size_t done = 0; done < line.size();) {
@@ -83,12 +82,12 @@ ojs::draining_server_options server_options(const dev_backend::settings& chosen)
     ojs::draining_server_options out;
     out.max_connections = chosen.max_connections;
     out.lame_duck = chosen.lame_duck;
-    out.threads = 256;                        // most wait: for a commit, or as --delay says
-    out.thread_stack_size = 2 * 1024 * 1024;  // for a hundred levels of JSON, unoptimised as well
+    out.threads = 256;                        // most wait for a commit or --delay
+    out.thread_stack_size = 2 * 1024 * 1024;  // for 100 levels of JSON in unoptimised builds
     return out;
 }
 
-// Whose reader has stopped reading, a line is spared: it would hold up the end.
+// Drops the line if stderr is blocked: it would delay the shutdown.
 void print_step(const ojs::step_result& each) {
     pollfd reader{STDERR_FILENO, POLLOUT, 0};
     if (each.status == ojs::step_status::running || poll(&reader, 1, 0) == 0) return;
@@ -99,7 +98,7 @@ void print_step(const ojs::step_result& each) {
 }
 
 // [GS 9.1]
-bool end_in_order(dev_backend::backend& on, ojs::draining_server& server, ojs::lifecycle& lifecycle) {
+bool shut_down(dev_backend::backend& on, ojs::draining_server& server, ojs::lifecycle& lifecycle) {
     on.is_ending = true;
     ojs::shutdown_sequence steps;
     steps.add("requests", [&](const ojs::step_context& step) -> ojs::result<void> {
@@ -113,7 +112,7 @@ bool end_in_order(dev_backend::backend& on, ojs::draining_server& server, ojs::l
         if (!on.disk || on.disk->stop()) return {};
         return ojs::error{ojs::errc::system, 0, on.disk->fault()};
     });
-    // A reader that has stopped reading holds up the end no longer than this.
+    // Limits how long a blocked stdout delays the shutdown.
     if (!on.options.quiet)
         steps.add(
             "summary", [&] { print_line("summary " + dev_backend::summary(on)); }, std::chrono::seconds(1));
@@ -141,7 +140,7 @@ int main(int argc, char** argv) {
     }
 
     std::signal(SIGPIPE,
-                SIG_IGN);  // who no longer reads what it prints must not keep it from ending in order
+                SIG_IGN);  // a closed stdout must not end it out of order
     raise_descriptor_limit();
     dev_backend::backend backend(*options);
     if (!options->ledger_path.empty() && !backend.events.open(options->ledger_path))
@@ -164,6 +163,6 @@ int main(int argc, char** argv) {
     print_line("listening on " + server->address());
 
     while (lifecycle.phase() < ojs::phase::draining) signals->wait();
-    const bool in_order = end_in_order(backend, *server, lifecycle);
-    _exit(in_order ? 0 : 1);  // what was left behind may still use what main() holds
+    const bool in_order = shut_down(backend, *server, lifecycle);
+    _exit(in_order ? 0 : 1);  // abandoned threads may still use main()'s objects
 }

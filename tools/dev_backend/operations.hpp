@@ -1,4 +1,4 @@
-// operations: what the routes do. Each throws a refusal for a request that it does not do.
+// operations: the handlers of the routes. Each throws a refusal for a request that it rejects.
 #pragma once
 #include <string>
 

@@ -13,7 +13,7 @@ namespace dev_backend {
 
 namespace {
 
-// Those that the store writes itself, and those that only the store may set.
+// Members that only the store may set.
 bool is_known_member(std::string_view key) {
     constexpr std::array<std::string_view, 32> known = {"specversion",  "id",
                                                         "type",         "queue",
@@ -34,7 +34,7 @@ bool is_known_member(std::string_view key) {
     return std::find(known.begin(), known.end(), key) != known.end();
 }
 
-// One or several parts with dots between them, each of lower-case letters, digits and underscores after a letter.
+// Parts joined by dots; each is a letter, then lower-case letters, digits and underscores.
 // [OJS core 5.1]
 bool is_job_type(std::string_view text, bool hyphens) {
     const std::string_view inner = hyphens ? "_.-" : "_.";
@@ -68,7 +68,7 @@ void read_retry(const picojson::value& options, std::string_view source, new_job
     out.retry_source = source_of(source, "retry");
 }
 
-// What a suite of conformance tests has a worker be told with its next BEAT.
+// The directive that a conformance suite wants in the worker's next BEAT.
 void read_test_directive(const picojson::value& options, new_job& out) {
     const picojson::value* metadata = member(options, "metadata");
     if (metadata != nullptr && metadata->is<picojson::object>()) {
@@ -76,14 +76,14 @@ void read_test_directive(const picojson::value& options, new_job& out) {
     }
 }
 
-// The same members stand in `options`, or beside it.
+// The same members may be in `options`, or beside it.
 void read_options(const picojson::value& options, std::string_view source, new_job& out) {
     out.queue = text_or(options, "queue", out.queue);
     if (!is_queue(out.queue))
         refuse_shape("queue is not of a-z, 0-9, - and ., or longer than 128 characters");
-    constexpr std::int64_t most = 100;
-    out.priority = integer_or(options, "priority", -most, out.priority);
-    if (out.priority > most) refuse_shape("priority is not within -100 to 100");
+    constexpr std::int64_t max_priority = 100;
+    out.priority = integer_or(options, "priority", -max_priority, out.priority);
+    if (out.priority > max_priority) refuse_shape("priority is not within -100 to 100");
     out.timeout = time_or(options, "timeout", milliseconds(1000), milliseconds(0), out.timeout);
     out.timeout = time_or(options, "timeout_ms", milliseconds(1), milliseconds(0), out.timeout);
     out.reservation =

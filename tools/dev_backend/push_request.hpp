@@ -1,4 +1,4 @@
-// push_request: what a PUSH asks for.
+// push_request: reads a PUSH.
 #pragma once
 #include <picojson.h>
 
@@ -8,7 +8,7 @@
 
 namespace dev_backend {
 
-// `source` is the text `parsed` was read from; `hyphens` may be in a type, which the specification does not have.
+// `source` is the text of `parsed`. `hyphens` allows them in job types, against the specification.
 new_job read_push(const picojson::value& parsed, std::string_view source, bool hyphens);
 
 }  // namespace dev_backend

@@ -1,4 +1,4 @@
-// read_number: a number that is the whole of a text.
+// read_number: parses a text that is a number and nothing else.
 #pragma once
 #include <charconv>
 #include <cstdint>

@@ -1,17 +1,16 @@
-// refusal: why a request is not done.
+// refusal: why a request is rejected.
 #pragma once
 #include <string>
 #include <utility>
 
 namespace dev_backend {
 
-// Thrown while a request is handled; becomes the error answer. The codes are those of the HTTP binding and of its OpenAPI
-// description.
+// Thrown by a handler; becomes the error response. The codes are those of the HTTP binding and its OpenAPI description.
 struct refusal {
     int status;
     const char* code;
     std::string message;
-    const char* type = "";  // where a code says too little
+    const char* type = "";  // where the code is too general
 };
 
 [[noreturn]] inline void refuse_shape(std::string message) {
@@ -19,7 +18,7 @@ struct refusal {
 }
 
 [[noreturn]] inline void refuse_duplicate() {
-    throw refusal{409, "duplicate", "there is a job with this id already"};
+    throw refusal{409, "duplicate", "a job with this id exists already"};
 }
 
 }  // namespace dev_backend

@@ -19,7 +19,7 @@ namespace {
 }
 
 // "PT1M30S", "PT0.5S", "P1DT2H": weeks, days, hours, minutes and seconds of ISO 8601, the smallest with a fraction. Months
-// and years have no length of their own.
+// and years have no fixed length.
 std::optional<double> iso_duration_ms(std::string_view text) {
     struct unit {
         char name;
@@ -62,7 +62,7 @@ std::optional<double> iso_duration_ms(std::string_view text) {
     return total;
 }
 
-constexpr double max_ms = 2147483000;  // so that no sum of these leaves what a clock can hold
+constexpr double max_ms = 2147483000;  // no sum of these overflows a clock
 
 // `key` as ISO 8601, or `key`_ms as a number of milliseconds: the specification has both.
 milliseconds duration_or(const picojson::value& given, const char* key, milliseconds fallback) {
@@ -108,10 +108,10 @@ backoff read_kind(const picojson::value& given) {
 bool read_on_exhaustion(const picojson::value& given) {
     const picojson::value* found = member(given, "on_exhaustion");
     if (found == nullptr) return false;
-    const std::string said = found->is<std::string>() ? found->get<std::string>() : "";
-    if (said != "discard" && said != "dead_letter")
+    const std::string action = found->is<std::string>() ? found->get<std::string>() : "";
+    if (action != "discard" && action != "dead_letter")
         refuse_policy("on_exhaustion is neither discard nor dead_letter");
-    return said == "dead_letter";
+    return action == "dead_letter";
 }
 
 }  // namespace
@@ -152,7 +152,7 @@ milliseconds delay_after(const retry_policy& policy, std::int64_t attempt, doubl
     }
     const auto longest = static_cast<double>(policy.longest.count());
     double ms = std::min(static_cast<double>(policy.initial.count()) * factor, longest);
-    if (policy.jitter) ms = std::min(ms * (0.5 + random), longest);  // capped again: the longest is a promise
+    if (policy.jitter) ms = std::min(ms * (0.5 + random), longest);  // jitter must not exceed the maximum
     return milliseconds(static_cast<std::int64_t>(ms));
 }
 

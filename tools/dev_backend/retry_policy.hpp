@@ -1,4 +1,4 @@
-// retry_policy: when a job that failed is tried again, and what becomes of it when it is not.
+// retry_policy: when a failed job is retried, and what becomes of it otherwise.
 #pragma once
 #include <picojson.h>
 
@@ -21,14 +21,14 @@ struct retry_policy {
     milliseconds longest{300000};
     bool jitter = true;
     backoff kind = backoff::exponential;
-    std::vector<std::string> non_retryable;  // types of errors; "auth.*" are all that begin with "auth."
-    bool dead_letter = false;                // kept for somebody to look at when it has failed for good
+    std::vector<std::string> non_retryable;  // error types; "auth.*" matches all that begin with "auth."
+    bool dead_letter = false;                // keep it for inspection after the last failure
 };
 
-// What is not given is as above. Refuses what the specification says is no policy. [OJS retry 2, 11]
+// Missing members have the defaults above. Refuses an invalid policy. [OJS retry 2, 11]
 retry_policy read_retry_policy(const picojson::value& given);
 
-// From the end of that attempt to the next; `random` is of [0, 1). [OJS retry 3, 5]
+// The delay before the next attempt; `random` is in [0, 1). [OJS retry 3, 5]
 milliseconds delay_after(const retry_policy& policy, std::int64_t attempt, double random);
 bool is_non_retryable(const retry_policy& policy, std::string_view error_type);
 

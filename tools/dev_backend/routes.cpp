@@ -58,7 +58,7 @@ constexpr route routes[] = {
     {"POST", "/dev/reset", &reset},
 };
 
-// Levels of the binding that this backend does not have.
+// Levels of the binding that this backend lacks.
 constexpr std::array<std::string_view, 3> unsupported = {"/ojs/v1/cron", "/ojs/v1/workflows",
                                                          "/ojs/v1/schemas"};
 
@@ -69,7 +69,7 @@ bool ends_with(std::string_view text, std::string_view end) {
     return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-// Whether `path` is one of `pattern`, and what its :id is.
+// Matches `path` against `pattern`, and extracts its :id.
 bool fits(std::string_view path, std::string_view pattern, std::string_view& id) {
     constexpr std::string_view any = ":id";
     const std::size_t at = pattern.find(any);
@@ -124,12 +124,12 @@ ojs::http_response run_route(backend& on, incoming& in) {
     if (known) throw refusal{405, "invalid_request", "method not allowed"};
     const auto is_here = [&](std::string_view each) { return begins_with(in.path, each); };
     if (std::any_of(unsupported.begin(), unsupported.end(), is_here)) {
-        throw refusal{422, "unsupported", "this backend is of level 1"};
+        throw refusal{422, "unsupported", "this backend implements level 1 only"};
     }
     throw refusal{404, "not_found", "no such route"};
 }
 
-// Nothing changes while what has changed cannot be written.
+// Rejects changes while earlier ones cannot be written.
 ojs::http_response dispatch(backend& on, incoming& in) {
     try {
         if (on.disk && on.disk->is_failing() && in.request.method != "GET") {
@@ -145,7 +145,7 @@ ojs::http_response dispatch(backend& on, incoming& in) {
     }
 }
 
-// A refusal tells of the store as well: that an id is taken, or that a job is not there.
+// A refusal also depends on the store: an id is taken, or a job does not exist.
 ojs::http_response answer_on_disk(backend& on, incoming& in) {
     ojs::http_response out = dispatch(on, in);
     if (!on.disk || out.status >= 500) return out;
@@ -166,13 +166,13 @@ void record_fault(backend& on, const char* kind, const incoming& in, std::string
             const std::string known = text_or(body, key, "");
             if (!known.empty()) fields.text(key, known);
         }
-    } catch (const refusal&) {  // a bad body: then they are not known
+    } catch (const refusal&) {  // an invalid body: they are unknown
     }
     const store::lock held(on.jobs.mutex());
     on.events.write("fault", fields);
 }
 
-// The worker routes and checkpoints are where --faults and --delay apply.
+// --faults and --delay apply to the worker routes and checkpoints.
 ojs::http_response handle_worker(backend& on, incoming& in) {
     const fault_plan plan = on.faults.next();
     if (plan.delay.count() > 0) record_fault(on, "delay", in, in.path);
@@ -195,7 +195,7 @@ ojs::http_response handle_worker(backend& on, incoming& in) {
     return out;
 }
 
-// The client's own, so that it finds its requests in the answers, where it is fit for a header.
+// The client's own id if it is valid in a header, so that clients can match responses.
 std::string request_id_of(const ojs::http_request& request) {
     const std::string_view given = ojs::find_header(request.headers, "X-Request-Id");
     const auto is_plain = [](char c) { return c > ' ' && c < 0x7f; };
@@ -210,8 +210,8 @@ std::string request_id_of(const ojs::http_request& request) {
 }
 
 void require_version(const ojs::http_request& request) {
-    const std::string_view wanted = ojs::find_header(request.headers, "OJS-Version");
-    if (wanted.empty() || wanted == "1" || begins_with(wanted, "1.")) return;
+    const std::string_view version = ojs::find_header(request.headers, "OJS-Version");
+    if (version.empty() || version == "1" || begins_with(version, "1.")) return;
     throw refusal{422, "unsupported", "this backend speaks version 1.0"};
 }
 

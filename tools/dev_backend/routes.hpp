@@ -1,4 +1,4 @@
-// routes: from a request to the operation that does it, and to the faults that are to meet it.
+// routes: maps a request to its operation, and injects faults.
 #pragma once
 #include "backend.hpp"
 

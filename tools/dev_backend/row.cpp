@@ -24,11 +24,11 @@ job_state state_of(const std::string& name) {
     return static_cast<job_state>(found - state_names.begin());
 }
 
-void require_within(std::int64_t value, std::int64_t most, const char* name) {
-    if (value < 0 || value > most) refuse_shape(std::string(name) + " is " + std::to_string(value));
+void require_within(std::int64_t value, std::int64_t max, const char* name) {
+    if (value < 0 || value > max) refuse_shape(std::string(name) + " is " + std::to_string(value));
 }
 
-// What arithmetic with it could not hold, none of us has written.
+// Larger values would overflow; this program never writes them.
 void require_own_numbers(const row& kept) {
     constexpr std::int64_t ten_years = 315576000000;       // in ms
     constexpr std::int64_t end_of_time = 253402300800000;  // the year 10000
@@ -41,7 +41,7 @@ void require_own_numbers(const row& kept) {
     require_within(kept.ended_ms, end_of_time, "ended_ms");
 }
 
-// Whoever slices JSON further on takes it for valid.
+// Later code slices the JSON without checking it.
 ojs::json_view require_json(const std::string& text, const char* column) {
     const ojs::result<ojs::json_view> read = ojs::json_view::parse(text);
     if (!read) refuse_shape(std::string(column) + " is damaged");

@@ -1,4 +1,4 @@
-// row: a job as it is kept on disk.
+// row: a job as stored on disk.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,7 +12,7 @@ namespace dev_backend {
 struct row {
     std::string id;
     std::int64_t turn = 0;
-    std::string fixed;  // JSON: what never changes
+    std::string fixed;  // JSON: the constant part
     std::string meta;   // JSON
     std::string state;
     std::int64_t attempt = 0;
@@ -26,16 +26,16 @@ struct row {
     std::string error;   // JSON
     std::string errors;  // JSON, an array
     bool is_dead_letter = false;
-    bool is_new = false;  // there is none for it yet: `fixed` is set
+    bool is_new = false;  // not on disk yet: `fixed` is set
 };
 
 row row_of(const job& kept);
-// All but what joins it to workers, queues and timers. Throws a refusal where a column is none of ours.
+// Restores all but the links to workers, queues and timers. Throws a refusal for an invalid column.
 std::unique_ptr<job> job_of(const row& kept);
 
-// What happened since it was last asked for.
+// The changes since the last call of take_changes().
 struct changed_rows {
-    std::uint64_t number = 0;  // store::changes() by now
+    std::uint64_t number = 0;  // store::changes() at that time
     std::vector<row> rows;
     std::vector<std::string> removed;  // ids
 };

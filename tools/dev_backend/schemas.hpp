@@ -1,4 +1,4 @@
-// schemas: what the published JSON schemas ask of the four requests of a worker, as tables.
+// schemas: the published JSON schemas of a worker's four requests, as tables.
 #pragma once
 
 #include <picojson.h>
@@ -21,7 +21,7 @@ struct field {
     const char* name;
     kind what;
     bool required = false;
-    double least = 0;                            // of a number; or how many texts there must be
+    double least = 0;                            // of a number, or of the number of texts
     bool (*fits)(const std::string&) = nullptr;  // of a text, or of each of the texts
     const table* members = nullptr;              // of an object; null: any
 };
@@ -128,7 +128,7 @@ inline bool fits(const picojson::value& value, const field& rule) {
     return true;
 }
 
-// What an object breaks, naming the member; empty: nothing. Members no table names are refused, as the schemas do.
+// The first violation, naming the member; empty: none. Unknown members are refused, as by the schemas.
 inline std::string fault_of(const picojson::value& object, const table& fields) {
     if (!object.is<picojson::object>()) return "the body is not a JSON object";
     const picojson::object& members = object.get<picojson::object>();
@@ -147,7 +147,7 @@ inline std::string fault_of(const picojson::value& object, const table& fields) 
     return {};
 }
 
-// The same for a request of a worker; nothing for other routes.
+// Likewise for a request of a worker; empty for other routes.
 inline std::string fault_of_request(std::string_view path, const picojson::value& body) {
     for (const route_schema& each : route_schemas) {
         if (path == each.path) return fault_of(body, each.fields);

@@ -15,7 +15,7 @@ struct settings {
     std::string ledger_path;
     std::string store_path;                   // empty: in memory
     bool full_sync = true;                    // of the store
-    std::optional<milliseconds> retry_delay;  // in place of the jobs' policies
+    std::optional<milliseconds> retry_delay;  // overrides the jobs' policies
     milliseconds timeout_grace{1000};
     milliseconds shutdown_timeout{30000};
     milliseconds lame_duck{0};
@@ -25,7 +25,7 @@ struct settings {
     std::uint64_t seed = 1;
     std::size_t max_connections = 1200;
     std::uint64_t max_checkpoint = 1024 * 1024;  // bytes
-    bool no_checkpoints = false;                 // that route is not there
+    bool no_checkpoints = false;                 // leave that route out
     bool quiet = false;
     bool help = false;
     bool strict = false;            // worker requests must keep to the published schemas

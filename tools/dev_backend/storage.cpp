@@ -57,7 +57,7 @@ void bind(sqlite3_stmt* to, int at, const std::string& text) {
     sqlite3_bind_text64(to, at, text.data(), text.size(), SQLITE_STATIC, SQLITE_UTF8);
 }
 
-// Where id stands, for both statements.
+// The position of id in both statements.
 int bind_changing(sqlite3_stmt* to, const row& from) {
     int at = 0;
     bind(to, ++at, from.meta);
@@ -113,7 +113,7 @@ row row_at(sqlite3_stmt* from) {
 
 class storage::impl {
   public:
-    // SQLite gives some names a meaning of their own (":memory:", "file:..."), but none that begins like a path.
+    // SQLite treats some names specially (":memory:", "file:..."), but no path.
     explicit impl(const std::string& path) : path_(path.front() == '/' ? path : "./" + path) {}
 
     ojs::result<void> open(bool full_sync) {
@@ -122,16 +122,16 @@ class storage::impl {
             sqlite3_open_v2(path_.c_str(), &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
         database_.reset(opened);
         if (code != SQLITE_OK) return fault();
-        // What is refused below is left as it is, with the log beside it.
+        // A file refused below stays unchanged, with the log beside it.
         sqlite3_db_config(database_.get(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
-        // Exclusive: no second process may change the file, nor needs this one to share its index of the log with any.
+        // Exclusive: no second process may change the file, so the index of the log needs no shared memory.
         if (auto done = run("PRAGMA locking_mode=EXCLUSIVE"); !done) return done;
         if (auto done = require_own_file(); !done) return done;
         sqlite3_db_config(database_.get(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, nullptr);
         if (auto done = run("PRAGMA journal_mode=WAL"); !done) return done;
         if (auto done = run(full_sync ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL"); !done)
             return done;
-        // Takes the lock for as long as it is open, and tells whether the file can be written.
+        // Locks the file while it is open, and checks that it can be written.
         if (auto done = run("BEGIN IMMEDIATE"); !done) return done;
         if (is_new_) {
             const std::string head = "PRAGMA application_id=" + std::to_string(application_id) +
@@ -199,7 +199,7 @@ class storage::impl {
         return text_at(asked.get(), 0);
     }
 
-    // A file of somebody else's, or one that is damaged, is left as it is.
+    // A foreign or damaged file stays unchanged.
     ojs::result<void> require_own_file() {
         const ojs::error not_ours{ojs::errc::system, 0, path_ + ": it is no store of dev_backend"};
         const auto tables = ask("SELECT count(*) FROM sqlite_master");
@@ -229,7 +229,7 @@ class storage::impl {
         return {};
     }
 
-    // An id that was removed may have been used again.
+    // A removed id may be in use again.
     ojs::result<void> write(const changed_rows& batch) {
         for (const std::string& each : batch.removed) {
             bind(delete_.get(), 1, each);
@@ -257,7 +257,7 @@ class storage::impl {
 
     const std::string path_;
     bool is_new_ = false;
-    sqlite::database database_;  // before its statements: it ends after them
+    sqlite::database database_;  // before its statements, which must be destroyed first
     sqlite::statement insert_;
     sqlite::statement update_;
     sqlite::statement delete_;
@@ -265,7 +265,7 @@ class storage::impl {
 
 namespace {
 
-// Only for whom it belongs to: arguments of jobs may be anybody's business.
+// Readable by the owner only: arguments of jobs may be confidential.
 ojs::result<void> make_file(const std::string& path) {
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0) return ojs::error{ojs::errc::system, errno, path + ": " + std::strerror(errno)};

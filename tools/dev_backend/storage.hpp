@@ -10,19 +10,19 @@
 
 namespace dev_backend {
 
-// Of one thread at a time. While it is open no other process can open the file.
+// Not thread-safe. While it is open, no other process can open the file.
 class storage {
   public:
-    // Makes the file where there is none. `full_sync` false: what was committed last may be lost with the machine's power,
-    // not with the process. Errors: busy where another process has it, else system.
+    // Creates the file if it is missing. Without `full_sync`, a power failure may lose the latest commits; a crash of the
+    // process does not. Errors: busy if another process has it, else system.
     static ojs::result<storage> open(const std::string& path, bool full_sync);
     storage(storage&&) noexcept;
     storage& operator=(storage&&) noexcept;
     ~storage();
 
-    // In the order of their turns. A row that `take` refuses is an error that names its job.
+    // In the order of turns. If `take` refuses a row, the error names its job.
     ojs::result<void> load(const std::function<void(const row&)>& take);
-    // All of it or nothing.
+    // Atomic.
     ojs::result<void> commit(const std::vector<changed_rows>& batches);
 
   private:

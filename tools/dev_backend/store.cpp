@@ -29,7 +29,7 @@ std::string fixed_part(const new_job& given, const std::string& id) {
     return out.text("created_at", now).text("enqueued_at", now).open_text() + given.extra;
 }
 
-// When the wall clock will show that; of what is further off than a clock can count, a moment long after us.
+// Converts wall clock time; a time out of range becomes a far one.
 ojs::time_point moment_of(std::int64_t wall) {
     constexpr std::int64_t century = 3155760000000;
     const std::int64_t left = std::min(std::max<std::int64_t>(wall - wall_ms(), 0), century);
@@ -77,7 +77,7 @@ job& store::own_job(const std::string& id) const {
     return *found->second;
 }
 
-// The one place where a job changes its state: keeps queues, owners, timers and counts in step.
+// The only function that changes a job's state: keeps queues, owners, timers and counts consistent.
 void store::move(job& moved, job_state next) {
     if (moved.state == job_state::available) available_[moved.queue].erase(&moved);
     if (moved.owner != nullptr) moved.owner->jobs.erase(&moved);
@@ -91,8 +91,8 @@ void store::move(job& moved, job_state next) {
     change(moved);
 }
 
-void store::end(job& ended, job_state how) {
-    move(ended, how);
+void store::end(job& ended, job_state state) {
+    move(ended, state);
     ended.ended_ms = wall_ms();
 }
 
@@ -132,7 +132,7 @@ void store::start_attempt(job& next, worker& by, milliseconds lease) {
     feed_.add("job.started", next, json_object().text("worker_id", by.id).number("attempt", next.attempt));
 }
 
-// However often it is renewed, an attempt ends when it has taken as long as it may.
+// Renewal does not extend an attempt beyond the job's timeout.
 void store::renew_lease(job& held) {
     timers_.set(held, std::min(ojs::steady_clock::now() + held.lease, held.times_out));
 }
@@ -148,21 +148,21 @@ void store::complete(const std::string& id, std::string result) {
         json_object().number("attempt", done.attempt).number("duration_ms", done.ended_ms - done.started_ms));
 }
 
-job_state store::fail(const std::string& id, const failure& what) {
+job_state store::fail(const std::string& id, const failure& report) {
     job& failed = own_job(id);
-    failed.error = what.error;
-    if (what.requeue) {
-        --failed.attempt;  // handed back, not tried: the attempt does not count
+    failed.error = report.error;
+    if (report.requeue) {
+        --failed.attempt;  // handed back: the attempt does not count
         ++counts_.handed_back;
         move(failed, job_state::available);
         return failed.state;
     }
-    note_error(failed, what);
+    note_error(failed, report);
     json_object details;
-    feed_.add("job.failed", failed, details.number("attempt", failed.attempt).raw("error", what.error));
-    const job_state next = judge(failed, what);
+    feed_.add("job.failed", failed, details.number("attempt", failed.attempt).raw("error", report.error));
+    const job_state next = state_after(failed, report);
     if (next == job_state::retryable) {
-        if (what.lease_ended) {
+        if (report.lease_ended) {
             move(failed, job_state::available);
             failed.started_ms = 0;
         } else {
@@ -172,17 +172,18 @@ job_state store::fail(const std::string& id, const failure& what) {
     } else {
         end(failed, next);
         feed_.add("job.discarded", failed,
-                  json_object().number("total_attempts", failed.attempt).raw("last_error", what.error));
+                  json_object().number("total_attempts", failed.attempt).raw("last_error", report.error));
     }
     return failed.state;
 }
 
-// What becomes of an attempt that failed: as the handler says, else as the policy does. [OJS retry 6, 7]
-job_state store::judge(job& failed, const failure& what) {
-    const bool may_again = what.lease_ended || (what.retryable && !is_non_retryable(failed.retry, what.type));
-    const bool may_retry = may_again && failed.attempt < failed.retry.max_attempts;
-    const bool says_discard = what.code == "DISCARD" || what.code == "FAIL";
-    const bool says_dead = what.code == "DEAD_LETTER";
+// The next state of a failed attempt: the handler's choice, else the policy's. [OJS retry 6, 7]
+job_state store::state_after(job& failed, const failure& report) {
+    const bool is_retryable =
+        report.lease_ended || (report.retryable && !is_non_retryable(failed.retry, report.type));
+    const bool may_retry = is_retryable && failed.attempt < failed.retry.max_attempts;
+    const bool says_discard = report.code == "DISCARD" || report.code == "FAIL";
+    const bool says_dead = report.code == "DEAD_LETTER";
     if (may_retry && !says_discard && !says_dead) return job_state::retryable;
     failed.is_dead_letter = says_dead || (failed.retry.dead_letter && !says_discard);
     return job_state::discarded;
@@ -195,14 +196,14 @@ void store::wait_for_retry(job& failed) {
     timers_.set(failed, ojs::steady_clock::now() + failed.retry_delay);
 }
 
-void store::note_error(job& failed, const failure& what) {
+void store::note_error(job& failed, const failure& report) {
     constexpr std::size_t kept = 25;
     json_object out;
-    for (const auto& [key, value] : ojs::json_view(what.error)) {
+    for (const auto& [key, value] : ojs::json_view(report.error)) {
         const std::string name = *key.string();
         if (name != "attempt" && name != "occurred_at" && name != "type") out.raw(name, value.text());
     }
-    out.text("type", what.type).number("attempt", failed.attempt).text("occurred_at", iso_time());
+    out.text("type", report.type).number("attempt", failed.attempt).text("occurred_at", iso_time());
     failed.errors.push_back(out.str());
     if (failed.errors.size() > kept) failed.errors.erase(failed.errors.begin());
 }
@@ -284,7 +285,7 @@ worker& store::own_worker(const std::string& id) {
         found->second->id = id;
         found->second->directive = directive_for_new_;
     }
-    found->second->heard = ++last_heard_;
+    found->second->last_seen = ++last_seen_;
     return *found->second;
 }
 
@@ -292,22 +293,22 @@ void store::forget_a_worker() {
     auto oldest = workers_.end();
     for (auto at = workers_.begin(); at != workers_.end(); ++at) {
         if (!at->second->jobs.empty()) continue;
-        if (oldest == workers_.end() || at->second->heard < oldest->second->heard) oldest = at;
+        if (oldest == workers_.end() || at->second->last_seen < oldest->second->last_seen) oldest = at;
     }
     if (oldest == workers_.end()) throw refusal{503, "backend_error", "too many workers hold jobs"};
     timers_.set(*oldest->second, ojs::time_point::max());
     workers_.erase(oldest);
 }
 
-const worker& store::note(beat said) {
-    worker& from = own_worker(said.worker_id);
-    from.state = std::move(said.state);
-    from.registration = std::move(said.registration);
-    from.last_active = std::move(said.active);
+const worker& store::note(beat report) {
+    worker& from = own_worker(report.worker_id);
+    from.state = std::move(report.state);
+    from.registration = std::move(report.registration);
+    from.last_active = std::move(report.active);
     ++from.beats;
     from.last_beat_ms = wall_ms();
     for (const job* held : from.jobs) {
-        if (!held->test_directive.empty()) tell(from, held->test_directive, {});
+        if (!held->test_directive.empty()) set_directive(from, held->test_directive, {});
     }
     return from;
 }
@@ -340,7 +341,7 @@ void store::say_goodbye(const std::string& worker_id) {
     timers_.set(from, ojs::time_point::max());
 }
 
-// A worker that is gone no longer works on anything.
+// A dead worker holds no jobs.
 void store::take_back_jobs(worker& from, const char* event) {
     while (!from.jobs.empty()) {
         job& taken = **from.jobs.begin();
@@ -349,22 +350,23 @@ void store::take_back_jobs(worker& from, const char* event) {
     }
 }
 
-void store::tell(worker& told, const std::string& directive, const std::vector<std::string>& queues) {
-    told.directive = directive;
-    told.directive_queues = queues;
+void store::set_directive(worker& holder, const std::string& directive,
+                          const std::vector<std::string>& queues) {
+    holder.directive = directive;
+    holder.directive_queues = queues;
 }
 
 void store::direct(const std::string& worker_id, const std::string& directive,
                    const std::vector<std::string>& queues) {
     if (worker_id != "*") {
-        tell(own_worker(worker_id), directive, queues);
+        set_directive(own_worker(worker_id), directive, queues);
     } else {
         directive_for_new_ = queues.empty() ? directive : "running";
-        for (const auto& entry : workers_) tell(*entry.second, directive, queues);
+        for (const auto& entry : workers_) set_directive(*entry.second, directive, queues);
     }
 }
 
-// ---- what time brings ----
+// ---- timers ----
 
 void store::start() {
     timer_thread_ = std::thread([this] { run_timers(); });
@@ -382,12 +384,12 @@ void store::stop() {
 void store::run_timers() {
     lock held(mutex_);
     while (!stopping_) {
-        do_what_is_due(ojs::steady_clock::now());
+        run_due(ojs::steady_clock::now());
         timers_.wait(held);
     }
 }
 
-void store::do_what_is_due(ojs::time_point now) {
+void store::run_due(ojs::time_point now) {
     while (worker* const silent = timers_.due_worker(now)) {
         ledger_.write("dead", json_object()
                                   .text("worker_id", silent->id)
@@ -395,10 +397,10 @@ void store::do_what_is_due(ojs::time_point now) {
         take_back_jobs(*silent, "requeued_from_dead");
         timers_.set(*silent, ojs::time_point::max());
     }
-    while (job* const due = timers_.due_job(now)) do_what_is_due(*due, now);
+    while (job* const due = timers_.due_job(now)) run_due(*due, now);
 }
 
-void store::do_what_is_due(job& due, ojs::time_point now) {
+void store::run_due(job& due, ojs::time_point now) {
     json_object event;
     event.text("job_id", due.id);
     if (due.owner != nullptr) event.text("worker_id", due.owner->id);
@@ -420,15 +422,14 @@ void store::do_what_is_due(job& due, ojs::time_point now) {
     }
 }
 
-// The attempt counts, so that a job which ends its workers comes to an end itself. [OJS worker protocol 5.5]
+// The attempt counts, so that a job that crashes workers is discarded in the end. [OJS worker protocol 5.5]
 job_state store::expire(job& held) {
     json_object error;
     error.text("code", "visibility_timeout").text("type", "visibility_timeout");
-    error.text("message",
-               "nothing was heard of the attempt for " + std::to_string(held.lease.count()) + " ms");
-    failure what{error.flag("retryable", true).str(), "visibility_timeout", "visibility_timeout"};
-    what.lease_ended = true;
-    return fail(held.id, what);
+    error.text("message", "no report or heartbeat for " + std::to_string(held.lease.count()) + " ms");
+    failure report{error.flag("retryable", true).str(), "visibility_timeout", "visibility_timeout"};
+    report.lease_ended = true;
+    return fail(held.id, report);
 }
 
 void store::hold_time(milliseconds least) {
@@ -442,7 +443,7 @@ void store::hold_time(milliseconds least) {
     }
 }
 
-// ---- what is kept elsewhere ----
+// ---- storage ----
 
 void store::change(job& changed) {
     if (!options_.is_kept) return;
@@ -471,7 +472,7 @@ void store::restore(const row& kept) {
     const bool was_active = restored->state == job_state::active;
     job& out = insert(std::move(restored));
     last_turn_ = out.turn;
-    if (was_active) {  // its worker had nobody to tell that it is alive: it has the whole lease again
+    if (was_active) {  // its worker could send no heartbeat: a full lease again
         out.owner = &own_worker(kept.worker);
         out.owner->jobs.insert(&out);
         const std::int64_t may_take = (out.timeout + options_.timeout_grace).count();

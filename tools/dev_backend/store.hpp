@@ -1,4 +1,4 @@
-// store: the jobs, their queues, the workers that hold them, and what time brings; all in memory. It knows no HTTP.
+// store: jobs, queues, workers and timers, all in memory. It knows no HTTP.
 #pragma once
 #include <array>
 #include <atomic>
@@ -31,28 +31,28 @@ struct counts {
     std::int64_t expired = 0;
 };
 
-// What a worker said of its attempt at a job.
+// A failed attempt.
 struct failure {
     std::string error;  // JSON
-    std::string type;   // of the error, which the policy for retries may name
+    std::string type;   // of the error; the retry policy may name it
     std::string code;
     bool retryable = true;
     bool requeue = false;
-    bool lease_ended = false;  // nobody said anything
+    bool lease_ended = false;  // without a report
 };
 
-// What a worker said of itself.
+// What a worker reports in a BEAT.
 struct beat {
     std::string worker_id;
     std::string state;
-    std::string registration;  // the whole of it
+    std::string registration;  // complete
     std::vector<std::string> active;
 };
 
 struct store_options {
-    std::optional<milliseconds> retry_delay;  // in place of what each job's policy says
-    milliseconds timeout_grace{1000};         // for a worker to report that its attempt took too long
-    bool is_kept = false;                     // what changes is asked for by take_changes()
+    std::optional<milliseconds> retry_delay;  // overrides each job's policy
+    milliseconds timeout_grace{1000};         // time for the worker to report a timeout
+    bool is_kept = false;                     // take_changes() is called
 };
 
 constexpr std::size_t max_workers = 4096;
@@ -64,24 +64,24 @@ class store {
 
     store(ledger& events, const store_options& options) : ledger_(events), options_(options) {}
     void restore(const row& kept);  // before start()
-    void start();                   // the thread that does what falls due
+    void start();                   // starts the timer thread
     void stop();
     void clear();  // forgets everything
-    // No lease ends and no worker is taken for dead for so long: while nobody could be answered, nobody could be heard.
+    // For this time no lease ends and no worker counts as dead, because none could call.
     void hold_time(milliseconds least);
 
-    // Everything below is done with this locked, the ledger's lines too.
+    // Lock this around every call below, and around lines of the ledger.
     std::mutex& mutex() { return mutex_; }
 
-    // Jobs change here alone. An unknown id is refused.
+    // Jobs change here only. An unknown id is refused.
     const job& add(const new_job& given);
     const job& find(const std::string& id) const { return own_job(id); }
     bool has(const std::string& id) const { return jobs_.count(id) > 0; }
-    // `lease` 0: of each job its own.
+    // `lease` 0: each job's own.
     std::vector<const job*> claim(const std::string& worker_id, const std::vector<std::string>& queues,
                                   std::size_t count, milliseconds lease);
     void complete(const std::string& id, std::string result);
-    job_state fail(const std::string& id, const failure& what);
+    job_state fail(const std::string& id, const failure& report);
     void cancel(const std::string& id);
     void activate(const std::string& id);
     void keep_checkpoint(const std::string& id, std::string_view state);
@@ -90,16 +90,16 @@ class store {
     void retry_dead_letter(const std::string& id);
     void remove_dead_letter(const std::string& id);
 
-    // A worker is known from its first request on. Of more than max_workers the one without jobs that was silent for longest
-    // is forgotten. A longer id, and a worker too many where all hold jobs, is refused.
+    // Adds a worker at its first request. Above max_workers it removes the longest silent one without jobs. Refuses a too
+    // long id, and a new worker while all hold jobs.
     const worker& find_worker(const std::string& id) { return own_worker(id); }
-    const worker& note(beat said);
-    // Those of the jobs that are this worker's; a lease of 0 is as long again as the last.
+    const worker& note(beat report);
+    // Renews the jobs that this worker holds; 0: by the length of the last lease.
     std::vector<std::string> extend_leases(const std::string& worker_id, const std::vector<std::string>& ids,
                                            milliseconds lease);
     void expect_beat_by(const std::string& worker_id, ojs::time_point when);
     void say_goodbye(const std::string& worker_id);
-    // "*" are all, and those to come; `queues` go with "quiet".
+    // "*": all workers, also new ones; `queues` only with "quiet".
     void direct(const std::string& worker_id, const std::string& directive,
                 const std::vector<std::string>& queues);
 
@@ -109,7 +109,7 @@ class store {
     std::vector<const job*> in_order_of_arrival() const;
     const event_feed& feed() const { return feed_; }
 
-    // For what is kept elsewhere. `number` counts the changes so far, and is thread-safe.
+    // For the storage. Counts all changes; thread-safe.
     std::uint64_t changes() const { return changes_.load(); }
     changed_rows take_changes();
 
@@ -120,17 +120,17 @@ class store {
     void forget_a_worker();
     job& insert(std::unique_ptr<job> added);
     void move(job& moved, job_state next);
-    void end(job& ended, job_state how);
+    void end(job& ended, job_state state);
     void start_attempt(job& next, worker& by, milliseconds lease);
     void renew_lease(job& held);
-    job_state judge(job& failed, const failure& what);
+    job_state state_after(job& failed, const failure& report);
     void wait_for_retry(job& failed);
-    void note_error(job& failed, const failure& what);
-    void tell(worker& told, const std::string& directive, const std::vector<std::string>& queues);
+    void note_error(job& failed, const failure& report);
+    void set_directive(worker& holder, const std::string& directive, const std::vector<std::string>& queues);
     void take_back_jobs(worker& from, const char* event);
     void change(job& changed);
-    void do_what_is_due(ojs::time_point now);
-    void do_what_is_due(job& due, ojs::time_point now);
+    void run_due(ojs::time_point now);
+    void run_due(job& due, ojs::time_point now);
     job_state expire(job& held);
     void run_timers();
 
@@ -148,7 +148,7 @@ class store {
     counts counts_;
     std::string directive_for_new_ = "running";
     std::uint64_t last_turn_ = 0;
-    std::uint64_t last_heard_ = 0;
+    std::uint64_t last_seen_ = 0;
     id_maker ids_;
     event_feed feed_;
     std::mt19937_64 random_{std::random_device{}()};

@@ -1,4 +1,4 @@
-// timers: when leases end, retries fall due and silent workers count as dead, in order of time.
+// timers: ends of leases, due retries and deadlines of silent workers, in order of time.
 #pragma once
 #include <condition_variable>
 #include <mutex>
@@ -9,7 +9,7 @@
 
 namespace dev_backend {
 
-// All with the lock of the store held.
+// The caller holds the store's lock.
 class timers {
   public:
     void set(job& timed, ojs::time_point when);  // time_point::max(): never
@@ -18,7 +18,7 @@ class timers {
     job* due_job(ojs::time_point now) const;
     worker* due_worker(ojs::time_point now) const;
 
-    // Until the first is due, or is set to be due earlier than that, or wake().
+    // Waits until the first is due, an earlier one is set, or wake().
     void wait(std::unique_lock<std::mutex>& held);
     void wake() { changed_.notify_all(); }
 

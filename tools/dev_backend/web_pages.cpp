@@ -20,7 +20,7 @@ std::string lower_case(std::string_view text) {
     return out;
 }
 
-// "application/json; charset=utf-8", "application/openjobspec+json": no form, and no page unasked, can send these.
+// "application/json; charset=utf-8", "application/openjobspec+json": no form, and no page without CORS, can send these.
 bool is_json_type(std::string_view content_type) {
     std::string type = lower_case(content_type.substr(0, content_type.find(';')));
     type.erase(type.find_last_not_of(" \t") + 1);
@@ -30,8 +30,8 @@ bool is_json_type(std::string_view content_type) {
             type.compare(type.size() - suffix.size(), suffix.size(), suffix) == 0);
 }
 
-// "127.0.0.1:8080", "[::1]:8080", "localhost": a name of somebody's own may be made to lead here, and is then the
-// page's own origin to the browser.
+// "127.0.0.1:8080", "[::1]:8080", "localhost": a foreign name may resolve to this machine (DNS rebinding), and is then
+// the page's own origin.
 bool is_address(std::string_view host) {
     const bool bracketed = !host.empty() && host.front() == '[';
     const std::size_t end = bracketed ? host.find(']') : host.find(':');

@@ -12,7 +12,7 @@ namespace dev_backend {
 
 namespace {
 
-// With the last checkpoint, in the form of the durable-execution extension.
+// Adds the last checkpoint, as the durable-execution extension has it.
 std::string claimed_envelope(const job& claimed, bool with_checkpoint) {
     if (!with_checkpoint || !claimed.has_checkpoint) return envelope(claimed);
     const std::string state = json_object().raw("state", checkpoint_of(claimed)).str();
@@ -54,7 +54,7 @@ ojs::http_response fetch(backend& on, const incoming& in) {
 
 namespace {
 
-// Finds the active job, has `apply(body, job, event)` settle it, and records the request whatever came of it.
+// Lets `apply(body, job, event)` settle the active job, and records the request in any case.
 template <class Settle>
 ojs::http_response settle(backend& on, const char* event, const incoming& in, Settle apply) {
     json_object fields;
@@ -96,8 +96,7 @@ std::string settled_answer(const job& settled) {
     return out.str();
 }
 
-// The name by which a policy for retries knows an error: its type, or else what workers of several languages send in its
-// details, or else its code.
+// The error's name in a retry policy: its type, else its details.error_class or the like, else its code.
 std::string type_of(const picojson::value& error) {
     const picojson::value* details = member(error, "details");
     const picojson::value* error_class = details == nullptr ? nullptr : member(*details, "error_class");
@@ -135,7 +134,7 @@ ojs::http_response nack(backend& on, const incoming& in) {
             refuse_shape("error is missing or not an object");
         std::string source(source_of(in.request.body, "error"));
         if (member(*error, "type") == nullptr) source = with_member(source, "type", quote(type_of(*error)));
-        // An interruption is not the job's fault, whatever the worker says of it. [GS 6]
+        // An interruption is not the job's fault, whatever the worker reports. [GS 6]
         const bool retryable = flag_or(*error, "retryable", true) || is_interruption(*error);
         const bool requeue = flag_or(body, "requeue", false);
         event.text("code", required_text(*error, "code")).text("type", text_or(*error, "type", ""));

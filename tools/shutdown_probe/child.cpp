@@ -62,7 +62,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 #else
     static_cast<void>(parent);
 #endif
-    char byte = 0;  // not before the group is registered, so that no signal to the probe leaves it behind
+    char byte = 0;  // waits until the group is registered, so that a signal to the probe leaves no orphan
     while (::read(go, &byte, 1) < 0 && errno == EINTR) {
     }
     for (const int number : {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGHUP, SIGPIPE, SIGTTIN, SIGUSR1, SIGCHLD})
@@ -139,7 +139,7 @@ child::~child() {
 }
 
 void child::signal(int number) const {
-    ::kill(pid_, number);  // not reaped before the group is gone, so the number is still its own
+    ::kill(pid_, number);  // reaped only after its group is gone, so the id cannot be reused
 }
 
 bool child::wait(milliseconds limit) {
@@ -163,7 +163,7 @@ void child::kill_group() {
     pid_ = 0;
 }
 
-// Notes the moment and the status; the process stays a zombie until kill_group().
+// Records the time and the status; the process stays a zombie until kill_group().
 void child::watch() {
     siginfo_t info{};
     while (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
@@ -175,7 +175,7 @@ void child::watch() {
     changed_.notify_all();
 }
 
-// Reads on whatever comes, so that the worker never blocks on its output.
+// Reads all output, so that the worker never blocks on it.
 void child::listen(int fd) {
     std::string rest;
     std::array<pollfd, 2> sources{{{fd, POLLIN, 0}, {stop_pipe_[0], POLLIN, 0}}};
@@ -208,11 +208,11 @@ std::vector<line> child::output() const {
     return {lines_.begin(), lines_.end()};
 }
 
-bool child::wait_output(const std::function<bool(const line&)>& wanted, milliseconds limit) {
+bool child::wait_output(const std::function<bool(const line&)>& matches, milliseconds limit) {
     std::unique_lock<std::mutex> held(mutex_);
     return changed_.wait_for(held, limit, [&] {
         for (const line& each : lines_) {
-            if (wanted(each)) return true;
+            if (matches(each)) return true;
         }
         return false;
     });

@@ -1,4 +1,4 @@
-// child: the worker under test as a process: started, signalled, listened to, and never left behind.
+// child: the process of the worker under test; its destructor leaves no orphan.
 #pragma once
 #include <sys/types.h>
 
@@ -30,7 +30,7 @@ class child {
     child(const child&) = delete;
     child& operator=(const child&) = delete;
 
-    // Our environment without anything of OJS_*, and with `extra`. False: it could not be started, and why.
+    // Starts it with our environment without OJS_*, plus `extra`. False, and why: it could not be started.
     bool start(const std::vector<std::string>& command, const environment& extra, std::string& why);
     pid_t pid() const { return pid_; }
     void signal(int number) const;  // to the process alone, as an orchestrator does
@@ -43,9 +43,9 @@ class child {
 
     // Its standard output and error, the last lines of them. Thread-safe.
     std::vector<line> output() const;
-    bool wait_output(const std::function<bool(const line&)>& wanted, milliseconds limit);
+    bool wait_output(const std::function<bool(const line&)>& matches, milliseconds limit);
 
-    // Kills every group there is, for a signal handler of ours.
+    // Kills every group. Async-signal-safe.
     static void kill_all() noexcept;
 
   private:

@@ -1,4 +1,4 @@
-// shutdown-probe: starts a worker against a backend of its own, stops it in every way, and says what it kept.
+// shutdown-probe: starts a worker against its own backend, stops it in many ways, and reports which requirements hold.
 #include <signal.h>
 #include <unistd.h>
 
@@ -20,31 +20,30 @@ using probe::clock;
 constexpr const char* usage =
     "usage: shutdown-probe [--scenario NAME]... [--json FILE] [--junit FILE] [--list] [--help] -- "
     "COMMAND...\n"
-    "Starts COMMAND, an Open Job Spec worker, against a backend of its own, stops it in many ways, and "
-    "prints\n"
-    "for each requirement on graceful shutdown whether it holds. COMMAND is started anew for each scenario.\n"
+    "Starts COMMAND, an Open Job Spec worker, against its own backend, stops it in many ways, and prints\n"
+    "for each requirement on graceful shutdown whether it holds. Each scenario starts COMMAND again.\n"
     "\n"
     "The worker must\n"
     "  speak the OJS worker protocol over HTTP (POST OJS_URL/ojs/v1/workers/{fetch,ack,nack,heartbeat}),\n"
     "  run jobs of two types, with one argument each:\n"
-    "    probe.sleep [ms]   sleeps so long; returns at once when cancelled, and then counts as interrupted\n"
-    "    probe.spin  [ms]   keeps a processor busy so long, deaf to cancellation; then it is done\n"
+    "    probe.sleep [ms]   sleeps for that time; returns at once when cancelled: it is then interrupted\n"
+    "    probe.spin  [ms]   keeps a processor busy for that time, ignores its cancellation; then completes\n"
     "  and take its settings from the environment (durations as 500ms, 30s, 1m30s):\n"
-    "    OJS_URL                    where the backend is, http://127.0.0.1:PORT\n"
+    "    OJS_URL                    the backend, http://127.0.0.1:PORT\n"
     "    OJS_QUEUES                 the queues to fetch from, comma-separated\n"
     "    OJS_CONCURRENCY            jobs at a time\n"
     "    OJS_SHUTDOWN_GRACE_PERIOD  how long a drain may take; 30s if not set\n"
     "    OJS_HEARTBEAT_INTERVAL     between heartbeats\n"
-    "  These are set as well; it may ignore them, and some scenarios then take longer or fail:\n"
-    "    OJS_POLL_INTERVAL          between FETCHes that found nothing\n"
+    "  These are set as well; a worker may ignore them, but some scenarios then take longer or fail:\n"
+    "    OJS_POLL_INTERVAL          between FETCHes that return no job\n"
     "    OJS_VISIBILITY_TIMEOUT     how long a claim holds without a heartbeat\n"
-    "    OJS_STOP_TIMEOUT           how long the end of a stop may take\n"
+    "    OJS_STOP_TIMEOUT           how long a stop may take after the drain\n"
     "    OJS_PROGRESS_INTERVAL      between the lines about a drain in progress; 5s if not set\n"
     "    OJS_HEALTH_ADDR            HOST:PORT of GET /readyz (or /healthz), /livez\n"
-    "  Other variables that begin with OJS_ are taken away; to set one: -- env OJS_X=... COMMAND.\n"
-    "  Signals go to the process started, not to its group: a shell around the worker must exec it.\n"
+    "  Other variables OJS_* are removed; to set one: -- env OJS_X=... COMMAND.\n"
+    "  Signals go to the started process, not to its group: a shell around the worker must exec it.\n"
     "\n"
-    "Exit status: 0 every requirement holds; 1 some do not; 64 wrong usage; 70 the probe could not work;\n"
+    "Exit status: 0 every requirement holds; 1 some fail; 64 usage error; 70 the probe failed;\n"
     "130 interrupted (the worker is killed).\n";
 
 struct arguments {
@@ -56,7 +55,7 @@ struct arguments {
     bool list = false;
 };
 
-// False, and why, where they make no sense.
+// False, and why, if the arguments are invalid.
 bool parse(int argc, char** argv, arguments& out, std::string& why) {
     int i = 1;
     for (; i < argc && std::strcmp(argv[i], "--") != 0; ++i) {
@@ -103,7 +102,7 @@ void print_list() {
     for (const probe::requirement& each : probe::requirements) std::printf("%-11s %s\n", each.id, each.what);
 }
 
-// Plays one scenario; what it could not judge fails.
+// Plays one scenario; requirements it could not judge fail.
 void play(const probe::scenario& one, probe::findings& out) {
     try {
         one.play(out);
@@ -183,7 +182,7 @@ int main(int argc, char** argv) {
     arguments given;
     std::string why;
     if (!parse(argc, argv, given, why)) {
-        std::fprintf(stderr, "shutdown-probe: %s; --help tells more\n", why.c_str());
+        std::fprintf(stderr, "shutdown-probe: %s; see --help\n", why.c_str());
         return 64;
     }
     if (given.help) return std::fputs(usage, stdout) < 0 ? 70 : 0;
@@ -202,7 +201,7 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "shutdown-probe: %s\n", failure.why.c_str());
         probe::child::kill_all();
         std::fflush(nullptr);
-        ::_exit(70);  // a scenario may still be under way in the background
+        ::_exit(70);  // a scenario may still run in the background
     }
     const double seconds = probe::milliseconds_between(began, clock::now()) / 1000;
     const std::vector<probe::row> rows = probe::rows_of(out.all());

@@ -286,7 +286,7 @@ void recorder::serve(connection& self) {
                            "\r\n\r\n" + made.body;
         if (!send_text(self.fd, text) || asked.closes) break;
     }
-    // Closed by whoever joins this thread, so that the number stays this connection's until then.
+    // The joining thread closes the descriptor, so that it is not reused before.
     ::shutdown(self.fd, SHUT_RDWR);
     const std::lock_guard<std::mutex> held(mutex_);
     self.done = true;
@@ -310,7 +310,7 @@ bool recorder::read_message(int fd, std::string& buffer, message& out) {
     return length <= largest_request && read_exactly(fd, buffer, length, out.body);
 }
 
-// ---- what is told from outside ----
+// ---- control by the scenario ----
 
 std::vector<std::string> recorder::add_jobs(const std::string& type, std::int64_t ms, std::size_t count) {
     const std::lock_guard<std::mutex> held(mutex_);

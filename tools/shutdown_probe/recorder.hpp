@@ -1,4 +1,4 @@
-// recorder: a backend that gives out jobs, misbehaves as told, and remembers every request with its moment.
+// recorder: a backend that hands out jobs, misbehaves on demand, and records every request with its time.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 
 enum class kind { fetch, ack, fail, beat, other };
 
-// One request as it came over the wire. What the worker did not say is empty.
+// One request as received. Fields that the worker did not send are empty.
 struct request {
     kind what = kind::other;
     moment at;                        // read to its last byte
@@ -31,9 +31,9 @@ struct request {
     bool valid = false;               // the body is a JSON object
     std::string state;                // BEAT
     std::vector<std::string> active;  // BEAT: ids, under either name
-    std::int64_t active_count = -1;   // BEAT: -1: not said
-    std::int64_t count = 1;           // FETCH: jobs asked for
-    std::vector<std::string> given;   // FETCH: jobs answered with
+    std::int64_t active_count = -1;   // BEAT: -1: not sent
+    std::int64_t count = 1;           // FETCH: jobs requested
+    std::vector<std::string> given;   // FETCH: jobs returned
     std::string job;                  // ACK, FAIL
     std::vector<std::string> errors;  // FAIL: code, type, details.error_class, what the message begins with
     bool retryable = true;            // FAIL
@@ -44,7 +44,7 @@ struct request {
     std::string refused;              // by the strict backend: why
 };
 
-// Bytes to send instead of an answer: `text` once, then `more` so many times; then the connection is closed.
+// Bytes to send instead of a response: `text` once, then `more` `times` times; then the connection is closed.
 struct raw_answer {
     std::string text;
     std::string more;
@@ -65,7 +65,7 @@ class recorder {
     // Ids of `count` new jobs with one argument, given out in this order.
     std::vector<std::string> add_jobs(const std::string& type, std::int64_t ms, std::size_t count = 1);
     std::vector<request> requests() const;
-    // Waits until `holds(requests)`, looking after every request and answer; false after `limit`.
+    // Waits until `holds(requests)`, checked after every request and response; false after `limit`.
     using condition = std::function<bool(const std::vector<request>&)>;
     bool wait(const condition& holds, milliseconds limit);
 

@@ -24,7 +24,7 @@ std::string decimal(double value) {
     return text.data();
 }
 
-// Bytes that are no text are shown as '?': the output of a worker may hold anything.
+// A worker's output may contain any bytes: those that are not text become '?'.
 std::string json(const std::string& text) {
     std::string out = "\"";
     for (const char c : text) {
@@ -103,11 +103,11 @@ double median(std::vector<double> values) {
 std::string as_text(const std::vector<row>& rows, const findings& all, double took) {
     std::string out;
     for (const row& each : rows) {
-        const verdict& said = each.result.what;
-        out += padded(each.id, 11) + padded(word(said.what), 9) + padded(each.what, 64) + said.figures;
+        const verdict& result = each.result.what;
+        out += padded(each.id, 11) + padded(word(result.what), 9) + padded(each.what, 64) + result.figures;
         out.erase(out.find_last_not_of(' ') + 1);
         out += '\n';
-        if (!said.reason.empty()) out += "    " + each.result.scenario + ": " + said.reason + "\n";
+        if (!result.reason.empty()) out += "    " + each.result.scenario + ": " + result.reason + "\n";
         for (const std::string& line : each.result.last_lines) out += "        " + line + "\n";
     }
     out += '\n';

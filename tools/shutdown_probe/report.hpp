@@ -7,7 +7,7 @@
 
 namespace probe {
 
-// What all scenarios together say about one requirement: it fails where one of them says so.
+// One requirement over all scenarios: it fails if it fails in one of them.
 struct row {
     std::string id;
     std::string what;

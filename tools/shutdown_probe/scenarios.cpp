@@ -1,4 +1,4 @@
-// scenarios: each forces one situation by what it answers and when, and then asks the verdicts.
+// scenarios: each creates one situation by the content and time of its responses, and then judges the run.
 #include "scenarios.hpp"
 
 #include <signal.h>
@@ -146,7 +146,7 @@ void second_term(findings& out) {
                                : fails("it did not wait for its jobs after the first SIGTERM"));
 }
 
-// ---- what it tells its operators ----
+// ---- logs ----
 
 bool has_number(const std::string& text, const std::string& number) {
     const auto joins = [](char c) {
@@ -163,7 +163,7 @@ bool has_number(const std::string& text, const std::string& number) {
     return false;
 }
 
-// A line with that number and a word for jobs that are not done.
+// Whether a line has that number, and a word for unfinished jobs.
 bool names_remaining(const std::string& text, const std::string& number) {
     std::string words = text;
     for (char& c : words) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -175,7 +175,7 @@ bool names_remaining(const std::string& text, const std::string& number) {
 }
 
 void progress(findings& out) {
-    // The specification wants the line every 5 s; a worker that knows the variable is done sooner.
+    // The specification requires the line every 5 s; the variable shortens that.
     session at(out, "progress", {{"OJS_CONCURRENCY", "24"}, {"OJS_PROGRESS_INTERVAL", "300ms"}});
     at.start_and_await_beat();
     const std::vector<std::string> longs = at.run_jobs("probe.sleep", 8500, 23);
@@ -183,12 +183,11 @@ void progress(findings& out) {
     at.signal(SIGTERM);
     at.await_settled({brief});
     const moment left_23 = clock::now();
-    const bool told = at.worker.wait_output(
+    const bool logged = at.worker.wait_output(
         [&](const line& each) { return each.at >= left_23 && names_remaining(each.text, "23"); }, seconds(7));
     const record run = at.finish();
-    at.judge(
-        "GS-R003",
-        told ? holds() : fails("23 of 24 jobs were in flight for 7 s, and no line of the output said so"));
+    at.judge("GS-R003",
+             logged ? holds() : fails("23 of 24 jobs were in flight for 7 s, and no output line reports it"));
     const std::string sender = std::to_string(::getpid());
     const bool known = std::any_of(run.output.begin(), run.output.end(), [&](const line& each) {
         return each.at >= run.first_signal() && has_number(each.text, sender);
@@ -209,7 +208,7 @@ int get(const std::string& address, const char* path) {
     return answer ? answer->status : 0;
 }
 
-// The status of the first path that is there: 404 is not.
+// The status of the first path that exists: not 404.
 int get_first(const std::string& address, const std::vector<const char*>& paths) {
     int status = 0;
     for (const char* path : paths) {
@@ -270,10 +269,11 @@ void slow_settlement(findings& out) {
     at.backend.release(kind::ack);
     at.await_exit();
     at.finish();
-    at.judge("BEATS-END", beats ? holds()
-                          : meanwhile.ended
-                              ? fails("an ACK took its time, and " + ended_how(meanwhile))
-                              : fails("an ACK took its time, and meanwhile fewer than 3 BEATs came in 3 s"));
+    at.judge("BEATS-END",
+             beats ? holds()
+             : meanwhile.ended
+                 ? fails("the response to an ACK was delayed; " + ended_how(meanwhile))
+                 : fails("the response to an ACK was delayed; fewer than 3 BEATs arrived in 3 s"));
 }
 
 void many_failures(findings& out) {
@@ -291,10 +291,9 @@ void many_failures(findings& out) {
     at.backend.release(kind::fail);
     at.await_exit();
     at.judge("FAIL-FAST",
-             together
-                 ? all_claimed_settled(at.finish())
-                 : fails("of 20 FAILs only " + std::to_string(sent) +
-                         " came before the first was answered: one after the other, they take too long"));
+             together ? all_claimed_settled(at.finish())
+                      : fails("of 20 FAILs only " + std::to_string(sent) +
+                              " arrived before the first was answered: sent one by one, they take too long"));
 }
 
 void fetch_in_flight(findings& out) {
@@ -350,7 +349,7 @@ void away_and_back(findings& out) {
     at.await_beats(1, "quiet", seconds(2));
     at.backend.go_away();
     std::this_thread::sleep_for(milliseconds(1200));  // the job ends meanwhile
-    if (!at.backend.come_back()) throw cannot_work{"the recorder's port was taken by someone else"};
+    if (!at.backend.come_back()) throw cannot_work{"another process took the recorder's port"};
     at.await_exit();
     const record run = at.finish();
     at.judge("AWAY-BACK", all_of({completed(run, jobs), ends_within(run, run.first_signal(), seconds(10))}));
@@ -414,7 +413,8 @@ void hostile(findings& out) {
         return;
     }
     if (at.backend.raw_left())
-        throw gives_up{"40 s were not enough to give all hostile answers: the worker asks too rarely", {}};
+        throw gives_up{
+            "40 s were not enough to send all hostile responses: the worker sends too few requests", {}};
     const std::int64_t grown_mb = (at.worker.resident_kb() - before) / 1024;
     at.await_settled(jobs, seconds(15));
     at.signal(SIGTERM);
@@ -480,14 +480,14 @@ void terminate_directive(findings& out) {
         const record run = at.finish();
         obeyed.push_back(
             all_of({ends_within(run, run.first_signal(), seconds(5)), quiet_drain_stop(run, jobs)}));
-        obeyed.back().figures.clear();  // the beat that brings the directive is due when it is due
+        obeyed.back().figures.clear();  // the directive arrives with the next beat, at any time
         if (obeyed.back().what != verdict::kind::fails && obeyed.size() < 2) continue;
         at.judge("DIR-TERM", all_of(obeyed));
         return;
     }
 }
 
-// ---- signals as the world sends them ----
+// ---- sequences of signals ----
 
 void signal_storm(findings& out) {
     session at(out, "storm");
@@ -500,7 +500,7 @@ void signal_storm(findings& out) {
         at.worker.signal(SIGCONT);
         std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
-    std::this_thread::sleep_for(milliseconds(50));  // nothing is pending any more when the last one comes
+    std::this_thread::sleep_for(milliseconds(50));  // no signal is pending when the last one is sent
     at.worker.signal(SIGCONT);
     at.await_settled(jobs);
     at.signal(SIGTERM);
@@ -544,7 +544,7 @@ bool was_at_work(const record& run) {
     return !run.requests.empty() && run.requests.front().at < run.first_signal();
 }
 
-// Close together at first; then evenly, for as long as a worker takes to start.
+// Short steps at first; then even ones, until the worker has started.
 int next_delay(int delay) {
     return delay < 160 ? std::max(delay + 1, delay * 2) : delay + 160;
 }
@@ -585,7 +585,7 @@ void concurrency(findings& out) {
     at.signal(SIGTERM);
     at.await_exit();
     const record run = at.finish();
-    // No noise makes a job shorter than it is: fewer milliseconds mean more jobs at a time.
+    // Load never shortens a job: less time means more jobs at once.
     at.judge("SLOTS", all_of({took_at_least(run, ids, milliseconds(jobs / slots * each_ms)),
                               all_claimed_settled(run)}));
 }
@@ -612,10 +612,10 @@ void frozen(findings& out) {
     at.backend.expire_leases();
     std::this_thread::sleep_for(milliseconds(1600));  // longer than the lease
     at.signal(SIGCONT);
-    std::this_thread::sleep_for(length);  // it was claimed when all stood still, but perhaps not begun
+    std::this_thread::sleep_for(length);  // the job was claimed before the freeze, but may not have started
     at.await_beats(8, "", seconds(5));
     const record run = at.finish();
-    at.judge("FROZEN", not_reported(run, job, "its lease had run out, and no answer had renewed it"));
+    at.judge("FROZEN", not_reported(run, job, "its lease had expired, and no response had renewed it"));
 }
 
 // Every slot is taken: the job after them runs only if the cancelled one ends.
@@ -629,8 +629,8 @@ void cancelled_at_backend(findings& out) {
     const bool ended = at.backend.wait(
         [&](const std::vector<request>& requests) { return is_settled(requests, next); }, seconds(10));
     at.await_beats(2, "", seconds(5));
-    at.judge("CANCELLED", ended ? not_reported(at.finish(), job, "it is no longer this worker's")
-                                : fails("its slot is not free 10 s later: no job runs in it"));
+    at.judge("CANCELLED", ended ? not_reported(at.finish(), job, "it no longer belongs to this worker")
+                                : fails("its slot is not free after 10 s"));
 }
 
 }  // namespace
@@ -639,7 +639,7 @@ const std::vector<requirement> requirements = {
     {"GS-001", "SIGTERM: quiet, drain, stop"},
     {"GS-002", "SIGINT: the same"},
     {"GS-003", "the grace period is configurable, 30 s by default"},
-    {"GS-004", "heartbeats go on during the drain"},
+    {"GS-004", "heartbeats continue during the drain"},
     {"GS-005", "FAIL with ShutdownError when the grace period is over"},
     {"GS-R001", "SIGTSTP: quiet without stopping"},
     {"GS-R002", "second SIGTERM: forced stop"},
@@ -651,28 +651,28 @@ const std::vector<requirement> requirements = {
     {"EXIT-0", "exit status 0 after a clean drain"},
     {"ATTEMPT", "an interrupted job is handed back without using up an attempt"},
     {"RESUME", "SIGCONT undoes SIGTSTP"},
-    {"SENDER", "the log says who sent the signal"},
+    {"SENDER", "the log names the sender of the signal"},
     {"LIVE", "liveness holds while readiness fails"},
     {"BEATS-JOBS", "heartbeats of the drain name the jobs in flight"},
-    {"BEATS-END", "heartbeats go on until the last settlement is answered"},
-    {"FAIL-FAST", "FAILs of many jobs go out at once"},
+    {"BEATS-END", "heartbeats continue until the last settlement is answered"},
+    {"FAIL-FAST", "FAILs of many jobs are sent in parallel"},
     {"IN-FLIGHT", "a FETCH in flight at SIGTERM: its jobs are run or handed back"},
     {"HAND-BACK", "jobs never started are handed back without using up an attempt"},
-    {"LOST", "the answer to an ACK is lost: asked again, 409 accepted"},
-    {"AWAY-BACK", "the backend away during the drain, and back: jobs are settled"},
-    {"AWAY-GOOD", "the backend away for good: the exit is bounded"},
-    {"UNREPORTED", "exit status 75 where a job could not be reported"},
-    {"HOSTILE", "hostile answers never end the worker nor grow it"},
-    {"STRICT", "a backend that refuses what the schemas do not have"},
+    {"LOST", "the response to an ACK is lost: repeated, 409 accepted"},
+    {"AWAY-BACK", "the backend is down for part of the drain: jobs are settled"},
+    {"AWAY-GOOD", "the backend stays down: the exit is bounded"},
+    {"UNREPORTED", "exit status 75 if a job could not be reported"},
+    {"HOSTILE", "hostile responses neither end the worker nor grow it"},
+    {"STRICT", "a backend that refuses fields unknown to the schemas"},
     {"DIR-QUIET", "the backend's directive `quiet`, in either field"},
-    {"DIR-STAYS", "no answer un-quiets a worker"},
+    {"DIR-STAYS", "no response un-quiets a worker"},
     {"DIR-TERM", "the backend's directive `terminate`, in either field"},
-    {"STORM", "a storm of signals"},
-    {"TWICE", "a stop event sent twice within 200 ms is one"},
+    {"STORM", "a storm of signals does no harm"},
+    {"TWICE", "two stop signals within 200 ms count as one"},
     {"CONT", "SIGCONT right after SIGTERM is harmless"},
     {"EARLY", "SIGTERM during start-up is honoured"},
     {"SLOTS", "never more jobs at a time than OJS_CONCURRENCY"},
-    {"DEAF", "a job deaf to cancellation does not hold up the exit"},
+    {"DEAF", "a job that ignores cancellation does not delay the exit"},
     {"FROZEN", "a job frozen past its lease is not reported"},
     {"CANCELLED", "a job cancelled at the backend is cancelled in the worker, and not reported"},
 };
@@ -688,16 +688,16 @@ const std::vector<scenario> scenarios = {
     {"grace", "a job longer than the grace period", {"GS-003", "GS-005", "ATTEMPT"}, grace, false},
     {"tstp", "SIGTSTP, then SIGCONT", {"GS-R001", "RESUME"}, quiet_and_resume, false},
     {"second-term", "a second SIGTERM during the drain", {"GS-R002"}, second_term, false},
-    {"progress", "a drain with many jobs, one of which ends", {"GS-R003", "SENDER"}, progress, false},
+    {"progress", "a drain with many jobs, of which one ends", {"GS-R003", "SENDER"}, progress, false},
     {"readiness", "the health port while quiet", {"GS-R004", "LIVE"}, readiness, false},
-    {"slow-ack", "the answer to an ACK takes its time", {"BEATS-END"}, slow_settlement, false},
+    {"slow-ack", "the response to an ACK is delayed", {"BEATS-END"}, slow_settlement, false},
     {"many-fails", "20 jobs to interrupt, FAILs answered late", {"FAIL-FAST"}, many_failures, false},
     {"fetch-in-flight",
      "a FETCH answered 0 to 50 ms after SIGTERM, or after the first BEAT of the drain",
      {"IN-FLIGHT", "HAND-BACK"},
      fetch_in_flight,
      false},
-    {"lost-answer", "an ACK whose answer is lost", {"LOST"}, lost_answer, false},
+    {"lost-answer", "an ACK whose response is lost", {"LOST"}, lost_answer, false},
     {"away-and-back",
      "connections refused for a while during the drain",
      {"AWAY-BACK"},
@@ -708,20 +708,24 @@ const std::vector<scenario> scenarios = {
      {"AWAY-GOOD", "UNREPORTED"},
      away_for_good,
      false},
-    {"hostile", "answers that are no answers", {"HOSTILE"}, hostile, false},
-    {"strict", "400 to any unknown member", {"STRICT"}, strict, false},
-    {"directives", "quiet, told by the backend; then running", {"DIR-QUIET", "DIR-STAYS"}, directives, false},
-    {"terminate", "terminate, told by the backend", {"DIR-TERM"}, terminate_directive, false},
+    {"hostile", "responses that are not HTTP or not OJS", {"HOSTILE"}, hostile, false},
+    {"strict", "400 to any unknown field", {"STRICT"}, strict, false},
+    {"directives",
+     "directive quiet of the backend, then running",
+     {"DIR-QUIET", "DIR-STAYS"},
+     directives,
+     false},
+    {"terminate", "directive terminate of the backend", {"DIR-TERM"}, terminate_directive, false},
     {"storm", "SIGTSTP and SIGCONT without pause for a second", {"STORM"}, signal_storm, false},
     {"sent-twice", "SIGTERM twice, 20 and 120 ms apart", {"TWICE"}, sent_twice, false},
-    {"cont-after-term", "SIGTERM and at once SIGCONT", {"CONT"}, cont_after_term, false},
+    {"cont-after-term", "SIGTERM, immediately followed by SIGCONT", {"CONT"}, cont_after_term, false},
     {"early-term",
-     "SIGTERM at many moments of the start, until one found the worker at work",
+     "SIGTERM at many times of the start, until the worker works",
      {"EARLY"},
      early_term,
      false},
     {"concurrency", "24 jobs on 4 slots", {"SLOTS"}, concurrency, false},
-    {"deaf", "a job that does not look", {"DEAF"}, deaf_job, false},
+    {"deaf", "a job that ignores its cancellation", {"DEAF"}, deaf_job, false},
     {"frozen", "SIGSTOP for longer than the lease", {"FROZEN"}, frozen, false},
     {"cancelled",
      "a job in its handler is cancelled at the backend",

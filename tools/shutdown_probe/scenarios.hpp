@@ -1,4 +1,4 @@
-// scenarios: what is done to a worker, as a table.
+// scenarios: the table of what the probe does to a worker.
 #pragma once
 #include <map>
 #include <mutex>
@@ -15,7 +15,7 @@ struct requirement {
 };
 extern const std::vector<requirement> requirements;
 
-// Thrown where the probe itself cannot work: no port, no process.
+// Thrown when the probe itself cannot work: no port, no process.
 struct cannot_work {
     std::string why;
 };
@@ -28,7 +28,7 @@ struct finding {
     std::vector<std::string> last_lines;  // of the worker's output, where it fails
 };
 
-// What the scenarios share: the worker's command, and where verdicts go. Thread-safe.
+// The worker's command, and the verdicts of all scenarios. Thread-safe.
 class findings {
   public:
     explicit findings(std::vector<std::string> command) : command_(std::move(command)) {}

@@ -19,7 +19,7 @@ bool contains(const std::vector<std::string>& all, const std::string& one) {
     return std::find(all.begin(), all.end(), one) != all.end();
 }
 
-// Their claim was answered, and a later beat names them. Of a worker that names none in three beats, that is enough.
+// Their claim was answered, and a later beat names them, or three beats name no job at all.
 bool running(const std::vector<request>& requests, const std::vector<std::string>& jobs) {
     std::size_t given = 0;
     int beats = 0;
@@ -68,7 +68,7 @@ void session::start_and_await_beat() {
         return has(kind::fetch) && has(kind::beat);
     };
     if (wait(works, start_limit)) return;
-    give_up(worker.alive() ? "the worker sends no FETCH and BEAT" : "the worker ended while it started");
+    give_up(worker.alive() ? "no FETCH and BEAT received in 30 s" : "the worker ended while it started");
 }
 
 bool session::wait(const recorder::condition& holds, milliseconds limit) {

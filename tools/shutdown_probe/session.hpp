@@ -1,4 +1,4 @@
-// session: one worker against one recorder, and what a scenario does with the two.
+// session: one worker and one recorder, with the operations of a scenario.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@ namespace probe {
 
 using std::chrono::seconds;
 
-// Thrown where a scenario cannot come to its point; all it judges and has not judged yet fails.
+// Thrown when a scenario cannot reach its test; every requirement that it has not judged yet fails.
 struct gives_up {
     std::string why;
     std::vector<std::string> last_lines;
@@ -17,7 +17,7 @@ struct gives_up {
 
 class session {
   public:
-    // `extra` beats the settings that all scenarios have; an empty value takes one away.
+    // `extra` overrides the settings of all scenarios; an empty value removes one.
     session(findings& out, const char* scenario, const environment& extra = {});
 
     recorder backend;
@@ -25,15 +25,15 @@ class session {
 
     void start();                 // the worker, without waiting for it
     void start_and_await_beat();  // and until it fetches and beats
-    // Jobs of `ms` milliseconds, until the worker has them and says so in a beat.
+    // Adds jobs of `ms` milliseconds, and waits until the worker names them in a beat.
     std::vector<std::string> run_jobs(const char* type, std::int64_t ms, std::size_t count = 1);
     void signal(int number);
     void mark_event() { run_.marks.push_back({0, clock::now()}); }  // for what is no signal
-    // Each gives up with `what` where it does not come true; `limit` ends a hang and judges nothing.
+    // Each gives up with `what` if the condition never holds; `limit` ends a hang and judges nothing.
     void await(const recorder::condition& holds, const std::string& what, milliseconds limit = seconds(10));
     void await_settled(const std::vector<std::string>& jobs, milliseconds limit = seconds(10));
     bool await_exit(milliseconds limit = seconds(10)) { return worker.wait(limit); }
-    // So many beats from now on, in that state (empty: any). False: they did not come, or the worker has ended.
+    // Waits for `count` beats in that state (empty: any). False: they did not arrive, or the worker has ended.
     bool await_beats(int count, const std::string& state = {}, milliseconds limit = seconds(5));
 
     record so_far();

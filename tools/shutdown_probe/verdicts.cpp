@@ -1,4 +1,4 @@
-// verdicts: each looks at the order of what came over the wire first, and at the clock only with a wide margin.
+// verdicts: each judges the order of messages first, and times only with a wide margin.
 #include "verdicts.hpp"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ std::string record::when(moment at) const {
 }
 
 std::string ended_how(const record& run) {
-    if (!run.ended) return "it was still running and had to be killed";
+    if (!run.ended) return "it still ran and was killed";
     if (run.status < 0) return std::string("it was ended by ") + strsignal(-run.status);
     return "it exited with status " + std::to_string(run.status);
 }
@@ -141,7 +141,7 @@ verdict completed(const record& run, const std::vector<std::string>& jobs) {
         const request* settled = settlement(run, job);
         if (settled == nullptr) return fails("job " + job + " was never settled; " + ended_how(run));
         if (settled->what != kind::ack)
-            return fails("a job that had time to finish was failed: " + describe(run, *settled));
+            return fails("FAIL of a job that had time to finish: " + describe(run, *settled));
     }
     return holds();
 }
@@ -150,7 +150,7 @@ verdict ends_within(const record& run, moment from, milliseconds limit) {
     if (!run.ended) return fails("no exit: " + ended_how(run));
     const double took = milliseconds_between(from, run.ended_at);
     if (took > static_cast<double>(limit.count()))
-        return fails("exit only at " + run.when(run.ended_at) + ", " +
+        return fails("exit as late as " + run.when(run.ended_at) + ", " +
                      figure("allowed:", static_cast<double>(limit.count())));
     return holds();
 }
@@ -176,12 +176,12 @@ verdict beats_in_drain(const record& run, int least) {
     if (seen < least) {
         return fails(std::to_string(seen) +
                      " BEATs after the first of the drain, until the last settlement at " +
-                     run.when(settled->at) + "; " + std::to_string(least) + " wanted");
+                     run.when(settled->at) + "; expected " + std::to_string(least));
     }
     return holds(std::to_string(seen) + " beats");
 }
 
-// As a list of ids, or as their number where there is no list.
+// By a list of ids or, without a list, by their number.
 bool names_all(const request& beat, const std::vector<std::string>& jobs) {
     if (beat.active.empty()) return beat.active_count == static_cast<std::int64_t>(jobs.size());
     return std::all_of(jobs.begin(), jobs.end(), [&](const std::string& job) {
@@ -292,8 +292,8 @@ verdict all_claimed_settled(const record& run) {
     return holds(std::to_string(jobs.size()) + " claimed");
 }
 
-verdict exit_status_is(const record& run, int wanted) {
-    if (!run.ended || run.status != wanted) return fails(ended_how(run));
+verdict exit_status_is(const record& run, int status) {
+    if (!run.ended || run.status != status) return fails(ended_how(run));
     return holds();
 }
 
@@ -302,14 +302,13 @@ verdict repeated_after_loss(const record& run, const std::string& job) {
     bool conflict = false;
     for (const request& each : run.requests) {
         if (!is_settlement(each) || each.job != job) continue;
-        if (each.what == kind::fail)
-            return fails("the job was done and ACKed, then failed: " + describe(run, each));
-        if (conflict) return fails("ACK answered 409, and yet another: " + describe(run, each));
+        if (each.what == kind::fail) return fails("the job was ACKed, then FAILed: " + describe(run, each));
+        if (conflict) return fails("repeated after ACK was answered 409: " + describe(run, each));
         conflict = each.status == 409;
         ++asked;
     }
     if (asked == 0) return fails("no ACK; " + ended_how(run));
-    if (asked == 1) return fails("one ACK, whose answer was lost; it was not repeated");
+    if (asked == 1) return fails("one ACK, whose response was lost; it was not repeated");
     return holds();
 }
 
@@ -323,25 +322,25 @@ verdict never_runs_again(const record& run) {
 }
 
 verdict accepted_by_strict(const record& run) {
-    struct wanted {
+    struct accepted_kind {
         kind what;
         const char* name;
         int accepted;
         std::string refused;
     };
-    std::array<wanted, 4> all = {{{kind::fetch, "FETCH", 0, ""},
-                                  {kind::beat, "BEAT", 0, ""},
-                                  {kind::ack, "ACK", 0, ""},
-                                  {kind::fail, "FAIL", 0, ""}}};
+    std::array<accepted_kind, 4> all = {{{kind::fetch, "FETCH", 0, ""},
+                                         {kind::beat, "BEAT", 0, ""},
+                                         {kind::ack, "ACK", 0, ""},
+                                         {kind::fail, "FAIL", 0, ""}}};
     for (const request& each : run.requests) {
-        for (wanted& one : all) {
+        for (accepted_kind& one : all) {
             if (one.what != each.what) continue;
             one.accepted += each.status == 200 ? 1 : 0;
             if (!each.refused.empty()) one.refused = each.refused;
         }
     }
     std::string missing;
-    for (const wanted& one : all) {
+    for (const accepted_kind& one : all) {
         if (one.accepted > 0) continue;
         missing += (missing.empty() ? "" : "; ") + std::string("no ") + one.name + " was accepted";
         if (!one.refused.empty()) missing += " (400: " + one.refused + ")";
@@ -356,7 +355,7 @@ verdict took_at_least(const record& run, const std::vector<std::string>& jobs, m
     const double took = milliseconds_between(first->answered, last->at);
     if (took < static_cast<double>(least.count())) {
         return fails("all jobs were done in " + std::to_string(static_cast<int>(took)) +
-                     " ms, which with the slots there are takes at least " + std::to_string(least.count()));
+                     " ms; with its number of slots that takes at least " + std::to_string(least.count()));
     }
     return holds(figure("took", took));
 }

@@ -1,4 +1,4 @@
-// verdicts: what a run means, as pure functions over its record.
+// verdicts: judge a run, as pure functions of its record.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@ namespace probe {
 
 // A signal that was sent.
 struct mark {
-    int signal = 0;  // 0: something else that was done to it
+    int signal = 0;  // 0: another event
     moment at;
 };
 
@@ -75,7 +75,7 @@ verdict last_request_is_terminate(const record& run);
 verdict settled_once(const record& run);
 verdict all_claimed_settled(const record& run);
 verdict ends_within(const record& run, moment from, milliseconds limit);  // by itself
-verdict exit_status_is(const record& run, int wanted);
+verdict exit_status_is(const record& run, int status);
 verdict completed(const record& run, const std::vector<std::string>& jobs);  // by ACK
 verdict repeated_after_loss(const record& run, const std::string& job);
 verdict never_runs_again(const record& run);  // no beat "running" after the quiet one

@@ -1,10 +1,10 @@
-// Version, and every macro of this header, in one complete table.
+// The version, and every macro of this header.
 // clang-format off
 //   macro                        default   meaning
 //   OJS_SHUTDOWN_SEPARATE        0         1 in all translation units: declarations only (compile once, link)
 //   OJS_SHUTDOWN_IMPLEMENTATION  0         1 in exactly one of them: the definitions as well
 //   OJS_SHUTDOWN_USE_EVENTFD     1, Linux  0: wake-ups go through a pipe (a kernel or sandbox without eventfd)
-//   OJS_SHUTDOWN_USE_PROC        1, Linux  0: /proc is not read (who sent a signal, what PID 1 is)
+//   OJS_SHUTDOWN_USE_PROC        1, Linux  0: /proc is not read (the sender of a signal, the program of PID 1)
 // clang-format on
 //
 // No macro changes the layout of a type, so translation units with different settings link.
@@ -19,7 +19,7 @@
 #define OJS_SHUTDOWN_SEPARATE 0
 #endif
 
-// What only Linux has, unless a macro says otherwise.
+// On by default on Linux only.
 #ifdef __linux__
 #define OJS_SHUTDOWN_ON_LINUX 1
 #else

@@ -1,4 +1,4 @@
-// Durations as people write them in the environment: 500ms, 1m30s, 1h.
+// Durations as written in environment variables: 500ms, 1m30s, 1h.
 #pragma once
 
 #include <chrono>
@@ -11,36 +11,36 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// The one clock of the library: steady, so that setting the time of day moves no deadline.
+// The clock of the whole library: setting the time of day moves no deadline.
 using steady_clock = std::chrono::steady_clock;
-using time_point = steady_clock::time_point;
+using time_point = steady_clock::time_point;  // a moment of that clock; time_point::max(): never
 
-// As a grace period or a limit: it never ends by itself.
+// No limit: a grace period or timeout of this value never ends.
 inline constexpr std::chrono::milliseconds no_limit = std::chrono::milliseconds::max();
 
 namespace detail {
 inline constexpr std::uint64_t max_duration_ms = 0x7fffffff;  // what poll(2) can wait: about 24 days
 
-long long milliseconds_since(time_point then) noexcept;  // less than 0: it is still to come
+long long milliseconds_since(time_point start) noexcept;  // negative: in the future
 }  // namespace detail
 
-// The moment `duration` from now; time_point::max(), "never", where that is beyond the clock's range.
+// Now plus `duration`; time_point::max() ("never") where that exceeds the clock's range. Thread-safe.
 template <class Rep, class Period>
 time_point deadline_after(std::chrono::duration<Rep, Period> duration) noexcept {
     const time_point now = steady_clock::now();
-    // Compared in seconds, as the finer units may not be able to hold the longest durations.
-    const auto longest = std::chrono::duration_cast<std::chrono::seconds>(time_point::max() - now);
-    if (duration >= longest) return time_point::max();
+    // Compared in seconds: a finer unit may not hold the longest durations.
+    const auto max_left = std::chrono::duration_cast<std::chrono::seconds>(time_point::max() - now);
+    if (duration >= max_left) return time_point::max();
     return duration <= duration.zero() ? now : now + duration;
 }
 
-// Parses a non-negative duration: a sequence of number+unit, each unit (h, m, s, ms) at most once and in that
-// order, or a plain integer up to 3600, which means seconds. Anything else (empty, a sign, a blank, "1e9s", more than
-// 24 days) is errc::invalid_argument; for a larger plain integer the text names both readings. Thread-safe. [GS 6.1]
+// Parses a non-negative duration: number+unit pairs, each unit (h, m, s, ms) at most once and in that order, or a plain
+// integer of seconds up to 3600. Anything else (empty, a sign, a blank, "1e9s", more than 24 days) is
+// errc::invalid_argument; for a larger plain integer the text names both readings. Thread-safe. [GS 6.1]
 result<std::chrono::milliseconds> parse_duration(std::string_view text);
 
-// The shortest form parse_duration reads back: "1m30s", "250ms", "0s"; "unlimited" for no_limit, which it does not
-// read.
+// The shortest form that parse_duration() accepts: "1m30s", "250ms", "0s". no_limit is "unlimited", which it rejects.
+// Thread-safe.
 std::string format_duration(std::chrono::milliseconds duration);
 
 }  // namespace v0_1_0

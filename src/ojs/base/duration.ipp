@@ -14,15 +14,15 @@ struct duration_unit {
     std::uint64_t milliseconds;
 };
 
-// In the order they may appear.
+// In the order in which they may appear.
 inline constexpr duration_unit duration_units[] = {{"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
-inline constexpr std::uint64_t max_bare_seconds = 3600;  // a larger one is probably in milliseconds
+inline constexpr std::uint64_t max_bare_seconds = 3600;  // above it, milliseconds were probably meant
 
-OJS_SHUTDOWN_INLINE long long milliseconds_since(time_point then) noexcept {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - then).count();
+OJS_SHUTDOWN_INLINE long long milliseconds_since(time_point start) noexcept {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start).count();
 }
 
-// Takes one number and its unit off the front of `text`; `first_unit` moves past the unit.
+// Removes one number and its unit from the front of `text`; `first_unit` moves past that unit.
 OJS_SHUTDOWN_INLINE bool take_duration_part(std::string_view& text, std::size_t& first_unit,
                                             std::uint64_t& total) {
     const std::size_t digits = text.find_first_not_of("0123456789");
@@ -44,11 +44,11 @@ OJS_SHUTDOWN_INLINE bool take_duration_part(std::string_view& text, std::size_t&
 OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> parse_duration(std::string_view text) {
     std::uint64_t total = 0;
     if (detail::parse_number(text, detail::max_duration_ms, total)) {
-        const std::chrono::milliseconds read{total};
-        if (total <= detail::max_bare_seconds) return read * 1000;
+        const std::chrono::milliseconds count{total};
+        if (total <= detail::max_bare_seconds) return count * 1000;
         return error{errc::invalid_argument, 0,
-                     detail::cat({"'", total, "' has no unit: ", total, "s (", format_duration(read * 1000),
-                                  ") or ", total, "ms (", format_duration(read), ")? write the unit"})};
+                     detail::cat({"'", total, "' has no unit: ", total, "s (", format_duration(count * 1000),
+                                  ") or ", total, "ms (", format_duration(count), ")? write the unit"})};
     }
     std::string_view rest = text;
     std::size_t unit = 0;

@@ -9,39 +9,40 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// What went wrong, coarse enough to act on.
+// What went wrong, as far as the caller acts on it.
 enum class errc {
-    invalid_argument,  // a value the caller gave (option, URL, environment variable) cannot be used
-    unsupported,       // asks for something this library leaves to others (https:// and the like)
-    busy,              // someone else already holds it (a second signal installer, a port in use)
-    system,            // a system call failed; sys_errno says which way
+    invalid_argument,  // the caller passed an unusable value (option, URL, environment variable)
+    unsupported,       // not built in (https:// without a TLS library, and the like)
+    busy,              // already in use (a second signal installer, a port)
+    system,            // a system call failed; see sys_errno
     timed_out,         // the deadline passed; a request may or may not have been processed
     unreachable,       // no connection: the request cannot have been processed
     disconnected,      // the connection broke in the middle; the request may have been processed
-    bad_response,      // the peer's answer is not valid HTTP or JSON, or larger than allowed
-    unavailable,       // the peer answered, but not now (5xx, 408, 429): ask again later
-    rejected,          // the peer understood and refused (any other 4xx): asking again will not help
-    cancelled          // given up before anything was sent, because it is no longer wanted
+    bad_response,      // the peer's response is not valid HTTP or JSON, or exceeds a limit
+    unavailable,       // the peer cannot serve the request now (5xx, 408, 429): retry later
+    rejected,          // the peer refused the request (any other 4xx): a retry will not help
+    cancelled          // the caller cancelled the call
 };
 
 // Short lower-case name of an errc ("timed_out"). Never null. Thread-safe, async-signal-safe.
 const char* to_string(errc code) noexcept;
 
+// Why a function failed.
 struct error {
-    errc code = errc::system;
-    int sys_errno = 0;                         // errno, where a system call failed; else 0
+    errc code = errc::system;                  // what to act on
+    int sys_errno = 0;                         // errno of the failed system call; else 0
     std::string text;                          // one line for a person
-    int http_status = 0;                       // status of the answer that says so; else 0
-    std::chrono::milliseconds retry_after{0};  // what the peer's Retry-After asked for; else 0
+    int http_status = 0;                       // status of the response that caused it; else 0
+    std::chrono::milliseconds retry_after{0};  // the peer's Retry-After; else 0
 };
 
 namespace detail {
 // Prints the error on standard error and aborts.
-[[noreturn]] void end_without_value(const error& failure) noexcept;
+[[noreturn]] void abort_without_value(const error& failure) noexcept;
 }  // namespace detail
 
-// Either a T or an error. Test it first: `if (!r) use(r.error());`. Reading the value of an error prints that error and
-// aborts, in every build; reading the error of a value is undefined.
+// Either a T or an error. Test it before use: `if (!r) use(r.error());`. Reading the value of an error prints that
+// error and aborts, in every build; reading the error of a value is undefined. As thread-safe as T.
 template <class T>
 class [[nodiscard]] result {
   public:
@@ -61,23 +62,23 @@ class [[nodiscard]] result {
     }
     ~result() { destroy(); }
 
-    bool has_value() const noexcept { return ok_; }
+    bool has_value() const noexcept { return ok_; }  // as operator bool
     explicit operator bool() const noexcept { return ok_; }
     T& operator*() & noexcept { return checked(*this).value_; }
     const T& operator*() const& noexcept { return checked(*this).value_; }
     T&& operator*() && noexcept { return std::move(checked(*this).value_); }
     T* operator->() noexcept { return &checked(*this).value_; }
     const T* operator->() const noexcept { return &checked(*this).value_; }
-    T value_or(T fallback) const { return ok_ ? value_ : std::move(fallback); }
-    const ojs::error& error() const noexcept { return error_; }
+    T value_or(T fallback) const { return ok_ ? value_ : std::move(fallback); }  // never aborts
+    const ojs::error& error() const noexcept { return error_; }                  // only of an error
 
   private:
     template <class Self>
     static Self& checked(Self& self) noexcept {
-        if (!self.ok_) detail::end_without_value(self.error_);
+        if (!self.ok_) detail::abort_without_value(self.error_);
         return self;
     }
-    // Copies or moves.
+    // Copies or moves the value or the error of `other`.
     template <class Other>
     void adopt(Other&& other) {
         if (ok_) {
@@ -110,26 +111,26 @@ class [[nodiscard]] result<void> {
 
     bool has_value() const noexcept { return ok_; }
     explicit operator bool() const noexcept { return ok_; }
-    const ojs::error& error() const noexcept { return error_; }
+    const ojs::error& error() const noexcept { return error_; }  // only of an error
 
   private:
     bool ok_ = true;
     ojs::error error_;
 };
 
-enum class severity { info, warning, error };
+enum class severity { info, warning, error };  // of a finding
 
 // "info", "warning", "error". Never null. Thread-safe.
 constexpr const char* to_string(severity level) noexcept {
     return level == severity::error ? "error" : level == severity::warning ? "warning" : "info";
 }
 
-// What a check found wrong or worth knowing, and what to do about it.
+// What a check found, and what to do about it.
 struct finding {
-    ojs::severity severity = ojs::severity::info;
-    std::string id;       // short and stable: "budget-exceeded"
-    std::string problem;  // one line for a person
-    std::string fix;      // one line; empty where nothing is to be done
+    ojs::severity severity = ojs::severity::info;  // how serious it is
+    std::string id;                                // short and stable: "budget-exceeded"
+    std::string problem;                           // one line for a person
+    std::string fix;                               // one line; empty: nothing to do
 };
 
 }  // namespace v0_1_0

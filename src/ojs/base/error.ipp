@@ -18,7 +18,7 @@ OJS_SHUTDOWN_INLINE const char* to_string(errc code) noexcept {
     return names[static_cast<std::size_t>(code)];
 }
 
-[[noreturn]] OJS_SHUTDOWN_INLINE void detail::end_without_value(const error& failure) noexcept {
+[[noreturn]] OJS_SHUTDOWN_INLINE void detail::abort_without_value(const error& failure) noexcept {
     write_line(STDERR_FILENO, cat({"error: the value of a failed result was read: ", failure.text}));
     std::abort();
 }

@@ -1,5 +1,5 @@
-// function<R(A...)>: a callable, or none. With std::function the header compiles 24 % longer, and the separate form
-// 32 %.
+// function<R(A...)>: a callable, or none. std::function would make the header compile 24 % longer, the separate form 32
+// %.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// A callable that can be compared with nullptr, as function pointers, std::function and its like can, may be empty.
+// Whether F compares with nullptr, as function pointers and std::function do, and so may be empty.
 template <class F, class = void>
 inline constexpr bool may_be_empty = false;
 template <class F>
@@ -34,10 +34,9 @@ bool is_empty(const F& callable) {
 template <class Signature>
 class function;
 
-// A callable, or nothing: made from nullptr, from a null function pointer or from an empty std::function (or another
-// callable that equals nullptr) it is empty. Copies share one callable, which may therefore be move-only. Calling it is
-// as thread-safe as the callable; copying it is thread-safe. An empty one that returns void does nothing when called;
-// any other must not be called.
+// A callable, or none. It is empty when made from nullptr, a null function pointer, an empty std::function or another
+// callable that equals nullptr. Copies share one callable, which may therefore be move-only; copying is thread-safe,
+// calling is as thread-safe as the callable. Calling an empty one does nothing if R is void, else it is undefined.
 template <class R, class... Args>
 class function<R(Args...)> {
   public:
@@ -80,7 +79,7 @@ class function<R(Args...)> {
     detail::ref<body> body_;
 };
 
-// Finds an environment variable; null if unset. An empty one stands for the environment of the process.
+// Returns the value of an environment variable, or null if unset. An empty lookup reads the process environment.
 using environment_lookup = function<const char*(const char* name)>;
 
 namespace detail {

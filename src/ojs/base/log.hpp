@@ -1,4 +1,4 @@
-// Log records, the hook that receives them, and the default sink.
+// log: records, the hook that receives them, and the default sink.
 #pragma once
 
 #include <chrono>
@@ -13,57 +13,59 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+// In ascending order; `off` logs nothing.
 enum class log_level { debug, info, warn, error, off };
+// How a record is written.
 enum class log_format {
-    text,
-    logfmt,
-    json,      // the fields of the OJS logging specification [LOG 5]
+    text,      // for a person: the time, the level, the message, then name=value
+    logfmt,    // name=value throughout
+    json,      // one object a line, by the OJS logging specification [LOG 5]
     automatic  // text where standard error is a terminal, else json
 };
 
 // "debug", "info", "warn", "error", "off". Never null. Thread-safe.
 const char* to_string(log_level level) noexcept;
 
+// One value of a record.
 struct log_field {
     std::string name;
-    std::string value;
-    bool is_number = false;
+    std::string value;       // empty: the field is left out
+    bool is_number = false;  // JSON writes it without quotes
 };
 
-// What happened, as data. `message` is fixed text to search for; what varies is in the fields. Job arguments
-// and tokens are never in a record.
+// What happened, as data. Job arguments and tokens never appear in a record.
 struct log_record {
-    log_level level = log_level::info;
-    std::string message;
-    std::vector<log_field> fields;
-    std::string worker_id;  // whose record it is; text leaves it out
-    const char* component =
-        "";  // the part that logs it, a literal: "worker", "launcher", ...; only JSON has it
+    log_level level = log_level::info;  // not off
+    std::string message;                // constant text to search for; values are in `fields`
+    std::vector<log_field> fields;      // in the order in which text shows them
+    std::string worker_id;              // the worker it is about; not in text format
+    const char* component = "";         // who logs it, a literal: "worker", "launcher", ...; JSON only
 };
 
-// Receives every record at or above the level. May be called from several threads at once, never from a
-// signal handler; must not call back into the worker. What it throws is dropped, and told on standard error, once.
+// Receives every record at or above the level. May be called from several threads at once, never from a signal handler.
+// It must not call into the worker. An exception it throws is dropped; the first one is reported on standard error.
 using log_hook = function<void(const log_record&)>;
 
+// Where the log goes.
 struct log_options {
-    log_level level = log_level::info;
+    log_level level = log_level::info;  // the lowest level that is logged
     log_format format = log_format::automatic;
-    log_hook hook;  // empty: standard error, in `format`
+    log_hook hook;  // replaces standard error and `format`
 };
 
-// The record as one line without its newline, in the given format (automatic: text), with the time in UTC.
-// Thread-safe.
+// Formats the record as one line without newline, with the time in UTC; `automatic` means text. Thread-safe.
 std::string format_log_record(const log_record& record, log_format format);
 
 namespace detail {
 
 log_field field(std::string_view name, text_part value);
 
-// Filters by level and passes on: logger.write(log_level::info, "worker started", {field("queues", 2)}).
+// Filters by level and writes the rest: logger.write(log_level::info, "worker started", {field("queues", 2)}).
+// Thread-safe.
 class logger {
   public:
     logger() = default;
-    // `component` is a literal. `secrets` are masked in whatever is written: a backend may echo what it was sent.
+    // `component` is a literal. `secrets` are masked in every record: a backend may echo what it received.
     logger(log_options options, const char* component, std::string worker_id = {},
            std::vector<std::string> secrets = {});
     bool enabled(log_level level) const noexcept {
@@ -71,11 +73,11 @@ class logger {
     }
     void write(log_level level, std::string_view message, std::initializer_list<log_field> fields = {}) const;
     void write(log_record record) const;
-    // What an operator asked to see: written at every level but `off`.
+    // Writes what an operator requested, at every level but `off`.
     void answer(std::string_view message, std::vector<log_field> fields) const;
 
   private:
-    void pass_on(log_record record) const;
+    void emit(log_record record) const;
     void call_hook(const log_record& record) const;
     void report_lost() const;
     void mask_secrets(std::string& text) const;
@@ -86,17 +88,17 @@ class logger {
     std::vector<std::string> secrets_;
 };
 
-// One write(2) a line, so that lines of several threads and processes do not mix. False: nobody read it in time.
+// Writes the line by one write(2), so that lines of several threads and processes do not mix. False: the line is lost.
 bool write_line(int fd, std::string line);
 
-// All lines together wait so long at most for their reader from now on, and a tenth of the time that passes. A reader
-// that is slower costs lines, which are counted, and said when there is room again.
+// Caps the time that all lines together may still wait for a slow reader; a tenth of the time that passes is added to
+// it. Lines beyond that are dropped, counted, and reported once the reader has room.
 void limit_log_flush(std::chrono::milliseconds total) noexcept;
 
 }  // namespace detail
 
-// For a log_hook of your own: writes a line, with its newline, as the logger writes its own. Lines of several threads
-// do not mix; a reader that is gone or does not read costs lines, never a SIGPIPE or a hang. Thread-safe.
+// For a log_hook: writes a line and its newline as the logger does. Lines of several threads do not mix; a closed or
+// blocked reader costs lines, and causes neither SIGPIPE nor a hang. Thread-safe.
 inline void write_log_line(int fd, std::string line) {
     static_cast<void>(detail::write_line(fd, std::move(line)));
 }

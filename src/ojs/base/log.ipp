@@ -25,10 +25,10 @@ OJS_SHUTDOWN_INLINE const char* to_string(log_level level) noexcept {
 
 namespace detail {
 
-// A value that can be bare is.
-inline void append_logfmt(std::string& out, const char* gap, std::string_view name, std::string_view value) {
+inline void append_logfmt(std::string& out, const char* separator, std::string_view name,
+                          std::string_view value) {
     const bool bare = value.find_first_of(" =\"\\\n\t\r") == std::string_view::npos;
-    append(out, {gap, name, "=", bare ? printable(value, value.size()) : json_quote(value)});
+    append(out, {separator, name, "=", bare ? printable(value, value.size()) : json_quote(value)});
 }
 
 inline std::string format_text(const log_record& record, const std::string& time, bool is_logfmt) {
@@ -48,39 +48,38 @@ inline std::string format_text(const log_record& record, const std::string& time
     return out;
 }
 
-// Where a field of ours has its place in a record of the OJS logging specification; all others are attributes.
-struct json_place {
+// Where the OJS logging specification puts a field; other fields are attributes.
+struct json_location {
     const char* field;
     const char* group;
     std::string_view key;
 };
-inline constexpr json_place json_places[] = {
+inline constexpr json_location json_locations[] = {
     {"job_id", "ojs", "job_id"},   {"job_type", "ojs", "job_type"}, {"queue", "ojs", "queue"},
     {"attempt", "ojs", "attempt"}, {"state", "ojs", "state"},       {"error_type", "error", "type"},
     {"error", "error", "message"},
 };
 
-// One of the table, or as an attribute.
-inline json_place place_of(const log_field& f) noexcept {
-    for (const json_place& each : json_places) {
-        if (f.name == each.field) return each;
+inline json_location location_of(const log_field& f) noexcept {
+    for (const json_location& location : json_locations) {
+        if (f.name == location.field) return location;
     }
     return {"", "attributes", f.name};
 }
 
-// Adds `,"group":{...}` with `members` and the fields that belong there; nothing if there are none.
+// Appends `,"group":{...}` with `members` and the fields of the group; nothing if both are empty.
 inline void append_json_group(std::string& out, const log_record& record, std::string_view group,
                               std::string members = {}) {
     for (const log_field& f : record.fields) {
-        const json_place place = place_of(f);
-        if (group != place.group || f.value.empty()) continue;
-        append(members, {members.empty() ? "" : ",", json_quote(place.key), ":",
+        const json_location location = location_of(f);
+        if (group != location.group || f.value.empty()) continue;
+        append(members, {members.empty() ? "" : ",", json_quote(location.key), ":",
                          f.is_number ? f.value : json_quote(f.value)});
     }
     if (!members.empty()) append(out, {",\"", group, "\":{", members, "}"});
 }
 
-// "lifecycle" for what is about a job, "worker" for the rest, "error" for all errors. [LOG 6]
+// The category of the OJS logging specification. [LOG 6]
 inline const char* category_of(const log_record& record) noexcept {
     if (record.level >= log_level::error) return "error";
     for (const log_field& f : record.fields) {
@@ -105,8 +104,7 @@ inline std::string format_json(const log_record& record, const std::string& time
     return out + "}";
 }
 
-// Keeps SIGPIPE from this thread for a scope, without touching what the process does with it: a signal that
-// the scope itself raised is taken back before it can be delivered.
+// Blocks SIGPIPE in this thread for a scope and consumes one that the scope raised. The disposition is untouched.
 class no_sigpipe {
   public:
     no_sigpipe() noexcept {
@@ -123,8 +121,8 @@ class no_sigpipe {
         sigset_t pending;
         sigpending(&pending);
         if (!was_pending_ && sigismember(&pending, SIGPIPE) == 1) {
-            int taken = 0;
-            sigwait(&sigpipe_, &taken);
+            int ignored = 0;
+            sigwait(&sigpipe_, &ignored);
         }
         pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
     }
@@ -135,87 +133,88 @@ class no_sigpipe {
     bool was_pending_;
 };
 
-// Shared by all loggers of the process: who writes now, and how long lines may still wait for their reader.
-struct log_outlet {
-    // With the mutex held. Whether the descriptor takes more, within what is left of the patience. A reader, dead or
-    // slow, never takes more than a second and a tenth of the time that passes.
-    bool await_room(int fd) noexcept {
+// Shared by all loggers of the process: serialises writes, and budgets the time that lines wait for their reader.
+struct log_sink {
+    // With the mutex held. Waits until `fd` is writable; false once the budget is used up. A slow reader costs at most
+    // a second, plus a tenth of the time that passes.
+    bool wait_writable(int fd) noexcept {
         pollfd ready{fd, POLLOUT, 0};
         if (::poll(&ready, 1, 0) > 0) return true;
-        refill();
+        refill_budget();
         for (;;) {
-            const std::int64_t left = patience_ms.load();
+            const std::int64_t left = budget_ms.load();
             if (left <= 0) return false;
-            const auto began = steady_clock::now();
+            const auto started_at = steady_clock::now();
             if (::poll(&ready, 1, static_cast<int>(left < slice_ms ? left : slice_ms)) > 0) return true;
-            const auto waited = steady_clock::now() - began;
-            patience_ms.fetch_sub(1 + std::chrono::duration_cast<std::chrono::milliseconds>(waited).count());
+            const auto waited = steady_clock::now() - started_at;
+            budget_ms.fetch_sub(1 + std::chrono::duration_cast<std::chrono::milliseconds>(waited).count());
         }
     }
-    void refill() noexcept {
+    void refill_budget() noexcept {
         const time_point now = steady_clock::now();
-        const auto earned = std::chrono::duration_cast<std::chrono::milliseconds>(now - refilled.load()) / 10;
+        const auto earned =
+            std::chrono::duration_cast<std::chrono::milliseconds>(now - refilled_at.load()) / 10;
         if (earned.count() == 0) return;
-        refilled = now;
-        const std::int64_t had = patience_ms.fetch_add(earned.count());
-        if (had + earned.count() > max_kill_timeout_ms) limit(max_kill_timeout_ms);
+        refilled_at = now;
+        const std::int64_t previous = budget_ms.fetch_add(earned.count());
+        if (previous + earned.count() > max_budget_ms) cap_budget(max_budget_ms);
     }
-    void limit(std::int64_t most) noexcept {
-        std::int64_t had = patience_ms.load();
-        while (had > most && !patience_ms.compare_exchange_weak(had, most)) {
+    void cap_budget(std::int64_t max_ms) noexcept {
+        std::int64_t current = budget_ms.load();
+        while (current > max_ms && !budget_ms.compare_exchange_weak(current, max_ms)) {
         }
     }
 
-    static constexpr std::int64_t max_kill_timeout_ms = 1000;
-    static constexpr std::int64_t slice_ms = 20;  // so that a limit set meanwhile counts
+    static constexpr std::int64_t max_budget_ms = 1000;
+    static constexpr std::int64_t slice_ms = 20;  // so that a cap set meanwhile takes effect
 
     const pid_t owner = getpid();
-    mutex writing;
-    atomic<std::int64_t> patience_ms{max_kill_timeout_ms};
-    atomic<time_point> refilled{steady_clock::now()};
-    bool torn = false;  // guarded by the mutex: the last line is without its end
+    mutex write_mutex;
+    atomic<std::int64_t> budget_ms{max_budget_ms};
+    atomic<time_point> refilled_at{steady_clock::now()};
+    bool is_torn = false;  // guarded by the mutex: the last line was written in part
     atomic<std::uint64_t> lost{0};
     atomic<bool> hook_threw{false};
 };
 
-// Never destroyed: threads may log while the process exits. A child made by fork() gets its own, as the mutex of the
-// parent's may be held for ever.
-inline log_outlet& outlet() {
-    alignas(log_outlet) static unsigned char room[sizeof(log_outlet)];
-    static atomic<log_outlet*> shared{::new (room) log_outlet};
-    log_outlet* found = shared.load();
+// Never destroyed: threads may log during exit. A child made by fork() gets a new one, as its parent's mutex may be
+// locked forever.
+inline log_sink& sink() {
+    alignas(log_sink) static unsigned char storage[sizeof(log_sink)];
+    static atomic<log_sink*> shared{::new (storage) log_sink};
+    log_sink* found = shared.load();
     if (found->owner != getpid()) {
-        auto* own = new log_outlet;
-        if (shared.compare_exchange_strong(found, own)) return *own;
-        delete own;
+        auto* added = new log_sink;
+        if (shared.compare_exchange_strong(found, added)) return *added;
+        delete added;
     }
     return *found;
 }
 
-// With the outlet's mutex held. False: the rest of the text was not taken.
-inline bool write_all(log_outlet& out, int fd, std::string_view left) {
-    while (!left.empty()) {
-        if (!out.await_room(fd)) return false;
-        const ssize_t wrote = ::write(fd, left.data(), left.size() < PIPE_BUF ? left.size() : PIPE_BUF);
-        if (wrote < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-        if (wrote <= 0) return false;
-        out.torn = true;
-        left.remove_prefix(static_cast<std::size_t>(wrote));
+// With the mutex held. False: the rest of the text was not written.
+inline bool write_all(log_sink& out, int fd, std::string_view text) {
+    while (!text.empty()) {
+        if (!out.wait_writable(fd)) return false;
+        const ssize_t written = ::write(fd, text.data(), text.size() < PIPE_BUF ? text.size() : PIPE_BUF);
+        if (written < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (written <= 0) return false;
+        out.is_torn = true;
+        text.remove_prefix(static_cast<std::size_t>(written));
     }
     return true;
 }
 
 OJS_SHUTDOWN_INLINE bool write_line(int fd, std::string line) {
-    const no_sigpipe quiet;
-    log_outlet& out = outlet();
-    const unique_lock alone(out.writing);  // or two writers could both see the last free place of a pipe
+    const no_sigpipe blocked;
+    log_sink& out = sink();
+    const unique_lock held(out.write_mutex);  // else two writers could both see the last free space of a pipe
     line += '\n';
-    if (out.torn) line.insert(0, 1, '\n');
+    if (out.is_torn) line.insert(0, 1, '\n');
     if (!write_all(out, fd, line)) {
         out.lost.fetch_add(1);
         return false;
     }
-    out.torn = false;
+    out.is_torn = false;
     return true;
 }
 
@@ -224,8 +223,8 @@ OJS_SHUTDOWN_INLINE log_field field(std::string_view name, text_part value) {
 }
 
 OJS_SHUTDOWN_INLINE void limit_log_flush(std::chrono::milliseconds total) noexcept {
-    outlet().refilled = steady_clock::now();  // what the time until now would grant is granted no more
-    outlet().limit(total.count());
+    sink().refilled_at = steady_clock::now();  // the time until now adds nothing
+    sink().cap_budget(total.count());
 }
 
 OJS_SHUTDOWN_INLINE logger::logger(log_options options, const char* component, std::string worker_id,
@@ -240,28 +239,28 @@ OJS_SHUTDOWN_INLINE logger::logger(log_options options, const char* component, s
 
 OJS_SHUTDOWN_INLINE void logger::write(log_level level, std::string_view message,
                                        std::initializer_list<log_field> fields) const {
-    if (enabled(level) && !attempt([&] { pass_on({level, std::string(message), fields, {}}); }))
-        outlet().lost.fetch_add(1);
+    if (enabled(level) && !attempt([&] { emit({level, std::string(message), fields, {}}); }))
+        sink().lost.fetch_add(1);
 }
 
 OJS_SHUTDOWN_INLINE void logger::write(log_record record) const {
-    if (enabled(record.level) && !attempt([&] { pass_on(std::move(record)); })) outlet().lost.fetch_add(1);
+    if (enabled(record.level) && !attempt([&] { emit(std::move(record)); })) sink().lost.fetch_add(1);
 }
 
 OJS_SHUTDOWN_INLINE void logger::answer(std::string_view message, std::vector<log_field> fields) const {
     if (options_.level != log_level::off)
-        pass_on({log_level::info, std::string(message), std::move(fields), {}});
+        emit({log_level::info, std::string(message), std::move(fields), {}});
 }
 
 OJS_SHUTDOWN_INLINE void logger::mask_secrets(std::string& text) const {
     for (const std::string& secret : secrets_) {
-        if (secret.size() < 4) continue;  // it would mask half the log, and is none
+        if (secret.size() < 4) continue;  // too short to be a secret: it would mask half the log
         for (std::size_t at = 0; (at = text.find(secret, at)) != std::string::npos; at += 3)
             text.replace(at, secret.size(), "***");
     }
 }
 
-OJS_SHUTDOWN_INLINE void logger::pass_on(log_record record) const {
+OJS_SHUTDOWN_INLINE void logger::emit(log_record record) const {
     record.worker_id = worker_id_;
     if (*record.component == 0) record.component = component_;
     mask_secrets(record.message);
@@ -274,14 +273,14 @@ OJS_SHUTDOWN_INLINE void logger::call_hook(const log_record& record) const {
     try {
         options_.hook(record);
     } catch (...) {
-        if (!outlet().hook_threw.exchange(true))
+        if (!sink().hook_threw.exchange(true))
             static_cast<void>(
                 write_line(STDERR_FILENO, "error: the log hook threw an exception; records are lost"));
     }
 }
 
 OJS_SHUTDOWN_INLINE void logger::report_lost() const {
-    const std::uint64_t lost = outlet().lost.exchange(0);
+    const std::uint64_t lost = sink().lost.exchange(0);
     if (lost == 0) return;
     const log_record record{log_level::warn,
                             "log lines were lost: nobody read them in time",
@@ -289,7 +288,7 @@ OJS_SHUTDOWN_INLINE void logger::report_lost() const {
                             worker_id_,
                             component_};
     if (!write_line(STDERR_FILENO, format_log_record(record, options_.format)))
-        outlet().lost.fetch_add(lost - 1);  // that line is counted, and says nothing
+        sink().lost.fetch_add(lost - 1);  // the report itself was lost and counted
 }
 
 }  // namespace detail

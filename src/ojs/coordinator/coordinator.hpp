@@ -1,13 +1,13 @@
-// shutdown_coordinator: tells a launcher when a child is ready or ends.
+// shutdown_coordinator: reports readiness and shutdown to a launcher.
 //
-// With a worker it is one line, and does nothing where no launcher started the program:
+// With a worker it is one line. It does nothing if no launcher started the program:
 //
 //     ojs::lifecycle life;
 //     ojs::worker worker(*options, life);
 //     auto coordinator = ojs::shutdown_coordinator::start_for(worker, life);
 //
-// Any other program gives run() what it does to drain. SIGTERM goes on working beside it: whichever comes first counts,
-// as both are events of one lifecycle. [RFC-041 "Client SDK"]
+// Any other program passes its drain function to run(). SIGTERM keeps working: both are events of one lifecycle, and the
+// first one counts. [RFC-041 "Client SDK"]
 #pragma once
 
 #include <chrono>
@@ -25,22 +25,21 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+// How a shutdown_coordinator reaches its launcher, and is reached.
 struct coordinator_options {
-    // unix:/PATH (mode 0600; its folder is ours or root's, and nobody else may take files out of it) or 127.0.0.1:PORT.
-    // Empty: no launcher; nothing is served or sent.
+    // unix:/PATH (mode 0600; its folder belongs to us or root, and no other user may remove files there) or
+    // 127.0.0.1:PORT. Empty: no launcher; nothing is served or sent.
     std::string address;
-    std::string process_id;        // whom a request must be for; empty: any
+    std::string process_id;        // requests for another id are refused; empty: any
     std::string launcher_address;  // gets NotifyReady and NotifyShutdownComplete; empty: no notifications
-    std::chrono::milliseconds grace_period{
-        3000};  // until more time must be asked for; where a request says 0
-    std::chrono::milliseconds max_shutdown{10000};  // until work is cancelled, likewise; a day at most
-    // Asked at every status, from several threads; must be short, and not throw. Empty: what set_metrics() said.
+    std::chrono::milliseconds grace_period{3000};   // until more time must be requested; if a request says 0
+    std::chrono::milliseconds max_shutdown{10000};  // until work is cancelled, likewise; at most a day
+    // Called for every status request, from several threads; must be short and not throw. Empty: see set_metrics().
     function<shutdown_metrics()> metrics;
-    log_options log;
+    log_options log;  // for its log records
 
-    // OJS_LIFECYCLE_ADDR, OJS_PROCESS_ID and OJS_LAUNCHER_ADDR, as a launcher sets them, and OJS_LOG_LEVEL
-    // and OJS_LOG_FORMAT. errc::invalid_argument: one is set to what is no address, or no level or format;
-    // the text names it.
+    // Reads OJS_LIFECYCLE_ADDR, OJS_PROCESS_ID and OJS_LAUNCHER_ADDR, as a launcher sets them, and OJS_LOG_LEVEL and
+    // OJS_LOG_FORMAT. errc::invalid_argument: an invalid address, level or format; the text names the variable.
     static result<coordinator_options> from_environment(const environment_lookup& lookup = nullptr);
 };
 
@@ -48,62 +47,63 @@ namespace detail {
 class coordinator_body;
 }
 
-// Members are thread-safe, and do not wait for the launcher unless they say so; none is async-signal-safe.
+// Serves a launcher's requests in its child. Members are thread-safe, and wait for the launcher only where noted; none
+// is async-signal-safe.
 class shutdown_coordinator {
   public:
-    // Listens when this returns. A Shutdown is event::stop_request with cause_kind::rpc for `life`, which
-    // outlives this. Errors: invalid_argument, busy (a live socket or somebody's file is at the path),
-    // system.
+    // Listens when this returns. A Shutdown request is event::stop_request with cause_kind::rpc for `life`, which must
+    // outlive this. Errors: invalid_argument, busy (a live socket or another file is at the path), system.
     static result<shutdown_coordinator> start(coordinator_options options, lifecycle& life);
-    // For a worker, with options from the environment, and the worker's log: ready() is said once the backend has
-    // answered, in_flight_requests are its active jobs, the end is the worker's. `life` is the lifecycle the worker was
-    // given. In a Shutdown, jobs are cancelled at the launcher's maximum, if the worker's own grace period is longer.
-    // Declare it after the worker. Errors: as start(), and from_environment().
-    static result<shutdown_coordinator> start_for(worker& of, lifecycle& life);
+    // For a worker, with options from the environment and the worker's log: calls ready() once the backend has
+    // answered, and finished() when the worker has stopped; in_flight_requests are its active jobs. `life` is the
+    // worker's lifecycle. In a Shutdown, jobs are cancelled at the launcher's maximum if the worker's grace period is
+    // longer. Declare it after the worker. Errors: as start(), and from_environment().
+    static result<shutdown_coordinator> start_for(worker& worker, lifecycle& life);
 
-    shutdown_coordinator(shutdown_coordinator&& other) noexcept;
-    shutdown_coordinator& operator=(shutdown_coordinator&& other) noexcept;
-    // finished(), where a shutdown is under way that did not fail; tells the launcher, for which it waits two
-    // seconds at most, and stops serving.
+    shutdown_coordinator(shutdown_coordinator&& other) noexcept;             // `other` must not be used then
+    shutdown_coordinator& operator=(shutdown_coordinator&& other) noexcept;  // likewise
+    // Calls finished() during a shutdown that did not fail, notifies the launcher (waits at most two seconds), and stops
+    // serving.
     ~shutdown_coordinator();
 
-    bool active() const noexcept;  // a launcher is there to be served
-    // Where it listens, with the real port; empty where inactive.
+    bool active() const noexcept;  // there is a launcher
+    // The address it listens on, with the chosen port; empty if inactive.
     const std::string& address() const noexcept;
 
-    // Readiness. READY is answered where ready() was said last, every check passes, and nothing stops or quiets the
-    // program. A check that fails is WARMING until the first READY, and UNHEALTHY after it.
-    void starting(std::string message = {});
-    void warming(std::string message = {});
-    void ready(std::string message = {});
-    void unhealthy(std::string message);
-    // The checks of the protocol count as passed once ready() is said, unless one of these was called.
-    void set_server_ready(bool yes);
-    void set_backend(bool connected, bool warmed);
-    void set_check(std::string name, bool passed);
-    // Called for each request of the launcher for readiness, on a thread of its own. All checks together have a
-    // second; a late one counts as failed, and is not called again before it has returned. It must not refer to
-    // what may end before it returns; the coordinator's destructor waits a second for it.
+    // Report readiness. The state is READY if ready() was the last call, every check passes, and the program is neither
+    // quiet nor stopping. With a failed check it is WARMING before the first READY, and UNHEALTHY after it.
+    void starting(std::string message = {});  // initialising
+    void warming(std::string message = {});   // backend connections warm up
+    void ready(std::string message = {});     // accepts work
+    void unhealthy(std::string message);      // cannot accept work
+    // The protocol's checks count as passed after ready(), unless one of these was called.
+    void set_server_ready(bool is_ready);           // grpc_server_ready
+    void set_backend(bool connected, bool warmed);  // backend_connected, backend_warmed
+    void set_check(std::string name, bool passed);  // a custom check
+    // Called for each readiness request of the launcher, on a thread of its own. All checks together have one second; a
+    // late check counts as failed, and is not called again before it returns. Objects it uses must outlive it; the
+    // coordinator's destructor waits one second for it.
     void add_check(std::string name, function<bool()> check);
 
-    // Progress.
-    void set_metrics(shutdown_metrics now);
-    // Something outside holds up the drain ("Kafka flush"), until unblocked() says the same.
+    // Report progress. Used for every status if coordinator_options::metrics is empty.
+    void set_metrics(shutdown_metrics metrics);
+    // An external operation ("Kafka flush") delays the drain, until unblocked() with the same name.
     void blocked(std::string operation);
-    void unblocked(const std::string& operation);
-    // What the launcher grants up to its maximum; 0: no longer. Asked for by itself from four fifths of the
-    // grace period on, where this was never called.
+    void unblocked(const std::string& operation);  // ends blocked()
+    // Requests more time, which the launcher grants up to its maximum; 0: no longer. If this was never called, the rest
+    // of the maximum is requested from four fifths of the grace period on.
     void need_more_time(std::chrono::seconds additional);
-    // Called by run() before the drain, as by shutdown_sequence. False after that, or without a function.
-    bool on_shutdown(std::string name, function<void()> step, std::chrono::milliseconds limit);
+    // Adds a step that run() executes before the drain, as shutdown_sequence does. False once run() has begun to drain,
+    // or without a function.
+    bool on_shutdown(std::string name, function<void()> step, std::chrono::milliseconds timeout);
 
-    // For programs without a worker, once: waits until `life` drains (RPC, signal or call), drains, tells the
-    // launcher, and returns. The token is cancelled at the maximum, by a second stop signal, and with
-    // `until`. What `drain` returns as an error is BLOCKED, and returned; the launcher will end the process.
-    // Works without a launcher too. errc::cancelled: `until` was cancelled before anybody asked for the end.
+    // For programs without a worker, once: waits until `life` drains (RPC, signal or call), calls `drain`, notifies the
+    // launcher, and returns. The token is cancelled at the maximum, by a second stop signal, and with `abort`. An error
+    // of `drain` is reported as BLOCKED and returned; the launcher will end the process. Also works without a launcher.
+    // errc::cancelled: `abort` was cancelled before a shutdown was requested.
     result<void> run(const function<result<void>(const cancel_token&)>& drain,
-                     const cancel_token& until = {});
-    // For programs with a loop of their own: the drain has ended. Repeatable.
+                     const cancel_token& abort = {});
+    // For programs with their own loop: the drain has ended. May be repeated.
     void finished(std::string message = {});
 
   private:

@@ -23,7 +23,7 @@ OJS_SHUTDOWN_INLINE result<coordinator_options> coordinator_options::from_enviro
                             {"OJS_LAUNCHER_ADDR", &out.launcher_address, true}};
     for (const variable& each : all) {
         const char* const value = detail::find_variable(lookup, each.name);
-        if (value == nullptr || *value == '\0') continue;  // a launcher sets what does not apply to nothing
+        if (value == nullptr || *value == '\0') continue;  // a launcher leaves what does not apply empty
         *each.into = value;
         if (!each.is_address) continue;
         const result<detail::endpoint> where = detail::parse_listen_address(value);
@@ -55,20 +55,20 @@ OJS_SHUTDOWN_INLINE result<shutdown_coordinator> shutdown_coordinator::start(coo
     return shutdown_coordinator(std::move(body));
 }
 
-OJS_SHUTDOWN_INLINE result<shutdown_coordinator> shutdown_coordinator::start_for(worker& of,
+OJS_SHUTDOWN_INLINE result<shutdown_coordinator> shutdown_coordinator::start_for(worker& worker,
                                                                                  lifecycle& life) {
     result<coordinator_options> options = coordinator_options::from_environment();
     if (!options) return options.error();
-    options->log = of.log();
-    options->metrics = [&of] {
+    options->log = worker.log();
+    options->metrics = [&worker] {
         shutdown_metrics now;
-        now.in_flight_requests = static_cast<std::int32_t>(of.active_jobs());
+        now.in_flight_requests = static_cast<std::int32_t>(worker.active_jobs());
         return now;
     };
-    auto body = detail::make_ref<detail::coordinator_body>(std::move(*options), life, &of);
+    auto body = detail::make_ref<detail::coordinator_body>(std::move(*options), life, &worker);
     const result<void> started = body->start();
     if (!started) return started.error();
-    body->follow_worker(of);
+    body->follow_worker(worker);
     return shutdown_coordinator(std::move(body));
 }
 
@@ -79,19 +79,19 @@ OJS_SHUTDOWN_INLINE const std::string& shutdown_coordinator::address() const noe
     return body_->address_;
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::starting(std::string message) {
-    body_->say(readiness_state::starting, std::move(message));
+    body_->report_readiness(readiness_state::starting, std::move(message));
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::warming(std::string message) {
-    body_->say(readiness_state::warming, std::move(message));
+    body_->report_readiness(readiness_state::warming, std::move(message));
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::ready(std::string message) {
-    body_->say(readiness_state::ready, std::move(message));
+    body_->report_readiness(readiness_state::ready, std::move(message));
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::unhealthy(std::string message) {
-    body_->say(readiness_state::unhealthy, std::move(message));
+    body_->report_readiness(readiness_state::unhealthy, std::move(message));
 }
-OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_server_ready(bool yes) {
-    body_->checks_.set_server(yes);
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_server_ready(bool is_ready) {
+    body_->checks_.set_server(is_ready);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_backend(bool connected, bool warmed) {
     body_->checks_.set_backend(connected, warmed);
@@ -102,9 +102,9 @@ OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_check(std::string name, bool 
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::add_check(std::string name, function<bool()> check) {
     if (check) body_->checks_.add_check(std::move(name), std::move(check));
 }
-OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_metrics(shutdown_metrics now) {
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_metrics(shutdown_metrics metrics) {
     const detail::unique_lock held(body_->mutex_);
-    body_->metrics_ = std::move(now);
+    body_->metrics_ = std::move(metrics);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::blocked(std::string operation) {
     const detail::unique_lock held(body_->mutex_);
@@ -117,13 +117,13 @@ OJS_SHUTDOWN_INLINE void shutdown_coordinator::unblocked(const std::string& oper
     const auto found = std::find(all.begin(), all.end(), operation);
     if (found == all.end()) return;
     all.erase(found);
-    if (all.empty() && !body_->failed_) body_->move(detail::drain_event::unblocked);
+    if (all.empty() && !body_->drain_failed_) body_->move(detail::drain_event::unblocked);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::need_more_time(std::chrono::seconds additional) {
     const detail::unique_lock held(body_->mutex_);
-    body_->more_said_ = true;
+    body_->extension_given_ = true;
     const auto max = std::chrono::duration_cast<std::chrono::seconds>(detail::max_shutdown_time);
-    body_->more_seconds_ = additional.count() <= 0 ? 0 : detail::wire_seconds(std::min(additional, max));
+    body_->extension_s_ = additional.count() <= 0 ? 0 : detail::wire_seconds(std::min(additional, max));
 }
 OJS_SHUTDOWN_INLINE bool shutdown_coordinator::on_shutdown(std::string name, function<void()> step,
                                                            std::chrono::milliseconds limit) {
@@ -132,8 +132,8 @@ OJS_SHUTDOWN_INLINE bool shutdown_coordinator::on_shutdown(std::string name, fun
            body_->steps_.add(std::move(name), std::move(step), limit);
 }
 OJS_SHUTDOWN_INLINE result<void> shutdown_coordinator::run(
-    const function<result<void>(const cancel_token&)>& drain, const cancel_token& until) {
-    return body_->run(drain, until);
+    const function<result<void>(const cancel_token&)>& drain, const cancel_token& abort) {
+    return body_->run(drain, abort);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::finished(std::string message) {
     body_->finish(std::move(message));

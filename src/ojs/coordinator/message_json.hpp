@@ -1,12 +1,12 @@
-// message_json: the messages as JSON, and back.
+// message_json: reads and writes the messages as JSON.
 //
-// As proto3 writes JSON: names in lowerCamelCase, enumerations by name, 64-bit numbers as strings, defaults left out.
-// Read is more: snake_case names, enumerations by number, numbers as numbers or strings ("3", 3.0, 3e0), null for "not
-// said", and unknown fields, which are ignored: a newer peer may send them. [RFC-041, WIRE 4]
+// Written as proto3's JSON: names in lowerCamelCase, enumerations by name, 64-bit numbers as strings, defaults left out.
+// Read as well: snake_case names, enumerations by number, numbers as numbers or strings ("3", 3.0, 3e0), null for "not
+// set", and unknown fields, which are ignored: a newer peer may send them. [RFC-041, WIRE 4]
 //
-// What is refused, with an error that names the field and repeats nothing of the text: what is not JSON or not UTF-8, a
-// value of another type, a number out of its field's range, a field or a check that is there twice, and a state that is
-// not known. That one is no default: the first state is RUNNING, which would hide that somebody shuts down.
+// Refused, with an error that names the field and repeats nothing of the text: text that is not JSON or not UTF-8, a
+// value of another type, a number out of its field's range, a duplicate field or check, and an unknown state. No default
+// replaces an unknown state: the first state is RUNNING, which would hide a shutdown.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// The values of an enumeration, from 0 up. Its name holds that of the message it stands in: "ShutdownStatus.State".
+// The values of an enumeration, from 0 up. Its name includes its message: "ShutdownStatus.State".
 struct enum_type {
     const char* name;
     const char* const* values;
@@ -48,11 +48,11 @@ enum class field_kind : unsigned char {
 
 struct message_view;
 
-// A field of one message that exists: where its value is, and what it is called. The member's own type picks
-// the kind, so no table can say it wrong. Its number in the .proto is its place in the table, from 1.
+// A field of one existing message: its name, and where its value is. The member's type determines the kind. Its number
+// in the .proto is its index in the table plus 1.
 struct message_field {
     message_field() = default;
-    message_field(const char* id, void* at, field_kind of) : name(id), kind(of), value(at) {}
+    message_field(const char* id, void* at, field_kind type) : name(id), kind(type), value(at) {}
     message_field(const char* id, std::string& at) : message_field(id, &at, field_kind::text) {}
     message_field(const char* id, bool& at) : message_field(id, &at, field_kind::flag) {}
     message_field(const char* id, std::int32_t& at) : message_field(id, &at, field_kind::int32) {}
@@ -71,18 +71,18 @@ struct message_field {
     const enum_type* enumerated = nullptr;  // of an enumeration
     const char* message_name = "";          // of a message, as are its fields
     array<message_field> fields;
-    // Of a repeated message. index == size: one is added.
+    // Of a repeated message. element() with index == size appends one.
     std::size_t (*size)(const void* list) = nullptr;
     message_view (*element)(void* list, std::size_t index) = nullptr;
 };
 
-// Good for as long as the message stays where it is.
+// Valid while the message is not moved.
 struct message_view {
     const char* name;
     array<message_field> fields;
 };
 
-// Finds the description of a message here, by its second argument, wherever it is declared.
+// A tag: finds describe() here by argument-dependent lookup, for messages of any namespace.
 struct in_detail {};
 message_view describe(shutdown_request& message, in_detail);
 message_view describe(shutdown_ack& message, in_detail);
@@ -131,8 +131,8 @@ std::string write_fields(const message_view& from);
 
 }  // namespace detail
 
-// read_message<shutdown_request>(body). errc::bad_response where it is none. Thread-safe; never throws but for want of
-// memory. The length is for the caller to limit: time and memory grow no faster, but a byte may come to take 300.
+// Reads a message: read_message<shutdown_request>(body). errc::bad_response: not such a message. Thread-safe; throws only
+// when out of memory. The caller limits the length: time and memory are linear, up to 300 bytes per byte of text.
 template <class Message>
 result<Message> read_message(std::string_view json) {
     Message out;
@@ -141,7 +141,7 @@ result<Message> read_message(std::string_view json) {
     return out;
 }
 
-// By value: the table it walks is for reading as well, and wants places to write to. What is not UTF-8 becomes U+FFFD.
+// Writes a message as JSON; invalid UTF-8 becomes U+FFFD. Takes it by value: the field table needs a mutable message.
 template <class Message>
 std::string write_message(Message message) {
     return detail::write_fields(detail::view_of(message));

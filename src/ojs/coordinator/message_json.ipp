@@ -32,71 +32,74 @@ const char* name_of(Enum value) noexcept {
     return place < enum_of<Enum>.count ? enum_of<Enum>.values[place] : "UNKNOWN";
 }
 
-using item = message_field;  // so that more than one fits in a line
+using item = message_field;
 
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_request& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_request& body, in_detail) {
     return {"ShutdownRequest",
-            {item("process_id", of.process_id), item("reason", of.reason),
-             item("grace_period_seconds", of.grace_period_seconds),
-             item("max_shutdown_seconds", of.max_shutdown_seconds)}};
+            {item("process_id", body.process_id), item("reason", body.reason),
+             item("grace_period_seconds", body.grace_period_seconds),
+             item("max_shutdown_seconds", body.max_shutdown_seconds)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_ack& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_ack& body, in_detail) {
     return {"ShutdownAck",
-            {item("acknowledged", of.acknowledged), item("estimated_seconds", of.estimated_seconds),
-             item("message", of.message)}};
+            {item("acknowledged", body.acknowledged), item("estimated_seconds", body.estimated_seconds),
+             item("message", body.message)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_status_request& of, in_detail) {
-    return {"ShutdownStatusRequest", {item("process_id", of.process_id)}};
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_status_request& body, in_detail) {
+    return {"ShutdownStatusRequest", {item("process_id", body.process_id)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_status& of, in_detail) {
-    return {"ShutdownStatus",
-            {item("state", of.state), item("message", of.message), item("metrics", of.metrics),
-             item("need_more_time", of.need_more_time), item("additional_seconds", of.additional_seconds)}};
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_status& body, in_detail) {
+    return {
+        "ShutdownStatus",
+        {item("state", body.state), item("message", body.message), item("metrics", body.metrics),
+         item("need_more_time", body.need_more_time), item("additional_seconds", body.additional_seconds)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_metrics& of, in_detail) {
-    return {"ShutdownMetrics",
-            {item("in_flight_requests", of.in_flight_requests), item("open_connections", of.open_connections),
-             item("buffered_bytes", of.buffered_bytes), item("blocking_operations", of.blocking_operations)}};
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_metrics& body, in_detail) {
+    return {
+        "ShutdownMetrics",
+        {item("in_flight_requests", body.in_flight_requests), item("open_connections", body.open_connections),
+         item("buffered_bytes", body.buffered_bytes), item("blocking_operations", body.blocking_operations)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_complete& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_complete& body, in_detail) {
     return {"ShutdownComplete",
-            {item("process_id", of.process_id), item("message", of.message),
-             item("shutdown_duration_ms", of.shutdown_duration_ms)}};
+            {item("process_id", body.process_id), item("message", body.message),
+             item("shutdown_duration_ms", body.shutdown_duration_ms)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_complete_ack& of, in_detail) {
-    return {"ShutdownCompleteAck", {item("acknowledged", of.acknowledged)}};
+OJS_SHUTDOWN_INLINE message_view describe(shutdown_complete_ack& body, in_detail) {
+    return {"ShutdownCompleteAck", {item("acknowledged", body.acknowledged)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(readiness_request& of, in_detail) {
-    return {"ReadinessRequest", {item("process_id", of.process_id)}};
+OJS_SHUTDOWN_INLINE message_view describe(readiness_request& body, in_detail) {
+    return {"ReadinessRequest", {item("process_id", body.process_id)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(readiness_response& of, in_detail) {
+OJS_SHUTDOWN_INLINE message_view describe(readiness_response& body, in_detail) {
     return {"ReadinessResponse",
-            {item("state", of.state), item("message", of.message), item("checks", of.checks)}};
+            {item("state", body.state), item("message", body.message), item("checks", body.checks)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(readiness_checks& of, in_detail) {
-    return {"ReadinessChecks",
-            {item("grpc_server_ready", of.grpc_server_ready), item("backend_connected", of.backend_connected),
-             item("backend_warmed", of.backend_warmed), item("custom_checks", of.custom_checks)}};
+OJS_SHUTDOWN_INLINE message_view describe(readiness_checks& body, in_detail) {
+    return {
+        "ReadinessChecks",
+        {item("grpc_server_ready", body.grpc_server_ready), item("backend_connected", body.backend_connected),
+         item("backend_warmed", body.backend_warmed), item("custom_checks", body.custom_checks)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(ready_notification& of, in_detail) {
-    return {"ReadyNotification", {item("process_id", of.process_id), item("message", of.message)}};
+OJS_SHUTDOWN_INLINE message_view describe(ready_notification& body, in_detail) {
+    return {"ReadyNotification", {item("process_id", body.process_id), item("message", body.message)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(ready_ack& of, in_detail) {
-    return {"ReadyAck", {item("acknowledged", of.acknowledged)}};
+OJS_SHUTDOWN_INLINE message_view describe(ready_ack& body, in_detail) {
+    return {"ReadyAck", {item("acknowledged", body.acknowledged)}};
 }
 
 // ---- names and numbers ----
 
 inline constexpr std::chrono::milliseconds max_shutdown_time{std::chrono::hours(24)};
 
-// Rounded up, and at least 1: 0 would mean that nothing was said.
+// Rounded up, and at least 1: 0 would mean "not set".
 inline std::int32_t wire_seconds(std::chrono::milliseconds time) noexcept {
     const auto ms = std::min(time, max_shutdown_time).count();
     return ms < 1 ? 1 : static_cast<std::int32_t>((ms + 999) / 1000);
 }
 
-// What a message says, or `fallback` where it says nothing.
-inline std::chrono::milliseconds said_or(std::int32_t seconds, std::chrono::milliseconds fallback) noexcept {
+// The time a message sets, or `fallback` if it sets none.
+inline std::chrono::milliseconds time_or(std::int32_t seconds, std::chrono::milliseconds fallback) noexcept {
     return std::min(seconds == 0 ? fallback : std::chrono::seconds(seconds), max_shutdown_time);
 }
 
@@ -186,9 +189,9 @@ OJS_SHUTDOWN_INLINE std::string write_fields(const message_view& from) {
     return out.empty() ? "{}" : out;
 }
 
-// ---- reading: each returns what is wrong, with the way to it; empty if nothing is ----
+// ---- reading: each returns the fault, with the path to it; empty if there is none ----
 
-// What follows the `e` of a number; beyond any length of text it stays where it is.
+// The digits after the `e` of a number, saturated at 10^12.
 inline std::int64_t decimal_exponent(std::string_view text) noexcept {
     constexpr std::int64_t far = 1000000000000;
     if (text.empty()) return 0;
@@ -200,7 +203,7 @@ inline std::int64_t decimal_exponent(std::string_view text) noexcept {
     return negative ? -out : out;
 }
 
-// The whole number that `source` writes, also as 3.0 or 3e0, to the last digit. False beyond the range.
+// The exact whole number in `source`, also written as 3.0 or 3e0. False beyond the range.
 inline bool read_whole_number(std::string_view source, std::uint64_t max, std::int64_t& out) {
     if (!is_json_number(source)) return false;
     const bool negative = source.front() == '-';
@@ -235,7 +238,7 @@ inline std::string read_number(const message_field& into, std::string_view sourc
     return is_wide ? ": not a whole number of 64 bits" : ": not a whole number of 32 bits";
 }
 
-inline std::string read_state(const enum_type& type, std::string_view source, std::int64_t& out) {
+inline std::string read_enumeration(const enum_type& type, std::string_view source, std::int64_t& out) {
     std::string name;
     if (raw_string(source, name)) {
         for (std::size_t each = 0; each < type.count; ++each) {
@@ -301,7 +304,7 @@ inline std::string read_value(const message_field& into, std::string_view source
             return read_checks(source, *static_cast<std::vector<readiness_check>*>(into.value));
         case field_kind::int32:
         case field_kind::int64: fault = read_number(into, source, number); break;
-        case field_kind::enumeration: fault = read_state(*into.enumerated, source, number); break;
+        case field_kind::enumeration: fault = read_enumeration(*into.enumerated, source, number); break;
         case field_kind::message: return read_members(source, into.fields);
         case field_kind::messages: return read_messages(source, into);
     }
@@ -312,7 +315,7 @@ inline std::string read_value(const message_field& into, std::string_view source
     return "";
 }
 
-// Null for a name that only a newer peer knows.
+// Null for an unknown name, which a newer peer may send.
 inline const message_field* find_field(const array<message_field>& fields, std::string_view name) {
     for (const message_field& each : fields) {
         if (name == each.name || name == camel_case(each.name)) return &each;

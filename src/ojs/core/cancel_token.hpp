@@ -1,4 +1,4 @@
-// cancel_source and cancel_token: asking a piece of work to return.
+// cancel_token: requests that work return, by a cancel_source and its tokens.
 #pragma once
 
 #include <chrono>
@@ -12,14 +12,15 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+// Why work is cancelled.
 enum class cancel_reason : std::uint8_t {
-    none,
-    grace_period_expired,
-    forced,
-    spot_reclaim,
-    cancelled,
-    timeout,
-    revoked  // by the backend, this job alone
+    none,                  // it is not
+    grace_period_expired,  // the drain took longer than the grace period
+    forced,                // as by a second stop signal
+    spot_reclaim,          // the machine is being reclaimed
+    cancelled,             // by a call, such as stop_and_cancel()
+    timeout,               // the job exceeded its own timeout
+    revoked                // the backend cancelled this job alone
 };
 
 // "grace_period_expired", ... as they appear in `details.reason` of a FAIL. Never null. Thread-safe.
@@ -30,8 +31,8 @@ class cancel_state;
 class cancel_group;
 }  // namespace detail
 
-// A callback's place in a token. Destroying it takes the callback back, and waits for it if it is running on
-// another thread; so what the callback captured by reference may go out of scope after it.
+// Keeps a callback registered. Its destructor removes the callback, and waits while another thread runs it: what the
+// callback captured by reference may then go out of scope.
 class [[nodiscard]] cancel_registration {
   public:
     cancel_registration() = default;
@@ -49,33 +50,32 @@ class [[nodiscard]] cancel_registration {
     std::uint64_t id_ = 0;
 };
 
-// The receiving end. Copies share one state. Every member is thread-safe; none is async-signal-safe.
+// The receiving end. Copies share one state. Every member is thread-safe, none is async-signal-safe.
 class cancel_token {
   public:
     cancel_token() = default;  // never cancelled
 
-    bool cancelled() const noexcept { return reason() != cancel_reason::none; }
-    cancel_reason reason() const noexcept;
-    // Sleeps; true when the time passed, false (at once) when cancelled.
+    bool cancelled() const noexcept { return reason() != cancel_reason::none; }  // see seen()
+    cancel_reason reason() const noexcept;                                       // none: not cancelled
+    // Sleeps. True when the time has passed; false, at once, when cancelled.
     [[nodiscard]] bool sleep_until(time_point deadline) const;
     [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const;
-    // Calls `callback` once, from the cancelling thread; if cancelled already, right here and now, unless callbacks
-    // are being called at this moment: then from there. It must be short, and what it throws is dropped.
+    // Calls `callback` once, on the cancelling thread. If the token is cancelled already, calls it before returning,
+    // unless callbacks are being called at that moment: then after those. It must be short; an exception it throws is
+    // dropped.
     cancel_registration on_cancel(function<void()> callback) const;
-    // Waits on the caller's condition variable, with the lock held as for its own wait(): true when `ready()` holds,
-    // false, at once, when cancelled, and then even if it is ready too: a loop over a queue that never runs empty ends
-    // as well. For std::condition_variable with std::unique_lock and whatever else has their members. The lock is held
-    // again when it returns or `ready` throws, but is let go of in between even where nothing waits. Who cancels must
-    // not hold it, for the waiters are told with it; nor may who holds it block until a callback ends that.
+    // Waits on the caller's condition variable, with the lock held as for its own wait(). True when `ready()` holds;
+    // false, at once, when cancelled, even if it is ready too, so that a loop over a queue that never runs empty ends.
+    // For std::condition_variable with std::unique_lock, or types with the same members. It releases the lock even if
+    // it does not wait, and holds it again when it returns or `ready` throws. Deadlock: the canceller must not hold the
+    // lock, which its callback takes to notify the waiters; a thread that holds it must not block on that callback.
     template <class Condition, class Lock, class Predicate>
-    [[nodiscard]] bool wait(Condition& changed, Lock& held, Predicate ready) const;
-    // A descriptor that is readable from the cancellation on, to poll for POLLIN beside sockets and pipes. It is made
-    // at the first call and shared by all copies of the token, the last of which closes it: never read it or close it.
-    // -1, which poll skips, for a token of no source. Errors: errc::system when the process has no descriptor left; a
-    // job that cannot be told should not start to wait.
+    [[nodiscard]] bool wait(Condition& condition, Lock& lock, Predicate ready) const;
+    // A descriptor to poll for POLLIN beside sockets and pipes: readable once cancelled. The first call creates it; all
+    // copies of the token share it, and the last one closes it: never read or close it. -1, which poll skips, for a
+    // token without a source. errc::system: out of descriptors; retry later, and do not start a wait without it.
     result<int> fd() const;
-    // True once any member above has told someone of the cancellation (a descriptor that was handed out does): the
-    // work knew.
+    // True once a member above has reported the cancellation (a descriptor does): the work has seen it.
     bool seen() const noexcept;
 
   private:
@@ -86,7 +86,7 @@ class cancel_token {
 
 namespace detail {
 
-// Holds a lock for a scope, or, where `holds` is false, lets go of it.
+// Locks (`holds`) or unlocks a lock for a scope.
 template <class Lock, bool holds>
 class lock_scope {
   public:
@@ -107,43 +107,43 @@ class lock_scope {
 }  // namespace detail
 
 template <class Condition, class Lock, class Predicate>
-bool cancel_token::wait(Condition& changed, Lock& held, Predicate ready) const {
+bool cancel_token::wait(Condition& condition, Lock& lock, Predicate ready) const {
     while (!cancelled()) {
         if (ready()) return true;
-        // Registering may run the callback, and taking it back waits for it: neither with the mutex it needs.
-        const detail::lock_scope<Lock, false> open(held);
-        auto* const mutex = held.mutex();
-        const cancel_registration told = on_cancel([&changed, mutex] {
-            mutex->lock();  // so that it does not come between a waiter's look and its sleep
+        // Registering may run the callback, deregistering may wait for it: both without the mutex it takes.
+        const detail::lock_scope<Lock, false> unlocked(lock);
+        auto* const mutex = lock.mutex();
+        const cancel_registration registration = on_cancel([&condition, mutex] {
+            mutex->lock();  // a waiter is either before its check or asleep
             mutex->unlock();
-            changed.notify_all();
+            condition.notify_all();
         });
-        const detail::lock_scope<Lock, true> closed(held);
-        while (!cancelled() && !ready()) changed.wait(held);
+        const detail::lock_scope<Lock, true> relocked(lock);
+        while (!cancelled() && !ready()) condition.wait(lock);
     }
     return false;
 }
 
-// The asking end. Every member is thread-safe; none is async-signal-safe.
+// The requesting end. Every member is thread-safe, none is async-signal-safe.
 class cancel_source {
   public:
-    cancel_source();
+    cancel_source();  // not cancelled
     cancel_source(cancel_source&& other) = default;
     cancel_source& operator=(cancel_source&& other) = default;
 
-    cancel_token token() const noexcept { return cancel_token(state_); }
-    // Sets the flag and ends the waits, without calling anyone. True the first time; the first reason stays.
+    cancel_token token() const noexcept { return cancel_token(state_); }  // any number of them
+    // Sets the reason and ends the waits, but calls no callbacks. True the first time; later reasons are ignored.
     bool request(cancel_reason reason);
-    // Whether it was asked for. Looking here is not seeing: only what the token tells makes the work know.
+    // Whether cancellation was requested. Unlike the token, it does not mark it as seen.
     bool requested() const noexcept { return reason() != cancel_reason::none; }
-    cancel_reason reason() const noexcept;
-    // Ends the waits, once the group was cancelled.
+    cancel_reason reason() const noexcept;  // none: not requested
+    // Ends the waits after the group was cancelled.
     void end_waits();
-    // Whether run_callbacks() might call anyone. Never waits: true while another thread uses the source.
+    // Whether run_callbacks() might call anything. Never blocks: true while another thread uses the source.
     bool callbacks_due() const;
-    // Calls the callbacks that are still due, in the order they were registered.
+    // Calls the remaining callbacks, in the order of registration.
     void run_callbacks();
-    // Both.
+    // request(), then run_callbacks().
     bool cancel(cancel_reason reason) {
         const bool first = request(reason);
         run_callbacks();

@@ -9,16 +9,16 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// Cancels all of its tokens by one store, however many there are and whether or not the canceller gets any further.
+// Cancels all its tokens by one store, however many there are, even if the canceller then makes no progress.
 class cancel_group : public ref_counted {
   public:
-    // False: it was cancelled before; the first reason stays.
-    bool request(cancel_reason why) noexcept {
+    // False: it was cancelled before, and keeps that reason.
+    bool request(cancel_reason reason) noexcept {
         cancel_reason none = cancel_reason::none;
-        return reason_.compare_exchange_strong(none, why, memory_order::acq_rel);
+        return reason_.compare_exchange_strong(none, reason, memory_order::acq_rel);
     }
     cancel_reason reason() const noexcept { return reason_.load(memory_order::acquire); }
-    cancel_source member();  // whose tokens are the group's
+    cancel_source member();  // a source that this group cancels, too
 
   private:
     atomic<cancel_reason> reason_{cancel_reason::none};
@@ -27,33 +27,34 @@ class cancel_group : public ref_counted {
 // What a source and all copies of its token share.
 class cancel_state : public ref_counted {
   public:
-    explicit cancel_state(ref<cancel_group> in = {}) : group(std::move(in)) {}
+    explicit cancel_state(ref<cancel_group> owner = {}) : group(std::move(owner)) {}
 
-    // The group's reason becomes the token's own when somebody first looks: so the first one stays.
+    // The first read copies the group's reason, so that a later one does not replace it.
     cancel_reason reason() noexcept {
-        const cancel_reason all = group ? group->reason() : cancel_reason::none;
-        cancel_reason found = own.load(memory_order::acquire);
-        if (found != cancel_reason::none || all == cancel_reason::none) return found;
-        return own.compare_exchange_strong(found, all, memory_order::acq_rel) ? all : found;
+        const cancel_reason group_reason = group ? group->reason() : cancel_reason::none;
+        cancel_reason found = own_reason.load(memory_order::acquire);
+        if (found != cancel_reason::none || group_reason == cancel_reason::none) return found;
+        return own_reason.compare_exchange_strong(found, group_reason, memory_order::acq_rel) ? group_reason
+                                                                                              : found;
     }
-    cancel_reason look() noexcept {
-        const cancel_reason why = reason();
-        if (why != cancel_reason::none) seen.store(true, memory_order::release);
-        return why;
+    cancel_reason observe() noexcept {
+        const cancel_reason current = reason();
+        if (current != cancel_reason::none) seen.store(true, memory_order::release);
+        return current;
     }
 
     void remove(std::uint64_t id) {
         unique_lock held(access);
-        for (entry** due = &callbacks; *due != nullptr; due = &(*due)->next) {
-            if ((*due)->id != id) continue;
-            const entry* const dropped = take(*due);
+        for (entry** link = &callbacks; *link != nullptr; link = &(*link)->next) {
+            if ((*link)->id != id) continue;
+            const entry* const dropped = take(*link);
             held.unlock();
-            delete dropped;  // what the callback holds goes after the mutex
+            delete dropped;  // outside the mutex: destructors of what the callback holds
             return;
         }
-        // A callback may drop its own registration; anyone else waits until it is through.
+        // A callback may drop its own registration; any other thread waits until it has returned.
         ++sleepers;
-        while (running_id == id && !pthread_equal(runner, pthread_self())) changed.wait(held);
+        while (running_id == id && !pthread_equal(running_thread, pthread_self())) changed.wait(held);
         --sleepers;
     }
 
@@ -62,7 +63,7 @@ class cancel_state : public ref_counted {
         while (callbacks != nullptr && running_id == 0) {
             entry* const due = take(callbacks);
             running_id = due->id;
-            runner = pthread_self();
+            running_thread = pthread_self();
             held.unlock();
             seen.store(true, memory_order::release);
             call_guarded([due] { call(due->callback); }, [this, due] { end_callback(due); });
@@ -71,16 +72,16 @@ class cancel_state : public ref_counted {
         }
     }
 
-    // With the mutex held. For one sleeper alone the system need not look through all that sleep in this process, which
-    // counts where thousands do.
-    void end_sleep() {
+    // With the mutex held. One sleeper is woken without the search through all sleeping threads of the process, which
+    // is slow where there are thousands.
+    void wake_sleepers() {
         if (sleepers == 1) return changed.notify_one();
         changed.notify_all();
     }
-    // Whoever polls the descriptor has no need to ask for more.
-    void tell_pollers() noexcept {
+    // Counts as seen: a poller of the descriptor calls no other member.
+    void notify_pollers() noexcept {
         seen.store(true, memory_order::release);
-        poll.notify();
+        poll_wake.notify();
     }
 
     struct entry {
@@ -90,27 +91,27 @@ class cancel_state : public ref_counted {
     };
 
     const ref<cancel_group> group;  // or none
-    atomic<cancel_reason> own{cancel_reason::none};
+    atomic<cancel_reason> own_reason{cancel_reason::none};
     atomic<bool> seen{false};
     mutex access;  // guards the rest
     condition changed;
     unsigned sleepers = 0;
-    wake poll;                   // none before the first fd()
-    entry* callbacks = nullptr;  // in the order they came; ours
+    wake poll_wake;              // none before the first fd()
+    entry* callbacks = nullptr;  // in order of registration; owned
     entry** end = &callbacks;
     std::uint64_t last_id = 0;
     std::uint64_t running_id = 0;
-    pthread_t runner{};
+    pthread_t running_thread{};
 
   private:
     // With the mutex held.
-    entry* take(entry*& place) noexcept {
-        entry* const taken = place;
-        if (end == &taken->next) end = &place;
-        place = taken->next;
+    entry* take(entry*& link) noexcept {
+        entry* const taken = link;
+        if (end == &taken->next) end = &link;
+        link = taken->next;
         return taken;
     }
-    // Passes on only the end of the thread.
+    // Drops exceptions, but not the end of the thread.
     static void call(const function<void()>& callback) {
         try {
             callback();
@@ -118,12 +119,12 @@ class cancel_state : public ref_counted {
             pass_on_thread_end();
         }
     }
-    // Also where it ended its thread. What the callback holds may itself deregister: not under the mutex.
-    void end_callback(const entry* ended) {
-        delete ended;
+    // Runs also if the callback ended its thread. Without the mutex: what the callback holds may itself deregister.
+    void end_callback(const entry* called) {
+        delete called;
         const unique_lock held(access);
         running_id = 0;
-        end_sleep();
+        wake_sleepers();
     }
 };
 
@@ -144,7 +145,7 @@ OJS_SHUTDOWN_INLINE cancel_registration::~cancel_registration() {
 }
 
 OJS_SHUTDOWN_INLINE cancel_reason cancel_token::reason() const noexcept {
-    return state_ ? state_->look() : cancel_reason::none;
+    return state_ ? state_->observe() : cancel_reason::none;
 }
 
 OJS_SHUTDOWN_INLINE bool cancel_token::seen() const noexcept {
@@ -152,21 +153,21 @@ OJS_SHUTDOWN_INLINE bool cancel_token::seen() const noexcept {
 }
 
 OJS_SHUTDOWN_INLINE bool cancel_token::sleep_until(time_point deadline) const {
-    if (!state_) return cancel_source().token().sleep_until(deadline);  // it still has to sleep
+    if (!state_) return cancel_source().token().sleep_until(deadline);  // never cancelled, but still sleeps
     detail::unique_lock held(state_->access);
     ++state_->sleepers;
     while (state_->reason() == cancel_reason::none) {
         if (!state_->changed.wait_until(held, deadline)) break;
     }
     --state_->sleepers;
-    return state_->look() == cancel_reason::none;
+    return state_->observe() == cancel_reason::none;
 }
 
 OJS_SHUTDOWN_INLINE bool cancel_token::sleep_for(std::chrono::nanoseconds duration) const {
     return sleep_until(deadline_after(duration));
 }
 
-// Nothing is allocated or freed under the mutex: among thousands of threads the allocator's locks take their time.
+// Allocates nothing under the mutex: with thousands of threads, the allocator's locks are slow.
 OJS_SHUTDOWN_INLINE cancel_registration cancel_token::on_cancel(function<void()> callback) const {
     cancel_registration out;
     if (!state_) return out;
@@ -185,13 +186,13 @@ OJS_SHUTDOWN_INLINE cancel_registration cancel_token::on_cancel(function<void()>
 OJS_SHUTDOWN_INLINE result<int> cancel_token::fd() const {
     if (!state_) return -1;
     const detail::unique_lock held(state_->access);
-    if (state_->poll.fd() < 0) {
+    if (state_->poll_wake.fd() < 0) {
         result<detail::wake> made = detail::wake::create();
         if (!made) return made.error();
-        state_->poll = std::move(*made);
-        if (state_->reason() != cancel_reason::none) state_->tell_pollers();
+        state_->poll_wake = std::move(*made);
+        if (state_->reason() != cancel_reason::none) state_->notify_pollers();
     }
-    return state_->poll.fd();
+    return state_->poll_wake.fd();
 }
 
 OJS_SHUTDOWN_INLINE cancel_source::cancel_source() : state_(detail::make_ref<detail::cancel_state>()) {}
@@ -203,16 +204,16 @@ OJS_SHUTDOWN_INLINE cancel_reason cancel_source::reason() const noexcept {
 OJS_SHUTDOWN_INLINE bool cancel_source::request(cancel_reason reason) {
     cancel_reason none = state_->reason();
     if (none != cancel_reason::none) return false;
-    if (!state_->own.compare_exchange_strong(none, reason, detail::memory_order::acq_rel)) return false;
+    if (!state_->own_reason.compare_exchange_strong(none, reason, detail::memory_order::acq_rel))
+        return false;
     end_waits();
     return true;
 }
 
 OJS_SHUTDOWN_INLINE void cancel_source::end_waits() {
-    const detail::unique_lock held(
-        state_->access);  // so that it does not come between a look and the sleep after it
-    state_->end_sleep();
-    if (state_->poll.fd() >= 0) state_->tell_pollers();
+    const detail::unique_lock held(state_->access);  // a sleeper is either before its check or asleep
+    state_->wake_sleepers();
+    if (state_->poll_wake.fd() >= 0) state_->notify_pollers();
 }
 
 OJS_SHUTDOWN_INLINE bool cancel_source::callbacks_due() const {

@@ -1,7 +1,7 @@
-// lifecycle: where a process stands between running and terminated, in one word.
+// lifecycle: the phase of a process between running and terminated, in one word.
 //
-// Every event (a signal, a directive, a call) goes through one table, see transition_for() below, and is applied to
-// one lock-free 64-bit atomic by compare-exchange, so it can be applied in a signal handler. [GS 4, 5]
+// Every event (a signal, a backend command, a call) goes through one table (see transition_for()) and is applied to one
+// lock-free 64-bit atomic by compare-exchange, so a signal handler can apply it. [GS 4, 5]
 #pragma once
 
 #include <chrono>
@@ -13,58 +13,61 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+// In the order in which a process passes through them.
 enum class phase : std::uint8_t {
-    running,    // fetches and works
-    quiet,      // fetches nothing, works on; the only phase that can go back
-    draining,   // waits for jobs in flight, at most the grace period
-    stopping,   // interrupts and reports what is left
-    terminated  // all done
+    running,    // fetches jobs and runs them
+    quiet,      // fetches nothing, runs what it has; only quiet can go back, to running
+    draining,   // waits for jobs in flight, up to the grace period
+    stopping,   // interrupts and reports the remaining jobs
+    terminated  // every job is reported
 };
-inline constexpr int phase_count = 5;
+inline constexpr int phase_count = 5;  // the number of phases
 
+// What changes a lifecycle.
 enum class event : std::uint8_t {
     stop_signal,     // SIGTERM, SIGINT, ... [signal_options::stop_signals]
-    stop_request,    // directive `terminate`, stop(), RPC Shutdown
-    quiet_request,   // SIGTSTP, directive `quiet`, quiet()
-    resume_request,  // SIGCONT, resume(); never a directive
-    reclaim,         // SIGUSR1, where the spot policy is on
+    stop_request,    // stop(), the backend's `terminate`, RPC Shutdown
+    quiet_request,   // SIGTSTP, quiet(), the backend's `quiet`
+    resume_request,  // SIGCONT, resume(); never the backend
+    reclaim,         // SIGUSR1, if the spot policy is enabled
     cancel_request,  // stop_and_cancel()
-    grace_expired,   // the drain took longer than the grace period
-    drained,         // the last job in flight is settled
-    finished,        // everything is reported
-    report_request,  // SIGTTIN: changes nothing; whoever follows the lifecycle says what it is doing
-    mode_reclaim     // the termination-mode file says that the stop under way is a reclaim
+    grace_expired,   // the drain exceeded the grace period
+    drained,         // the last job in flight was settled
+    finished,        // every job is reported
+    report_request,  // SIGTTIN: changes nothing; followers log the jobs in flight
+    mode_reclaim     // the termination-mode file turns the stop under way into a reclaim
 };
-inline constexpr int event_count = 11;
+inline constexpr int event_count = 11;  // the number of events
 
-// How the stop goes about jobs in flight. Only ever rises.
+// How the stop treats jobs in flight. It only ever rises.
 enum class stop_mode : std::uint8_t { graceful, forced, reclaim };
 
+// What requested an event; `directive`: the backend, by a heartbeat response.
 enum class cause_kind : std::uint8_t { none, signal, directive, api, rpc };
 
-// Who asked.
+// The same, with the signal.
 struct cause {
-    cause_kind kind = cause_kind::none;
-    int signal = 0;  // its number; 0 for anything else. signals::last_received() says who sent it.
+    cause_kind kind = cause_kind::none;  // none: internal
+    int signal = 0;                      // its number, else 0; signals::last_received() names the sender
 };
 
 // One cell of the event table: what an event does in a phase. By default, nothing.
 struct transition {
-    bool moves = false;  // to the phase `next`
-    phase next = phase::running;
-    stop_mode mode = stop_mode::graceful;  // the mode afterwards, if that is higher than now
-    bool cancels = false;                  // jobs in flight are asked to return at once
-    bool third_exits = false;              // from the third stop signal on: exit at once with 128+n
+    bool moves = false;                    // changes the phase to `next`
+    phase next = phase::running;           // meaningless unless `moves`
+    stop_mode mode = stop_mode::graceful;  // raises the mode to this
+    bool cancels = false;                  // cancels the jobs in flight at once
+    bool third_exits = false;              // the third stop signal exits at once, with 128+n
 };
 
 namespace detail {
 namespace cells {
 inline constexpr transition none{};
-inline constexpr transition quieten{true, phase::quiet};
+inline constexpr transition quiet{true, phase::quiet};
 inline constexpr transition resume{true, phase::running};
 inline constexpr transition drain{true, phase::draining};
 inline constexpr transition force{true, phase::stopping, stop_mode::forced};
-inline constexpr transition hasten{false, phase::stopping, stop_mode::forced, false, true};
+inline constexpr transition escalate{false, phase::stopping, stop_mode::forced, false, true};
 inline constexpr transition reclaim{true, phase::stopping, stop_mode::reclaim};
 inline constexpr transition cancel{true, phase::stopping, stop_mode::graceful, true};
 inline constexpr transition stop{true, phase::stopping};
@@ -72,90 +75,90 @@ inline constexpr transition end{true, phase::terminated};
 
 // clang-format off
 inline constexpr transition table[event_count][phase_count] = {
-    //                   running  quiet    draining stopping terminated
-    /* stop_signal    */ {drain,   drain,   force,   hasten,  none},
-    /* stop_request   */ {drain,   drain,   none,    none,    none},
-    /* quiet_request  */ {quieten, none,    none,    none,    none},
-    /* resume_request */ {none,    resume,  none,    none,    none},
-    /* reclaim        */ {reclaim, reclaim, reclaim, none,    none},
-    /* cancel_request */ {cancel,  cancel,  cancel,  none,    none},
-    /* grace_expired  */ {none,    none,    stop,    none,    none},
-    /* drained        */ {none,    none,    stop,    none,    none},
-    /* finished       */ {none,    none,    none,    end,     none},
-    /* report_request */ {none,    none,    none,    none,    none},
-    /* mode_reclaim   */ {none,    none,    reclaim, none,    none},
+    //                   running  quiet    draining stopping  terminated
+    /* stop_signal    */ {drain,   drain,   force,   escalate, none},
+    /* stop_request   */ {drain,   drain,   none,    none,     none},
+    /* quiet_request  */ {quiet,   none,    none,    none,     none},
+    /* resume_request */ {none,    resume,  none,    none,     none},
+    /* reclaim        */ {reclaim, reclaim, reclaim, none,     none},
+    /* cancel_request */ {cancel,  cancel,  cancel,  none,     none},
+    /* grace_expired  */ {none,    none,    stop,    none,     none},
+    /* drained        */ {none,    none,    stop,    none,     none},
+    /* finished       */ {none,    none,    none,    end,      none},
+    /* report_request */ {none,    none,    none,    none,     none},
+    /* mode_reclaim   */ {none,    none,    reclaim, none,     none},
 };
 // clang-format on
 }  // namespace cells
 }  // namespace detail
 
-// The event table: what `what` does in phase `now`. Everything that ever changes a lifecycle is in it.
-constexpr const transition& transition_for(event what, phase now) noexcept {
-    return detail::cells::table[static_cast<int>(what)][static_cast<int>(now)];
+// What an event does in a phase. This table is all that ever changes a lifecycle. Thread-safe, async-signal-safe.
+constexpr const transition& transition_for(ojs::event event, ojs::phase phase) noexcept {
+    return detail::cells::table[static_cast<int>(event)][static_cast<int>(phase)];
 }
 
-// The word, unpacked.
+// A snapshot of a lifecycle.
 struct lifecycle_state {
-    ojs::phase phase = ojs::phase::running;
-    stop_mode mode = stop_mode::graceful;
-    event last_event = event::finished;  // what changed it last; meaningless while sequence is 0
-    ojs::cause cause;                    // who asked for that
-    bool cancel_requested = false;       // stop_and_cancel() was called
-    bool exit_now = false;               // the third stop signal came
-    unsigned stop_signals = 0;           // stop signals counted so far, at most 3
-    std::uint8_t sequence = 0;     // changes so far, modulo 256; next_change() does not rely on it alone
-    std::uint32_t changed_ms = 0;  // when, in milliseconds of the steady clock modulo 2^32
+    ojs::phase phase = ojs::phase::running;  // where it is
+    stop_mode mode = stop_mode::graceful;    // how the stop treats jobs
+    event last_event = event::finished;      // the latest change; meaningless while `sequence` is 0
+    ojs::cause cause;                        // what requested it
+    bool cancel_requested = false;           // stop_and_cancel() was called
+    bool exit_now = false;                   // the third stop signal arrived
+    unsigned stop_signals = 0;               // stop signals so far, counted up to 3
+    std::uint8_t sequence = 0;               // changes so far, modulo 256
+    std::uint32_t changed_ms = 0;            // time of the latest change: see changed_at()
 };
 
-// "running", "quiet", ... Never null. Thread-safe, async-signal-safe.
+// The enumerator's name: "running", "quiet", ... Never null. Thread-safe, async-signal-safe.
 const char* to_string(phase value) noexcept;
-const char* to_string(event value) noexcept;
-const char* to_string(stop_mode value) noexcept;
-const char* to_string(cause_kind value) noexcept;
+const char* to_string(event value) noexcept;       // as above
+const char* to_string(stop_mode value) noexcept;   // as above
+const char* to_string(cause_kind value) noexcept;  // as above
 
+// The state machine of a shutdown. Several workers may share one.
 class lifecycle {
   public:
-    // Two stop signals closer together than `repeat_signal_gap` are one stop event: some supervisors and
-    // runtimes send each one twice.
+    // Two stop signals within `repeat_signal_gap` are one stop event: some supervisors send each one twice.
     explicit lifecycle(std::chrono::milliseconds repeat_signal_gap = std::chrono::milliseconds(250)) noexcept;
     lifecycle(const lifecycle&) = delete;
     lifecycle& operator=(const lifecycle&) = delete;
 
-    // Applies one event. Returns whether it changed anything. Thread-safe, async-signal-safe, keeps errno.
-    bool apply(event what, cause why) noexcept;
+    // Applies one event. True if it changed anything. Thread-safe, async-signal-safe, keeps errno.
+    bool apply(ojs::event event, ojs::cause cause) noexcept;
 
-    // Thread-safe, async-signal-safe. Both are sequentially consistent with apply(): who announces work before it looks
-    // at the phase, as drain_barrier::enter() does, and finds it running, is seen by everyone who knows it is over.
+    // Thread-safe, async-signal-safe. Sequentially consistent with apply(): if a thread announces work, as
+    // drain_barrier::enter() does, and then finds `running`, every thread that knows of a later phase sees that work.
     ojs::phase phase() const noexcept { return static_cast<ojs::phase>(word_.load() & 7U); }
-    lifecycle_state state() const noexcept;
+    lifecycle_state state() const noexcept;  // the same, of all of it
 
-    // How often resume was asked for, also where it changed nothing: a worker that follows this lifecycle may have
-    // been quieted by itself. Thread-safe, async-signal-safe.
+    // The number of resume requests, also of those that changed nothing: a worker that follows this lifecycle may be
+    // quiet on its own account. Thread-safe, async-signal-safe.
     std::uint32_t resume_requests() const noexcept { return resume_requests_.load(); }
-    // The same for report_request.
+    // The number of report requests. Thread-safe, async-signal-safe.
     std::uint32_t report_requests() const noexcept { return report_requests_.load(); }
 
-    void set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept;
-    // The first stop signal or reclaim decides; later ones change nothing: none forces the stop, none ends it. A stop
-    // signal that finds a drain nobody signalled lets that go on, and is noted as its cause. [Spot]
-    void set_first_signal_wins(bool wins) noexcept {
-        first_signal_wins_.store(wins, detail::memory_order::relaxed);
+    void set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept;  // thread-safe
+    // The first stop signal or reclaim decides; later ones change nothing, so none forces or ends the stop. A stop
+    // signal during a drain that no signal started only becomes its cause. Thread-safe. [Spot]
+    void set_first_signal_wins(bool enabled) noexcept {
+        first_signal_wins_.store(enabled, detail::memory_order::relaxed);
     }
 
-    // Writes to `notify_fd` (8 bytes, an eventfd or a pipe) after every change, until unsubscribe() returns, which
-    // waits for the writes under way alone. False when all 16 places are taken. Thread-safe.
+    // Writes 8 bytes to `notify_fd` (an eventfd or a pipe) after every change, until unsubscribe(), which waits only
+    // for writes under way. False: all 16 slots are taken. Thread-safe.
     bool subscribe(int notify_fd) noexcept;
-    void unsubscribe(int notify_fd) noexcept;
+    void unsubscribe(int notify_fd) noexcept;  // after it, the descriptor may be closed
 
-    // In the child of a fork(): forgets notifications that other threads had under way. Async-signal-safe.
+    // For the child of a fork(): discards the notifications that other threads had under way. Async-signal-safe.
     void after_fork() noexcept;
 
-    // Moves `seen`, which begins as lifecycle_state() or as a state(), on to the change after it; false when there is
-    // none yet. A reader that falls more than 15 changes behind misses the oldest, but never where they led to: it ends
-    // at state(). Waits for no writer. Thread-safe for one `seen` a thread.
+    // Advances `seen`, which starts as lifecycle_state() or a state(), to the next change; false if there is none yet.
+    // A reader more than 15 changes behind skips the oldest, but always reaches state(). Never waits for a writer.
+    // Thread-safe with one `seen` per thread.
     bool next_change(lifecycle_state& seen) const noexcept;
 
-    // The steady-clock moment of a state's `changed_ms`, right for states younger than 24 days.
+    // The steady-clock time of a state's `changed_ms`; right for states younger than 24 days.
     static time_point changed_at(const lifecycle_state& state) noexcept;
 
   private:
@@ -168,12 +171,12 @@ class lifecycle {
 
     struct subscriber {
         static constexpr int none = -1;
-        static constexpr int leaving = -2;  // until `writers` is 0
+        static constexpr int leaving = -2;  // unsubscribe() waits for `writers` to become 0
         detail::atomic<int> fd{none};
         detail::atomic<int> writers{0};  // notifications under way
     };
 
-    bool next_state(lifecycle_state& state, event what, cause why) const noexcept;
+    bool next_state(lifecycle_state& state, ojs::event event, ojs::cause cause) const noexcept;
     bool repeats_last_signal(const lifecycle_state& state, std::uint32_t now_ms) const noexcept;
     bool replace(word& current, word next) noexcept;
     void notify_subscribers() noexcept;

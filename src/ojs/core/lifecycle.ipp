@@ -34,7 +34,7 @@ OJS_SHUTDOWN_INLINE const char* to_string(cause_kind value) noexcept {
 
 namespace detail {
 
-// The steady clock in milliseconds modulo 2^32, by the call POSIX allows in signal handlers.
+// The steady clock in milliseconds modulo 2^32. Async-signal-safe by POSIX, unlike std::chrono.
 OJS_SHUTDOWN_INLINE std::uint32_t steady_ms() noexcept {
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -94,8 +94,8 @@ OJS_SHUTDOWN_INLINE lifecycle::lifecycle(std::chrono::milliseconds repeat_signal
 }
 
 OJS_SHUTDOWN_INLINE void lifecycle::set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept {
-    const auto longest = std::chrono::milliseconds(0xffffffff);
-    const auto in_range = gap.count() < 0 ? std::chrono::milliseconds(0) : gap < longest ? gap : longest;
+    const auto max = std::chrono::milliseconds(0xffffffff);
+    const auto in_range = gap.count() < 0 ? std::chrono::milliseconds(0) : gap < max ? gap : max;
     repeat_gap_ms_.store(static_cast<std::uint32_t>(in_range.count()), detail::memory_order::relaxed);
 }
 
@@ -110,17 +110,18 @@ OJS_SHUTDOWN_INLINE bool lifecycle::repeats_last_signal(const lifecycle_state& s
     return state.stop_signals > 0 && now_ms - last_ms < repeat_gap_ms_.load(detail::memory_order::relaxed);
 }
 
-// Looks the event up in the table; false when it changes nothing.
-OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, event what, cause why) const noexcept {
+// Applies the table to `state`; false if the event changes nothing.
+OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, ojs::event event,
+                                               ojs::cause cause) const noexcept {
     const std::uint32_t now_ms = detail::steady_ms();
-    const bool comes_late = (what == event::stop_signal || what == event::reclaim) &&
-                            state.phase >= phase::draining &&
-                            first_signal_wins_.load(detail::memory_order::relaxed);
-    if (comes_late && (state.stop_signals > 0 || state.mode == stop_mode::reclaim)) return false;
-    const bool only_noted = comes_late && what == event::stop_signal;
-    const transition& cell = only_noted ? detail::cells::none : transition_for(what, state.phase);
+    const bool is_late = (event == ojs::event::stop_signal || event == ojs::event::reclaim) &&
+                         state.phase >= phase::draining &&
+                         first_signal_wins_.load(detail::memory_order::relaxed);
+    if (is_late && (state.stop_signals > 0 || state.mode == stop_mode::reclaim)) return false;
+    const bool is_recorded_only = is_late && event == ojs::event::stop_signal;
+    const transition& cell = is_recorded_only ? detail::cells::none : transition_for(event, state.phase);
     lifecycle_state next = state;
-    if (what == event::stop_signal && state.phase != phase::terminated) {
+    if (event == ojs::event::stop_signal && state.phase != phase::terminated) {
         if (repeats_last_signal(state, now_ms)) return false;
         if (next.stop_signals < 3) ++next.stop_signals;
     }
@@ -130,92 +131,92 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, event wha
     next.exit_now = next.exit_now || (cell.third_exits && next.stop_signals >= 3);
 
     const bool changed = detail::pack(next) != detail::pack(state);
-    // The last job settling is no new cause: the log still says which signal ended the worker.
-    if (why.kind != cause_kind::none) next.cause = why;
-    next.last_event = what;
+    // An internal event keeps the cause: the log still names the signal that ended the worker.
+    if (cause.kind != cause_kind::none) next.cause = cause;
+    next.last_event = event;
     next.sequence = static_cast<std::uint8_t>(state.sequence + 1);
     next.changed_ms = now_ms;
     state = next;
     return changed;
 }
 
-// Before a state is replaced it is in the history, whoever puts it there. False: another state had become the
-// current one, and `current` is that now.
+// Stores the current state in the history before replacing it. False: another thread replaced it first, and `current`
+// now is the newer state.
 OJS_SHUTDOWN_INLINE bool lifecycle::replace(word& current, word next) noexcept {
-    detail::atomic<word>& place = history_[detail::sequence_field.get(current) % history_size];
-    word kept = place.load();
-    // Looked at after `kept` was read: that is no newer than `current`.
+    detail::atomic<word>& slot = history_[detail::sequence_field.get(current) % history_size];
+    word kept = slot.load();
+    // Checked after reading `kept`, which is thus no newer than `current`.
     if (const word now = word_.load(); now != current) return current = now, false;
-    if (kept != current) place.compare_exchange_strong(kept, current);
+    if (kept != current) slot.compare_exchange_strong(kept, current);
     return word_.compare_exchange_weak(current, next);
 }
 
-OJS_SHUTDOWN_INLINE bool lifecycle::apply(event what, cause why) noexcept {
+OJS_SHUTDOWN_INLINE bool lifecycle::apply(ojs::event event, ojs::cause cause) noexcept {
     const int saved = errno;
-    const bool counted = what == event::resume_request || what == event::report_request;
-    if (counted) (what == event::resume_request ? resume_requests_ : report_requests_).fetch_add(1);
+    const bool counted = event == ojs::event::resume_request || event == ojs::event::report_request;
+    if (counted) (event == ojs::event::resume_request ? resume_requests_ : report_requests_).fetch_add(1);
     word current = word_.load();
     lifecycle_state next;
     bool changed = false;
     do {
         next = detail::unpack(current);
-        changed = next_state(next, what, why);
+        changed = next_state(next, event, cause);
     } while (changed && !replace(current, detail::pack(next)));
-    if (changed && what == event::stop_signal) last_stop_signal_ms_.store(next.changed_ms);
+    if (changed && event == ojs::event::stop_signal) last_stop_signal_ms_.store(next.changed_ms);
     if (changed || counted) notify_subscribers();
     errno = saved;
     return changed;
 }
 
-// Whoever finds a place taken says so in it before it looks once more, and unsubscribe() does it the other way round:
-// one of the two sees the other. A place without a subscriber is not touched, so that who leaves waits for few.
+// A notifier increments `writers` and then checks the slot again; unsubscribe() clears the slot and then reads
+// `writers`: one of the two sees the other. Empty slots are not touched, so unsubscribe() waits for few.
 OJS_SHUTDOWN_INLINE void lifecycle::notify_subscribers() noexcept {
-    for (subscriber& place : subscribers_) {
-        if (place.fd.load() < 0) continue;
-        place.writers.fetch_add(1);
-        const int fd = place.fd.load();
+    for (subscriber& slot : subscribers_) {
+        if (slot.fd.load() < 0) continue;
+        slot.writers.fetch_add(1);
+        const int fd = slot.fd.load();
         if (fd >= 0) detail::wake::notify(fd);
-        place.writers.fetch_sub(1);
+        slot.writers.fetch_sub(1);
     }
 }
 
 OJS_SHUTDOWN_INLINE bool lifecycle::subscribe(int notify_fd) noexcept {
-    for (subscriber& place : subscribers_) {
+    for (subscriber& slot : subscribers_) {
         int expected = subscriber::none;
-        if (place.fd.compare_exchange_strong(expected, notify_fd)) return true;
+        if (slot.fd.compare_exchange_strong(expected, notify_fd)) return true;
     }
     return false;
 }
 
 OJS_SHUTDOWN_INLINE void lifecycle::unsubscribe(int notify_fd) noexcept {
-    for (subscriber& place : subscribers_) {
+    for (subscriber& slot : subscribers_) {
         int expected = notify_fd;
-        if (notify_fd < 0 || !place.fd.compare_exchange_strong(expected, subscriber::leaving)) continue;
-        while (place.writers.load() > 0) sched_yield();  // they may still hold the descriptor
-        place.fd.store(subscriber::none);
+        if (notify_fd < 0 || !slot.fd.compare_exchange_strong(expected, subscriber::leaving)) continue;
+        while (slot.writers.load() > 0) sched_yield();  // they may still hold the descriptor
+        slot.fd.store(subscriber::none);
         return;
     }
 }
 
 OJS_SHUTDOWN_INLINE void lifecycle::after_fork() noexcept {
-    for (subscriber& place : subscribers_) {
+    for (subscriber& slot : subscribers_) {
         int expected = subscriber::leaving;
-        place.fd.compare_exchange_strong(expected, subscriber::none);
-        place.writers.store(0);
+        slot.fd.compare_exchange_strong(expected, subscriber::none);
+        slot.writers.store(0);
     }
 }
 
-// States are told apart by the whole word: its sequence alone would be the same again after 256 changes.
+// States are compared by the complete word: the sequence alone repeats after 256 changes.
 OJS_SHUTDOWN_INLINE bool lifecycle::next_change(lifecycle_state& seen) const noexcept {
     const lifecycle_state newest = state();
     if (detail::pack(newest) == detail::pack(seen)) return false;
     const auto behind = static_cast<std::uint8_t>(newest.sequence - seen.sequence);
     const bool is_kept = behind != 0 && behind < history_size;
-    const auto wanted =
+    const auto sequence =
         static_cast<std::uint8_t>(is_kept ? seen.sequence + 1 : newest.sequence - (history_size - 1));
-    seen = detail::unpack(history_[wanted % history_size].load());
-    // The newest is in the word alone. An older one may have been overwritten meanwhile.
-    if (wanted == newest.sequence || seen.sequence != wanted) seen = newest;
+    seen = detail::unpack(history_[sequence % history_size].load());
+    // The newest state is not in the history; an older one may have been overwritten meanwhile.
+    if (sequence == newest.sequence || seen.sequence != sequence) seen = newest;
     return true;
 }
 

@@ -1,4 +1,4 @@
-// shutdown_sequence: named steps at the end of a program, none holding up the rest.
+// shutdown_sequence: named steps that end a program; a step that hangs delays no other.
 #pragma once
 
 #include <chrono>
@@ -19,53 +19,54 @@ namespace detail {
 class sequence_run;
 }
 
+// How a step ended.
 enum class step_status {
-    running,  // not ended yet: what sequence_options::progress is told at its begin
-    done,
-    failed,  // its result<void> says why
-    threw,
-    timed_out,   // it was left behind, and its thread may still run
-    cut_short,   // the same, because of a second stop signal
+    running,     // not yet: the status in the first call of sequence_options::progress
+    done,        // it returned
+    failed,      // it returned an error
+    threw,       // an exception
+    timed_out,   // it was abandoned; its thread may still run
+    cut_short,   // the same, by a second stop signal or stop_and_cancel()
     not_started  // out of memory: it did not run
 };
 // "running", "done", "failed", "threw", "timed out", "cut short", "not started". Never null. Thread-safe.
 const char* to_string(step_status status) noexcept;
 
-// What became of one step.
+// The outcome of one step.
 struct step_result {
-    std::string name;
-    step_status status = step_status::running;
-    std::chrono::milliseconds took{0};
-    std::string error;  // of one that failed or threw, where it says why
+    std::string name;                           // as passed to add()
+    step_status status = step_status::running;  // how it ended
+    std::chrono::milliseconds took{0};          // from the start of its group
+    std::string error;                          // why it failed or threw; empty if unknown
 };
 
-// What a step is told, if it takes it.
+// What a step may take as its argument.
 struct step_context {
-    time_point deadline;  // when it is left behind
-    cancel_token abort;   // cancelled by the second stop signal: what waits should return within 50 ms
+    time_point deadline;  // when the step is abandoned
+    cancel_token abort;   // cancelled by a second stop signal: return within 50 ms
 };
 
+// How run() runs.
 struct sequence_options {
-    // For all steps together; but each may take 50 ms, or its own timeout if that is less, also when that is over, or
-    // when aborted.
+    // For all steps together. Each step may still take 50 ms, or its own timeout if that is less, once this has passed
+    // or the steps are aborted.
     std::chrono::milliseconds timeout = no_limit;
-    // Its second stop signal, or stop_and_cancel, hurries the steps. Null: nothing does. It must outlive run().
+    // A second stop signal on it, or stop_and_cancel, aborts the steps. Null: nothing does. It must outlive run().
     ojs::lifecycle* lifecycle = nullptr;
-    // Called when a step begins and when it has ended, from the thread that called run(), which waits for it. It must
-    // not throw.
+    // Called when a step starts and when it has ended, on the thread that called run(), which waits for it. It must not
+    // throw.
     function<void(const step_result&)> progress;
-    log_options log;                    // at debug when a step begins, at info or error when it has ended
+    log_options log;                    // debug: a step starts; info or error: it has ended
     std::size_t thread_stack_size = 0;  // bytes, as in worker_options
 };
 
-// OJS_SERVER_SHUTDOWN_TIMEOUT as a duration, for `timeout`; 30 s where it is not set. `lookup` empty: of the process.
-// Errors: invalid_argument. Thread-safe while nobody changes the environment. [GS 9.2]
+// OJS_SERVER_SHUTDOWN_TIMEOUT as a duration, for `timeout`; 30 s if unset. An empty `lookup` reads the process
+// environment. Errors: invalid_argument. Thread-safe while no thread calls setenv(). [GS 9.2]
 result<std::chrono::milliseconds> server_shutdown_timeout(const environment_lookup& lookup = nullptr);
 
-// Runs its steps in the order they were added, each on a thread of its own, until it returns, fails, throws or its time
-// is over; then comes the next, whatever became of that one. That time includes the destructors of the thread's
-// thread_local objects. If no thread can be created, a step runs on the calling thread, without a limit. Of one thread
-// at a time. [GS 9.1]
+// Runs steps in the order they were added, each on its own thread, until it returns, fails, throws or times out; the
+// next step runs in any case. The timeout includes the destructors of the thread's thread_local objects. If no thread
+// can be created, a step runs on the calling thread, without a timeout. Not thread-safe. [GS 9.1]
 //
 //     ojs::shutdown_sequence steps;
 //     steps.add("http", [&](const ojs::step_context& step) { server->stop(step.deadline); }, 20s);
@@ -73,22 +74,22 @@ result<std::chrono::milliseconds> server_shutdown_timeout(const environment_look
 //     steps.run();
 class shutdown_sequence {
   public:
-    // `step` takes a const step_context& or nothing, and returns nothing or a result<void>. `timeout`: how long it may
-    // take, no_limit for as long as run() has. False where it is an empty function.
+    // `step` takes a const step_context& or nothing, and returns nothing or a result<void>. no_limit as `timeout`: only
+    // that of run(). False if `step` is an empty function.
     template <class Step>
     bool add(std::string name, Step&& step, std::chrono::milliseconds timeout = no_limit) {
         return add_step(std::move(name), as_call(std::forward<Step>(step)), timeout, false);
     }
-    // The same, beginning at once with the step added before it. The next one waits for both.
+    // The same, but starts together with the step added before it. The next step waits for both.
     template <class Step>
     bool add_parallel(std::string name, Step&& step, std::chrono::milliseconds timeout = no_limit) {
         return add_step(std::move(name), as_call(std::forward<Step>(step)), timeout, true);
     }
-    // Runs all of them, once: one result for each, in the order they were added. What is added meanwhile is for the
-    // next run.
+    // Runs all steps once and returns a result for each, in the order they were added. Steps added meanwhile are for
+    // the next run.
     std::vector<step_result> run(const sequence_options& options = {});
-    std::size_t size() const noexcept { return steps_.size(); }
-    // What all of them may take.
+    std::size_t size() const noexcept { return steps_.size(); }  // steps that the next run() has
+    // The longest time that all of them may take.
     std::chrono::milliseconds timeout() const noexcept;
 
   private:

@@ -11,12 +11,12 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// What each step has, also when the time of all is over, or when they are aborted.
-inline constexpr std::chrono::milliseconds last_chance{50};
-// How long a step's thread may wait for a processor before it is given up.
-inline constexpr std::chrono::milliseconds start_patience{1000};
+// What each step may take even after the common timeout or an abort.
+inline constexpr std::chrono::milliseconds min_step_time{50};
+// How long a step's thread may wait for a processor.
+inline constexpr std::chrono::milliseconds start_timeout{1000};
 
-// Wakes the sequence when a step begins or ends. Without a descriptor, the sequence polls its steps.
+// Wakes the sequence when a step starts or ends. Without a descriptor, the sequence polls.
 struct step_board : ref_counted {
     step_board() {
         if (result<wake> made = wake::create()) changed = std::move(*made);
@@ -24,7 +24,6 @@ struct step_board : ref_counted {
     wake changed;
 };
 
-// Between a step's thread and who waits for it; the last of the two frees it.
 class running_step : public ref_counted {
   public:
     running_step(ref<step_board> board, function<result<void>(const step_context&)> call,
@@ -33,26 +32,26 @@ class running_step : public ref_counted {
 
     void run() {
         step_status status = step_status::done;
-        begun_at_ = steady_clock::now();
+        started_at_ = steady_clock::now();
         board_->changed.notify();
-        call_guarded([&] { status = returns(); }, [this] { end(step_status::done); });
+        call_guarded([&] { status = call_step(); }, [this] { end(step_status::done); });
         end(status);
     }
     step_status status() const noexcept { return status_; }
-    time_point begun_at() const noexcept { return begun_at_; }  // max() until its thread has a processor
-    std::string& error() noexcept { return error_; }            // once it has ended
+    time_point started_at() const noexcept { return started_at_; }  // max() until its thread has a processor
+    std::string& error() noexcept { return error_; }                // once it has ended
 
   private:
-    step_status returns() {
+    step_status call_step() {
         try {
             const function<result<void>(const step_context&)> call =
-                std::move(call_);  // what it holds ends here
+                std::move(call_);  // destroyed here, within the timeout
             const result<void> done = call(context_);
             if (!done) error_ = done.error().text;
             return done ? step_status::done : step_status::failed;
         } catch (const std::exception& thrown) {
             const char* const what = thrown.what();
-            attempt([&] { error_ = what == nullptr ? "" : what; });  // out of memory may be what was thrown
+            attempt([&] { error_ = what == nullptr ? "" : what; });  // the exception may be bad_alloc
         } catch (...) {
             pass_on_thread_end();
         }
@@ -66,38 +65,38 @@ class running_step : public ref_counted {
     const ref<step_board> board_;
     function<result<void>(const step_context&)> call_;
     const step_context context_;
-    atomic<time_point> begun_at_{time_point::max()};
+    atomic<time_point> started_at_{time_point::max()};
     atomic<step_status> status_{step_status::running};
     std::string error_;
 };
 
-OJS_SHUTDOWN_INLINE void log_step(const logger& log, const step_result& each) {
-    if (each.status == step_status::running)
-        return log.write(log_level::debug, "shutdown step begins", {field("step", each.name)});
-    log_record record{
-        each.status == step_status::done ? log_level::info : log_level::error,
-        "shutdown step",
-        {field("step", each.name), field("end", to_string(each.status)), field("took_ms", each.took.count())},
-        {}};
-    if (!each.error.empty()) record.fields.push_back(field("error", each.error));
+OJS_SHUTDOWN_INLINE void log_step(const logger& log, const step_result& result) {
+    if (result.status == step_status::running)
+        return log.write(log_level::debug, "shutdown step begins", {field("step", result.name)});
+    log_record record{result.status == step_status::done ? log_level::info : log_level::error,
+                      "shutdown step",
+                      {field("step", result.name), field("end", to_string(result.status)),
+                       field("took_ms", result.took.count())},
+                      {}};
+    if (!result.error.empty()) record.fields.push_back(field("error", result.error));
     log.write(std::move(record));
 }
 
 class sequence_run {
   public:
-    using step = shutdown_sequence::entry;
+    using entry = shutdown_sequence::entry;
 
-    sequence_run(array<step>& steps, const sequence_options& options) : steps_(steps), options_(options) {}
+    sequence_run(array<entry>& steps, const sequence_options& options) : steps_(steps), options_(options) {}
 
     std::vector<step_result> run() {
         insist([this] { results_.reserve(steps_.size()); });
         const int notify_fd = board_->changed.notify_fd();
-        looks_ =
+        polls_ =
             notify_fd < 0 || (options_.lifecycle != nullptr && !options_.lifecycle->subscribe(notify_fd));
         for (std::size_t first = 0; first < steps_.size();) {
             std::size_t last = first + 1;
             while (last < steps_.size() && steps_[last].parallel) ++last;
-            run_together(first, last);
+            run_parallel(first, last);
             first = last;
         }
         if (options_.lifecycle != nullptr) options_.lifecycle->unsubscribe(notify_fd);
@@ -105,123 +104,125 @@ class sequence_run {
     }
 
   private:
-    struct member {
-        std::size_t place = 0;  // of its result
+    struct active_step {
+        std::size_t result_index = 0;  // in results_
         ref<running_step> running;
-        thread runner;
+        detail::thread thread;
         time_point deadline;
-        std::chrono::milliseconds chance{0};
+        std::chrono::milliseconds min_time{0};
 
         bool returned() const noexcept { return running->status() != step_status::running; }
     };
 
-    // The steps from `first` on that run beside each other.
-    void run_together(std::size_t first, std::size_t last) {
-        began_ = steady_clock::now();
-        array<member> members;
-        insist([&] { members.reserve(last - first); });
-        abort_if_requested(members);
-        for (std::size_t i = first; i < last; ++i) begin(steps_[i], members);
-        while (!members.empty()) {
-            await_change(members);
-            abort_if_requested(members);
-            for (std::size_t i = members.size(); i-- > 0;) {
-                if (has_ended(members[i])) members.remove(i);
+    void run_parallel(std::size_t first, std::size_t last) {
+        started_at_ = steady_clock::now();
+        array<active_step> active_steps;
+        insist([&] { active_steps.reserve(last - first); });
+        abort_if_requested(active_steps);
+        for (std::size_t i = first; i < last; ++i) start_step(steps_[i], active_steps);
+        while (!active_steps.empty()) {
+            await_change(active_steps);
+            abort_if_requested(active_steps);
+            for (std::size_t i = active_steps.size(); i-- > 0;) {
+                if (reap_if_ended(active_steps[i])) active_steps.remove(i);
             }
         }
     }
 
-    void begin(step& each, array<member>& members) {
+    void start_step(entry& step, array<active_step>& active_steps) {
         results_.emplace_back();
-        results_.back().name = std::move(each.name);
-        tell(results_.back());
-        member begun;
-        begun.place = results_.size() - 1;
-        begun.deadline = deadline_of(each);
-        begun.chance = each.timeout < last_chance ? each.timeout : last_chance;
+        results_.back().name = std::move(step.name);
+        report(results_.back());
+        active_step started;
+        started.result_index = results_.size() - 1;
+        started.deadline = deadline_of(step);
+        started.min_time = step.timeout < min_step_time ? step.timeout : min_step_time;
         insist([&] {
-            begun.running = make_ref<running_step>(board_, std::move(each.call),
-                                                   step_context{begun.deadline, abort_.token()});
+            started.running = make_ref<running_step>(board_, std::move(step.call),
+                                                     step_context{started.deadline, abort_.token()});
         });
-        if (!begun.running) return end(results_.back(), step_status::not_started, "out of memory");
+        if (!started.running) return end(results_.back(), step_status::not_started, "out of memory");
         thread_options options;
         options.stack_size = options_.thread_stack_size;
         options.min_stack_size = 256 * 1024;
         options.name = "ojs-step";
-        options.takes_signals = true;  // as what it starts does then
-        result<thread> started = error{errc::unavailable, ENOMEM, "out of memory"};
-        insist([&] { started = thread::start([running = begun.running] { running->run(); }, options); });
-        if (started) begun.runner = std::move(*started);
-        members.push_back(std::move(begun));
-        if (!started) members.back().running->run();  // no thread: it runs here, without a timeout
+        options.takes_signals = true;  // inherited by programs that the step starts
+        result<detail::thread> thread = error{errc::unavailable, ENOMEM, "out of memory"};
+        insist([&] {
+            thread = detail::thread::start([running = started.running] { running->run(); }, options);
+        });
+        if (thread) started.thread = std::move(*thread);
+        active_steps.push_back(std::move(started));
+        if (!thread) active_steps.back().running->run();  // no thread: it runs here, without a timeout
     }
-    time_point deadline_of(const step& each) const noexcept {
-        const time_point least = began_ + last_chance;
-        const time_point own = deadline_after(each.timeout);
-        const time_point of_all = hurried_ || end_ < least ? least : end_;
-        return own < of_all ? own : of_all;
+    time_point deadline_of(const entry& step) const noexcept {
+        const time_point min = started_at_ + min_step_time;
+        const time_point step_deadline = deadline_after(step.timeout);
+        const time_point common = aborted_ || deadline_ < min ? min : deadline_;
+        return step_deadline < common ? step_deadline : common;
     }
 
-    // Until a step begins, has ended or has had its time, or the lifecycle has changed.
-    void await_change(const array<member>& members) {
-        time_point until = looks_ ? steady_clock::now() + last_chance : time_point::max();
-        for (const member& each : members) {
-            const time_point at = each.returned() ? time_point() : end_of(each);
-            if (at < until) until = at;
+    // Waits until a step starts, ends or times out, or the lifecycle changes.
+    void await_change(const array<active_step>& active_steps) {
+        time_point until = polls_ ? steady_clock::now() + min_step_time : time_point::max();
+        for (const active_step& active : active_steps) {
+            const time_point wake_at = active.returned() ? time_point() : effective_deadline(active);
+            if (wake_at < until) until = wake_at;
         }
         board_->changed.wait_until(until);
     }
-    void abort_if_requested(array<member>& members) {
-        if (hurried_ || options_.lifecycle == nullptr) return;
+    void abort_if_requested(array<active_step>& active_steps) {
+        if (aborted_ || options_.lifecycle == nullptr) return;
         const lifecycle_state now = options_.lifecycle->state();
         if (now.stop_signals < 2 && !now.cancel_requested) return;
-        hurried_ = true;
+        aborted_ = true;
         abort_.cancel(cancel_reason::forced);
-        const time_point last = steady_clock::now() + last_chance;
-        for (member& each : members) {
-            if (last < each.deadline) each.deadline = last;
+        const time_point last = steady_clock::now() + min_step_time;
+        for (active_step& active : active_steps) {
+            if (last < active.deadline) active.deadline = last;
         }
     }
 
-    bool has_ended(member& each) {
-        const bool returned = each.returned();
-        if (!returned && steady_clock::now() < end_of(each)) return false;
-        // The destructors of its thread_local objects count against its timeout.
-        const bool ended = returned && each.runner.join_until(steady_clock::now() + last_chance);
-        if (returned && !ended && steady_clock::now() < each.deadline) return false;
-        if (!ended) each.runner.detach();
-        end(results_[each.place],
-            ended      ? each.running->status()
-            : hurried_ ? step_status::cut_short
+    bool reap_if_ended(active_step& active) {
+        const bool returned = active.returned();
+        if (!returned && steady_clock::now() < effective_deadline(active)) return false;
+        // Destructors of thread_local objects count against the timeout.
+        const bool ended = returned && active.thread.join_until(steady_clock::now() + min_step_time);
+        if (returned && !ended && steady_clock::now() < active.deadline) return false;
+        if (!ended) active.thread.detach();
+        end(results_[active.result_index],
+            ended      ? active.running->status()
+            : aborted_ ? step_status::cut_short
                        : step_status::timed_out,
-            returned ? std::move(each.running->error()) : std::string());
+            returned ? std::move(active.running->error()) : std::string());
         return true;
     }
-    // One whose thread got no processor in its time has its last chance still before it.
-    time_point end_of(const member& each) const noexcept {
-        const time_point begun = each.running->begun_at();
-        const time_point last = begun == time_point::max() ? began_ + start_patience : begun + each.chance;
-        return each.chance.count() == 0 || last < each.deadline ? each.deadline : last;
+    // A step whose thread got no processor in time still has its minimum.
+    time_point effective_deadline(const active_step& active) const noexcept {
+        const time_point started = active.running->started_at();
+        const time_point last =
+            started == time_point::max() ? started_at_ + start_timeout : started + active.min_time;
+        return active.min_time.count() == 0 || last < active.deadline ? active.deadline : last;
     }
-    void end(step_result& each, step_status status, std::string error) {
-        each.status = status;
-        each.error = std::move(error);
-        each.took = std::chrono::milliseconds(milliseconds_since(began_));
-        tell(each);
+    void end(step_result& result, step_status status, std::string error) {
+        result.status = status;
+        result.error = std::move(error);
+        result.took = std::chrono::milliseconds(milliseconds_since(started_at_));
+        report(result);
     }
-    void tell(const step_result& each) {
-        attempt([&] { log_step(log_, each); });
-        attempt([&] { options_.progress(each); });
+    void report(const step_result& result) {
+        attempt([&] { log_step(log_, result); });
+        attempt([&] { options_.progress(result); });
     }
 
-    array<step>& steps_;
+    array<entry>& steps_;
     const sequence_options& options_;
     const logger log_{options_.log, "sequence"};
     const ref<step_board> board_ = make_ref<step_board>();
-    const time_point end_ = deadline_after(options_.timeout);
-    time_point began_;
-    bool looks_ = false;  // at the steps and the lifecycle from time to time, as they cannot tell
-    bool hurried_ = false;
+    const time_point deadline_ = deadline_after(options_.timeout);
+    time_point started_at_;
+    bool polls_ = false;  // no descriptor to be notified by
+    bool aborted_ = false;
     cancel_source abort_;
     std::vector<step_result> results_;
 };
@@ -253,19 +254,19 @@ OJS_SHUTDOWN_INLINE bool shutdown_sequence::add_step(std::string name, step_call
 }
 
 OJS_SHUTDOWN_INLINE std::chrono::milliseconds shutdown_sequence::timeout() const noexcept {
-    std::chrono::milliseconds before{0};  // until those began that run beside each other
+    std::chrono::milliseconds before{0};  // the start of the current parallel group
     std::chrono::milliseconds out{0};
-    for (const entry& each : steps_) {
-        if (!each.parallel) before = out;
+    for (const entry& step : steps_) {
+        if (!step.parallel) before = out;
         const std::chrono::milliseconds end =
-            each.timeout < no_limit - before ? before + each.timeout : no_limit;
+            step.timeout < no_limit - before ? before + step.timeout : no_limit;
         if (end > out) out = end;
     }
     return out;
 }
 
 OJS_SHUTDOWN_INLINE std::vector<step_result> shutdown_sequence::run(const sequence_options& options) {
-    detail::array<entry> taken;  // what a step, or progress, adds is for the next run
+    detail::array<entry> taken;  // steps added meanwhile are for the next run
     detail::sequence_run all(taken, options);
     taken.swap(steps_);
     return all.run();

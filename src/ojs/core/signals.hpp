@@ -14,16 +14,17 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 class signal_claim;
-// Not {a, b}: every file would compile what that is made of.
+// Not {a, b}, which every including file would compile.
 std::vector<int> signal_list(int one, int two, int three = 0);
 }  // namespace detail
 
+// Which signals install() claims, and how.
 struct signal_options {
-    // What to do about a signal that already has a handler from elsewhere: false refuses with errc::busy, true installs
-    // ours and calls the other one after it, in the handler. It must return. Where it calls us back, because it was set
-    // over ours before, that does nothing.
+    // For a signal that already has a handler of the program: false refuses with errc::busy; true installs ours, which
+    // then calls the other, in signal context. It must return. If it was set over ours and calls us back, that call
+    // does nothing.
     bool chain_foreign = false;
-    // SIGUSR1 is taken too, and means that the machine goes away: reclaim. [Spot, WIRE 2]
+    // Claims SIGUSR1 too, as reclaim: the machine is about to go away. [Spot, WIRE 2]
     bool reclaim = false;
     // The signals that request a stop; all are equivalent. An existing handler for SIGHUP stays, unless chain_foreign
     // is set. errc::invalid_argument: an empty list; SIGKILL and SIGSTOP; faults (SIGSEGV, ...); signals with another
@@ -31,60 +32,59 @@ struct signal_options {
     std::vector<int> stop_signals = detail::signal_list(SIGTERM, SIGINT);
 };
 
-// A signal that arrived. `number` is 0 where wait() ended at its deadline, or was cancelled.
+// A signal that arrived.
 struct received_signal {
-    int number = 0;
-    pid_t sender_pid = 0;  // 0: the kernel, the terminal, or a process outside our PID namespace
-    uid_t sender_uid = 0;
-    std::string sender_name;  // comm of the sender, where it still runs and /proc tells; else empty
+    int number = 0;           // 0: wait() reached its deadline or was cancelled
+    pid_t sender_pid = 0;     // 0: the kernel, the terminal, or a process outside our PID namespace
+    uid_t sender_uid = 0;     // meaningless if sender_pid is 0
+    std::string sender_name;  // its comm, if it still runs and /proc can be read; else empty
 };
 
-// The one signal installer of a process. Claim the signals in the first line of main, and a SIGTERM that
-// comes while the program still starts is kept: the worker built later finds its lifecycle draining.
+// The signal installer of a process. Claim the signals in the first line of main, so that a SIGTERM during start-up is
+// kept: the worker created later finds its lifecycle draining.
 //
 //     ojs::lifecycle lifecycle;
 //     auto signals = ojs::signals::install(lifecycle);
 //
-// The handler notes the signal and its sender, applies one event to the lifecycle, writes both to a pipe, and calls the
-// handler it replaced where chain_foreign asks for that. (A SIGTTIN that this library sends to one of its threads, for
-// the stack of a stuck job, is answered in it as well.) It runs on the alternate stack of a thread that has one. A
-// signal that was ignored when the process started stays ignored (ignored() lists it).
+// The handler records the signal and its sender, applies one event to the lifecycle, writes both to a pipe, and with
+// chain_foreign calls the handler it replaced. (It also answers the SIGTTIN that this library sends to one of its
+// threads for the stack of a stuck job.) It runs on the alternate stack of a thread that has one. A signal ignored at
+// process start stays ignored: see ignored().
 //
-// A child made by fork() without exec gets the previous dispositions back, so it can be stopped like any process; an
-// object made before holds nothing there. A child that goes on as a server (pre-fork, daemon()) claims the signals
-// anew: by install(), or by worker::run(). The parent's object keeps them in the parent.
+// A child made by fork() without exec has the previous dispositions, so it can be stopped like any process; objects
+// made before hold nothing there. A child that continues as a server (pre-fork, daemon()) claims the signals again, by
+// install() or worker::run(). The parent keeps its own.
 class [[nodiscard]] signals {
   public:
-    // Thread-safe. errc::busy: another installer is active in this process, or a signal has a foreign
-    // handler. The signals are unblocked in the calling thread, which delivers what came while they were blocked:
-    // as PID 1 the only signals the kernel keeps until now. `target` must outlive the returned object.
+    // Claims the signals for `target`, which must outlive the returned object. Unblocks them in the calling thread,
+    // which delivers those that are pending: as PID 1, the only ones that the kernel has kept. errc::busy: another
+    // installer is active, or a signal has a foreign handler; errc::invalid_argument: see stop_signals. Thread-safe.
     // [GS 4.1]
     static result<signals> install(lifecycle& target, signal_options options = {});
-    // True while an installer is active for this very lifecycle. Thread-safe.
+    // Whether an installer is active for this lifecycle. Thread-safe.
     static bool installed_for(const lifecycle& target) noexcept;
-    // Adds signals to the active installer of `target`, which restores them with its own. Returns the numbers of those
-    // that stay ignored. errc::busy: there is no such installer, or a signal has a foreign handler.
-    // errc::invalid_argument: as for install(). Do not call it while that installer is being destroyed.
+    // Adds signals to the active installer of `target`, which restores them with its own. Returns those that stay
+    // ignored. errc::busy: no such installer, or a signal has a foreign handler; errc::invalid_argument: as for
+    // install(). Not while that installer is being destroyed.
     static result<std::vector<int>> add(const lifecycle& target, signal_options options);
 
     signals() = default;  // holds nothing
     signals(signals&& other) noexcept = default;
     signals& operator=(signals&& other) noexcept = default;
-    // Restores the previous dispositions, whole. Exception: after worker::run() a stop signal with the default
-    // disposition stays handled for `repeat_signal_gap` after the last one, so that a repetition does not kill main()
-    // after run(). The first stop signal after that has its default effect.
+    // Restores the previous dispositions. Exception: after worker::run(), a stop signal whose disposition was the
+    // default stays handled for `repeat_signal_gap` after the last one, so that a repetition does not kill main(). The
+    // next stop signal then has its default effect.
     ~signals() = default;
 
-    // For your own poll loop: readable while there are signals that wait() has not returned yet. When
-    // thousands are unread, the oldest are dropped. Do not read it. -1 if this holds nothing.
+    // For your poll loop: readable while wait() has signals to return. After thousands, the oldest are dropped. Do not
+    // read it. -1 if this object holds nothing.
     int fd() const noexcept;
-    // The next signal, or number 0 at the deadline (time_point::max(): never) and once `until` is cancelled. For one
-    // thread at a time.
+    // The next signal; number 0 at the deadline (time_point::max(): none) or once `until` is cancelled. For one thread
+    // at a time.
     received_signal wait(time_point deadline = time_point::max(), const cancel_token& until = {});
-    // The last signal of that number, without waiting for or taking anything; number 0 if none came.
-    // Thread-safe.
+    // The latest signal of that number, without waiting or consuming it; number 0 if there was none. Thread-safe.
     static received_signal last_received(int number);
-    // Numbers of the signals left alone because the process was started with them ignored.
+    // The signals that stay ignored, as they were at process start.
     std::vector<int> ignored() const;
 
   private:
@@ -97,7 +97,7 @@ class [[nodiscard]] signals {
 std::string signal_name(int number);
 
 namespace detail {
-// errc::invalid_argument: these cannot be the stop signals.
+// errc::invalid_argument: one of them cannot be a stop signal.
 result<void> check_stop_signals(const std::vector<int>& numbers, bool reclaim);
 }  // namespace detail
 

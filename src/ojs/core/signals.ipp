@@ -18,50 +18,50 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// A SIGTTIN of ours to one of our threads, which is no event: see operating/detail/thread_stack.ipp.
+// A SIGTTIN that we send to one of our threads and that is no event: see operating/detail/thread_stack.ipp.
 struct thread_request {
-    bool (*answer)(const siginfo_t* info) noexcept;  // in the handler; false: it was none
+    bool (*answer)(const siginfo_t* info) noexcept;  // in the handler; false: not one of ours
     void (*forget)() noexcept;                       // in the child of a fork
 };
 
 struct signal_rule {
     int number;
-    event what;
+    ojs::event event;
 };
 
 // A signal that an installer claims or has claimed.
 struct claimed_signal {
-    atomic<std::uint64_t> last{0};  // the last received one, packed
+    atomic<std::uint64_t> last{0};  // the latest one, packed
     atomic<bool> installed{false};
-    atomic<bool> known{false};  // the other members are set
-    atomic<event> what{};
+    atomic<bool> known{false};  // the members below are set
+    atomic<ojs::event> event{};
     struct sigaction previous {};
 };
 
-// The whole process-wide state of the library. Constant initialisation: a handler never sees it half-built. All zero:
-// it adds nothing to the size of the executable.
+// All process-wide state of the library. Constant-initialised: a handler never sees it half-built. All zero: it does
+// not grow the executable.
 struct process_state {
     static constexpr std::size_t chain_size = 16;
 
-    // Of the installer that is active, or about to be: its number, and the process. 0: none.
+    // The active installer: its number and its process. 0: none.
     atomic<std::uint64_t> claim{0};
     atomic<std::uint32_t> claims{0};     // so far
     atomic<lifecycle*> target{nullptr};  // what the handler drives
     atomic<int> handlers_running{0};
     atomic<unsigned> forks{0};                          // between the first process and this one
-    atomic<const siginfo_t*> chained[chain_size] = {};  // what foreign handlers are called for now
+    atomic<const siginfo_t*> chained[chain_size] = {};  // calls of foreign handlers under way
     atomic<bool> fork_handler_set{false};
-    atomic<const thread_request*> asks_threads{nullptr};  // what else a SIGTTIN may be
+    atomic<const thread_request*> asks_threads{nullptr};  // answers our own SIGTTIN
     atomic<std::uint64_t> last_stop{0};                   // time of the last stop signal or reclaim; 0: none
-    atomic<std::uint32_t> repeat_gap_ms{0};               // set by worker::run(), see repeats_stop()
+    atomic<std::uint32_t> repeat_gap_ms{0};               // set by worker::run(), see is_repeated_stop()
     // For end_run(): calls to worker::run() in flight, whether one must end by _exit(), and the highest status.
     atomic<int> runs{0};
     atomic<bool> exits{false};
     atomic<int> worst_status{0};
     // Written before the handler is installed, read by it and after fork.
-    pid_t owner = 0;                       // the process that installed them
-    const wake* unread = nullptr;          // a pipe of the signals that wait() has not returned, packed
-    claimed_signal of[signal_limit] = {};  // by number
+    pid_t owner = 0;                            // the process that installed them
+    const wake* unread = nullptr;               // a pipe of the signals that wait() has not returned, packed
+    claimed_signal claimed[signal_limit] = {};  // by number
 };
 __attribute__((visibility("default"))) inline process_state process;
 
@@ -96,107 +96,107 @@ inline bool same_handler(const struct sigaction& a, const struct sigaction& b) n
     return (a.sa_flags & SA_SIGINFO) != 0 ? a.sa_sigaction == b.sa_sigaction : a.sa_handler == b.sa_handler;
 }
 
-// False: none of the places held `from`.
+// False: no slot held `from`.
 inline bool replace_chained(const siginfo_t* from, const siginfo_t* to) noexcept {
-    for (atomic<const siginfo_t*>& place : process.chained) {
+    for (atomic<const siginfo_t*>& slot : process.chained) {
         const siginfo_t* expected = from;
-        if (place.compare_exchange_strong(expected, to)) return true;
+        if (slot.compare_exchange_strong(expected, to)) return true;
     }
     return false;
 }
 
 inline void call_previous(const struct sigaction& previous, int number, siginfo_t* info, void* context) {
     if (!is_foreign(previous) || info == nullptr) return;
-    const bool noted =
-        replace_chained(nullptr, info);  // no place, many threads at once: a later round finds one
+    const bool recorded =
+        replace_chained(nullptr, info);  // no free slot, many threads at once: a later call finds one
     if ((previous.sa_flags & SA_SIGINFO) != 0) {
         previous.sa_sigaction(number, info, context);
     } else {
         previous.sa_handler(number);
     }
-    if (noted) replace_chained(info, nullptr);
+    if (recorded) replace_chained(info, nullptr);
 }
 
-// steady_ms() with a bit that is always set.
+// steady_ms() with one bit always set, so that 0 means none.
 inline std::uint64_t stop_time() noexcept {
     return std::uint64_t{1} << 32 | steady_ms();
 }
 
-inline bool stops(event what) noexcept {
-    return what == event::stop_signal || what == event::reclaim;
+inline bool is_stop(ojs::event event) noexcept {
+    return event == ojs::event::stop_signal || event == ojs::event::reclaim;
 }
 
-// Everything that ever runs in signal context.
+// Runs in signal context.
 inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number, siginfo_t* info,
                           void* context) {
     if (number == SIGTTIN && !sent_by_process(info)) {
-        raise(SIGSTOP);  // a read of the terminal, in the background: stop, as ever
+        raise(SIGSTOP);  // the default action: a background process reads the terminal
         return;
     }
     const thread_request* const request = process.asks_threads.load();
     if (number == SIGTTIN && request != nullptr && request->answer(info)) return;
     const std::uint64_t packed = pack_signal(number, info);
     claimed.last.store(packed);
-    if (stops(claimed.what)) process.last_stop.store(stop_time());
-    target.apply(claimed.what, {cause_kind::signal, number});
+    if (is_stop(claimed.event)) process.last_stop.store(stop_time());
+    target.apply(claimed.event, {cause_kind::signal, number});
     process.unread->put(packed);
     call_previous(claimed.previous, number, info, context);
 }
 
-// Whether a stop signal now repeats the last stop event, after worker::run() has returned.
-inline bool repeats_stop(event what) noexcept {
+// Whether a stop signal repeats the last one, after worker::run() has returned.
+inline bool is_repeated_stop(ojs::event event) noexcept {
     const std::uint64_t last = process.last_stop.load();
-    return stops(what) && last != 0 && stop_time() - last < process.repeat_gap_ms.load();
+    return is_stop(event) && last != 0 && stop_time() - last < process.repeat_gap_ms.load();
 }
 
-// A handler set on top of ours since is its owner's to keep.
+// A handler that the program has set over ours stays.
 inline void restore_previous(int number) noexcept {
     struct sigaction current {};
-    if (process.of[number].installed.exchange(false) && ::sigaction(number, nullptr, &current) == 0 &&
+    if (process.claimed[number].installed.exchange(false) && ::sigaction(number, nullptr, &current) == 0 &&
         is_ours(current))
-        ::sigaction(number, &process.of[number].previous, nullptr);
+        ::sigaction(number, &process.claimed[number].previous, nullptr);
 }
 
-// Without an installer of this process: a child whose fork ran no atfork handlers, or has yet to, or a foreign handler
-// that still chains to us. The signal does what it would do without us.
-inline void stand_aside(const struct sigaction& previous, int number, siginfo_t* info, void* context) {
+// Called without an installer of this process: in a child whose fork ran no atfork handlers (yet), or by a foreign
+// handler that still chains to us. The signal has the effect it would have without us.
+inline void deliver_without_us(const struct sigaction& previous, int number, siginfo_t* info, void* context) {
     struct sigaction current {};
     if (::sigaction(number, nullptr, &current) == 0 && is_ours(current)) {
         ::sigaction(number, &previous, nullptr);
-        // Not raise(): musl sends it to the thread it remembers, which after a fork behind its back is the parent's.
+        // Not raise(): after a raw fork, musl would signal the parent's thread.
         ::kill(getpid(), number);
-    } else if (!same_handler(current, previous)) {  // it is what called us
+    } else if (!same_handler(current, previous)) {  // else it is what called us
         call_previous(previous, number, info, context);
     }
 }
 
 inline void on_signal(int number, siginfo_t* info, void* context) {
-    // A handler set over ours may call ours, and be chained by our next installer: that would never end.
+    // A handler set over ours may call ours and be chained by our next installer: this ends the recursion.
     if (info != nullptr && replace_chained(info, info)) return;
     const int saved = errno;
     const unsigned forks = process.forks.load();
-    process.handlers_running.fetch_add(1);  // sequentially consistent with uninstall()
-    claimed_signal& claimed = process.of[number > 0 && number < signal_limit ? number : 0];
+    process.handlers_running.fetch_add(1);  // sequentially consistent with uninstall_handlers()
+    claimed_signal& claimed = process.claimed[number > 0 && number < signal_limit ? number : 0];
     lifecycle* const target = process.target.load();
     const bool is_owner = getpid() == process.owner;
     if (claimed.known && target != nullptr && is_owner) {
         handle_signal(claimed, *target, number, info, context);
-    } else if (claimed.known && !(is_owner && repeats_stop(claimed.what))) {
-        stand_aside(claimed.previous, number, info, context);
+    } else if (claimed.known && !(is_owner && is_repeated_stop(claimed.event))) {
+        deliver_without_us(claimed.previous, number, info, context);
     }
-    // A foreign handler may have called fork(), and this be its child.
+    // False in a child that a foreign handler has forked.
     if (process.forks.load() == forks) process.handlers_running.fetch_sub(1);
     errno = saved;
 }
 
-// In the child of a fork: the installer and our threads are the parent's, so signals must do what they did before us.
+// In the child of a fork: installer and threads are the parent's, so signals regain their previous effect.
 inline void forget_parent() noexcept {
     process.forks.fetch_add(1);
     process.runs.store(0);
     process.exits.store(false);
     process.worst_status.store(0);
-    process.handlers_running.store(0);  // those of other threads, which are not here
-    for (atomic<const siginfo_t*>& place : process.chained) place.store(nullptr);
+    process.handlers_running.store(0);  // in threads that this process does not have
+    for (atomic<const siginfo_t*>& slot : process.chained) slot.store(nullptr);
     if (const thread_request* const request = process.asks_threads.load()) request->forget();
     if (lifecycle* const target = process.target.exchange(nullptr)) target->after_fork();
     for (int number = 1; number < signal_limit; ++number) restore_previous(number);
@@ -207,10 +207,10 @@ inline array<signal_rule> rules_for(const signal_options& options) {
     array<signal_rule> out;
     for (const int number : options.stop_signals) {
         struct sigaction found {};
-        const bool reloads = number == SIGHUP && !options.chain_foreign &&
-                             ::sigaction(number, nullptr, &found) == 0 && is_foreign(found) &&
-                             !is_ours(found);
-        if (!reloads) out.push_back({number, event::stop_signal});
+        const bool is_reload = number == SIGHUP && !options.chain_foreign &&
+                               ::sigaction(number, nullptr, &found) == 0 && is_foreign(found) &&
+                               !is_ours(found);
+        if (!is_reload) out.push_back({number, event::stop_signal});
     }
     for (const signal_rule& rule : {signal_rule{SIGTSTP, event::quiet_request},
                                     {SIGCONT, event::resume_request},
@@ -220,24 +220,24 @@ inline array<signal_rule> rules_for(const signal_options& options) {
     return out;
 }
 
-// Ignored signals stay ignored, and are added to `ignored`.
+// Leaves ignored signals alone and appends them to `ignored`.
 inline void install_handlers(const array<signal_rule>& rules, std::vector<int>& ignored) {
-    struct sigaction ours {};
-    ours.sa_sigaction = on_signal;
-    ours.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
-    sigemptyset(&ours.sa_mask);
+    struct sigaction action {};
+    action.sa_sigaction = on_signal;
+    action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
+    sigemptyset(&action.sa_mask);
     for (int number = 1; number < signal_limit; ++number) {
-        if (process.of[number].known) sigaddset(&ours.sa_mask, number);
+        if (process.claimed[number].known) sigaddset(&action.sa_mask, number);
     }
     sigset_t unblocked;
     sigemptyset(&unblocked);
     for (const signal_rule& rule : rules) {
-        claimed_signal& claimed = process.of[rule.number];
+        claimed_signal& claimed = process.claimed[rule.number];
         if (!is_foreign(claimed.previous) && claimed.previous.sa_handler == SIG_IGN) {
             ignored.push_back(rule.number);
             continue;
         }
-        claimed.installed = ::sigaction(rule.number, &ours, nullptr) == 0;
+        claimed.installed = ::sigaction(rule.number, &action, nullptr) == 0;
         sigaddset(&unblocked, rule.number);
     }
     pthread_sigmask(SIG_UNBLOCK, &unblocked, nullptr);
@@ -253,27 +253,26 @@ inline void restore_all_but(const array<signal_rule>& rules) noexcept {
 
 inline void uninstall_handlers() {
     for (int number = 1; number < signal_limit; ++number) {
-        // With the default disposition, a repetition would kill the process before main() returns.
-        const claimed_signal& claimed = process.of[number];
-        if (is_foreign(claimed.previous) || !repeats_stop(claimed.what)) restore_previous(number);
+        // Stop signals stay handled for a while: a repetition would kill the process before main() returns.
+        const claimed_signal& claimed = process.claimed[number];
+        if (is_foreign(claimed.previous) || !is_repeated_stop(claimed.event)) restore_previous(number);
     }
     process.target.store(nullptr);
     while (process.handlers_running.load() != 0) sched_yield();
 }
 
-// The claim on the signals of this process, or 0: somebody has it. One that is of another process was made before a
+// Claims the signals of this process; 0 if another installer has them. A claim of another process dates from before a
 // fork that ran no atfork handlers.
 inline std::uint64_t claim_signals() noexcept {
     const auto pid = static_cast<std::uint32_t>(getpid());
-    const std::uint64_t own = static_cast<std::uint64_t>(process.claims.fetch_add(1) + 1) << 32 | pid;
-    std::uint64_t held = process.claim.load();
-    if (static_cast<std::uint32_t>(held) == pid || !process.claim.compare_exchange_strong(held, own))
+    const std::uint64_t claim = static_cast<std::uint64_t>(process.claims.fetch_add(1) + 1) << 32 | pid;
+    std::uint64_t current = process.claim.load();
+    if (static_cast<std::uint32_t>(current) == pid || !process.claim.compare_exchange_strong(current, claim))
         return 0;
-    if (held != 0) forget_parent();
-    return own;
+    if (current != 0) forget_parent();
+    return claim;
 }
 
-// What a signals object holds.
 class signal_claim : public ref_counted {
   public:
     ~signal_claim() override {
@@ -282,7 +281,7 @@ class signal_claim : public ref_counted {
         delete detail::exchange(process.unread, nullptr);
         process.claim.store(0);
     }
-    // False in the child of a fork, whatever that has installed since.
+    // False in the child of a fork, even if that has installed its own.
     bool active() const noexcept { return number_ != 0 && process.claim.load() == number_; }
 
     std::vector<int> ignored;
@@ -311,16 +310,15 @@ inline result<void> remember_previous(const array<signal_rule>& rules, const sig
     for (const signal_rule& rule : rules) {
         struct sigaction found {};
         ::sigaction(rule.number, nullptr, &found);
-        claimed_signal& claimed = process.of[rule.number];
-        // Our own handler is never a previous one: it may have outlasted its installer, or a foreign handler restored
-        // it.
+        claimed_signal& claimed = process.claimed[rule.number];
+        // Our handler is never a previous one, even if it outlasted its installer or was restored.
         if (!is_ours(found)) claimed.previous = found;
-        claimed.what = rule.what;
+        claimed.event = rule.event;
         claimed.known = true;
         if (is_foreign(claimed.previous) && !options.chain_foreign) {
             return error{errc::busy, 0,
                          cat({signal_name(rule.number),
-                              " already has a handler from elsewhere in this process; set "
+                              " already has a handler in this process; set "
                               "signal_options::chain_foreign to run both"})};
         }
     }
@@ -350,7 +348,7 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
                          "the signals of this process already have an installer; share its lifecycle"};
         }
         const detail::array<detail::signal_rule> rules = detail::rules_for(options);
-        detail::restore_all_but(rules);  // those that outlasted an earlier run()
+        detail::restore_all_but(rules);  // that outlasted an earlier run()
         const result<void> remembered = detail::remember_previous(rules, options);
         if (!remembered) return remembered.error();
         result<detail::wake> unread = detail::wake::create_pipe();
@@ -361,7 +359,7 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
                 detail::forget_parent();
             });
         }
-        // A forked child still has its parent's.
+        // In a forked child, its parent's is still there.
         delete detail::exchange(process.unread, new detail::wake(std::move(*unread)));
         process.owner = getpid();
         process.repeat_gap_ms = 0;
@@ -382,7 +380,7 @@ OJS_SHUTDOWN_INLINE result<std::vector<int>> signals::add(const lifecycle& targe
         if (!valid) return valid.error();
         detail::array<detail::signal_rule> missing;
         for (const detail::signal_rule& rule : detail::rules_for(options)) {
-            if (!detail::process.of[rule.number].installed) missing.push_back(rule);
+            if (!detail::process.claimed[rule.number].installed) missing.push_back(rule);
         }
         const result<void> remembered = detail::remember_previous(missing, options);
         if (!remembered) return remembered.error();
@@ -419,7 +417,7 @@ OJS_SHUTDOWN_INLINE received_signal signals::wait(time_point deadline, const can
 
 OJS_SHUTDOWN_INLINE received_signal signals::last_received(int number) {
     if (number <= 0 || number >= detail::signal_limit) return {};
-    return detail::unpack_signal(detail::process.of[number].last.load());
+    return detail::unpack_signal(detail::process.claimed[number].last.load());
 }
 
 OJS_SHUTDOWN_INLINE std::string signal_name(int number) {

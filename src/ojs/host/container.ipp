@@ -14,13 +14,12 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline bool starts_with(std::string_view text, std::string_view start) {
-    return text.substr(0, start.size()) == start;
+inline bool starts_with(std::string_view text, std::string_view prefix) {
+    return text.substr(0, prefix.size()) == prefix;
 }
-inline bool holds(std::string_view text, std::string_view part) {
+inline bool has_part(std::string_view text, std::string_view part) {
     return text.find(part) != std::string_view::npos;
 }
-// Whether it is one of the words in `list`.
 inline bool is_listed(std::string_view word, std::string_view list) {
     while (!list.empty()) {
         if (next_part(list, " ") == word) return true;
@@ -28,7 +27,6 @@ inline bool is_listed(std::string_view word, std::string_view list) {
     return false;
 }
 
-// The first rule whose text matches; null: none.
 template <class Rule, std::size_t count>
 const Rule* find_rule(const Rule (&rules)[count], std::string_view text,
                       bool (*matches)(std::string_view text, std::string_view of_rule)) {
@@ -42,12 +40,12 @@ const Rule* find_rule(const Rule (&rules)[count], std::string_view text,
 struct stop_platform {
     const char* runtime;
     const char* name;
-    std::chrono::milliseconds grant;  // default time from SIGTERM to SIGKILL
-    const char* setting;              // that changes it; empty: none
-    bool fits_drain = false;          // an unset grace period is shortened to fit
+    std::chrono::milliseconds grant;  // its default time from SIGTERM to SIGKILL
+    const char* setting;              // the setting that changes it; empty: none
+    bool fits_drain = false;          // shortens an unset grace period to fit
 };
 
-// With evidence of several, the first counts: the scheduler stops a container, not the runtime.
+// If several match, the first counts: the scheduler, not the runtime, stops a container.
 inline constexpr stop_platform stop_platforms[] = {
     {"kubernetes", "Kubernetes", std::chrono::seconds(30), "terminationGracePeriodSeconds", true},
     {"ecs", "Amazon ECS", std::chrono::seconds(30), "stopTimeout", true},
@@ -55,7 +53,7 @@ inline constexpr stop_platform stop_platforms[] = {
     {"nomad", "Nomad", std::chrono::seconds(5), "kill_timeout"},
     {"docker", "Docker", std::chrono::seconds(10), "stop_grace_period or docker stop -t"},
     {"podman", "Podman", std::chrono::seconds(10), "--stop-timeout or podman stop -t"},
-    // Any other, with the most common default.
+    // Any other, with the commonest default.
     {"container", "the container", std::chrono::seconds(10),
      "terminationGracePeriodSeconds, stop_grace_period or docker stop -t"},
 };
@@ -66,41 +64,38 @@ inline const stop_platform* platform_of(std::string_view runtime) {
     return platform;
 }
 
-// Null: only the machine's init stops this process. Nomad's raw_exec runs tasks without a container.
+// Null: not a container. Nomad's raw_exec runs tasks without one.
 inline const stop_platform* find_platform(const container_info& info) {
     return info.in_container || info.runtime == "nomad" ? platform_of(info.runtime) : nullptr;
 }
 
-// ---- evidence ----
-
 struct evidence_rule {
     const char* text;
-    const char* runtime;  // empty: none in particular
+    const char* runtime;  // empty: unknown
     bool conclusive = true;
 };
 
-// Files that only containers have.
 inline constexpr evidence_rule marker_files[] = {
-    {"/run/systemd/container", ""},  // holds what `container=` may be
+    {"/run/systemd/container", ""},  // contains a value of `container=`
     {"/.dockerenv", "docker"},
     {"/run/.containerenv", "podman"},
     {"/var/run/secrets/kubernetes.io/serviceaccount/namespace", "kubernetes"},
 };
 
-// Variables that may also have been inherited; with the start of the value, or another that must be set too.
+// Variables, possibly inherited: NAME, NAME=PREFIX of the value, or two that must both be set.
 inline constexpr evidence_rule hint_variables[] = {
     {"KUBERNETES_SERVICE_HOST", "kubernetes"},
     {"ECS_CONTAINER_METADATA_URI_V4", "ecs"},
     {"ECS_CONTAINER_METADATA_URI", "ecs"},
     {"AWS_EXECUTION_ENV=AWS_ECS_", "ecs"},
-    {"K_SERVICE K_REVISION", "cloud-run"},  // also Knative's; Kubernetes counts first
+    {"K_SERVICE K_REVISION", "cloud-run"},  // Knative sets both, too; Kubernetes counts first
     {"CLOUD_RUN_JOB", "cloud-run"},
     {"CLOUD_RUN_WORKER_POOL", "cloud-run"},
     {"NOMAD_ALLOC_ID", "nomad"},
     {"NOMAD_TASK_NAME", "nomad"},
 };
 
-// Values of `container=`. Others may come from a variable that means something else.
+// Values of `container=`. Others may belong to an unrelated variable.
 inline constexpr evidence_rule container_values[] = {
     {"docker", "docker"},
     {"podman", "podman"},
@@ -113,7 +108,7 @@ inline constexpr evidence_rule container_values[] = {
     {"kube", "kubernetes"},
 };
 
-// Parts of the paths that runtimes mount from.
+// Parts of the paths that runtimes mount.
 inline constexpr evidence_rule storage_paths[] = {
     {"/kubelet/pods/", "kubernetes"},   {"/docker/", "docker"},
     {"/nerdctl/", "containerd"},        {"/containers/storage/", "podman"},
@@ -121,7 +116,7 @@ inline constexpr evidence_rule storage_paths[] = {
     {"io.containerd.", "containerd"},   {"/lxc/", "lxc"},
 };
 
-// Parts of cgroup_shape(). docker.service and libpod-conmon-# are the runtime itself, outside of containers.
+// Parts of cgroup_shape(). docker.service and libpod-conmon-# are the runtimes, outside containers.
 inline constexpr evidence_rule cgroup_paths[] = {
     {"/kubepods", "kubernetes"},
     {"/docker-#", "docker"},
@@ -136,18 +131,18 @@ inline constexpr evidence_rule cgroup_paths[] = {
     {"/systemd-nspawn@", "systemd-nspawn"},
     {"/ecs/", "ecs"},
     {"/garden/", "garden"},
-    {"/nomad/", "nomad", false},  // raw_exec tasks are in no container
+    {"/nomad/", "nomad", false},  // raw_exec tasks run without a container
     {"/#", ""},
 };
 
-// A file of cgroups with '/' for ':', which containerd puts between some names, and '#' for an id of a
-// container, which has 64 hexadecimal digits.
+// Normalises a cgroup file: '/' for ':' (containerd separates some names by it), '#' for a container id, which has 64
+// hexadecimal digits.
 inline std::string cgroup_shape(std::string_view text) {
     std::string out;
     while (!text.empty()) {
         const std::size_t digits = detail::min(text.find_first_not_of("0123456789abcdef"), text.size());
         const std::string_view after = text.substr(digits, 1);
-        const bool is_whole = (out.empty() || holds("/-", {&out.back(), 1})) && holds(".:/\n", after);
+        const bool is_whole = (out.empty() || has_part("/-", {&out.back(), 1})) && has_part(".:/\n", after);
         out += digits == 64 && is_whole ? "#" : text.substr(0, digits);
         out += after == ":" ? "/" : after;
         text.remove_prefix(digits + after.size());
@@ -155,7 +150,7 @@ inline std::string cgroup_shape(std::string_view text) {
     return out;
 }
 
-// What is mounted where runtimes mount. On the host, mounts of containers are elsewhere. Lines of "ID PARENT
+// The sources of the mounts that runtimes make; on the host, mounts of containers are elsewhere. A line is "ID PARENT
 // DEVICE ROOT MOUNT_POINT OPTIONS [MORE...] - TYPE SOURCE SUPER_OPTIONS".
 inline std::string mount_sources(std::string_view text) {
     std::string out;
@@ -165,7 +160,8 @@ inline std::string mount_sources(std::string_view text) {
         const std::string_view source = next_part(fields, " ");
         const std::string_view point = next_part(fields, " ");
         if (!is_listed(point, "/ /etc/hosts /etc/hostname /etc/resolv.conf /dev/termination-log")) continue;
-        const bool is_overlay = holds(fields, " - overlay ") || holds(fields, " - fuse.fuse-overlayfs ");
+        const bool is_overlay =
+            has_part(fields, " - overlay ") || has_part(fields, " - fuse.fuse-overlayfs ");
         append(out, {is_overlay && point == "/" ? fields : source, "\n"});
     }
     return out;
@@ -173,22 +169,22 @@ inline std::string mount_sources(std::string_view text) {
 
 class evidence_search {
   public:
-    explicit evidence_search(const container_probe& where) : where_(where) {
-        look_at_files();
-        look_at_variables();
+    explicit evidence_search(const container_probe& probe) : probe_(probe) {
+        check_marker_files();
+        check_variables();
         for (const char* name : {"self/cgroup", "1/cgroup"}) {
-            const std::string shape = cgroup_shape(proc_file(where.root, name));
-            const evidence_rule* const rule = find_rule(cgroup_paths, shape, holds);
+            const std::string shape = cgroup_shape(proc_file(probe.root, name));
+            const evidence_rule* const rule = find_rule(cgroup_paths, shape, has_part);
             if (rule != nullptr) add(cat({"/proc/", name}), rule, rule->conclusive);
         }
-        look_at_mounts();
-        // Linux gives the first PID namespace this number (PROC_PID_INIT_INO).
-        const std::string link = proc_link(where.root, "self/ns/pid");
+        check_mounts();
+        // The first PID namespace of Linux has this number (PROC_PID_INIT_INO).
+        const std::string link = proc_link(probe.root, "self/ns/pid");
         if (!link.empty() && link != "pid:[4026531836]") add("/proc/self/ns/pid", nullptr, false);
     }
 
     container_info found;
-    std::ptrdiff_t conclusive = 0;  // of the evidence; it comes first
+    std::ptrdiff_t conclusive = 0;  // how many; they come first in `evidence`
 
   private:
     void add(std::string source, const evidence_rule* rule, bool is_conclusive) {
@@ -199,31 +195,31 @@ class evidence_search {
         if (found.runtime.empty() || platform_of(runtime) < platform_of(found.runtime))
             found.runtime = runtime;
     }
-    void look_at_files() {
+    void check_marker_files() {
         for (const evidence_rule& marker : marker_files) {
-            const small_file file = read_small_file(cat({where_.root, marker.text}), max_proc_file_size);
+            const small_file file = read_small_file(cat({probe_.root, marker.text}), max_proc_file_size);
             if (file.status != file_status::read && file.sys_errno != EACCES) continue;
             const evidence_rule* const named =
                 find_rule(container_values, trim_blanks(file.text, "\n "), is_listed);
             add(marker.text, *marker.runtime == '\0' ? named : &marker, true);
         }
     }
-    void look_at_container_value(std::string_view value, const char* source) {
+    void check_container_value(std::string_view value, const char* source) {
         value = trim_blanks(value, "\n ");
         const evidence_rule* const rule = find_rule(container_values, value, is_listed);
         if (!value.empty()) add(source, rule, rule != nullptr);
     }
     std::string_view find(std::string_view name) const {
-        const char* const value = find_variable(where_.environment, std::string(name).c_str());
+        const char* const value = find_variable(probe_.environment, std::string(name).c_str());
         return value != nullptr ? value : "";
     }
-    void look_at_variables() {
-        const std::string first = proc_file(where_.root, "1/environ");
-        for (std::string_view rest = first; !rest.empty();) {
+    void check_variables() {
+        const std::string environment = proc_file(probe_.root, "1/environ");
+        for (std::string_view rest = environment; !rest.empty();) {
             std::string_view value = next_part(rest, std::string_view("\0", 1));
-            if (next_part(value, "=") == "container") look_at_container_value(value, "/proc/1/environ");
+            if (next_part(value, "=") == "container") check_container_value(value, "/proc/1/environ");
         }
-        look_at_container_value(find("container"), "container");
+        check_container_value(find("container"), "container");
         for (const evidence_rule& hint : hint_variables) {
             std::string_view second = hint.text;
             std::string_view start = next_part(second, " ");
@@ -233,39 +229,39 @@ class evidence_search {
                 add(std::string(name), &hint, false);
         }
     }
-    void look_at_mounts() {
-        const std::string sources = mount_sources(proc_file(where_.root, "self/mountinfo"));
-        const evidence_rule* const rule = find_rule(storage_paths, sources, holds);
-        const bool is_overlay = holds(sources, " - ");
+    void check_mounts() {
+        const std::string sources = mount_sources(proc_file(probe_.root, "self/mountinfo"));
+        const evidence_rule* const rule = find_rule(storage_paths, sources, has_part);
+        const bool is_overlay = has_part(sources, " - ");
         if (rule != nullptr || is_overlay) add("/proc/self/mountinfo", rule, rule != nullptr);
     }
 
-    const container_probe& where_;
+    const container_probe& probe_;
 };
 
-// ---- PID 1, and what it does with our signals ----
+// ---- PID 1, and how it handles signals ----
 
 enum class pid1_kind {
-    direct,    // signals come to us: it is this program, or the pause process of a pod
-    forwards,  // a small init that passes them on
-    shell,     // does not pass them on, nor does it die of them
-    init,      // stops its services in its own way
+    direct,    // signals reach us: PID 1 is this program, or the pause process of a pod
+    forwards,  // a small init that forwards them
+    shell,     // neither forwards them nor dies of them
+    init,      // stops its services itself
     unknown
 };
 
-// What becomes of a SIGTSTP sent to PID 1.
-enum class sigtstp_fate { passed_on, stops_us, dropped };
+// The effect of a SIGTSTP sent to PID 1.
+enum class sigtstp_effect { passed_on, stops_us, dropped };
 
 struct pid1_rule {
-    const char* text;  // names: comm, or how the program was called
+    const char* text;  // names: comm, or the name in argv[0]
     pid1_kind kind;
-    sigtstp_fate sigtstp = sigtstp_fate::passed_on;
+    sigtstp_effect sigtstp = sigtstp_effect::passed_on;
 };
 
 inline constexpr pid1_rule pid1_rules[] = {
     {"tini tini-static docker-init ojs-init", pid1_kind::forwards},  // the last is as_init()
-    {"dumb-init", pid1_kind::forwards, sigtstp_fate::stops_us},
-    {"catatonit podman-init", pid1_kind::forwards, sigtstp_fate::dropped},
+    {"dumb-init", pid1_kind::forwards, sigtstp_effect::stops_us},
+    {"catatonit podman-init", pid1_kind::forwards, sigtstp_effect::dropped},
     {"pause", pid1_kind::direct},
     {"systemd init s6-svscan s6-linux-init runit runit-init runsvdir my_init supervisord openrc-init dinit "
      "finit procd shepherd launchd",
@@ -274,12 +270,12 @@ inline constexpr pid1_rule pid1_rules[] = {
 };
 
 inline pid1_rule find_pid1_rule(const process_facts& facts) {
-    std::string called;
-    if (!facts.arguments.empty()) called = program_name(facts.arguments[0]);
-    if (called == "busybox" && facts.arguments.size() > 1) called = program_name(facts.arguments[1]);
-    // A script has its own name as comm, and its interpreter's as the name it was called by.
+    std::string argv0_name;
+    if (!facts.arguments.empty()) argv0_name = program_name(facts.arguments[0]);
+    if (argv0_name == "busybox" && facts.arguments.size() > 1) argv0_name = program_name(facts.arguments[1]);
+    // A script has its own name as comm, and its interpreter's in argv[0].
     const pid1_rule* rule = find_rule(pid1_rules, facts.comm, is_listed);
-    if (rule == nullptr) rule = find_rule(pid1_rules, called, is_listed);
+    if (rule == nullptr) rule = find_rule(pid1_rules, argv0_name, is_listed);
     return rule != nullptr ? *rule : pid1_rule{"", pid1_kind::unknown};
 }
 
@@ -287,15 +283,16 @@ inline bool is_of_kind(const process_facts& facts, pid1_kind kind) {
     return find_pid1_rule(facts).kind == kind;
 }
 
-// A command line for the log, up to its first argument: later ones may hold secrets, as after `sh -c`. By
-// words, as some programs write their whole title into the first string.
-inline std::string shown_command(const process_facts& facts) {
-    std::string whole;
-    for (const std::string& each : facts.arguments) append(whole, {whole.empty() ? "" : " ", each});
-    if (whole.empty()) whole = facts.comm;
-    if (whole.empty()) return "a process that cannot be read";
+// A command line for the log, up to the first argument: later ones may be secrets, as after `sh -c`. Split at blanks,
+// as some programs write their whole title into argv[0].
+inline std::string describe_command(const process_facts& facts) {
+    std::string command;
+    for (const std::string& argument : facts.arguments)
+        append(command, {command.empty() ? "" : " ", argument});
+    if (command.empty()) command = facts.comm;
+    if (command.empty()) return "a process that cannot be read";
     std::string out;
-    std::string_view rest = whole;
+    std::string_view rest = command;
     for (int words = 0; words < 2 && !rest.empty(); ++words) {
         const std::string_view word = next_part(rest, " \t\n");
         const std::size_t assigned = word.find('=');
@@ -338,12 +335,12 @@ inline bool dumb_init_passes_sigtstp(const array<std::string>& arguments,
     return false;
 }
 
-// The shell next to PID 1 on the way to us; empty if there is none, or if PID 1 is no ancestor of ours.
+// The shell nearest to PID 1 among our ancestors; empty if there is none, or PID 1 is not an ancestor.
 inline std::string find_shell_between(std::string_view root, pid_t parent) {
     std::string shell;
     for (int steps = 0; parent > 1 && steps < 64; ++steps) {
         const process_facts facts = read_process(root, cat({parent}));
-        if (is_of_kind(facts, pid1_kind::shell)) shell = shown_command(facts);
+        if (is_of_kind(facts, pid1_kind::shell)) shell = describe_command(facts);
         parent = facts.parent;
     }
     return parent == 1 ? shell : std::string();
@@ -362,7 +359,7 @@ inline finding wrapper_finding(const container_info& info, pid_t pid, const proc
     return {
         severity::warning, "pid1-wrapper",
         cat({"process ", pid, " ", shown_container(info.runtime), " whose PID 1 is ", wrapper,
-             ": SIGTERM may never get here, and jobs in flight are then killed with the container"}),
+             ": SIGTERM may not reach the worker, and jobs in flight are then killed with the container"}),
         cat({"write the command in exec form, CMD [\"", program, "\"], or begin it with exec (sh -c 'exec ",
              program, "'), or run it under an init such as tini"})};
 }
@@ -380,39 +377,40 @@ inline finding sigtstp_finding(std::string_view comm, bool freezes) {
              "use `worker --signal quiet` or POST /quiet, which reach the worker itself"})};
 }
 
-// Adds the findings. Returns whether PID 1 may be the init of a whole machine.
-inline bool check_pid1(const container_probe& where, container_info& out) {
-    const pid_t pid = where.pid != 0 ? where.pid : getpid();
+// Appends the findings. True: PID 1 may be the init of a machine.
+inline bool check_pid1(const container_probe& probe, container_info& out) {
+    const pid_t pid = probe.pid != 0 ? probe.pid : getpid();
     if (pid == 1) return false;
-    const process_facts self = read_process(where.root, "self");
+    const process_facts self = read_process(probe.root, "self");
     // PID 1 of the /proc of another PID namespace is not ours.
-    const process_facts first = self.pid == pid ? read_process(where.root, "1") : process_facts();
-    pid1_rule rule = find_pid1_rule(first);
-    if (rule.kind == pid1_kind::unknown && first.pid == 1 && same_program(where.root, first, self))
+    const process_facts pid1 = self.pid == pid ? read_process(probe.root, "1") : process_facts();
+    pid1_rule rule = find_pid1_rule(pid1);
+    if (rule.kind == pid1_kind::unknown && pid1.pid == 1 && same_program(probe.root, pid1, self))
         rule.kind = pid1_kind::direct;
-    std::string doubt;
-    if (rule.kind == pid1_kind::shell) doubt = ", a shell, which does not pass signals on";
-    if (rule.kind == pid1_kind::unknown) doubt = ", which may not pass signals on";
+    std::string problem;
+    if (rule.kind == pid1_kind::shell) problem = ", a shell, which does not pass signals on";
+    if (rule.kind == pid1_kind::unknown) problem = ", which may not pass signals on";
     if (rule.kind == pid1_kind::forwards) {
-        doubt = find_shell_between(where.root, self.parent);
-        if (!doubt.empty())
-            doubt = cat({", and which is started by ", doubt, ", a shell, which does not pass signals on"});
+        problem = find_shell_between(probe.root, self.parent);
+        if (!problem.empty())
+            problem =
+                cat({", and which is started by ", problem, ", a shell, which does not pass signals on"});
     }
-    if (!doubt.empty())
-        out.findings.push_back(wrapper_finding(out, pid, self, cat({shown_command(first), doubt})));
-    const bool stops_us = rule.sigtstp == sigtstp_fate::stops_us;
-    const bool is_rewritten = stops_us && dumb_init_passes_sigtstp(first.arguments, where.environment);
-    if (rule.sigtstp != sigtstp_fate::passed_on && !is_rewritten)
-        out.findings.push_back(sigtstp_finding(first.comm, stops_us));
-    return rule.kind == pid1_kind::init || (rule.kind == pid1_kind::unknown && first.comm.empty());
+    if (!problem.empty())
+        out.findings.push_back(wrapper_finding(out, pid, self, cat({describe_command(pid1), problem})));
+    const bool stops_us = rule.sigtstp == sigtstp_effect::stops_us;
+    const bool is_rewritten = stops_us && dumb_init_passes_sigtstp(pid1.arguments, probe.environment);
+    if (rule.sigtstp != sigtstp_effect::passed_on && !is_rewritten)
+        out.findings.push_back(sigtstp_finding(pid1.comm, stops_us));
+    return rule.kind == pid1_kind::init || (rule.kind == pid1_kind::unknown && pid1.comm.empty());
 }
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE container_info detect_container(const detail::container_probe& where) {
-    detail::evidence_search search(where);
+OJS_SHUTDOWN_INLINE container_info detect_container(const detail::container_probe& probe) {
+    detail::evidence_search search(probe);
     container_info out = std::move(search.found);
-    const bool is_machine = detail::check_pid1(where, out);
+    const bool is_machine = detail::check_pid1(probe, out);
     out.in_container = search.conclusive > 0 || (!out.evidence.empty() && !is_machine);
     if (!out.in_container) out.findings.clear();
     return out;

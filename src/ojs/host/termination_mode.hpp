@@ -1,4 +1,4 @@
-// termination_mode: the file that says whether a stop is a normal one or a reclaim. [Spot, WIRE 3]
+// termination_mode: the file that tells a normal stop from a reclaim. [Spot, WIRE 3]
 #pragma once
 
 #include <cstdint>
@@ -7,20 +7,27 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// What the file holds: NORMAL_SHUTDOWN, SPOT_RECLAIM, or neither. All but the first mean reclaim: it is safer
-// to hand a job back at once than to work on it on a machine that may be gone before it ends.
-enum class termination_evidence : std::uint8_t { normal, reclaim, missing, unreadable, other };
-
-struct termination_mode {
-    termination_evidence evidence = termination_evidence::missing;
-    std::string message;  // what was found, as one line for the log, in the words of the controller guide
-
-    bool is_reclaim() const noexcept { return evidence != termination_evidence::normal; }
+// What the file contains. All but `normal` mean reclaim: it is safer to hand a job back at once than to run it on a
+// machine that may be gone before it ends.
+enum class termination_evidence : std::uint8_t {
+    normal,      // NORMAL_SHUTDOWN
+    reclaim,     // SPOT_RECLAIM
+    missing,     // no file, or the file of another user
+    unreadable,  // not a regular file, or an error
+    other        // any other text
 };
 
-// Reads a regular file of at most 4 KiB, without the blanks around its word. Never blocks on, and never
-// reads, a FIFO, a folder, a device or a socket. A file that belongs neither to this process's effective user
-// nor to root counts as missing: in /tmp anybody may have put it there. Thread-safe; not async-signal-safe.
+// What the file says.
+struct termination_mode {
+    termination_evidence evidence = termination_evidence::missing;  // what was found
+    std::string message;  // the same, as one line for the log, in the words of the controller guide
+
+    bool is_reclaim() const noexcept { return evidence != termination_evidence::normal; }  // all but normal
+};
+
+// Reads a regular file of at most 4 KiB and trims it. Never blocks on or reads a FIFO, folder, device or socket. A file
+// of another user than this process's effective one or root counts as missing: anyone can create files in /tmp.
+// Thread-safe; not async-signal-safe.
 termination_mode read_termination_mode(const std::string& path);
 
 }  // namespace v0_1_0

@@ -10,8 +10,8 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// What follows "File /tmp/termination-type", but for the conclusion.
-inline termination_mode judge_mode_file(const small_file& file) {
+// The text that follows "File /tmp/termination-type", without the conclusion.
+inline termination_mode evaluate_mode_file(const small_file& file) {
     const std::string_view word = trim_blanks(file.text, " \t\r\n\v\f");
     switch (file.status) {
         case file_status::missing: return {termination_evidence::missing, " not found"};
@@ -37,10 +37,10 @@ inline termination_mode judge_mode_file(const small_file& file) {
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE termination_mode read_termination_mode(const std::string& path) {
-    termination_mode out = detail::judge_mode_file(detail::read_small_file(path, 4096));
-    const bool is_by_default = out.evidence > termination_evidence::reclaim;
+    termination_mode out = detail::evaluate_mode_file(detail::read_small_file(path, 4096));
+    const bool is_default_reclaim = out.evidence > termination_evidence::reclaim;
     out.message = detail::cat({"File ", detail::printable(path, 200), out.message,
-                               is_by_default ? ", defaulting to spot instance reclaim mode" : ""});
+                               is_default_reclaim ? ", defaulting to spot instance reclaim mode" : ""});
     return out;
 }
 

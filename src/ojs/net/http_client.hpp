@@ -1,4 +1,4 @@
-// http_client: HTTP/1.1 with one deadline a request and a pool of kept connections.
+// http_client: HTTP/1.1 with one deadline per request and a pool of idle connections.
 #pragma once
 
 #include <string>
@@ -13,27 +13,29 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+// Options of an http_client.
 struct http_client_options {
-    std::string bearer_token;  // sent as "Authorization: Bearer ..."; empty: not sent
-    http_headers headers;      // sent with every request
-    http_limits limits;
-    stream_factory https_stream;            // what an https:// URL is spoken over; none: it is refused
+    std::string bearer_token;     // sent as "Authorization: Bearer ..."; empty: not sent
+    http_headers headers;         // sent with every request
+    http_limits limits;           // of a response
+    stream_factory https_stream;  // needed for https:// URLs: tls_openssl() of ojs_tls.hpp, or another
     std::size_t max_idle_connections = 16;  // kept open between requests
 };
 
-// When a request may be sent again on a new connection after its connection broke.
+// Whether a request may be sent again after its connection broke.
 enum class resend {
-    if_unsent,  // only where the peer cannot have processed it (the connection was dead before the first byte)
-    always      // once more in any case: the request is harmless to repeat (ACK, FAIL)
+    if_unsent,  // only if the peer cannot have processed it (the connection was closed before the first byte)
+    always      // once more in any case: the request is idempotent (ACK, FAIL)
 };
 
+// How to send one request.
 struct http_call {
     time_point deadline = time_point::max();  // covers name resolution, connect, handshake, write and read
-    resend policy = resend::if_unsent;
-    // Asked right before the first byte is written; false ends the call with errc::cancelled, nothing sent.
+    resend policy = resend::if_unsent;        // after a broken connection
+    // Called right before the first byte is written; false ends the call with errc::cancelled, nothing sent.
     function<bool()> still_wanted;
-    // Once it is readable, the wait for a handshake or the answer ends with errc::cancelled: perhaps processed. -1:
-    // none.
+    // Once readable, it ends the wait for a handshake or response with errc::cancelled; the request may have been
+    // processed. -1: none.
     int interrupt_fd = -1;
 };
 
@@ -41,21 +43,21 @@ namespace detail {
 class http_exchange;
 }
 
+// A client of one server.
 class http_client {
   public:
-    // `url` is http://HOST[:PORT][/BASE] (HOST a name, an IPv4 address or an IPv6 address in brackets), the same with
-    // https:// where there is an https_stream, or unix:/PATH. Opens nothing yet. errc::invalid_argument: not such a
-    // URL, or CR, LF or NUL in a header or the token; errc::unsupported: https:// without a stream.
+    // `url` is http://HOST[:PORT][/BASE] (HOST: a name, an IPv4 address, or an IPv6 address in brackets), the same with
+    // https:// given an https_stream, or unix:/PATH. Does not connect yet. errc::invalid_argument: not such a URL, or
+    // CR, LF or NUL in a header or the token; errc::unsupported: https:// without a stream.
     static result<http_client> create(std::string_view url, http_client_options options = {});
 
-    // Destroying it closes the kept connections; no call may be under way.
+    // The destructor closes the idle connections; no call may be under way.
     http_client(http_client&& other) noexcept = default;
     http_client& operator=(http_client&& other) noexcept = default;
 
-    // Sends one request (BASE goes before its target) and reads the whole answer; 1xx are skipped, redirects are
-    // answers like any other. An answer of any status is a value, not an error. Errors: timed_out, unreachable
-    // (never sent), disconnected (perhaps processed), bad_response, invalid_argument, cancelled. Thread-safe: each
-    // call under way has a connection of its own.
+    // Sends a request (BASE is prepended to its target) and reads the complete response. Skips 1xx, follows no
+    // redirects. A response of any status is a value. Errors: timed_out, unreachable (never sent), disconnected
+    // (perhaps processed), bad_response, invalid_argument, cancelled. Thread-safe: each call has its own connection.
     result<http_response> send(const http_request& request, const http_call& call);
 
   private:

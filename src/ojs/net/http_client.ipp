@@ -17,7 +17,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// What a client sends a request on: a socket, and the stream over it where there is one.
+// A socket, and the stream over it if there is one.
 class connection {
   public:
     connection() = default;
@@ -34,19 +34,19 @@ class connection {
 
     explicit operator bool() const noexcept { return static_cast<bool>(socket_); }
 
-    // Puts a stream over the socket, and shakes hands. What it returns says why where it is not ok.
-    result<void> secure(const stream_factory& make, const endpoint& target, const io_limit& until) {
+    // Creates the stream over the socket and does its handshake.
+    result<void> start_stream(const stream_factory& factory, const endpoint& target, const io_limit& limit) {
         set_nonblocking(socket_.get(), true);
-        result<byte_stream_ref> made = make({socket_.get(), target.host, target.name});
+        result<byte_stream_ref> made = factory({socket_.get(), target.host, target.name});
         if (!made) return made.error();
         stream_ = std::move(*made);
-        const io_result shaken = run([this] { return stream_->handshake(); }, until);
-        if (shaken.status == io_status::ok) return {};
-        if (shaken.status == io_status::interrupted)
+        const io_result handshake = run([this] { return stream_->handshake(); }, limit);
+        if (handshake.status == io_status::ok) return {};
+        if (handshake.status == io_status::interrupted)
             return error{errc::cancelled, 0, "interrupted during the handshake"};
-        if (shaken.status == io_status::timed_out)
+        if (handshake.status == io_status::timed_out)
             return error{errc::unreachable, ETIMEDOUT, "the deadline passed during the handshake"};
-        return error{errc::unreachable, shaken.sys_errno, "no handshake: " + stream_->failure()};
+        return error{errc::unreachable, handshake.sys_errno, "handshake failed: " + stream_->failure()};
     }
 
     io_result send_all(std::string_view bytes, time_point deadline) {
@@ -59,35 +59,35 @@ class connection {
         }
         return out;
     }
-    // At least one byte, or not ok.
-    io_result receive(char* buffer, std::size_t size, const io_limit& until) {
-        if (stream_) return run([&] { return stream_->read_some(buffer, size); }, until);
-        if (until.interrupt_fd >= 0) {
-            const io_status ready = await_ready(socket_.get(), POLLIN, until);
+    // ok: at least one byte.
+    io_result receive(char* buffer, std::size_t size, const io_limit& limit) {
+        if (stream_) return run([&] { return stream_->read_some(buffer, size); }, limit);
+        if (limit.interrupt_fd >= 0) {
+            const io_status ready = await_ready(socket_.get(), POLLIN, limit);
             if (ready == io_status::interrupted) return {ready, 0, 0};
         }
-        return recv_some(socket_.get(), buffer, size, until.deadline);
+        return recv_some(socket_.get(), buffer, size, limit.deadline);
     }
-    // Whether it has been closed, or holds bytes nobody asked for.
+    // Whether the peer has closed it or has sent unrequested bytes.
     bool is_stale() {
         if (!stream_) return peek(socket_.get()) >= 0 || !would_block(errno);
         char byte = 0;
         return stream_->read_some(&byte, 1).status != stream_status::wants_read;
     }
-    // Why the last call has failed, where the stream knows more than errno.
+    // Why the latest call failed, if the stream knows more than errno.
     std::string failure() const { return stream_ ? stream_->failure() : std::string(); }
 
   private:
-    // One operation of the stream, however often it has to wait.
+    // Runs one operation of the stream, waiting as often as needed.
     template <class Operation>
-    io_result run(const Operation& operation, const io_limit& until) {
+    io_result run(const Operation& operation, const io_limit& limit) {
         for (;;) {
             const stream_result done = operation();
             if (done.status == stream_status::ok) return {io_status::ok, done.bytes, 0};
             if (done.status == stream_status::closed) return {io_status::closed, 0, 0};
             if (done.status == stream_status::failed) return {io_status::failed, 0, 0};
             const short event = done.status == stream_status::wants_read ? POLLIN : POLLOUT;
-            const io_status ready = await_ready(socket_.get(), event, until);
+            const io_status ready = await_ready(socket_.get(), event, limit);
             if (ready != io_status::ok) return {ready, 0, ready == io_status::failed ? errno : 0};
         }
     }
@@ -95,16 +95,16 @@ class connection {
     byte_stream_ref stream_;
 };
 
-inline constexpr int max_interim_answers = 16;
+inline constexpr int max_interim_responses = 16;
 
-// Null, or what is wrong with the header.
+// Null, or why the header is invalid.
 inline const char* header_fault(const http_header& header) noexcept {
     if (!is_token(header.name)) return "a header name is empty or holds a character HTTP does not allow";
     if (!is_field_value(header.value)) return "a header value holds CR, LF, NUL or another control character";
     return nullptr;
 }
 
-// Null, or what keeps the request from being sent.
+// Null, or why the request cannot be sent.
 inline const char* request_fault(const http_request& request) noexcept {
     if (!is_token(request.method)) return "the method is empty or holds a character HTTP does not allow";
     if (!is_target(request.target) || request.target.front() != '/') {
@@ -116,26 +116,24 @@ inline const char* request_fault(const http_request& request) noexcept {
     return nullptr;
 }
 
-// How far one try to send a request and read its answer came.
 struct http_attempt {
-    result<http_response> answer;
+    result<http_response> response;
     bool nothing_sent = false;  // so the peer cannot have processed it
-    bool broke = false;         // the connection was lost before the answer was complete
+    bool broke = false;         // the connection broke before the response was complete
 
-    bool found_dead() const noexcept { return nothing_sent && broke; }
+    bool found_closed() const noexcept { return nothing_sent && broke; }
 };
 
-// A client's connections, and what is sent on them.
 class http_exchange final : public ref_counted {
   public:
     http_exchange(endpoint target, http_client_options options)
         : target_(std::move(target)), options_(std::move(options)) {
-        append_header(fixed_head_, "Host", target_.unix_path.empty() ? target_.name : "localhost");
+        append_header(common_headers_, "Host", target_.unix_path.empty() ? target_.name : "localhost");
         if (!options_.bearer_token.empty()) {
-            append_header(fixed_head_, "Authorization", "Bearer " + options_.bearer_token);
+            append_header(common_headers_, "Authorization", "Bearer " + options_.bearer_token);
         }
         for (const http_header& header : options_.headers) {
-            if (!is_framing_header(header.name)) append_header(fixed_head_, header.name, header.value);
+            if (!is_framing_header(header.name)) append_header(common_headers_, header.name, header.value);
         }
     }
 
@@ -147,8 +145,8 @@ class http_exchange final : public ref_counted {
     }
 
   private:
-    struct kept_connection {
-        connection line;
+    struct idle_connection {
+        detail::connection connection;
         pthread_t user;
     };
 
@@ -158,19 +156,19 @@ class http_exchange final : public ref_counted {
         return out;
     }
 
-    error broken(errc code, std::string_view what, const connection& line, int sys_errno) const {
-        const std::string why = line.failure();
-        return why.empty() ? failure(code, what, sys_errno) : failure(code, cat({what, ": ", why}));
+    error broken(errc code, std::string_view what, const connection& conn, int sys_errno) const {
+        const std::string reason = conn.failure();
+        return reason.empty() ? failure(code, what, sys_errno) : failure(code, cat({what, ": ", reason}));
     }
 
     std::string compose(const http_request& request) const {
         std::string text;
-        text.reserve(fixed_head_.size() + request.target.size() + request.body.size() + 512);
-        append(text, {request.method, " ", target_.base, request.target, " HTTP/1.1\r\n", fixed_head_});
+        text.reserve(common_headers_.size() + request.target.size() + request.body.size() + 512);
+        append(text, {request.method, " ", target_.base, request.target, " HTTP/1.1\r\n", common_headers_});
         for (const http_header& header : request.headers) {
-            const bool ours = is_framing_header(header.name) || same_word(header.name, "Host") ||
-                              (same_word(header.name, "Authorization") && !options_.bearer_token.empty());
-            if (!ours) append_header(text, header.name, header.value);
+            const bool is_ours = is_framing_header(header.name) || same_word(header.name, "Host") ||
+                                 (same_word(header.name, "Authorization") && !options_.bearer_token.empty());
+            if (!is_ours) append_header(text, header.name, header.value);
         }
         if (!request.body.empty() || (request.method != "GET" && request.method != "HEAD")) {
             append_header(text, "Content-Length", cat({request.body.size()}));
@@ -179,30 +177,30 @@ class http_exchange final : public ref_counted {
         return text;
     }
 
-    connection take_kept() {
+    connection take_idle() {
         for (;;) {
             connection candidate;
             {
                 const unique_lock held(mutex_);
-                // In a child made by fork(): the parent goes on with its own.
+                // In a child made by fork(): leave the connections to the parent.
                 const pid_t pid = ::getpid();
-                if (exchange(owner_, pid) != pid) kept_.clear();
-                if (kept_.empty()) return candidate;
-                // A thread's own last one, if it is there: the system has that and its peer side by side.
-                std::size_t at = kept_.size() - 1;
-                for (std::size_t i = 0; i < kept_.size(); ++i) {
-                    if (pthread_equal(kept_[i].user, pthread_self())) at = i;
+                if (exchange(owner_, pid) != pid) idle_.clear();
+                if (idle_.empty()) return candidate;
+                // Prefer the latest one of this thread: its peer is likely on the same processor.
+                std::size_t at = idle_.size() - 1;
+                for (std::size_t i = 0; i < idle_.size(); ++i) {
+                    if (pthread_equal(idle_[i].user, pthread_self())) at = i;
                 }
-                candidate = std::move(kept_[at].line);
-                kept_.remove(at);
+                candidate = std::move(idle_[at].connection);
+                idle_.remove(at);
             }
             if (!candidate.is_stale()) return candidate;
         }
     }
 
-    void keep(connection line) {
+    void keep_idle(connection conn) {
         const unique_lock held(mutex_);
-        if (kept_.size() < options_.max_idle_connections) kept_.push_back({std::move(line), pthread_self()});
+        if (idle_.size() < options_.max_idle_connections) idle_.push_back({std::move(conn), pthread_self()});
     }
 
     result<connection> connect(const http_call& call) {
@@ -211,118 +209,118 @@ class http_exchange final : public ref_counted {
         connection out(std::move(*socket));
         if (!target_.is_secure) return out;
         const result<void> secured =
-            out.secure(options_.https_stream, target_, {call.deadline, call.interrupt_fd});
+            out.start_stream(options_.https_stream, target_, {call.deadline, call.interrupt_fd});
         if (secured) return out;
-        error why = secured.error();
-        why.text = cat({target_.name, ": ", why.text});
-        return why;
+        error failed = secured.error();
+        failed.text = cat({target_.name, ": ", failed.text});
+        return failed;
     }
 
     result<http_response> send_text(const std::string& text, bool is_head, const http_call& call) {
         if (steady_clock::now() >= call.deadline) {
             return failure(errc::timed_out, "the deadline had passed before anything was sent");
         }
-        http_attempt first = try_kept(text, is_head, call);
-        if (first.found_dead()) first = try_fresh(text, is_head, call);
-        if (!first.broke || call.policy != resend::always) return std::move(first.answer);
-        http_attempt second = try_fresh(text, is_head, call);
-        // What was sent once is never again "not sent", whatever becomes of the second try.
-        return std::move(second.nothing_sent && !first.nothing_sent ? first.answer : second.answer);
+        http_attempt first = try_idle(text, is_head, call);
+        if (first.found_closed()) first = try_new(text, is_head, call);
+        if (!first.broke || call.policy != resend::always) return std::move(first.response);
+        http_attempt second = try_new(text, is_head, call);
+        // A request that was sent once never counts as "not sent" again.
+        return std::move(second.nothing_sent && !first.nothing_sent ? first.response : second.response);
     }
 
-    // On the kept connections, until one of them takes the request; found_dead() if none does.
-    http_attempt try_kept(const std::string& text, bool is_head, const http_call& call) {
+    // Tries idle connections until one accepts the request; found_closed() if none does.
+    http_attempt try_idle(const std::string& text, bool is_head, const http_call& call) {
         for (;;) {
-            connection line = take_kept();
-            if (!line) return {failure(errc::unreachable, "no kept connection"), true, true};
-            http_attempt tried = try_on(std::move(line), text, is_head, call);
-            if (!tried.found_dead()) return tried;
+            connection conn = take_idle();
+            if (!conn) return {failure(errc::unreachable, "no idle connection"), true, true};
+            http_attempt tried = try_on(std::move(conn), text, is_head, call);
+            if (!tried.found_closed()) return tried;
         }
     }
 
-    http_attempt try_fresh(const std::string& text, bool is_head, const http_call& call) {
+    http_attempt try_new(const std::string& text, bool is_head, const http_call& call) {
         if (call.still_wanted && !call.still_wanted()) {
-            return {failure(errc::cancelled, "the request is no longer wanted"), true, false};
+            return {failure(errc::cancelled, "cancelled before the request was sent"), true, false};
         }
-        result<connection> line = connect(call);
-        if (!line) return {line.error(), true, false};
-        return try_on(std::move(*line), text, is_head, call);
+        result<connection> conn = connect(call);
+        if (!conn) return {conn.error(), true, false};
+        return try_on(std::move(*conn), text, is_head, call);
     }
 
-    http_attempt try_on(connection line, const std::string& text, bool is_head, const http_call& call) {
+    http_attempt try_on(connection conn, const std::string& text, bool is_head, const http_call& call) {
         if (call.still_wanted && !call.still_wanted()) {
-            keep(std::move(line));
-            return {failure(errc::cancelled, "the request is no longer wanted"), true, false};
+            keep_idle(std::move(conn));
+            return {failure(errc::cancelled, "cancelled before the request was sent"), true, false};
         }
-        const io_result sent = line.send_all(text, call.deadline);
+        const io_result sent = conn.send_all(text, call.deadline);
         if (sent.status == io_status::timed_out) {
             return {failure(errc::timed_out, "the deadline passed while the request was sent")};
         }
         const bool all_sent = sent.status == io_status::ok;
         if (!all_sent && sent.bytes == 0) {
-            return {broken(errc::unreachable, "the connection broke before the request was sent", line,
+            return {broken(errc::unreachable, "the connection broke before the request was sent", conn,
                            sent.sys_errno),
                     true, true};
         }
-        // A peer that closes in the middle of a request may have said why (413), so its answer is read in any case.
-        return receive(std::move(line), is_head, all_sent, call);
+        // A peer that closes in the middle of a request may have responded (413), so read in any case.
+        return receive(std::move(conn), is_head, all_sent, call);
     }
 
-    http_attempt receive(connection line, bool is_head, bool may_keep, const http_call& call) {
+    http_attempt receive(connection conn, bool is_head, bool may_keep, const http_call& call) {
         using status = http_parser::status;
         http_parser parser(options_.limits);
         parser.begin(is_head);
         char buffer[16 * 1024];
         for (int interim = 0;;) {
-            const io_result got = line.receive(buffer, sizeof buffer, {call.deadline, call.interrupt_fd});
+            const io_result got = conn.receive(buffer, sizeof buffer, {call.deadline, call.interrupt_fd});
             if (got.status == io_status::interrupted) {
-                return {failure(errc::cancelled, "interrupted before the answer was complete")};
+                return {failure(errc::cancelled, "interrupted before the response was complete")};
             }
             if (got.status == io_status::timed_out) {
-                return {failure(errc::timed_out, "no complete answer before the deadline")};
+                return {failure(errc::timed_out, "no complete response before the deadline")};
             }
             if (got.status == io_status::failed) {
-                return {broken(errc::disconnected, "the connection broke before the answer was complete",
-                               line, got.sys_errno),
+                return {broken(errc::disconnected, "the connection broke before the response was complete",
+                               conn, got.sys_errno),
                         false, true};
             }
             const bool open = got.status == io_status::ok;
             status reached = open ? parser.feed({buffer, got.bytes}) : parser.finish();
             if (!open && reached != status::complete) {
-                return {failure(errc::disconnected, "the peer closed before the answer was complete"), false,
-                        true};
+                return {failure(errc::disconnected, "the peer closed before the response was complete"),
+                        false, true};
             }
             while (reached == status::complete && parser.code() < 200) {
-                if (parser.code() == 101 || ++interim > max_interim_answers) {
-                    return {failure(errc::bad_response, "bad answer: a 101, or too many other 1xx")};
+                if (parser.code() == 101 || ++interim > max_interim_responses) {
+                    return {failure(errc::bad_response, "bad response: a 101, or too many other 1xx")};
                 }
                 parser.begin(is_head);
                 reached = parser.feed({});
             }
             if (reached == status::failed) {
-                return {failure(errc::bad_response, cat({"bad answer: ", parser.failure()}))};
+                return {failure(errc::bad_response, cat({"bad response: ", parser.failure()}))};
             }
-            if (reached == status::complete) return finish(parser, std::move(line), may_keep && open);
+            if (reached == status::complete) return finish(parser, std::move(conn), may_keep && open);
         }
     }
 
-    http_attempt finish(http_parser& parser, connection line, bool may_keep) {
-        // Bytes nobody asked for would be taken for the next answer.
-        if (may_keep && parser.keeps_alive() && !parser.has_surplus()) keep(std::move(line));
-        http_response answer;
-        answer.status = parser.code();
-        answer.headers.swap(parser.message().headers);
-        answer.body = std::move(parser.message().body);
-        return {std::move(answer)};
+    http_attempt finish(http_parser& parser, connection conn, bool may_keep) {
+        // Surplus bytes would be taken for the next response.
+        if (may_keep && parser.keeps_alive() && !parser.has_surplus()) keep_idle(std::move(conn));
+        http_response response;
+        response.status = parser.code();
+        response.headers.swap(parser.message().headers);
+        response.body = std::move(parser.message().body);
+        return {std::move(response)};
     }
 
     const endpoint target_;
     const http_client_options options_;
-    std::string fixed_head_;  // the header lines that every request has
+    std::string common_headers_;  // of every request
     resolver resolver_;
     mutex mutex_;
     pid_t owner_ = ::getpid();
-    array<kept_connection> kept_;  // the last one is the most recently used
+    array<idle_connection> idle_;  // the most recently used is last
 };
 
 }  // namespace detail

@@ -8,7 +8,7 @@ inline namespace v0_1_0 {
 
 namespace detail {
 
-// What is asked of the text of a message, and how it is written. All ignore case where HTTP does.
+// Predicates on the text of a message, and writers. They ignore case where HTTP does.
 
 inline char lower_ascii(char c) noexcept {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
@@ -49,17 +49,17 @@ inline bool is_token(std::string_view text) noexcept {
     return !text.empty() && all_of(text, is_token_char);
 }
 
-// No CR, LF, NUL or other control character but a tab.
+// Contains no control character but tab.
 inline bool is_field_value(std::string_view text) noexcept {
     return all_of(text, [](char c) { return c == '\t' || !is_ascii_control(c); });
 }
 
-// Not empty, no blank and no control character.
+// Neither empty nor with a blank or control character.
 inline bool is_target(std::string_view text) noexcept {
     return !text.empty() && all_of(text, [](char c) { return c != ' ' && !is_ascii_control(c); });
 }
 
-// Whether a comma-separated header ("Connection: keep-alive, close") holds the word.
+// Whether a comma-separated header ("Connection: keep-alive, close") contains `word`.
 inline bool has_list_word(const http_headers& headers, std::string_view name,
                           std::string_view word) noexcept {
     for (const http_header& header : headers) {
@@ -71,7 +71,7 @@ inline bool has_list_word(const http_headers& headers, std::string_view name,
     return false;
 }
 
-// Content-Length, Transfer-Encoding or Connection: ours to write, never copied from a caller.
+// Whether the library writes this header itself and ignores the caller's.
 inline bool is_framing_header(std::string_view name) noexcept {
     return same_word(name, "Content-Length") || same_word(name, "Transfer-Encoding") ||
            same_word(name, "Connection");

@@ -1,4 +1,4 @@
-// json_view: a read-only view of JSON text, which it walks and never copies.
+// json_view: a read-only view of JSON text, without copies.
 #pragma once
 
 #include <cstddef>
@@ -21,46 +21,46 @@ namespace detail {
 class json_iterator;
 }
 
+// The type of a value; `none`: there is no value.
 enum class json_type { none, null, boolean, number, string, array, object };
 
-// One JSON value in a text that outlives the view. Members and elements are found by walking the text, in time
-// proportional to its length: nothing is built, so that numbers keep every digit and memory does not grow with the
-// text. Thread-safe.
+// One JSON value in a text that must outlive the view. Each lookup scans the text and builds nothing, so numbers keep
+// every digit, and memory use is constant. Thread-safe.
 class json_view {
   public:
-    static constexpr std::size_t max_depth = 100;              // arrays and objects within each other
-    static constexpr std::size_t max_size = 16 * 1024 * 1024;  // bytes that parse() takes by default
+    static constexpr std::size_t max_depth = 100;              // of nested arrays and objects
+    static constexpr std::size_t max_size = 16 * 1024 * 1024;  // default limit of parse(), in bytes
 
     json_view() = default;  // no value
-    // A text that is JSON already, such as job_context::args_json(). In other text the functions below find something
-    // or nothing, safely.
+    // For text known to be JSON, such as job_context::args_json(). On other text the members below return something or
+    // nothing, safely.
     explicit json_view(std::string_view json) noexcept;
 
-    // A text that may be anything. errc::bad_response unless all of it is one JSON value [RFC 8259] in UTF-8 of at most
-    // `max_bytes`, nested at most max_depth deep, whose numbers a double can hold. The error's text says why and in
-    // which line, and never quotes the text.
+    // For untrusted text. errc::bad_response unless all of it is one JSON value [RFC 8259] in UTF-8 of at most
+    // `max_bytes`, nested at most max_depth deep, whose numbers fit a double. The error names the reason and line, and
+    // never quotes the text.
     [[nodiscard]] static result<json_view> parse(std::string_view text, std::size_t max_bytes = max_size);
 
-    json_type type() const noexcept;
-    explicit operator bool() const noexcept { return !text_.empty(); }  // false: json_type::none
-    std::string_view text() const noexcept { return text_; }            // as it is written
+    json_type type() const noexcept;                                    // none: there is no value
+    explicit operator bool() const noexcept { return !text_.empty(); }  // false: there is no value
+    std::string_view text() const noexcept { return text_; }            // its source
 
-    // errc::invalid_argument: not of that type. An integer has 64 bits, neither fraction nor exponent, and is read to
-    // the last digit.
+    // errc::invalid_argument: another type. An integer has 64 bits, neither fraction nor exponent, and keeps every
+    // digit.
     result<std::string> string() const;
     result<double> number() const;
     result<std::int64_t> integer() const;
     result<bool> boolean() const;
-    // T is picojson::value, array or object: for files that include <picojson.h>. Checks what parse() does before, with
-    // its errors; errc::invalid_argument: the value is of another type. Numbers become doubles.
+    // T is picojson::value, array or object, for files that include <picojson.h>. Checks as parse() does, with its
+    // errors; errc::invalid_argument: another type. Numbers become doubles.
     template <class T>
     result<T> as() const;
 
-    // json_type::none where there is none. Of several members of one name the last counts.
+    // json_type::none if there is none. Of several members of one name, the last counts.
     json_view member(std::string_view name) const;
     json_view element(std::size_t index) const;
-    // for (const auto& [key, value] : view): the members of an object, or the elements of an array, whose keys are
-    // none.
+    // for (const auto& [key, value] : view): the members of an object, or the elements of an array (with keys of
+    // json_type::none).
     detail::json_iterator begin() const;
     detail::json_iterator end() const noexcept;
 
@@ -78,8 +78,8 @@ struct json_item {
 class json_iterator {
   public:
     json_iterator() = default;
-    explicit json_iterator(const json_view& whole)
-        : rest_(whole.text()), is_object_(whole.type() == json_type::object) {
+    explicit json_iterator(const json_view& view)
+        : rest_(view.text()), is_object_(view.type() == json_type::object) {
         ++*this;
     }
     const json_item& operator*() const noexcept { return item_; }
@@ -95,35 +95,34 @@ class json_iterator {
     json_item item_;
 };
 
-// Whether the whole of `text` is one JSON value [RFC 8259], found by a walk that builds nothing. errc::bad_response with
-// a short text (never an echo of the input) for anything else, and for a surrogate that stands alone, numbers that do
-// not fit a double, and nesting deeper than json_view::max_depth. Whether strings are UTF-8 is another question:
-// is_utf8().
+// Whether all of `text` is one JSON value [RFC 8259]. errc::bad_response, with a short text that never quotes the
+// input, if not, and for a lone surrogate, a number that does not fit a double, and nesting deeper than
+// json_view::max_depth. Does not check UTF-8: see is_utf8().
 result<void> check_json(std::string_view text);
 bool is_json(std::string_view text);
 bool is_json_object(std::string_view text);
 
-// The source text of a member of an object, or of the next element of an array: what a number was written as is
-// kept, where a double would lose digits. Empty or false when there is none. Iterative, so no nesting overflows the
-// stack. Made for JSON that was checked; of anything else they find something or nothing, safely. The next_ forms get
-// the whole text first and move `rest` on; `key` comes with its quotes. When they find nothing more, raw_walk_ended()
-// tells whether that is so because of the closing bracket at the end of the text, the brackets within matching.
+// The source text of a member of an object, or of the next element of an array: it keeps digits that a double would
+// lose. Empty or false if there is none. Iterative, so nesting cannot overflow the stack. For checked JSON; on other
+// text the result is arbitrary but safe. The next_ forms start with the complete text and advance `rest`; `key` keeps
+// its quotes. When they find no more, raw_walk_ended() is true if they reached the closing bracket at the end of the
+// text, with matching brackets within.
 std::string_view raw_member(std::string_view object, std::string_view key);
 bool next_raw_member(std::string_view& rest, std::string_view& key, std::string_view& value);
 bool next_raw_element(std::string_view& rest, std::string_view& element);
 bool raw_walk_ended(std::string_view rest, char open, char close) noexcept;
-// `object` with that member in place of any it has of that name; an empty `value` only takes those away.
+// `object` with this member replaced or added; an empty `value` removes it.
 std::string with_raw_member(std::string_view object, std::string_view key, std::string_view value);
 
-// The string that `source` writes; false if it is none.
+// Decodes a JSON string; false if `source` is none.
 bool raw_string(std::string_view source, std::string& out);
-// The number that `source` writes; false if it is none, or does not fit a double.
+// Parses a JSON number; false if `source` is none or does not fit a double.
 bool json_number(std::string_view source, double& out);
 bool is_json_number(std::string_view source) noexcept;
 
 // ---- picojson, where a file includes <picojson.h>, before or after ----
 
-// Numbers are read and written with a point, whatever locale the program has set. Only this thread is affected.
+// Reads and writes numbers with a point in any locale of the program. Affects only this thread.
 class c_locale_scope {
   public:
     c_locale_scope() noexcept;
@@ -146,8 +145,8 @@ inline constexpr bool is_picojson<T, Value, decltype(static_cast<void>(typename 
 template <class V>
 using if_picojson = std::enable_if_t<std::is_same_v<V, picojson::value>, int>;
 
-// picojson would throw on numbers that no double can hold and overflow the stack on deep nesting: json_view refuses
-// both before. The type's name is a parameter, for it need not be complete here.
+// json_view::parse() rejects numbers on which picojson would throw, and nesting that would overflow its stack. The
+// type's name is a parameter, as it may be incomplete here.
 template <class T, class Value = picojson::value>
 result<T> read_picojson(std::string_view json) {
     const result<json_view> checked = json_view::parse(json);

@@ -15,8 +15,6 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// ---- locale ----
-
 OJS_SHUTDOWN_INLINE c_locale_scope::c_locale_scope() noexcept
     : previous_([] {
           static const locale_t plain = ::newlocale(LC_ALL_MASK, "C", static_cast<locale_t>(nullptr));
@@ -27,9 +25,7 @@ OJS_SHUTDOWN_INLINE c_locale_scope::~c_locale_scope() {
     ::uselocale(static_cast<locale_t>(previous_));
 }
 
-// ---- strings ----
-
-// Takes the four digits of a \uXXXX.
+// Removes the four digits of a \uXXXX.
 inline bool take_utf16(std::string_view& text, std::uint32_t& code) noexcept {
     std::uint64_t unit = 0;
     if (text.size() < 4 || !parse_hex(text.substr(0, 4), 0xffff, unit)) return false;
@@ -38,8 +34,8 @@ inline bool take_utf16(std::string_view& text, std::uint32_t& code) noexcept {
     return true;
 }
 
-// Takes the escape whose backslash `text` begins with; a pair of surrogates is one character. False for what JSON does
-// not have, and for a surrogate that stands alone.
+// Removes the escape that `text` begins with; a surrogate pair is one character. False for what JSON does not have, and
+// for a lone surrogate.
 inline bool take_json_escape(std::string_view& text, std::uint32_t& code) noexcept {
     constexpr std::string_view letters = "\"\\/bfnrt";
     constexpr std::string_view meanings = "\"\\/\b\f\n\r\t";
@@ -60,7 +56,6 @@ inline bool take_json_escape(std::string_view& text, std::uint32_t& code) noexce
     return true;
 }
 
-// In UTF-8.
 inline void append_code_point(std::string& out, std::uint32_t code) {
     const auto tail = [&](unsigned shift) { return static_cast<char>(0x80U | ((code >> shift) & 0x3fU)); };
     if (code < 0x80) {
@@ -74,8 +69,8 @@ inline void append_code_point(std::string& out, std::uint32_t code) {
     }
 }
 
-// Takes the string that `text` begins with; what it says goes to `out`, unless that is null. False: there is none, and
-// `text` begins with the fault.
+// Removes the string that `text` begins with and decodes it into `out`, unless that is null. False: `text` then begins
+// with the error.
 inline bool take_json_string(std::string_view& text, std::string* out) {
     if (text.empty() || text.front() != '"') return false;
     text.remove_prefix(1);
@@ -104,8 +99,6 @@ OJS_SHUTDOWN_INLINE bool raw_string(std::string_view source, std::string& out) {
     return true;
 }
 
-// ---- numbers ----
-
 inline bool is_digit_at(std::string_view text, std::size_t at) noexcept {
     return at < text.size() && text[at] >= '0' && text[at] <= '9';
 }
@@ -114,7 +107,7 @@ inline std::size_t skip_digits(std::string_view text, std::size_t at) noexcept {
     return at;
 }
 
-// The end of a number that JSON allows, or npos. [RFC 8259 6]
+// The end of a JSON number, or npos. [RFC 8259 6]
 inline std::size_t number_end(std::string_view text, std::size_t at) noexcept {
     if (at < text.size() && text[at] == '-') ++at;
     if (!is_digit_at(text, at)) return std::string_view::npos;
@@ -129,15 +122,15 @@ inline std::size_t number_end(std::string_view text, std::size_t at) noexcept {
         if (!is_digit_at(text, at)) return std::string_view::npos;
         at = skip_digits(text, at);
     }
-    const bool goes_on = at < text.size() && std::string_view("0123456789+-.eE").find(text[at]) != text.npos;
-    return goes_on ? std::string_view::npos : at;
+    const bool is_continued =
+        at < text.size() && std::string_view("0123456789+-.eE").find(text[at]) != text.npos;
+    return is_continued ? std::string_view::npos : at;
 }
 
 OJS_SHUTDOWN_INLINE bool is_json_number(std::string_view source) noexcept {
     return number_end(source, 0) == source.size();
 }
 
-// False: no number of JSON's, or none that a double can hold.
 OJS_SHUTDOWN_INLINE bool json_number(std::string_view source, double& out) {
     if (!is_json_number(source)) return false;
     constexpr double max = std::numeric_limits<double>::max();
@@ -154,26 +147,26 @@ inline bool is_json_blank(char c) noexcept {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-// A position in JSON text. take() also takes the blanks that follow; false: something else comes next.
+// A position in JSON text. take() also skips the blanks that follow; false: another character is next.
 class json_walk {
   public:
     explicit json_walk(std::string_view text) noexcept : text_(text) { skip_blanks(); }
 
     std::string_view rest() const noexcept { return text_.substr(at_); }
     char next() const noexcept { return at_ < text_.size() ? text_[at_] : '\0'; }
-    bool take(char mark) noexcept {
-        if (next() != mark) return false;
+    bool take(char expected) noexcept {
+        if (next() != expected) return false;
         ++at_;
         return skip_blanks();
     }
-    // With the colon; `quoted` is the key as it is written.
+    // Takes a key and its colon; `quoted` is the key's source.
     bool take_key(std::string_view& quoted) {
         const std::size_t begin = at_;
         if (!take_string()) return false;
         quoted = text_.substr(begin, at_ - begin);
         return skip_blanks() && (take(':') || fail());
     }
-    // The value that comes next, whatever its brackets hold; empty where there is none.
+    // Skips and returns the next value without checking what is in its brackets; empty if there is none.
     std::string_view skip_value() noexcept {
         const std::size_t begin = at_;
         for (std::size_t depth = 0; at_ < text_.size();) {
@@ -189,11 +182,11 @@ class json_walk {
         return text_.substr(begin, at_ - begin);
     }
 
-    // Checks that all of the text is one value: null, or what is wrong.
-    const char* fault() {
+    // Checks that the text is one value. Null, or the error.
+    const char* check() {
         if (at_ == text_.size()) return "there is nothing";
-        if (take_value(0) && at_ < text_.size()) fault_ = "something follows the value in line ";
-        return fault_;
+        if (take_value(0) && at_ < text_.size()) problem_ = "something follows the value in line ";
+        return problem_;
     }
     std::size_t line() const noexcept {
         std::size_t out = 1;
@@ -202,15 +195,15 @@ class json_walk {
     }
 
   private:
-    bool fail(const char* why = "syntax error in line ") noexcept {
-        fault_ = why;
+    bool fail(const char* reason = "syntax error in line ") noexcept {
+        problem_ = reason;
         return false;
     }
     bool skip_blanks() noexcept {
         while (at_ < text_.size() && is_json_blank(text_[at_])) ++at_;
         return true;
     }
-    // To the end of the text if the closing quote is missing.
+    // Skips to the end of the text if the closing quote is missing.
     void skip_string() noexcept {
         for (++at_; at_ < text_.size() && text_[at_] != '"'; ++at_) at_ += text_[at_] == '\\' ? 1U : 0U;
         at_ = at_ < text_.size() ? at_ + 1 : text_.size();
@@ -244,7 +237,7 @@ class json_walk {
         const std::size_t end = number_end(text_, at_);
         if (end == std::string_view::npos) return fail();
         const std::string_view number = text_.substr(at_, end - at_);
-        // It takes an exponent or 309 digits to be too large.
+        // Only an exponent or 309 digits make it too large.
         const bool is_small = number.size() < 309 && number.find_first_of("eE") == number.npos;
         double value = 0;
         if (!is_small && !json_number(number, value)) return fail("a number is too large");
@@ -260,11 +253,11 @@ class json_walk {
 
     const std::string_view text_;
     std::size_t at_ = 0;
-    const char* fault_ = nullptr;
+    const char* problem_ = nullptr;
 };
 
-// The next member, or the next element where `key` is null. `open` starts the walk on the first call; later ones find
-// the comma, or the closing bracket.
+// The next member, or the next element if `key` is null. The first call takes `open`, later ones a comma; false at the
+// closing bracket.
 inline bool next_raw_item(std::string_view& rest, char open, std::string_view* key, std::string_view& value) {
     json_walk walk(rest);
     if (!walk.take(open) && !walk.take(',')) return false;
@@ -286,7 +279,7 @@ OJS_SHUTDOWN_INLINE bool next_raw_member(std::string_view& rest, std::string_vie
 
 OJS_SHUTDOWN_INLINE bool raw_walk_ended(std::string_view rest, char open, char close) noexcept {
     json_walk walk(rest);
-    walk.take(open);  // there was nothing in it
+    walk.take(open);  // it is empty
     return walk.take(close) && walk.rest().empty();
 }
 
@@ -301,7 +294,7 @@ OJS_SHUTDOWN_INLINE std::string_view raw_member(std::string_view object, std::st
     std::string_view name;
     std::string_view value;
     while (next_raw_member(object, name, value)) {
-        if (json_key_is(name, key)) found = value;  // of several, the last one counts
+        if (json_key_is(name, key)) found = value;  // of several, the last counts
     }
     return found;
 }
@@ -318,20 +311,20 @@ OJS_SHUTDOWN_INLINE std::string with_raw_member(std::string_view object, std::st
     return out + "}";
 }
 
-inline error bad_json(std::string_view why) {
-    return error{errc::bad_response, 0, cat({"invalid JSON: ", why})};
+inline error bad_json(std::string_view reason) {
+    return error{errc::bad_response, 0, cat({"invalid JSON: ", reason})};
 }
 
 OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text) {
     json_walk walk(text);
-    const char* const fault = walk.fault();
-    if (fault == nullptr) return {};
-    const std::string_view why = fault;
-    return why.back() == ' ' ? bad_json(cat({why, walk.line()})) : bad_json(why);
+    const char* const problem = walk.check();
+    if (problem == nullptr) return {};
+    const std::string_view reason = problem;
+    return reason.back() == ' ' ? bad_json(cat({reason, walk.line()})) : bad_json(reason);
 }
 
 OJS_SHUTDOWN_INLINE bool is_json(std::string_view text) {
-    return json_walk(text).fault() == nullptr;
+    return json_walk(text).check() == nullptr;
 }
 
 OJS_SHUTDOWN_INLINE bool is_json_object(std::string_view text) {
@@ -339,8 +332,6 @@ OJS_SHUTDOWN_INLINE bool is_json_object(std::string_view text) {
 }
 
 }  // namespace detail
-
-// ---- json_view ----
 
 OJS_SHUTDOWN_INLINE json_view::json_view(std::string_view json) noexcept
     : text_(detail::trim_blanks(json, " \t\n\r")) {}

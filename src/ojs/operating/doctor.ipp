@@ -35,7 +35,7 @@ inline void check_container(const container_info& info, std::vector<finding>& ou
 }
 
 // The effect of ignoring the signal.
-inline const char* cost_of(int number) {
+inline const char* effect_of_ignoring(int number) {
     if (number == SIGTSTP) return "the worker cannot be made quiet";
     if (number == SIGCONT) return "a quiet worker cannot be resumed";
     if (number == SIGTTIN) return "the worker cannot be asked for its jobs in flight";
@@ -53,13 +53,13 @@ inline void check_signals(const worker_options& options, std::vector<finding>& o
         struct sigaction action {};
         ::sigaction(number, nullptr, &action);
         if ((action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_IGN) {
-            // The platform sends the first; nohup ignores SIGHUP on purpose.
+            // The platform sends the first stop signal; nohup ignores SIGHUP on purpose.
             const severity level = number == handled.front() ? severity::error
                                    : number == SIGHUP        ? severity::info
                                                              : severity::warning;
             out.push_back({level, "signal-ignored",
                            cat({name, " was ignored when the process started (nohup, a shell's trap or &): ",
-                                cost_of(number)}),
+                                effect_of_ignoring(number)}),
                            cat({"start the worker without that, or as `env --default-signal=", name.substr(3),
                                 " ...`"})});
         }
@@ -68,12 +68,12 @@ inline void check_signals(const worker_options& options, std::vector<finding>& o
                            cat({name,
                                 " was blocked when the process started; the worker unblocks it, but programs "
                                 "started before that inherit it"}),
-                           "let what starts the worker reset its signal mask before exec"});
+                           "reset the signal mask before exec() in the program that starts the worker"});
     }
 }
 
-inline result<http_response> ask(std::string_view url, const char* target, std::chrono::milliseconds timeout,
-                                 http_client_options settings) {
+inline result<http_response> http_get(std::string_view url, const char* target,
+                                      std::chrono::milliseconds timeout, http_client_options settings) {
     result<http_client> client = http_transport::make_client(url, std::move(settings));
     if (!client) return client.error();
     http_request request;
@@ -88,36 +88,37 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
         for (finding& each : url.added->inspect(url.address)) out.push_back(std::move(each));
     }
     if (url.added != nullptr || !url.is_http) return;
-    const result<http_response> answer = ask(options.url, "/ojs/v1/health", timeout, client_options(options));
-    if (!answer) {
-        const bool is_absent = answer.error().code != errc::bad_response;
+    const result<http_response> response =
+        http_get(options.url, "/ojs/v1/health", timeout, client_options(options));
+    if (!response) {
+        const bool is_absent = response.error().code != errc::bad_response;
         out.push_back(
             {severity::error, is_absent ? "backend-unreachable" : "backend-answer",
              cat({is_absent ? "the backend cannot be reached: " : "no Open Job Spec backend answers: ",
-                  answer.error().text}),
+                  response.error().text}),
              is_absent ? "check OJS_URL, and that the backend runs and can be reached from here"
                        : "check that OJS_URL names an Open Job Spec backend"});
-    } else if (answer->status == 401 || answer->status == 403) {
+    } else if (response->status == 401 || response->status == 403) {
         out.push_back({severity::error, "backend-token",
-                       cat({"the backend answers ", answer->status,
-                            options.auth_token.empty() ? ": it wants a token, and none is set"
+                       cat({"the backend answers ", response->status,
+                            options.auth_token.empty() ? ": it requires a token, and none is set"
                                                        : ": it does not accept the token"}),
                        "set OJS_AUTH_TOKEN to one the backend accepts"});
-    } else if (answer->status >= 400) {
+    } else if (response->status >= 400) {
         out.push_back(
             {severity::warning, "backend-answer",
-             cat({"the backend answers ", answer->status, " to GET /ojs/v1/health"}),
-             "check that OJS_URL names an Open Job Spec backend, with its base path, and that it is well"});
+             cat({"the backend answers ", response->status, " to GET /ojs/v1/health"}),
+             "check that OJS_URL names an Open Job Spec backend, with its base path, and is healthy"});
     }
 }
 
-// Whether this program runs a second time, as far as that can be seen, and a worker is what answers there.
+// Whether another process of this program seems to run, and a worker answers at the address.
 inline bool is_our_worker(const endpoint& where, std::chrono::milliseconds timeout) {
     const result<pid_t> other = find_worker("");
     if (!other && other.error().code == errc::system) return false;  // surely not
-    const result<http_response> answer =
-        ask(cat({where.unix_path.empty() ? "http://" : "", where.name}), "/healthz", timeout, {});
-    return answer && !raw_member(answer->body, "phase").empty();
+    const result<http_response> response =
+        http_get(cat({where.unix_path.empty() ? "http://" : "", where.name}), "/healthz", timeout, {});
+    return response && !raw_member(response->body, "phase").empty();
 }
 
 inline void check_bind(const endpoint& where, std::chrono::milliseconds timeout, std::vector<finding>& out) {
@@ -126,13 +127,14 @@ inline void check_bind(const endpoint& where, std::chrono::milliseconds timeout,
         if (!where.unix_path.empty()) ::unlink(where.unix_path.c_str());
         return;
     }
-    // From within the container of a running worker it is that worker which holds the address.
+    // In the container of a running worker, that worker holds the address.
     const bool runs = listener.error().code == errc::busy && is_our_worker(where, timeout);
-    out.push_back({runs ? severity::info : severity::error, "health-bind", listener.error().text,
-                   runs ? "" : "choose another address in OJS_HEALTH_ADDR, or end what listens there"});
+    out.push_back(
+        {runs ? severity::info : severity::error, "health-bind", listener.error().text,
+         runs ? "" : "choose another address in OJS_HEALTH_ADDR, or stop the program that listens there"});
 }
 
-// validate() has judged the address.
+// validate() reports an invalid address.
 inline void check_health_server(const worker_options& options, std::chrono::milliseconds timeout,
                                 std::vector<finding>& out) {
     const result<endpoint> where = health_endpoint(options);
@@ -141,15 +143,15 @@ inline void check_health_server(const worker_options& options, std::chrono::mill
         out.push_back({severity::info, "health-control-token",
                        cat({"with control on and no token, every process that shares the network of ",
                             where->name, " can stop the worker"}),
-                       "set OJS_HEALTH_TOKEN if that is not meant"});
+                       "set OJS_HEALTH_TOKEN to prevent that"});
     check_bind(*where, timeout, out);
 }
 
 struct limit_check {
     decltype(RLIMIT_NOFILE) limit;
     const char* id;
-    const char* what;    // what runs out
-    std::uint64_t base;  // what the worker needs beside the jobs
+    const char* resource;
+    std::uint64_t base;  // needed in addition to the jobs
     const char* fix;
 };
 inline constexpr limit_check limit_checks[] = {
@@ -161,7 +163,7 @@ inline constexpr limit_check limit_checks[] = {
 #endif
 };
 
-// Only what cannot work: at least one a job.
+// Reports only limits that cannot suffice: each job needs at least one.
 inline void check_limits(const worker_options& options, std::vector<finding>& out) {
     if (options.concurrency < 1) return;
     for (const limit_check& check : limit_checks) {
@@ -171,7 +173,7 @@ inline void check_limits(const worker_options& options, std::vector<finding>& ou
             static_cast<std::uint64_t>(found.rlim_cur) >= need)
             continue;
         out.push_back({severity::warning, check.id,
-                       cat({"OJS_CONCURRENCY is ", options.concurrency, ", but the limit of ", check.what,
+                       cat({"OJS_CONCURRENCY is ", options.concurrency, ", but the limit of ", check.resource,
                             " is ", static_cast<unsigned long long>(found.rlim_cur)}),
                        check.fix});
     }
@@ -183,11 +185,11 @@ OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options,
                                                 std::chrono::milliseconds timeout,
                                                 const detail::container_probe& where) {
     std::vector<finding> out;
-    detail::check_signals(options, out);  // first: nothing here may have changed the mask yet
+    detail::check_signals(options, out);  // first: before anything here changes the mask
     const result<void> valid = validate(options);
     if (!valid)
         out.push_back({severity::error, "options", valid.error().text,
-                       "correct the option, or the variable it comes from"});
+                       "correct the option, or the variable that sets it"});
     const container_info info = detect_container(where);
     detail::check_settings(options, info, where, {}, out);
     detail::check_container(info, out);

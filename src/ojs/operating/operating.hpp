@@ -15,22 +15,22 @@ inline namespace v0_1_0 {
 // options.parts.add(ojs::operating()). The worker then
 //   - answers HTTP requests on worker_options::health_address, if that is set;
 //   - in run(): notifies the service manager that $NOTIFY_SOCKET names, and serves its watchdog (see service_notifier);
-//   - adds the stack of a stuck job to the log records about it, where signals are installed and the platform
-//     has an unwinder.
+//   - adds the stack of a stuck job to its log records, if signals are installed and the platform has an unwinder.
 worker_part_factory operating();
 
+// How as_init() behaves.
 struct init_options {
-    bool always = false;  // also where this process is not PID 1
+    bool always = false;  // fork even if this process is not PID 1
 };
 
-// To be called first in main: before signals are claimed, before any thread is started, before anything is printed.
+// Call it first in main: before signals are installed, any thread is started, or anything is printed.
 //
-// As PID 1 it forks. It returns in the child, which goes on as the program, and whose children are its own to wait
-// for, as ever. The parent stays PID 1, passes every signal on, takes the statuses of orphans, and exits with the
-// program's status (128+n if signal n ended it). Signals are blocked across the fork, so none is lost. Elsewhere it
-// does nothing and returns at once. errc::busy: signals are claimed already; errc::system: no fork.
+// As PID 1 it forks. It returns in the child, which continues as the program and waits for its own children. The
+// parent stays PID 1, forwards every signal, reaps orphans, and exits with the program's status (128+n if signal n
+// ended it). Signals are blocked across the fork, so none is lost. In any other process it does nothing. errc::busy:
+// signals are already installed; errc::system: fork() failed.
 //
-// A worker started this way sees PID 1 as the sender of what was passed on.
+// A worker started this way sees PID 1 as the sender of forwarded signals.
 result<void> as_init(init_options options = {});
 
 }  // namespace v0_1_0

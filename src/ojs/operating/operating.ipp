@@ -28,15 +28,15 @@ class operating_part final : public worker_part {
         log_ = logger(std::move(log), "worker");
         if (worker->owns_process()) service_.start(steady_clock::now());
         if (worker->options().health_address.empty()) return {};
-        counted_ = make_ref<worker_metrics>(worker->options().queues, worker->job_types());
-        answers_ = make_ref<health_answers>(worker, counted_);
-        server_ = serve_health(*worker, answers_);
+        metrics_ = make_ref<worker_metrics>(worker->options().queues, worker->job_types());
+        health_ = make_ref<health_service>(worker, metrics_);
+        server_ = serve_health(*worker, health_);
         return server_ ? result<void>() : server_.error();
     }
 
     void on_phase(const lifecycle_state& state) override {
         const phase before = detail::exchange(phase_, state.phase);
-        if (counted_ && before != state.phase) counted_->phase_began(state.phase);
+        if (metrics_ && before != state.phase) metrics_->on_phase(state.phase);
         if (before < phase::draining && state.phase >= phase::draining) {
             service_.stopping(service_text());
         } else {
@@ -44,7 +44,7 @@ class operating_part final : public worker_part {
         }
     }
     time_point on_tick(time_point now) override {
-        if (counted_) counted_->note_turn();
+        if (metrics_) metrics_->on_supervisor_turn();
         if (service_.active() && service_.tick(now, worker_->stop_deadline())) report_service();
         return service_.next_due();
     }
@@ -53,21 +53,21 @@ class operating_part final : public worker_part {
     }
 
     void on_heartbeat(bool answered) override {
-        if (counted_) count_one(answered ? counted_->beats_ok : counted_->beats_failed);
+        if (metrics_) count_one(answered ? metrics_->beats_ok : metrics_->beats_failed);
     }
     void on_fetch(fetch_status status) override {
-        if (counted_) count_one(counted_->fetches[static_cast<std::size_t>(status)]);
+        if (metrics_) count_one(metrics_->fetches[static_cast<std::size_t>(status)]);
     }
     void on_job_settled(const job_settlement& job) override {
-        if (counted_) counted_->jobs.settled(job);
+        if (metrics_) metrics_->jobs.settled(job);
     }
 
-    // Ends the waits for the worker, and lets answers under way be finished.
+    // Wakes requests that wait for the worker, and lets their responses be sent.
     void stop(time_point deadline) override {
-        if (answers_) answers_->end_waits();
+        if (health_) health_->stop_waiting();
         if (server_) server_->stop(deadline);
         server_ = error{};
-        answers_ = {};
+        health_ = {};
         log_ = logger();
         worker_ = {};
     }
@@ -82,16 +82,17 @@ class operating_part final : public worker_part {
 
     running_worker_ref worker_;
     logger log_;
-    service_report service_{log_};  // of the supervising thread
-    phase phase_ = phase::running;  // the same
-    ref<worker_metrics> counted_;   // none: no health server; set in start() only, as abandoned threads count
-    ref<health_answers> answers_;
+    service_report service_{log_};  // for the supervising thread
+    phase phase_ = phase::running;  // likewise
+    ref<worker_metrics>
+        metrics_;  // null: no health server. Set in start() only: abandoned threads still count
+    ref<health_service> health_;
     result<http_server> server_ = error{};
 };
 
 // ---- as_init() ----
 
-// Takes the status of every child that has ended. True once that of `program` is among them, in `status`.
+// Reaps every child that has ended. True once `program` is among them; `status` is then its status.
 inline bool reap(pid_t program, int& status) {
     bool ended = false;
     for (;;) {
@@ -104,9 +105,9 @@ inline bool reap(pid_t program, int& status) {
     }
 }
 
-[[noreturn]] inline void be_init(pid_t program, const sigset_t& all) {
+[[noreturn]] inline void run_as_init(pid_t program, const sigset_t& all) {
 #ifdef __linux__
-    ::prctl(PR_SET_NAME, "ojs-init");  // what detect_container() knows it by
+    ::prctl(PR_SET_NAME, "ojs-init");  // detect_container() recognises this name
 #endif
     int status = 0;
     while (!reap(program, status)) {
@@ -117,7 +118,7 @@ inline bool reap(pid_t program, int& status) {
     ::_exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
 }
 
-// So that Ctrl-C reaches the program once, not through us as well. SIGTTOU, which would stop it, is blocked.
+// So that Ctrl-C reaches the program once, and not through us as well. SIGTTOU, which would stop it, is blocked.
 inline void take_terminal() {
     if (::tcgetpgrp(STDIN_FILENO) != ::getpgrp()) return;
     ::setpgid(0, 0);
@@ -133,7 +134,7 @@ OJS_SHUTDOWN_INLINE worker_part_factory operating() {
 
 OJS_SHUTDOWN_INLINE result<void> as_init(init_options options) {
     if (getpid() != 1 && !options.always) return {};
-    // The child would lose its claim on them: a fork gives signals back.
+    // A fork uninstalls the handlers in the child.
     if (detail::process.claim.load() != 0) {
         return error{errc::busy, 0, "as_init() must come before signals::install()"};
     }
@@ -144,9 +145,9 @@ OJS_SHUTDOWN_INLINE result<void> as_init(init_options options) {
     struct sigaction usual {};
     struct sigaction on_child {};
     usual.sa_handler = SIG_DFL;
-    ::sigaction(SIGCHLD, &usual, &on_child);  // if it were ignored, there would be no statuses
+    ::sigaction(SIGCHLD, &usual, &on_child);  // ignored, it would discard the statuses
     const pid_t program = ::fork();
-    if (program > 0) detail::be_init(program, all);
+    if (program > 0) detail::run_as_init(program, all);
     const int failed = errno;
     if (program == 0) detail::take_terminal();
     ::sigaction(SIGCHLD, &on_child, nullptr);

@@ -20,31 +20,30 @@ inline namespace v0_1_0 {
 namespace detail {
 
 struct worker_command {
-    std::string_view word;
+    std::string_view name;
     int number;
 };
 inline constexpr worker_command worker_commands[] = {
     {"quiet", SIGTSTP}, {"resume", SIGCONT}, {"stop", SIGTERM}, {"reclaim", SIGUSR1}};
 
-// 0 for any other word. OJS_STOP_SIGNALS is the worker's too: both have the container's environment.
-inline int signal_for(std::string_view word) {
-    const char* const stops = word == "stop" ? std::getenv("OJS_STOP_SIGNALS") : nullptr;
+// 0: unknown. OJS_STOP_SIGNALS is the worker's as well: both have the container's environment.
+inline int signal_of(std::string_view name) {
+    const char* const stops = name == "stop" ? std::getenv("OJS_STOP_SIGNALS") : nullptr;
     const std::string_view first = stops == nullptr ? "" : std::string_view(stops);
     const int chosen = signal_number(trim_blanks(first.substr(0, first.find(',')), " "));
     if (stop_signal_fault(chosen, false) == nullptr) return chosen;
     for (const worker_command& command : worker_commands) {
-        if (command.word == word) return command.number;
+        if (command.name == name) return command.number;
     }
     return 0;
 }
 
-inline bool is_among(const array<process_facts>& processes, pid_t pid) {
+inline bool contains_pid(const array<process_facts>& processes, pid_t pid) {
     const auto is_it = [pid](const process_facts& each) { return each.pid == pid; };
     return std::any_of(processes.begin(), processes.end(), is_it);
 }
 
-// All others that run our program.
-inline array<process_facts> same_programs(std::string_view root, const process_facts& self) {
+inline array<process_facts> find_same_programs(std::string_view root, const process_facts& self) {
     array<process_facts> out;
     for (const pid_t pid : all_processes(root)) {
         if (pid == self.pid) continue;
@@ -58,14 +57,14 @@ inline array<process_facts> same_programs(std::string_view root, const process_f
 inline result<pid_t> find_worker(std::string_view root) {
     const process_facts self = read_process(root, "self");
     if (self.pid == 0)
-        return error{errc::unsupported, 0, "there is no /proc to find the worker in; give its process id"};
-    const array<process_facts> same = same_programs(root, self);
-    if (self.pid != 1 && is_among(same, 1)) return pid_t{1};
+        return error{errc::unsupported, 0, "cannot find the worker without /proc; give its process id"};
+    const array<process_facts> same = find_same_programs(root, self);
+    if (self.pid != 1 && contains_pid(same, 1)) return pid_t{1};
     pid_t found = 0;
     int count = 0;
     std::string list;
     for (const process_facts& each : same) {
-        if (is_among(same, each.parent)) continue;
+        if (contains_pid(same, each.parent)) continue;
         found = each.pid;
         append(list, {count++ == 0 ? "" : ", ", each.pid});
     }
@@ -74,7 +73,7 @@ inline result<pid_t> find_worker(std::string_view root) {
     return error{errc::busy, 0, cat({"several processes run this program (", list, "); give the id of one"})};
 }
 
-// Whether the signal would end a process that did not see it coming; false where /proc does not tell.
+// Whether the process neither blocks, ignores nor handles the signal; false if /proc does not show it.
 inline bool would_end(std::string_view root, pid_t pid, int number) {
     const std::string status = proc_file(root, cat({static_cast<long>(pid), "/status"}));
     unsigned long long prepared = 0;
@@ -90,7 +89,7 @@ inline error not_prepared(pid_t pid) {
     return {errc::unsupported, 0, cat({"process ", pid, " is not prepared for SIGUSR1, which would end it"})};
 }
 
-// An init that passes signals on handles or awaits all of them: one of its children must be prepared.
+// A forwarding init handles or blocks all signals: one of its children must be prepared.
 inline result<void> check_child(std::string_view root, pid_t init, int number) {
     bool has_child = false;
     for (const pid_t pid : all_processes(root)) {
@@ -103,7 +102,7 @@ inline result<void> check_child(std::string_view root, pid_t init, int number) {
     return error{errc::system, ESRCH, cat({"the program below process ", init, " has ended"})};
 }
 
-// A worker without the spot policy, or a job's child taken for the controller: the usual mistakes. [Spot]
+// Catches the usual mistakes: a worker without the spot policy, or a job's child instead of the controller. [Spot]
 inline result<void> check_prepared(std::string_view root, pid_t pid, int number) {
     if (is_of_kind(read_process(root, cat({pid})), pid1_kind::forwards))
         return check_child(root, pid, number);
@@ -120,14 +119,14 @@ inline error cannot_signal(pid_t pid, int failed) {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE result<pid_t> find_worker(std::string_view what, pid_t pid) {
-    const int number = detail::signal_for(what);
+OJS_SHUTDOWN_INLINE result<pid_t> find_worker(std::string_view command, pid_t pid) {
+    const int number = detail::signal_of(command);
     if (number == 0) {
         return error{
             errc::invalid_argument, 0,
-            detail::cat({"'", detail::printable(what, 40), "' is none of quiet, resume, stop, reclaim"})};
+            detail::cat({"'", detail::printable(command, 40), "' is none of quiet, resume, stop, reclaim"})};
     }
-    if (pid < 0) return error{errc::invalid_argument, 0, "a process id is not negative"};
+    if (pid < 0) return error{errc::invalid_argument, 0, "a process id cannot be negative"};
     const result<pid_t> target = pid != 0 ? result<pid_t>(pid) : detail::find_worker("");
     if (!target) return target;
     if (::kill(*target, 0) != 0) return detail::cannot_signal(*target, errno);
@@ -138,9 +137,9 @@ OJS_SHUTDOWN_INLINE result<pid_t> find_worker(std::string_view what, pid_t pid) 
     return target;
 }
 
-OJS_SHUTDOWN_INLINE result<pid_t> signal_worker(std::string_view what, pid_t pid) {
-    const result<pid_t> target = find_worker(what, pid);
-    if (target && ::kill(*target, detail::signal_for(what)) != 0)
+OJS_SHUTDOWN_INLINE result<pid_t> signal_worker(std::string_view command, pid_t pid) {
+    const result<pid_t> target = find_worker(command, pid);
+    if (target && ::kill(*target, detail::signal_of(command)) != 0)
         return detail::cannot_signal(*target, errno);
     return target;
 }

@@ -23,18 +23,18 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// Between two looks at who is left of a group that was asked to end, and whose leader has.
+// Between two checks of a terminated group whose leader has ended.
 inline constexpr std::chrono::milliseconds between_looks{10};
-// What terminate() and kill() grant, at least, for passing on what the child had printed.
-inline constexpr std::chrono::milliseconds last_lines{100};
+// The least that terminate() and kill() grant for passing on the child's output.
+inline constexpr std::chrono::milliseconds min_output_time{100};
 
 inline bool has_ended(pid_t pid) {
     const char state = read_stat("", cat({static_cast<long long>(pid)})).state;
     return state == 0 || state == 'Z' || state == 'X';
 }
 
-// Whether others than its leader run in the group; false without /proc. kill(-group, 0) cannot tell: it finds
-// the leader, whose status is taken last, so that the number stays the group's.
+// Whether processes other than its leader run in the group; false without /proc. kill(-group, 0) is no help: it finds
+// the leader, which is reaped last, so that its id stays the group's.
 inline bool group_has_others(pid_t group) {
     for (const pid_t pid : all_processes("")) {
         if (pid != group && ::getpgid(pid) == group && !has_ended(pid)) return true;
@@ -42,24 +42,24 @@ inline bool group_has_others(pid_t group) {
     return false;
 }
 
-// Whether a process that does not handle the signal is ended by it.
-inline bool ends_process(int number) noexcept {
+inline bool ends_by_default(int number) noexcept {
     for (const int each : {SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH})
         if (number == each) return false;
     return known_signal_name(number) != nullptr;
 }
 
-// Whether the child has ended, which leaves its status to be taken; false with errno.
-inline bool look_for_end(pid_t pid, int flags, bool& ended) noexcept {
+// Checks whether the child has ended, without reaping it; false with errno.
+inline bool check_exit(pid_t pid, int flags, bool& ended) noexcept {
     siginfo_t about{};
     const auto id = static_cast<id_t>(pid);
-    const int failed = retried([&] { return ::waitid(P_PID, id, &about, WEXITED | WNOWAIT | flags); });
+    const int failed =
+        retry_interrupted([&] { return ::waitid(P_PID, id, &about, WEXITED | WNOWAIT | flags); });
     ended = about.si_pid != 0;
     return failed == 0;
 }
 
-// Readable once the child has ended: a pidfd or, without one, the wake of a thread. Neither takes the status.
-class end_watch {
+// Becomes readable when the child has ended: a pidfd or, without one, a thread's wake. Neither reaps the child.
+class exit_watch {
   public:
     result<void> start(pid_t pid) {
 #if OJS_SHUTDOWN_USE_PIDFD && defined(SYS_pidfd_open)
@@ -72,7 +72,7 @@ class end_watch {
         shared_->waker = std::move(*waker);
         const auto wait = [flag = shared_, pid] {
             bool ended = false;
-            look_for_end(pid, 0, ended);
+            check_exit(pid, 0, ended);
             flag->waker.notify();
         };
         result<thread> started = thread::start(wait, {64 * 1024, 0, false, "ojs-waits"});
@@ -84,7 +84,7 @@ class end_watch {
     int fd() const noexcept {
         return pidfd_ ? pidfd_.get() : shared_ ? shared_->waker.fd() : -1;
     }
-    // The thread is still there if the child is.
+    // The thread still runs if the child does.
     void end(bool child_is_gone) {
         child_is_gone ? thread_.join() : thread_.detach();
     }
@@ -103,9 +103,9 @@ class child_state : public ref_counted {
     explicit child_state(const child_options& options)
         : owner_(::getpid()),
           own_group_(options.own_group),
-          kill_rest_(options.own_group && !options.leave_orphans) {}
+          kill_orphans_(options.own_group && !options.leave_orphans) {}
     ~child_state() override {
-        watch_.end(over());
+        watch_.end(is_over());
         if (thread_) thread_->finish();
     }
 
@@ -116,26 +116,26 @@ class child_state : public ref_counted {
     }
     pid_t pid() const noexcept { return pid_; }
     int fd() const noexcept { return watch_.fd(); }
-    bool forked_off() const noexcept { return ::getpid() != owner_; }
+    bool is_forked_copy() const noexcept { return ::getpid() != owner_; }
 
-    bool over() {
+    bool is_over() {
         const unique_lock held(mutex_);
-        return standing_ == standing::over;
+        return stage_ == stage::over;
     }
-    // `wake_fd`: ends the wait with errc::cancelled once it is readable; -1: nothing does.
+    // `wake_fd` ends the wait with errc::cancelled when it becomes readable; -1: none.
     result<child_exit> wait(time_point deadline, int wake_fd) {
         const cancellable off(false);
         for (;;) {
-            const standing now_is = look();
-            if (now_is == standing::over) return end();
+            const stage now_is = update_stage();
+            if (now_is == stage::over) return end();
             const time_point now = steady_clock::now();
             if (now >= deadline) return error{errc::timed_out, 0, cat({"process ", pid_, " still runs"})};
-            // A leader that has ended stays readable: then it is only the time that passes.
-            const bool lingers = now_is == standing::lingering;
+            // An ended leader stays readable, so only time can end this wait.
+            const bool lingers = now_is == stage::lingering;
             const time_point soon = now + between_looks;
             pollfd watched[] = {{lingers ? -1 : fd(), POLLIN, 0}, {wake_fd, POLLIN, 0}};
             ::poll(watched, 2, poll_timeout(lingers ? std::min(soon, deadline) : deadline));
-            if (watched[1].revents != 0 && look() != standing::over)
+            if (watched[1].revents != 0 && update_stage() != stage::over)
                 return error{errc::cancelled, 0, cat({"cancelled; process ", pid_, " still runs"})};
         }
     }
@@ -145,10 +145,10 @@ class child_state : public ref_counted {
         return send(number);
     }
 
-    void ask_to_end(int number, time_point until) {
+    void request_exit(int number, time_point output_deadline) {
         const unique_lock held(mutex_);
-        kill_rest_ = own_group_;
-        linger_until_ = pass_on_until_ = until;
+        kill_orphans_ = own_group_;
+        linger_until_ = output_until_ = output_deadline;
         static_cast<void>(send(number));
         static_cast<void>(send(SIGCONT));
     }
@@ -156,50 +156,50 @@ class child_state : public ref_counted {
     unique_fd our_ends[3];
 
   private:
-    enum class standing { running, lingering, over };
+    enum class stage { running, lingering, over };
 
-    // What is the case, and what follows from it: the status of a child that has ended is taken here and nowhere else.
-    standing look() {
+    // The only place where an ended child is reaped.
+    stage update_stage() {
         const unique_lock held(mutex_);
-        if (standing_ == standing::over) return standing_;
+        if (stage_ == stage::over) return stage_;
         bool ended = false;
-        if (!look_for_end(pid_, WNOHANG, ended)) return lose(errno);
-        if (!ended) return standing::running;
+        if (!check_exit(pid_, WNOHANG, ended)) return on_status_lost(errno);
+        if (!ended) return stage::running;
         if (steady_clock::now() < linger_until_ && own_group_ && group_has_others(pid_))
-            return standing::lingering;
-        return settle();
+            return stage::lingering;
+        return reap();
     }
 
-    // The group goes before its leader is reaped: until then nobody else can have its number.
-    standing settle() {
-        if (kill_rest_) ::kill(-pid_, SIGKILL);
+    // The group is killed before its leader is reaped: until then the id cannot be reused.
+    stage reap() {
+        if (kill_orphans_) ::kill(-pid_, SIGKILL);
         int status = 0;
-        if (take_status(pid_, &status) < 0) return lose(errno);
-        child_exit how;
-        how.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-        how.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+        if (take_status(pid_, &status) < 0) return on_status_lost(errno);
+        child_exit outcome;
+        outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+        outcome.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 #ifdef WCOREDUMP
-        how.core_dumped = WIFSIGNALED(status) && WCOREDUMP(status);
+        outcome.core_dumped = WIFSIGNALED(status) && WCOREDUMP(status);
 #endif
-        outcome_ = how;
-        return standing_ = standing::over;
+        outcome_ = outcome;
+        return stage_ = stage::over;
     }
 
-    // The number is the group's while it has members; a process of that number means that it has none.
-    standing lose(int failed) {
-        if (kill_rest_ && ::kill(pid_, 0) != 0 && errno == ESRCH) ::kill(-pid_, SIGKILL);
+    // A group with members keeps the id reserved; a process with that id means that the group is empty.
+    stage on_status_lost(int failed) {
+        if (kill_orphans_ && ::kill(pid_, 0) != 0 && errno == ESRCH) ::kill(-pid_, SIGKILL);
         outcome_ =
             error{errc::system, failed,
                   cat({"the exit status of process ", pid_,
                        " was taken by another part of this program (waitpid(-1), or SIGCHLD ignored): ",
                        errno_text(failed)})};
-        return standing_ = standing::over;
+        return stage_ = stage::over;
     }
 
     result<child_exit> end() {
         unique_lock held(mutex_);
-        if (thread_ && !forked_off()) {
-            thread_->until.store(std::max(pass_on_until_, steady_clock::now() + last_lines));
+        if (thread_ && !is_forked_copy()) {
+            thread_->output_deadline.store(std::max(output_until_, steady_clock::now() + min_output_time));
             held.unlock();
             thread_->finish();
             held.lock();
@@ -207,13 +207,13 @@ class child_state : public ref_counted {
         return outcome_;
     }
 
-    // With the mutex held, so that the child is not reaped meanwhile and its number is still its own.
+    // With the mutex held, so that the child is not reaped meanwhile and its id stays reserved.
     result<void> send(int number) {
-        const error over{errc::system, ESRCH, cat({"process ", pid_, " has ended"})};
-        if (standing_ == standing::over) return outcome_ ? over : outcome_.error();
+        const error has_ended{errc::system, ESRCH, cat({"process ", pid_, " has ended"})};
+        if (stage_ == stage::over) return outcome_ ? has_ended : outcome_.error();
         bool ended = false;
-        if (!look_for_end(pid_, WNOHANG, ended)) {
-            lose(errno);
+        if (!check_exit(pid_, WNOHANG, ended)) {
+            on_status_lost(errno);
             return outcome_.error();
         }
         // It may have moved to another group of its session.
@@ -229,14 +229,14 @@ class child_state : public ref_counted {
     pid_t pid_ = 0;
     const pid_t owner_;
     const bool own_group_;
-    bool kill_rest_;  // of the group, when its leader has ended
+    bool kill_orphans_;  // when the leader has ended
     ref<child_thread> thread_;
-    end_watch watch_;
+    exit_watch watch_;
     mutex mutex_;
-    standing standing_ = standing::running;
+    stage stage_ = stage::running;
     result<child_exit> outcome_ = child_exit();
-    time_point linger_until_ = time_point::min();   // until then a group may outlive its leader
-    time_point pass_on_until_ = time_point::max();  // and what it printed is passed on
+    time_point linger_until_ = time_point::min();  // the group may outlive its leader until then
+    time_point output_until_ = time_point::max();  // output is passed on until then
 };
 
 inline error no_child() {
@@ -248,13 +248,13 @@ inline error no_child() {
 OJS_SHUTDOWN_INLINE std::string child_exit::describe() const {
     using detail::cat;
     if (signal != 0) return cat({"killed by ", signal_name(signal), core_dumped ? " (core dumped)" : ""});
-    const bool signalled = code > 128 && detail::ends_process(code - 128);
-    const std::string shells = code == 126   ? "cannot be executed"
-                               : code == 127 ? "was not found"
-                               : signalled   ? cat({"was ended by ", signal_name(code - 128)})
-                                             : std::string();
-    return cat(
-        {"exit status ", code, shells.empty() ? "" : ": by the custom of shells, a command it ran ", shells});
+    const bool signalled = code > 128 && detail::ends_by_default(code - 128);
+    const std::string meaning = code == 126   ? "cannot be executed"
+                                : code == 127 ? "was not found"
+                                : signalled   ? cat({"was ended by ", signal_name(code - 128)})
+                                              : std::string();
+    return cat({"exit status ", code, meaning.empty() ? "" : ": by the custom of shells, a command it ran ",
+                meaning});
 }
 
 OJS_SHUTDOWN_INLINE result<child_process> child_process::start(const child_options& options) {
@@ -262,16 +262,16 @@ OJS_SHUTDOWN_INLINE result<child_process> child_process::start(const child_optio
 }
 
 OJS_SHUTDOWN_INLINE result<child_process> detail::start_child(const child_options& options, int interrupt_fd,
-                                                              bool thread_stays) {
+                                                              bool thread_outlives_child) {
     const detail::cancellable off(false);
     detail::child_launch launch;
     const result<void> prepared = launch.prepare(options);
     if (!prepared) return prepared.error();
     launch.interrupt_fd = interrupt_fd;
-    const bool needs_thread = (options.death_signal != 0 && !thread_stays) ||
+    const bool needs_thread = (options.death_signal != 0 && !thread_outlives_child) ||
                               options.output.kind == child_stream_kind::lines ||
                               options.errors.kind == child_stream_kind::lines;
-    // Before the fork: a child whose state finds no memory would be nobody's.
+    // Before the fork: a child without a state would have no owner.
     detail::ref<detail::child_state> state = detail::make_ref<detail::child_state>(options);
     detail::ref<detail::child_thread> thread;
     const result<pid_t> pid =
@@ -293,9 +293,9 @@ OJS_SHUTDOWN_INLINE child_process& child_process::operator=(child_process&& othe
 }
 OJS_SHUTDOWN_INLINE child_process::~child_process() {
     if (!state_) return;
-    if (state_->forked_off()) {
-        state_->retain();  // not our child, and its threads are not here: left as it is
-    } else if (!state_->over()) {
+    if (state_->is_forked_copy()) {
+        state_->retain();  // not our child, and its threads do not exist here
+    } else if (!state_->is_over()) {
         static_cast<void>(kill());
     }
 }
@@ -330,7 +330,7 @@ OJS_SHUTDOWN_INLINE result<child_exit> child_process::wait_until(time_point dead
     if (!wake_fd) return wake_fd.error();
     result<child_exit> ended = state_->wait(deadline, *wake_fd);
     if (!ended && ended.error().code == errc::cancelled)
-        static_cast<void>(token.cancelled());  // now it is seen
+        static_cast<void>(token.cancelled());  // marks the cancellation as seen
     return ended;
 }
 
@@ -339,19 +339,19 @@ OJS_SHUTDOWN_INLINE result<void> child_process::signal(int number) {
 }
 
 OJS_SHUTDOWN_INLINE result<child_exit> child_process::terminate(std::chrono::milliseconds grace,
-                                                                std::chrono::milliseconds patience) {
+                                                                std::chrono::milliseconds kill_timeout) {
     if (!state_) return detail::no_child();
     const time_point deadline = deadline_after(grace);
-    state_->ask_to_end(SIGTERM, deadline);
+    state_->request_exit(SIGTERM, deadline);
     result<child_exit> ended = state_->wait(deadline, -1);
     if (ended || ended.error().code != errc::timed_out) return ended;
-    return kill(patience);
+    return kill(kill_timeout);
 }
 
-OJS_SHUTDOWN_INLINE result<child_exit> child_process::kill(std::chrono::milliseconds patience) {
+OJS_SHUTDOWN_INLINE result<child_exit> child_process::kill(std::chrono::milliseconds kill_timeout) {
     if (!state_) return detail::no_child();
-    state_->ask_to_end(SIGKILL, time_point::min());
-    return state_->wait(deadline_after(patience), -1);
+    state_->request_exit(SIGKILL, time_point::min());
+    return state_->wait(deadline_after(kill_timeout), -1);
 }
 
 }  // namespace v0_1_0

@@ -1,4 +1,4 @@
-// draining_server: an HTTP/1.1 server for many connections that fails none as it ends.
+// draining_server: an HTTP/1.1 server that finishes accepted requests before it stops.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include "../core/cancel_token.hpp"
 #include "../net/http_message.hpp"
 
-// 0: a server waits for its connections with poll(), as everywhere but on Linux.
+// 0: a server waits for its connections with poll(), as it does on every system but Linux.
 #ifndef OJS_SHUTDOWN_USE_EPOLL
 #define OJS_SHUTDOWN_USE_EPOLL OJS_SHUTDOWN_ON_LINUX
 #endif
@@ -20,93 +20,93 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// Answers one request. Called from several threads at once. What it throws becomes a 500; where it ends its thread, the
-// connection is closed.
+// Returns the response to one request. Called from several threads at once. An exception becomes a 500; if the handler
+// ends its thread, the connection is closed.
 using http_handler = function<http_response(const http_request&)>;
 
+// How a draining_server is set up.
 struct draining_server_options {
-    http_limits limits;
-    // Requests answered at the same time, a thread each, 1024 at most. 0: two for each processor, and 8 at least.
-    // Beyond one for each processor they join while handlers wait: twice as many each millisecond.
+    http_limits limits;  // of one request
+    // Handlers that run at the same time, a thread each, at most 1024. 0: two per processor, at least 8. Threads
+    // beyond one per processor start while handlers wait: twice as many each millisecond.
     std::size_t threads = 0;
-    // More wait in the listen queue; for them the connection that has been idle longest is closed, and those that are
-    // busy close with their answers.
+    // Further clients wait in the listen queue. For each of them the connection that has been idle longest is closed;
+    // if none is idle, busy connections close after their response.
     std::size_t max_connections = 16384;
-    // Bytes of requests that are not complete and of answers that are not sent, in all connections together. While
-    // there are more, requests are refused with 503 and no handler is called; handlers that run already add an answer
-    // each at most. What follows a request on the same connection, 16 KiB at most, is not counted.
+    // Bytes of incomplete requests and unsent responses, of all connections together. Above it, requests get 503 and
+    // no handler is called; each running handler may still add one response. Pipelined bytes, at most 16 KiB per
+    // connection, are not counted.
     std::size_t max_buffered = 64 * 1024 * 1024;
     std::chrono::milliseconds idle_timeout{60000};  // a connection without a request
-    // From a request's first byte, or that of empty lines before it, to its last; and to write the answer.
+    // From a request's first byte (or that of empty lines before it) to its last; again, to write the response.
     std::chrono::milliseconds request_timeout{10000};
-    // While others wait and no connection is idle, the slowest client is cut after this time.
+    // While clients wait and no connection is idle, the slowest client is disconnected after this time.
     std::chrono::milliseconds overload_timeout{10000};
-    // drain() begins with so long a time in which everything is still accepted and answered, but readiness fails and
-    // each connection closes with its answer, so that who looks at readiness, or balances the load, has gone
-    // elsewhere.
+    // The first part of drain(): everything is accepted and answered, but readiness fails and each connection closes
+    // after its response, so that probes and load balancers send new clients elsewhere.
     std::chrono::milliseconds lame_duck{0};
-    std::chrono::seconds retry_after{1};  // what a 503 of the drain says
-    // A path that is answered here, with 200 and, from the begin of drain() on, 503: "/readyz". Empty: there is none.
+    std::chrono::seconds retry_after{1};  // the Retry-After of a 503
+    // A path the server answers itself, such as "/readyz": 200, and 503 once drain() has begun. Empty: none.
     std::string readiness_path;
     bool reuse_port = false;                     // SO_REUSEPORT: other processes may listen on the same port
     std::size_t thread_stack_size = 256 * 1024;  // bytes
 };
 
+// How draining_server::drain() ends the server.
 struct drain_options {
-    time_point deadline = time_point::max();  // what is not answered by then is cut
-    cancel_token abort;                       // cancelled: it is cut now
-    // Another process accepts on the same address by now. What waits in the queue of a shared socket is left to it;
-    // with reuse_port the queue is this process's own, and accepted a last time. The lame duck is 100 ms at least, so
-    // that a connection with request upon request is closed by an answer.
+    time_point deadline = time_point::max();  // connections without a response by then are cut
+    cancel_token abort;                       // cancelled: they are cut now
+    // Another process already accepts on the same address. It takes over the queue of a shared socket; with reuse_port
+    // this process accepts from its own queue once more. The lame duck lasts at least 100 ms, so that a busy
+    // connection is closed by a response.
     bool has_successor = false;
 };
 
 // How a drain went, in requests.
 struct drain_result {
-    std::size_t answered = 0;  // since it began, also those at readiness_path, and those whose answer was cut
-    std::size_t refused = 0;   // with 503, as they came too late
-    std::size_t cut = 0;       // begun, and without a whole answer at the deadline
+    std::size_t answered = 0;  // since drain(); with readiness probes, and responses that were cut
+    std::size_t refused = 0;   // too late: 503
+    std::size_t cut = 0;       // begun, but without a complete response at the deadline
 };
 
 namespace detail {
 class server_body;
 }
 
-// A waiting connection costs a descriptor and about a kilobyte; only requests in flight take a thread.
+// An HTTP/1.1 server. An idle connection costs a descriptor and about a kilobyte; only requests in flight take a thread.
 //
 // drain(), step by step: [GS 9.1]
-//   lame duck     readiness_path answers 503, each answer says "Connection: close"
-//   the queue     is accepted a last time, and the listening socket closed: who comes now is refused
-//   idle          connections are closed, those on which bytes wait are read
-//   in flight     requests of which a byte has come are answered, with "Connection: close"; those pipelined behind
-//                 are not
-//   too late      who had connected but sent nothing yet is answered 503, with Retry-After, if it sends within 100 ms
+//   lame duck     readiness_path answers 503; every response says "Connection: close"
+//   queue         is accepted a last time, then the listening socket is closed: new clients are refused
+//   idle          connections are closed; unread bytes on them are read first
+//   in flight     a request of which a byte has arrived is answered, with "Connection: close"; pipelined ones are not
+//   too late      a client that connected but has sent nothing gets 503 with Retry-After, if it sends within 100 ms
 //   deadline      the rest is cut, and counted
 class draining_server {
   public:
-    // Listens when this returns. `address`: one or several, with commas between them, of those http_server takes, of
-    // "fd:N", a listening socket that this process was given, and of "systemd:", those of LISTEN_FDS. These are
-    // closed at the end, in this process only; after an error they still belong to the caller. `handler` is called
-    // from several threads at once. Errors: invalid_argument, busy, system.
+    // Listens when this returns. `address` is a comma-separated list of addresses as http_server takes them, of "fd:N"
+    // (a listening socket that this process inherited), and of "systemd:" (the sockets of LISTEN_FDS). Inherited
+    // sockets are closed at the end, in this process only; after an error they still belong to the caller. `handler`
+    // is called from several threads at once. Errors: invalid_argument, busy, system.
     static result<draining_server> start(std::string_view address, http_handler handler,
                                          draining_server_options options = {});
 
-    draining_server(draining_server&& other) noexcept;
-    draining_server& operator=(draining_server&& other) noexcept;
-    // As drain() with a deadline that has passed; and waits for the handlers. In a child made by fork(), which has
-    // the memory but not the threads, it closes the child's sockets and nothing else, and drain() does nothing.
+    draining_server(draining_server&& other) noexcept;             // `other` must not be used then
+    draining_server& operator=(draining_server&& other) noexcept;  // ends this server; else likewise
+    // Drains with a deadline that has passed, and waits for the handlers. In a child made by fork(), which has no copy
+    // of the threads, it only closes the child's sockets, and drain() does nothing.
     ~draining_server();
 
-    // Where it listens, as http_server::address() says it; several with commas between them.
+    // The addresses it listens on, comma-separated, each in the form of http_server::address().
     const std::string& address() const noexcept;
-    std::uint16_t port() const noexcept;  // of the first; 0 for unix:
-    // The listening sockets, to be given to a successor; -1 once they are closed.
+    std::uint16_t port() const noexcept;  // of the first address; 0 for unix:
+    // The listening sockets, to hand to a successor; -1 once closed.
     std::vector<int> listeners() const;
-    bool draining() const noexcept;   // readiness: not ready. Thread-safe
-    std::size_t connections() const;  // Thread-safe
-    // Ends the server. Returns once nothing is in hand, or at the deadline, whatever handlers do. Called again, or
-    // meanwhile: waits for the first call, whose options hold, and returns its result. Not from a handler, and the
-    // destructor neither. Thread-safe.
+    bool draining() const noexcept;   // drain() has begun: not ready. Thread-safe
+    std::size_t connections() const;  // open ones. Thread-safe
+    // Ends the server. Returns once no request is in flight, or at the deadline even while handlers run. A second call
+    // ignores its options, waits for the first and returns the same result. Neither this nor the destructor may be
+    // called from a handler. Thread-safe.
     drain_result drain(const drain_options& options = {});
 
   private:
@@ -120,12 +120,12 @@ class draining_server {
 
 namespace detail {
 
-// What handlers are given.
+// The request as handlers receive it.
 struct served_request : http_request {
     int socket = -1;
 };
 
-// For a handler that waits: whether who sent the request it was given has gone away. Thread-safe.
+// Whether the client of a request has disconnected, for a handler that waits. Thread-safe.
 bool is_abandoned(const http_request& request) noexcept;
 
 }  // namespace detail

@@ -20,23 +20,22 @@ inline namespace v0_1_0 {
 namespace detail {
 
 inline constexpr std::size_t max_threads = 1024;
-inline constexpr int accepted_at_once = 64;
-// accept_retry_time each, for longer than a connection lingers: then its descriptor is free.
-inline constexpr int tries_for_queue = 30;
-// A client that connected before the drain may have sent a request that is still on its way.
-inline constexpr auto time_for_late = std::chrono::milliseconds(100);
-// A client between two requests learns of the drain with an answer: closing could cross its next request.
-inline constexpr auto time_to_hand_over = std::chrono::milliseconds(100);
+inline constexpr int accept_batch_size = 64;
+// Times accept_retry_time: longer than a connection lingers before it frees its descriptor.
+inline constexpr int max_accept_retries = 30;
+// A client that connected before the drain may have sent a request that has not arrived yet.
+inline constexpr auto late_request_timeout = std::chrono::milliseconds(100);
+// A busy client is disconnected by a response: an idle close could cross its next request.
+inline constexpr auto min_handover_time = std::chrono::milliseconds(100);
 
-// The body of a draining_server.
 class server_body final : public ref_counted {
   public:
     server_body(http_handler handler, draining_server_options options, bool is_small) {
         context.handler = std::move(handler);
         context.options = std::move(options);
         context.is_small = is_small;
-        context.on_fewer = [this] { tell_changed(); };
-        context.on_earlier_look = [this] { wake_.notify(); };
+        context.on_count_zero = [this] { notify_changed(); };
+        context.on_earlier_sweep = [this] { wake_.notify(); };
     }
     ~server_body() override {
         drain_options now;
@@ -51,22 +50,22 @@ class server_body final : public ref_counted {
                                    : open_listeners(where, context.options.reuse_port, listeners_);
         if (started) started = start_threads();
         for (listener& each : listeners_) {
-            if (!started) each.give_back();
+            if (!started) each.release_given();
             append(address, {address.empty() ? "" : ",", each.where().name});
         }
         return started;
     }
-    // In a child made by fork() the threads are the parent's, one of which may hold a lock here for ever.
-    void leave_to_parent() noexcept {
+    // In a child made by fork() the parent's threads do not exist, and one of them may have held a lock.
+    void abandon_after_fork() noexcept {
         if (!is_forked()) return;
-        retain();  // never destroyed: a condition waits for its waiters
+        retain();  // never destroyed: a condition's destructor waits for its waiters
         if (!mutex_.try_lock()) return;
         for (listener& each : listeners_) each.leave();
         for (const ref<connection>& each : connections_) each->close();
     }
     drain_result drain(const drain_options& options) {
         if (is_forked()) return {};
-        const unique_lock alone(drain_mutex_);
+        const unique_lock drain_lock(drain_mutex_);
         if (drained_) return result_;
         drained_ = true;
         begin_drain(options);
@@ -80,11 +79,11 @@ class server_body final : public ref_counted {
     // After drain(): waits for the handlers, and ends every thread.
     void join() noexcept {
         if (is_forked()) return;
-        const unique_lock alone(drain_mutex_);
+        const unique_lock drain_lock(drain_mutex_);
         unique_lock held(mutex_);
         for (std::size_t i = 0; i < threads_.size();) {
             thread ending = std::move(threads_[i].joinable() ? threads_[i] : ended_);
-            i = ending.joinable() ? 0 : i + 1;  // one that its handler ended has begun another
+            i = ending.joinable() ? 0 : i + 1;  // a thread that its handler ended has started another
             held.unlock();
             ending.join();
             held.lock();
@@ -114,7 +113,7 @@ class server_body final : public ref_counted {
 
     // ---- starting ----
 
-    // The first accepts, the last is for the drain. A small server has one for each connection.
+    // The first thread accepts, the last is for the drain. A small server has one for each connection.
     result<void> start_threads() {
         const result<void> opened = queue_.open();
         if (!opened) return opened;
@@ -123,14 +122,14 @@ class server_body final : public ref_counted {
         wake_ = std::move(*waker);
         const unique_lock held(mutex_);
         threads_ = array<thread>(context.is_small ? context.options.max_connections + 1 : 2);
-        const result<void> started = context.is_small ? result<void>() : start_server_threads();
+        const result<void> started = context.is_small ? result<void>() : start_serving_threads();
         if (!started) return started;
         accepting_ = accepting::yes;
         const result<void> accepts = start_thread(0, "ojs-accept", [this] { accept_until_stopped(); });
         if (!accepts) accepting_ = accepting::no;
         return accepts;
     }
-    result<void> start_server_threads() {
+    result<void> start_serving_threads() {
         const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
         const std::size_t processors = online > 1 ? static_cast<std::size_t>(online) : 1;
         const std::size_t usual = processors < 4 ? 8 : processors * 2;
@@ -139,42 +138,42 @@ class server_body final : public ref_counted {
         active_.begin(static_cast<int>(count < processors ? count : processors), static_cast<int>(count + 1));
         threads_ = array<thread>(count + 2);
         for (std::size_t i = 1; i <= count; ++i) {
-            const result<void> started = start_server(i);
+            const result<void> started = start_serving_thread(i);
             if (!started && i == 1) return started;
         }
         return {};
     }
-    // These with the mutex held.
-    result<void> start_server(std::size_t place) {
-        return start_thread(place, "ojs-serve", [this, place] { serve_until_stopped(place); });
+    // The next three need the mutex held.
+    result<void> start_serving_thread(std::size_t index) {
+        return start_thread(index, "ojs-serve", [this, index] { serve_until_stopped(index); });
     }
-    result<void> start_thread(std::size_t place, const char* name, function<void()> body) {
+    result<void> start_thread(std::size_t index, const char* name, function<void()> body) {
         thread_options options;
         options.name = name;
         options.stack_size = context.options.thread_stack_size;
         result<thread> started = thread::start(std::move(body), options);
         if (!started) return started.error();
-        threads_[place] = std::move(*started);
+        threads_[index] = std::move(*started);
         return {};
     }
-    bool has_server_for_one_more() {
-        if (!context.is_small || serving_ > connections_.size()) return true;
-        std::size_t place = 1;
-        while (place < threads_.size() && threads_[place].joinable()) ++place;
-        if (place == threads_.size() || !start_server(place)) return false;
-        ++serving_;
+    bool ensure_serving_thread() {
+        if (!context.is_small || serving_threads_ > connections_.size()) return true;
+        std::size_t index = 1;
+        while (index < threads_.size() && threads_[index].joinable()) ++index;
+        if (index == threads_.size() || !start_serving_thread(index)) return false;
+        ++serving_threads_;
         return true;
     }
-    // True: this thread ends, as a small server's surplus or by its handler. It joins the one before it.
-    bool end_thread(std::size_t place, bool by_handler = false) {
+    // True: this thread ends, as surplus of a small server or by its handler; it joins the one that ended before it.
+    bool end_thread(std::size_t index, bool by_handler = false) {
         if (!context.is_small && !by_handler) return false;
-        thread before;
+        thread previous;
         const unique_lock held(mutex_);
-        const bool is_surplus = context.is_small && serving_ > connections_.size();
+        const bool is_surplus = context.is_small && serving_threads_ > connections_.size();
         if (!is_surplus && !by_handler) return false;
-        before = exchange(ended_, std::move(threads_[place]));
-        if (is_surplus) --serving_;
-        if (!is_surplus) static_cast<void>(start_server(place));
+        previous = exchange(ended_, std::move(threads_[index]));
+        if (is_surplus) --serving_threads_;
+        if (!is_surplus) static_cast<void>(start_serving_thread(index));
         return true;
     }
 
@@ -183,23 +182,23 @@ class server_body final : public ref_counted {
     void accept_until_stopped() noexcept {
         array<pollfd> waiting(listeners_.size() + 1);
         for (;;) {
-            await_peers(waiting);
+            await_connections(waiting);
             if (waiting[0].revents != 0) wake_.clear();
             active_.adjust();
             unique_lock held(mutex_);
             if (stopping_) return;
             const accepting now = accepting_;
             held.unlock();
-            if (now == accepting::last_time) end_accepting();
+            if (now == accepting::last_time) finish_accepting();
             for (std::size_t i = 0; now == accepting::yes && i < listeners_.size(); ++i)
                 if (waiting[i + 1].revents != 0) accept_from(listeners_[i]);
-            if (steady_clock::now() >= context.next_look.load()) sweep();
+            if (steady_clock::now() >= context.next_sweep_at.load()) close_overdue();
         }
     }
-    void await_peers(array<pollfd>& waiting) noexcept {
+    void await_connections(array<pollfd>& waiting) noexcept {
         unique_lock held(mutex_);
         const bool accepts = accepting_ == accepting::yes && !full_;
-        time_point until = connections_.empty() ? time_point::max() : context.next_look.load();
+        time_point until = connections_.empty() ? time_point::max() : context.next_sweep_at.load();
         held.unlock();
         if (active_.needs_adjusting()) until = std::min(until, deadline_after(activity_interval));
         waiting[0] = {wake_.fd(), POLLIN, 0};
@@ -208,148 +207,148 @@ class server_body final : public ref_counted {
         ::poll(waiting.data(), static_cast<nfds_t>(waiting.size()), poll_timeout(until));
     }
     void accept_from(const listener& from) noexcept {
-        if (!has_room()) return make_room();
-        for (int i = 0; i < accepted_at_once && has_room() && accept_one(from, wake_.fd()); ++i) continue;
+        if (!has_free_slot()) return free_slot();
+        for (int i = 0; i < accept_batch_size && has_free_slot() && accept_one(from, wake_.fd()); ++i)
+            continue;
     }
-    // False: there is nobody, for now.
+    // False: no client is waiting, or none can be accepted now.
     bool accept_one(const listener& from, int interrupt) noexcept {
         unique_fd socket = accept_socket(from.fd());
         const int failed = socket ? 0 : errno;
-        if (peer_gave_up(failed)) return true;
+        if (is_peer_error(failed)) return true;
         if (would_block(failed)) return false;
         try {
             if (socket) return admit(std::move(socket)), true;
         } catch (...) {  // out of memory: treated like being out of descriptors
         }
-        // The listener stays readable, so poll would spin. The wake is left to the loop, for whom it may be.
-        pollfd told{interrupt, POLLIN, 0};
-        ::poll(&told, 1, static_cast<int>(accept_retry_time.count()));
+        // The listener stays readable, so poll would spin. The accept loop clears the wake.
+        pollfd interrupted{interrupt, POLLIN, 0};
+        ::poll(&interrupted, 1, static_cast<int>(accept_retry_time.count()));
         return false;
     }
-    bool has_room() noexcept {
+    bool has_free_slot() noexcept {
         const unique_lock held(mutex_);
         return connections_.size() < context.options.max_connections;
     }
-    // Closes the longest idle connection, or the next to become idle, or cuts the slowest client's.
-    void make_room() noexcept {
+    // Closes the longest idle connection or the next one to become idle, or cuts the slowest client.
+    void free_slot() noexcept {
         const unique_lock held(mutex_);
         if (connections_.size() < context.options.max_connections) return;
         full_ = true;
-        connection* done = waits_longest(true);
+        connection* done = oldest_waiting(true);
         if (done == nullptr) {
-            context.wants_place.store(true);
-            done = waits_longest(true);  // since when it was looked for
-            if (done != nullptr && !context.takes_place()) done = nullptr;
+            context.needs_slot.store(true);
+            done = oldest_waiting(true);  // one may have become idle before needs_slot was set
+            if (done != nullptr && !context.take_slot_request()) done = nullptr;
         }
-        connection* const slow = done == nullptr ? waits_longest(false) : nullptr;
-        const long long waited = slow == nullptr ? 0 : milliseconds_since(slow->waits_since());
+        connection* const slow = done == nullptr ? oldest_waiting(false) : nullptr;
+        const long long waited = slow == nullptr ? 0 : milliseconds_since(slow->waiting_since());
         const auto left = context.options.overload_timeout - std::chrono::milliseconds(waited);
-        if (done != nullptr) done->leave_soon();
+        if (done != nullptr) done->close_when_idle();
         if (slow != nullptr && left.count() <= 0) slow->cut();
-        // Who was busy may be idle by then.
-        context.look_at(
+        // A busy connection may be idle by then.
+        context.schedule_sweep(
             deadline_after(left.count() > 0 ? std::min(left, overdue_interval) : overdue_interval));
     }
-    // Of those that have answered, or of those whose clients keep them waiting; null: none.
-    connection* waits_longest(bool is_done) const noexcept {
+    // The connection that has waited longest, either after its response or for its client; null: none.
+    connection* oldest_waiting(bool has_responded) const noexcept {
         connection* out = nullptr;
         time_point since = time_point::max();
         for (const ref<connection>& each : connections_) {
-            if (each->is_done() != is_done || each->waits_since() >= since) continue;
-            if (each->is_idle() && each->has_bytes()) continue;
+            if (each->has_responded() != has_responded || each->waiting_since() >= since) continue;
+            if (each->is_idle() && each->has_unread_bytes()) continue;
             out = each.get();
-            since = each->waits_since();
+            since = each->waiting_since();
         }
         return out;
     }
     void admit(unique_fd socket) {
         const ref<connection> admitted = make_ref<connection>(std::move(socket), context);
-        const unique_lock held(mutex_);  // whoever is told of it finds it listed
+        const unique_lock held(mutex_);  // a thread that receives its event finds it listed
         connections_.reserve_one();
-        if (!has_server_for_one_more()) return admitted->turn_away();
-        admitted->place = connections_.size();
+        if (!ensure_serving_thread()) return admitted->reject();
+        admitted->index = connections_.size();
         connections_.push_back(admitted);
-        context.look_at(deadline_after(context.options.idle_timeout));
+        context.schedule_sweep(deadline_after(context.options.idle_timeout));
         if (!queue_.add(admitted->fd(), admitted.get())) connections_.pop_back();
     }
-    // Ends what is overdue.
-    void sweep() noexcept {
+    void close_overdue() noexcept {
         const time_point now = steady_clock::now();
-        context.next_look.store(time_point::max());  // before the deadlines are read
+        context.next_sweep_at.store(time_point::max());  // before the deadlines are read
         const unique_lock held(mutex_);
-        full_ = false;  // who was busy when somebody waited for a place may be idle by now
-        context.wants_place.store(false);
-        for (const ref<connection>& each : connections_) context.look_at(each->end_if_overdue(now));
+        full_ = false;  // connections that were busy may be idle by now
+        context.needs_slot.store(false);
+        for (const ref<connection>& each : connections_) context.schedule_sweep(each->end_if_overdue(now));
     }
-    void leave_idle() noexcept {
+    void drain_idle_connections() noexcept {
         const unique_lock held(mutex_);
         for (const ref<connection>& each : connections_) {
-            if (each->has_asked()) each->notice_drain();
+            if (each->has_received()) each->on_drain();
         }
     }
-    // A closed queue is reset. A successor accepts from the same one, unless each process has its own (SO_REUSEPORT).
-    void end_accepting() noexcept {
-        const bool leaves_queue = end_.has_successor && !context.options.reuse_port;
+    // Closing resets queued clients. A successor shares the queue, unless each process has its own (SO_REUSEPORT).
+    void finish_accepting() noexcept {
+        const bool leaves_queue = drain_.has_successor && !context.options.reuse_port;
         for (listener& each : listeners_) {
-            // Without descriptors for them, the idle ones go first, and a moment later there are some.
-            for (int tries = tries_for_queue; !leaves_queue && tries > 0 && !is_over();) {
+            // Out of descriptors: idle connections are closed first, which frees some a moment later.
+            for (int tries = max_accept_retries; !leaves_queue && tries > 0 && !is_over();) {
                 if (accept_one(each, -1)) {
-                    tries = tries_for_queue;
+                    tries = max_accept_retries;
                     continue;
                 }
                 pollfd waits{each.fd(), POLLIN, 0};
                 if (::poll(&waits, 1, 0) <= 0) break;
-                if (tries-- == tries_for_queue) leave_idle();
-                sweep();  // who was answered and does not close holds a descriptor
+                if (tries-- == max_accept_retries) drain_idle_connections();
+                close_overdue();  // an answered client that does not close holds a descriptor
             }
         }
         const unique_lock held(mutex_);
-        for (listener& each : listeners_) end_.has_successor ? each.leave() : each.close();
+        for (listener& each : listeners_) drain_.has_successor ? each.leave() : each.close();
         accepting_ = accepting::no;
         changed_.notify_all();
     }
 
     // ---- serving ----
 
-    void serve_until_stopped(std::size_t place) {
+    void serve_until_stopped(std::size_t index) {
         active_.enter();
-        while (!end_thread(place)) {
+        while (!end_thread(index)) {
             void* const found = active_.next([&] { return queue_.wait(); }, [&] { wake_.notify(); });
             if (found == nullptr) return;
-            connection& which = *static_cast<connection*>(found);
-            call_guarded([&] { serve(which); },
+            connection& served = *static_cast<connection*>(found);
+            call_guarded([&] { serve(served); },
                          [&] {  // the handler ended this thread
                              active_.leave();
-                             remove(which);
-                             end_thread(place, true);
+                             remove(served);
+                             end_thread(index, true);
                          });
         }
     }
-    void serve(connection& which) {
+    void serve(connection& served) {
         connection::next next = connection::next::close;
         try {
-            next = which.on_ready();
-        } catch (...) {  // out of memory: this connection ends, the server goes on
+            next = served.on_ready();
+        } catch (...) {  // out of memory: only this connection ends
             pass_on_thread_end();
         }
-        if (next == connection::next::close) return remove(which);
+        if (next == connection::next::close) return remove(served);
         const auto events = static_cast<short>(next);
-        if (!which.pass_on([&] { return queue_.watch(which.fd(), &which, events); })) remove(which);
+        if (!served.hand_over([&] { return queue_.watch(served.fd(), &served, events); })) remove(served);
     }
-    void remove(connection& which) noexcept {
-        which.end();
-        queue_.remove(which.fd());
+    void remove(connection& served) noexcept {
+        served.end();
+        queue_.remove(served.fd());
         unique_lock held(mutex_);
-        const ref<connection> removed = std::move(connections_[which.place]);
-        if (which.place + 1 < connections_.size()) {
-            connections_[which.place] = std::move(connections_.back());
-            connections_[which.place]->place = which.place;
+        const ref<connection> removed = std::move(connections_[served.index]);
+        if (served.index + 1 < connections_.size()) {
+            connections_[served.index] = std::move(connections_.back());
+            connections_[served.index]->index = served.index;
         }
         connections_.pop_back();
         removed->close();
         const bool was_full = full_;
         full_ = false;
-        context.wants_place.store(false);
+        context.needs_slot.store(false);
         const bool was_last = stopping_ && connections_.empty();
         held.unlock();
         if (was_full) wake_.notify();
@@ -363,33 +362,35 @@ class server_body final : public ref_counted {
     // ---- ending ----
 
     void begin_drain(const drain_options& options) {
-        end_ = options;
+        drain_ = options;
         context.draining.store(true);
         time_point end = deadline_after(context.options.lame_duck);
-        if (options.has_successor) {  // new clients are its own from the first moment on
-            end = std::max(end, deadline_after(time_to_hand_over));
-            accept_last();
+        if (options.has_successor) {  // it accepts new clients from now on
+            end = std::max(end, deadline_after(min_handover_time));
+            accept_last_time();
         }
         static_cast<void>(options.abort.sleep_until(std::min(end, options.deadline)));
-        accept_last();
+        accept_last_time();
         unique_lock held(mutex_);
         while (accepting_ != accepting::no) changed_.wait(held);
         context.refusing.store(true);
-        for (const ref<connection>& each : connections_) each->notice_drain();
+        for (const ref<connection>& each : connections_) each->on_drain();
     }
-    void accept_last() noexcept {
+    void accept_last_time() noexcept {
         const unique_lock held(mutex_);
         if (accepting_ == accepting::yes) accepting_ = accepting::last_time;
         wake_.notify();
     }
-    bool is_over() const noexcept { return end_.abort.cancelled() || steady_clock::now() >= end_.deadline; }
+    bool is_over() const noexcept {
+        return drain_.abort.cancelled() || steady_clock::now() >= drain_.deadline;
+    }
     void await_idle(const drain_options& options) {
-        // All others may be with handlers, and who comes too late is to be told so.
+        // All other threads may run handlers; late clients still need a 503.
         unique_lock held(mutex_);
-        if (!context.is_small) static_cast<void>(start_server(threads_.size() - 1));
+        if (!context.is_small) static_cast<void>(start_serving_thread(threads_.size() - 1));
         held.unlock();
-        const cancel_registration aborted = options.abort.on_cancel([this] { tell_changed(); });
-        const time_point late_end = deadline_after(time_for_late);
+        const cancel_registration aborted = options.abort.on_cancel([this] { notify_changed(); });
+        const time_point late_end = deadline_after(late_request_timeout);
         held.lock();
         for (;;) {
             const bool in_flight_connections = context.in_flight_connections.load() > 0;
@@ -405,13 +406,13 @@ class server_body final : public ref_counted {
         unique_lock held(mutex_);
         for (const ref<connection>& each : connections_) out += each->cut() ? 1U : 0U;
         stopping_ = true;
-        const bool none_left = connections_.empty();  // else whoever removes the last one stops the queue
+        const bool none_left = connections_.empty();  // else remove() of the last one stops the queue
         held.unlock();
         wake_.notify();
         if (none_left) stop_serving();
         return out;
     }
-    void tell_changed() noexcept {
+    void notify_changed() noexcept {
         const unique_lock held(mutex_);
         changed_.notify_all();
     }
@@ -419,12 +420,12 @@ class server_body final : public ref_counted {
     const pid_t owner_ = ::getpid();
     event_queue queue_;
     active_threads active_;
-    wake wake_;  // of the thread that accepts
+    wake wake_;  // for the accepting thread
 
     mutex drain_mutex_;  // one drain() at a time
     bool drained_ = false;
     drain_result result_;
-    drain_options end_;  // of that drain, set before anything is accepted the last time
+    drain_options drain_;  // set before the last accept
 
     mutable mutex mutex_;  // guards what follows
     condition changed_;
@@ -432,7 +433,7 @@ class server_body final : public ref_counted {
     array<ref<connection>> connections_;
     array<thread> threads_;
     thread ended_;
-    std::size_t serving_ = 0;  // threads of a small one
+    std::size_t serving_threads_ = 0;  // of a small server
     accepting accepting_ = accepting::no;
     bool full_ = false;
     bool stopping_ = false;
@@ -450,7 +451,7 @@ OJS_SHUTDOWN_INLINE draining_server& draining_server::operator=(draining_server&
     return *this;
 }
 OJS_SHUTDOWN_INLINE draining_server::~draining_server() {
-    if (impl_) impl_->leave_to_parent();
+    if (impl_) impl_->abandon_after_fork();
 }
 
 OJS_SHUTDOWN_INLINE result<draining_server> draining_server::start(std::string_view address,

@@ -24,9 +24,9 @@ namespace detail {
 inline constexpr std::size_t max_notification_size = 4096;
 inline constexpr std::size_t max_status_length = 1000;
 
-inline error unusable_variable(const char* name, std::string_view value, std::string_view why,
-                               errc code = errc::invalid_argument) {
-    return {code, 0, cat({name, "='", printable(value), "' cannot be used: ", why})};
+inline error invalid_variable(const char* name, std::string_view value, std::string_view reason,
+                              errc code = errc::invalid_argument) {
+    return {code, 0, cat({name, "='", printable(value), "' cannot be used: ", reason})};
 }
 
 // $NOTIFY_SOCKET as the bytes of sun_path.
@@ -34,38 +34,38 @@ inline result<std::string> notify_address(std::string_view value) {
     constexpr const char* name = "NOTIFY_SOCKET";
     const bool abstract = value.front() == '@';
     if (value.front() != '/' && !abstract)
-        return unusable_variable(name, value, "neither an absolute path nor @ and a name", errc::unsupported);
+        return invalid_variable(name, value, "neither an absolute path nor @ and a name", errc::unsupported);
 #ifndef __linux__
     if (abstract)
-        return unusable_variable(name, value, "abstract names are known to Linux alone", errc::unsupported);
+        return invalid_variable(name, value, "abstract names exist only on Linux", errc::unsupported);
 #endif
     // A path ends with a NUL, an abstract name begins with one.
-    constexpr std::size_t room = sizeof(sockaddr_un::sun_path);
-    if (value.size() > (abstract ? room : room - 1))
-        return unusable_variable(name, value, "longer than a socket address holds");
-    if (value.size() < 2) return unusable_variable(name, value, "no name follows");
+    constexpr std::size_t max_length = sizeof(sockaddr_un::sun_path);
+    if (value.size() > (abstract ? max_length : max_length - 1))
+        return invalid_variable(name, value, "longer than a socket address holds");
+    if (value.size() < 2) return invalid_variable(name, value, "no name follows");
     std::string out(value);
     if (abstract) out.front() = '\0';
     return out;
 }
 
-// Half of $WATCHDOG_USEC, or 0 where there is none or it is meant for another process.
+// Half of $WATCHDOG_USEC; 0 if it is unset or meant for another process.
 inline result<std::chrono::milliseconds> watchdog_share(const char* usec, const char* pid) {
     constexpr auto most = static_cast<std::uint64_t>(INT64_MAX);
     std::uint64_t interval = 0;
     std::uint64_t watched = 0;
     if (usec == nullptr) return std::chrono::milliseconds(0);
     if (!parse_number(usec, most, interval) || interval == 0)
-        return unusable_variable("WATCHDOG_USEC", usec, "not a number of microseconds");
+        return invalid_variable("WATCHDOG_USEC", usec, "not a number of microseconds");
     if (pid != nullptr && !parse_number(pid, most, watched))
-        return unusable_variable("WATCHDOG_PID", pid, "not a process id");
+        return invalid_variable("WATCHDOG_PID", pid, "not a process id");
     if (pid != nullptr && watched != static_cast<std::uint64_t>(::getpid()))
         return std::chrono::milliseconds(0);
     const auto half = static_cast<std::int64_t>(interval / 2000);
     return std::chrono::milliseconds(half > 0 ? half : 1);
 }
 
-// Texts come from everywhere; a line break in one would begin an assignment of its own.
+// A line break in a text would begin another assignment.
 inline std::string status_line(std::string_view text) {
     std::string out;
     while (!text.empty()) {
@@ -85,7 +85,7 @@ inline error notify_failure(int failed) {
     errc code = errc::system;
     if (failed == ENOENT || failed == ECONNREFUSED || failed == ENOTDIR) code = errc::unreachable;
     if (failed == EAGAIN || failed == EWOULDBLOCK || failed == ENOBUFS) code = errc::unavailable;
-    return {code, failed, cat({"the service manager was not told: ", errno_text(failed)})};
+    return {code, failed, cat({"could not notify the service manager: ", errno_text(failed)})};
 }
 
 }  // namespace detail
@@ -136,11 +136,11 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::send(std::string_view assignm
         return error{errc::invalid_argument, 0,
                      detail::cat({"a notification has at most ", detail::max_notification_size, " bytes"})};
     }
-    // Not connected: a manager that was started anew has a new socket under the same name.
+    // Not connected: a restarted manager has a new socket of the same name.
     sockaddr_un to{};
     to.sun_family = AF_UNIX;
     std::memcpy(to.sun_path, address_.data(), address_.size());
-    // The length of an abstract name counts, while the NUL that ends a path is part of the zeroed rest.
+    // An abstract name is exactly its length; a path includes its final NUL.
     const std::size_t used = address_.size() + (address_.front() == '\0' ? 0 : 1);
     const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + used);
     for (;;) {
@@ -153,7 +153,7 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::send(std::string_view assignm
 
 namespace detail {
 
-// What a program reports to the service manager, and when. For one thread. [sd_notify]
+// Reports a program's state to the service manager when it is due. For one thread. [sd_notify]
 class service_report {
   public:
     explicit service_report(const logger& log) : log_(log) {}
@@ -161,55 +161,55 @@ class service_report {
     void start(time_point now) {
         result<service_notifier> found = service_notifier::from_environment();
         if (!found) {
-            complain(found.error());
-            found = service_notifier::from_environment(without_watchdog);  // READY=1 matters all the same
+            log_failure(found.error());
+            found = service_notifier::from_environment(without_watchdog);  // READY=1 must arrive anyway
         }
         if (found) notifier_ = std::move(*found);
         if (notifier_.active() && notifier_.watchdog_interval().count() > 0) watchdog_due_ = now;
     }
     bool active() const noexcept { return notifier_.active(); }
 
-    // READY=1 once, when `is_ready` first holds; from then on the text, whenever it is another.
+    // READY=1 once, when `is_ready` first holds; from then on the text, whenever it changes.
     void report(bool is_ready, const std::string& text) {
-        if (!active() || !(is_ready || ready_) || (ready_ && text == text_)) return;
-        if (!tell(ready_ ? notifier_.status(text) : notifier_.ready(text)))
+        if (!active() || !(is_ready || ready_) || (ready_ && text == reported_text_)) return;
+        if (!log_result(ready_ ? notifier_.status(text) : notifier_.ready(text)))
             return;  // retried with the next text
         ready_ = true;
-        text_ = text;
+        reported_text_ = text;
     }
-    // STOPPING=1 starts the manager's stop clock: so it is said of a drain, and never of quiet.
+    // STOPPING=1 starts the manager's stop timeout: so it is sent on a drain, never on quiet.
     void stopping(std::string_view text) {
         if (!active()) return;
-        tell(notifier_.stopping(text));
+        log_result(notifier_.stopping(text));
         extension_due_ = time_point::min();
     }
 
     time_point next_due() const noexcept { return std::min(watchdog_due_, extension_due_); }
-    // Sends what is due. Before `end`, a stop's deadline, it asks for more time in small steps; true: it did.
+    // Sends what is due. Requests more time in small steps until `end`, the stop's deadline; true: it did.
     bool tick(time_point now, time_point end) {
         if (now >= watchdog_due_) {
-            tell(notifier_.watchdog());
+            log_result(notifier_.watchdog());
             watchdog_due_ = now + notifier_.watchdog_interval();
         }
         if (now < extension_due_) return false;
         extension_due_ = now + extension_interval;
         if (now >= end) return false;
         const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - now);
-        return tell(notifier_.extend_timeout(std::min(left + extension_interval, max_extension)));
+        return log_result(notifier_.extend_timeout(std::min(left + extension_interval, max_extension)));
     }
 
   private:
     static const char* without_watchdog(const char* name) {
         return std::strncmp(name, "WATCHDOG_", 9) == 0 ? nullptr : std::getenv(name);
     }
-    bool tell(const result<void>& told) {
-        if (told) complained_ = false;
-        if (!told) complain(told.error());
-        return told.has_value();
+    bool log_result(const result<void>& sent) {
+        if (sent) failure_logged_ = false;
+        if (!sent) log_failure(sent.error());
+        return sent.has_value();
     }
-    void complain(const error& why) {
-        if (!detail::exchange(complained_, true))
-            log_.write(log_level::warn, "service manager not reached", {field("error", why.text)});
+    void log_failure(const error& reason) {
+        if (!detail::exchange(failure_logged_, true))
+            log_.write(log_level::warn, "service manager not reached", {field("error", reason.text)});
     }
 
     static constexpr std::chrono::milliseconds extension_interval{1000};
@@ -217,11 +217,11 @@ class service_report {
 
     const logger& log_;
     service_notifier notifier_;
-    std::string text_;  // as last said
+    std::string reported_text_;
     time_point watchdog_due_ = time_point::max();
     time_point extension_due_ = time_point::max();
     bool ready_ = false;
-    bool complained_ = false;
+    bool failure_logged_ = false;
 };
 
 }  // namespace detail

@@ -1,9 +1,9 @@
-// tls_openssl: https:// by OpenSSL 3. Link with -lssl -lcrypto.
+// tls_openssl: https:// with OpenSSL 3. Link with -lssl -lcrypto.
 //
-// The certificate chain and the host name are always verified; no option turns that off. TLS 1.2 or later, no
-// renegotiation. A session is resumed until a certificate of its chain expires or ca_file or crl_file changes.
-// Nothing blocks here: handshake, reads and writes share the request's deadline. A connection that ends without
-// close_notify has failed, so that a truncated response is never accepted.
+// Always verifies the certificate chain and the host name. TLS 1.2 or later, no renegotiation. Resumes a session until
+// a certificate of its chain expires, or ca_file or crl_file changes. Never blocks: handshake, reads and writes share
+// the request's deadline. A connection that ends without close_notify has failed, so a truncated response is never
+// accepted.
 #pragma once
 
 #include <string>

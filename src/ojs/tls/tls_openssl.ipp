@@ -37,7 +37,7 @@ using store_ptr = std::unique_ptr<X509_STORE, free_with<X509_STORE_free>>;
 using ssl_ptr = std::unique_ptr<SSL, free_with<SSL_free>>;
 using session_ptr = std::unique_ptr<SSL_SESSION, free_with<SSL_SESSION_free>>;
 
-// The first error OpenSSL has queued, without its codes; empty: none.
+// The first error in OpenSSL's queue, without its codes; empty: none.
 OJS_SHUTDOWN_INLINE std::string queued_error() {
     const unsigned long code = ERR_get_error();
     ERR_clear_error();
@@ -53,20 +53,20 @@ OJS_SHUTDOWN_INLINE int socket_of(BIO* bio) {
     return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
 }
 
-OJS_SHUTDOWN_INLINE int moved(BIO* bio, ssize_t bytes, int retry) {
+OJS_SHUTDOWN_INLINE int finish_transfer(BIO* bio, ssize_t bytes, int retry) {
     BIO_clear_retry_flags(bio);
     if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         BIO_set_flags(bio, retry | BIO_FLAGS_SHOULD_RETRY);
     return static_cast<int>(bytes);
 }
 OJS_SHUTDOWN_INLINE int bio_write(BIO* bio, const char* bytes, int size) {
-    return moved(bio, ::send(socket_of(bio), bytes, static_cast<std::size_t>(size), MSG_NOSIGNAL),
-                 BIO_FLAGS_WRITE);
+    return finish_transfer(bio, ::send(socket_of(bio), bytes, static_cast<std::size_t>(size), MSG_NOSIGNAL),
+                           BIO_FLAGS_WRITE);
 }
 OJS_SHUTDOWN_INLINE int bio_read(BIO* bio, char* buffer, int size) {
     const ssize_t got = ::recv(socket_of(bio), buffer, static_cast<std::size_t>(size), 0);
     if (got == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
-    return moved(bio, got, BIO_FLAGS_READ);
+    return finish_transfer(bio, got, BIO_FLAGS_READ);
 }
 OJS_SHUTDOWN_INLINE long bio_control(BIO* bio, int command, long, void*) {
     if (command == BIO_CTRL_EOF) return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0;
@@ -86,7 +86,7 @@ OJS_SHUTDOWN_INLINE BIO_METHOD* socket_method() {
 
 // ---- what all connections share ----
 
-// What a file is known by: one that was written to, or another in its place, differs. Nothing where there is none.
+// Identifies a version of a file: differs after a write or replacement. Zeros if there is no file.
 OJS_SHUTDOWN_INLINE std::array<long long, 5> identity_of(const std::string& path) {
     struct stat found {};
     if (path.empty() || ::stat(path.c_str(), &found) != 0) return {};
@@ -99,7 +99,7 @@ OJS_SHUTDOWN_INLINE std::array<long long, 5> identity_of(const std::string& path
             static_cast<long long>(found.st_size), changed.tv_sec, changed.tv_nsec};
 }
 
-// Whether a file has changed since it was last asked. One that is gone has not: whoever replaces it may be at it.
+// Whether a file has changed since the last check. A missing file has not: it may be under replacement.
 class watched_file {
   public:
     bool has_changed(const std::string& path) {
@@ -113,62 +113,62 @@ class watched_file {
     std::array<long long, 5> last_{};
 };
 
-// When the first certificate of a chain expires; 0 where there is none.
-OJS_SHUTDOWN_INLINE std::time_t end_of(const STACK_OF(X509) * chain) {
+// When the first certificate of a chain expires; 0 if there is none.
+OJS_SHUTDOWN_INLINE std::time_t expiry_of(const STACK_OF(X509) * chain) {
     const std::time_t now = std::time(nullptr);
     std::time_t out = 0;
     for (int i = 0; i < sk_X509_num(chain); ++i) {
         int days = 0;
         int seconds = 0;
         ASN1_TIME_diff(&days, &seconds, nullptr, X509_get0_notAfter(sk_X509_value(chain, i)));
-        const std::time_t end = now + static_cast<std::time_t>(days) * 86400 + seconds;
-        out = i == 0 ? end : std::min(out, end);
+        const std::time_t expires_at = now + static_cast<std::time_t>(days) * 86400 + seconds;
+        out = i == 0 ? expires_at : std::min(out, expires_at);
     }
     return out;
 }
 
-// A session and the end of the chain that was verified when it began.
-struct kept_session {
+// A session and the expiry of the chain that was verified when it began.
+struct cached_session {
     session_ptr session;
     std::time_t expires_at = 0;
 };
 
-// What a connection is known by to the context that it shares.
 struct peer {
     std::string server;          // host and port
-    std::time_t expires_at = 0;  // of the session that it resumes
+    std::time_t expires_at = 0;  // of the session that it resumes; 0: none
 };
 
-// The context, whom to trust, and the last session of each server.
+// The context, the trusted certificates, and the latest session of each server.
 class shared_context {
   public:
     explicit shared_context(tls_options options)
         : options_(std::move(options)), context_(SSL_CTX_new(TLS_client_method())) {}
 
-    // Null, or what cannot be used.
+    // Null, or what is unusable.
     const char* prepare() {
-        SSL_CTX* const to = context_.get();
-        if (to == nullptr) return "OpenSSL";
-        SSL_CTX_set_verify(to, SSL_VERIFY_PEER, nullptr);
-        SSL_CTX_set_options(to, SSL_OP_NO_RENEGOTIATION);
-        SSL_CTX_set_mode(to, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
-                                 SSL_MODE_RELEASE_BUFFERS);
-        if (SSL_CTX_set_min_proto_version(to, TLS1_2_VERSION) != 1) return "OpenSSL";
-        SSL_CTX_set_session_cache_mode(to, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
-        SSL_CTX_sess_set_new_cb(to, keep_session);
-        SSL_CTX_set_app_data(to, this);
+        SSL_CTX* const context = context_.get();
+        if (context == nullptr) return "OpenSSL";
+        SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
+        SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION);
+        SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                                      SSL_MODE_RELEASE_BUFFERS);
+        if (SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) != 1) return "OpenSSL";
+        SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+        SSL_CTX_sess_set_new_cb(context, cache_session);
+        SSL_CTX_set_app_data(context, this);
         const std::lock_guard<std::mutex> held(mutex_);
-        if (const char* const wrong = follow_files()) return wrong;
-        SSL_CTX_set1_cert_store(to, store_.get());
-        return load_own();
+        if (const char* const problem = reload_changed_files()) return problem;
+        SSL_CTX_set1_cert_store(context, store_.get());
+        return load_client_certificate();
     }
-    // The same. Says whom `ssl` trusts, and has it resume the last session with that server, if both are still good.
-    const char* prepare(SSL* ssl, peer& with) {
+    // Sets what `ssl` trusts, and the latest session with that server if both are still valid. Null, or what is
+    // unusable.
+    const char* prepare(SSL* ssl, peer& server) {
         const std::lock_guard<std::mutex> held(mutex_);
-        if (const char* const wrong = follow_files()) return wrong;
+        if (const char* const problem = reload_changed_files()) return problem;
         SSL_set1_verify_cert_store(ssl, store_.get());
-        const kept_session last = take_session(with.server);
-        with.expires_at = last.expires_at;
+        const cached_session last = take_session(server.server);
+        server.expires_at = last.expires_at;
         if (last.session) SSL_set_session(ssl, last.session.get());
         return nullptr;
     }
@@ -177,11 +177,11 @@ class shared_context {
     const tls_options& options() const { return options_; }
 
   private:
-    // One of TLS 1.3 is used once [RFC 8446 C.4], an older one as long as the server takes it.
-    kept_session take_session(const std::string& server) {
+    // A session of TLS 1.3 is used once [RFC 8446 C.4], an older one while the server accepts it.
+    cached_session take_session(const std::string& server) {
         const auto found = sessions_.find(server);
         if (found == sessions_.end()) return {};
-        kept_session out = std::move(found->second);
+        cached_session out = std::move(found->second);
         if (out.expires_at > std::time(nullptr) &&
             SSL_SESSION_get_protocol_version(out.session.get()) < TLS1_3_VERSION) {
             SSL_SESSION_up_ref(out.session.get());
@@ -189,20 +189,20 @@ class shared_context {
             return out;
         }
         sessions_.erase(found);
-        return out.expires_at > std::time(nullptr) ? std::move(out) : kept_session();
+        return out.expires_at > std::time(nullptr) ? std::move(out) : cached_session();
     }
-    // Who was believed because of a file before it changed is believed no longer.
-    const char* follow_files() {
-        const bool is_new_ca = ca_.has_changed(options_.ca_file);
-        const bool is_new_crl = crl_.has_changed(options_.crl_file);
-        if (store_ && !is_new_ca && !is_new_crl) return nullptr;
+    // Drops the sessions that were verified by a file's previous content.
+    const char* reload_changed_files() {
+        const bool ca_changed = ca_.has_changed(options_.ca_file);
+        const bool crl_changed = crl_.has_changed(options_.crl_file);
+        if (store_ && !ca_changed && !crl_changed) return nullptr;
         sessions_.clear();
         store_.reset(X509_STORE_new());
-        const char* const wrong = store_ ? load_trust(store_.get()) : "OpenSSL";
-        if (wrong != nullptr) store_.reset();
-        return wrong;
+        const char* const problem = store_ ? load_trusted(store_.get()) : "OpenSSL";
+        if (problem != nullptr) store_.reset();
+        return problem;
     }
-    const char* load_trust(X509_STORE* store) {
+    const char* load_trusted(X509_STORE* store) {
         const char* const ca = options_.ca_file.empty() ? nullptr : options_.ca_file.c_str();
         const int loaded =
             ca == nullptr ? X509_STORE_set_default_paths(store) : X509_STORE_load_file(store, ca);
@@ -213,30 +213,30 @@ class shared_context {
         X509_LOOKUP* const lists = X509_STORE_add_lookup(store, X509_LOOKUP_file());
         return lists != nullptr && X509_load_crl_file(lists, crl, X509_FILETYPE_PEM) > 0 ? nullptr : crl;
     }
-    const char* load_own() {
-        SSL_CTX* const to = context_.get();
+    const char* load_client_certificate() {
+        SSL_CTX* const context = context_.get();
         if (options_.certificate_file.empty() && options_.key_file.empty()) return nullptr;
         SSL_CTX_set_default_passwd_cb(
-            to, [](char*, int, int, void*) { return 0; });  // nobody is there to be asked
-        if (SSL_CTX_use_certificate_chain_file(to, options_.certificate_file.c_str()) != 1)
+            context, [](char*, int, int, void*) { return 0; });  // never prompts for a passphrase
+        if (SSL_CTX_use_certificate_chain_file(context, options_.certificate_file.c_str()) != 1)
             return options_.certificate_file.c_str();
-        if (SSL_CTX_use_PrivateKey_file(to, options_.key_file.c_str(), SSL_FILETYPE_PEM) != 1)
+        if (SSL_CTX_use_PrivateKey_file(context, options_.key_file.c_str(), SSL_FILETYPE_PEM) != 1)
             return options_.key_file.c_str();
         return nullptr;
     }
 
-    static int keep_session(SSL* of, SSL_SESSION* session) {
-        auto* const self = static_cast<shared_context*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(of)));
-        const auto* const with = static_cast<const peer*>(SSL_get_ex_data(of, 0));
-        // A session that goes on from another was not verified anew.
-        const std::time_t end =
-            SSL_session_reused(of) != 0 ? with->expires_at : end_of(SSL_get0_verified_chain(of));
+    static int cache_session(SSL* ssl, SSL_SESSION* session) {
+        auto* const self = static_cast<shared_context*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
+        const auto* const connected = static_cast<const peer*>(SSL_get_ex_data(ssl, 0));
+        // A resumed session was not verified anew.
+        const std::time_t expires_at =
+            SSL_session_reused(ssl) != 0 ? connected->expires_at : expiry_of(SSL_get0_verified_chain(ssl));
         X509_STORE* trusted = nullptr;
-        SSL_get0_verify_cert_store(of, &trusted);
+        SSL_get0_verify_cert_store(ssl, &trusted);
         const std::lock_guard<std::mutex> held(self->mutex_);
-        if (trusted != self->store_.get()) return 0;  // a file has changed since it began
-        self->sessions_[with->server] = {session_ptr(session), end};
-        return 1;  // it is ours now
+        if (trusted != self->store_.get()) return 0;  // a file has changed meanwhile
+        self->sessions_[connected->server] = {session_ptr(session), expires_at};
+        return 1;  // we own it
     }
 
     const tls_options options_;
@@ -244,21 +244,19 @@ class shared_context {
     std::mutex mutex_;  // guards what follows
     watched_file ca_;
     watched_file crl_;
-    store_ptr store_;                               // null: what is trusted could not be read
-    std::map<std::string, kept_session> sessions_;  // by peer::server
+    store_ptr store_;                                 // null: a file could not be read
+    std::map<std::string, cached_session> sessions_;  // by peer::server
 };
-
-// ---- one connection ----
 
 class stream : public byte_stream {
   public:
     stream(std::shared_ptr<shared_context> context, std::string server)
         : context_(std::move(context)), peer_{std::move(server)}, ssl_(SSL_new(context_->get())) {}
 
-    // Null where the connection will be verified to be with `host`, and with nobody else; or what cannot be used.
+    // Null, or what is unusable. The handshake will verify that the peer is `host`.
     const char* prepare(int socket, const std::string& host) {
         if (!ssl_ || !set_socket(socket) || !set_host(host)) return "OpenSSL";
-        SSL_set_ex_data(ssl_.get(), 0, &peer_);  // for keep_session()
+        SSL_set_ex_data(ssl_.get(), 0, &peer_);  // for cache_session()
         return context_->prepare(ssl_.get(), peer_);
     }
 
@@ -267,7 +265,7 @@ class stream : public byte_stream {
         const stream_result out = outcome(SSL_connect(ssl_.get()), 0);
         if (out.status != stream_status::ok || SSL_get0_peer_certificate(ssl_.get()) != nullptr) return out;
         return failed(
-            "the server shows no certificate");  // an anonymous cipher, where the system's settings allow one
+            "the server sent no certificate");  // an anonymous cipher, if the system's settings allow one
     }
     stream_result read_some(char* buffer, std::size_t size) override {
         ERR_clear_error();
@@ -282,7 +280,7 @@ class stream : public byte_stream {
         return outcome(done, written);
     }
     void end() noexcept override {
-        if (::getpid() != owner_) return;  // a child made by fork(): the connection is the parent's
+        if (::getpid() != owner_) return;  // a child made by fork(): the parent owns the connection
         if (broken_ || SSL_is_init_finished(ssl_.get()) == 0) return;
         ERR_clear_error();
         SSL_shutdown(ssl_.get());
@@ -326,9 +324,9 @@ class stream : public byte_stream {
         if (verdict != X509_V_OK) return failed(X509_verify_cert_error_string(verdict));
         return failed(queued.empty() ? std::strerror(system) : queued);
     }
-    stream_result failed(const std::string& why) {
+    stream_result failed(const std::string& reason) {
         broken_ = true;
-        failure_ = "TLS: " + why;
+        failure_ = "TLS: " + reason;
         return {stream_status::failed, 0};
     }
 
@@ -343,23 +341,22 @@ class stream : public byte_stream {
 }  // namespace tls
 }  // namespace detail
 
-// What https:// is spoken over. Errors: invalid_argument, with the file that cannot be used. Thread-safe.
 OJS_SHUTDOWN_INLINE result<stream_factory> tls_openssl(tls_options options) {
-    const auto fault = [](errc code, const char* wrong) {
+    const auto failure = [](errc code, const char* problem) {
         return error{code, 0,
-                     "TLS cannot use " + std::string(*wrong == '\0' ? "an empty file name" : wrong) + ": " +
-                         detail::tls::queued_error()};
+                     "TLS cannot use " + std::string(*problem == '\0' ? "an empty file name" : problem) +
+                         ": " + detail::tls::queued_error()};
     };
     ERR_clear_error();
     const auto context = std::make_shared<detail::tls::shared_context>(std::move(options));
-    if (const char* const wrong = context->prepare()) return fault(errc::invalid_argument, wrong);
-    return stream_factory([context, fault](const stream_request& on) -> result<byte_stream_ref> {
+    if (const char* const problem = context->prepare()) return failure(errc::invalid_argument, problem);
+    return stream_factory([context, failure](const stream_request& request) -> result<byte_stream_ref> {
         const std::string& name = context->options().server_name;
-        auto* const made = new detail::tls::stream(context, on.name);
-        byte_stream_ref out(made);
+        auto* const stream = new detail::tls::stream(context, request.name);
+        byte_stream_ref out(stream);
         ERR_clear_error();
-        if (const char* const wrong = made->prepare(on.socket, name.empty() ? on.host : name))
-            return fault(errc::unreachable, wrong);
+        if (const char* const problem = stream->prepare(request.socket, name.empty() ? request.host : name))
+            return failure(errc::unreachable, problem);
         return out;
     });
 }

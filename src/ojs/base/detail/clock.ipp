@@ -1,4 +1,4 @@
-// clock: the time of day, and how it is written; random pauses. What waits uses the steady clock.
+// clock: the time of day, its text form, and back-off delays. Waits use the steady clock instead.
 #pragma once
 
 #include <sys/random.h>
@@ -13,7 +13,6 @@
 
 namespace ojs::detail {
 
-// Since 1970.
 inline std::int64_t wall_clock_ms() noexcept {
     timespec now{};
     clock_gettime(CLOCK_REALTIME, &now);
@@ -34,7 +33,7 @@ inline std::string utc_timestamp() {
     return utc_text(wall_clock_ms());
 }
 
-// From the kernel; where it gives none, by where and when.
+// Random bits of the kernel, or of clock and process id if it has none.
 inline std::uint64_t random_number() noexcept {
     std::uint64_t out = 0;
     if (getentropy(&out, sizeof out) == 0) return out;
@@ -42,23 +41,24 @@ inline std::uint64_t random_number() noexcept {
            static_cast<std::uint64_t>(getpid()) << 32;
 }
 
-// Pauses that double from `first` to `last`, each cut by a random part of its half, so that workers that
-// failed together do not come back together.
+// Delays that double from `initial` to `max`, each reduced by up to half at random, so that workers that failed
+// together do not retry together.
 class backoff {
   public:
-    backoff(std::chrono::milliseconds first, std::chrono::milliseconds last) : first_(first), last_(last) {}
+    backoff(std::chrono::milliseconds initial, std::chrono::milliseconds max)
+        : initial_(initial), max_(max) {}
 
     std::chrono::milliseconds next() noexcept {
-        pause_ = pause_.count() == 0 ? first_ : pause_ * 2 < last_ ? pause_ * 2 : last_;
+        delay_ = delay_.count() == 0 ? initial_ : delay_ * 2 < max_ ? delay_ * 2 : max_;
         const auto cut = static_cast<std::int64_t>(random_number() % 512);
-        return std::chrono::milliseconds(pause_.count() - pause_.count() * cut / 1024);
+        return std::chrono::milliseconds(delay_.count() - delay_.count() * cut / 1024);
     }
-    void reset() noexcept { pause_ = std::chrono::milliseconds(0); }
+    void reset() noexcept { delay_ = std::chrono::milliseconds(0); }
 
   private:
-    const std::chrono::milliseconds first_;
-    const std::chrono::milliseconds last_;
-    std::chrono::milliseconds pause_{0};
+    const std::chrono::milliseconds initial_;
+    const std::chrono::milliseconds max_;
+    std::chrono::milliseconds delay_{0};
 };
 
 }  // namespace ojs::detail

@@ -1,4 +1,4 @@
-// files: reading those of others without ever blocking, and writing new ones that are on the disk.
+// files: reads files of others without blocking, and writes new ones durably.
 #pragma once
 
 #include <errno.h>
@@ -19,13 +19,13 @@ enum class file_status { read, missing, not_regular, unreadable };
 
 struct small_file {
     file_status status = file_status::unreadable;
-    int sys_errno = 0;    // why, where it is missing or unreadable
-    bool is_cut = false;  // it is longer than the limit
-    uid_t owner = 0;      // where it was read
-    std::string text;     // at most the limit
+    int sys_errno = 0;    // why it is missing or unreadable
+    bool is_cut = false;  // the file is longer than the limit
+    uid_t owner = 0;      // if it was read
+    std::string text;     // at most `limit` bytes
 };
 
-// Anything but a regular file (FIFO, folder, device, socket) is not read at all. Thread-safe.
+// Reads regular files only: no FIFO, folder, device or socket. Thread-safe.
 inline small_file read_small_file(const std::string& path, std::size_t limit) {
     // O_NONBLOCK: a FIFO without a writer opens at once.
     const unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
@@ -36,22 +36,22 @@ inline small_file read_small_file(const std::string& path, std::size_t limit) {
         if (out.sys_errno == ENXIO) out.status = file_status::not_regular;  // a socket
         return out;
     }
-    struct stat about {};
-    if (::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) {
+    struct stat info {};
+    if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
         out.status = file_status::not_regular;
         return out;
     }
-    out.owner = about.st_uid;
+    out.owner = info.st_uid;
     char buffer[4096];
-    ssize_t got = 1;
-    while (got != 0 && out.text.size() <= limit) {
-        got = ::read(file.get(), buffer, sizeof buffer);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) {
+    ssize_t count = 1;
+    while (count != 0 && out.text.size() <= limit) {
+        count = ::read(file.get(), buffer, sizeof buffer);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) {
             out.sys_errno = errno;
             return out;
         }
-        out.text.append(buffer, static_cast<std::size_t>(got));
+        out.text.append(buffer, static_cast<std::size_t>(count));
     }
     out.status = file_status::read;
     out.is_cut = out.text.size() > limit;
@@ -59,17 +59,17 @@ inline small_file read_small_file(const std::string& path, std::size_t limit) {
     return out;
 }
 
-inline bool write_whole(int fd, std::string_view text) noexcept {
+inline bool write_all(int fd, std::string_view text) noexcept {
     while (!text.empty()) {
-        const ssize_t wrote = ::write(fd, text.data(), text.size());
-        if (wrote < 0 && errno == EINTR) continue;
-        if (wrote <= 0) return false;
-        text.remove_prefix(static_cast<std::size_t>(wrote));
+        const ssize_t written = ::write(fd, text.data(), text.size());
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return false;
+        text.remove_prefix(static_cast<std::size_t>(written));
     }
     return true;
 }
 
-// fsync(2), of a file or a folder; true as well where the file system has no such thing. False with errno.
+// fsync(2) of a file or folder; true also on a file system that has none. False with errno.
 inline bool sync_descriptor(int fd) noexcept {
     while (::fsync(fd) != 0) {
         if (errno == EINVAL || errno == EROFS) return true;
@@ -78,12 +78,13 @@ inline bool sync_descriptor(int fd) noexcept {
     return true;
 }
 
-// 0600, in `folder`, a descriptor or AT_FDCWD. 0 or the errno: EEXIST where something has the name. Thread-safe.
+// Creates a file of mode 0600 in `folder` (a descriptor or AT_FDCWD) and syncs it. 0 or errno; EEXIST: the name is
+// taken. Thread-safe.
 inline int write_new_file(int folder, const std::string& name, std::string_view text) {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     unique_fd file(::openat(folder, name.c_str(), flags, 0600));
     if (!file) return errno;
-    if (write_whole(file.get(), text) && sync_descriptor(file.get())) {
+    if (write_all(file.get(), text) && sync_descriptor(file.get())) {
         if (::close(file.release()) == 0 || errno == EINTR) return 0;
     }
     const int failed = errno;

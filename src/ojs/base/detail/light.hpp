@@ -1,5 +1,5 @@
-// What is needed of <utility>, <algorithm>, <atomic>, <memory> and <vector>. With those the header compiles longer: by
-// 13 %, 5 %, 10 %, a third of what <string> and <chrono> take, and 26 %.
+// Small stand-ins for <utility>, <algorithm>, <atomic>, <memory> and <vector>. Those would make the header compile
+// longer: by 13 %, 5 %, 10 %, a third of what <string> and <chrono> take, and 26 %.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@ void swap(T& one, T& other) noexcept {
     other = static_cast<T&&>(kept);
 }
 
-// What was there before. The type is that of `place` alone.
+// As std::exchange, but `value` alone determines T.
 template <class T>
-T exchange(T& place, std::decay_t<T> next) {
-    T before = static_cast<T&&>(place);
-    place = static_cast<T&&>(next);
-    return before;
+T exchange(T& value, std::decay_t<T> next) {
+    T previous = static_cast<T&&>(value);
+    value = static_cast<T&&>(next);
+    return previous;
 }
 
 template <class T>
@@ -34,7 +34,6 @@ constexpr T max(T one, T other) noexcept {
     return one < other ? other : one;
 }
 
-// Those of std::memory_order, by the compiler's numbers.
 enum class memory_order : int {
     relaxed = __ATOMIC_RELAXED,
     acquire = __ATOMIC_ACQUIRE,
@@ -43,9 +42,8 @@ enum class memory_order : int {
     seq_cst = __ATOMIC_SEQ_CST
 };
 
-// The members have the meaning and the defaults of std::atomic's, and are made of the same built-in functions of the
-// compiler. T: of the size of an integer, and copied as its bytes are. Lock-free, so also for signal handlers, where
-// is_always_lock_free.
+// As std::atomic, and made of the same compiler built-ins. T has the size of an integer and is trivially copyable.
+// Lock-free, and so async-signal-safe, where is_always_lock_free.
 template <class T>
 class atomic {
   public:
@@ -82,25 +80,26 @@ class atomic {
         return __atomic_fetch_or(&value_, bits, static_cast<int>(order));
     }
     T exchange(T value, memory_order order = memory_order::seq_cst) noexcept {
-        T before;
-        __atomic_exchange(&value_, &value, &before, static_cast<int>(order));
-        return before;
+        T previous;
+        __atomic_exchange(&value_, &value, &previous, static_cast<int>(order));
+        return previous;
     }
-    // Where it finds another value, it has that order without its release.
-    bool compare_exchange_weak(T& expected, T wanted, memory_order order = memory_order::seq_cst) noexcept {
-        return change(expected, wanted, true, order);
+    // On failure the order is `order` without its release.
+    bool compare_exchange_weak(T& expected, T desired, memory_order order = memory_order::seq_cst) noexcept {
+        return compare_exchange(expected, desired, true, order);
     }
-    bool compare_exchange_strong(T& expected, T wanted, memory_order order = memory_order::seq_cst) noexcept {
-        return change(expected, wanted, false, order);
+    bool compare_exchange_strong(T& expected, T desired,
+                                 memory_order order = memory_order::seq_cst) noexcept {
+        return compare_exchange(expected, desired, false, order);
     }
 
   private:
-    bool change(T& expected, T wanted, bool weak, memory_order order) noexcept {
-        const memory_order otherwise = order == memory_order::acq_rel   ? memory_order::acquire
-                                       : order == memory_order::release ? memory_order::relaxed
-                                                                        : order;
-        return __atomic_compare_exchange(&value_, &expected, &wanted, weak, static_cast<int>(order),
-                                         static_cast<int>(otherwise));
+    bool compare_exchange(T& expected, T desired, bool weak, memory_order order) noexcept {
+        const memory_order failure_order = order == memory_order::acq_rel   ? memory_order::acquire
+                                           : order == memory_order::release ? memory_order::relaxed
+                                                                            : order;
+        return __atomic_compare_exchange(&value_, &expected, &desired, weak, static_cast<int>(order),
+                                         static_cast<int>(failure_order));
     }
 
     alignas(sizeof(T)) T value_;
@@ -108,14 +107,14 @@ class atomic {
 
 using counter = atomic<std::uint64_t>;
 
-inline void count_one(counter& of) noexcept {
-    of.fetch_add(1, memory_order::relaxed);
+inline void count_one(counter& value) noexcept {
+    value.fetch_add(1, memory_order::relaxed);
 }
-inline std::uint64_t read_counter(const counter& of) noexcept {
-    return of.load(memory_order::relaxed);
+inline std::uint64_t read_counter(const counter& value) noexcept {
+    return value.load(memory_order::relaxed);
 }
 
-// Base of everything shared between threads whose lifetimes differ.
+// Base of objects that several threads share and the last one frees.
 class ref_counted {
   public:
     ref_counted() = default;
@@ -123,17 +122,17 @@ class ref_counted {
     ref_counted& operator=(const ref_counted&) = delete;
     virtual ~ref_counted() = default;
 
-    void retain() noexcept { uses_.fetch_add(1, memory_order::relaxed); }
+    void retain() noexcept { count_.fetch_add(1, memory_order::relaxed); }
     void release() noexcept {
-        if (uses_.fetch_sub(1, memory_order::acq_rel) == 1) delete this;
+        if (count_.fetch_sub(1, memory_order::acq_rel) == 1) delete this;
     }
 
   private:
-    atomic<long> uses_{0};
+    atomic<long> count_{0};
 };
 
-// A counted reference to a T derived from ref_counted. To keep and copy one, T need not be complete. Copying is
-// thread-safe, changing is not.
+// A counted reference to a T derived from ref_counted, which may be incomplete where it is only stored and copied.
+// Copying is thread-safe, assigning is not.
 template <class T>
 class ref {
   public:
@@ -168,74 +167,74 @@ ref<T> make_ref(Args&&... args) {
     return ref<T>(new T(std::forward<Args>(args)...));
 }
 
-// Every place that is reserved holds a T, so T has a default constructor. Thread-safe as far as T is, like a vector.
+// As std::vector, but every reserved element holds a T(). Thread-safe as far as T is.
 template <class T>
 class array {
   public:
     array() = default;
-    explicit array(std::size_t count) : all_(new T[count]()), size_(count), room_(count) {}
-    array(std::initializer_list<T> given) : array() {  // delegating: what throws leaves nothing behind
-        reserve(given.size());
-        for (const T& each : given) push_back(each);
+    explicit array(std::size_t count) : data_(new T[count]()), size_(count), capacity_(count) {}
+    array(std::initializer_list<T> values) : array() {  // delegating: ~array() runs if this throws
+        reserve(values.size());
+        for (const T& value : values) push_back(value);
     }
     array(const array& other) : array() {
         reserve(other.size_);
-        for (const T& each : other) push_back(each);
+        for (const T& value : other) push_back(value);
     }
     array(array&& other) noexcept { swap(other); }
     array& operator=(array other) noexcept {
         swap(other);
         return *this;
     }
-    ~array() { delete[] all_; }
+    ~array() { delete[] data_; }
 
     std::size_t size() const noexcept { return size_; }
     bool empty() const noexcept { return size_ == 0; }
-    T* data() noexcept { return all_; }
-    const T* data() const noexcept { return all_; }
-    T* begin() noexcept { return all_; }
-    T* end() noexcept { return all_ + size_; }
-    const T* begin() const noexcept { return all_; }
-    const T* end() const noexcept { return all_ + size_; }
-    T& operator[](std::size_t place) noexcept { return all_[place]; }
-    const T& operator[](std::size_t place) const noexcept { return all_[place]; }
-    T& back() noexcept { return all_[size_ - 1]; }
+    T* data() noexcept { return data_; }
+    const T* data() const noexcept { return data_; }
+    T* begin() noexcept { return data_; }
+    T* end() noexcept { return data_ + size_; }
+    const T* begin() const noexcept { return data_; }
+    const T* end() const noexcept { return data_ + size_; }
+    T& operator[](std::size_t index) noexcept { return data_[index]; }
+    const T& operator[](std::size_t index) const noexcept { return data_[index]; }
+    T& back() noexcept { return data_[size_ - 1]; }
 
-    void reserve(std::size_t room) {
-        if (room <= room_) return;
-        T* const grown = new T[room]();
-        for (std::size_t i = 0; i < size_; ++i) grown[i] = std::move(all_[i]);
-        delete[] detail::exchange(all_, grown);
-        room_ = room;
+    void reserve(std::size_t capacity) {
+        if (capacity <= capacity_) return;
+        T* const grown = new T[capacity]();
+        for (std::size_t i = 0; i < size_; ++i) grown[i] = std::move(data_[i]);
+        delete[] detail::exchange(data_, grown);
+        capacity_ = capacity;
     }
     // The next push_back() cannot throw bad_alloc.
     void reserve_one() {
-        if (size_ == room_) reserve(room_ == 0 ? 4 : room_ * 2);
+        if (size_ == capacity_) reserve(capacity_ == 0 ? 4 : capacity_ * 2);
     }
-    void push_back(T added) {
+    void push_back(T value) {
         reserve_one();
-        all_[size_++] = std::move(added);
+        data_[size_++] = std::move(value);
     }
-    void pop_back() { all_[--size_] = T(); }
-    void remove(std::size_t place) {
-        for (std::size_t i = place; i + 1 < size_; ++i) all_[i] = std::move(all_[i + 1]);
+    void pop_back() { data_[--size_] = T(); }
+    void remove(std::size_t index) {
+        for (std::size_t i = index; i + 1 < size_; ++i) data_[i] = std::move(data_[i + 1]);
         pop_back();
     }
-    // Gives the memory back as well.
+    // Frees the memory as well.
     void clear() noexcept { array().swap(*this); }
     void swap(array& other) noexcept {
-        detail::swap(all_, other.all_);
+        detail::swap(data_, other.data_);
         detail::swap(size_, other.size_);
-        detail::swap(room_, other.room_);
+        detail::swap(capacity_, other.capacity_);
     }
 
   private:
-    T* all_ = nullptr;
+    T* data_ = nullptr;
     std::size_t size_ = 0;
-    std::size_t room_ = 0;
+    std::size_t capacity_ = 0;
 };
 
-// The first place from `from` to `to` that is not before what is looked for, in an order that is kept.
+// The first index in [from, to) for which is_before() is false, or `to`. The range must be partitioned by it.
 template <class IsBefore>
 std::size_t lower_bound(std::size_t from, std::size_t to, IsBefore is_before) {
     while (from < to) {

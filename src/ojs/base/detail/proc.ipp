@@ -1,4 +1,4 @@
-// proc: what /proc tells about processes; nothing where there is none, or where OJS_SHUTDOWN_USE_PROC is 0.
+// proc: reads processes from /proc; finds nothing without it, or where OJS_SHUTDOWN_USE_PROC is 0.
 #pragma once
 
 #include <dirent.h>
@@ -24,13 +24,13 @@ inline std::string proc_path(std::string_view root, std::string_view name) {
     return cat({root, "/proc/", name});
 }
 
-// A file of /proc below `root`, such as "1/comm"; empty where it cannot be read. At most 64 KiB.
+// Reads a file of /proc below `root`, such as "1/comm", up to 64 KiB; empty if it cannot be read.
 inline std::string proc_file(std::string_view root, std::string_view name) {
     if (!OJS_SHUTDOWN_USE_PROC) return {};
     return read_small_file(proc_path(root, name), max_proc_file_size).text;
 }
 
-// Where a link of /proc leads, such as "self/ns/pid"; empty where there is none.
+// The target of a link of /proc, such as "self/ns/pid"; empty if there is none.
 inline std::string proc_link(std::string_view root, std::string_view name) {
     if (!OJS_SHUTDOWN_USE_PROC) return {};
     char target[256];
@@ -38,12 +38,12 @@ inline std::string proc_link(std::string_view root, std::string_view name) {
     return length > 0 ? std::string(target, static_cast<std::size_t>(length)) : std::string();
 }
 
-// Names one boot of one machine; empty where that is unknown.
+// Identifies one boot of one machine; empty if unknown.
 inline std::string boot_id() {
     return std::string(trim_blanks(proc_file("", "sys/kernel/random/boot_id"), "\n"));
 }
 
-// A process id at the front of `text`, which is 0 where there is none.
+// The process id that `text` begins with; 0 if there is none.
 inline pid_t leading_pid(std::string_view text) {
     std::uint64_t number = 0;
     parse_number(text.substr(0, text.find_first_not_of("0123456789")), INT_MAX, number);
@@ -51,14 +51,14 @@ inline pid_t leading_pid(std::string_view text) {
 }
 
 struct process_stat {
-    pid_t pid = 0;                  // 0: there is no such process
+    pid_t pid = 0;                  // 0: no such process
     char state = 0;                 // 'R', 'S', 'Z', ...
     pid_t parent = 0;               // 0: none, or in another PID namespace
-    std::uint64_t start_ticks = 0;  // when it was started, in clock ticks since the boot; 0: unknown
+    std::uint64_t start_ticks = 0;  // start time in clock ticks since boot; 0: unknown
 };
 
-// `id` is a number or "self". The file: "PID (COMM) STATE PARENT ...", where COMM may itself hold anything. Field 22 of
-// all is when it was started.
+// `id` is a number or "self". Format: "PID (COMM) STATE PARENT ...", where COMM may contain anything; field 22 is the
+// start time.
 inline process_stat read_stat(std::string_view root, std::string_view id) {
     process_stat out;
     const std::string stat = proc_file(root, cat({id, "/stat"}));
@@ -73,7 +73,7 @@ inline process_stat read_stat(std::string_view root, std::string_view id) {
     return out;
 }
 
-// The name of its main thread: 15 bytes at most.
+// The name of the main thread, at most 15 bytes.
 inline std::string process_name(std::string_view root, std::string_view id) {
     return std::string(trim_blanks(proc_file(root, cat({id, "/comm"})).substr(0, 64), "\n"));
 }
@@ -83,7 +83,7 @@ struct process_facts : process_stat {
     array<std::string> arguments;  // empty for a zombie
 };
 
-// All empty where the process is not there.
+// Empty if there is no such process.
 inline process_facts read_process(std::string_view root, std::string_view id) {
     process_facts out;
     static_cast<process_stat&>(out) = read_stat(root, id);
@@ -102,7 +102,7 @@ inline std::string program_name(std::string_view path) {
     return std::string(path);
 }
 
-// Whether two processes run the same executable; where that cannot be read, whether they go by the same name.
+// Whether two processes run the same executable or, if that cannot be read, have the same program name.
 inline bool same_program(std::string_view root, const process_facts& a, const process_facts& b) {
     struct stat one {};
     struct stat other {};
@@ -114,7 +114,6 @@ inline bool same_program(std::string_view root, const process_facts& a, const pr
            program_name(a.arguments[0]) == program_name(b.arguments[0]);
 }
 
-// The ids of all processes, and no others.
 inline array<pid_t> all_processes(std::string_view root) {
     array<pid_t> out;
     if (!OJS_SHUTDOWN_USE_PROC) return out;

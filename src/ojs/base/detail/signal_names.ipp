@@ -1,4 +1,4 @@
-// signal_names: what signals are called, in one table.
+// signal_names: signal names and numbers, and which signals may request a stop.
 #pragma once
 
 #include <signal.h>
@@ -9,7 +9,7 @@
 
 namespace ojs::detail {
 
-inline constexpr int signal_limit = 128;  // every number is below it
+inline constexpr int signal_limit = 128;  // above every signal number
 
 struct signal_entry {
     int number;
@@ -31,10 +31,10 @@ inline constexpr signal_entry signal_entries[] = {
 #endif
 };
 
-// "SIGTERM", ...; null for a number that POSIX does not name. Async-signal-safe.
+// "SIGTERM", ...; null if POSIX does not name the number. Async-signal-safe.
 inline const char* known_signal_name(int number) noexcept {
-    for (const signal_entry& each : signal_entries) {
-        if (each.number == number) return each.name;
+    for (const signal_entry& entry : signal_entries) {
+        if (entry.number == number) return entry.name;
     }
     return nullptr;
 }
@@ -48,19 +48,20 @@ inline int signal_number(std::string_view name) noexcept {
     std::uint64_t number = 0;
     if (parse_number(name, signal_limit - 1, number)) return static_cast<int>(number);
     if (name.substr(0, 3) == "SIG") name.remove_prefix(3);
-    for (const signal_entry& each : signal_entries) {
-        if (name == each.name + 3) return each.number;
+    for (const signal_entry& entry : signal_entries) {
+        if (name == entry.name + 3) return entry.number;
     }
-    const bool up = name.substr(0, 5) == "RTMIN";
-    if (!up && name.substr(0, 5) != "RTMAX") return 0;
+    const bool from_min = name.substr(0, 5) == "RTMIN";
+    if (!from_min && name.substr(0, 5) != "RTMAX") return 0;
     name.remove_prefix(5);
     const auto range = static_cast<std::uint64_t>(SIGRTMAX - SIGRTMIN);
-    if (!name.empty() && (name[0] != (up ? '+' : '-') || !parse_number(name.substr(1), range, number)))
+    if (!name.empty() && (name[0] != (from_min ? '+' : '-') || !parse_number(name.substr(1), range, number)))
         return 0;
-    return up ? SIGRTMIN + static_cast<int>(number) : SIGRTMAX - static_cast<int>(number);
+    return from_min ? SIGRTMIN + static_cast<int>(number) : SIGRTMAX - static_cast<int>(number);
 }
 
-// Why it cannot be a stop signal, as text that follows its name; null: it can. `reclaim`: SIGUSR1 means reclaim.
+// Why the signal cannot be a stop signal, as text that follows its name; null if it can. `reclaim`: SIGUSR1 means
+// reclaim.
 inline const char* stop_signal_fault(int number, bool reclaim) noexcept {
     switch (number) {
         case SIGKILL:
@@ -74,7 +75,7 @@ inline const char* stop_signal_fault(int number, bool reclaim) noexcept {
         case SIGTRAP: return "reports a fault of the program";
         case SIGTSTP: return "already means quiet";
         case SIGCONT: return "already means resume";
-        case SIGTTIN: return "already asks for the jobs in flight";
+        case SIGTTIN: return "already requests the list of jobs in flight";
         case SIGCHLD:
         case SIGPIPE:
         case SIGTTOU:

@@ -1,5 +1,5 @@
-// Mutex, condition and thread on pthreads: waits on the steady clock, and a stack size; unique_fd. With std::mutex
-// and its locks alone the header compiles 5 % longer.
+// Mutex, condition, thread (with a stack size) and unique_fd on pthreads; waits use the steady clock. std::mutex and
+// its locks alone would make the header compile 5 % longer.
 #pragma once
 
 #include <pthread.h>
@@ -27,7 +27,6 @@ class mutex {
     pthread_mutex_t native_;
 };
 
-// Holds a mutex for a scope; unlock() and lock() open a gap in it.
 class unique_lock {
   public:
     explicit unique_lock(mutex& m) noexcept : mutex_(m) { mutex_.lock(); }
@@ -52,38 +51,37 @@ class unique_lock {
     bool held_ = true;
 };
 
-// Whether pthread_cancel() acts on this thread, while it lives. Off in all of our threads, but not in job handlers; and
-// off in our own waits, which are cancellation points in frames that no unwinding passes through. Async-signal-safe.
+// Enables or disables pthread_cancel() for this thread in a scope. It is disabled in the library's threads and waits,
+// which are cancellation points in frames that cannot be unwound, and enabled in job handlers. Async-signal-safe.
 class cancellable {
   public:
-    explicit cancellable(bool yes) noexcept {
-        pthread_setcancelstate(yes ? PTHREAD_CANCEL_ENABLE : PTHREAD_CANCEL_DISABLE, &before_);
+    explicit cancellable(bool enabled) noexcept {
+        pthread_setcancelstate(enabled ? PTHREAD_CANCEL_ENABLE : PTHREAD_CANCEL_DISABLE, &previous_);
     }
     cancellable(const cancellable&) = delete;
     cancellable& operator=(const cancellable&) = delete;
     ~cancellable() {
-        int now = 0;
-        pthread_setcancelstate(before_, &now);
+        int ignored = 0;
+        pthread_setcancelstate(previous_, &ignored);
     }
 
   private:
-    int before_ = 0;
+    int previous_ = 0;
 };
 
-// In a catch (...): passes on what is no exception but the end of the thread, by pthread_exit() or pthread_cancel().
-// The C library ends a process that keeps it.
+// In a catch (...): rethrows the unwinding of pthread_exit() or pthread_cancel(), which is no exception. The C library
+// aborts a process that swallows it.
 void pass_on_thread_end();
 
 template <class Call>
-void call_it(void* call) {
-    (*static_cast<Call*>(call))();
+void invoke_target(void* target) {
+    (*static_cast<Call*>(target))();
 }
 
-// Calls `body`; `ended` as well where that ends the thread, on whose way out it then is. Not every C library unwinds
-// it.
-template <class Body, class Ended>
-void call_guarded(Body body, Ended ended) {
-    pthread_cleanup_push(call_it<Ended>, &ended);
+// Calls `body`, and `on_thread_exit` if `body` ends its thread. Not every C library unwinds then.
+template <class Body, class OnThreadExit>
+void call_guarded(Body body, OnThreadExit on_thread_exit) {
+    pthread_cleanup_push(invoke_target<OnThreadExit>, &on_thread_exit);
     body();
     pthread_cleanup_pop(0);
 }
@@ -99,7 +97,7 @@ class condition {
         const cancellable off(false);
         pthread_cond_wait(&native_, held.owner().native());
     }
-    // False once `deadline` has passed; time_point::max() never does.
+    // False once `deadline` has passed; time_point::max() never passes.
     bool wait_until(unique_lock& held, time_point deadline) noexcept;
     void notify_one() noexcept { pthread_cond_signal(&native_); }
     void notify_all() noexcept { pthread_cond_broadcast(&native_); }
@@ -110,12 +108,12 @@ class condition {
 
 struct thread_options {
     std::size_t stack_size = 0;      // bytes; 0: the platform's default
-    std::size_t min_stack_size = 0;  // whatever the former says
+    std::size_t min_stack_size = 0;  // raises a smaller stack_size
     bool takes_signals = false;      // false: every signal is blocked in the thread
-    const char* name = "ojs";        // shown by ps and debuggers, the first 15 characters
+    const char* name = "ojs";        // in ps and debuggers; 15 characters at most
 };
 
-// A joinable thread. Destroying one that was neither joined nor detached joins it.
+// A joinable thread. The destructor joins it unless it was joined or detached.
 class thread {
   public:
     thread() = default;
@@ -133,8 +131,8 @@ class thread {
     void join() noexcept {
         if (detail::exchange(joinable_, false)) pthread_join(native_, nullptr);
     }
-    // For a thread whose work is done. False: destructors of its thread_local objects still run at the deadline.
-    // Platforms other than Linux have no timed join and detach the thread.
+    // For a thread whose body has returned. False: destructors of its thread_local objects still run at the deadline.
+    // Without a timed join (any platform but Linux), it detaches the thread.
     bool join_until(time_point deadline) noexcept;
     // join_until(), then detach().
     bool end_by(time_point deadline) noexcept {
@@ -152,7 +150,6 @@ class thread {
     bool joinable_ = false;
 };
 
-// A file descriptor with an owner.
 class unique_fd {
   public:
     unique_fd() = default;
@@ -170,7 +167,7 @@ class unique_fd {
     void reset() noexcept {
         if (fd_ < 0) return;
         const cancellable off(false);
-        // Not repeated on EINTR: on Linux the descriptor is gone either way.
+        // No retry on EINTR: Linux has closed the descriptor then, too.
         ::close(detail::exchange(fd_, -1));
     }
 

@@ -16,7 +16,7 @@
 
 namespace ojs::detail {
 
-// What `make` returns, or the error "out of memory".
+// Returns make(), or the error "out of memory".
 template <class Make>
 auto unless_out_of_memory(Make make) -> decltype(make()) {
     try {
@@ -37,7 +37,7 @@ bool attempt(Body body) {
     }
 }
 
-// Retries `body` for a second at most, in which other threads may free memory.
+// Retries `body` for up to a second, in which other threads may free memory.
 template <class Body>
 bool insist(Body body) {
     for (int left = 100; !attempt(body); --left) {
@@ -56,7 +56,7 @@ inline timespec to_timespec(std::chrono::nanoseconds duration) noexcept {
 }
 
 OJS_SHUTDOWN_INLINE void pass_on_thread_end() {
-    if (!std::current_exception()) throw;  // there is none to be had of what no C++ program has thrown
+    if (!std::current_exception()) throw;  // null for a forced unwind
 }
 
 OJS_SHUTDOWN_INLINE condition::condition() noexcept {
@@ -80,7 +80,7 @@ OJS_SHUTDOWN_INLINE bool condition::wait_until(unique_lock& held, time_point dea
     const timespec left = to_timespec(deadline > now ? deadline - now : steady_clock::duration::zero());
     return pthread_cond_timedwait_relative_np(&native_, held.owner().native(), &left) != ETIMEDOUT;
 #else
-    // steady_clock is CLOCK_MONOTONIC on every other POSIX system's standard library.
+    // steady_clock is CLOCK_MONOTONIC on every other POSIX system.
     const timespec until =
         to_timespec(deadline < time_point() ? time_point().time_since_epoch() : deadline.time_since_epoch());
     return pthread_cond_timedwait(&native_, held.owner().native(), &until) != ETIMEDOUT;
@@ -89,7 +89,7 @@ OJS_SHUTDOWN_INLINE bool condition::wait_until(unique_lock& held, time_point dea
 
 struct thread_start : ref_counted {
     function<void()> body;
-    char name[16] = "";  // as much as the kernel keeps; the caller's may be gone before the thread runs
+    char name[16] = "";  // a copy, as long as the kernel's: the caller's may be gone
 };
 
 inline void* thread_main(void* argument) {
@@ -103,32 +103,32 @@ inline void* thread_main(void* argument) {
     return nullptr;
 }
 
-// The least that holds `wanted`.
-inline std::size_t usable_stack_size(std::size_t wanted) {
+inline std::size_t round_up_stack_size(std::size_t requested) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    const auto least = static_cast<std::size_t>(PTHREAD_STACK_MIN);
-    return ((wanted < least ? least : wanted) + page - 1) / page * page;
+    const auto min = static_cast<std::size_t>(PTHREAD_STACK_MIN);
+    return ((requested < min ? min : requested) + page - 1) / page * page;
 }
 
 OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, thread_options options) {
     ref<thread_start> start = make_ref<thread_start>();
     start->body = std::move(body);
     std::snprintf(start->name, sizeof start->name, "%s", options.name);
-    start->retain();  // the thread's own reference, given back when it ends
+    start->retain();  // the thread's reference
 
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     std::size_t stack_size = 0;
     pthread_attr_getstacksize(&attributes, &stack_size);
-    const std::size_t wanted = options.stack_size != 0 ? options.stack_size : stack_size;
-    const std::size_t least = options.min_stack_size;
+    const std::size_t requested = options.stack_size != 0 ? options.stack_size : stack_size;
+    const std::size_t min = options.min_stack_size;
     int failed = 0;
-    if (options.stack_size != 0 || wanted < least)
-        failed = pthread_attr_setstacksize(&attributes, usable_stack_size(wanted < least ? least : wanted));
-    sigset_t all;
+    if (options.stack_size != 0 || requested < min)
+        failed =
+            pthread_attr_setstacksize(&attributes, round_up_stack_size(requested < min ? min : requested));
+    sigset_t all_signals;
     sigset_t previous;
-    sigfillset(&all);
-    if (!options.takes_signals) pthread_sigmask(SIG_SETMASK, &all, &previous);
+    sigfillset(&all_signals);
+    if (!options.takes_signals) pthread_sigmask(SIG_SETMASK, &all_signals, &previous);
     thread out;
     if (failed == 0) failed = pthread_create(&out.native_, &attributes, thread_main, start.get());
     if (!options.takes_signals) pthread_sigmask(SIG_SETMASK, &previous, nullptr);

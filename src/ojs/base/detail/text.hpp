@@ -1,4 +1,4 @@
-// Text helpers, so that no stream is needed: concatenation, whole-number parsing, errno texts.
+// Text helpers without streams: concatenation, number parsing, errno texts.
 #pragma once
 
 #include <cstddef>
@@ -36,24 +36,22 @@ class text_part {
     kind kind_;
 };
 
-// append(out, {"job ", 7, " lost"}); cat({"job ", 7, " lost"}) == "job 7 lost". Lists and no parameter packs: each mix
-// of types would be a function of its own to compile.
+// cat({"job ", 7, " lost"}) == "job 7 lost"; append() adds to `out`. Lists, not parameter packs, which would compile
+// one function for each mix of types.
 void append(std::string& out, std::initializer_list<text_part> parts);
 std::string cat(std::initializer_list<text_part> parts);
 
-// The whole of `text` as a decimal number in [0, max]; false if it is anything else.
+// Parses all of `text` as a decimal number in [0, max]; false if it is anything else.
 bool parse_number(std::string_view text, std::uint64_t max, std::uint64_t& out) noexcept;
 
 // "Connection refused (errno 111)"
 std::string errno_text(int sys_errno);
 
-// At most `max` bytes of `text`, control characters and what is not UTF-8 made visible: what a peer sent, fit for a log
-// line.
+// At most `max` bytes of `text` for a log line: control characters and bytes that are not UTF-8 are escaped.
 std::string printable(std::string_view text, std::size_t max = 200);
 
-// Without leading and trailing `blanks`.
 std::string_view trim_blanks(std::string_view text, const char* blanks = " \t") noexcept;
-// What comes before the first of these characters, which is taken off with it.
+// Removes and returns the part before the first of `separators`, which is removed as well.
 inline std::string_view next_part(std::string_view& text, std::string_view separators) noexcept {
     const std::size_t end = text.find_first_of(separators);
     const std::string_view out = text.substr(0, end);
@@ -61,19 +59,19 @@ inline std::string_view next_part(std::string_view& text, std::string_view separ
     return out;
 }
 
-// Takes one character off the front: itself, or U+FFFD for a byte that belongs to none.
+// Removes and returns one character; U+FFFD for a byte that belongs to none.
 std::string_view take_utf8(std::string_view& text) noexcept;
 
 bool is_utf8(std::string_view text) noexcept;
-// The same text with U+FFFD for each byte that belongs to no character.
+// Replaces each byte that belongs to no character by U+FFFD.
 std::string repair_utf8(std::string text);
 
-// Where the texts are, in ascending order.
+// Pointers to the texts, in ascending order.
 array<const std::string*> sorted_pointers(const std::vector<std::string>& texts);
-// How many of them come before `text`.
+// The number of texts that sort before `text`.
 std::size_t index_of(const array<const std::string*>& sorted, const std::string& text) noexcept;
 
-// A string as JSON, with its quotes. Bytes that are not UTF-8 become U+FFFD.
+// Quotes `text` as a JSON string. Bytes that are not UTF-8 become U+FFFD.
 std::string json_quote(std::string_view text);
 
 }  // namespace ojs::detail

@@ -49,7 +49,7 @@ OJS_SHUTDOWN_INLINE bool parse_number(std::string_view text, std::uint64_t max, 
     return true;
 }
 
-// The number that hexadecimal digits write; false once it is above `max`, and for anything else.
+// Parses hexadecimal digits; false above `max`, and for anything else.
 inline bool parse_hex(std::string_view text, std::uint64_t max, std::uint64_t& out) noexcept {
     out = 0;
     for (const char c : text) {
@@ -61,7 +61,7 @@ inline bool parse_hex(std::string_view text, std::uint64_t max, std::uint64_t& o
     return true;
 }
 
-// strerror_r comes in two shapes, one per standard; overloading picks the right reading of either.
+// strerror_r has two signatures, GNU and POSIX; overloading accepts either.
 inline const char* strerror_text(int /*failed*/, const char* buffer) {
     return buffer;
 }
@@ -75,7 +75,7 @@ OJS_SHUTDOWN_INLINE std::string errno_text(int sys_errno) {
         {strerror_text(strerror_r(sys_errno, buffer, sizeof buffer), buffer), " (errno ", sys_errno, ")"});
 }
 
-// How many bytes the UTF-8 sequence at the front takes; 0 if it is not one.
+// The length in bytes of the UTF-8 sequence at the front; 0 if there is none.
 inline std::size_t utf8_length(std::string_view text) noexcept {
     const auto byte = [text](std::size_t i) {
         return static_cast<unsigned char>(i < text.size() ? text[i] : 0);
@@ -117,7 +117,7 @@ OJS_SHUTDOWN_INLINE std::string repair_utf8(std::string text) {
     return out;
 }
 
-// The code point of a UTF-8 character of up to three bytes; for a longer one, a value above all controls.
+// The code point of a character of up to three bytes; for a longer one, a value above all controls.
 inline unsigned code_of(std::string_view character) noexcept {
     const auto first = static_cast<unsigned char>(character.front());
     unsigned code = character.size() == 1 ? first : first & (0x7fU >> character.size());
@@ -126,7 +126,7 @@ inline unsigned code_of(std::string_view character) noexcept {
     return code;
 }
 
-// Characters that a terminal or viewer interprets: C0, DEL, C1, line separators, and bidirectional controls, which can
+// Characters that terminals and viewers interpret: C0, DEL, C1, line separators, and bidirectional controls, which can
 // disguise a text.
 inline bool is_control(unsigned code) noexcept {
     return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c || code == 0x200e ||
@@ -161,7 +161,7 @@ inline bool is_plain_in_json(char c) noexcept {
     return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
 }
 
-// A character of up to 16 bits.
+// For a character of up to 16 bits.
 inline void append_json_escape(std::string& out, unsigned code) {
     if (code == '"' || code == '\\') {
         out += '\\';
@@ -193,28 +193,28 @@ OJS_SHUTDOWN_INLINE std::string json_quote(std::string_view text) {
     return out;
 }
 
-inline bool contains(const std::vector<std::string>& texts, std::string_view one) noexcept {
-    for (const std::string& each : texts) {
-        if (each == one) return true;
+inline bool contains(const std::vector<std::string>& texts, std::string_view text) noexcept {
+    for (const std::string& candidate : texts) {
+        if (candidate == text) return true;
     }
     return false;
 }
 
 OJS_SHUTDOWN_INLINE array<const std::string*> sorted_pointers(const std::vector<std::string>& texts) {
     array<const std::string*> out;
-    for (const std::string& each : texts) out.push_back(&each);
+    for (const std::string& text : texts) out.push_back(&text);
     const auto compare = [](const void* one, const void* other) {
         return (*static_cast<const std::string* const*>(one))
             ->compare(**static_cast<const std::string* const*>(other));
     };
-    // Not std::sort, which takes as long to compile as a hundred functions of ours.
+    // Not std::sort, which compiles as slowly as a hundred of our functions.
     if (!out.empty()) std::qsort(out.data(), out.size(), sizeof out[0], compare);
     return out;
 }
 
 OJS_SHUTDOWN_INLINE std::size_t index_of(const array<const std::string*>& sorted,
                                          const std::string& text) noexcept {
-    return lower_bound(0, sorted.size(), [&](std::size_t place) { return *sorted[place] < text; });
+    return lower_bound(0, sorted.size(), [&](std::size_t index) { return *sorted[index] < text; });
 }
 
 }  // namespace ojs::detail

@@ -1,4 +1,4 @@
-// coordinator_body: what a shutdown_coordinator serves, tells the launcher and keeps.
+// coordinator_body: the implementation of a shutdown_coordinator.
 #pragma once
 
 #include <sys/stat.h>
@@ -17,12 +17,11 @@
 
 namespace ojs::detail {
 
-// Who may write to the folder could put a socket of his own in the place of ours. A sticky one keeps ours,
-// once it is there.
+// A user who can write to the folder could replace our socket. A sticky folder protects it, once it exists.
 inline result<void> check_folder(const std::string& folder, bool may_be_sticky) {
     struct stat found {};
     if (::stat(folder.c_str(), &found) != 0)
-        return error{errc::system, errno, cat({"cannot look at ", folder, ": ", errno_text(errno)})};
+        return error{errc::system, errno, cat({"cannot inspect ", folder, ": ", errno_text(errno)})};
     const bool owned = found.st_uid == ::geteuid() || found.st_uid == 0;
     const bool kept = (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
     const bool sticky = may_be_sticky && (found.st_mode & S_ISVTX) != 0;
@@ -35,57 +34,56 @@ inline result<void> check_folder_of(const std::string& socket_path) {
     return check_folder(slash == 0 ? "/" : socket_path.substr(0, slash), true);
 }
 
-// What moves a shutdown on. `asked`: by a Shutdown, a signal or a call.
-enum class drain_event : unsigned char { asked, begun, blocked, unblocked, ended, failed };
+// The events of a shutdown. `requested`: by a Shutdown request, a signal or a call.
+enum class drain_event : unsigned char { requested, started, blocked, unblocked, finished, failed };
 
-// Where each event leads. Nothing goes back but blocked to draining. That forced is missing is right: a
-// process does not say it of itself.
-inline constexpr shutdown_state drain_moves[6][5] = {
+// The state after each event. Only blocked leads back, to draining. Forced is missing: only a launcher reports it.
+inline constexpr shutdown_state next_states[6][5] = {
     // clang-format off
     /*              running                    requested                  draining                   blocked                    complete */
-    /* asked     */ {shutdown_state::requested, shutdown_state::requested, shutdown_state::draining, shutdown_state::blocked,  shutdown_state::complete},
-    /* begun     */ {shutdown_state::running,   shutdown_state::draining,  shutdown_state::draining, shutdown_state::blocked,  shutdown_state::complete},
+    /* requested */ {shutdown_state::requested, shutdown_state::requested, shutdown_state::draining, shutdown_state::blocked,  shutdown_state::complete},
+    /* started   */ {shutdown_state::running,   shutdown_state::draining,  shutdown_state::draining, shutdown_state::blocked,  shutdown_state::complete},
     /* blocked   */ {shutdown_state::running,   shutdown_state::blocked,   shutdown_state::blocked,  shutdown_state::blocked,  shutdown_state::complete},
     /* unblocked */ {shutdown_state::running,   shutdown_state::requested, shutdown_state::draining, shutdown_state::draining, shutdown_state::complete},
-    /* ended     */ {shutdown_state::complete,  shutdown_state::complete,  shutdown_state::complete, shutdown_state::complete, shutdown_state::complete},
+    /* finished  */ {shutdown_state::complete,  shutdown_state::complete,  shutdown_state::complete, shutdown_state::complete, shutdown_state::complete},
     /* failed    */ {shutdown_state::blocked,   shutdown_state::blocked,   shutdown_state::blocked,  shutdown_state::blocked,  shutdown_state::complete},
     // clang-format on
 };
-constexpr shutdown_state drain_move(drain_event what, shutdown_state now) noexcept {
-    return drain_moves[static_cast<int>(what)][static_cast<int>(now)];
+constexpr shutdown_state next_state(drain_event event, shutdown_state now) noexcept {
+    return next_states[static_cast<int>(event)][static_cast<int>(now)];
 }
 
 inline constexpr cause rpc_cause{cause_kind::rpc};
-inline constexpr auto push_time = std::chrono::milliseconds(500);  // one try
-inline constexpr int push_tries = 2;
+inline constexpr auto notify_timeout = std::chrono::milliseconds(500);  // of one attempt
+inline constexpr int notify_tries = 2;
 
-struct launcher_push {
+struct pending_notification {
     int tries_left = 0;
     time_point at{};
 };
 
 class coordinator_body final : public ref_counted {
   public:
-    coordinator_body(coordinator_options options, lifecycle& life, const worker* of)
-        : options_(std::move(options)), life_(life), worker_(of), log_(options_.log, "coordinator") {}
+    coordinator_body(coordinator_options options, lifecycle& life, const worker* worker)
+        : options_(std::move(options)), life_(life), worker_(worker), log_(options_.log, "coordinator") {}
     ~coordinator_body() override {
-        answered_ = cancel_registration();
-        ended_ = cancel_registration();
-        notice();
+        connected_ = cancel_registration();
+        worker_ended_ = cancel_registration();
+        update_state();
         unique_lock held(mutex_);
-        const bool ends_now = under_way() && !failed_;
+        const bool ends_now = under_way() && !drain_failed_;
         held.unlock();
         if (ends_now) finish("ended");
         held.lock();
-        closing_ = true;
+        is_closing_ = true;
         held.unlock();
         if (thread_.joinable()) {
             wake_.notify();
             thread_.join();
             life_.unsubscribe(wake_.notify_fd());
         }
-        if (server_) server_->stop(steady_clock::now() + push_time);
-        checks_.await_checks(steady_clock::now() + checks_time);
+        if (server_) server_->stop(steady_clock::now() + notify_timeout);
+        checks_.await_checks(steady_clock::now() + checks_timeout);
     }
 
     result<void> start() {
@@ -104,37 +102,38 @@ class coordinator_body final : public ref_counted {
         const result<void> serving = serve();
         return serving ? start_thread() : serving;
     }
-    void follow_worker(const worker& of) {
-        checks_.say(readiness_state::warming, "the backend has not answered yet");
-        answered_ = of.connected_token().on_cancel([this] { say(readiness_state::ready, {}); });
-        ended_ = of.stopped_token().on_cancel([this] { finish("the worker has ended"); });
+    void follow_worker(const worker& worker) {
+        checks_.set_state(readiness_state::warming, "the backend has not answered yet");
+        connected_ =
+            worker.connected_token().on_cancel([this] { report_readiness(readiness_state::ready, {}); });
+        worker_ended_ = worker.stopped_token().on_cancel([this] { finish("the worker has ended"); });
     }
     result<void> run(const function<result<void>(const cancel_token&)>& drain, const cancel_token& until) {
         if (!drain) return error{errc::invalid_argument, 0, "run() needs a function that drains"};
         {
             const unique_lock held(mutex_);
-            if (exchange(runs_, true)) return error{errc::busy, 0, "run() was called before"};
+            if (exchange(run_called_, true)) return error{errc::busy, 0, "run() was called before"};
         }
-        const result<void> following = start_thread();  // for the deadline, where nothing is served
+        const result<void> following = start_thread();  // for the deadline, without a launcher
         if (!following) {
             const unique_lock held(mutex_);
-            runs_ = false;
+            run_called_ = false;
             return following;
         }
         const result<void> asked = await_stop(until);
         if (!asked) return asked;
-        notice();
+        update_state();
         sequence_options steps;
         steps.log.level = log_level::off;  // ours logs it
         steps.progress = [&](const step_result& each) { log_step(log_, each); };
         steps_.run(steps);
-        advance(drain_event::begun);
+        advance(drain_event::started);
         const cancel_registration with_until =
             until.on_cancel([this] { cancel_.cancel(cancel_reason::cancelled); });
         const result<void> drained = call_drain(drain, cancel_.token());
         if (!drained) {
             const unique_lock held(mutex_);
-            failed_ = true;
+            drain_failed_ = true;
             message_ = drained.error().text;
             move(drain_event::failed);
         } else {
@@ -142,7 +141,7 @@ class coordinator_body final : public ref_counted {
             life_.apply(event::drained, cause());
             life_.apply(event::finished, cause());
             unique_lock held(mutex_);
-            while (complete_push_.tries_left > 0) pushed_.wait(held);  // a few tries, each with a deadline
+            while (completion_.tries_left > 0) notified_.wait(held);  // a few attempts, each with a deadline
         }
         const log_field id = field("process_id", options_.process_id);
         if (drained) log_.write(log_level::info, "drain complete", {id});
@@ -153,24 +152,24 @@ class coordinator_body final : public ref_counted {
     void finish(std::string message) {
         const unique_lock held(mutex_);
         if (state_ == shutdown_state::complete) return;
-        if (under_way() && launcher_) complete_push_.tries_left = push_tries;
-        if (under_way()) took_ms_ = milliseconds_since(received_);
-        move(drain_event::ended);
+        if (under_way() && launcher_) completion_.tries_left = notify_tries;
+        if (under_way()) shutdown_ms_ = milliseconds_since(requested_at_);
+        move(drain_event::finished);
         message_ = std::move(message);
         wake_.notify();
     }
-    void say(readiness_state state, std::string message) {
-        checks_.say(state, std::move(message));
+    void report_readiness(readiness_state state, std::string message) {
+        checks_.set_state(state, std::move(message));
         const unique_lock held(mutex_);
         if (state != readiness_state::ready || !launcher_ || state_ != shutdown_state::running) return;
-        ready_push_ = {push_tries, {}};  // only brings the launcher's next look forward, so it may get lost
+        ready_notice_ = {notify_tries, {}};  // may get lost: the launcher polls as well
         wake_.notify();
     }
 
   private:
     friend class ojs::shutdown_coordinator;
 
-    // ---- what is asked ----
+    // ---- requests ----
 
     result<void> serve() {
         const result<endpoint> where = parse_listen_address(options_.address);
@@ -195,9 +194,9 @@ class coordinator_body final : public ref_counted {
         http_guard guard;
         guard.on_loopback = where.unix_path.empty() && is_local(where);
         rpc_service out(lifecycle_service, guard);
-        out.add("Shutdown", *this, &coordinator_body::shut_down);
-        out.add("GetShutdownStatus", *this, &coordinator_body::status);
-        out.add("GetReadinessStatus", *this, &coordinator_body::readiness);
+        out.add("Shutdown", *this, &coordinator_body::on_shutdown_request);
+        out.add("GetShutdownStatus", *this, &coordinator_body::on_status_request);
+        out.add("GetReadinessStatus", *this, &coordinator_body::on_readiness_request);
         out.add("NotifyReady", *this, &coordinator_body::refuse<ready_ack, ready_notification>);
         out.add("NotifyShutdownComplete", *this,
                 &coordinator_body::refuse<shutdown_complete_ack, shutdown_complete>);
@@ -205,30 +204,31 @@ class coordinator_body final : public ref_counted {
     }
     template <class Answer, class Request>
     result<Answer> refuse(const Request&) {
-        return error{errc::unsupported, 0, "the launcher takes this, not its child"};
+        return error{errc::unsupported, 0, "a launcher serves this method, not its child"};
     }
-    result<shutdown_ack> shut_down(const shutdown_request& request) {
+    result<shutdown_ack> on_shutdown_request(const shutdown_request& request) {
         const result<void> ours = is_for_us(request.process_id);
         if (!ours) return ours.error();
         if (request.grace_period_seconds < 0 || request.max_shutdown_seconds < 0) {
-            return error{errc::invalid_argument, 0, "a time below zero"};
+            return error{errc::invalid_argument, 0,
+                         "grace_period_seconds and max_shutdown_seconds cannot be negative"};
         }
-        const auto max = said_or(request.max_shutdown_seconds, options_.max_shutdown);
-        const auto asked_grace = said_or(request.grace_period_seconds, options_.grace_period);
+        const auto max = time_or(request.max_shutdown_seconds, options_.max_shutdown);
+        const auto asked_grace = time_or(request.grace_period_seconds, options_.grace_period);
         const auto grace = std::min(asked_grace, max);
         const bool idle = metrics().in_flight_requests == 0;
         shutdown_ack out;
         out.acknowledged = true;
         unique_lock held(mutex_);
-        const bool repeated = exchange(asked_, true);
+        const bool repeated = exchange(shutdown_requested_, true);
         const bool over = state_ == shutdown_state::complete;
         out.message = over ? "complete" : repeated ? "shutting down already" : "shutting down";
         if (over || repeated) return out;
         out.estimated_seconds = idle ? 1 : wire_seconds(grace);
         const time_point now = steady_clock::now();
-        if (state_ == shutdown_state::running) received_ = now;  // a signal may have come first
+        if (state_ == shutdown_state::running) requested_at_ = now;  // a signal may have come first
         set_times(now, grace, max);
-        move(drain_event::asked);
+        move(drain_event::requested);
         held.unlock();
         life_.apply(event::stop_request, rpc_cause);
         wake_.notify();
@@ -237,29 +237,29 @@ class coordinator_body final : public ref_counted {
                     field("grace_ms", grace.count()), field("max_ms", max.count())});
         return out;
     }
-    result<readiness_response> readiness(const readiness_request& request) {
+    result<readiness_response> on_readiness_request(const readiness_request& request) {
         const result<void> ours = is_for_us(request.process_id);
         if (!ours) return ours.error();
-        notice();
-        return checks_.look(phase() == phase::running);
+        update_state();
+        return checks_.evaluate(phase() == phase::running);
     }
-    result<shutdown_status> status(const shutdown_status_request& request) {
+    result<shutdown_status> on_status_request(const shutdown_status_request& request) {
         const result<void> ours = is_for_us(request.process_id);
         if (!ours) return ours.error();
-        notice();
+        update_state();
         shutdown_status out;
-        // First, as the state is the newer of the two then: it is complete only where nothing is left.
+        // Before the state, which is then the newer of the two: complete means that nothing is left.
         out.metrics = metrics();
         const time_point now = steady_clock::now();
         const unique_lock held(mutex_);
         out.state = state_;
         out.message = message_;
         if (!under_way()) return out;
-        out.need_more_time = more_said_ ? more_seconds_ > 0 : asked_ && now >= ask_more_at_;
+        out.need_more_time = extension_given_ ? extension_s_ > 0 : shutdown_requested_ && now >= extend_at_;
         if (out.need_more_time) {
             out.additional_seconds =
-                more_said_
-                    ? more_seconds_
+                extension_given_
+                    ? extension_s_
                     : wire_seconds(std::chrono::duration_cast<std::chrono::milliseconds>(cancel_at_ - now));
         }
         return out;
@@ -277,36 +277,37 @@ class coordinator_body final : public ref_counted {
         return error{errc::rejected, 0, cat({"this is process ", options_.process_id})};
     }
 
-    // ---- what happens, whatever its cause ----
+    // ---- state ----
 
     ojs::phase phase() const noexcept { return worker_ != nullptr ? worker_->phase() : life_.phase(); }
-    // Where the lifecycle stands, as far as it concerns the shutdown.
-    void notice() {
+    // Applies the lifecycle's phase to the shutdown state.
+    void update_state() {
         if (phase() < phase::draining) return;
         const unique_lock held(mutex_);
         if (state_ == shutdown_state::running) {
-            received_ = steady_clock::now();
-            // A worker that was sent a signal keeps to its own grace period.
+            requested_at_ = steady_clock::now();
+            // After a signal, a worker keeps its own grace period.
             if (worker_ == nullptr)
-                set_times(received_, said_or(0, options_.grace_period), said_or(0, options_.max_shutdown));
-            move(drain_event::asked);
+                set_times(requested_at_, time_or(0, options_.grace_period),
+                          time_or(0, options_.max_shutdown));
+            move(drain_event::requested);
         }
-        if (!runs_ && steps_.size() == 0)
-            move(drain_event::begun);  // steps are for run(), which may not have been called yet
+        if (!run_called_ && steps_.size() == 0)
+            move(drain_event::started);  // steps are for run(), which may not have been called yet
         if (!blocking_.empty()) move(drain_event::blocked);
     }
     void set_times(time_point from, std::chrono::milliseconds grace, std::chrono::milliseconds max) {
-        ask_more_at_ = from + grace * 4 / 5;
+        extend_at_ = from + grace * 4 / 5;
         cancel_at_ = from + max;
     }
-    void move(drain_event what) { state_ = drain_move(what, state_); }
-    void advance(drain_event what) {
+    void move(drain_event event) { state_ = next_state(event, state_); }
+    void advance(drain_event event) {
         const unique_lock held(mutex_);
-        move(what);
+        move(event);
     }
     result<void> subscribe(const wake& to) {
         if (life_.subscribe(to.notify_fd())) return {};
-        return error{errc::busy, 0, "too many already follow this lifecycle"};
+        return error{errc::busy, 0, "too many subscribers of this lifecycle"};
     }
     bool under_way() const noexcept {
         return state_ != shutdown_state::running && state_ != shutdown_state::complete;
@@ -320,7 +321,7 @@ class coordinator_body final : public ref_counted {
         if (!subscribed) return subscribed;
         thread_options named;
         named.name = "ojs-coord";
-        result<thread> started = thread::start([this] { follow(); }, named);
+        result<thread> started = thread::start([this] { run_thread(); }, named);
         if (!started) {
             life_.unsubscribe(wake_.notify_fd());
             return started.error();
@@ -328,27 +329,27 @@ class coordinator_body final : public ref_counted {
         thread_ = std::move(*started);
         return {};
     }
-    void follow() {
+    void run_thread() {
         for (bool ended = false; !ended;) {
-            time_point next = deadline_after(std::chrono::milliseconds(100));  // where there is no memory
+            time_point next = deadline_after(std::chrono::milliseconds(100));  // if out of memory
             attempt([&] {
-                notice();
-                while (cancel_late() || push_due()) notice();
+                update_state();
+                while (cancel_overdue() || send_due()) update_state();
                 const unique_lock held(mutex_);
-                ended = closing_ && complete_push_.tries_left == 0;
+                ended = is_closing_ && completion_.tries_left == 0;
                 next = next_due();
             });
             if (!ended) wake_.wait_until(next);
         }
     }
-    // All of the maximum is for the drain; what reports comes after it. At once after a second stop signal. True: done.
-    bool cancel_late() {
+    // Cancels work at the maximum, or after a second stop signal; reports are sent after that. True: it did.
+    bool cancel_overdue() {
         const bool forced = life_.phase() >= phase::stopping;
         {
             const unique_lock held(mutex_);
             const bool late = steady_clock::now() >= cancel_at_;
-            if (!under_way() || cancelled_ || (!late && !forced)) return false;
-            cancelled_ = true;
+            if (!under_way() || work_cancelled_ || (!late && !forced)) return false;
+            work_cancelled_ = true;
         }
         if (worker_ != nullptr) {
             if (!forced) life_.apply(event::cancel_request, rpc_cause);
@@ -359,38 +360,39 @@ class coordinator_body final : public ref_counted {
                    {field("process_id", options_.process_id)});
         return true;
     }
-    // True: something was sent.
-    bool push_due() {
+    // True: it sent a notification.
+    bool send_due() {
         unique_lock held(mutex_);
         const time_point now = steady_clock::now();
-        const bool ends = complete_push_.tries_left > 0;
-        if (ends || closing_) ready_push_.tries_left = 0;
-        launcher_push& push = ends ? complete_push_ : ready_push_;
-        if (push.tries_left == 0 || (push.at > now && !closing_)) return false;
-        const shutdown_complete complete{options_.process_id, message_, took_ms_};
+        const bool ends = completion_.tries_left > 0;
+        if (ends || is_closing_) ready_notice_.tries_left = 0;
+        pending_notification& notification = ends ? completion_ : ready_notice_;
+        if (notification.tries_left == 0 || (notification.at > now && !is_closing_)) return false;
+        const shutdown_complete complete{options_.process_id, message_, shutdown_ms_};
         held.unlock();
         const result<void> notified =
-            ends ? tell_launcher<shutdown_complete_ack>("NotifyShutdownComplete", complete)
-                 : tell_launcher<ready_ack>("NotifyReady", ready_notification{options_.process_id, {}});
+            ends ? notify_launcher<shutdown_complete_ack>("NotifyShutdownComplete", complete)
+                 : notify_launcher<ready_ack>("NotifyReady", ready_notification{options_.process_id, {}});
         held.lock();
         const bool again = !notified && notified.error().code != errc::unsupported &&
                            notified.error().code != errc::rejected;
-        push.tries_left = again ? push.tries_left - 1 : 0;
-        push.at = steady_clock::now() + pause_.next();
-        if (ends && push.tries_left == 0) pushed_.notify_all();
+        notification.tries_left = again ? notification.tries_left - 1 : 0;
+        notification.at = steady_clock::now() + pause_.next();
+        if (ends && notification.tries_left == 0) notified_.notify_all();
         return true;
     }
     template <class Ack, class Message>
-    result<void> tell_launcher(const char* method, const Message& message) {
-        const result<Ack> ack = rpc_call<Ack>(*launcher_, method, message, steady_clock::now() + push_time);
+    result<void> notify_launcher(const char* method, const Message& message) {
+        const result<Ack> ack =
+            rpc_call<Ack>(*launcher_, method, message, steady_clock::now() + notify_timeout);
         if (ack) return {};
         log_.write(log_level::warn, "could not notify the launcher",
                    {field("method", method), field("error", ack.error().text)});
         return ack.error();
     }
     time_point next_due() const {
-        time_point next = under_way() && !cancelled_ ? cancel_at_ : time_point::max();
-        for (const launcher_push* each : {&ready_push_, &complete_push_}) {
+        time_point next = under_way() && !work_cancelled_ ? cancel_at_ : time_point::max();
+        for (const pending_notification* each : {&ready_notice_, &completion_}) {
             if (each->tries_left > 0) next = std::min(next, each->at);
         }
         return next;
@@ -399,16 +401,17 @@ class coordinator_body final : public ref_counted {
     result<void> await_stop(const cancel_token& until) {
         result<wake> waker = wake::create();
         if (!waker) return waker.error();
-        const wake& mine = *waker;
-        const result<void> subscribed = subscribe(mine);
+        const wake& waker_of_run = *waker;
+        const result<void> subscribed = subscribe(waker_of_run);
         if (!subscribed) return subscribed;
         {
-            const cancel_registration ends = until.on_cancel([&] { mine.notify(); });
-            while (life_.phase() < phase::draining && !until.cancelled()) mine.wait_until(time_point::max());
+            const cancel_registration ends = until.on_cancel([&] { waker_of_run.notify(); });
+            while (life_.phase() < phase::draining && !until.cancelled())
+                waker_of_run.wait_until(time_point::max());
         }
-        life_.unsubscribe(mine.notify_fd());
+        life_.unsubscribe(waker_of_run.notify_fd());
         if (life_.phase() >= phase::draining) return {};
-        return error{errc::cancelled, 0, "nobody asked for the end"};
+        return error{errc::cancelled, 0, "cancelled before a shutdown was requested"};
     }
     static result<void> call_drain(const function<result<void>(const cancel_token&)>& drain,
                                    const cancel_token& token) {
@@ -416,7 +419,7 @@ class coordinator_body final : public ref_counted {
             return drain(token);
         } catch (...) {
             pass_on_thread_end();
-            return error{errc::system, 0, "the drain threw"};
+            return error{errc::system, 0, "the drain function threw an exception"};
         }
     }
 
@@ -424,36 +427,36 @@ class coordinator_body final : public ref_counted {
     lifecycle& life_;
     const worker* const worker_;
     const logger log_;
-    readiness_board checks_;
+    readiness_reports checks_;
     std::string address_;
     wake wake_;
     cancel_source cancel_;
     result<http_client> launcher_ = error{};  // none: there is no launcher to notify
     result<http_server> server_ = error{};    // none: nothing is served
     thread thread_;
-    cancel_registration answered_;
-    cancel_registration ended_;
+    cancel_registration connected_;
+    cancel_registration worker_ended_;
 
     mutex mutex_;  // guards what follows; held for no call to the program, the lifecycle or the log
-    condition pushed_;
+    condition notified_;
     shutdown_state state_ = shutdown_state::running;
     std::string message_;
     shutdown_metrics metrics_;
     std::vector<std::string> blocking_;
     shutdown_sequence steps_;
-    bool asked_ = false;      // by a Shutdown
-    bool runs_ = false;       // run() says when the drain begins
-    bool failed_ = false;     // the drain ended with an error
-    bool cancelled_ = false;  // what was at work too long
-    bool closing_ = false;
-    bool more_said_ = false;  // need_more_time() was called
-    std::int32_t more_seconds_ = 0;
-    time_point received_{};
-    time_point ask_more_at_ = time_point::max();
+    bool shutdown_requested_ = false;  // by a Shutdown
+    bool run_called_ = false;          // then run() determines when the drain begins
+    bool drain_failed_ = false;
+    bool work_cancelled_ = false;
+    bool is_closing_ = false;
+    bool extension_given_ = false;  // need_more_time() was called
+    std::int32_t extension_s_ = 0;
+    time_point requested_at_{};
+    time_point extend_at_ = time_point::max();
     time_point cancel_at_ = time_point::max();
-    std::int64_t took_ms_ = 0;
-    launcher_push ready_push_;
-    launcher_push complete_push_;
+    std::int64_t shutdown_ms_ = 0;
+    pending_notification ready_notice_;
+    pending_notification completion_;
     backoff pause_{std::chrono::milliseconds(100), std::chrono::milliseconds(1000)};
 };
 

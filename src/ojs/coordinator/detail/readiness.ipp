@@ -1,4 +1,4 @@
-// readiness: what a process says of itself, and its checks, as one answer.
+// readiness: combines a process's reported state and its checks into one response.
 #pragma once
 
 #include <string>
@@ -12,25 +12,25 @@
 
 namespace ojs::detail {
 
-inline constexpr auto checks_time = std::chrono::seconds(1);  // of all checks together
+inline constexpr auto checks_timeout = std::chrono::seconds(1);  // of all checks together
 
-// A check of the program's, asked on a thread of its own: one that hangs must hold up neither an answer nor the end.
-class asked_check : public ref_counted {
+// A check of the program, called on its own thread: a hanging check must not delay a response or the shutdown.
+class async_check : public ref_counted {
   public:
-    asked_check(std::string called, function<bool()> call)
-        : name(std::move(called)), call_(std::move(call)) {}
+    async_check(std::string check_name, function<bool()> call)
+        : name(std::move(check_name)), call_(std::move(call)) {}
 
-    // Unless it has not returned since the last time. Where no thread can be created it has failed.
-    static void begin(const ref<asked_check>& self) {
+    // Does nothing while the previous call runs. Without a thread the check has failed.
+    static void begin(const ref<async_check>& self) {
         unique_lock held(self->mutex_);
         if (self->busy_) return;
         self->passed_ = false;
         thread_options options;
         options.name = "ojs-check";
-        result<thread> asking = thread::start([self] { self->ask(); }, options);
-        if (!asking) return;
-        asking->detach();
-        self->busy_ = true;  // its thread waits for the mutex, to say that it is not
+        result<thread> runner = thread::start([self] { self->run(); }, options);
+        if (!runner) return;
+        runner->detach();
+        self->busy_ = true;  // the new thread needs the mutex to reset it
     }
     bool passed(time_point deadline) {
         unique_lock held(mutex_);
@@ -41,7 +41,7 @@ class asked_check : public ref_counted {
     const std::string name;
 
   private:
-    void ask() {
+    void run() {
         bool passes = false;
         const auto ended = [&] {
             const unique_lock held(mutex_);
@@ -68,71 +68,70 @@ class asked_check : public ref_counted {
     bool passed_ = false;
 };
 
-class readiness_board {
+class readiness_reports {
   public:
-    void say(readiness_state state, std::string message) {
+    void set_state(readiness_state state, std::string message) {
         const unique_lock held(mutex_);
-        said_.state = state;
-        said_.message = std::move(message);
+        reported_.state = state;
+        reported_.message = std::move(message);
     }
     void set_server(bool yes) {
         const unique_lock held(mutex_);
-        server_said_ = true;
-        said_.checks.grpc_server_ready = yes;
+        server_reported_ = true;
+        reported_.checks.grpc_server_ready = yes;
     }
     void set_backend(bool connected, bool warmed) {
         const unique_lock held(mutex_);
-        backend_said_ = true;
-        said_.checks.backend_connected = connected;
-        said_.checks.backend_warmed = warmed;
+        backend_reported_ = true;
+        reported_.checks.backend_connected = connected;
+        reported_.checks.backend_warmed = warmed;
     }
     void set_check(std::string name, bool passed) {
         const unique_lock held(mutex_);
-        for (readiness_check& each : said_.checks.custom_checks) {
+        for (readiness_check& each : reported_.checks.custom_checks) {
             if (each.name != name) continue;
             each.passed = passed;
             return;
         }
-        said_.checks.custom_checks.push_back({std::move(name), passed});
+        reported_.checks.custom_checks.push_back({std::move(name), passed});
     }
     void add_check(std::string name, function<bool()> check) {
         const unique_lock held(mutex_);
-        asked_.push_back(make_ref<asked_check>(std::move(name), std::move(check)));
+        shutdown_requested_.push_back(make_ref<async_check>(std::move(name), std::move(check)));
     }
 
-    readiness_response look(bool takes_work) {
-        const array<ref<asked_check>> all = asked();
-        const time_point deadline = steady_clock::now() + checks_time;
+    readiness_response evaluate(bool takes_work) {
+        const array<ref<async_check>> all = async_checks();
+        const time_point deadline = steady_clock::now() + checks_timeout;
         std::vector<readiness_check> answers;
-        for (const auto& each : all) asked_check::begin(each);
+        for (const auto& each : all) async_check::begin(each);
         for (const auto& each : all) answers.push_back({each->name, each->passed(deadline)});
         const unique_lock held(mutex_);
-        readiness_response out = said_;
+        readiness_response out = reported_;
         for (readiness_check& each : answers) out.checks.custom_checks.push_back(std::move(each));
-        const bool said_ready = said_.state == readiness_state::ready;
+        const bool reported_ready = reported_.state == readiness_state::ready;
         readiness_checks& checks = out.checks;
-        if (!server_said_) checks.grpc_server_ready = said_ready;
-        if (!backend_said_) checks.backend_connected = checks.backend_warmed = said_ready;
+        if (!server_reported_) checks.grpc_server_ready = reported_ready;
+        if (!backend_reported_) checks.backend_connected = checks.backend_warmed = reported_ready;
         const std::string failed = failed_check(checks);
         if (!takes_work) {
             out.state = readiness_state::draining;
-        } else if (said_ready && failed.empty()) {
+        } else if (reported_ready && failed.empty()) {
             was_ready_ = true;
-        } else if (said_ready) {
+        } else if (reported_ready) {
             out.state = was_ready_ ? readiness_state::unhealthy : readiness_state::warming;
             out.message = cat({"not passed: ", failed});
         }
         return out;
     }
-    // Checks that are under way have until the deadline.
     void await_checks(time_point deadline) {
-        for (const auto& each : asked()) each->passed(deadline);
+        for (const auto& each : async_checks()) each->passed(deadline);
     }
 
   private:
-    array<ref<asked_check>> asked() {
+    array<ref<async_check>> async_checks() {
         const unique_lock held(mutex_);
-        return asked_;
+        return shutdown_requested_;
     }
     static std::string failed_check(const readiness_checks& checks) {
         if (!checks.grpc_server_ready) return "server";
@@ -145,11 +144,11 @@ class readiness_board {
     }
 
     mutex mutex_;
-    readiness_response said_;
-    bool server_said_ = false;
-    bool backend_said_ = false;
+    readiness_response reported_;
+    bool server_reported_ = false;
+    bool backend_reported_ = false;
     bool was_ready_ = false;
-    array<ref<asked_check>> asked_;
+    array<ref<async_check>> shutdown_requested_;
 };
 
 }  // namespace ojs::detail

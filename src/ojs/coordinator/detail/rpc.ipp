@@ -1,4 +1,4 @@
-// rpc: unary calls as the Connect protocol makes them, both ends. [WIRE 4]
+// rpc: unary calls of the Connect protocol, server and client. [WIRE 4]
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@
 
 namespace ojs::detail {
 
-// Each errc of a failed call or handler, its Connect code and the status of that. Read in both directions,
-// first match: an unreadable body is invalid_argument when sent, which comes back as such.
+// Maps errc to Connect code and HTTP status, and back; the first match counts. A bad_response is sent as
+// invalid_argument and arrives as such.
 struct rpc_code {
     errc code;
     const char* name;
@@ -29,10 +29,10 @@ inline constexpr rpc_code rpc_codes[] = {{errc::invalid_argument, "invalid_argum
                                          {errc::cancelled, "canceled", 499},
                                          {errc::system, "internal", 500}};
 
-// More no message of ours needs.
+// No message of ours is larger.
 inline constexpr std::size_t rpc_body_limit = 64 * 1024;
 
-// What Connect sends for a call that failed. `details` it may have as well; nothing here reads them.
+// Connect's body of a failed call. Its `details` are ignored.
 struct connect_error {
     std::string code;
     std::string message;
@@ -54,8 +54,8 @@ inline http_response rpc_failure(const error& failure) {
     return rpc_refusal(500, "internal", failure.text);
 }
 
-// Of a request whose form is not served; status 200: it is.
-inline http_response rpc_form_refusal(const http_request& request) {
+// The error response to an unsupported form of request; status 200: the form is supported.
+inline http_response check_rpc_form(const http_request& request) {
     const std::string_view type = find_header(request.headers, "Content-Type");
     if (!same_word(trim_blanks(type.substr(0, type.find(';'))), "application/json"))
         return rpc_refusal(
@@ -77,29 +77,29 @@ inline http_response rpc_form_refusal(const http_request& request) {
     return {};
 }
 
-// What one service answers. Built before its server starts, then only read: answer() is as thread-safe as the
-// handlers. A handler must not block: a connection's thread waits for it.
+// The methods of one service. Complete before its server starts, then only read: answer() is as thread-safe as the
+// handlers. A handler must not block: it runs on a connection's thread.
 class rpc_service {
   public:
-    // `guard` as for routes: what it refuses is refused here, for every method.
+    // `guard` as for guarded routes, for every method.
     rpc_service(const char* service, http_guard guard) : service_(service), guard_(std::move(guard)) {}
 
-    template <class Request, class Answer>
-    void add(const char* method, function<result<Answer>(const Request&)> handler) {
+    template <class Request, class Response>
+    void add(const char* method, function<result<Response>(const Request&)> handler) {
         methods_.push_back({method, [handler](std::string_view body) -> result<std::string> {
                                 const result<Request> request = read_message<Request>(body);
                                 if (!request) return request.error();
-                                const result<Answer> answer = handler(*request);
+                                const result<Response> answer = handler(*request);
                                 if (!answer) return answer.error();
                                 return write_message(*answer);
                             }});
     }
-    template <class Owner, class Request, class Answer>
-    void add(const char* method, Owner& owner, result<Answer> (Owner::*handler)(const Request&)) {
-        add<Request, Answer>(method,
-                             [&owner, handler](const Request& request) { return (owner.*handler)(request); });
+    template <class Owner, class Request, class Response>
+    void add(const char* method, Owner& owner, result<Response> (Owner::*handler)(const Request&)) {
+        add<Request, Response>(
+            method, [&owner, handler](const Request& request) { return (owner.*handler)(request); });
     }
-    // "/SERVICE/": so that one server can have two services, and /metrics.
+    // Whether the target begins with "/SERVICE/": one server may have several services, and /metrics.
     bool is_for(std::string_view target) const noexcept {
         const std::string_view service = service_;
         return target.size() > service.size() + 1 && target[0] == '/' &&
@@ -110,8 +110,8 @@ class rpc_service {
             return rpc_refusal(403, "permission_denied",
                                "on loopback the Host must be an address or localhost");
         }
-        const served_method* const asked = guard_.open ? find(request.target) : nullptr;
-        if (asked == nullptr) return rpc_refusal(404, "unimplemented", "no such method");
+        const served_method* const method = guard_.open ? find(request.target) : nullptr;
+        if (method == nullptr) return rpc_refusal(404, "unimplemented", "no such method");
         if (request.method != "POST") {
             http_response out = rpc_refusal(405, "unimplemented", "a method is called by POST");
             out.headers.push_back({"Allow", "POST"});
@@ -125,9 +125,9 @@ class rpc_service {
                                .body;
             return refused;
         }
-        http_response refusal = rpc_form_refusal(request);
+        http_response refusal = check_rpc_form(request);
         if (refusal.status != 200) return refusal;
-        const result<std::string> answered = asked->call(request.body);
+        const result<std::string> answered = method->call(request.body);
         return answered ? json_answer(200, *answered) : rpc_failure(answered.error());
     }
 
@@ -151,9 +151,9 @@ class rpc_service {
     array<served_method> methods_;
 };
 
-// ---- the calling end ----
+// ---- the client ----
 
-// By its code; else by its status, as Connect has it for what came from something in between.
+// By the Connect code; without one, by the HTTP status, as Connect maps responses of proxies.
 inline errc rpc_errc(const std::string& code, int status) noexcept {
     for (const rpc_code& each : rpc_codes) {
         if (code == each.name) return each.code;
@@ -173,9 +173,8 @@ inline error rpc_refused(const http_response& answer) {
     return out;
 }
 
-// The body of the answer to a call that went well. Errors: those of send(); of the table, for what the peer
-// refused, with its message made printable; unsupported where there is no such method, or nothing of the kind
-// at this path.
+// The body of a successful response. Errors: those of send(); those of rpc_codes for a refusal, with the peer's message
+// made printable; unsupported for an unknown method or path.
 inline result<std::string> rpc_send(http_client& peer, const char* method, std::string body,
                                     time_point deadline, int interrupt_fd) {
     http_call call;
@@ -195,18 +194,17 @@ inline result<std::string> rpc_send(http_client& peer, const char* method, std::
     return std::move(answer->body);
 }
 
-// The URL of what listens at an address: unix:/PATH or HOST:PORT.
 inline std::string url_of(const std::string& address) {
     return address.compare(0, 5, "unix:") == 0 ? address : "http://" + address;
 }
 
-// Calls a method of lifecycle_service, all of which may be repeated. Thread-safe, as the client is.
-template <class Answer, class Request>
-result<Answer> rpc_call(http_client& peer, const char* method, const Request& request, time_point deadline,
-                        int interrupt_fd = -1) {
+// Calls a method of lifecycle_service; each may be repeated. Thread-safe, as the client is.
+template <class Response, class Request>
+result<Response> rpc_call(http_client& peer, const char* method, const Request& request, time_point deadline,
+                          int interrupt_fd = -1) {
     const result<std::string> body = rpc_send(peer, method, write_message(request), deadline, interrupt_fd);
     if (!body) return body.error();
-    return read_message<Answer>(*body);
+    return read_message<Response>(*body);
 }
 
 }  // namespace ojs::detail

@@ -1,4 +1,4 @@
-// wake: a descriptor that becomes readable, written to from anywhere, a signal handler included.
+// wake: a descriptor made readable from any thread or signal handler.
 #pragma once
 
 #include "../../base/detail/sync.hpp"
@@ -6,31 +6,31 @@
 
 namespace ojs::detail {
 
-// An eventfd, or a pipe where there is none. Non-blocking and close-on-exec.
+// An eventfd, or a pipe without one. Non-blocking and close-on-exec.
 class wake {
   public:
     static result<wake> create();
     static result<wake> create_pipe();
 
     int fd() const noexcept { return reader_.get(); }  // to poll for reading
-    // What notify(int) takes.
+    // The argument of notify(int).
     int notify_fd() const noexcept { return writer_ ? writer_.get() : reader_.get(); }
     void notify() const noexcept { notify(notify_fd()); }  // thread-safe, async-signal-safe
     static void notify(int notify_fd) noexcept;            // keeps errno; async-signal-safe
-    void clear() const noexcept;                           // forget every notify() so far
+    void clear() const noexcept;                           // discards every notify() so far
     bool wait_until(time_point deadline) const noexcept;   // true: notified (and cleared); false: deadline
-    bool await(time_point deadline) const noexcept;        // the same, and clears nothing
+    bool await(time_point deadline) const noexcept;        // the same, but does not clear
 
-    // Of a pipe: words of 8 bytes. Where it is full, the oldest ones go. Keeps errno; async-signal-safe.
+    // A pipe as a queue of 8-byte words; if full, drops the oldest. Keeps errno; async-signal-safe.
     void put(std::uint64_t word) const noexcept;
-    bool take(std::uint64_t& word) const noexcept;  // false: there is none
+    bool take(std::uint64_t& word) const noexcept;  // false: empty
 
   private:
     unique_fd reader_;
     unique_fd writer_;  // only with a pipe
 };
 
-// Milliseconds until `deadline` as poll(2) wants them, rounded up; -1 for never.
+// The timeout of poll(2) until `deadline`, rounded up; -1 for never.
 int poll_timeout(time_point deadline) noexcept;
 
 }  // namespace ojs::detail

@@ -26,7 +26,7 @@ OJS_SHUTDOWN_INLINE result<wake> wake::create_pipe() {
     int ends[2] = {-1, -1};
     if (::pipe(ends) != 0) {
         const int failed = errno;
-        return error{errc::system, failed, cat({"cannot make a wake-up descriptor: ", errno_text(failed)})};
+        return error{errc::system, failed, cat({"cannot create a wake-up descriptor: ", errno_text(failed)})};
     }
     for (const int end : ends) {
         ::fcntl(end, F_SETFD, FD_CLOEXEC);
@@ -41,7 +41,7 @@ OJS_SHUTDOWN_INLINE result<wake> wake::create_pipe() {
 OJS_SHUTDOWN_INLINE void wake::notify(int notify_fd) noexcept {
     const int saved = errno;
     const cancellable off(false);
-    // Eight bytes suit an eventfd and a pipe alike. EAGAIN means it is readable already, which is all we want.
+    // Eight bytes suit an eventfd and a pipe. EAGAIN: it is readable already.
     const std::uint64_t one = 1;
     while (::write(notify_fd, &one, sizeof one) < 0 && errno == EINTR) {
     }
@@ -86,7 +86,7 @@ OJS_SHUTDOWN_INLINE void wake::put(std::uint64_t word) const noexcept {
     char oldest[512];
     while (::write(notify_fd(), &word, sizeof word) < 0) {
         if (errno == EAGAIN) {
-            static_cast<void>(!::read(fd(), oldest, sizeof oldest));  // room comes by the page
+            static_cast<void>(!::read(fd(), oldest, sizeof oldest));  // space is freed by the page
         } else if (errno != EINTR) {
             break;
         }

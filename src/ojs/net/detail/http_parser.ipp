@@ -1,4 +1,4 @@
-// http_parser: takes HTTP/1.1 answers apart as their bytes arrive. A server reads requests by a class derived from it.
+// http_parser: an incremental parser of HTTP/1.1 responses. The server derives its request parser from it.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace ojs::detail {
 
-// Null, or what is wrong with a header or trailer.
+// Splits a header or trailer line. Null, or the error.
 inline const char* split_field(std::string_view line, std::string_view& name,
                                std::string_view& value) noexcept {
-    // A folded header starts with a blank, which no name has.
+    // A folded header begins with a blank, which no name does.
     const std::size_t colon = line.find(':');
     if (colon == std::string_view::npos || !is_token(line.substr(0, colon)))
         return "a header has no valid name";
@@ -22,7 +22,7 @@ inline const char* split_field(std::string_view line, std::string_view& name,
     return is_field_value(value) ? nullptr : "a header holds a control character";
 }
 
-// Takes off a mark and the blanks around it, if it is what comes next.
+// Removes `mark` and the blanks around it, if it is next.
 inline bool take_mark(std::string_view& text, char mark) noexcept {
     const std::size_t at = text.find_first_not_of(" \t");
     if (at == std::string_view::npos || text[at] != mark) return false;
@@ -38,7 +38,7 @@ inline bool take_token(std::string_view& text) noexcept {
     return length > 0;
 }
 
-// Of a line without control characters.
+// For a line without control characters.
 inline bool take_quoted(std::string_view& text) noexcept {
     if (text.empty() || text.front() != '"') return false;
     std::size_t at = 1;
@@ -58,32 +58,32 @@ inline bool is_chunk_extension(std::string_view text) noexcept {
     return true;
 }
 
-// Strict where leniency has been exploited: lines end in CR LF, no folded headers, one unambiguous length, chunk
-// framing and trailers by the letter.
+// Strict where leniency has been exploited: lines end in CR LF, headers are not folded, the length is unambiguous,
+// chunk framing and trailers are exact.
 class http_parser {
   public:
     enum class status { need_more, complete, failed };
 
     explicit http_parser(http_limits limits) noexcept : limits_(limits) {}
 
-    // Starts on the next message; bytes already fed that belong to it stay. `answers_head`: an answer to
-    // HEAD, which has no body whatever its headers say.
-    void begin(bool answers_head = false) {
-        if (!has_surplus() && input_.capacity() > 1024) {  // a connection that waits is to be small
-            std::string().swap(input_);                    // assigning an empty one would keep the room
+    // Starts the next message and keeps the bytes already fed for it. A response to HEAD has no body, whatever its
+    // headers say.
+    void begin(bool is_head_response = false) {
+        if (!has_surplus() && input_.capacity() > 1024) {  // an idle connection uses little memory
+            std::string().swap(input_);                    // assigning an empty one would keep the capacity
             at_ = scan_ = 0;
         }
         state_ = state::start_line;
-        answers_head_ = answers_head;
+        is_head_response_ = is_head_response;
         minor_version_ = 1;
         head_bytes_ = 0;
         body_left_ = 0;
-        const http_request past = std::move(message_);  // its room goes with it
+        const http_request previous = std::move(message_);  // frees its memory
         message_ = http_request{"", "", {}, ""};
         code_ = 0;
         keeps_alive_ = false;
     }
-    // Adds bytes and goes as far as they reach. Feeding nothing goes on with the bytes that stayed.
+    // Adds bytes and parses as far as possible. No bytes: continues with those that are left.
     status feed(std::string_view bytes) {
         if (at_ > 0) {
             input_.erase(0, at_);
@@ -96,7 +96,7 @@ class http_parser {
         if (state_ == state::complete) return status::complete;
         return state_ == state::failed ? status::failed : status::need_more;
     }
-    // The peer closed: completes an answer whose body ends with the connection; anything else has failed.
+    // The peer has closed: completes a response whose body ends with the connection; anything else has failed.
     status finish() {
         if (state_ == state::rest_of_connection) {
             state_ = state::complete;
@@ -109,17 +109,16 @@ class http_parser {
     bool has_surplus() const noexcept { return at_ < input_.size(); }  // bytes beyond the complete message
 
     // Once the head is complete.
-    int code() const noexcept { return code_; }                 // of an answer
-    bool keeps_alive() const noexcept { return keeps_alive_; }  // the peer lets the connection live on
-    // Once the message is complete. `message` of an answer leaves method and target empty.
+    int code() const noexcept { return code_; }                 // of a response
+    bool keeps_alive() const noexcept { return keeps_alive_; }  // the peer keeps the connection open
+    // Once the message is complete. A response leaves method and target empty.
     http_request& message() noexcept { return message_; }
 
-    // Once it failed: what a server answers with, and a line for a person.
+    // Once it has failed: the status that a server responds with, and the error text.
     int failure_code() const noexcept { return failure_code_; }
     const char* failure() const noexcept { return failure_; }
 
   protected:
-    // In the order in which a message passes through them.
     enum class state {
         start_line,
         header_line,
@@ -135,8 +134,8 @@ class http_parser {
 
     virtual void on_start_line(std::string_view line) {
         std::uint64_t code = 0;
-        const bool shaped = line.size() >= 12 && line[8] == ' ' && (line.size() == 12 || line[12] == ' ');
-        if (!shaped || !parse_number(line.substr(9, 3), 599, code) || code < 100 || !is_field_value(line)) {
+        const bool is_valid = line.size() >= 12 && line[8] == ' ' && (line.size() == 12 || line[12] == ' ');
+        if (!is_valid || !parse_number(line.substr(9, 3), 599, code) || code < 100 || !is_field_value(line)) {
             return fail(400, "the status line is not HTTP");
         }
         code_ = static_cast<int>(code);
@@ -144,7 +143,7 @@ class http_parser {
     }
     virtual void on_head_end() {
         note_keep_alive();
-        if (answers_head_ || code_ < 200 || code_ == 204 || code_ == 304) {
+        if (is_head_response_ || code_ < 200 || code_ == 204 || code_ == 304) {
             state_ = state::complete;
         } else {
             choose_framing(state::rest_of_connection);
@@ -152,10 +151,10 @@ class http_parser {
     }
     void on_version(std::string_view version) {
         const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-        const bool shaped = version.size() == 8 && version.substr(0, 5) == "HTTP/" && is_digit(version[5]) &&
-                            version[6] == '.' && is_digit(version[7]);
-        if (!shaped) return fail(400, "the first line names no HTTP version");
-        if (version[5] != '1') return fail(505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+        const bool is_valid = version.size() == 8 && version.substr(0, 5) == "HTTP/" &&
+                              is_digit(version[5]) && version[6] == '.' && is_digit(version[7]);
+        if (!is_valid) return fail(400, "the first line names no HTTP version");
+        if (version[5] != '1') return fail(505, "only HTTP/1.0 and HTTP/1.1 are supported");
         minor_version_ = version[7] - '0';
         state_ = state::header_line;
     }
@@ -163,7 +162,7 @@ class http_parser {
         keeps_alive_ = minor_version_ > 0 ? !has_list_word(message_.headers, "Connection", "close")
                                           : has_list_word(message_.headers, "Connection", "keep-alive");
     }
-    // How the end of the body is found. Whatever two readers could understand differently is refused.
+    // Decides how the body ends. Refuses whatever two parsers could understand differently.
     void choose_framing(state without_length) {
         std::string_view encoding;
         int encodings = 0;
@@ -190,10 +189,10 @@ class http_parser {
         }
         if (state_ == state::rest_of_connection) keeps_alive_ = false;
     }
-    void fail(int code, const char* why) noexcept {
+    void fail(int code, const char* reason) noexcept {
         state_ = state::failed;
         failure_code_ = code;
-        failure_ = why;
+        failure_ = reason;
     }
 
     state state_ = state::start_line;
@@ -201,7 +200,7 @@ class http_parser {
     http_request message_;
 
   private:
-    // Handles one line or one run of body bytes; false when more bytes are needed or the message is at its end.
+    // Parses one line or one run of body bytes; false when it needs more bytes or the message is complete.
     bool step() {
         const state now = state_;
         if (now == state::complete || now == state::failed) return false;
@@ -220,7 +219,7 @@ class http_parser {
         if (!line.empty()) return fail(400, "a chunk is longer than its size");
         state_ = state::chunk_size;
     }
-    // The next line without its CR LF. The head, each chunk's framing and the trailers all keep the head's limit.
+    // Takes the next line without its CR LF. Head, framing of a chunk, and trailers each have the limit of a head.
     bool take_line(std::string_view& line) {
         const bool in_head = state_ <= state::header_line;
         const std::size_t end = input_.find('\n', scan_);
@@ -243,18 +242,19 @@ class http_parser {
         return true;
     }
     bool take_body_bytes() {
-        const bool endless = state_ == state::rest_of_connection;
+        const bool is_unbounded = state_ == state::rest_of_connection;
         std::string_view part = std::string_view(input_).substr(at_);
         if (part.empty()) return false;
-        if (!endless && part.size() > body_left_) part = part.substr(0, static_cast<std::size_t>(body_left_));
-        if (endless && part.size() > limits_.body - message_.body.size()) {
+        if (!is_unbounded && part.size() > body_left_)
+            part = part.substr(0, static_cast<std::size_t>(body_left_));
+        if (is_unbounded && part.size() > limits_.body - message_.body.size()) {
             fail(413, "the body is too large");
             return false;
         }
         append(message_.body, {part});
         at_ += part.size();
         scan_ = at_;
-        if (endless) return false;
+        if (is_unbounded) return false;
         body_left_ -= part.size();
         if (body_left_ == 0) state_ = state_ == state::chunk_data ? state::chunk_end : state::complete;
         return true;
@@ -263,17 +263,17 @@ class http_parser {
         if (line.empty()) return on_head_end();
         std::string_view name;
         std::string_view value;
-        if (const char* wrong = split_field(line, name, value)) return fail(400, wrong);
+        if (const char* problem = split_field(line, name, value)) return fail(400, problem);
         message_.headers.push_back({std::string(name), std::string(value)});
     }
-    // Nothing is made of a trailer, but what is none may be the next request to another reader.
+    // Trailers are ignored, but checked: to another parser, an invalid one may be the next request.
     void on_trailer_line(std::string_view line) {
         std::string_view name;
         std::string_view value;
         if (line.empty()) {
             state_ = state::complete;
-        } else if (const char* wrong = split_field(line, name, value)) {
-            fail(400, wrong);
+        } else if (const char* problem = split_field(line, name, value)) {
+            fail(400, problem);
         }
     }
     void on_chunk_size(std::string_view line) {
@@ -303,12 +303,12 @@ class http_parser {
     }
     http_limits limits_;
     std::string input_;
-    std::size_t at_ = 0;    // what is before it has been used
-    std::size_t scan_ = 0;  // no line end between at_ and here
+    std::size_t at_ = 0;    // the bytes before it are consumed
+    std::size_t scan_ = 0;  // no line end between at_ and this
 
-    bool answers_head_ = false;
+    bool is_head_response_ = false;
     std::size_t head_bytes_ = 0;
-    std::uint64_t body_left_ = 0;  // of the fixed body or the chunk
+    std::uint64_t body_left_ = 0;  // of the body or chunk
     int code_ = 0;
     bool keeps_alive_ = false;
     int failure_code_ = 0;

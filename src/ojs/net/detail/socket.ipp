@@ -1,4 +1,5 @@
-// Sockets with deadlines: resolve, connect, send, receive. Every socket is non-blocking and close-on-exec.
+// Sockets with deadlines: resolve, connect, send, receive. Every socket is close-on-exec and non-blocking, but for a
+// connected one: see connect_socket().
 #pragma once
 
 #include <arpa/inet.h>
@@ -41,8 +42,8 @@ enum class io_status { ok, closed, timed_out, interrupted, failed };
 
 struct io_result {
     io_status status = io_status::ok;
-    std::size_t bytes = 0;  // moved, also where the status is not ok
-    int sys_errno = 0;      // for failed
+    std::size_t bytes = 0;  // transferred, even if the status is not ok
+    int sys_errno = 0;      // if failed
 };
 
 #ifdef MSG_NOSIGNAL
@@ -52,11 +53,9 @@ inline constexpr int send_flags = MSG_DONTWAIT;  // SO_NOSIGPIPE on every socket
 #endif
 
 inline constexpr auto receive_limit = std::chrono::seconds(1);
-inline constexpr auto lookup_lifetime = std::chrono::seconds(30);
+inline constexpr auto lookup_max_age = std::chrono::seconds(30);
 inline constexpr auto lookup_fallback_delay =
     std::chrono::milliseconds(200);  // then older addresses are tried
-
-// ---- sockets ----
 
 inline void set_option(int fd, int level, int name, int value) noexcept {
     ::setsockopt(fd, level, name, &value, sizeof value);
@@ -88,26 +87,26 @@ inline unique_fd open_socket(int family, int type = SOCK_STREAM) noexcept {
     return out;
 }
 
-// How long something may wait: until the deadline, or until a descriptor (-1: none) is readable.
+// The end of a wait: a deadline, or a descriptor (-1: none) that is readable.
 struct io_limit {
     time_point deadline;
     int interrupt_fd = -1;
 };
 
-// Ok, interrupted, failed with errno, or, once the deadline has passed, timed_out, however much is ready.
-inline io_status await_ready(int fd, short events, const io_limit& until) noexcept {
+// Once the deadline has passed, timed_out even if the descriptor is ready. failed: see errno.
+inline io_status await_ready(int fd, short events, const io_limit& limit) noexcept {
     for (;;) {
-        const int timeout = poll_timeout(until.deadline);
+        const int timeout = poll_timeout(limit.deadline);
         if (timeout == 0) return io_status::timed_out;
-        pollfd watched[] = {{fd, events, 0}, {until.interrupt_fd, POLLIN, 0}};
-        const int ready = ::poll(watched, until.interrupt_fd < 0 ? 1 : 2, timeout);
+        pollfd watched[] = {{fd, events, 0}, {limit.interrupt_fd, POLLIN, 0}};
+        const int ready = ::poll(watched, limit.interrupt_fd < 0 ? 1 : 2, timeout);
         if (ready > 0) return watched[1].revents != 0 ? io_status::interrupted : io_status::ok;
         if (ready < 0 && errno != EINTR) return io_status::failed;
     }
 }
 
-inline bool would_block(int failed) noexcept {
-    return failed == EAGAIN || failed == EWOULDBLOCK;
+inline bool would_block(int error_number) noexcept {
+    return error_number == EAGAIN || error_number == EWOULDBLOCK;
 }
 
 inline io_result send_all(int fd, std::string_view bytes, time_point deadline) noexcept {
@@ -124,26 +123,26 @@ inline io_result send_all(int fd, std::string_view bytes, time_point deadline) n
     return out;
 }
 
-// At least one byte, or not ok. From a connect_socket() it takes one call where there is time for it: waiting for it to
-// be readable takes another.
+// ok: at least one byte. On a connect_socket() with time left it makes one system call: it blocks instead of polling
+// first.
 inline io_result recv_some(int fd, char* buffer, std::size_t size, time_point deadline) noexcept {
     for (bool blocks = deadline - steady_clock::now() >= receive_limit;; blocks = false) {
         const io_status ready = blocks ? io_status::ok : await_ready(fd, POLLIN, {deadline, -1});
         if (ready != io_status::ok) return {ready, 0, errno};
-        const ssize_t got = ::recv(fd, buffer, size, blocks ? 0 : MSG_DONTWAIT);
-        if (got > 0) return {io_status::ok, static_cast<std::size_t>(got), 0};
-        if (got == 0) return {io_status::closed, 0, 0};
-        // The socket reports a failure once; asked again, it would say "closed", which may end an answer.
+        const ssize_t received = ::recv(fd, buffer, size, blocks ? 0 : MSG_DONTWAIT);
+        if (received > 0) return {io_status::ok, static_cast<std::size_t>(received), 0};
+        if (received == 0) return {io_status::closed, 0, 0};
+        // A socket reports a failure once; a second call would return "closed", which may end a response.
         if (errno != EINTR && !would_block(errno)) return {io_status::failed, 0, errno};
     }
 }
 
-// What recv() says of the next byte without taking it.
+// The result of recv() for the next byte, without consuming it.
 inline ssize_t peek(int fd) noexcept {
     for (;;) {
         char byte = 0;
-        const ssize_t got = ::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-        if (got >= 0 || errno != EINTR) return got;
+        const ssize_t received = ::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (received >= 0 || errno != EINTR) return received;
     }
 }
 
@@ -157,7 +156,7 @@ socket_address address_of(const Address& source) noexcept {
     return out;
 }
 
-// The addresses that need no lookup; none if `host` is a name.
+// The addresses that need no lookup; none if `host` is another name than localhost.
 inline socket_addresses known_addresses(const endpoint& target) {
     if (!target.unix_path.empty()) {
         sockaddr_un local{};
@@ -187,7 +186,7 @@ inline socket_address local_address(int fd) noexcept {
     return out;
 }
 
-// A local port nobody listens on may be picked as our own port: TCP then connects the socket to itself.
+// TCP connects a socket to itself if the kernel picks the unused destination port as the source port.
 inline bool is_connected_to_itself(int fd) noexcept {
     const socket_address local = local_address(fd);
     socket_address peer;
@@ -196,15 +195,13 @@ inline bool is_connected_to_itself(int fd) noexcept {
            std::memcmp(&peer.storage, &local.storage, peer.length) == 0;
 }
 
-// ---- connect ----
-
-inline time_point fair_share(time_point deadline, std::size_t among) noexcept {
+inline time_point fair_share(time_point deadline, std::size_t shares) noexcept {
     if (deadline == time_point::max()) return deadline;
     const time_point now = steady_clock::now();
-    return now + (deadline - now) / static_cast<int>(among);
+    return now + (deadline - now) / static_cast<int>(shares);
 }
 
-// The kernel waits for room in the listen queue only in a blocking connect(), so that one gets a time limit.
+// Only a blocking connect() waits for space in the listen queue, so this one has a time limit.
 inline int connect_unix(int fd, const socket_address& address, time_point deadline) noexcept {
     set_nonblocking(fd, false);
     int failed = EINTR;
@@ -221,7 +218,7 @@ inline int connect_unix(int fd, const socket_address& address, time_point deadli
 
 inline int connect_tcp(int fd, const socket_address& address, time_point deadline) noexcept {
     if (::connect(fd, address.get(), address.length) != 0) {
-        if (errno != EINPROGRESS && errno != EINTR) return errno;  // interrupted, it goes on by itself
+        if (errno != EINPROGRESS && errno != EINTR) return errno;  // interrupted, it continues by itself
         const io_status ready = await_ready(fd, POLLOUT, {deadline, -1});
         if (ready != io_status::ok) return ready == io_status::timed_out ? ETIMEDOUT : errno;
         int failed = 0;
@@ -232,7 +229,6 @@ inline int connect_tcp(int fd, const socket_address& address, time_point deadlin
     return is_connected_to_itself(fd) ? ECONNREFUSED : 0;
 }
 
-// 0, or errno.
 inline int connect_one(const socket_address& address, time_point deadline, unique_fd& out) noexcept {
     out = open_socket(address.storage.ss_family);
     if (!out) return errno;
@@ -240,8 +236,8 @@ inline int connect_one(const socket_address& address, time_point deadline, uniqu
                                                 : connect_tcp(out.get(), address, deadline);
 }
 
-// Tries each address in turn, with a fair share of the time left. Receiving from the socket blocks, for a second at
-// most: see recv_some(). Errors: unreachable.
+// Tries each address, with a fair share of the time left. Receiving from the socket blocks for up to a second: see
+// recv_some(). Errors: unreachable.
 inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_point deadline,
                                         std::string_view name) {
     int first_failure = 0;
@@ -262,7 +258,7 @@ inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_
 
 // ---- name resolution ----
 
-// One getaddrinfo() and what came of it. It runs in a thread that nobody waits for, and touches nothing else.
+// One getaddrinfo() and its result. Runs in a thread that nothing waits for and that touches nothing else.
 class address_lookup final : public ref_counted {
   public:
     address_lookup(std::string host, std::uint16_t port) : host_(std::move(host)), port_(cat({port})) {}
@@ -282,16 +278,16 @@ class address_lookup final : public ref_counted {
         failure_ = failure;
         if (!attempt([&] { keep(list); })) failure_ = "out of memory";
         done_ = true;
-        if (!found_.empty()) fresh_until_ = steady_clock::now() + lookup_lifetime;
+        if (!found_.empty()) fresh_until_ = steady_clock::now() + lookup_max_age;
         finished_.notify_all();
     }
 
-    // Whether someone who needs the addresses now should use this lookup: it is under way, or fresh and good.
-    bool usable() noexcept {
+    // Whether a caller should use this lookup: it is under way, or recent and successful.
+    bool is_usable() noexcept {
         const unique_lock held(mutex_);
         return !done_ || steady_clock::now() < fresh_until_;
     }
-    bool good() noexcept {
+    bool has_addresses() noexcept {
         const unique_lock held(mutex_);
         return !found_.empty();
     }
@@ -330,18 +326,18 @@ class address_lookup final : public ref_counted {
     mutex mutex_;
     condition finished_;
     bool done_ = false;
-    const char* failure_ = "";  // why nothing is found
+    const char* failure_ = "";  // why there are no addresses
     time_point fresh_until_;
     socket_addresses found_;
 };
 
-// Finds the addresses of an endpoint and connects to it. Numeric addresses, localhost and unix paths need no lookup, so
-// no file. Other names are looked up in a thread of their own, so that the deadline holds however long DNS takes; there
-// is at most one such thread a resolver. Addresses are used for 30 s. Older ones are the fallback when a lookup fails
-// or takes longer than 200 ms: name servers may stop before the backend does.
+// Resolves and connects to an endpoint. Numeric addresses, localhost and unix paths need no lookup, and so no file.
+// Other names are looked up in a thread, at most one per resolver, so that the deadline holds however slow DNS is.
+// Addresses are used for 30 s. Older ones are the fallback when a lookup fails or takes longer than 200 ms: name
+// servers may stop before the backend does.
 class resolver {
   public:
-    // As connect_socket(). Errors: unreachable (also when the deadline passed). Thread-safe.
+    // Errors: unreachable (also when the deadline passed). Thread-safe.
     result<unique_fd> connect(const endpoint& target, time_point deadline) {
         const socket_addresses known = known_addresses(target);
         if (!known.empty()) return connect_socket(known, deadline, target.name);
@@ -368,7 +364,7 @@ class resolver {
   private:
     // With the mutex held. A lookup under way ends by itself.
     ref<address_lookup> current_lookup(const endpoint& target) {
-        if (lookup_ && lookup_->usable()) return lookup_;
+        if (lookup_ && lookup_->is_usable()) return lookup_;
         const ref<address_lookup> lookup = make_ref<address_lookup>(target.host, target.port);
         thread_options options;
         options.name = "ojs-lookup";
@@ -378,7 +374,7 @@ class resolver {
         } else {
             lookup->finish(nullptr, "cannot create a thread");
         }
-        if (lookup_ && lookup_->good()) last_good_ = lookup_;
+        if (lookup_ && lookup_->has_addresses()) last_good_ = lookup_;
         return lookup_ = lookup;
     }
 

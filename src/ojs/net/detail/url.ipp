@@ -1,4 +1,4 @@
-// endpoint: where to connect to, as parsed from a URL.
+// endpoint: the address of a server, parsed from a URL.
 #pragma once
 
 #include <arpa/inet.h>
@@ -19,13 +19,13 @@ struct endpoint {
     std::string host;         // a name or an address (IPv6 without brackets); empty for a unix socket
     std::uint16_t port = 80;  // 0 for a unix socket
     std::string unix_path;    // empty for TCP
-    std::string base;         // goes before every target; empty, or starts with '/' and does not end in one
-    std::string name;         // "host:80", "[::1]:80" or "unix:/path": for texts and the Host header
+    std::string base;         // prefix of every target; empty, or begins with '/' and does not end in it
+    std::string name;         // "host:80", "[::1]:80" or "unix:/path", for messages and the Host header
     bool is_secure = false;   // https
 };
 
-inline error bad_address(std::string_view text, std::string_view why) {
-    return error{errc::invalid_argument, 0, cat({"'", printable(text, 100), "': ", why})};
+inline error bad_address(std::string_view text, std::string_view problem) {
+    return error{errc::invalid_argument, 0, cat({"'", printable(text, 100), "': ", problem})};
 }
 
 inline bool is_ip(int family, const std::string& text) noexcept {
@@ -44,7 +44,7 @@ inline bool is_host_name(std::string_view text) noexcept {
            all_of(text, [](char c) { return is_alphanumeric(c) || c == '-' || c == '.' || c == '_'; });
 }
 
-// Splits HOST, HOST:PORT or [IPV6]:PORT; `port` is empty where there is no colon. Null, or what is wrong.
+// Splits HOST, HOST:PORT or [IPV6]:PORT; `port` is empty without a colon. Null, or the error.
 inline const char* split_host_port(std::string_view text, std::string& host, std::string_view& port) {
     const bool bracketed = !text.empty() && text.front() == '[';
     const std::size_t host_end = bracketed ? text.find(']') : text.find(':');
@@ -53,7 +53,7 @@ inline const char* split_host_port(std::string_view text, std::string& host, std
         return "an IPv6 address is written in brackets: [::1]:80";
     host = std::string(bracketed ? text.substr(1, host_end - 1) : text.substr(0, host_end));
     if (host.empty()) return "the host is missing";
-    if (bracketed && !is_ip(AF_INET6, host)) return "what is in the brackets is not an IPv6 address";
+    if (bracketed && !is_ip(AF_INET6, host)) return "the text in brackets is not an IPv6 address";
     if (!bracketed && !is_host_name(host)) return "the host is not a name or an address";
     const std::size_t port_at = bracketed ? host_end + 1 : host_end;
     port = port_at < text.size() ? text.substr(port_at) : std::string_view();
@@ -64,11 +64,11 @@ inline const char* split_host_port(std::string_view text, std::string& host, std
     return nullptr;
 }
 
-inline const char* parse_port(std::string_view text, std::uint64_t least, std::uint16_t& out) noexcept {
+inline const char* parse_port(std::string_view text, std::uint64_t min_port, std::uint16_t& out) noexcept {
     std::uint64_t number = 0;
-    if (!parse_number(text, 65535, number) || number < least) {
-        return least > 0 ? "the port is not a number from 1 to 65535"
-                         : "the port is not a number from 0 to 65535";
+    if (!parse_number(text, 65535, number) || number < min_port) {
+        return min_port > 0 ? "the port is not a number from 1 to 65535"
+                            : "the port is not a number from 0 to 65535";
     }
     out = static_cast<std::uint16_t>(number);
     return nullptr;
@@ -95,7 +95,7 @@ inline result<endpoint> parse_http_url(std::string_view url, bool is_secure) {
     const std::size_t authority_end = rest.find_first_of("/?#");
     const std::string_view authority = rest.substr(0, authority_end);
     std::string_view base = authority_end == std::string_view::npos ? "" : rest.substr(authority_end);
-    if (authority.find('@') != std::string_view::npos) {  // the text does not repeat what may be a password
+    if (authority.find('@') != std::string_view::npos) {  // not quoted: it may be a password
         return error{errc::invalid_argument, 0,
                      "the URL holds a user name or password; use a bearer token instead"};
     }
@@ -103,9 +103,9 @@ inline result<endpoint> parse_http_url(std::string_view url, bool is_secure) {
     out.is_secure = is_secure;
     if (is_secure) out.port = 443;
     std::string_view port;
-    if (const char* wrong = split_host_port(authority, out.host, port)) return bad_address(url, wrong);
+    if (const char* problem = split_host_port(authority, out.host, port)) return bad_address(url, problem);
     if (!port.empty()) {
-        if (const char* wrong = parse_port(port, 1, out.port)) return bad_address(url, wrong);
+        if (const char* problem = parse_port(port, 1, out.port)) return bad_address(url, problem);
     }
     if (!base.empty() && (!is_target(base) || base.find_first_of("?#") != std::string_view::npos)) {
         return bad_address(url,
@@ -117,8 +117,8 @@ inline result<endpoint> parse_http_url(std::string_view url, bool is_secure) {
     return out;
 }
 
-// http://HOST[:PORT][/BASE] or unix:/PATH, and https:// where there is a stream for it. Errors: invalid_argument;
-// unsupported for https without one.
+// Parses http://HOST[:PORT][/BASE], unix:/PATH and, with a stream for it, https://. Errors: invalid_argument;
+// unsupported: https:// without a stream.
 inline result<endpoint> parse_url(std::string_view url, bool has_https) {
     if (url.substr(0, 5) == "unix:") return parse_unix_path(url);
     if (same_word(url.substr(0, 7), "http://")) return parse_http_url(url, false);

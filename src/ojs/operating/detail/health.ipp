@@ -1,4 +1,4 @@
-// health: what a worker answers on its health address: probes, metrics and, where allowed, control.
+// health: the HTTP service on a worker's health address: probes, metrics and, if enabled, control.
 #pragma once
 
 #include <time.h>
@@ -19,7 +19,7 @@
 
 namespace ojs::detail {
 
-// When the process started, in milliseconds of the time of day; 0 where the system does not tell.
+// When the process started, in milliseconds since 1970; 0: unknown.
 inline std::int64_t process_start_ms() {
 #if OJS_SHUTDOWN_USE_PROC && defined(CLOCK_BOOTTIME)
     const std::uint64_t ticks = read_stat("", "self").start_ticks;
@@ -38,7 +38,7 @@ inline std::int64_t process_start_ms() {
 // ---- /metrics ----
 
 inline void show_phase(metrics_page& page, const running_worker& worker, phase now) {
-    page.family("ojs_worker_phase", "gauge", "The phase the worker is in: 1, and 0 for the others.");
+    page.family("ojs_worker_phase", "gauge", "1 for the current phase, 0 for the others.");
     for (int each = 0; each < phase_count; ++each) {
         const auto shown = static_cast<phase>(each);
         page.sample(shown == now ? 1 : 0, label("phase", to_string(shown)));
@@ -52,18 +52,18 @@ inline void show_phase(metrics_page& page, const running_worker& worker, phase n
 inline void show_active_jobs(metrics_page& page, const running_worker& worker, const label_names& queues,
                              std::size_t stuck) {
     array<unsigned long long> busy(queues.all.size());
-    worker.visit_active_jobs([&](const job& each) { ++busy[queues.place_of(each.queue)]; });
+    worker.visit_active_jobs([&](const job& each) { ++busy[queues.index_of(each.queue)]; });
     page.family("ojs_workers_busy", "gauge", "Jobs claimed and not yet settled.");
     for (std::size_t i = 0; i < busy.size(); ++i) page.sample(busy[i], label("queue", queues.all[i]));
     page.single("ojs_worker_stuck_jobs", "gauge",
                 "Cancelled jobs whose handlers have not returned for stuck_after.", stuck);
-    page.single("ojs_worker_concurrency", "gauge", "Jobs the worker takes at a time.",
+    page.single("ojs_worker_concurrency", "gauge", "Jobs the worker runs at the same time, at most.",
                 worker.options().concurrency);
 }
 
 inline void show_outcomes(metrics_page& page, const worker_report& so_far, std::uint64_t unreported) {
-    page.single("ojs_worker_jobs_claimed_total", "counter", "Jobs that came with a FETCH.", so_far.claimed);
-    page.family("ojs_worker_jobs_total", "counter", "Jobs claimed, by what became of them.");
+    page.single("ojs_worker_jobs_claimed_total", "counter", "Jobs received by FETCH.", so_far.claimed);
+    page.family("ojs_worker_jobs_total", "counter", "Jobs claimed, by outcome.");
     page.sample(so_far.completed, label("outcome", "completed"));
     page.sample(so_far.failed, label("outcome", "failed"));
     page.sample(so_far.interrupted, label("outcome", "interrupted"));
@@ -72,13 +72,13 @@ inline void show_outcomes(metrics_page& page, const worker_report& so_far, std::
     page.sample(unreported, label("outcome", "unreported"));
 }
 
-inline void show_requests(metrics_page& page, const worker_metrics& counted) {
+inline void show_requests(metrics_page& page, const worker_metrics& metrics) {
     page.family("ojs_worker_heartbeats_total", "counter", "Heartbeats, by result.");
-    page.sample(read_counter(counted.beats_ok), label("result", "ok"));
-    page.sample(read_counter(counted.beats_failed), label("result", "failed"));
+    page.sample(read_counter(metrics.beats_ok), label("result", "ok"));
+    page.sample(read_counter(metrics.beats_failed), label("result", "failed"));
     page.family("ojs_worker_fetches_total", "counter", "FETCHes, by result.");
     for (std::size_t i = 0; i < 3; ++i) {
-        page.sample(read_counter(counted.fetches[i]), label("result", fetch_status_names[i]));
+        page.sample(read_counter(metrics.fetches[i]), label("result", fetch_status_names[i]));
     }
 }
 
@@ -90,15 +90,15 @@ inline void show_duration(metrics_page& page, const char* name, const char* help
     page.samples(one, stop_bounds);
 }
 
-inline void show_stop(metrics_page& page, const running_worker& worker, const worker_metrics& counted,
+inline void show_stop(metrics_page& page, const running_worker& worker, const worker_metrics& metrics,
                       phase now) {
-    const time_point drain = counted.began(phase::draining);
-    const time_point stop = counted.began(phase::stopping);
+    const time_point drain = metrics.entered_at(phase::draining);
+    const time_point stop = metrics.entered_at(phase::stopping);
     show_duration(page, "ojs_worker_drain_duration_seconds", "From the start of the drain to its end.", drain,
                   stop);
     show_duration(page, "ojs_worker_shutdown_duration_seconds",
                   "From the start of the shutdown to the last heartbeat.",
-                  drain == time_point() ? stop : drain, counted.began(phase::terminated));
+                  drain == time_point() ? stop : drain, metrics.entered_at(phase::terminated));
     const time_point deadline = worker.drain_deadline();
     std::chrono::milliseconds left = worker.options().times.shutdown_grace_period;
     if (deadline != time_point::max()) {
@@ -106,22 +106,22 @@ inline void show_stop(metrics_page& page, const running_worker& worker, const wo
     }
     if (now >= phase::stopping || left.count() < 0) left = std::chrono::milliseconds(0);
     page.single("ojs_worker_grace_left_seconds", "gauge",
-                "What is left of the grace period: all of it before a drain, nothing after.",
+                "Rest of the grace period: all of it before a drain, 0 after it.",
                 left == no_limit ? "+Inf" : seconds_text(static_cast<std::uint64_t>(left.count()) * 1000U));
 }
 
-inline std::string metrics_text(const running_worker& worker, const worker_metrics& counted,
+inline std::string metrics_text(const running_worker& worker, const worker_metrics& metrics,
                                 std::int64_t process_start) {
     metrics_page page;
     const phase now = worker.phase();
     const worker_report so_far = worker.report();
     show_phase(page, worker, now);
-    show_active_jobs(page, worker, counted.jobs.queues, so_far.stuck.size());
+    show_active_jobs(page, worker, metrics.jobs.queues, so_far.stuck.size());
     show_outcomes(page, so_far, worker.unreported_jobs());
-    counted.jobs.show(page);
-    show_requests(page, counted);
-    show_stop(page, worker, counted, now);
-    page.family("ojs_worker_build_info", "gauge", "Always 1; the label has the version of ojs_shutdown.");
+    metrics.jobs.show(page);
+    show_requests(page, metrics);
+    show_stop(page, worker, metrics, now);
+    page.family("ojs_worker_build_info", "gauge", "Always 1; the label is the version of ojs_shutdown.");
     page.sample(1, label("version", OJS_SHUTDOWN_VERSION));
     page.single("process_start_time_seconds", "gauge", "When the process started, in seconds since 1970.",
                 seconds_text(static_cast<std::uint64_t>(process_start) * 1000U));
@@ -130,7 +130,7 @@ inline std::string metrics_text(const running_worker& worker, const worker_metri
 
 // ---- the routes ----
 
-// Where health_address says; an empty name: nowhere. An error: it or health_control cannot be used.
+// The endpoint of health_address; an empty name: none. Error: an invalid health option.
 inline result<endpoint> health_endpoint(const worker_options& options) {
     if (!is_visible_ascii(options.health_token))
         return invalid("health_token (OJS_HEALTH_TOKEN) may hold visible ASCII characters only");
@@ -157,11 +157,11 @@ inline bool is_loopback(const result<endpoint>& where) noexcept {
     return where && !where->host.empty() && is_local(*where);
 }
 
-// Answers requests, from several threads at once.
-class health_answers : public ref_counted {
+// Thread-safe.
+class health_service : public ref_counted {
   public:
-    health_answers(running_worker_ref worker, ref<worker_metrics> counted)
-        : worker_(std::move(worker)), counted_(std::move(counted)) {
+    health_service(running_worker_ref worker, ref<worker_metrics> metrics)
+        : worker_(std::move(worker)), metrics_(std::move(metrics)) {
         if (process_start_ == 0) process_start_ = wall_started_;
         const worker_options& options = worker_->options();
         guard_.on_loopback = is_loopback(health_endpoint(options));
@@ -169,37 +169,37 @@ class health_answers : public ref_counted {
         guard_.token = options.health_token;
     }
 
-    http_response answer(const http_request& request) {
+    http_response respond(const http_request& request) {
         struct route : http_route {
-            http_response (health_answers::*answer)(const http_request&);
+            http_response (health_service::*respond)(const http_request&);
         };
         static constexpr route routes[] = {
-            {{"/healthz", {"GET", "HEAD"}, false}, &health_answers::readiness},
-            {{"/readyz", {"GET", "HEAD"}, false}, &health_answers::readiness},
-            {{"/livez", {"GET", "HEAD"}, false}, &health_answers::liveness},
-            {{"/metrics", {"GET", "HEAD"}, false}, &health_answers::metrics},
-            {{"/quiet", {"POST", nullptr}, true}, &health_answers::quiet},
-            {{"/resume", {"POST", nullptr}, true}, &health_answers::resume},
-            {{"/stop", {"POST", nullptr}, true}, &health_answers::stop},
-            {{"/drain", {"GET", "POST"}, true}, &health_answers::drain},
+            {{"/healthz", {"GET", "HEAD"}, false}, &health_service::readiness},
+            {{"/readyz", {"GET", "HEAD"}, false}, &health_service::readiness},
+            {{"/livez", {"GET", "HEAD"}, false}, &health_service::liveness},
+            {{"/metrics", {"GET", "HEAD"}, false}, &health_service::metrics},
+            {{"/quiet", {"POST", nullptr}, true}, &health_service::quiet},
+            {{"/resume", {"POST", nullptr}, true}, &health_service::resume},
+            {{"/stop", {"POST", nullptr}, true}, &health_service::stop},
+            {{"/drain", {"GET", "POST"}, true}, &health_service::drain},
         };
         http_response refused;
         const int chosen = choose_route(routes, 8, guard_, request, refused);
-        return chosen < 0 ? refused : (this->*routes[chosen].answer)(request);
+        return chosen < 0 ? refused : (this->*routes[chosen].respond)(request);
     }
 
-    // The worker has ended: nobody waits for it any longer.
-    void end_waits() noexcept {
+    // The worker has ended: wakes all waiting requests.
+    void stop_waiting() noexcept {
         ended_.store(true, memory_order::release);
-        counted_->changes.announce();
+        metrics_->changes.notify();
     }
 
   private:
-    static constexpr std::chrono::milliseconds turn_wait{1000};
+    static constexpr std::chrono::milliseconds supervisor_timeout{1000};
     static constexpr std::chrono::milliseconds default_drain{25000};
     static constexpr std::chrono::milliseconds max_drain_time{3600000};
-    static constexpr std::chrono::milliseconds peer_look{1000};
-    // At a time: well below the connections, so that probes always get one.
+    static constexpr std::chrono::milliseconds peer_check_interval{1000};
+    // Well below the number of connections, so that probes always get one.
     static constexpr int max_drains = 4;
 
     // ---- probes ----
@@ -207,7 +207,7 @@ class health_answers : public ref_counted {
     std::string status_text(phase now) const {
         return cat({"{\"phase\":\"", to_string(now), "\",\"ready\":", is_ready(now) ? "true" : "false",
                     ",\"active_jobs\":", worker_->active_jobs(), stuck_text(), ",\"since\":\"",
-                    utc_text(wall_time(counted_->since(now))), "\"}"});
+                    utc_text(wall_time(metrics_->since(now))), "\"}"});
     }
     // The first 20; empty: none.
     std::string stuck_text() const {
@@ -217,7 +217,7 @@ class health_answers : public ref_counted {
             append(ids, {i == 0 ? ",\"stuck_jobs\":[" : ",", json_quote(stuck[i])});
         return stuck.empty() ? ids : ids + "]";
     }
-    // By one fixed pair of moments, so that the same one always gives the same text.
+    // Computed from one fixed pair of clock readings, so that one moment always has one text.
     std::int64_t wall_time(time_point when) const {
         return wall_started_ + std::chrono::duration_cast<std::chrono::milliseconds>(when - started_).count();
     }
@@ -229,12 +229,12 @@ class health_answers : public ref_counted {
         return json_answer(is_ready(now) ? 200 : 503, status_text(now));
     }
 
-    // Pokes the supervisor and waits for a turn of its loop. One that the end of the worker overtakes was alive.
+    // Wakes the supervisor and waits for an iteration of its loop. A worker that ends meanwhile was alive.
     http_response liveness(const http_request&) {
-        const std::uint64_t seen = counted_->turns.load(memory_order::acquire);
+        const std::uint64_t seen = metrics_->turns.load(memory_order::acquire);
         worker_->wake();
-        const bool alive = counted_->changes.await(deadline_after(turn_wait), [&] {
-            return ended() || counted_->turns.load(memory_order::acquire) != seen;
+        const bool alive = metrics_->changes.await(deadline_after(supervisor_timeout), [&] {
+            return ended() || metrics_->turns.load(memory_order::acquire) != seen;
         });
         return json_answer(alive ? 200 : 503, status_text(worker_->phase()));
     }
@@ -242,14 +242,14 @@ class health_answers : public ref_counted {
     http_response metrics(const http_request&) {
         http_response out;
         out.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
-        out.body = metrics_text(*worker_, *counted_, process_start_);
+        out.body = metrics_text(*worker_, *metrics_, process_start_);
         return out;
     }
 
     // ---- control ----
 
-    http_response apply(event what, int status) {
-        const bool changed = worker_->apply(what, {cause_kind::rpc, 0});
+    http_response apply(event event_type, int status) {
+        const bool changed = worker_->apply(event_type, {cause_kind::rpc, 0});
         return json_answer(status, cat({"{\"changed\":", changed ? "true" : "false", ",\"phase\":\"",
                                         to_string(worker_->phase()), "\"}"}));
     }
@@ -261,21 +261,21 @@ class health_answers : public ref_counted {
         const result<std::chrono::milliseconds> timeout = read_timeout(request.target);
         if (!timeout) return json_problem(400, cat({"timeout: ", timeout.error().text}));
         worker_->apply(event::quiet_request, {cause_kind::rpc, 0});
-        if (drains_.fetch_add(1) < max_drains) await_drain(request, deadline_after(*timeout));
+        if (drains_.fetch_add(1) < max_drains) await_drained(request, deadline_after(*timeout));
         drains_.fetch_sub(1);
         const bool done = worker_->drained();
         return json_answer(done ? 200 : 503, cat({"{\"drained\":", done ? "true" : "false",
                                                   ",\"active_jobs\":", worker_->active_jobs(),
                                                   ",\"phase\":\"", to_string(worker_->phase()), "\"}"}));
     }
-    // A client that has gone does not keep a place from others for long.
-    void await_drain(const http_request& request, time_point deadline) {
+    // A disconnected client frees its slot within peer_check_interval.
+    void await_drained(const http_request& request, time_point deadline) {
         const auto settled = [this] {
             return ended() || worker_->drained() || worker_->phase() == phase::running;
         };
         for (;;) {
-            const time_point look = deadline_after(peer_look);
-            if (counted_->changes.await(std::min(look, deadline), settled)) return;
+            const time_point look = deadline_after(peer_check_interval);
+            if (metrics_->changes.await(std::min(look, deadline), settled)) return;
             if (steady_clock::now() >= deadline || is_abandoned(request)) return;
         }
     }
@@ -287,7 +287,7 @@ class health_answers : public ref_counted {
     }
 
     const running_worker_ref worker_;
-    const ref<worker_metrics> counted_;
+    const ref<worker_metrics> metrics_;
     const time_point started_ = steady_clock::now();
     const std::int64_t wall_started_ = wall_clock_ms();  // of the same moment
     std::int64_t process_start_ = process_start_ms();
@@ -296,28 +296,28 @@ class health_answers : public ref_counted {
     atomic<int> drains_{0};
 };
 
-// A probe of the kubelet comes from outside of the pod's network.
+// The kubelet's probes come from outside the pod's network.
 inline void check_kubernetes_health(const worker_options& options, const container_info& info,
                                     std::vector<finding>& out) {
     const result<endpoint> where = health_endpoint(options);
     if (info.runtime != "kubernetes" || !is_loopback(where)) return;
     out.push_back({severity::warning, "health-kubernetes",
-                   cat({"the pod's probes do not reach ", where->name, ", which is loopback"}),
+                   cat({"the pod's probes cannot reach ", where->name, ", which is loopback"}),
                    probe_advice});
 }
 
-// Listens on options.health_address. Sleeps while nobody asks.
-inline result<http_server> serve_health(const running_worker& worker, ref<health_answers> answers) {
+// Listens on options.health_address. Sleeps without requests.
+inline result<http_server> serve_health(const running_worker& worker, ref<health_service> answers) {
     const worker_options& options = worker.options();
     http_server_options limits;
     limits.limits.head = 8 * 1024;
     limits.limits.body = 1024;
     limits.max_connections = 16;
-    limits.idle_timeout = std::chrono::seconds(1);  // a silent stranger takes a place from a probe
+    limits.idle_timeout = std::chrono::seconds(1);  // silent clients must not block probes
     limits.request_timeout = std::chrono::seconds(2);
     result<http_server> server = http_server::start(
         options.health_address,
-        [answers = std::move(answers)](const http_request& request) { return answers->answer(request); },
+        [answers = std::move(answers)](const http_request& request) { return answers->respond(request); },
         limits);
     if (!server) {
         return error{server.error().code, server.error().sys_errno,

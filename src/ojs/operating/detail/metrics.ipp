@@ -1,5 +1,4 @@
-// metrics: what a worker counts for /metrics, bounded whatever the backend sends. metrics_text() in health.ipp shows
-// it.
+// metrics: the counters behind /metrics, bounded whatever the backend sends; metrics_text() in health.ipp writes them.
 #pragma once
 
 #include <algorithm>
@@ -17,17 +16,17 @@
 
 namespace ojs::detail {
 
-// Lets a thread wait for a change in a worker; while nobody waits, announcing one costs one atomic.
-class watch {
+// Lets threads wait for a change in a worker; without waiters, notify() costs one atomic.
+class change_signal {
   public:
-    // A read-modify-write of one atomic on both sides: the waiter sees the change, or this the waiter.
-    void announce() noexcept {
+    // Both sides read-modify-write one atomic: the waiter sees the change, or notify() sees the waiter.
+    void notify() noexcept {
         if (waiting_.fetch_add(0, memory_order::acq_rel) == 0) return;
         const unique_lock held(mutex_);
         changed_.notify_all();
     }
 
-    // Waits until `holds()`, which is asked under a lock after every announce(); false at the deadline.
+    // Waits until `holds()`, which is called under a lock after every notify(); false at the deadline.
     template <class Condition>
     bool await(time_point deadline, Condition holds) {
         waiting_.fetch_add(1, memory_order::acq_rel);
@@ -58,22 +57,22 @@ inline constexpr histogram_bound stop_bound_list[] = {
 inline constexpr histogram_bounds job_bounds{job_bound_list, 15};
 inline constexpr histogram_bounds stop_bounds{stop_bound_list, 11};
 
-// By settled_state. Whether a job's attempts were used up only the backend knows.
+// By settled_state. Only the backend knows whether a job's attempts are used up.
 inline constexpr const char* settled_state_names[] = {"completed", "retryable", "discarded", "available"};
 inline constexpr std::size_t settled_state_count = 4;
 
 inline constexpr const char* fetch_status_names[] = {"jobs", "empty", "failed"};
 
-// A bounded set of label values: names known from the configuration, and "other" at place 0 for all the rest.
+// A bounded set of label values: names from the configuration, and "other" at index 0 for all the rest.
 struct label_names {
     label_names(const std::vector<std::string>& known, std::size_t most) {
         for (const std::string& each : known) {
-            // A page with anything but UTF-8 in it would be refused as a whole.
-            const bool known_already = each == all[0] || place_of(each) != 0;
+            // Prometheus rejects a page that is not UTF-8.
+            const bool known_already = each == all[0] || index_of(each) != 0;
             if (!known_already && all.size() <= most && is_utf8(each)) all.push_back(each);
         }
     }
-    std::size_t place_of(std::string_view name) const noexcept {
+    std::size_t index_of(std::string_view name) const noexcept {
         const auto found = std::find(all.begin() + 1, all.end(), name);
         return found == all.end() ? 0 : static_cast<std::size_t>(found - all.begin());
     }
@@ -84,8 +83,8 @@ struct label_names {
 // Jobs settled, by queue, type and state, without locks. A pair beyond the limit counts as other.
 class job_metrics {
   public:
-    job_metrics(const std::vector<std::string>& its_queues, const std::vector<std::string>& types)
-        : queues(its_queues, max_queues),
+    job_metrics(const std::vector<std::string>& queue_names, const std::vector<std::string>& types)
+        : queues(queue_names, max_queues),
           types_(types, max_types),
           pairs_(queues.all.size() * types_.all.size()) {
         pairs_[0].store(new pair, memory_order::relaxed);
@@ -97,7 +96,7 @@ class job_metrics {
     }
 
     void settled(const job_settlement& job) noexcept {
-        pair& counted = find(queues.place_of(job.queue) * types_.all.size() + types_.place_of(job.type));
+        pair& counted = find(queues.index_of(job.queue) * types_.all.size() + types_.index_of(job.type));
         counted.by_state[static_cast<std::size_t>(job.state)].observe(job_bounds, job.duration);
     }
 
@@ -109,7 +108,7 @@ class job_metrics {
             if (count > 0) page.sample(count, labels_of(i));
         }
         page.family("ojs_job_duration_seconds", "histogram",
-                    "From the claim of a job to its settlement, by the state asked for.");
+                    "From the claim of a job to its settlement, by the reported state.");
         for (std::size_t i = 0; i < pairs_.size(); ++i) {
             const pair* counted = pairs_[i].load(memory_order::acquire);
             for (std::size_t state = 0; counted != nullptr && state < settled_state_count; ++state) {
@@ -131,11 +130,11 @@ class job_metrics {
     static constexpr std::size_t max_types = 200;
     static constexpr std::size_t max_pairs = 500;
 
-    pair& find(std::size_t place) noexcept {
-        pair* known = pairs_[place].load(memory_order::acquire);
-        return known != nullptr ? *known : add(place);
+    pair& find(std::size_t index) noexcept {
+        pair* known = pairs_[index].load(memory_order::acquire);
+        return known != nullptr ? *known : add(index);
     }
-    pair& add(std::size_t place) noexcept {
+    pair& add(std::size_t index) noexcept {
         pair* other = pairs_[0].load(memory_order::relaxed);
         if (made_.fetch_add(1, memory_order::relaxed) >= max_pairs) {
             made_.fetch_sub(1, memory_order::relaxed);
@@ -144,15 +143,15 @@ class job_metrics {
         pair* made = new (std::nothrow) pair;
         if (made == nullptr) return *other;
         pair* known = nullptr;
-        if (pairs_[place].compare_exchange_strong(known, made, memory_order::acq_rel)) return *made;
+        if (pairs_[index].compare_exchange_strong(known, made, memory_order::acq_rel)) return *made;
         delete made;  // another thread was faster
         made_.fetch_sub(1, memory_order::relaxed);
         return *known;
     }
-    std::string labels_of(std::size_t place) const {
+    std::string labels_of(std::size_t index) const {
         const std::size_t types = types_.all.size();
         return cat(
-            {label("queue", queues.all[place / types]), ",", label("type", types_.all[place % types])});
+            {label("queue", queues.all[index / types]), ",", label("type", types_.all[index % types])});
     }
 
     const label_names types_;
@@ -160,46 +159,46 @@ class job_metrics {
     atomic<std::size_t> made_{0};
 };
 
-// Everything that is counted for /metrics alone. There is none where the health server is off.
+// Counted for /metrics only. Does not exist without a health server.
 class worker_metrics : public ref_counted {
   public:
     worker_metrics(const std::vector<std::string>& queues, const std::vector<std::string>& types)
         : jobs(queues, types) {
-        phase_began(phase::running);
+        on_phase(phase::running);
     }
 
-    void note_turn() noexcept {
+    void on_supervisor_turn() noexcept {
         count_one(turns);
-        changes.announce();
+        changes.notify();
     }
 
-    void phase_began(phase now) noexcept {
-        phase_began_[static_cast<std::size_t>(now)].store(steady_clock::now().time_since_epoch().count(),
-                                                          memory_order::relaxed);
+    void on_phase(phase now) noexcept {
+        entered_at_[static_cast<std::size_t>(now)].store(steady_clock::now().time_since_epoch().count(),
+                                                         memory_order::relaxed);
     }
-    // When the worker last entered that phase; time_point() if it never did.
-    time_point began(phase which) const noexcept {
-        return time_point(steady_clock::duration(
-            phase_began_[static_cast<std::size_t>(which)].load(memory_order::relaxed)));
+    // When the worker last entered that phase; time_point(): never.
+    time_point entered_at(phase which) const noexcept {
+        return time_point(
+            steady_clock::duration(entered_at_[static_cast<std::size_t>(which)].load(memory_order::relaxed)));
     }
 
-    // Since when the worker is in that phase; now, where the supervisor has not noticed it yet.
+    // Since when the worker has been in that phase; now, if the supervisor has not noticed it yet.
     time_point since(phase now) const noexcept {
         for (int other = 0; other < phase_count; ++other) {
-            if (began(static_cast<phase>(other)) > began(now)) return steady_clock::now();
+            if (entered_at(static_cast<phase>(other)) > entered_at(now)) return steady_clock::now();
         }
-        return began(now);
+        return entered_at(now);
     }
 
     job_metrics jobs;
     counter beats_ok{0};
     counter beats_failed{0};
     counter fetches[3] = {};  // by fetch_status
-    counter turns{0};         // of the supervisor's loop
-    watch changes;            // announced at each turn
+    counter turns{0};         // iterations of the supervisor's loop
+    change_signal changes;    // notified at each iteration
 
   private:
-    atomic<steady_clock::rep> phase_began_[phase_count] = {};
+    atomic<steady_clock::rep> entered_at_[phase_count] = {};
 };
 
 }  // namespace ojs::detail

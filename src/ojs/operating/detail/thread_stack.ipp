@@ -1,4 +1,4 @@
-// thread_stack: where another thread of this process is, for a log about a job that does not return.
+// thread_stack: the stack of another thread of this process, to log where a stuck job hangs.
 #pragma once
 
 #include <pthread.h>
@@ -25,22 +25,22 @@ namespace ojs::detail {
 
 #if OJS_SHUTDOWN_USE_UNWIND
 
-// One request at a time. All of it is static: a thread that answers late must find it still there.
+// One request at a time. Static, so that it still exists for a thread that answers late.
 struct stack_request {
-    enum state : int { idle, preparing, wanted, writing, late, written };
+    enum state : int { idle, preparing, requested, writing, late, written };
     static constexpr int max_frames = 48;
 
-    atomic<int> now{idle};
-    atomic<int> given_up{0};  // requests whose signal has not been seen yet
-    // Written before `wanted`, and kept.
+    atomic<int> current{idle};
+    atomic<int> abandoned{0};  // requests whose signal has not arrived yet
+    // Written before `requested`, and kept.
     pthread_t thread{};
     wake* answered = nullptr;
-    pid_t owner = 0;  // whose `answered` is: a forked child must not be woken by its parent's
+    pid_t owner = 0;  // of `answered`: a forked child must not use its parent's
     // Written before `written`.
     int count = 0;
     std::uintptr_t frames[max_frames] = {};
 };
-__attribute__((visibility("default"))) inline stack_request asked_stack;
+__attribute__((visibility("default"))) inline stack_request stack_slot;
 
 inline _Unwind_Reason_Code note_frame(struct _Unwind_Context* context, void* request) {
     auto* out = static_cast<stack_request*>(request);
@@ -53,38 +53,38 @@ inline _Unwind_Reason_Code ojs_shutdown_skip_frame(struct _Unwind_Context* /*con
     return _URC_END_OF_STACK;
 }
 
-// A request that was given up is still a request, and no wish for a report.
-inline bool forget_given_up() noexcept {
-    int left = asked_stack.given_up.load();
-    while (left > 0 && !asked_stack.given_up.compare_exchange_weak(left, left - 1)) {
+// The late signal of an abandoned request must not count as an operator's SIGTTIN.
+inline bool forget_abandoned() noexcept {
+    int left = stack_slot.abandoned.load();
+    while (left > 0 && !stack_slot.abandoned.compare_exchange_weak(left, left - 1)) {
     }
     return left > 0;
 }
 
-inline bool answer_stack_request(const siginfo_t* info) noexcept {
+inline bool on_stack_signal(const siginfo_t* info) noexcept {
     if (info->si_code != SI_TKILL || info->si_pid != getpid()) return false;
-    int expected = stack_request::wanted;
-    if (asked_stack.now.load() != expected || !pthread_equal(asked_stack.thread, pthread_self()) ||
-        !asked_stack.now.compare_exchange_strong(expected, stack_request::writing)) {
-        return forget_given_up();
+    int expected = stack_request::requested;
+    if (stack_slot.current.load() != expected || !pthread_equal(stack_slot.thread, pthread_self()) ||
+        !stack_slot.current.compare_exchange_strong(expected, stack_request::writing)) {
+        return forget_abandoned();
     }
-    asked_stack.count = 0;
-    _Unwind_Backtrace(note_frame, &asked_stack);
+    stack_slot.count = 0;
+    _Unwind_Backtrace(note_frame, &stack_slot);
     expected = stack_request::writing;
-    if (asked_stack.now.compare_exchange_strong(expected, stack_request::written)) {
-        asked_stack.answered->notify();
+    if (stack_slot.current.compare_exchange_strong(expected, stack_request::written)) {
+        stack_slot.answered->notify();
     } else {
-        asked_stack.now.store(stack_request::idle);  // too late: nobody reads it
+        stack_slot.current.store(stack_request::idle);  // too late: no reader
     }
     return true;
 }
 
 inline void forget_stack_requests() noexcept {
-    asked_stack.now.store(stack_request::idle);
-    asked_stack.given_up.store(0);
+    stack_slot.current.store(stack_request::idle);
+    stack_slot.abandoned.store(0);
 }
 
-inline constexpr thread_request stack_requests = {answer_stack_request, forget_stack_requests};
+inline constexpr thread_request stack_requests = {on_stack_signal, forget_stack_requests};
 
 inline std::string hex(std::uintptr_t number) {
     char text[24];
@@ -92,25 +92,25 @@ inline std::string hex(std::uintptr_t number) {
     return text;
 }
 
-// The module an address is in, and its place there as addr2line wants it.
+// Finds the module of an address, and the offset there for addr2line.
 struct module_search {
     std::uintptr_t address;
     std::string* out;
 };
 
 inline int find_module(struct dl_phdr_info* module, std::size_t /*size*/, void* search) {
-    const auto* wanted = static_cast<module_search*>(search);
+    const auto* requested = static_cast<module_search*>(search);
     for (int i = 0; i < module->dlpi_phnum; ++i) {
         const auto& part = module->dlpi_phdr[i];
         const std::uintptr_t from = module->dlpi_addr + part.p_vaddr;
-        if (part.p_type != PT_LOAD || wanted->address < from || wanted->address >= from + part.p_memsz)
+        if (part.p_type != PT_LOAD || requested->address < from || requested->address >= from + part.p_memsz)
             continue;
         std::string_view name = module->dlpi_name == nullptr ? "" : module->dlpi_name;
         // The program itself has no name in glibc, and in static programs of musl this one.
         if (name == "/proc/self/exe") name = {};
         name.remove_prefix(name.rfind('/') + 1);
-        append(*wanted->out,
-               {name.empty() ? "program" : name, "+", hex(wanted->address - module->dlpi_addr)});
+        append(*requested->out,
+               {name.empty() ? "program" : name, "+", hex(requested->address - module->dlpi_addr)});
         return 1;
     }
     return 0;
@@ -118,73 +118,70 @@ inline int find_module(struct dl_phdr_info* module, std::size_t /*size*/, void* 
 
 inline std::string format_stack() {
     std::string out;
-    for (int i = 0; i < asked_stack.count; ++i) {
+    for (int i = 0; i < stack_slot.count; ++i) {
         if (i > 0) out += ' ';
-        module_search search = {asked_stack.frames[i], &out};
-        if (dl_iterate_phdr(find_module, &search) == 0) append(out, {hex(asked_stack.frames[i])});
+        module_search search = {stack_slot.frames[i], &out};
+        if (dl_iterate_phdr(find_module, &search) == 0) append(out, {hex(stack_slot.frames[i])});
     }
     return out;
 }
 
-// True: answered. At the deadline a request is taken back, or freed by the answer under way.
+// True: answered. At the deadline the request is withdrawn, or an answer in progress frees it.
 inline bool await_stack(time_point deadline) {
-    while (asked_stack.now.load() != stack_request::written) {
-        if (asked_stack.answered->wait_until(deadline)) continue;
-        int expected = stack_request::wanted;
-        asked_stack.given_up.fetch_add(1);
-        if (asked_stack.now.compare_exchange_strong(expected, stack_request::idle)) return false;
-        asked_stack.given_up.fetch_sub(1);
+    while (stack_slot.current.load() != stack_request::written) {
+        if (stack_slot.answered->wait_until(deadline)) continue;
+        int expected = stack_request::requested;
+        stack_slot.abandoned.fetch_add(1);
+        if (stack_slot.current.compare_exchange_strong(expected, stack_request::idle)) return false;
+        stack_slot.abandoned.fetch_sub(1);
         expected = stack_request::writing;
-        if (asked_stack.now.compare_exchange_strong(expected, stack_request::late)) return false;
+        if (stack_slot.current.compare_exchange_strong(expected, stack_request::late)) return false;
     }
     return true;
 }
 
-// Whether the signal would come to us: to the handler of this very code, as another library of the process may have
-// its own.
-inline bool comes_to_us() noexcept {
+// Whether SIGTTIN would reach this very handler: another library of the process may have its own.
+inline bool handles_signal() noexcept {
     struct sigaction current {};
     return ::sigaction(SIGTTIN, nullptr, &current) == 0 && is_ours(current);
 }
 
-// Whether the answer would be heard.
-inline bool can_be_answered() {
-    if (asked_stack.answered != nullptr && asked_stack.owner == getpid()) return true;
+inline bool prepare_wake() {
+    if (stack_slot.answered != nullptr && stack_slot.owner == getpid()) return true;
     result<wake> made = wake::create();
     if (!made) return false;
-    delete detail::exchange(asked_stack.answered, new wake(std::move(*made)));
-    asked_stack.owner = getpid();
+    delete detail::exchange(stack_slot.answered, new wake(std::move(*made)));
+    stack_slot.owner = getpid();
     return true;
 }
 
-inline bool ask_for_stack(pthread_t thread, time_point deadline) {
+inline bool request_stack(pthread_t thread, time_point deadline) {
     _Unwind_Backtrace(ojs_shutdown_skip_frame,
-                      nullptr);  // what it loads at first, it shall not load in a handler
-    asked_stack.answered->clear();
-    asked_stack.thread = thread;
-    asked_stack.now.store(stack_request::wanted);
+                      nullptr);  // loads its libraries here, not in the handler
+    stack_slot.answered->clear();
+    stack_slot.thread = thread;
+    stack_slot.current.store(stack_request::requested);
     if (pthread_kill(thread, SIGTTIN) == 0) return await_stack(deadline);
-    asked_stack.now.store(stack_request::idle);
+    stack_slot.current.store(stack_request::idle);
     return false;
 }
 
-// The return addresses on the stack of a living thread: "program+0x1234 libc.so.6+0x5678 ...", innermost
-// first, for addr2line -e PROGRAM 0x1234. Sends it a SIGTTIN, which ends a sleep() or poll() early. Empty at
-// the deadline, without installed signals or an unwinder, and while another request is under way.
-// Thread-safe.
+// The return addresses on the stack of a live thread: "program+0x1234 libc.so.6+0x5678 ...", innermost first, for
+// addr2line -e PROGRAM 0x1234. Sends it a SIGTTIN, which ends a sleep() or poll() early. Empty at the deadline,
+// without installed signals or an unwinder, and during another request. Thread-safe.
 inline std::string capture_stack(pthread_t thread, time_point deadline) {
-    if (!comes_to_us()) return {};
+    if (!handles_signal()) return {};
     process.asks_threads.store(
-        &stack_requests);  // before the request: a fork meanwhile makes the child forget it
+        &stack_requests);  // before the request, so that a child forked meanwhile forgets it
     int expected = stack_request::idle;
-    if (!asked_stack.now.compare_exchange_strong(expected, stack_request::preparing)) return {};
-    if (!can_be_answered()) {
-        asked_stack.now.store(stack_request::idle);
+    if (!stack_slot.current.compare_exchange_strong(expected, stack_request::preparing)) return {};
+    if (!prepare_wake()) {
+        stack_slot.current.store(stack_request::idle);
         return {};
     }
-    if (!ask_for_stack(thread, deadline)) return {};
+    if (!request_stack(thread, deadline)) return {};
     std::string out = format_stack();
-    asked_stack.now.store(stack_request::idle);
+    stack_slot.current.store(stack_request::idle);
     return out;
 }
 

@@ -1,4 +1,4 @@
-// child_launch: everything from the options of a child to its exec(), or to the step that failed.
+// child_launch: starts a child from its options, up to its exec() or to the step that failed.
 #pragma once
 
 #include <errno.h>
@@ -30,35 +30,35 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// What `call` returns once no signal interrupts it. Async-signal-safe.
+// Repeats `call` while a signal interrupts it. Async-signal-safe.
 template <class Call>
-auto retried(Call call) noexcept {
+auto retry_interrupted(Call call) noexcept {
     for (;;) {
         const auto out = call();
         if (out >= 0 || errno != EINTR) return out;
     }
 }
 inline pid_t take_status(pid_t child, int* status = nullptr, int flags = 0) noexcept {
-    return retried([&] { return ::waitpid(child, status, flags); });
+    return retry_interrupted([&] { return ::waitpid(child, status, flags); });
 }
 
 inline constexpr int first_free_descriptor = 3;  // after the standard streams
-inline constexpr long max_descriptors = 65536;   // looked at where they have to be closed one by one
-inline constexpr long min_descriptors = 4096;    // some may be older than a limit that is lower
-// Of this process alone: its secrets, and the variables of its service manager.
-inline constexpr const char* own_variables[] = {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN", "NOTIFY_SOCKET",
-                                                "WATCHDOG_PID", "WATCHDOG_USEC"};
-// Between two glances of a child that waits to be written down at whether its parent is still there.
-inline constexpr int between_glances = 100;  // ms
-inline constexpr const char* usual_path = "/usr/local/bin:/usr/bin:/bin";
+inline constexpr long max_descriptors = 65536;   // without close_range()
+inline constexpr long min_descriptors = 4096;    // some may be older than a lower limit
+// The secrets of this process, and the variables of its service manager.
+inline constexpr const char* private_variables[] = {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN", "NOTIFY_SOCKET",
+                                                    "WATCHDOG_PID", "WATCHDOG_USEC"};
+// Between two checks of a child in before_exec whether its parent still runs.
+inline constexpr int parent_poll_interval = 100;  // ms
+inline constexpr const char* default_path = "/usr/local/bin:/usr/bin:/bin";
 
-inline error wrong_child(std::string text) {
+inline error invalid_options(std::string text) {
     return {errc::invalid_argument, 0, cat({"child_options: ", text})};
 }
 
 inline bool has_nul(const std::vector<std::string>& texts) {
-    const auto has_one = [](const std::string& each) { return each.find('\0') != std::string::npos; };
-    return std::any_of(texts.begin(), texts.end(), has_one);
+    const auto contains_nul = [](const std::string& each) { return each.find('\0') != std::string::npos; };
+    return std::any_of(texts.begin(), texts.end(), contains_nul);
 }
 
 inline bool same_variable(const char* a, const char* b) noexcept {
@@ -66,13 +66,13 @@ inline bool same_variable(const char* a, const char* b) noexcept {
     return length == strcspn(b, "=") && strncmp(a, b, length) == 0;
 }
 
-inline bool is_own_variable(const char* text) noexcept {
+inline bool is_private_variable(const char* text) noexcept {
     const auto is_it = [text](const char* each) { return same_variable(each, text); };
-    return std::any_of(std::begin(own_variables), std::end(own_variables), is_it);
+    return std::any_of(std::begin(private_variables), std::end(private_variables), is_it);
 }
 
-// Out of the way of 0, 1 and 2, which are set one after the other.
-inline unique_fd lifted(unique_fd fd) {
+// Moves a descriptor above 0, 1 and 2, which are set one after the other.
+inline unique_fd moved_above_standard(unique_fd fd) {
     if (!fd || fd.get() >= first_free_descriptor) return fd;
     return unique_fd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, first_free_descriptor));
 }
@@ -85,8 +85,8 @@ inline bool make_pipe(unique_fd& reader, unique_fd& writer) {
 #else
     if (::pipe2(ends, O_CLOEXEC) != 0) return false;
 #endif
-    reader = lifted(unique_fd(ends[0]));
-    writer = lifted(unique_fd(ends[1]));
+    reader = moved_above_standard(unique_fd(ends[0]));
+    writer = moved_above_standard(unique_fd(ends[1]));
     return reader && writer;
 }
 
@@ -100,7 +100,7 @@ inline bool await_readable(int fd, time_point deadline, int interrupt_fd = -1) n
     }
 }
 
-// What the child side needs, made before the fork, as it may not allocate. Points into the options.
+// Prepares before the fork all that the child needs, as it must not allocate. Points into the options.
 class child_launch {
   public:
     child_launch() = default;
@@ -143,50 +143,50 @@ class child_launch {
         if (child < 0) return cannot_start("fork", failed);
         for (unique_fd& each : child_ends_) each.reset();
         report_.reset();
-        const result<void> known = let_go(child);
+        const result<void> known = open_gate(child);
         if (!known) return known.error();
         const time_point deadline = deadline_after(options_->start_timeout);
         if (!await_readable(reader.get(), deadline, interrupt_fd))
-            return give_up(child, reader.get(), steady_clock::now() < deadline);
+            return abandon_start(child, reader.get(), steady_clock::now() < deadline);
         failure why{};
-        const ssize_t got = retried([&] { return ::read(reader.get(), &why, sizeof why); });
+        const ssize_t got = retry_interrupted([&] { return ::read(reader.get(), &why, sizeof why); });
         if (got != static_cast<ssize_t>(sizeof why)) return child;  // exec() closed the pipe
         take_status(child);
         return cannot_start(why.step, static_cast<int>(why.sys_errno));
     }
 
     unique_fd our_ends[3];  // of pipes
-    int interrupt_fd = -1;  // readable: run() gives up
+    int interrupt_fd = -1;  // readable: run() is cancelled
 
   private:
     static constexpr int inherited = -1;
     static constexpr int as_output = -2;
 
     result<void> check(const child_options& options) const {
-        if (options.command.empty() || options.command[0].empty()) return wrong_child("command is empty");
+        if (options.command.empty() || options.command[0].empty()) return invalid_options("command is empty");
         if (has_nul(options.command) || has_nul(options.environment))
-            return wrong_child("a NUL byte in command or environment");
+            return invalid_options("a NUL byte in command or environment");
         for (const std::string& each : options.environment) {
             if (each.find('=') == 0 || each.find('=') == std::string::npos)
-                return wrong_child(cat({"environment: '", printable(each, 40), "' is not NAME=value"}));
+                return invalid_options(cat({"environment: '", printable(each, 40), "' is not NAME=value"}));
         }
         if (options.input.kind == child_stream_kind::lines ||
             options.input.kind == child_stream_kind::output ||
             options.output.kind == child_stream_kind::output) {
-            return wrong_child("a stream cannot lead there");
+            return invalid_options("this kind of stream is not possible there");
         }
         for (const child_stream* each : {&options.output, &options.errors})
             if (each->kind == child_stream_kind::lines && !each->on_line)
-                return wrong_child("lines() without a function");
+                return invalid_options("lines() without a function");
         for (const int each : options.keep_descriptors)
             if (::fcntl(each, F_GETFD) < 0)
-                return wrong_child(cat({"keep_descriptors: ", each, " is not open"}));
+                return invalid_options(cat({"keep_descriptors: ", each, " is not open"}));
         if (options.death_signal < 0 || options.death_signal >= NSIG) {
-            return wrong_child(cat({"death_signal: there is no signal ", options.death_signal}));
+            return invalid_options(cat({"death_signal: there is no signal ", options.death_signal}));
         }
 #ifndef __linux__
         if (options.death_signal != 0)
-            return error{errc::unsupported, 0, "child_options: death_signal is of Linux"};
+            return error{errc::unsupported, 0, "child_options: death_signal exists only on Linux"};
 #endif
         return {};
     }
@@ -200,7 +200,7 @@ class child_launch {
         };
         for (char** each = options.inherit_environment ? environ : nullptr;
              each != nullptr && *each != nullptr; ++each)
-            if (options.inherit_own_variables || !is_own_variable(*each)) add(*each, 0);
+            if (options.inherit_private_variables || !is_private_variable(*each)) add(*each, 0);
         for (std::size_t i = 0; i < given.size(); ++i) add(given[i].c_str(), i + 1);
         environment_.push_back(nullptr);
     }
@@ -218,7 +218,7 @@ class child_launch {
         const std::string& name = options.command[0];
         if (name.find('/') != std::string::npos) return candidates_.push_back(name);
         const char* path = variable("PATH");
-        for (std::string_view rest = path != nullptr ? path : usual_path; !rest.empty();) {
+        for (std::string_view rest = path != nullptr ? path : default_path; !rest.empty();) {
             const std::string_view part = next_part(rest, ":");
             if (!part.empty()) candidates_.push_back(cat({part, "/", name}));
         }
@@ -249,9 +249,9 @@ class child_launch {
 
     result<void> open_file(int number, const std::string& path) {
         const int access = number == STDIN_FILENO ? O_RDONLY : O_WRONLY | O_CREAT | O_APPEND;
-        // O_NONBLOCK for the open alone: a FIFO must not hold us up.
+        // O_NONBLOCK only for the open: a FIFO must not block us.
         const int flags = access | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-        child_ends_[number] = lifted(unique_fd(::open(path.c_str(), flags, 0666)));
+        child_ends_[number] = moved_above_standard(unique_fd(::open(path.c_str(), flags, 0666)));
         const int file = streams_[number] = child_ends_[number].get();
         if (file < 0) return cannot_start(cat({"'", printable(path), "'"}), errno);
         ::fcntl(file, F_SETFL, ::fcntl(file, F_GETFL) & ~O_NONBLOCK);
@@ -264,24 +264,25 @@ class child_launch {
                      where.empty() ? "" : ": ", errno_text(failed)})};
     }
 
-    // Until then it waits before its exec().
-    result<void> let_go(pid_t child) {
+    // Runs before_exec, and lets the waiting child continue to its exec().
+    result<void> open_gate(pid_t child) {
         if (!options_->before_exec) return {};
-        result<void> known = error{errc::invalid_argument, 0, "child_options: before_exec threw"};
+        result<void> known =
+            error{errc::invalid_argument, 0, "child_options: before_exec threw an exception"};
         try {
             known = options_->before_exec(child);
         } catch (...) {
             pass_on_thread_end();
         }
-        if (known && retried([&] { return ::write(gate_opener_.get(), "", 1); }) == 1) return {};
+        if (known && retry_interrupted([&] { return ::write(gate_opener_.get(), "", 1); }) == 1) return {};
         if (known) known = cannot_start("a pipe", errno);
         ::kill(child, SIGKILL);
         take_status(child);
         return known;
     }
 
-    // The end of the pipe is that of the child. One that the kernel holds even then is not waited for: it will not run.
-    error give_up(pid_t child, int report, bool in_time) const {
+    // The pipe ends with the child. A child that the kernel still holds is not waited for: it will not run.
+    error abandon_start(pid_t child, int report, bool in_time) const {
         ::kill(child, SIGKILL);
         const bool ended = await_readable(report, deadline_after(std::chrono::milliseconds(1000)));
         take_status(child, nullptr, ended ? 0 : WNOHANG);
@@ -292,7 +293,7 @@ class child_launch {
                      ended ? "" : ", and the kernel holds the process"})};
     }
 
-    // ---- the child side: async-signal-safe calls alone; each step returns 0 or an errno ----
+    // ---- in the child: only async-signal-safe calls; each step returns 0 or an errno ----
 
     struct failure {
         const char* step;  // the child's memory is a copy of ours, with the same pointers
@@ -306,13 +307,13 @@ class child_launch {
         } steps[] = {
             {"descriptors", &child_launch::close_others},
             {"own_group", &child_launch::enter_group},
-            {"death_signal", &child_launch::ask_for_death_signal},
+            {"death_signal", &child_launch::set_death_signal},
             {"before_exec", &child_launch::await_gate},
             {"standard streams", &child_launch::set_streams},
             {"keep_descriptors", &child_launch::keep_descriptors},
             {"working_directory", &child_launch::enter_directory},
             {"limits", &child_launch::set_limits},
-            {"signals", &child_launch::clean_signals},
+            {"signals", &child_launch::reset_signals},
             {"", &child_launch::exec},
         };
         failure why{};
@@ -320,11 +321,11 @@ class child_launch {
             why = {each.name, (this->*each.take)()};
             if (why.sys_errno != 0) break;
         }
-        retried([&] { return ::write(report_.get(), &why, sizeof why); });
+        retry_interrupted([&] { return ::write(report_.get(), &why, sizeof why); });
         ::_exit(127);
     }
 
-    // First: another child is known to run once every copy of its pipe is closed, this one's as well.
+    // First: another child's start is detected only when every copy of its pipe is closed, this one's as well.
     int close_others() const noexcept {
         for (int from = first_free_descriptor, next = 0; from < INT_MAX; from = next + 1) {
             next = next_kept(from);
@@ -349,20 +350,20 @@ class child_launch {
         return options_->own_group && ::setpgid(0, 0) != 0 ? errno : 0;
     }
 
-    int ask_for_death_signal() const noexcept {
+    int set_death_signal() const noexcept {
 #ifdef __linux__
         if (options_->death_signal == 0) return 0;
         if (::prctl(PR_SET_PDEATHSIG, options_->death_signal) != 0) return errno;
-        if (::getppid() != parent_) ::_exit(127);  // it died before it was asked for
+        if (::getppid() != parent_) ::_exit(127);  // it died before prctl()
 #endif
         return 0;
     }
 
-    // Who would open it may end instead. That closes the pipe, unless another program has a copy of it.
+    // The parent may end before it opens the gate. That closes the pipe, unless another program has a copy of it.
     int await_gate() const noexcept {
         if (!gate_) return 0;
         pollfd watched{gate_.get(), POLLIN, 0};
-        while (::poll(&watched, 1, between_glances) <= 0) {
+        while (::poll(&watched, 1, parent_poll_interval) <= 0) {
             if (::getppid() != parent_) ::_exit(127);
         }
         char opened = 0;
@@ -401,7 +402,7 @@ class child_launch {
         return 0;
     }
 
-    int clean_signals() const noexcept {
+    int reset_signals() const noexcept {
         child_reset();
         return 0;
     }
@@ -412,7 +413,7 @@ class child_launch {
         for (const std::string& each : candidates_) {
             ::execve(each.c_str(), arguments_.data(), environment_.data());
             failed = errno;
-            if (failed == EACCES) refused = failed;  // there may be another one further on
+            if (failed == EACCES) refused = failed;  // a later candidate may be executable
             if (failed != EACCES && failed != ENOENT && failed != ENOTDIR) return failed;
         }
         return refused != 0 ? refused : failed;
@@ -423,8 +424,8 @@ class child_launch {
     array<char*> environment_;
     std::vector<std::string> candidates_;
     unique_fd child_ends_[3];
-    unique_fd report_;       // the child's end: closed by exec(), else says what failed
-    unique_fd gate_;         // the child's end, where it must be written down first
+    unique_fd report_;       // the child's end: closed by exec(), else receives the failure
+    unique_fd gate_;         // the child's end, with before_exec
     unique_fd gate_opener_;  // ours
     int streams_[3] = {inherited, inherited, inherited};
     int descriptor_limit_ = 0;

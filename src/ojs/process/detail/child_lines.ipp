@@ -1,4 +1,4 @@
-// child_lines: the thread of a child: passes on what it prints, line by line, and outlives it for its death signal.
+// child_lines: a child's thread: passes on its output line by line, and outlives it for its death signal.
 #pragma once
 
 #include <errno.h>
@@ -13,46 +13,46 @@
 namespace ojs::detail {
 
 inline constexpr std::size_t max_line_length = 8 * 1024;
-// Read after the child's end: what a pipe can hold. A process that left the group may write on.
-inline constexpr std::size_t max_after_end = 1024 * 1024;
+// Read after the child's end: what a pipe can hold. A process that left the group may still write.
+inline constexpr std::size_t max_remaining = 1024 * 1024;
 
 class line_stream {
   public:
-    explicit line_stream(const atomic<time_point>& until) : until_(until) {}
+    explicit line_stream(const atomic<time_point>& output_deadline) : deadline_(output_deadline) {}
 
-    // What needs memory, before there is a child.
+    // Allocates, before the fork.
     void prepare(const child_stream& stream) {
         if (stream.kind != child_stream_kind::lines) return;
-        each_ = stream.on_line;
+        on_line_ = stream.on_line;
         line_.reserve(max_line_length);
     }
     void open(unique_fd& from) {
-        if (!each_) return;
+        if (!on_line_) return;
         from_ = std::move(from);
         ::fcntl(from_.get(), F_SETFL, ::fcntl(from_.get(), F_GETFL) | O_NONBLOCK);
     }
     int fd() const noexcept { return from_.get(); }
 
-    // Takes what is there, a buffer of it at most; 0 if there was nothing, or the stream is at its end and closed.
+    // Reads available bytes, at most a buffer; 0 if there are none, or the stream has ended and is closed.
     std::size_t read_some() {
         if (!from_) return 0;
         char bytes[4096];
-        const ssize_t got = retried([&] { return ::read(from_.get(), bytes, sizeof bytes); });
+        const ssize_t got = retry_interrupted([&] { return ::read(from_.get(), bytes, sizeof bytes); });
         if (got == 0 || (got < 0 && errno != EAGAIN)) close();
         if (got <= 0) return 0;
         take({bytes, static_cast<std::size_t>(got)});
         return static_cast<std::size_t>(got);
     }
 
-    void read_the_rest() {
+    void read_remaining() {
         std::size_t total = 0;
         std::size_t got = 1;
-        for (; got != 0 && total < max_after_end && in_time(); total += got) got = read_some();
+        for (; got != 0 && total < max_remaining && in_time(); total += got) got = read_some();
         close();
     }
 
   private:
-    bool in_time() const noexcept { return steady_clock::now() < until_.load(); }
+    bool in_time() const noexcept { return steady_clock::now() < deadline_.load(); }
 
     void take(std::string_view bytes) {
         while (!bytes.empty()) {
@@ -61,10 +61,10 @@ class line_stream {
             const std::size_t room = max_line_length - line_.size();
             line_.append(piece.substr(0, room));
             if (piece.size() > room) {
-                pass_on();
+                emit_line();
                 bytes.remove_prefix(room);
             } else if (end != std::string_view::npos) {
-                pass_on();
+                emit_line();
                 bytes.remove_prefix(piece.size() + 1);
             } else {
                 return;
@@ -72,9 +72,9 @@ class line_stream {
         }
     }
 
-    void pass_on() {
+    void emit_line() {
         try {
-            if (in_time()) each_(line_);
+            if (in_time()) on_line_(line_);
         } catch (...) {  // documented
         }
         line_.clear();
@@ -82,18 +82,18 @@ class line_stream {
 
     void close() {
         from_.reset();
-        if (!line_.empty()) pass_on();
+        if (!line_.empty()) emit_line();
     }
 
-    const atomic<time_point>& until_;
+    const atomic<time_point>& deadline_;
     unique_fd from_;
-    function<void(std::string_view)> each_;
+    function<void(std::string_view)> on_line_;
     std::string line_;
 };
 
 class child_thread : public ref_counted {
   public:
-    // Launches the child from a thread of its own, which goes on until finish().
+    // Launches the child from its own thread, which runs until finish().
     static result<pid_t> launch(child_launch& launch, const child_options& options, ref<child_thread>& out) {
         ref<child_thread> self = make_ref<child_thread>();
         result<wake> waker = wake::create();
@@ -112,14 +112,14 @@ class child_thread : public ref_counted {
         return child;
     }
 
-    // Returns when all that the child wrote has been passed on or dropped. To be called once it has ended.
+    // Returns when the child's output has been passed on or dropped. Call it once the child has ended.
     void finish() {
         waker_.notify();
         const unique_lock held(mutex_);
         thread_.join();
     }
 
-    atomic<time_point> until{time_point::max()};  // what is not passed on by then is dropped
+    atomic<time_point> output_deadline{time_point::max()};  // later output is dropped
 
   private:
     void work(child_launch& launch, const child_options& options) {
@@ -127,7 +127,7 @@ class child_thread : public ref_counted {
         while (runs && wait_for_more()) {
             for (line_stream& each : streams_) each.read_some();
         }
-        for (line_stream& each : streams_) each.read_the_rest();
+        for (line_stream& each : streams_) each.read_remaining();
     }
 
     bool begin(child_launch& launch, const child_options& options) {
@@ -156,7 +156,7 @@ class child_thread : public ref_counted {
     mutex mutex_;  // guards what follows, and the end of the thread
     condition changed_;
     result<pid_t> child_ = pid_t{0};  // 0: not launched yet
-    line_stream streams_[2] = {line_stream(until), line_stream(until)};
+    line_stream streams_[2] = {line_stream(output_deadline), line_stream(output_deadline)};
 };
 
 }  // namespace ojs::detail

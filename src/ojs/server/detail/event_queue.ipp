@@ -1,4 +1,4 @@
-// event_queue: tells one thread of a socket's event; active_threads: how many threads wait for one.
+// event_queue: reports a socket's event to one thread; active_threads: limits the threads that wait for events.
 #pragma once
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 namespace ojs::detail {
 
 // An event disarms its socket until the next watch(). Thread-safe after open(). `events` are those of poll().
-// add() and watch() are false when the system has no room; remove() a socket before closing it.
+// add() and watch() return false when the system is out of memory; remove() a socket before closing it.
 class event_queue {
   public:
     result<void> open() {
@@ -36,18 +36,18 @@ class event_queue {
         changed_.notify();
     }
 #if OJS_SHUTDOWN_USE_EPOLL
-    bool add(int fd, void* who) noexcept {
-        return control(EPOLL_CTL_ADD, fd, who, EPOLLIN | EPOLLONESHOT);
+    bool add(int fd, void* owner) noexcept {
+        return control(EPOLL_CTL_ADD, fd, owner, EPOLLIN | EPOLLONESHOT);
     }
-    bool watch(int fd, void* who, short events) noexcept {
+    bool watch(int fd, void* owner, short events) noexcept {
         static_assert(static_cast<int>(EPOLLIN) == POLLIN && static_cast<int>(EPOLLOUT) == POLLOUT,
                       "the same bits");
-        return control(EPOLL_CTL_MOD, fd, who, static_cast<unsigned>(events) | EPOLLONESHOT);
+        return control(EPOLL_CTL_MOD, fd, owner, static_cast<unsigned>(events) | EPOLLONESHOT);
     }
     void remove(int fd) noexcept {
         control(EPOLL_CTL_DEL, fd, nullptr, 0);
     }
-    // The `who` of a socket with an event; null after stop().
+    // The `owner` of a socket with an event; null after stop().
     void* wait() noexcept {
         const cancellable off(false);
         epoll_event found{};
@@ -56,30 +56,30 @@ class event_queue {
     }
 
   private:
-    bool control(int how, int fd, void* who, std::uint32_t events) noexcept {
-        epoll_event what{};
-        what.events = events;
-        what.data.ptr = who;
-        return ::epoll_ctl(epoll_.get(), how, fd, &what) == 0;
+    bool control(int operation, int fd, void* owner, std::uint32_t events) noexcept {
+        epoll_event event{};
+        event.events = events;
+        event.data.ptr = owner;
+        return ::epoll_ctl(epoll_.get(), operation, fd, &event) == 0;
     }
 
     unique_fd epoll_;
 #else
-    bool add(int fd, void* who) noexcept {
+    bool add(int fd, void* owner) noexcept {
         try {
             const unique_lock held(mutex_);
-            entries_.push_back({fd, who, POLLIN});
+            entries_.push_back({fd, owner, POLLIN});
         } catch (...) {
             return false;
         }
         changed_.notify();
         return true;
     }
-    bool watch(int fd, void* who, short events) noexcept {
+    bool watch(int fd, void* owner, short events) noexcept {
         unique_lock held(mutex_);
         entry* const found = find(fd);
         if (found == nullptr) return false;
-        *found = {fd, who, events};
+        *found = {fd, owner, events};
         held.unlock();
         changed_.notify();
         return true;
@@ -101,7 +101,7 @@ class event_queue {
             const unique_lock held(mutex_);
             for (std::size_t i = 1; i < waiting_.size(); ++i) {
                 entry* const found = waiting_[i].revents == 0 ? nullptr : find(waiting_[i].fd);
-                if (found != nullptr && exchange(found->events, short{0}) != 0) return found->who;
+                if (found != nullptr && exchange(found->events, short{0}) != 0) return found->owner;
             }
         }
         return nullptr;
@@ -110,8 +110,8 @@ class event_queue {
   private:
     struct entry {
         int fd = -1;
-        void* who = nullptr;
-        short events = 0;  // 0: told of
+        void* owner = nullptr;
+        short events = 0;  // 0: disarmed
     };
     entry* find(int fd) noexcept {
         for (entry& each : entries_) {
@@ -132,68 +132,68 @@ class event_queue {
         return true;
     }
 
-    mutex leader_;  // one waits for all sockets at a time; the rest wait to be the next
+    mutex leader_;  // one thread polls all sockets; the others wait for their turn
     array<pollfd> waiting_;
     mutex mutex_;
     array<entry> entries_;
 #endif
-    wake changed_;  // with epoll never cleared, so that it ends the wait of every thread
+    wake changed_;  // with epoll never cleared, so that it wakes every thread
     atomic<bool> stopping_{false};
 };
 
 inline constexpr auto activity_interval = std::chrono::milliseconds(1);
 
-// Each thread that waits for events costs a context switch an event: so few wait, and the others are parked.
+// Each waiting thread costs a context switch per event, so few threads wait and the others are parked.
 class active_threads {
   public:
-    // Until then, every thread looks for events.
+    // Before this call every thread waits for events.
     void begin(int base, int all) noexcept {
-        base_ = allowed_ = base;
-        all_ = all;
+        min_ = allowed_ = base;
+        max_ = all;
     }
     void enter() noexcept { ++active_; }
     void leave() noexcept { --active_; }
-    // What `wait` returns, once this thread may call it. `nobody_waits`: called where no other thread does by then.
+    // Calls `wait` when this thread may, and returns its result; calls `on_none_waiting` if no other thread waits then.
     template <class Wait, class NobodyWaits>
-    void* next(Wait wait, NobodyWaits nobody_waits) noexcept {
-        if (base_ < all_ && active_.load() > allowed_.load()) park();
+    void* next(Wait wait, NobodyWaits on_none_waiting) noexcept {
+        if (min_ < max_ && active_.load() > allowed_.load()) park();
         waiting_.fetch_add(1);
         void* const found = wait();
         events_.fetch_add(1);
-        if (waiting_.fetch_sub(1) == 1 && base_ < all_ && !is_adjusting_.load() &&
+        if (waiting_.fetch_sub(1) == 1 && min_ < max_ && !is_adjusting_.load() &&
             !is_adjusting_.exchange(true))
-            nobody_waits();
+            on_none_waiting();
         return found;
     }
     bool needs_adjusting() const noexcept { return is_adjusting_.load(); }
-    // By one thread, every activity_interval while needs_adjusting(): doubles while handlers wait.
+    // For one thread, every activity_interval while needs_adjusting(): doubles the limit while handlers wait.
     void adjust() noexcept {
         const time_point now = steady_clock::now();
         if (!needs_adjusting() || now - adjusted_at_ < activity_interval) return;
         timespec used{};
         ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-        const auto computed = std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+        const auto cpu_time = std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
         const unsigned events = events_.load();
         const unique_lock held(mutex_);
-        const bool stands_still = detail::exchange(seen_events_, events) == events;
-        const bool is_idle = (computed - computed_) * 4 < (now - adjusted_at_) * active_.load();
-        computed_ = computed;
+        const bool makes_no_progress = detail::exchange(previous_events_, events) == events;
+        const bool is_idle = (cpu_time - cpu_time_) * 4 < (now - adjusted_at_) * active_.load();
+        cpu_time_ = cpu_time;
         adjusted_at_ = now;
-        if (detail::exchange(is_first_, false)) return;
+        if (detail::exchange(is_first_sample_, false)) return;
         if (waiting_.load() == 0) {
-            if (!stands_still && !is_idle) return;
-            needed_at_ = now;
-            const int twice = active_ * 2;  // 0 while the only thread is replaced by another
-            allowed_ = twice < base_ ? base_ : twice < all_ ? twice : all_;
+            if (!makes_no_progress && !is_idle) return;
+            grown_at_ = now;
+            const int doubled = active_ * 2;  // 0 while the only thread is being replaced
+            allowed_ = doubled < min_ ? min_ : doubled < max_ ? doubled : max_;
             unparked_.notify_all();
-        } else if (allowed_ > base_) {
-            if (now - needed_at_ < 10 * activity_interval) return;
-            needed_at_ = now;
+        } else if (allowed_ > min_) {
+            if (now - grown_at_ < 10 * activity_interval) return;
+            grown_at_ = now;
             --allowed_;
         } else {
-            is_first_ = true;
+            is_first_sample_ = true;
             is_adjusting_ = false;
-            // A thread that took the last waiting place meanwhile saw it set.
+            // A thread that was the last to stop waiting meanwhile saw it set.
             if (waiting_.load() == 0) is_adjusting_ = true;
         }
     }
@@ -212,21 +212,21 @@ class active_threads {
         ++active_;
     }
 
-    int base_ = 0;
-    int all_ = 0;
+    int min_ = 0;
+    int max_ = 0;
     atomic<int> active_{0};   // neither parked nor ended
-    atomic<int> allowed_{0};  // so many may be active
+    atomic<int> allowed_{0};  // the limit of active_
     atomic<int> waiting_{0};
     atomic<unsigned> events_{0};
     atomic<bool> is_adjusting_{false};
     mutex mutex_;  // guards what follows, and the first two where threads park
     condition unparked_;
     bool stopped_ = false;
-    bool is_first_ = true;  // there is nothing to compare with yet
-    unsigned seen_events_ = 0;
-    std::chrono::nanoseconds computed_{0};
+    bool is_first_sample_ = true;
+    unsigned previous_events_ = 0;
+    std::chrono::nanoseconds cpu_time_{0};
     time_point adjusted_at_;
-    time_point needed_at_;
+    time_point grown_at_;
 };
 
 }  // namespace ojs::detail

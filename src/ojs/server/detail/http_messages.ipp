@@ -1,4 +1,4 @@
-// http_messages: what a server reads and writes: requests, taken apart as their bytes arrive, and answers.
+// http_messages: the server's side of HTTP: parses requests as their bytes arrive, and writes responses.
 #pragma once
 
 #include <errno.h>
@@ -16,21 +16,21 @@ class request_parser final : public http_parser {
   public:
     using http_parser::http_parser;
 
-    // Nothing of the request is here yet, but perhaps empty lines before it.
-    bool untouched() const noexcept { return state_ == state::start_line && !has_surplus(); }
+    // No byte of the request has arrived, except empty lines before it.
+    bool is_empty() const noexcept { return state_ == state::start_line && !has_surplus(); }
     bool head_complete() const noexcept { return state_ > state::header_line && state_ != state::failed; }
-    // Once the head is complete.
+    // Valid once the head is complete.
     bool expects_continue() const noexcept { return expects_continue_; }
 
   private:
     void on_start_line(std::string_view line) override {
-        if (line.empty()) return;  // left by old clients after a body
-        const std::size_t first = line.find(' ');
-        const std::size_t last = line.rfind(' ');
-        if (first == std::string_view::npos || first == last)
+        if (line.empty()) return;  // old clients send one after a body
+        const std::size_t first_blank = line.find(' ');
+        const std::size_t last_blank = line.rfind(' ');
+        if (first_blank == std::string_view::npos || first_blank == last_blank)
             return fail(400, "the request line is not HTTP");
-        const std::string_view method = line.substr(0, first);
-        std::string_view target = line.substr(first + 1, last - first - 1);
+        const std::string_view method = line.substr(0, first_blank);
+        std::string_view target = line.substr(first_blank + 1, last_blank - first_blank - 1);
         if (!is_token(method) || !is_target(target)) return fail(400, "the request line is not HTTP");
         authority_.clear();
         if (same_word(target.substr(0, 7), "http://")) {  // as sent to a proxy
@@ -42,14 +42,14 @@ class request_parser final : public http_parser {
         }
         message_.method = std::string(method);
         message_.target = cat({target.empty() || target.front() == '?' ? "/" : "", target});
-        on_version(line.substr(last + 1));
+        on_version(line.substr(last_blank + 1));
     }
     void on_head_end() override {
         int hosts = 0;
         for (http_header& header : message_.headers) {
             if (!same_word(header.name, "Host")) continue;
             ++hosts;
-            if (!authority_.empty()) header.value = authority_;  // which goes before Host [RFC 9112 3.2.2]
+            if (!authority_.empty()) header.value = authority_;  // overrides Host [RFC 9112 3.2.2]
         }
         if (hosts > 1 || (hosts == 0 && minor_version_ > 0))
             return fail(400, "exactly one Host header is required");
@@ -58,7 +58,7 @@ class request_parser final : public http_parser {
         choose_framing(state::complete);
     }
 
-    std::string authority_;  // of a target that is a whole URL
+    std::string authority_;  // of a target that is an absolute URL
     bool expects_continue_ = false;
 };
 
@@ -91,7 +91,7 @@ inline const char* reason_phrase(int status) noexcept {
     }
 }
 
-inline http_response plain_answer(int status, std::string_view text) {
+inline http_response plain_response(int status, std::string_view text) {
     http_response out;
     out.status = status;
     out.headers.push_back({"Content-Type", "text/plain; charset=utf-8"});
@@ -99,23 +99,23 @@ inline http_response plain_answer(int status, std::string_view text) {
     return out;
 }
 
-inline bool can_be_sent(const http_response& answer) noexcept {
-    if (answer.status < 200 || answer.status > 599) return false;
-    for (const http_header& header : answer.headers) {
+inline bool can_be_sent(const http_response& response) noexcept {
+    if (response.status < 200 || response.status > 599) return false;
+    for (const http_header& header : response.headers) {
         if (!is_token(header.name) || !is_field_value(header.value)) return false;
     }
     return true;
 }
 
-// What the handler makes of a request. What goes wrong there is the handler's to log, not a stranger's to read.
+// Details of a handler's failure are for its own log, not for the client.
 inline http_response call_handler(const http_handler& handler, const http_request& request) {
     try {
-        http_response made = handler(request);
-        if (made.drop || can_be_sent(made)) return made;
+        http_response response = handler(request);
+        if (response.drop || can_be_sent(response)) return response;
     } catch (...) {
         pass_on_thread_end();
     }
-    return plain_answer(500, "internal error");
+    return plain_response(500, "internal error");
 }
 
 OJS_SHUTDOWN_INLINE bool is_abandoned(const http_request& request) noexcept {
@@ -123,25 +123,25 @@ OJS_SHUTDOWN_INLINE bool is_abandoned(const http_request& request) noexcept {
     return got == 0 || (got < 0 && !would_block(errno));
 }
 
-// Whether accept() failed for a reason that concerns that peer alone, or for a signal.
-inline bool peer_gave_up(int accept_errno) noexcept {
+// Whether accept() failed because of that client only, or was interrupted by a signal.
+inline bool is_peer_error(int accept_errno) noexcept {
     return accept_errno == ECONNABORTED || accept_errno == EINTR || accept_errno == EPROTO;
 }
 
-inline constexpr std::string_view continue_answer = "HTTP/1.1 100 Continue\r\n\r\n";
+inline constexpr std::string_view continue_response = "HTTP/1.1 100 Continue\r\n\r\n";
 
-inline std::string compose_answer(const http_response& answer, bool to_head, bool closes) {
+inline std::string write_response(const http_response& response, bool is_head, bool closes) {
     std::string text;
-    text.reserve(answer.body.size() + 512);
-    append(text, {cat({"HTTP/1.1 ", answer.status, " ", reason_phrase(answer.status), "\r\n"})});
-    for (const http_header& header : answer.headers) {
+    text.reserve(response.body.size() + 512);
+    append(text, {cat({"HTTP/1.1 ", response.status, " ", reason_phrase(response.status), "\r\n"})});
+    for (const http_header& header : response.headers) {
         if (!is_framing_header(header.name)) append_header(text, header.name, header.value);
     }
-    const bool bodiless = answer.status == 204 || answer.status == 304;
-    if (!bodiless) append_header(text, "Content-Length", cat({answer.body.size()}));
+    const bool bodiless = response.status == 204 || response.status == 304;
+    if (!bodiless) append_header(text, "Content-Length", cat({response.body.size()}));
     append_header(text, "Connection", closes ? "close" : "keep-alive");
     append(text, {"\r\n"});
-    if (!bodiless && !to_head) append(text, {answer.body});
+    if (!bodiless && !is_head) append(text, {response.body});
     return text;
 }
 

@@ -1,4 +1,4 @@
-// http_routes: what a server of ours answers on which path, and whom it refuses: web pages, and who has no token.
+// http_routes: the paths of a server of ours; refuses requests of foreign web pages and requests without the token.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +14,17 @@ namespace ojs::detail {
 struct http_route {
     const char* path;
     const char* methods[2];  // the second may be null
-    bool guarded;            // changes something: not for web pages, and only with the token
+    bool guarded;            // changes state: refused to web pages, needs the token
 };
 
 struct http_guard {
-    bool on_loopback = false;  // then the Host of a request must be an address or localhost
-    bool open = true;          // false: guarded routes are not there
+    bool on_loopback = false;  // the Host of a request must then be an address or localhost
+    bool open = true;          // false: guarded routes answer 404
     std::string token;         // empty: guarded routes need none
-    bool own_page = false;     // a page of this server's own may ask, as whoever opened it
+    bool own_page = false;     // a page served here may send guarded requests
 };
 
-// Whether a Host header holds what no DNS can point elsewhere: localhost, or an address that is no wildcard.
+// Whether a Host header is immune to DNS rebinding: localhost, or an address other than a wildcard.
 inline bool is_fixed_host(std::string_view header) {
     std::string host;
     std::string_view port;
@@ -32,15 +32,15 @@ inline bool is_fixed_host(std::string_view header) {
     if (split_host_port(header, host, port) != nullptr) return false;
     if (!port.empty() && parse_port(port, 0, number) != nullptr) return false;
     if (same_word(host, "localhost")) return true;
-    // Ways to this machine of which browsers do not know that they are: they leave out Sec-Fetch-Site.
+    // These reach this machine, but browsers do not treat them as loopback and omit Sec-Fetch-Site.
     if (host == "0.0.0.0" || (host.compare(0, 2, "::") == 0 && host != "::1")) return false;
     return is_ip(AF_INET, host) || is_ip(AF_INET6, host);
 }
 
-// Whether two secrets are the same, in a time that depends on their lengths alone.
+// Compares two secrets in a time that depends on their lengths only.
 inline bool same_secret(std::string_view given, std::string_view expected) noexcept {
     if (given.size() != expected.size()) return false;
-    volatile unsigned char differences = 0;  // volatile: no early end, whatever the compiler proves
+    volatile unsigned char differences = 0;  // volatile: the compiler must not return early
     for (std::size_t i = 0; i < given.size(); ++i) {
         differences = static_cast<unsigned char>(differences | (given[i] ^ expected[i]));
     }
@@ -54,7 +54,7 @@ inline std::string_view bearer_token(std::string_view authorization) noexcept {
     return trim_blanks(authorization.substr(blank));
 }
 
-// What `name` has in the query of a target, as it stands; false if it is not there.
+// The raw value of `name` in the query of a target; false if it is missing.
 inline bool find_parameter(std::string_view target, std::string_view name, std::string_view& value) noexcept {
     std::size_t at = target.find('?');
     while (at != std::string_view::npos) {
@@ -81,14 +81,14 @@ inline http_response json_answer(int status, std::string body) {
 }
 
 // {"error":"..."}
-inline http_response json_problem(int status, std::string_view what) {
-    return json_answer(status, cat({"{\"error\":", json_quote(what), "}"}));
+inline http_response json_problem(int status, std::string_view message) {
+    return json_answer(status, cat({"{\"error\":", json_quote(message), "}"}));
 }
 
-inline http_response wrong_method(const http_route& asked) {
+inline http_response wrong_method(const http_route& route) {
     http_response out = json_problem(405, "method not allowed");
-    const bool two = asked.methods[1] != nullptr;
-    out.headers.push_back({"Allow", cat({asked.methods[0], two ? ", " : "", two ? asked.methods[1] : ""})});
+    const bool two = route.methods[1] != nullptr;
+    out.headers.push_back({"Allow", cat({route.methods[0], two ? ", " : "", two ? route.methods[1] : ""})});
     return out;
 }
 
@@ -96,13 +96,13 @@ inline bool takes_method(const http_route& route, const std::string& method) {
     return method == route.methods[0] || (route.methods[1] != nullptr && method == route.methods[1]);
 }
 
-// Against DNS rebinding: a page may point its own name at loopback. Without Host it is no browser.
+// Against DNS rebinding: a page may point its own name at loopback. Browsers always send Host.
 inline bool has_trusted_host(const http_guard& guard, const http_request& request) {
     const std::string_view host = find_header(request.headers, "Host");
     return !guard.on_loopback || host.data() == nullptr || is_fixed_host(host);
 }
 
-// Whether a page of this server asks. A rebound name looks the same, but does not know the token.
+// Whether a page of this server sent the request. A rebound name looks the same, but lacks the token.
 inline bool is_own_page(const http_guard& guard, const http_request& request) {
     const std::string_view host = find_header(request.headers, "Host");
     if (!guard.own_page || host.empty() || (guard.token.empty() && !is_fixed_host(host))) return false;
@@ -112,7 +112,7 @@ inline bool is_own_page(const http_guard& guard, const http_request& request) {
     return (origin.data() == nullptr || named) && (site.data() == nullptr || site == "same-origin");
 }
 
-// A web page may make a browser send requests here; the browser says so in one of these headers.
+// A foreign web page may make a browser send requests here; the browser marks them in one of these headers.
 inline bool passes_guard(const http_guard& guard, const http_request& request, http_response& refused) {
     for (const char* name : {"Origin", "Sec-Fetch-Site"}) {
         if (find_header(request.headers, name).data() == nullptr || is_own_page(guard, request)) continue;
@@ -126,8 +126,7 @@ inline bool passes_guard(const http_guard& guard, const http_request& request, h
     return false;
 }
 
-// Which of `routes` the request is for: its place. -1: none that it may have; `refused` is the answer then.
-// Thread-safe.
+// The index in `routes` of the requested route. -1: none, or refused; then `refused` is the response. Thread-safe.
 template <class Route>
 int choose_route(const Route* routes, std::size_t count, const http_guard& guard, const http_request& request,
                  http_response& refused) {

@@ -1,4 +1,4 @@
-// listener: sockets to listen on, opened or taken over, from the addresses that name them.
+// listener: sockets to listen on, opened or inherited, from their addresses.
 #pragma once
 
 #include <arpa/inet.h>
@@ -55,7 +55,7 @@ inline bool is_local(const endpoint& where) noexcept {
            std::memcmp(&ip6, mapped_127, sizeof mapped_127) == 0;
 }
 
-// Makes a descriptor from accept() ready for use; empty with errno set where there is none.
+// Accepts a connection, non-blocking and close-on-exec; empty with errno set if there is none.
 inline unique_fd accept_socket(int listener) noexcept {
     socket_address peer;
     peer.length = sizeof peer.storage;
@@ -84,12 +84,12 @@ inline error cannot_listen(const endpoint& where, int failed) {
     return error{code, failed, cat({"cannot listen on ", where.name, ": ", errno_text(failed)})};
 }
 
-// Removes the socket file that a dead process left behind. 0, or errno: EADDRINUSE where it is not that.
+// Removes the socket file of a dead process. 0, or errno: EADDRINUSE for any other file.
 inline int remove_dead_socket(const socket_address& address, const std::string& path) noexcept {
     struct stat found {};
     if (::lstat(path.c_str(), &found) != 0) return errno == ENOENT ? 0 : errno;
     if (!S_ISSOCK(found.st_mode)) return EADDRINUSE;  // someone's file: not ours to remove
-    // Refused only where no socket has the file: a live stream socket says EPROTOTYPE, undisturbed.
+    // ECONNREFUSED only without a live socket: a live stream socket gives EPROTOTYPE, undisturbed.
     const unique_fd probe = open_socket(AF_UNIX, SOCK_DGRAM);
     if (!probe) return errno;
     if (::connect(probe.get(), address.get(), address.length) == 0 || errno != ECONNREFUSED)
@@ -97,7 +97,7 @@ inline int remove_dead_socket(const socket_address& address, const std::string& 
     return ::unlink(path.c_str()) == 0 || errno == ENOENT ? 0 : errno;
 }
 
-// Only the holder of the lock removes, so that no live socket's file is taken for the dead one's.
+// Only the holder of the lock removes the file, so that nobody removes that of a socket bound meanwhile.
 inline int clear_unix_path(const socket_address& address, const std::string& path) {
     const std::string lock_path = path + ".ojs-lock";
     const unique_fd lock(
@@ -106,13 +106,13 @@ inline int clear_unix_path(const socket_address& address, const std::string& pat
     if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return errno == EWOULDBLOCK ? EADDRINUSE : errno;
     struct stat held {};
     const bool ours = ::fstat(lock.get(), &held) == 0 && S_ISREG(held.st_mode) && held.st_size == 0;
-    if (!ours || held.st_nlink == 0) return EADDRINUSE;  // someone's file; or the lock was let go in between
+    if (!ours || held.st_nlink == 0) return EADDRINUSE;  // another file; or the lock was released in between
     const int failed = remove_dead_socket(address, path);
     ::unlink(lock_path.c_str());
     return failed;
 }
 
-// Nobody can connect between bind() and listen(), so the mode is right before it matters.
+// No client can connect between bind() and listen(), so the mode is set in time.
 inline int bind_unix(int fd, const socket_address& address, const std::string& path) {
     int failed = ::bind(fd, address.get(), address.length) == 0 ? 0 : errno;
     if (failed == EADDRINUSE) {
@@ -131,9 +131,9 @@ inline int bind_tcp(int fd, const socket_address& address, bool reuse_port) noex
     return ::bind(fd, address.get(), address.length) == 0 ? 0 : errno;
 }
 
-// Clears a unix path of a dead socket's file only. `reuse_port`: SO_REUSEPORT. Errors: busy, system.
+// Replaces the file of a dead unix socket, and no other file. `reuse_port`: SO_REUSEPORT. Errors: busy, system.
 inline result<unique_fd> listen_socket(const endpoint& where, bool reuse_port = false) {
-    const socket_address address = known_addresses(where)[0];  // never a name: parse_listen_address saw to it
+    const socket_address address = known_addresses(where)[0];  // parse_listen_address() refuses names
     unique_fd out = open_socket(address.storage.ss_family);
     if (!out) return cannot_listen(where, errno);
     const bool is_unix = !where.unix_path.empty();
@@ -153,7 +153,7 @@ class listener {
     listener& operator=(listener&& other) noexcept = default;
     ~listener() { close(); }
 
-    // `where` with port 0 takes a free one. Errors: those of listen_socket().
+    // Port 0 chooses a free port. Errors: those of listen_socket().
     static result<listener> open(endpoint where, bool reuse_port = false) {
         result<unique_fd> socket = listen_socket(where, reuse_port);
         if (!socket) return socket.error();
@@ -168,11 +168,11 @@ class listener {
     }
 
     int fd() const noexcept { return socket_.get(); }
-    const endpoint& where() const noexcept { return where_; }  // with the real port, also once it is closed
+    const endpoint& where() const noexcept { return where_; }  // with the chosen port, also once closed
     // New connections are refused, and queued ones reset, unless another process shares the socket.
     void close() noexcept {
         if (!socket_) return;
-        // The file goes before the socket: while that lives, nobody else takes over the path.
+        // The file is removed before the socket closes: a live socket keeps others from the path.
         struct stat found {};
         if (!where_.unix_path.empty() && ::lstat(where_.unix_path.c_str(), &found) == 0 &&
             found.st_dev == file_.st_dev && found.st_ino == file_.st_ino) {
@@ -182,10 +182,10 @@ class listener {
             ::shutdown(socket_.get(), SHUT_RDWR);  // also where a child made by fork() still holds it
         socket_.reset();
     }
-    // For others that have it as well, who go on with it.
+    // Closes this copy; other processes continue to accept from the socket.
     void leave() noexcept { socket_.reset(); }
-    // One that was given stays open for its giver.
-    void give_back() noexcept {
+    // After a failed start: an inherited socket stays open for the caller.
+    void release_given() noexcept {
         if (is_shared_) socket_.release();
     }
 
@@ -193,12 +193,12 @@ class listener {
     endpoint where_;
     unique_fd socket_;
     bool is_shared_ = false;
-    struct stat file_ {};  // of a unix socket: to remove ours and no other
+    struct stat file_ {};  // of our unix socket: no other file is removed
 };
 
-inline constexpr int first_activated = 3;  // where socket activation begins [sd_listen_fds(3)]
+inline constexpr int first_passed_fd = 3;  // by socket activation [sd_listen_fds(3)]
 
-inline std::string name_of_socket(int fd) {
+inline std::string socket_name(int fd) {
     const socket_address local = local_address(fd);
     const int family = local.storage.ss_family;
     sockaddr_in in{};
@@ -214,27 +214,25 @@ inline std::string name_of_socket(int fd) {
     return host_port(::inet_ntop(family, ip, text, sizeof text), local_port(fd));
 }
 
-// One that somebody else made, and may have as well: its file is his to remove.
+// Takes over an inherited socket. Its creator may still use it, and removes its file.
 inline result<void> adopt_socket(int fd, array<listener>& out) {
     for (const listener& each : out) {
-        if (each.fd() == fd)
-            return error{errc::invalid_argument, 0, cat({"descriptor ", fd, " is named twice"})};
+        if (each.fd() == fd) return error{errc::invalid_argument, 0, cat({"duplicate descriptor ", fd})};
     }
     int listens = 0;
     socklen_t size = sizeof listens;
     if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0)
-        return error{errc::invalid_argument, 0, cat({"descriptor ", fd, " is no listening socket"})};
+        return error{errc::invalid_argument, 0, cat({"descriptor ", fd, " is not a listening socket"})};
     ::fcntl(fd, F_SETFD, FD_CLOEXEC);
     set_nonblocking(fd, true);
     endpoint where;
     where.port = local_port(fd);
-    where.name = name_of_socket(fd);
+    where.name = socket_name(fd);
     out.push_back(listener(std::move(where), unique_fd(fd), true));
     return {};
 }
 
-// How many sockets an init system has passed to this very process.
-inline int activated_count() noexcept {
+inline int passed_socket_count() noexcept {
     const char* const pid = std::getenv("LISTEN_PID");
     const char* const count = std::getenv("LISTEN_FDS");
     std::uint64_t out = 0;
@@ -251,13 +249,13 @@ inline result<void> open_address(std::string_view address, bool reuse_port, arra
     return {};
 }
 
-inline result<void> open_one(std::string_view address, bool reuse_port, array<listener>& out) {
+inline result<void> open_listener(std::string_view address, bool reuse_port, array<listener>& out) {
     if (address == "systemd:") {
-        const int count = activated_count();
+        const int count = passed_socket_count();
         if (count == 0)
             return error{errc::invalid_argument, 0, "systemd: this process was passed no sockets"};
         for (int i = 0; i < count; ++i) {
-            const result<void> adopted = adopt_socket(first_activated + i, out);
+            const result<void> adopted = adopt_socket(first_passed_fd + i, out);
             if (!adopted) return adopted;
         }
         return {};
@@ -265,7 +263,7 @@ inline result<void> open_one(std::string_view address, bool reuse_port, array<li
     std::uint64_t fd = 0;
     if (address.substr(0, 3) == "fd:") {
         if (!parse_number(address.substr(3), 0x7fffffff, fd))
-            return error{errc::invalid_argument, 0, cat({"'", address, "' is no descriptor"})};
+            return error{errc::invalid_argument, 0, cat({"'", address, "' is not a descriptor"})};
         return adopt_socket(static_cast<int>(fd), out);
     }
     return open_address(address, reuse_port, out);
@@ -274,7 +272,7 @@ inline result<void> open_one(std::string_view address, bool reuse_port, array<li
 inline result<void> open_listeners(std::string_view addresses, bool reuse_port, array<listener>& out) {
     for (;;) {
         const std::size_t comma = addresses.find(',');
-        const result<void> opened = open_one(addresses.substr(0, comma), reuse_port, out);
+        const result<void> opened = open_listener(addresses.substr(0, comma), reuse_port, out);
         if (!opened || comma == std::string_view::npos) return opened;
         addresses.remove_prefix(comma + 1);
     }

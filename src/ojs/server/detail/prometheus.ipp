@@ -1,4 +1,4 @@
-// prometheus: counters, histograms and the text they are shown in (exposition format 0.0.4).
+// prometheus: histograms, and metrics as text (exposition format 0.0.4).
 #pragma once
 
 #include <cstdio>
@@ -40,14 +40,14 @@ struct histogram_bounds {
     const histogram_bound* at;
     std::size_t count;
 };
-// Durations, counted in buckets: one for each bound, and one beyond. Thread-safe.
+// Counts durations in buckets: one for each bound, and one above. Thread-safe.
 class histogram {
   public:
     void observe(const histogram_bounds& bounds, steady_clock::duration took) noexcept {
         const std::int64_t us = std::chrono::duration_cast<std::chrono::microseconds>(took).count();
-        std::size_t place = 0;
-        while (place < bounds.count && us > bounds.at[place].ms * 1000) ++place;
-        count_one(buckets_[place]);
+        std::size_t index = 0;
+        while (index < bounds.count && us > bounds.at[index].ms * 1000) ++index;
+        count_one(buckets_[index]);
         if (us > 0) sum_us_.fetch_add(static_cast<std::uint64_t>(us), memory_order::relaxed);
     }
     std::uint64_t count() const noexcept {
@@ -55,7 +55,7 @@ class histogram {
         for (const counter& each : buckets_) out += read_counter(each);
         return out;
     }
-    // The samples of one series. The count is that of the buckets as they were read, so that the two always agree.
+    // Writes the samples of one series. The count is the sum of the buckets as read, so that the two agree.
     void show(std::string& out, const histogram_bounds& bounds, std::string_view name,
               std::string_view labels) const {
         const std::string_view comma = labels.empty() ? "" : ",";
@@ -75,7 +75,6 @@ class histogram {
     counter sum_us_{0};
 };
 
-// A page of metrics: families one after the other, each with its samples.
 class metrics_page {
   public:
     void family(std::string_view name, std::string_view type, std::string_view help) {

@@ -1,4 +1,4 @@
-// server_connection: one connection of a server, gone on with by whichever thread is told of it.
+// server_connection: one connection of a server, continued by the thread that receives its next event.
 #pragma once
 
 #include <errno.h>
@@ -16,30 +16,29 @@ namespace ojs::detail {
 
 inline constexpr auto overdue_interval = std::chrono::milliseconds(250);
 
-// What the connections share with the server.
+// The state that the connections share with the server.
 struct draining_context {
     http_handler handler;
     draining_server_options options;
-    bool is_small = false;         // an http_server: each connection has a thread, and goes as soon as it can
-    atomic<bool> draining{false};  // readiness fails, and no connection stays open beyond its answer
-    atomic<bool> refusing{false};  // counts begin: nothing new is accepted
-    atomic<bool> wants_place{false};  // somebody waits, nobody is idle: the next that would be is closed
-    atomic<std::size_t> in_flight_connections{
-        0};                       // connections with a request that has begun and is not answered
-    atomic<std::size_t> late{0};  // connections that are told 503, should something come
+    bool is_small = false;           // an http_server: a thread per connection, no lingering
+    atomic<bool> draining{false};    // readiness fails, and connections close after their response
+    atomic<bool> refusing{false};    // no more connections are accepted; the counts below can reach 0
+    atomic<bool> needs_slot{false};  // a client waits for a connection to become idle and close
+    atomic<std::size_t> in_flight_connections{0};  // with a request that has begun and has no response
+    atomic<std::size_t> late{0};                   // connections whose next request gets 503
     atomic<std::size_t> buffered{0};
     atomic<std::size_t> answered{0};  // since the drain began
     atomic<std::size_t> refused{0};
-    function<void()> on_fewer;                        // in hand, or late: none is left
-    atomic<time_point> next_look{time_point::max()};  // when the deadlines are looked at
-    function<void()> on_earlier_look;
+    function<void()> on_count_zero;                       // in_flight_connections or late
+    atomic<time_point> next_sweep_at{time_point::max()};  // when the deadlines are checked
+    function<void()> on_earlier_sweep;
 
-    // For one connection only.
-    bool takes_place() noexcept { return wants_place.load() && wants_place.exchange(false); }
-    // True: that is earlier than it would have been.
-    bool look_at(time_point when) noexcept {
-        for (time_point seen = next_look.load(); when < seen;) {
-            if (next_look.compare_exchange_weak(seen, when)) return true;
+    // True for one connection only.
+    bool take_slot_request() noexcept { return needs_slot.load() && needs_slot.exchange(false); }
+    // True: earlier than scheduled before.
+    bool schedule_sweep(time_point when) noexcept {
+        for (time_point seen = next_sweep_at.load(); when < seen;) {
+            if (next_sweep_at.compare_exchange_weak(seen, when)) return true;
         }
         return false;
     }
@@ -47,121 +46,123 @@ struct draining_context {
 
 class server_connection final : public ref_counted {
   public:
-    // What is to happen when a thread has done what it could: the events of poll() to wait for.
+    // The events of poll() to wait for next; `turn`: writable at once, so that other connections come first.
     enum class next : short { close = 0, read = POLLIN, write = POLLOUT, turn = POLLIN | POLLOUT };
 
     server_connection(unique_fd socket, draining_context& server)
         : socket_(std::move(socket)),
           server_(server),
           parser_(server.options.limits),
-          idle_until_(deadline_after(server.options.idle_timeout)),
-          deadline_(idle_until_) {}
-    ~server_connection() override { forget_buffered(); }
+          idle_deadline_(deadline_after(server.options.idle_timeout)),
+          deadline_(idle_deadline_) {}
+    ~server_connection() override { release_buffered(); }
 
-    // By one thread at a time: the one that was told that the socket can be read or written.
+    // Called by the one thread that received the socket's event.
     next on_ready() {
-        while (passing_.load()) sched_yield();
+        while (handing_over_.load()) sched_yield();
         const state now = state_.load();
         if (now == state::writing) return send_rest();
-        if (now == state::lingering) return linger();
-        return take_up() ? read_request() : next::close;
+        if (now == state::lingering) return discard_input();
+        return enter_reading() ? read_request() : next::close;
     }
-    // To the next such thread, which may have its event before `watch` returns, and waits for that.
+    // Hands over to the next such thread. It may get its event before `watch` returns, and waits for that.
     template <class Watch>
-    bool pass_on(Watch watch) noexcept {
-        passing_.store(true);
+    bool hand_over(Watch watch) noexcept {
+        handing_over_.store(true);
         const bool watched = watch();
-        passing_.store(false);  // the last that is done with it here
+        handing_over_.store(false);  // the last access by this thread
         return watched;
     }
-    // The last thing such a thread does with it, where that was `close`, or on_ready() did not return.
+    // The last call of such a thread, after next::close or when on_ready() did not return.
     void end() noexcept {
-        forget_buffered();
-        if (state_.exchange(state::leaving) >= state::reading) end_request();
-        if (is_late_.exchange(false) && server_.late.fetch_sub(1) == 1) server_.on_fewer();
+        release_buffered();
+        if (state_.exchange(state::closing) >= state::reading) end_request();
+        if (is_late_.exchange(false) && server_.late.fetch_sub(1) == 1) server_.on_count_zero();
     }
 
-    // For the server, while its list holds the connection.
+    // The following are for the server, while its list holds the connection.
     int fd() const noexcept { return socket_.get(); }
     void close() noexcept { socket_.reset(); }
-    void turn_away() noexcept {  // for want of a thread
+    void reject() noexcept {  // without a thread to serve it
         const std::string_view text =
             "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
         send_all(fd(), text, steady_clock::now());
     }
-    bool has_bytes() const noexcept {  // or its end: no thread has looked yet
+    bool has_unread_bytes() const noexcept {  // or an unread end of the stream
         pollfd here{socket_.get(), POLLIN, 0};
         return ::poll(&here, 1, 0) != 0;
     }
-    bool has_asked() const noexcept { return !is_fresh_.load(); }
+    bool has_received() const noexcept { return !received_nothing_.load(); }
     bool is_idle() const noexcept { return state_.load() == state::idle; }
-    // As far as its client can tell, who may have the answer before the thread that sends it goes on.
-    bool is_done() const noexcept { return state_.load() == state::sending || (is_idle() && has_asked()); }
-    // At once, or when it is idle.
-    void leave_soon() noexcept {
-        leaves_.store(true);
-        leave_if_idle();
+    // As the client sees it: it may have the response before the sending thread continues.
+    bool has_responded() const noexcept {
+        return state_.load() == state::sending || (is_idle() && has_received());
     }
-    // Since when it is idle or waits for its client; max(): the handler has it, or it is being closed.
-    time_point waits_since() const noexcept {
+    // Closes it now if it is idle, else after its response.
+    void close_when_idle() noexcept {
+        closes_when_idle_.store(true);
+        close_if_idle();
+    }
+    // Since when it has been idle or has waited for its client; max(): in the handler, or being closed.
+    time_point waiting_since() const noexcept {
         const state now = state_.load();
-        return now == state::answering || now == state::leaving ? time_point::max() : since_.load();
+        return now == state::answering || now == state::closing ? time_point::max() : since_.load();
     }
-    // When to look at it next.
+    // Returns when to check it next.
     time_point end_if_overdue(time_point now) noexcept {
         const time_point deadline = deadline_.load();
         if (deadline > now) return deadline;
         const state at = state_.load();
-        if (at == state::idle && !has_bytes()) leave_if_idle();
+        if (at == state::idle && !has_unread_bytes()) close_if_idle();
         if (at == state::reading) timed_out_.store(true);
         if (at == state::reading) ::shutdown(socket_.get(), SHUT_RD);  // an event for its thread
         if (at == state::writing || at == state::lingering) ::shutdown(socket_.get(), SHUT_RDWR);
         return now + overdue_interval;
     }
-    // True: it was, and it is being closed.
-    bool leave_if_idle() noexcept {
+    // True: it was idle, and is being closed.
+    bool close_if_idle() noexcept {
         state now = state::idle;
-        if (!state_.compare_exchange_strong(now, state::leaving)) return false;
+        if (!state_.compare_exchange_strong(now, state::closing)) return false;
         ::shutdown(socket_.get(), SHUT_RDWR);
         return true;
     }
-    // At the begin of a drain. Bytes that are here belong to a request that was sent before: it is in hand.
-    void notice_drain() noexcept {
+    // Unread bytes belong to a request sent before the drain: it counts as in flight.
+    void on_drain() noexcept {
         if (!is_idle()) return;
-        if (has_bytes()) {
+        if (has_unread_bytes()) {
             server_.in_flight_connections.fetch_add(1);
             if (!begin_request()) server_.in_flight_connections.fetch_sub(1);
-        } else if (is_fresh_.load() && !server_.is_small) {
+        } else if (received_nothing_.load() && !server_.is_small) {
             if (!is_late_.exchange(true)) server_.late.fetch_add(1);
         } else {
-            leave_if_idle();
+            close_if_idle();
         }
     }
-    // True: a request was in hand.
+    // True: a request was in flight.
     bool cut() noexcept {
         const state now = state_.load();
         ::shutdown(socket_.get(), SHUT_RDWR);
         return now >= state::reading && now != state::lingering;
     }
 
-    std::size_t place = 0;  // in that list
+    std::size_t index = 0;  // in the server's list
 
   private:
     enum class state {
-        idle,     // no byte of a request has been read
-        leaving,  // it is being closed
-        // From here on a request is in hand.
+        idle,  // no byte of a request has been read
+        closing,
+        // From here on a request is in flight.
         reading,
         answering,  // the handler has it
         sending,
-        writing,   // what the peer was too slow to take at once
-        lingering  // answered, and closed but for what the peer may still send
+        writing,   // the rest of a response that a slow peer has not taken
+        lingering  // response sent, our side shut down; the peer may still send
     };
 
     // ---- reading ----
 
-    // Before a byte is read, so that nobody finds the connection idle whose request is on its way to the handler.
-    bool take_up() noexcept {
+    // Before a byte is read, so that a connection with a request never looks idle.
+    bool enter_reading() noexcept {
         server_.in_flight_connections.fetch_add(1);
         if (begin_request()) return true;
         end_request();
@@ -170,55 +171,54 @@ class server_connection final : public ref_counted {
     bool begin_request() noexcept {
         state now = state::idle;
         if (!is_idle()) return false;
-        // Before it is reading, or it could be found overdue by the deadline it had.
-        if (has_asked()) since_.store(steady_clock::now());
+        // Before the state changes, else the old deadline could make it overdue.
+        if (has_received()) since_.store(steady_clock::now());
         set_deadline(deadline_after(server_.options.request_timeout));
         return state_.compare_exchange_strong(now, state::reading);
     }
     next read_request() {
-        if (parser_.has_surplus()) {  // what came with the request before
+        if (parser_.has_surplus()) {  // received together with the previous request
             const http_parser::status reached = parser_.feed({});
-            if (reached != http_parser::status::need_more) return take(reached);
+            if (reached != http_parser::status::need_more) return on_parsed(reached);
             send_100_continue();
         }
         char bytes[16 * 1024];
         for (;;) {
             const ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
             if (got < 0 && errno == EINTR) continue;
-            if (got < 0 && would_block(errno)) return pause();
+            if (got < 0 && would_block(errno)) return await_bytes();
             if (got <= 0) {
-                const bool begun = !parser_.untouched();
+                const bool begun = !parser_.is_empty();
                 return timed_out_.load() && begun
-                           ? refuse(plain_answer(408, "the request did not arrive in time"))
+                           ? refuse(plain_response(408, "the request did not arrive in time"))
                            : next::close;
             }
-            is_fresh_.store(false);
-            buffer(static_cast<std::size_t>(got));
+            received_nothing_.store(false);
+            count_buffered(static_cast<std::size_t>(got));
             const http_parser::status reached = parser_.feed({bytes, static_cast<std::size_t>(got)});
-            if (reached != http_parser::status::need_more) return take(reached);
-            if (parser_.untouched() && deadline_.load() < idle_until_) idle_until_ = deadline_.load();
-            if (is_full()) return refuse(busy("too much is under way"));
+            if (reached != http_parser::status::need_more) return on_parsed(reached);
+            if (parser_.is_empty() && deadline_.load() < idle_deadline_) idle_deadline_ = deadline_.load();
+            if (is_full()) return refuse(busy("too many requests in flight"));
             send_100_continue();
         }
     }
     void send_100_continue() noexcept {
-        if (told_to_continue_ || !parser_.head_complete() || !parser_.expects_continue()) return;
-        told_to_continue_ = true;
-        ::send(socket_.get(), continue_answer.data(), continue_answer.size(), send_flags);
+        if (continue_sent_ || !parser_.head_complete() || !parser_.expects_continue()) return;
+        continue_sent_ = true;
+        ::send(socket_.get(), continue_response.data(), continue_response.size(), send_flags);
     }
-    // There is no more for now.
-    next pause() noexcept {
-        if (!parser_.untouched()) return next::read;
-        set_deadline(idle_until_);  // which empty lines do not put off
+    next await_bytes() noexcept {
+        if (!parser_.is_empty()) return next::read;
+        set_deadline(idle_deadline_);  // empty lines do not extend it
         state_.store(state::idle);
-        // A drain may have found it busy. Before end_request(), or the drain could end in between.
-        if (has_asked() && (server_.refusing.load() || gives_place())) notice_drain();
+        // A drain may have seen it busy. Before end_request(), else the drain could end in between.
+        if (has_received() && (server_.refusing.load() || must_free_slot())) on_drain();
         end_request();
         return next::read;
     }
-    next take(http_parser::status reached) {
+    next on_parsed(http_parser::status reached) {
         if (reached == http_parser::status::complete) return answer();
-        return refuse(plain_answer(parser_.failure_code(), parser_.failure()));
+        return refuse(plain_response(parser_.failure_code(), parser_.failure()));
     }
 
     // ---- answering ----
@@ -229,28 +229,28 @@ class server_connection final : public ref_counted {
         const bool is_head = parser_.message().method == "HEAD";
         const bool keeps_alive = parser_.keeps_alive();
         const bool is_late = is_late_.load();
-        const http_response made =
+        const http_response response =
             is_late ? busy("this server is going away") : call_handler(std::move(parser_.message()));
-        if (made.drop) return next::close;
+        if (response.drop) return next::close;
         if (server_.draining.load()) (is_late ? server_.refused : server_.answered).fetch_add(1);
-        const bool makes_room = gives_place();
+        const bool makes_room = must_free_slot();
         const bool stays = keeps_alive && !server_.draining.load() && !makes_room &&
-                           !has_list_word(made.headers, "Connection", "close");
+                           !has_list_word(response.headers, "Connection", "close");
         lingers_ = parser_.has_surplus() || !(server_.is_small || makes_room);
-        return send(compose_answer(made, is_head, !stays), !stays);
+        return send(write_response(response, is_head, !stays), !stays);
     }
-    next refuse(const http_response& made) {
+    next refuse(const http_response& response) {
         lingers_ = true;
-        return send(compose_answer(made, false, true), true);
+        return send(write_response(response, false, true), true);
     }
 
     // ---- writing ----
 
     next send(std::string text, bool closes) {
-        // Before sending, which takes as long as the peer pleases. Nothing more is read from one that closes.
+        // Before sending, which the peer can delay. A closing connection is not read any more.
         if (closes) parser_ = request_parser(server_.options.limits);
         parser_.begin();
-        forget_buffered();
+        release_buffered();
         out_ = std::move(text);
         sent_ = 0;
         closes_ = closes;
@@ -265,33 +265,33 @@ class server_connection final : public ref_counted {
                 sent_ += static_cast<std::size_t>(sent);
             } else if (would_block(errno)) {
                 state_.store(state::writing);
-                if (buffered_ == 0) buffer(out_.size());
+                if (buffered_ == 0) count_buffered(out_.size());
                 return next::write;
             } else if (errno != EINTR) {
                 return next::close;
             }
         }
-        forget_buffered();
-        std::string().swap(out_);  // assigning an empty one would keep the room
+        release_buffered();
+        std::string().swap(out_);  // an assignment would keep the memory
         sent_ = 0;
-        return begin_next();
+        return on_response_sent();
     }
-    // A pipelined request waits for its turn: the event that the socket can be written to comes at once.
-    next begin_next() {
+    // A pipelined request waits for its turn: the socket is writable at once.
+    next on_response_sent() {
         if (closes_) {
             if (!lingers_) return next::close;
-            // Closing while the peer still sends would reset the connection, and the peer could lose the answer unread.
+            // Closing while the peer still sends would reset the connection: it could lose the response.
             ::shutdown(socket_.get(), SHUT_WR);
             move_to(state::lingering, linger_time);
-            return linger();
+            return discard_input();
         }
-        told_to_continue_ = false;
-        idle_until_ = deadline_after(server_.options.idle_timeout);
-        if (!parser_.has_surplus()) return pause();
+        continue_sent_ = false;
+        idle_deadline_ = deadline_after(server_.options.idle_timeout);
+        if (!parser_.has_surplus()) return await_bytes();
         move_to(state::reading, server_.options.request_timeout);
         return next::turn;
     }
-    next linger() noexcept {
+    next discard_input() noexcept {
         char discarded[16 * 1024];
         for (int i = 0; i < 64; ++i) {
             const ssize_t got = ::recv(socket_.get(), discarded, sizeof discarded, MSG_DONTWAIT);
@@ -302,17 +302,17 @@ class server_connection final : public ref_counted {
     }
     http_response call_handler(http_request&& message) {
         if (is_readiness(message.target)) {
-            return server_.draining.load() ? busy("this server is going away") : plain_answer(200, "ready");
+            return server_.draining.load() ? busy("this server is going away") : plain_response(200, "ready");
         }
-        if (is_full()) return busy("too much is under way");
+        if (is_full()) return busy("too many requests in flight");
         return detail::call_handler(server_.handler, served_request{std::move(message), socket_.get()});
     }
     http_response busy(std::string_view why) const {
-        http_response out = plain_answer(503, why);
+        http_response out = plain_response(503, why);
         out.headers.push_back({"Retry-After", cat({server_.options.retry_after.count()})});
         return out;
     }
-    bool gives_place() noexcept { return leaves_.load() || server_.takes_place(); }
+    bool must_free_slot() noexcept { return closes_when_idle_.load() || server_.take_slot_request(); }
     bool is_full() const noexcept { return server_.buffered.load() > server_.options.max_buffered; }
     bool is_readiness(std::string_view target) const noexcept {
         const std::string& path = server_.options.readiness_path;
@@ -325,16 +325,17 @@ class server_connection final : public ref_counted {
     }
     void set_deadline(time_point when) noexcept {
         deadline_.store(when);
-        if (server_.look_at(when)) server_.on_earlier_look();
+        if (server_.schedule_sweep(when)) server_.on_earlier_sweep();
     }
     void end_request() noexcept {
-        if (server_.in_flight_connections.fetch_sub(1) == 1 && server_.refusing.load()) server_.on_fewer();
+        if (server_.in_flight_connections.fetch_sub(1) == 1 && server_.refusing.load())
+            server_.on_count_zero();
     }
-    void buffer(std::size_t more) noexcept {
+    void count_buffered(std::size_t more) noexcept {
         buffered_ += more;
         server_.buffered.fetch_add(more);
     }
-    void forget_buffered() noexcept { server_.buffered.fetch_sub(exchange(buffered_, std::size_t{0})); }
+    void release_buffered() noexcept { server_.buffered.fetch_sub(exchange(buffered_, std::size_t{0})); }
 
     unique_fd socket_;
     draining_context& server_;
@@ -342,16 +343,16 @@ class server_connection final : public ref_counted {
     std::string out_;
     std::size_t sent_ = 0;
     std::size_t buffered_ = 0;
-    time_point idle_until_;
-    bool told_to_continue_ = false;
+    time_point idle_deadline_;
+    bool continue_sent_ = false;
     bool closes_ = false;
     bool lingers_ = false;
-    atomic<bool> passing_{false};
+    atomic<bool> handing_over_{false};
     atomic<state> state_{state::idle};
-    atomic<bool> is_fresh_{true};  // nothing has ever come
-    atomic<bool> is_late_{false};  // its request will come too late
+    atomic<bool> received_nothing_{true};
+    atomic<bool> is_late_{false};  // its request will get 503
     atomic<bool> timed_out_{false};
-    atomic<bool> leaves_{false};  // for who waits for a place
+    atomic<bool> closes_when_idle_{false};
     atomic<time_point> since_{steady_clock::now()};
     atomic<time_point> deadline_;
 };

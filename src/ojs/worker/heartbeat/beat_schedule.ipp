@@ -1,4 +1,4 @@
-// beat_schedule: when the next heartbeat is due, which thread sends it, and who waits for its answer.
+// beat_schedule: when the next heartbeat is due, and which thread sends it.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace ojs::detail {
 
-// Beats are numbered; the registration is number 0. Two threads send them: the sender all of them, the helper
-// those that are due while one is unanswered for 250 ms. Thread-safe.
+// Numbers the beats; the registration is 0. The sender thread sends them; the helper thread sends one that is
+// due while another has waited for its response for max_response_wait. Thread-safe.
 class beat_schedule {
   public:
     static constexpr std::uint64_t last_beat = ~std::uint64_t{0};
@@ -17,152 +17,151 @@ class beat_schedule {
 
     explicit beat_schedule(std::chrono::milliseconds interval) : interval_(interval) {}
 
-    // A beat by then, besides the regular ones.
-    void by(time_point when) {
+    void request_by(time_point when) {
         const unique_lock held(mutex_);
-        ask(when);
+        request(when);
     }
-    // The same for a handler, which may ask often: a fifth of the interval, or a second, lies between beats.
+    // For handlers, which may call it often: limits the rate.
     void request_soon() {
         const unique_lock held(mutex_);
-        ask(began_ + detail::min(interval_ / 5, max_ask_gap));
+        request(latest_begun_at_ + detail::min(interval_ / 5, max_request_gap));
     }
-    // For a claim that began at `since`: it is renewed when half its time is over.
+    // Requests a beat when half of a lease that began at `since` is over.
     void cover(time_point since, std::chrono::milliseconds lease) {
-        if (lease / 2 < interval_) by(since + lease / 2);
+        if (lease / 2 < interval_) request_by(since + lease / 2);
     }
-    // No FETCH goes out before. [WP 3.1]
+    // FETCH starts after it. [WP 3.1]
     bool registration_tried() const noexcept { return registration_tried_; }
-    // Waits for the answer to a beat that begins from now on. All who wait at a time share one.
-    result<void> answered(time_point deadline) {
+    // Waits for the response to a new beat; concurrent callers share one.
+    result<void> await_response(time_point deadline) {
         unique_lock held(mutex_);
-        const std::uint64_t wanted = begun_ + 1;
-        ask(time_point::min());
-        while (heard_.number < wanted && !finishing() && answered_.wait_until(held, deadline)) {
+        const std::uint64_t number = begun_count_ + 1;
+        request(time_point::min());
+        while (latest_.number < number && !is_finishing() && response_received_.wait_until(held, deadline)) {
         }
-        if (heard_.number >= wanted) return heard_.answer;
-        if (finishing()) return error{errc::cancelled, 0, "the worker is at its last heartbeat"};
-        return error{errc::timed_out, 0, "no heartbeat was answered in time"};
+        if (latest_.number >= number) return latest_.response;
+        if (is_finishing()) return error{errc::cancelled, 0, "only the last heartbeat follows"};
+        return error{errc::timed_out, 0, "no response to a heartbeat in time"};
     }
 
-    // Waits for a beat to send, and returns its number. One that was asked for before finish() is still sent:
-    // it announces `quiet`. The last one is sent once, when no other is in flight, or after a moment. No beat
-    // wakes the helper: it wakes by itself when the beat after the next is due.
-    std::uint64_t next(bool helper) {
+    // Waits until a beat is due and returns its number. A beat requested before finish() is still sent: it
+    // announces `quiet`. The last one waits for those in flight, up to max_response_wait. The helper is never
+    // notified: it wakes up when the beat after the next is due.
+    std::uint64_t await_next(bool is_helper) {
         unique_lock held(mutex_);
-        while (!over_) {
+        while (!last_begun_) {
             const time_point now = steady_clock::now();
-            const time_point free = free_at(helper, now);
-            const bool is_due = now >= due();
-            if (is_due && now >= free) return begin(now);
-            if (finishing() && !is_due && (!in_flight() || now >= last_due_.load())) return begin_last();
-            const time_point wanted = detail::min(due(), last_due_.load());
-            changed_.wait_until(held, detail::max(free, wanted));
+            const time_point may_begin = may_begin_at(is_helper, now);
+            const bool is_due = now >= due_at();
+            if (is_due && now >= may_begin) return begin_beat(now);
+            if (is_finishing() && !is_due && (!in_flight() || now >= last_due_at_.load()))
+                return begin_last();
+            const time_point next_at = detail::min(due_at(), last_due_at_.load());
+            schedule_changed_.wait_until(held, detail::max(may_begin, next_at));
         }
         return no_beat;
     }
-    // The answer to a beat, which said `state`; errc::cancelled: it was not sent, as another one is wanted.
-    void end(std::uint64_t number, result<void> answer, std::string state) noexcept {
+    // Ends a beat that reported `state`. errc::cancelled: it was not sent, because its state was outdated.
+    void end_beat(std::uint64_t number, result<void> response, std::string state) noexcept {
         const unique_lock held(mutex_);
         --beats_in_flight_;
         if (number == 0) registration_tried_ = true;
-        if (asked_ != time_point::max() || finishing()) changed_.notify_all();
-        if (number == last_beat || (!answer && answer.error().code == errc::cancelled)) return;
-        // One that was overtaken may have come to the backend last: it hears once more what is true.
-        if (number < heard_.number && state != heard_.state) ask(time_point::min());
-        if (number <= heard_.number) return;  // a later one says more
-        heard_.number = number;
-        if (answer) heard_.state.swap(state);
-        heard_.answer = std::move(answer);
-        answered_.notify_all();
+        if (requested_at_ != time_point::max() || is_finishing()) schedule_changed_.notify_all();
+        if (number == last_beat || (!response && response.error().code == errc::cancelled)) return;
+        // An overtaken beat may have arrived last: send the current state again.
+        if (number < latest_.number && state != latest_.state) request(time_point::min());
+        if (number <= latest_.number) return;  // a later one has ended
+        latest_.number = number;
+        if (response) latest_.state.swap(state);
+        latest_.response = std::move(response);
+        response_received_.notify_all();
     }
     // Whether this state is new to the backend.
-    bool is_news(const std::string& state) const {
+    bool is_new_state(const std::string& state) const {
         const unique_lock held(mutex_);
-        return state != heard_.state;
+        return state != latest_.state;
     }
-    // Around queries about jobs, which delay no beat. False: others are in flight, or finish() was called.
+    // Queries about jobs delay no beat. False: others are in flight, or finish() was called.
     bool begin_queries() {
         const unique_lock held(mutex_);
-        return !finishing() && !detail::exchange(querying_, true);
+        return !is_finishing() && !detail::exchange(querying_, true);
     }
     void end_queries() {
         const unique_lock held(mutex_);
         querying_ = false;
-        if (finishing()) changed_.notify_all();
+        if (is_finishing()) schedule_changed_.notify_all();
     }
-    // Whether finish() was called; whether the last beat has begun; whether it has ended, and all others.
-    bool finishing() const noexcept { return last_due_.load() != time_point::max(); }
-    bool is_over() const noexcept { return over_; }
+    bool is_finishing() const noexcept { return last_due_at_.load() != time_point::max(); }
+    bool has_last_begun() const noexcept { return last_begun_; }
     bool all_finished() const {
         const unique_lock held(mutex_);
-        return over_ && !in_flight();
+        return last_begun_ && !in_flight();
     }
 
-    // Nothing but the last beat from now on, which ends by `deadline`.
+    // Only the last beat follows; it ends by `deadline`.
     void finish(time_point deadline) {
         const unique_lock held(mutex_);
         const time_point now = steady_clock::now();
-        last_due_ = detail::min(now + (deadline - now) / 2, now + max_wait);
+        last_due_at_ = detail::min(now + (deadline - now) / 2, now + max_response_wait);
         deadline_ = deadline;
-        changed_.notify_all();
-        answered_.notify_all();
+        schedule_changed_.notify_all();
+        response_received_.notify_all();
     }
-    // When a call must end that may take until `ordinary`.
-    time_point deadline(time_point ordinary) const noexcept {
-        return detail::min(ordinary, deadline_.load());
+    time_point cap_deadline(time_point deadline) const noexcept {
+        return detail::min(deadline, deadline_.load());
     }
 
   private:
-    // All with the mutex held.
+    // The mutex is held in all of these.
     bool in_flight() const noexcept { return beats_in_flight_ > 0 || querying_; }
-    time_point due() const noexcept { return finishing() ? asked_ : detail::min(asked_, began_ + interval_); }
-    void ask(time_point when) {
-        if (finishing() || when >= asked_) return;
-        asked_ = when;
-        changed_.notify_all();
+    time_point due_at() const noexcept {
+        return is_finishing() ? requested_at_ : detail::min(requested_at_, latest_begun_at_ + interval_);
     }
-    // From when on this thread may begin a beat that is due. One in flight is not overtaken before it took
-    // long: the backend might see the two in the other order. The first beat follows the registration.
-    time_point free_at(bool helper, time_point now) const noexcept {
-        if (finishing()) return time_point::min();
-        if (begun_ > 0 && beats_in_flight_ > 0) return began_ + max_wait;
-        return helper ? detail::max(now, due()) + interval_ + max_wait : time_point::min();
+    void request(time_point when) {
+        if (is_finishing() || when >= requested_at_) return;
+        requested_at_ = when;
+        schedule_changed_.notify_all();
     }
-    std::uint64_t begin(time_point now) noexcept {
-        asked_ = time_point::max();
-        began_ = now;
+    // The backend must see beats in order, so none overtakes a fresh one or the registration.
+    time_point may_begin_at(bool is_helper, time_point now) const noexcept {
+        if (is_finishing()) return time_point::min();
+        if (begun_count_ > 0 && beats_in_flight_ > 0) return latest_begun_at_ + max_response_wait;
+        return is_helper ? detail::max(now, due_at()) + interval_ + max_response_wait : time_point::min();
+    }
+    std::uint64_t begin_beat(time_point now) noexcept {
+        requested_at_ = time_point::max();
+        latest_begun_at_ = now;
         ++beats_in_flight_;
-        return ++begun_;
+        return ++begun_count_;
     }
     std::uint64_t begin_last() noexcept {
-        over_ = true;
+        last_begun_ = true;
         ++beats_in_flight_;
-        changed_.notify_all();
+        schedule_changed_.notify_all();
         return last_beat;
     }
 
-    static constexpr std::chrono::milliseconds max_ask_gap{1000};
-    static constexpr std::chrono::milliseconds max_wait{250};  // for an answer, before another beat
+    static constexpr std::chrono::milliseconds max_request_gap{1000};
+    static constexpr std::chrono::milliseconds max_response_wait{250};
 
     const std::chrono::milliseconds interval_;
     mutable mutex mutex_;
-    condition changed_;                     // for the threads that beat
-    condition answered_;                    // for those who wait for an answer
-    time_point asked_ = time_point::min();  // besides the regular beats; the first one at once
-    std::uint64_t begun_ = 0;
-    time_point began_ = time_point::min();  // the latest of them
-    int beats_in_flight_ = 1;               // the registration
+    condition schedule_changed_;
+    condition response_received_;
+    time_point requested_at_ = time_point::min();  // the first beat at once
+    std::uint64_t begun_count_ = 0;
+    time_point latest_begun_at_ = time_point::min();
+    int beats_in_flight_ = 1;  // the registration
     bool querying_ = false;
     struct {
         std::uint64_t number = 0;
-        std::string state;  // in the latest that was answered without an error
-        result<void> answer;
-    } heard_;  // of the latest that has ended
+        std::string state;  // of the latest that succeeded
+        result<void> response;
+    } latest_;  // of those that have ended
     // Set with the mutex held.
-    atomic<time_point> last_due_{time_point::max()};  // of the last beat, once nothing else may follow
-    atomic<time_point> deadline_{time_point::max()};  // for its answer
-    atomic<bool> over_{false};                        // the last beat has begun
+    atomic<time_point> last_due_at_{time_point::max()};  // max(): finish() was not called
+    atomic<time_point> deadline_{time_point::max()};     // of the last beat
+    atomic<bool> last_begun_{false};
     atomic<bool> registration_tried_{false};
 };
 

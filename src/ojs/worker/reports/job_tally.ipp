@@ -1,4 +1,4 @@
-// job_tally: what becomes of jobs, counted; and how long a stop lets them be reported.
+// job_tally: counts what becomes of jobs; report_limits: how long a stop lets them be reported.
 #pragma once
 
 #include "../../base/log.hpp"
@@ -8,33 +8,32 @@
 
 namespace ojs::detail {
 
-// How a job was reported, or that the backend had reassigned it. All others are unreported, by name.
-enum class job_end : std::uint8_t { completed, failed, interrupted, handed_back, gone };
-inline constexpr const char* end_messages[] = {"job completed", "job failed", "job interrupted",
-                                               "job handed back"};
+// How a job was reported; gone: the backend had reassigned it. All others are unreported, by name.
+enum class job_status : std::uint8_t { completed, failed, interrupted, handed_back, gone };
+inline constexpr const char* status_messages[] = {"job completed", "job failed", "job interrupted",
+                                                  "job handed back"};
 
-// What to tell the backend about a job, and what that makes of it.
+// The report about a job: an ACK or a FAIL, and how it counts.
 struct verdict {
     bool ack = false;
     std::string result_json;  // ACK
     job_error failure;        // FAIL
     std::string checkpoint;   // FAIL: JSON; empty: none
     bool requeue = false;     // FAIL
-    job_end end = job_end::completed;
+    job_status status = job_status::completed;
     log_level level = log_level::debug;
-    cancel_reason reason = cancel_reason::none;  // of an interruption
-    int signal = 0;                              // behind it, if there is one
+    cancel_reason reason = cancel_reason::none;
+    int signal = 0;  // that caused an interruption
 };
 
-// What report(), the log and parts say about the jobs so far. Thread-safe.
+// The counts behind worker::report(), the log and the metrics. Thread-safe.
 class job_tally {
   public:
     explicit job_tally(const job_table& jobs) : jobs_(jobs) {}
 
     void note_claimed() noexcept { count_one(claimed_); }
-    void note(job_end how) noexcept { count_one(ends_[static_cast<std::size_t>(how)]); }
-    // An unreported job, by its id or by why it has none. A backend that sends many must not
-    // grow the worker: the log has them all.
+    void count(job_status status) noexcept { count_one(counts_[static_cast<std::size_t>(status)]); }
+    // `name` is the job's id, or why it has none. Bounded: a backend that sends many must not grow the worker.
     void name_unreported(std::string_view name) {
         count_one(unreported_count_);
         const unique_lock held(mutex_);
@@ -47,15 +46,17 @@ class job_tally {
 
     std::uint64_t unreported() const noexcept { return read_counter(unreported_count_); }
     worker_report report() const {
-        const auto count = [this](job_end how) { return read_counter(ends_[static_cast<std::size_t>(how)]); };
+        const auto read = [this](job_status status) {
+            return read_counter(counts_[static_cast<std::size_t>(status)]);
+        };
         std::vector<std::string> stuck = jobs_.stuck_ids();  // before: the table's mutex is the outer one
         const unique_lock held(mutex_);
         return {read_counter(claimed_),
-                count(job_end::completed),
-                count(job_end::failed),
-                count(job_end::interrupted),
-                count(job_end::handed_back),
-                count(job_end::gone),
+                read(job_status::completed),
+                read(job_status::failed),
+                read(job_status::interrupted),
+                read(job_status::handed_back),
+                read(job_status::gone),
                 unreported_,
                 std::move(stuck),
                 steps_};
@@ -66,28 +67,30 @@ class job_tally {
 
     const job_table& jobs_;
     counter claimed_{0};
-    counter ends_[static_cast<std::size_t>(job_end::gone) + 1] = {};
+    counter counts_[static_cast<std::size_t>(job_status::gone) + 1] = {};
     counter unreported_count_{0};
     mutable mutex mutex_;
     std::vector<std::string> unreported_;
     std::vector<step_result> steps_;
 };
 
-// Until when a stop lets jobs be reported, and when a failed report is tried again; time_point::max() until
-// the stop begins. Thread-safe.
+// When a stop ends reporting, and when a failed report is retried; max() before the stop. Thread-safe.
 class report_limits {
   public:
-    // Settling calls give up at this moment.
     time_point deadline() const noexcept { return deadline_.load(memory_order::acquire); }
-    void set(time_point when) {
+    void set_deadline(time_point when) {
         deadline_.store(when, memory_order::release);
         retry_now();
     }
-    // No FAIL waits for a checkpoint under way after this moment: what it holds goes with the FAIL anyway.
-    time_point saves() const noexcept { return saves_.load(memory_order::acquire); }
-    void set_saves(time_point when) noexcept { saves_.store(when, memory_order::release); }
+    // Then FAILs stop waiting for checkpoint requests in flight: the FAIL carries the checkpoint too.
+    time_point checkpoint_deadline() const noexcept {
+        return checkpoint_deadline_.load(memory_order::acquire);
+    }
+    void set_checkpoint_deadline(time_point when) noexcept {
+        checkpoint_deadline_.store(when, memory_order::release);
+    }
 
-    // Ends every pause() between two tries of a settling call, also one with an older number of changes().
+    // Ends every pause() between two tries, also one that begins with an older number of changes().
     void retry_now() {
         const unique_lock held(mutex_);
         changes_.fetch_add(1);
@@ -96,14 +99,14 @@ class report_limits {
     std::uint32_t changes() const noexcept { return changes_; }
     void pause(time_point until, std::uint32_t seen) {
         unique_lock held(mutex_);
-        const time_point last = deadline();
-        while (changes_ == seen && changed_.wait_until(held, until < last ? until : last)) {
+        const time_point end = deadline();
+        while (changes_ == seen && changed_.wait_until(held, until < end ? until : end)) {
         }
     }
 
   private:
     atomic<time_point> deadline_{time_point::max()};
-    atomic<time_point> saves_{time_point::max()};
+    atomic<time_point> checkpoint_deadline_{time_point::max()};
     atomic<std::uint32_t> changes_{0};
     mutex mutex_;
     condition changed_;

@@ -1,5 +1,4 @@
-// settle() and report_queue: tell the backend what became of a job, until it answers. Only the thread that
-// could active_job::take() it does.
+// settlement: reports to the backend what became of a job. Only the thread whose active_job::take() succeeded does.
 #pragma once
 
 #include "../../base/detail/clock.ipp"
@@ -16,41 +15,41 @@ inline verdict completed(std::string result_json) {
     return out;
 }
 
-inline verdict fail_as(job_end end, log_level level, job_error failure, bool requeue = false) {
+inline verdict make_fail(job_status status, log_level level, job_error failure, bool requeue = false) {
     verdict out;
     out.failure = std::move(failure);
     out.requeue = requeue;
-    out.end = end;
+    out.status = status;
     out.level = level;
     return out;
 }
 
 inline verdict failed(job_error failure) {
     const log_level level = failure.retryable ? log_level::warn : log_level::error;  // [LOG 6.1]
-    return fail_as(job_end::failed, level, std::move(failure));
+    return make_fail(job_status::failed, level, std::move(failure));
 }
 
-// A job that came after the intake was closed, and never started.
+// For a job that arrived after the fetcher was closed, and never started.
 inline verdict handed_back(const worker_context& worker) {
-    return fail_as(
-        job_end::handed_back, log_level::info,
+    return make_fail(
+        job_status::handed_back, log_level::info,
         {worker.options.dialect.interrupted_error, "the worker is shutting down; the job was not started",
          true, "{\"reason\":\"not_started\"}"},
         true);
 }
 
-// During a rollout, another worker may have a handler for its type, which a warning names. [WIRE 5]
+// Handed back, because during a rollout another worker may have a handler. [WIRE 5]
 inline verdict of_unknown_type(const worker_context& worker, const active_job& job) {
     const unknown_type_action action = worker.options.unknown_type;
     job_error failure = {"unsupported",
                          cat({"no handler is registered for job type '", printable(job.job.type), "'"}),
                          action != unknown_type_action::discard, "{}"};
     if (action != unknown_type_action::requeue) return failed(std::move(failure));
-    return fail_as(job_end::handed_back, log_level::debug, std::move(failure), true);
+    return make_fail(job_status::handed_back, log_level::debug, std::move(failure), true);
 }
 
-// A job the stop interrupted. [GS-005, GS 7.2]
-inline verdict interrupted(const worker_context& worker, const active_job& job, cancel_reason why,
+// For a job that the stop interrupts. [GS-005, GS 7.2]
+inline verdict interrupted(const worker_context& worker, const active_job& job, cancel_reason reason,
                            std::string_view message) {
     const cause started = worker.stage.own.state().cause;
     const ojs::dialect& dialect = worker.options.dialect;
@@ -60,18 +59,18 @@ inline verdict interrupted(const worker_context& worker, const active_job& job, 
     const int signal = started.kind == cause_kind::signal ? started.signal : 0;
     if (message.empty()) message = "the worker is shutting down; the job was interrupted";
     const std::string details =
-        cat({"{\"reason\":\"", to_string(why), "\",\"elapsed_ms\":", milliseconds_since(job.claimed_at),
+        cat({"{\"reason\":\"", to_string(reason), "\",\"elapsed_ms\":", milliseconds_since(job.claimed_at),
              ",\"grace_period_ms\":", grace == no_limit ? "null" : std::to_string(grace.count()),
              ",\"signal\":", signal != 0 ? cat({"\"", signal_name(signal), "\""}) : "null", "}"});
     verdict out =
-        fail_as(job_end::interrupted, log_level::info, {code, cat({code, ": ", message}), true, details},
-                dialect.requeue_interrupted || why == cancel_reason::spot_reclaim);
-    out.reason = why;
+        make_fail(job_status::interrupted, log_level::info, {code, cat({code, ": ", message}), true, details},
+                  dialect.requeue_interrupted || reason == cancel_reason::spot_reclaim);
+    out.reason = reason;
     out.signal = signal;
     return out;
 }
 
-// A job that took longer than it says it may. That is its own failure, and uses up an attempt. [WIRE 1]
+// For a job that exceeded its own timeout: a failure, which uses up an attempt. [WIRE 1]
 inline verdict timed_out(const active_job& job, std::string_view message) {
     const long long limit = job.job.timeout.count();
     return failed({"timeout",
@@ -82,7 +81,7 @@ inline verdict timed_out(const active_job& job, std::string_view message) {
                         ",\"timeout_ms\":", limit, "}"})});
 }
 
-// A job that its backend has cancelled: it must not come again.
+// For a job that its backend has cancelled: it must not be retried.
 inline verdict revoked(const active_job& job, std::string_view message) {
     verdict out =
         failed({"cancelled", cat({"the job was cancelled", message.empty() ? "" : ": ", message}), false,
@@ -91,16 +90,16 @@ inline verdict revoked(const active_job& job, std::string_view message) {
     return out;
 }
 
-// A job that returned because it was cancelled.
-inline verdict cut_short(const worker_context& worker, const active_job& job, cancel_reason why,
+// For a job that returned because it was cancelled.
+inline verdict cut_short(const worker_context& worker, const active_job& job, cancel_reason reason,
                          std::string_view message) {
-    if (why == cancel_reason::timeout) return timed_out(job, message);
-    if (why == cancel_reason::revoked) return revoked(job, message);
-    return interrupted(worker, job, why, message);
+    if (reason == cancel_reason::timeout) return timed_out(job, message);
+    if (reason == cancel_reason::revoked) return revoked(job, message);
+    return interrupted(worker, job, reason, message);
 }
 
-// A result must be JSON; anything else a handler returns is sent as a JSON string.
-inline std::string as_result_json(const worker_context& worker, const active_job& job,
+// The protocol requires JSON; anything else is sent as a JSON string.
+inline std::string to_result_json(const worker_context& worker, const active_job& job,
                                   const std::string& text) {
     if (text.empty() || is_json(text)) return repair_utf8(text);
     worker.log.write(log_level::warn, "the handler's result is not JSON and is sent as a string",
@@ -108,42 +107,43 @@ inline std::string as_result_json(const worker_context& worker, const active_job
     return json_quote(text);
 }
 
-// What a handler's answer means. Silence after a cancellation it knew of is an interruption, not success.
-inline verdict judge(const worker_context& worker, const active_job& job, const outcome& said) {
+// A handler that saw its cancellation and returns nothing is interrupted, not completed.
+inline verdict judge(const worker_context& worker, const active_job& job, const outcome& returned) {
     const cancel_token token = job.cancel.token();
-    const bool knew = token.seen();
-    switch (said.kind()) {
+    const bool saw_cancel = token.seen();
+    switch (returned.kind()) {
         case outcome_kind::implicit:
-            if (knew) return cut_short(worker, job, token.reason(), "");
+            if (saw_cancel) return cut_short(worker, job, token.reason(), "");
             return completed("");
         case outcome_kind::interrupted:
-            return cut_short(worker, job, knew ? token.reason() : cancel_reason::cancelled, said.text());
-        case outcome_kind::retry: return failed({"handler_error", said.text(), true, "{}"});
-        case outcome_kind::discard: return failed({"handler_error", said.text(), false, "{}"});
+            return cut_short(worker, job, saw_cancel ? token.reason() : cancel_reason::cancelled,
+                             returned.text());
+        case outcome_kind::retry: return failed({"handler_error", returned.text(), true, "{}"});
+        case outcome_kind::discard: return failed({"handler_error", returned.text(), false, "{}"});
         case outcome_kind::done: break;
     }
-    return completed(as_result_json(worker, job, said.text()));
+    return completed(to_result_json(worker, job, returned.text()));
 }
 
-// What an exception means: throwing is also a way to return on cancellation.
+// Throwing is also a way to return on cancellation.
 inline verdict judge_exception(const worker_context& worker, const active_job& job, std::string message) {
     const cancel_token token = job.cancel.token();
     if (token.seen()) return cut_short(worker, job, token.reason(), message);
     return failed({"handler_error", std::move(message), true, "{}"});
 }
 
-enum class settle_end { accepted, gone, unreported };
-inline constexpr steady_clock::duration min_try = std::chrono::milliseconds(100);
+enum class report_status { accepted, gone, unreported };
+inline constexpr steady_clock::duration min_try_time = std::chrono::milliseconds(100);
 
-// When one try must end: in a stop, half of what is left, so that a lost answer leaves time for another try.
+// A try takes at most half of the stop's remaining time: a lost response leaves time for another.
 inline time_point try_deadline(const worker_context& worker) {
     const time_point now = steady_clock::now();
     const steady_clock::duration half = (worker.reports.deadline() - now) / 2;
-    return now +
-           detail::min<steady_clock::duration>(detail::max(half, min_try), worker.options.request_timeout);
+    return now + detail::min<steady_clock::duration>(detail::max(half, min_try_time),
+                                                     worker.options.request_timeout);
 }
 
-inline result<settled> send_verdict(worker_context& worker, const active_job& job, const verdict& report) {
+inline result<settled> send_report(worker_context& worker, const active_job& job, const verdict& report) {
     const time_point deadline = try_deadline(worker);
     return worker.backend.call([&](ojs::transport& transport) {
         if (report.ack) return transport.ack({job.job.id, report.result_json}, deadline);
@@ -151,62 +151,62 @@ inline result<settled> send_verdict(worker_context& worker, const active_job& jo
     });
 }
 
-// One try. A claim whose lease ran out (a frozen process, a long outage) is not reported unless the backend
-// says that it is still ours: by a heartbeat, one for all jobs that want to know.
-inline result<settle_end> report_once(worker_context& worker, active_job& job, const verdict& report) {
-    const time_point asking = steady_clock::now();
-    if (job.lease_expired(asking)) {
-        const result<void> asked = worker.beats.answered(try_deadline(worker));
-        if (!asked) return asked.error();
-        // An earlier beat's answer, read only now, renews no more than it did then.
-        if (job.lease_until() <= asking) return settle_end::gone;
-        if (steady_clock::now() >= worker.reports.deadline()) return settle_end::unreported;
+// One try. A heartbeat must first renew an expired lease (a frozen process, a long outage) by name.
+inline result<report_status> report_once(worker_context& worker, active_job& job, const verdict& report) {
+    const time_point queried_at = steady_clock::now();
+    if (job.lease_expired(queried_at)) {
+        const result<void> renewed = worker.beats.await_response(try_deadline(worker));
+        if (!renewed) return renewed.error();
+        // The response to an earlier beat, read only now, renews the lease from that beat on.
+        if (job.lease_until() <= queried_at) return report_status::gone;
+        if (steady_clock::now() >= worker.reports.deadline()) return report_status::unreported;
     }
-    const result<settled> answer = send_verdict(worker, job, report);
-    if (!answer) return answer.error();
-    return *answer == settled::accepted ? settle_end::accepted : settle_end::gone;
+    const result<settled> response = send_report(worker, job, report);
+    if (!response) return response.error();
+    return *response == settled::accepted ? report_status::accepted : report_status::gone;
 }
 
-// When to try again. Retry-After counts, in a drain or stop for at most half of the remaining time.
-inline time_point next_try(const worker_context& worker, const error& failure,
-                           std::chrono::milliseconds min_pause) {
+// Honours Retry-After; in a drain or stop, for at most half of the remaining time.
+inline time_point next_try_at(const worker_context& worker, const error& failure,
+                              std::chrono::milliseconds min_delay) {
     const time_point now = steady_clock::now();
     const time_point stop = worker.reports.deadline();
-    const time_point last = stop == never ? worker.stage.drain_deadline() : stop;
-    return detail::max(detail::min(deadline_after(failure.retry_after), now + (last - now) / 2),
-                       now + min_pause);
+    const time_point deadline = stop == never ? worker.stage.drain_deadline() : stop;
+    return detail::max(detail::min(deadline_after(failure.retry_after), now + (deadline - now) / 2),
+                       now + min_delay);
 }
 
-// Tells the backend until it answers. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
-inline settle_end report_until_answered(worker_context& worker, active_job& job, verdict& report) {
-    backoff pauses(std::chrono::milliseconds(50), std::chrono::milliseconds(2000));
-    constexpr int max_stray_answers = 6;
-    int stray_answers = 0;
+// Retries until the backend accepts or rejects. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
+inline report_status report_with_retries(worker_context& worker, active_job& job, verdict& report) {
+    backoff retry_backoff(std::chrono::milliseconds(50), std::chrono::milliseconds(2000));
+    constexpr int max_stray_responses = 6;
+    int stray_responses = 0;
     while (steady_clock::now() < worker.reports.deadline()) {
-        if (job.lost()) return settle_end::gone;
+        if (job.lost()) return report_status::gone;
         const std::uint32_t seen = worker.reports.changes();
-        const result<settle_end> end = unless_out_of_memory([&] { return report_once(worker, job, report); });
-        if (end) return *end;
-        const error& failure = end.error();
+        const result<report_status> status =
+            unless_out_of_memory([&] { return report_once(worker, job, report); });
+        if (status) return *status;
+        const error& failure = status.error();
         attempt([&] {
             worker.log.write(log_level::warn, report.ack ? "ACK failed" : "FAIL failed",
                              {field("job_id", job.job.id), field("error", failure.text)});
         });
-        // A 400 without an API error may be a proxy's: only repetition makes it final.
+        // A 400 without an API error may be a proxy's: it is final when repeated.
         const bool stray = failure.code == errc::bad_response && failure.http_status / 100 == 4;
-        if (failure.code == errc::rejected || (stray && ++stray_answers >= max_stray_answers)) {
-            // Perhaps it was too large. The work is done, or failed, all the same.
-            std::string& load = report.ack ? report.result_json : report.checkpoint;
-            if (load.empty()) return settle_end::unreported;
-            load.clear();
+        if (failure.code == errc::rejected || (stray && ++stray_responses >= max_stray_responses)) {
+            // Perhaps it was too large: report without it.
+            std::string& payload = report.ack ? report.result_json : report.checkpoint;
+            if (payload.empty()) return report_status::unreported;
+            payload.clear();
         } else {
-            worker.reports.pause(next_try(worker, failure, pauses.next()), seen);
+            worker.reports.pause(next_try_at(worker, failure, retry_backoff.next()), seen);
         }
     }
-    return settle_end::unreported;
+    return report_status::unreported;
 }
 
-// What a record about a job says of it: never its arguments.
+// Never the arguments.
 inline std::vector<log_field> job_fields(const active_job& job) {
     return {field("job_id", job.job.id), field("job_type", job.job.type), field("queue", job.job.queue),
             field("attempt", job.job.attempt), field("elapsed_ms", milliseconds_since(job.claimed_at))};
@@ -216,16 +216,16 @@ inline void log_job(const worker_context& worker, const active_job& job, log_lev
                     std::string_view message, const verdict& report = {}) {
     if (!worker.log.enabled(level)) return;
     std::vector<log_field> fields = job_fields(job);
-    // Not the error's text: that may quote arguments.
+    // Not the error's text, which may quote arguments.
     if (!report.failure.code.empty()) fields.push_back(field("error_type", report.failure.code));
     if (report.reason != cancel_reason::none) fields.push_back(field("reason", to_string(report.reason)));
     if (report.signal != 0) fields.push_back(field("signal", signal_name(report.signal)));
     worker.log.write({level, std::string(message), std::move(fields), {}});
 }
 
-// A job handed back was never worked on, so it has no duration.
-inline void note_settled(worker_context& worker, const active_job& job, const verdict& report) {
-    if (report.end == job_end::handed_back) return;
+// A job handed back never ran, so it has no duration.
+inline void notify_settled(worker_context& worker, const active_job& job, const verdict& report) {
+    if (report.status == job_status::handed_back) return;
     const settled_state state = report.ack                 ? settled_state::completed
                                 : report.requeue           ? settled_state::available
                                 : report.failure.retryable ? settled_state::retryable
@@ -235,104 +235,105 @@ inline void note_settled(worker_context& worker, const active_job& job, const ve
     worker.user.tell_parts([&](worker_part& part) { part.on_job_settled(settled); });
 }
 
-// Names an unreported job in the log, once.
+// Counts an unreported job, once.
 inline void mark_unreported(worker_context& worker, active_job& job) {
     if (job.word.add(job_word::unreported)) worker.tally.name_unreported(job.job.id);
 }
 
-// Reports a job the caller has taken, and counts it. The log comes after: nobody waits for its reader.
-inline settle_end conclude(worker_context& worker, active_job& job, verdict& report) {
-    job.await_turn(detail::min(try_deadline(worker), worker.reports.saves()));
+// For a job that the caller has taken. Logging comes later: no job waits for a slow log.
+inline report_status report_and_count(worker_context& worker, active_job& job, verdict& report) {
+    job.await_turn(detail::min(try_deadline(worker), worker.reports.checkpoint_deadline()));
     if (!report.ack) insist([&] { report.checkpoint = job.kept_checkpoint(); });
-    const settle_end end = report_until_answered(worker, job, report);
-    if (end == settle_end::unreported) mark_unreported(worker, job);
-    if (end == settle_end::gone) worker.tally.note(job_end::gone);
-    if (end == settle_end::accepted) {
-        worker.tally.note(report.end);
-        note_settled(worker, job, report);
+    const report_status status = report_with_retries(worker, job, report);
+    if (status == report_status::unreported) mark_unreported(worker, job);
+    if (status == report_status::gone) worker.tally.count(job_status::gone);
+    if (status == report_status::accepted) {
+        worker.tally.count(report.status);
+        notify_settled(worker, job, report);
     }
     worker.jobs.end_report(job);
     worker.leave(job.ticket);
-    return end;
+    return status;
 }
 
-inline void log_settled(const worker_context& worker, const active_job& job, const verdict& report,
-                        settle_end end) {
-    if (end == settle_end::accepted)
-        return log_job(worker, job, report.level, end_messages[static_cast<std::size_t>(report.end)], report);
-    if (end == settle_end::unreported)
+inline void log_report_status(const worker_context& worker, const active_job& job, const verdict& report,
+                              report_status status) {
+    if (status == report_status::accepted)
+        return log_job(worker, job, report.level, status_messages[static_cast<std::size_t>(report.status)],
+                       report);
+    if (status == report_status::unreported)
         return log_job(worker, job, log_level::error, "job could not be reported");
     if (job.lost()) return log_job(worker, job, log_level::info, "job no longer this worker's; not reported");
     log_job(worker, job, log_level::warn, "the job's reservation is gone; settled elsewhere");
 }
 
-// All of it, for a job this caller has taken.
+// Reports and logs a job that the caller has taken.
 inline void settle(worker_context& worker, active_job& job, verdict report) {
-    const settle_end end = conclude(worker, job, report);
-    attempt([&] { log_settled(worker, job, report, end); });
+    const report_status status = report_and_count(worker, job, report);
+    attempt([&] { log_report_status(worker, job, report, status); });
 }
 
-// Many round trips at once, each on a thread of the pool, because a stop has little time. Thread-safe.
+// Reports many jobs in parallel, because a stop has little time. Thread-safe.
 class report_queue {
   public:
-    // `settled_one` is called after each. `first_task` may block.
-    report_queue(worker_context& worker, pool_threads& threads, function<void()> settled_one,
+    // Calls `on_settled` after each job. `first_task` may block.
+    report_queue(worker_context& worker, pool_threads& threads, function<void()> on_settled,
                  function<void()> first_task)
         : worker_(worker),
           threads_(threads),
-          settled_one_(std::move(settled_one)),
+          on_settled_(std::move(on_settled)),
           first_task_(std::move(first_task)) {}
 
-    // A job that the caller has taken. Reports it on this thread if there is no memory to queue it.
+    // Queues a job that the caller has taken; reports it on this thread if memory is out.
     void add(ref<active_job> job, verdict report) {
         entry added{std::move(job), std::move(report)};
-        if (keep(added)) return start_wanted();
+        if (enqueue(added)) return start_threads();
         settle(worker_, *added.job, std::move(added.report));
-        settled_one_();
+        on_settled_();
     }
 
-    // Reports all jobs as interrupted, unless their handlers are faster: each is taken in its turn. Allocates
-    // nothing if threads wait: busy handlers may hold up each malloc().
-    void interrupt_all(cancel_reason why) {
+    // Reports as interrupted all jobs whose handlers do not return first. Allocates nothing while threads are
+    // idle: busy handlers may delay malloc().
+    void interrupt_all(cancel_reason reason) {
         worker_.jobs.begin_taking();
-        bool some_wait = false;
+        bool has_idle_threads = false;
         {
             const unique_lock held(mutex_);
-            why_ = why;
+            reason_ = reason;
             interrupting_ = true;
-            starts_due_ = true;
-            expected_ = 0;
-            some_wait = running_ > busy_;
+            must_start_more_ = true;
+            expected_tasks_ = 0;
+            has_idle_threads = running_threads_ > busy_threads_;
             work_.notify_all();
         }
-        if (!some_wait) start_wanted();  // or one of those does
+        if (!has_idle_threads) start_threads();  // else an idle one does
     }
 
-    // Runs the first task before the next report, on another thread. The same holds.
-    void run_first() {
+    // Another thread runs the first task before the next report. Allocates nothing either while threads are idle.
+    void request_first_task() {
         {
             const unique_lock held(mutex_);
             first_due_ = true;
-            if (expected_ > 0) --expected_;
+            if (expected_tasks_ > 0) --expected_tasks_;
             work_.notify_one();
         }
-        start_wanted();
+        start_threads();
     }
 
-    // Starts this many threads, which is slow while handlers are busy.
-    void expect(std::size_t threads) {
+    // Starting threads is slow while handlers are busy.
+    void prestart(std::size_t threads) {
         {
             const unique_lock held(mutex_);
-            expected_ = threads;
+            expected_tasks_ = threads;
         }
-        start_wanted();
+        start_threads();
     }
 
-    // The threads end when all is reported.
+    // The threads end when all jobs are reported.
     void close() {
         const unique_lock held(mutex_);
         closed_ = true;
-        expected_ = 0;
+        expected_tasks_ = 0;
         work_.notify_all();
     }
 
@@ -340,11 +341,11 @@ class report_queue {
     struct entry {
         ref<active_job> job;
         verdict report;
-        settle_end end = settle_end::accepted;
+        report_status status = report_status::accepted;
     };
     static constexpr std::size_t max_threads = 128;
 
-    bool keep(entry& added) {
+    bool enqueue(entry& added) {
         const unique_lock held(mutex_);
         if (!attempt([&] { taken_.reserve_one(); })) return false;
         taken_.push_back(std::move(added));
@@ -352,45 +353,46 @@ class report_queue {
         return true;
     }
 
-    // True if one more thread would have something to do; it counts as started.
-    bool wants_thread() {
+    // True if there is work for one more thread, which now counts as running.
+    bool reserve_thread() {
         const unique_lock held(mutex_);
         const std::size_t untaken = interrupting_ ? worker_.jobs.size() : 0;  // about
-        if (running_ - busy_ >= taken_.size() + untaken + expected_ + (first_due_ ? 1 : 0) ||
-            running_ >= max_threads)
+        if (running_threads_ - busy_threads_ >=
+                taken_.size() + untaken + expected_tasks_ + (first_due_ ? 1 : 0) ||
+            running_threads_ >= max_threads)
             return false;
-        ++running_;
+        ++running_threads_;
         return true;
     }
-    // As many more, where they have work. Each starts two, so that a stop does not wait for one thread to
-    // start them all. Where there is none, the caller does its work.
-    void start_wanted(int count = 1) {
-        for (; count > 0 && wants_thread(); --count) {
-            if (threads_.start_service("ojs-report", [this] { work(); })) continue;
+    // Starts up to `count` threads with work to do. Each starts two more, so that no single thread starts them
+    // all. If none can be started and none runs, the caller does the work.
+    void start_threads(int count = 1) {
+        for (; count > 0 && reserve_thread(); --count) {
+            if (threads_.start_service("ojs-report", [this] { run(); })) continue;
             unique_lock held(mutex_);
-            if (--running_ == 0) work_off(held);
+            if (--running_threads_ == 0) report_all(held);
         }
     }
 
-    void work() {
-        start_wanted(2);
+    void run() {
+        start_threads(2);
         unique_lock held(mutex_);
         for (;;) {
-            ++busy_;
-            work_off(held);
-            --busy_;
+            ++busy_threads_;
+            report_all(held);
+            --busy_threads_;
             if (closed_) break;
             work_.wait(held);
-            if (!detail::exchange(starts_due_, false)) continue;
+            if (!detail::exchange(must_start_more_, false)) continue;
             held.unlock();
-            start_wanted(2);
+            start_threads(2);
             held.lock();
         }
-        --running_;  // what a late FETCH brings needs another thread
+        --running_threads_;  // a job of a late FETCH needs another thread
     }
 
-    // Reports all there is, then logs what became of it.
-    void work_off(unique_lock& held) {
+    // Reports all jobs, then logs them.
+    void report_all(unique_lock& held) {
         array<entry> settled;
         entry next;
         if (first_due_) {
@@ -400,21 +402,20 @@ class report_queue {
             held.lock();
         }
         while (take(next, held)) {
-            next.end = conclude(worker_, *next.job, next.report);
-            settled_one_();
+            next.status = report_and_count(worker_, *next.job, next.report);
+            on_settled_();
             if (attempt([&] { settled.reserve_one(); })) settled.push_back(std::move(next));
             held.lock();
         }
         if (settled.empty()) return;
         held.unlock();
-        for (const entry& each : settled)
-            attempt([&] { log_settled(worker_, *each.job, each.report, each.end); });
+        for (const entry& reported : settled)
+            attempt([&] { log_report_status(worker_, *reported.job, reported.report, reported.status); });
         settled.clear();
         held.lock();
     }
 
-    // The next job to report, taken, with the mutex let go of; false, with the mutex held, when there is
-    // none. Their order does not matter: a stop reports all it has at once.
+    // Takes any job to report, and unlocks; false, still locked, when there is none.
     bool take(entry& next, unique_lock& held) {
         if (!taken_.empty()) {
             next = std::move(taken_.back());
@@ -435,24 +436,24 @@ class report_queue {
 
     verdict shutdown_result(const active_job& job) const {
         if (!job.began()) return handed_back(worker_);
-        // A job that took too long before the stop came: that was its fault. One that was cancelled stays so.
-        return cut_short(worker_, job, job.cancelled_alone() ? job.cancel.reason() : why_, "");
+        // A timeout or a cancellation from before the stop keeps its reason.
+        return cut_short(worker_, job, job.cancelled_alone() ? job.cancel.reason() : reason_, "");
     }
 
     worker_context& worker_;
     pool_threads& threads_;
-    const function<void()> settled_one_;
+    const function<void()> on_settled_;
     const function<void()> first_task_;
     mutex mutex_;
     condition work_;
     array<entry> taken_;
-    cancel_reason why_ = cancel_reason::none;
+    cancel_reason reason_ = cancel_reason::none;
     bool first_due_ = false;
-    bool interrupting_ = false;  // some jobs are not yet taken
-    bool starts_due_ = false;    // one of the waiting threads is to start more
-    std::size_t expected_ = 0;   // jobs and tasks yet to come
-    std::size_t running_ = 0;    // threads
-    std::size_t busy_ = 0;       // of them
+    bool interrupting_ = false;     // some jobs are not taken yet
+    bool must_start_more_ = false;  // an idle thread must start more
+    std::size_t expected_tasks_ = 0;
+    std::size_t running_threads_ = 0;
+    std::size_t busy_threads_ = 0;
     bool closed_ = false;
 };
 

@@ -1,4 +1,4 @@
-// stop_log: what a worker's log says of its phases, of its stop and of the jobs that hold it up.
+// stop_log: writes the log records about a worker's phases, its stop, and the jobs that delay it.
 #pragma once
 
 #include "../../base/detail/clock.ipp"
@@ -9,12 +9,11 @@
 
 namespace ojs::detail {
 
-// The supervisor's; it changes nothing.
 class stop_log {
   public:
     explicit stop_log(worker_context& worker) : worker_(worker), log_(worker.log) {}
 
-    void started() const {
+    void write_started() const {
         const worker_identity& self = worker_.identity;
         const std::string grace = format_duration(worker_.options.times.shutdown_grace_period);
         log_.write(log_level::info, "worker started",
@@ -22,52 +21,52 @@ class stop_log {
                     field("concurrency", self.concurrency), field("grace_period", grace)});
     }
 
-    // What will spoil the stop, said while there is time to mend it. [GS 4.3, 6.3]
-    void findings() const {
+    // Warns at start about settings that will break the stop. [GS 4.3, 6.3]
+    void write_findings() const {
         if (!log_.enabled(log_level::warn)) return;
-        for (const finding& each : startup_findings(worker_.options, {}, worker_.closing)) {
-            log_.write(each.severity == severity::info ? log_level::info : log_level::warn, each.problem,
-                       {field("finding", each.id), field("fix", each.fix)});
+        for (const finding& found : startup_findings(worker_.options, {}, worker_.closing)) {
+            log_.write(found.severity == severity::info ? log_level::info : log_level::warn, found.problem,
+                       {field("finding", found.id), field("fix", found.fix)});
         }
     }
 
-    void change(ojs::phase before, const lifecycle_state& now) const {
-        const bool in_vain = now.last_event == event::grace_expired;  // jobs are about to be interrupted
+    void write_change(ojs::phase before, const lifecycle_state& after) const {
+        const bool grace_expired = after.last_event == event::grace_expired;
         std::vector<log_field> fields = {
-            field("phase", to_string(now.phase)), field("before", to_string(before)),
-            field("event", to_string(now.last_event)), field("mode", to_string(now.mode)),
+            field("phase", to_string(after.phase)), field("before", to_string(before)),
+            field("event", to_string(after.last_event)), field("mode", to_string(after.mode)),
             field("active_jobs", worker_.jobs.size())};
-        // These follow from the worker's own jobs; nobody asked for them.
-        const bool by_itself =
-            in_vain || now.last_event == event::drained || now.last_event == event::finished;
-        if (!by_itself) add_cause(now.cause, fields);
-        log_.write({in_vain ? log_level::warn : log_level::info,
-                    before == now.phase ? "stop event" : "phase changed",
+        // Caused by the worker's own jobs, not by a request.
+        const bool is_internal =
+            grace_expired || after.last_event == event::drained || after.last_event == event::finished;
+        if (!is_internal) add_cause(after.cause, fields);
+        log_.write({grace_expired ? log_level::warn : log_level::info,
+                    before == after.phase ? "stop event" : "phase changed",
                     std::move(fields),
                     {}});
     }
 
-    // A stop by signal, in the words of the controller guide. [Spot]
-    void grace_period(const cause& why) const {
+    // In the words of the controller guide. [Spot]
+    void write_grace_period(const cause& cause) const {
         const std::chrono::milliseconds grace = worker_.options.times.shutdown_grace_period;
         const std::string until =
             grace == no_limit ? "" : cat({" (until ", utc_seconds(wall_clock_ms() + grace.count()), ")"});
-        log_.write(log_level::info,
-                   cat({"Received ", signal_name(why.signal), ". Grace period: ", in_seconds(grace), until}));
+        log_.write(log_level::info, cat({"Received ", signal_name(cause.signal),
+                                         ". Grace period: ", in_seconds(grace), until}));
     }
-    void reclaim(bool named) const {
+    void write_reclaim(bool named) const {
         const std::string& file = worker_.options.termination_mode_file;
         log_.write(log_level::warn, cat({"Spot instance reclamation detected",
                                          named ? cat({" (SIGUSR1 or ", file, "=SPOT_RECLAIM)"}) : ""}));
         log_.write(log_level::warn, "Initiating immediate shutdown to requeue job before VM termination");
     }
 
-    // Which jobs hold up the drain, and for how long they have run. [GS-R003]
-    void progress(time_point now) const {
+    // Names the jobs that delay the drain, and how long they have run. [GS-R003]
+    void write_progress(time_point now) const {
         std::vector<std::string> jobs;
-        for (const ref<active_job>& each : worker_.jobs.snapshot()) {
-            const long long seconds = milliseconds_since(each->claimed_at) / 1000;
-            jobs.push_back(cat({printable(each->job.id, 64), ":", seconds, "s"}));
+        for (const ref<active_job>& job : worker_.jobs.snapshot()) {
+            const long long seconds = milliseconds_since(job->claimed_at) / 1000;
+            jobs.push_back(cat({printable(job->job.id, 64), ":", seconds, "s"}));
         }
         std::vector<log_field> fields = {field("active_jobs", jobs.size()), field("jobs", join(jobs))};
         const time_point deadline = worker_.stage.drain_deadline();
@@ -76,46 +75,46 @@ class stop_log {
         log_.write({log_level::info, "draining", std::move(fields), {}});
     }
 
-    void jobs_in_flight(stuck_watch& stuck) const {
-        const time_point stacks_until = stuck_watch::stacks_deadline();
+    void write_jobs_in_flight(stuck_watch& stuck) const {
+        const time_point deadline = stuck_watch::stacks_deadline();
         array<ref<active_job>> jobs = worker_.jobs.snapshot();
-        stuck.add_reported(jobs);
+        stuck.add_reported_stuck(jobs);
         log_.answer("jobs in flight", {field("phase", to_string(worker_.stage.own.phase())),
                                        field("active_jobs", jobs.size())});
         for (const ref<active_job>& job : jobs) {
             std::vector<log_field> fields = job_fields(*job);
             fields.push_back(field("cancelled", job->cancel.requested() ? "yes" : "no"));
             fields.push_back(field("reporting", job->taken() ? "yes" : "no"));
-            if (job->cancel.requested()) stuck.add_stack(*job, stacks_until, fields);
+            if (job->cancel.requested()) stuck.add_stack(*job, deadline, fields);
             log_.answer("job in flight", std::move(fields));
         }
     }
 
-    void unreported(const array<ref<active_job>>& left) const {
-        for (const ref<active_job>& job : left)
+    void write_unreported(const array<ref<active_job>>& jobs) const {
+        for (const ref<active_job>& job : jobs)
             log_job(worker_, *job, log_level::error, "job could not be reported in time");
         if (worker_.fetches == 0) return;
         log_.write(log_level::warn,
                    "a FETCH is still unanswered; jobs it may have claimed come back after their "
                    "visibility timeout");
     }
-    void leaving_at_once(const cause& why) const {
+    void write_third_signal(const cause& cause) const {
         const std::vector<std::string> left = ids_of(worker_.jobs.snapshot());
         log_.write(
             log_level::error, "third stop signal: leaving at once",
-            {field("signal", signal_name(why.signal)), field("unreported_jobs", left.size()),
+            {field("signal", signal_name(cause.signal)), field("unreported_jobs", left.size()),
              field("unanswered_fetches", worker_.fetches.load()), field("job_ids", join(left, left.size()))});
     }
-    void stuck(const array<ref<active_job>>& jobs) const {
+    void write_stuck(const array<ref<active_job>>& jobs) const {
         log_.write(log_level::warn, "handlers have not returned; leaving without them",
                    {field("job_ids", join(ids_of(jobs)))});
     }
-    void threads_abandoned(std::size_t threads) const {
+    void write_abandoned_threads(std::size_t threads) const {
         log_.write(log_level::warn, "threads have not ended; leaving without them",
                    {field("threads", threads)});
     }
-    // Everything about a run in one line: what became of its jobs, how long it took, and why it ended.
-    void ended(int status, time_point draining_since) const {
+    // Sums up the run in one line.
+    void write_stopped(int status, time_point draining_since) const {
         const lifecycle_state state = worker_.stage.own.state();
         const bool signalled = state.cause.kind == cause_kind::signal;
         const worker_report report = worker_.tally.report();
@@ -133,18 +132,18 @@ class stop_log {
             field("mode", to_string(state.mode)),
             field("cause", signalled ? signal_name(state.cause.signal) : to_string(state.cause.kind))};
         std::string steps;  // "flush: done, close: timed out"
-        for (const step_result& each : report.steps)
-            append(steps, {steps.empty() ? "" : ", ", each.name, ": ", to_string(each.status)});
+        for (const step_result& step : report.steps)
+            append(steps, {steps.empty() ? "" : ", ", step.name, ": ", to_string(step.status)});
         if (!steps.empty()) fields.push_back(field("steps", steps));
         log_.write({log_level::info, "worker stopped", std::move(fields), {}});
     }
 
   private:
-    static void add_cause(const cause& why, std::vector<log_field>& fields) {
-        fields.push_back(field("cause", to_string(why.kind)));
-        if (why.kind != cause_kind::signal) return;
-        const received_signal last = signals::last_received(why.signal);
-        fields.push_back(field("signal", signal_name(why.signal)));
+    static void add_cause(const cause& cause, std::vector<log_field>& fields) {
+        fields.push_back(field("cause", to_string(cause.kind)));
+        if (cause.kind != cause_kind::signal) return;
+        const received_signal last = signals::last_received(cause.signal);
+        fields.push_back(field("signal", signal_name(cause.signal)));
         fields.push_back(field("sender_pid", last.sender_pid));
         fields.push_back(field("sender_uid", last.sender_uid));
         if (!last.sender_name.empty()) fields.push_back(field("sender", last.sender_name));

@@ -1,4 +1,4 @@
-// stop_plan: what a worker's supervisor does about what has changed, as a pure function.
+// stop_plan: decides what a worker's supervisor does about each change, as a pure function.
 #pragma once
 
 #include <csignal>
@@ -7,46 +7,46 @@
 
 namespace ojs::detail {
 
-// What the supervisor knows. Whoever changes one of these wakes it; it reads them all at once.
+// The inputs of a decision. Each change of one wakes the supervisor, which reads them all.
 struct stop_facts {
-    lifecycle_state own;             // after the latest change that was noticed
-    lifecycle_state outside;         // the same of the lifecycle that the worker follows
-    std::uint32_t resumes = 0;       // requested of `outside`
-    std::uint32_t reports = 0;       // requested by SIGTTIN
-    std::uint32_t queues = 0;        // the version of the paused queues
-    bool registered = false;         // that has been tried: FETCH may begin
-    bool idle = true;                // no job is in flight
-    bool lead_over = false;          // stop_times::cancel_lead before the drain ends
-    bool has_mode_file = false;      // an option
-    bool first_signal_wins = false;  // another
+    lifecycle_state own;      // after the latest noticed change
+    lifecycle_state outside;  // the same for the lifecycle that the worker follows
+    std::uint32_t resume_requests = 0;
+    std::uint32_t report_requests = 0;  // by SIGTTIN
+    std::uint32_t queues_version = 0;
+    bool registration_tried = false;  // FETCH may begin
+    bool idle = true;                 // no job is in flight
+    bool lead_reached = false;        // stop_times::cancel_lead before the drain ends
+    bool has_mode_file = false;
+    bool first_signal_wins = false;
 };
 
 enum class stop_action : std::uint8_t {
-    follow,        // apply what the outside lifecycle has done
-    resume,        // SIGCONT, for a worker that is quiet by itself
-    beat,          // say at once whether it works or is quiet
-    close_intake,  // begin the drain
-    share_time,    // begin the stop: divide stop_timeout
-    tell_parts,
-    begin_fetching,  // the registration has been tried
-    wake_pool,       // what a FETCH depends on has changed
-    cancel,          // the jobs in flight
-    tell_jobs,       // call their on_cancel() callbacks
-    log_change,      // after these: the log's reader may be slow
-    decide_mode,     // may make the stop a reclaim: a change like any other, noticed next
+    follow_outside,       // apply the outside lifecycle's changes
+    resume,               // by SIGCONT, where only this worker is quiet
+    send_heartbeat,       // announces running or quiet at once
+    close_intake,         // begin the drain
+    divide_stop_timeout,  // begin the stop
+    notify_parts,
+    begin_fetching,
+    wake_pool,  // what a FETCH depends on has changed
+    cancel,     // the jobs in flight
+    call_cancel_callbacks,
+    log_change,   // after these: the log may be slow
+    decide_mode,  // may make the stop a reclaim
     log_reclaim,
-    tell_reclaimed,  // the same as tell_jobs, after the lines that the controller guide begins with
-    call_listener,   // on_transition
+    call_reclaim_callbacks,  // after the log lines of the controller guide
+    call_on_transition,
     give_up,
-    report_jobs
+    log_jobs
 };
 inline constexpr int stop_action_count = 17;
 
-// In the order in which they are done.
+// Actions, in the order of their execution.
 class stop_plan {
   public:
-    constexpr void add_if(bool wanted, stop_action action) noexcept {
-        if (wanted) actions_[size_++] = action;
+    constexpr void add_if(bool condition, stop_action action) noexcept {
+        if (condition) actions_[size_++] = action;
     }
     constexpr bool empty() const noexcept { return size_ == 0; }
     constexpr const stop_action* begin() const noexcept { return actions_; }
@@ -62,55 +62,56 @@ constexpr bool has_changed(const lifecycle_state& before, const lifecycle_state&
 }
 
 constexpr bool cancels_jobs(const stop_facts& facts) noexcept {
-    return facts.own.phase >= phase::stopping || facts.own.cancel_requested || facts.lead_over;
+    return facts.own.phase >= phase::stopping || facts.own.cancel_requested || facts.lead_reached;
 }
 
-// The cause of the drain: a signal if there was one, which the outside lifecycle alone may have received.
+// A signal, if either lifecycle received one.
 constexpr cause drain_cause(const stop_facts& facts) noexcept {
     const bool is_outside =
         facts.own.cause.kind != cause_kind::signal && facts.outside.phase >= phase::draining;
     return is_outside ? facts.outside.cause : facts.own.cause;
 }
 
-// Whether the termination-mode file says which stop this is. The signal may come late in a drain.
-constexpr bool asks_mode_file(const stop_facts& facts) noexcept {
+// The termination-mode file decides about a stop by signal, which may come late in a drain.
+constexpr bool needs_mode_file(const stop_facts& facts) noexcept {
     const cause why = drain_cause(facts);
     return facts.has_mode_file && facts.own.phase == phase::draining && why.kind == cause_kind::signal &&
            why.signal != SIGUSR1;
 }
 
-// Whether the third stop signal came.
-constexpr bool exits_now(const stop_facts& facts) noexcept {
+// After a third stop signal.
+constexpr bool must_exit_now(const stop_facts& facts) noexcept {
     return facts.own.exit_now || (facts.outside.exit_now && !facts.first_signal_wins);
 }
 
-// The supervisor acts on one change of a lifecycle at a time, so that listeners hear of each.
+// Plans for one change of a lifecycle at a time, so that listeners are notified of each.
 constexpr stop_plan plan_stop(const stop_facts& before, const stop_facts& now) noexcept {
     const ojs::phase was = before.own.phase;
     const ojs::phase is = now.own.phase;
-    const bool moves = was != is;
-    const bool follows = has_changed(before.outside, now.outside);
-    const bool resumes = before.resumes != now.resumes && now.outside.phase == phase::running;
+    const bool phase_changed = was != is;
+    const bool outside_changed = has_changed(before.outside, now.outside);
+    const bool resumed = before.resume_requests != now.resume_requests && now.outside.phase == phase::running;
     const bool cancels = cancels_jobs(now) && !cancels_jobs(before) && !now.idle;
-    const bool reclaims = moves && is == phase::stopping && now.own.mode == stop_mode::reclaim;
+    const bool reclaims = phase_changed && is == phase::stopping && now.own.mode == stop_mode::reclaim;
     stop_plan out;
-    out.add_if(follows, stop_action::follow);
-    out.add_if(resumes, stop_action::resume);
-    out.add_if(moves && (was == phase::running || is == phase::running), stop_action::beat);
+    out.add_if(outside_changed, stop_action::follow_outside);
+    out.add_if(resumed, stop_action::resume);
+    out.add_if(phase_changed && (was == phase::running || is == phase::running), stop_action::send_heartbeat);
     out.add_if(was < phase::draining && is >= phase::draining, stop_action::close_intake);
-    out.add_if(was < phase::stopping && is >= phase::stopping, stop_action::share_time);
-    out.add_if(moves, stop_action::tell_parts);
-    out.add_if(now.registered && !before.registered, stop_action::begin_fetching);
-    out.add_if(moves || follows || before.queues != now.queues, stop_action::wake_pool);
+    out.add_if(was < phase::stopping && is >= phase::stopping, stop_action::divide_stop_timeout);
+    out.add_if(phase_changed, stop_action::notify_parts);
+    out.add_if(now.registration_tried && !before.registration_tried, stop_action::begin_fetching);
+    out.add_if(phase_changed || outside_changed || before.queues_version != now.queues_version,
+               stop_action::wake_pool);
     out.add_if(cancels, stop_action::cancel);
-    out.add_if(cancels && !reclaims, stop_action::tell_jobs);
+    out.add_if(cancels && !reclaims, stop_action::call_cancel_callbacks);
     out.add_if(has_changed(before.own, now.own), stop_action::log_change);
-    out.add_if(asks_mode_file(now) && !asks_mode_file(before), stop_action::decide_mode);
+    out.add_if(needs_mode_file(now) && !needs_mode_file(before), stop_action::decide_mode);
     out.add_if(reclaims, stop_action::log_reclaim);
-    out.add_if(cancels && reclaims, stop_action::tell_reclaimed);
-    out.add_if(moves, stop_action::call_listener);
-    out.add_if(exits_now(now) && !exits_now(before), stop_action::give_up);
-    out.add_if(before.reports != now.reports, stop_action::report_jobs);
+    out.add_if(cancels && reclaims, stop_action::call_reclaim_callbacks);
+    out.add_if(phase_changed, stop_action::call_on_transition);
+    out.add_if(must_exit_now(now) && !must_exit_now(before), stop_action::give_up);
+    out.add_if(before.report_requests != now.report_requests, stop_action::log_jobs);
     return out;
 }
 

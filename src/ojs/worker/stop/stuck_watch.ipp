@@ -1,4 +1,4 @@
-// stuck_watch: looks after single jobs: timeouts, cancellation by the backend, stuck and held ones.
+// stuck_watch: handles jobs that time out, are cancelled by the backend, are stuck, or are held back.
 #pragma once
 
 #include "../../base/detail/light.hpp"
@@ -6,21 +6,20 @@
 
 namespace ojs::detail {
 
-// A stuck job, and the argument of on_stuck_job.
 struct stuck_entry {
     ref<active_job> job;
     stuck_job info;
 };
 
-// For the supervising thread.
+// Used by the supervising thread.
 class stuck_watch {
   public:
     stuck_watch(worker_context& worker, job_pool& pool) : worker_(worker), pool_(pool) {}
 
-    // Looks through the jobs in flight. Returns when to look again.
-    time_point look(time_point now) {
+    // Checks the jobs in flight; returns when to check again.
+    time_point check(time_point now) {
         pool_.next_look = never;
-        const overdue found = find(now);
+        const overdue found = find_overdue(now);
         pool_.next_look = found.next;
         pool_.cancels.run(found.timed_out);
         pool_.cancels.run(found.revoked);
@@ -34,31 +33,30 @@ class stuck_watch {
             if (job->cancelled_alone() && !pool_.report_stuck(job)) continue;
             if (job->mark_stuck()) stuck.push_back(job);
         }
-        tell_all(stuck, false);
+        report_stuck(stuck, false);
         return found.next;
     }
 
-    // The stop leaves without these.
-    void leave_behind(const array<ref<active_job>>& jobs) {
+    // The stop ends without these.
+    void abandon(const array<ref<active_job>>& jobs) {
         for (const ref<active_job>& job : jobs) job->mark_stuck();
-        tell_all(jobs, true);
+        report_stuck(jobs, true);
     }
 
-    // Reported jobs are no longer among the claimed ones.
-    void add_reported(array<ref<active_job>>& jobs) const {
+    void add_reported_stuck(array<ref<active_job>>& jobs) const {
         const std::size_t claimed = jobs.size();
-        for (const ref<active_job>& each : pool_.jobs_in_handlers()) {
-            std::size_t i = each->known_stuck() ? 0 : claimed;
-            while (i < claimed && jobs[i].get() != each.get()) ++i;
-            if (each->known_stuck() && i == claimed) jobs.push_back(each);
+        for (const ref<active_job>& job : pool_.jobs_in_handlers()) {
+            std::size_t i = job->known_stuck() ? 0 : claimed;
+            while (i < claimed && jobs[i].get() != job.get()) ++i;
+            if (job->known_stuck() && i == claimed) jobs.push_back(job);
         }
     }
 
-    // Threads that do not answer must not hold up the stop: all that are asked at a time share one deadline.
+    // Unresponsive threads must not delay the stop: all stacks of one round share a deadline.
     static time_point stacks_deadline() { return steady_clock::now() + std::chrono::milliseconds(100); }
     void add_stack(active_job& job, time_point deadline, std::vector<log_field>& fields) const {
         if (steady_clock::now() >= deadline) return;
-        std::string stack;  // as far as a part tells
+        std::string stack;  // if a part provides it
         job.with_thread([&](pthread_t thread) {
             worker_.user.each_part([&](worker_part& part) {
                 if (stack.empty()) stack = part.stack_of(thread, deadline);
@@ -69,16 +67,16 @@ class stuck_watch {
 
   private:
     struct overdue {
-        array<ref<active_job>> timed_out;  // cancelled just now; their callbacks have yet to be called
-        array<ref<active_job>> revoked;    // the same
-        array<ref<active_job>> stuck;      // not known before
-        array<ref<active_job>> held;       // of unknown types: their back-off is over, or the drain has begun
+        array<ref<active_job>> timed_out;  // their callbacks must be called
+        array<ref<active_job>> revoked;    // likewise
+        array<ref<active_job>> stuck;      // newly
+        array<ref<active_job>> held;       // unknown types, to be handed back now
         time_point next = never;
     };
 
-    overdue find(time_point now) {
+    overdue find_overdue(time_point now) {
         overdue out;
-        const std::chrono::milliseconds patience = worker_.options.stuck_after;
+        const std::chrono::milliseconds stuck_after = worker_.options.stuck_after;
         const bool draining = worker_.stage.past_intake();
         worker_.jobs.each([&](active_job& job) {
             if (job.taken()) return;
@@ -94,8 +92,8 @@ class stuck_watch {
             const time_point cancelled = job.cancelled_at();
             if (cancelled == never || job.known_stuck() || held != never)
                 return;  // a held job has no handler
-            if (now < cancelled + patience) {
-                out.next = detail::min(out.next, cancelled + patience);
+            if (now < cancelled + stuck_after) {
+                out.next = detail::min(out.next, cancelled + stuck_after);
             } else {
                 out.stuck.push_back(ref<active_job>(&job));
             }
@@ -103,7 +101,7 @@ class stuck_watch {
         return out;
     }
 
-    void tell_all(const array<ref<active_job>>& jobs, bool abandoned) const {
+    void report_stuck(const array<ref<active_job>>& jobs, bool abandoned) const {
         if (jobs.empty()) return;
         const time_point deadline = stacks_deadline();
         const std::size_t count = worker_.jobs.stuck_ids().size();
@@ -113,21 +111,21 @@ class stuck_watch {
                                              : stuck_action::replace;
         array<stuck_entry> entries;
         for (const ref<active_job>& job : jobs) {
-            log(*job, abandoned, count, deadline);
+            log_stuck(*job, abandoned, count, deadline);
             const std::chrono::milliseconds ran(milliseconds_since(job->claimed_at));
             const std::chrono::milliseconds cancelled(cancelled_ms(*job));
             entries.push_back({job, {job->job.id, job->job.type, ran, cancelled, abandoned, count, usual}});
         }
-        // On another thread, because the listener may block. That thread holds the pool, and so the context.
-        const auto ask = [self = *this, entries] {
-            for (const stuck_entry& each : entries) self.act_on(each, true);
+        // On another thread, because the listener may block. The pool outlives that thread.
+        const auto run = [self = *this, entries] {
+            for (const stuck_entry& entry : entries) self.act_on(entry, true);
         };
-        if (worker_.options.on_stuck_job && pool_.threads.start_service("ojs-stuck", ask)) return;
-        for (const stuck_entry& each : entries) act_on(each, false);
+        if (worker_.options.on_stuck_job && pool_.threads.start_service("ojs-stuck", run)) return;
+        for (const stuck_entry& entry : entries) act_on(entry, false);
     }
-    void act_on(const stuck_entry& stuck, bool asks) const {
+    void act_on(const stuck_entry& stuck, bool calls_listener) const {
         stuck_action action = stuck.info.usual;
-        if (asks)
+        if (calls_listener)
             worker_.user.call_back("on_stuck_job threw; ignored",
                                    [&] { action = worker_.options.on_stuck_job(stuck.info); });
         if (action == stuck_action::replace) pool_.replace_thread(*stuck.job);
@@ -139,21 +137,21 @@ class stuck_watch {
                           {field("stuck_jobs", stuck.info.count)});
     }
 
-    void log(active_job& job, bool abandoned, std::size_t count, time_point deadline) const {
+    void log_stuck(active_job& job, bool abandoned, std::size_t count, time_point deadline) const {
         std::vector<log_field> fields = job_fields(job);
         fields.push_back(field("cancelled_ms", cancelled_ms(job)));
         fields.push_back(field("stuck_jobs", count));
         add_stack(job, deadline, fields);
         worker_.log.write({log_level::warn,
-                           abandoned ? "job left behind: its handler has not returned"
-                                     : "job is stuck: cancelled, and its handler goes on",
+                           abandoned ? "job abandoned: its handler has not returned"
+                                     : "job is stuck: cancelled, but its handler still runs",
                            std::move(fields),
                            {}});
     }
 
     static long long cancelled_ms(const active_job& job) {
-        const time_point when = job.cancelled_at();
-        return when == never ? 0 : milliseconds_since(when);
+        const time_point cancelled_at = job.cancelled_at();
+        return cancelled_at == never ? 0 : milliseconds_since(cancelled_at);
     }
 
     worker_context& worker_;

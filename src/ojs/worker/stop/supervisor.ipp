@@ -1,4 +1,4 @@
-// supervisor: follows the lifecycle and does what each change asks for: quiet, drain, stop.
+// supervisor: runs one worker from its first heartbeat to its last.
 #pragma once
 
 #include "../../base/detail/light.hpp"
@@ -13,8 +13,8 @@
 
 namespace ojs::detail {
 
-// A run() has ended. If any of them abandoned a thread, the last to end calls _exit() with the highest
-// status, so that the others can settle their jobs. True: the caller must not return.
+// Called as each run() ends. If one of them abandoned a thread, the last calls _exit() with the highest status, so
+// that the others can settle their jobs. True: the caller must not return.
 inline bool end_run(int status, bool leaves_threads) noexcept {
     int worst = process.worst_status.load();
     while (status > worst && !process.worst_status.compare_exchange_weak(worst, status)) {
@@ -22,57 +22,57 @@ inline bool end_run(int status, bool leaves_threads) noexcept {
     if (leaves_threads) process.exits.store(true);
     if (process.runs.fetch_sub(1) == 1) {
         if (process.exits.load()) _exit(process.worst_status.load());
-        process.worst_status.store(0);  // of no later run()
+        process.worst_status.store(0);  // for later runs
     }
     return leaves_threads;
 }
 
-// Runs one worker from its first heartbeat to its last: supervise() has the stages, act() what each change
-// asks for on the way, in the order of stop_plan. Sleeps on one descriptor and makes no slow call itself, so
-// it notices every signal at once. Calls the listeners.
+// supervise() has the stages; act() executes the actions of stop_plan. Sleeps on one descriptor and makes no slow
+// call itself, so it notices every signal at once.
 class supervisor {
   public:
     supervisor(ref<worker_context> context, ref<job_pool> pool, shutdown_sequence& at_shutdown)
         : context_(std::move(context)),
           worker_(*context_),
           pool_(std::move(pool)),
-          heart_(make_ref<heartbeat>(worker_)),
+          heartbeat_(make_ref<heartbeat>(worker_)),
           stuck_(worker_, *pool_),
           log_(worker_),
-          at_shutdown_(at_shutdown) {
+          shutdown_steps_(at_shutdown) {
         facts_.has_mode_file = !worker_.options.termination_mode_file.empty();
         facts_.first_signal_wins = worker_.options.dialect.first_signal_wins;
-        if (worker_.stage.outside != nullptr) facts_.resumes = worker_.stage.outside->resume_requests();
+        if (worker_.stage.outside != nullptr)
+            facts_.resume_requests = worker_.stage.outside->resume_requests();
     }
 
     result<void> start() {
         const result<void> started = unless_out_of_memory([this] {
-            result<void> begun = heart_->start();
+            result<void> begun = heartbeat_->start();
             return begun ? pool_->start() : begun;
         });
         if (!started) {
             worker_.beats.finish(steady_clock::now());
-            heart_->join();
+            heartbeat_->join();
         }
         return started;
     }
 
     int supervise() {
         attempt([this] {
-            log_.started();
-            log_.findings();
+            log_.write_started();
+            log_.write_findings();
         });
-        tell_parts();
+        notify_parts();
         stop_facts now = facts_;
         if (worker_.stage.outside != nullptr) now.outside = worker_.stage.outside->state();
         act_on(now);
         await(time_point::max(), [this] { return phase() >= phase::draining; });
         drain();
         stop();
-        return end();
+        return finish();
     }
 
-    // After supervise(): run() must not return; see end_run().
+    // Valid after supervise(): run() must not return; see end_run().
     bool must_exit() const noexcept { return must_exit_; }
 
   private:
@@ -87,9 +87,9 @@ class supervisor {
         const unsigned signals = worker_.stage.own.state().stop_signals;
         const time_point report_deadline = worker_.reports.deadline();
         if (!idle()) interrupt_jobs(signals, report_deadline);
-        if (!await_reports(report_deadline)) name_unreported();
-        worker_.beats.finish(stop_end_);
-        await(stop_end_ + a_moment(), [this] { return worker_.beats.all_finished(); });
+        if (!await_reports(report_deadline)) mark_all_unreported();
+        worker_.beats.finish(stop_deadline_);
+        await(stop_deadline_ + call_margin(), [this] { return worker_.beats.all_finished(); });
         worker_.backend.calls.close();
         await_handlers(signals);
         run_shutdown_steps();
@@ -97,17 +97,17 @@ class supervisor {
         notice_changes();
     }
 
-    // Everything is reported; what remains is to get the threads home.
-    int end() {
+    // All jobs are reported: ends the threads.
+    int finish() {
         pool_->reports.close();
         await_threads();
         const bool all_finished = pool_->threads.all_finished();
-        if (!all_finished) attempt([this] { name_stuck(); });
-        const int status = end_status(all_finished);
-        // What parts have under way gets a moment; the stop keeps its time.
-        stop_worker_parts(worker_, detail::min(steady_clock::now() + stuck_wait, stop_end_));
+        if (!all_finished) attempt([this] { abandon_stuck(); });
+        const int status = choose_exit_status(all_finished);
+        // Parts get a moment to finish, within the stop's time.
+        stop_worker_parts(worker_, detail::min(steady_clock::now() + handler_return_timeout, stop_deadline_));
         const bool all_ended = end_threads();
-        attempt([&] { log_.ended(status, draining_since_); });
+        attempt([&] { log_.write_stopped(status, draining_since_); });
         if (worker_.owns_process)
             must_exit_ = end_run(status, !(all_finished && all_ended && all_steps_finished_));
         return status;
@@ -115,46 +115,46 @@ class supervisor {
 
     void act(stop_action action, const stop_facts& before) {
         switch (action) {
-            case stop_action::follow: return follow(before.outside);
+            case stop_action::follow_outside: return follow_outside(before.outside);
             case stop_action::resume: return resume();
-            case stop_action::beat: return worker_.beats.by(time_point::min());
+            case stop_action::send_heartbeat: return worker_.beats.request_by(time_point::min());
             case stop_action::close_intake: return close_intake();
-            case stop_action::share_time: return share_time();
-            case stop_action::tell_parts: return tell_parts();
+            case stop_action::divide_stop_timeout: return divide_stop_timeout();
+            case stop_action::notify_parts: return notify_parts();
             case stop_action::begin_fetching: return pool_->look_again();
             case stop_action::wake_pool: return pool_->wake();
             case stop_action::cancel:
                 return static_cast<void>(pool_->group->request(stop_reason(), steady_clock::now()));
-            case stop_action::tell_jobs:
-            case stop_action::tell_reclaimed: return pool_->reports.run_first();
-            case stop_action::log_change: return log_.change(before.own.phase, facts_.own);
+            case stop_action::call_cancel_callbacks:
+            case stop_action::call_reclaim_callbacks: return pool_->reports.request_first_task();
+            case stop_action::log_change: return log_.write_change(before.own.phase, facts_.own);
             case stop_action::decide_mode: return decide_mode();
             case stop_action::log_reclaim:
-                return log_.reclaim(reclaim_named_ || facts_.own.last_event == event::reclaim);
-            case stop_action::call_listener:
+                return log_.write_reclaim(has_reclaim_source_ || facts_.own.last_event == event::reclaim);
+            case stop_action::call_on_transition:
                 return worker_.user.call_back("on_transition threw; ignored",
                                               [this] { worker_.options.on_transition(facts_.own); });
             case stop_action::give_up: return give_up();
-            case stop_action::report_jobs: return log_.jobs_in_flight(stuck_);
+            case stop_action::log_jobs: return log_.write_jobs_in_flight(stuck_);
         }
     }
 
-    // The phase as noticed: what follows from it has been done. The lifecycle itself may be ahead.
+    // The phase last acted on; the lifecycle itself may be ahead.
     ojs::phase phase() const noexcept { return facts_.own.phase; }
     bool idle() const noexcept { return worker_.claims.count() == 0; }
 
-    // Sleeps until `holds()`, noticing every change meanwhile; false at the deadline.
+    // Sleeps until `is_met()`, and acts on changes meanwhile; false at the deadline.
     template <class Condition>
-    bool await(time_point deadline, Condition holds) {
+    bool await(time_point deadline, Condition is_met) {
         for (;;) {
             notice_changes();
-            const time_point parts_due = turn_parts();
-            if (holds()) return true;
+            const time_point parts_due_at = tick_parts();
+            if (is_met()) return true;
             const time_point now = steady_clock::now();
             if (now >= deadline) return false;
-            time_point next = now + memory_pause;
-            attempt([&] { next = do_what_is_due(now); });
-            worker_.supervisor.wait_until(detail::min(next, detail::min(deadline, parts_due)));
+            time_point next = now + out_of_memory_delay;
+            attempt([&] { next = run_due_tasks(now); });
+            worker_.supervisor.wait_until(detail::min(next, detail::min(deadline, parts_due_at)));
         }
     }
 
@@ -162,122 +162,122 @@ class supervisor {
         while (act_on(read_facts())) {
         }
     }
-    // One more change of a lifecycle, if there is any, of the outside one first; and what is true after it.
+    // Takes at most one change of a lifecycle, of the outside one first.
     stop_facts read_facts() const noexcept {
         stop_facts now = facts_;
         const lifecycle* const outside = worker_.stage.outside;
         if (outside == nullptr || !outside->next_change(now.outside)) worker_.stage.own.next_change(now.own);
-        now.resumes = outside == nullptr ? 0 : outside->resume_requests();
-        now.reports =
+        now.resume_requests = outside == nullptr ? 0 : outside->resume_requests();
+        now.report_requests =
             worker_.stage.own.report_requests() + (outside == nullptr ? 0 : outside->report_requests());
-        now.queues = worker_.queues.version();
-        now.registered = worker_.beats.registration_tried();
+        now.queues_version = worker_.queues.version();
+        now.registration_tried = worker_.beats.registration_tried();
         now.idle = idle();
-        now.lead_over = steady_clock::now() >= lead_at_;
+        now.lead_reached = steady_clock::now() >= cancel_lead_at_;
         return now;
     }
-    // False: nothing was to be done.
+    // False: there was nothing to do.
     bool act_on(const stop_facts& now) {
         const stop_facts before = detail::exchange(facts_, now);
         const stop_plan plan = plan_stop(before, now);
-        for (const stop_action each : plan) attempt([&] { act(each, before); });
+        for (const stop_action action : plan) attempt([&] { act(action, before); });
         return !plan.empty();
     }
 
     // Returns the time of the next due action.
-    time_point do_what_is_due(time_point now) {
-        if (now >= next_progress_) {
-            next_progress_ = now + worker_.options.progress_interval;
-            log_.progress(now);
+    time_point run_due_tasks(time_point now) {
+        if (now >= next_progress_at_) {
+            next_progress_at_ = now + worker_.options.progress_interval;
+            log_.write_progress(now);
         }
-        const time_point jobs_due = detail::min(stuck_.look(now), pool_->retry_threads(now));
-        return detail::min(jobs_due,
-                           facts_.lead_over ? next_progress_ : detail::min(next_progress_, lead_at_));
+        const time_point jobs_due_at = detail::min(stuck_.check(now), pool_->retry_threads(now));
+        return detail::min(jobs_due_at, facts_.lead_reached
+                                            ? next_progress_at_
+                                            : detail::min(next_progress_at_, cancel_lead_at_));
     }
-    // The same for the parts.
-    time_point turn_parts() {
+    // Returns the time of the next on_tick().
+    time_point tick_parts() {
         time_point out = time_point::max();
         worker_.user.each_part([&out](worker_part& part) {
             const time_point now = steady_clock::now();
-            const time_point before = out;
-            out = detail::min(now + part_retry, before);  // if it throws
-            out = detail::min(part.on_tick(now), before);
+            const time_point former = out;
+            out = detail::min(now + part_retry_delay, former);  // in case it throws
+            out = detail::min(part.on_tick(now), former);
         });
         return out;
     }
 
-    void tell_parts() {
+    void notify_parts() {
         worker_.user.each_part([this](worker_part& part) { part.on_phase(facts_.own); });
     }
 
-    // Brings the worker's lifecycle to where the outside one stands. By its state, not its events: the worker
-    // may be further already, and one SIGTERM must not be its second.
-    void follow(const lifecycle_state& was) {
+    // Applies the outside lifecycle's state, not its events: one SIGTERM must not count as a second one.
+    void follow_outside(const lifecycle_state& was) {
         const lifecycle_state& is = facts_.outside;
         const bool first_wins = facts_.first_signal_wins;
         const bool was_signalled = was.stop_signals > 0 || was.mode == stop_mode::reclaim;
-        const auto apply_if = [&](bool asked, event what) {
-            if (asked) worker_.stage.own.apply(what, is.cause);
+        const auto apply_if = [&](bool condition, event request) {
+            if (condition) worker_.stage.own.apply(request, is.cause);
         };
         apply_if(is.phase == phase::quiet, event::quiet_request);
         apply_if(is.phase == phase::running && was.phase == phase::quiet, event::resume_request);
-        // Before the drain, which asks the termination-mode file: SIGUSR1 is a reclaim whatever that says.
+        // Before the drain, which reads the termination-mode file: SIGUSR1 is a reclaim whatever it says.
         apply_if(is.mode == stop_mode::reclaim && !(first_wins && was_signalled), event::reclaim);
         apply_if(is.phase >= phase::draining, event::stop_request);
         apply_if(is.cancel_requested, event::cancel_request);
         const bool forced = is.last_event == event::stop_signal && is.mode == stop_mode::forced;
         apply_if(forced && !first_wins, event::stop_signal);
     }
-    // SIGCONT also undoes a quiet that was this worker's alone. A resume is counted before its change is
-    // made: where that is yet to be noticed, follow() does the rest.
+    // SIGCONT also resumes a worker that alone is quiet. A resume is counted before its change is made: where
+    // that is not noticed yet, follow_outside() applies it.
     void resume() {
         const bool signalled = signals::last_received(SIGCONT).number != 0;
         const cause why = signalled ? cause{cause_kind::signal, SIGCONT} : cause{cause_kind::api, 0};
         worker_.stage.own.apply(event::resume_request, why);
     }
 
-    // The clock of the grace period starts here, not at an earlier quiet. [WIRE]
+    // The grace period starts here, not at an earlier quiet. [WIRE]
     void close_intake() {
         draining_since_ = lifecycle::changed_at(facts_.own);
         const time_point ends = worker_.stage.begin_drain(draining_since_);
-        worker_.reports.retry_now();  // no Retry-After from before the drain outlasts it
-        next_progress_ = steady_clock::now() + worker_.options.progress_interval;
+        worker_.reports.retry_now();  // ends any longer Retry-After
+        next_progress_at_ = steady_clock::now() + worker_.options.progress_interval;
         const std::chrono::milliseconds lead = worker_.options.times.cancel_lead;
-        if (lead.count() > 0) lead_at_ = ends - lead;
+        if (lead.count() > 0) cancel_lead_at_ = ends - lead;
         worker_.claims.close();
         pool_->close();
-        if (const std::size_t jobs = worker_.jobs.size()) pool_->reports.expect(jobs > many_jobs ? 16 : 2);
+        if (const std::size_t jobs = worker_.jobs.size()) pool_->reports.prestart(jobs > many_jobs ? 16 : 2);
     }
 
-    // Whether a stop by signal is a reclaim, in the words of the controller guide. [Spot, WIRE 3]
+    // Reads whether a stop by signal is a reclaim. [Spot, WIRE 3]
     void decide_mode() {
         const cause why = drain_cause(facts_);
         const termination_mode mode = read_termination_mode(worker_.options.termination_mode_file);
         worker_.log.write(mode.is_reclaim() ? log_level::warn : log_level::info, mode.message);
-        if (!mode.is_reclaim()) return log_.grace_period(why);
-        reclaim_named_ = mode.evidence == termination_evidence::reclaim;
+        if (!mode.is_reclaim()) return log_.write_grace_period(why);
+        has_reclaim_source_ = mode.evidence == termination_evidence::reclaim;
         worker_.stage.own.apply(event::mode_reclaim, why);
     }
 
-    // What is bounded by stop_timeout, from here on.
-    void share_time() {
+    // Everything from here on is bounded by stop_timeout.
+    void divide_stop_timeout() {
         const time_point now = steady_clock::now();
-        const std::chrono::milliseconds total = worker_.options.times.stop_timeout;
-        limit_log_flush(facts_.own.mode == stop_mode::reclaim ? total / 50 : total / 10);
-        stop_end_ = now + total;
-        worker_.reports.set_saves(now + detail::min(total / 20, saves_share));
-        worker_.reports.set(stop_end_ - last_beat_time(total));
-        if (gave_up_) cut_stop_short();  // three signals at once
+        const std::chrono::milliseconds stop_timeout = worker_.options.times.stop_timeout;
+        limit_log_flush(facts_.own.mode == stop_mode::reclaim ? stop_timeout / 50 : stop_timeout / 10);
+        stop_deadline_ = now + stop_timeout;
+        worker_.reports.set_checkpoint_deadline(now + detail::min(stop_timeout / 20, max_checkpoint_wait));
+        worker_.reports.set_deadline(stop_deadline_ - last_beat_time(stop_timeout));
+        if (gave_up_) shorten_stop();  // three signals at once
     }
 
-    // Lets a call that ends at its deadline say so.
-    std::chrono::milliseconds a_moment() const noexcept {
+    // For calls that end at their deadline to return.
+    std::chrono::milliseconds call_margin() const noexcept {
         return last_beat_time(worker_.options.times.stop_timeout) / 4;
     }
-    // False: some are not made in their time, which a third stop signal ends early.
+    // False: some reports are not finished in time; a third stop signal shortens it.
     bool await_reports(time_point deadline) {
-        await(deadline + a_moment(), [&] { return idle() || worker_.reports.deadline() < deadline; });
-        return await(worker_.reports.deadline() + a_moment(), [this] { return idle(); });
+        await(deadline + call_margin(), [&] { return idle() || worker_.reports.deadline() < deadline; });
+        return await(worker_.reports.deadline() + call_margin(), [this] { return idle(); });
     }
 
     cancel_reason stop_reason() const noexcept {
@@ -287,81 +287,81 @@ class supervisor {
         return state.cancel_requested ? cancel_reason::cancelled : cancel_reason::grace_period_expired;
     }
 
-    // For handlers that were cancelled, before they are reported.
-    std::chrono::milliseconds time_to_return() const noexcept {
-        const cancel_reason why = stop_reason();
-        if (why == cancel_reason::spot_reclaim) return worker_.options.times.reclaim_wait;
+    // How long cancelled handlers may take to return before their jobs are reported.
+    std::chrono::milliseconds cancel_wait_time() const noexcept {
+        const cancel_reason reason = stop_reason();
+        if (reason == cancel_reason::spot_reclaim) return worker_.options.times.reclaim_wait;
         const std::chrono::milliseconds set = worker_.options.times.cancel_wait;
-        return why == cancel_reason::cancelled && set.count() == 0 ? hard_stop_wait : set;
+        return reason == cancel_reason::cancelled && set.count() == 0 ? hard_cancel_wait : set;
     }
     bool signalled_since(unsigned stop_signals) const noexcept {
         return worker_.stage.own.state().stop_signals > stop_signals;
     }
 
-    // All jobs are cancelled: lets handlers return for a moment, and leaves time to report the rest.
+    // Waits for cancelled handlers, then reports the rest.
     void interrupt_jobs(unsigned signals, time_point report_deadline) {
         const time_point latest = report_deadline - report_time(report_deadline - steady_clock::now());
-        await(detail::min(deadline_after(time_to_return()), latest),
+        await(detail::min(deadline_after(cancel_wait_time()), latest),
               [&] { return idle() || signalled_since(signals); });
         pool_->group->abandon();
         pool_->reports.interrupt_all(stop_reason());
     }
 
-    // Every job is reported. Handlers that know of it, and threads on their way back from one, have what is
-    // left of the stop to return; others, a moment. Another signal ends that.
+    // All jobs are reported. Handlers that saw their cancellation have the rest of the stop to return, others
+    // handler_return_timeout. Another signal ends the wait.
     void await_handlers(unsigned signals) {
-        const time_point soon = steady_clock::now() + stuck_wait;
-        if (await(soon, [this] { return !pool_->any_in_handler(false); })) return;
-        await(stop_end_, [&] { return signalled_since(signals) || !pool_->any_in_handler(true); });
+        const time_point return_deadline = steady_clock::now() + handler_return_timeout;
+        if (await(return_deadline, [this] { return !pool_->any_in_handler(false); })) return;
+        await(stop_deadline_, [&] { return signalled_since(signals) || !pool_->any_in_handler(true); });
     }
 
-    void name_unreported() {
+    void mark_all_unreported() {
         worker_.jobs.each([this](active_job& job) { mark_unreported(worker_, job); });
-        attempt([this] { log_.unreported(worker_.jobs.snapshot()); });
+        attempt([this] { log_.write_unreported(worker_.jobs.snapshot()); });
     }
 
-    // A third stop signal: leave now. A worker that does not own its process at least stops waiting.
+    // By a third stop signal. A worker that does not own its process stops waiting instead.
     void give_up() {
         const cause why = facts_.own.exit_now ? facts_.own.cause : facts_.outside.cause;
-        attempt([&] { log_.leaving_at_once(why); });
+        attempt([&] { log_.write_third_signal(why); });
         if (worker_.owns_process) _exit(exit_status::signal_base + why.signal);
         gave_up_ = true;
-        cut_stop_short();
+        shorten_stop();
     }
-    void cut_stop_short() {
-        worker_.reports.set(steady_clock::now());
-        stop_end_ =
-            detail::min(stop_end_, deadline_after(last_beat_time(worker_.options.times.stop_timeout)));
+    void shorten_stop() {
+        worker_.reports.set_deadline(steady_clock::now());
+        stop_deadline_ =
+            detail::min(stop_deadline_, deadline_after(last_beat_time(worker_.options.times.stop_timeout)));
     }
 
     void await_threads() {
-        const time_point soon = steady_clock::now() + stuck_wait;
-        await(detail::max(soon, stop_end_), [this] { return pool_->threads.over(); });
+        const time_point return_deadline = steady_clock::now() + handler_return_timeout;
+        await(detail::max(return_deadline, stop_deadline_), [this] { return pool_->threads.over(); });
     }
-    // The deadline for threads whose work is done: the process itself is to be gone when stop_timeout ends.
+    // Leaves time for the process to exit within stop_timeout.
     time_point join_deadline() const noexcept {
-        return detail::max(steady_clock::now() + join_wait,
-                           stop_end_ - worker_.options.times.stop_timeout / 5);
+        return detail::max(steady_clock::now() + min_join_timeout,
+                           stop_deadline_ - worker_.options.times.stop_timeout / 5);
     }
-    // False: some do not end; a thread_local destructor or a call to the backend blocks.
+    // False: a thread_local destructor or a call to the backend blocks.
     bool end_threads() {
         const time_point deadline = join_deadline();
         std::size_t left = 0;
-        while ((left = pool_->threads.join(steady_clock::now() + join_slice)) > 0 && !gave_up_ &&
+        while ((left = pool_->threads.join(steady_clock::now() + join_interval)) > 0 && !gave_up_ &&
                steady_clock::now() < deadline)
             notice_changes();
         pool_->threads.abandon();
-        left += heart_->end(deadline);
-        if (left > 0) attempt([&] { log_.threads_abandoned(left); });
+        left += heartbeat_->end_threads(deadline);
+        if (left > 0) attempt([&] { log_.write_abandoned_threads(left); });
         return left == 0;
     }
 
-    // What the application gave worker::on_shutdown(), on another thread: this one has signals to notice.
+    // Runs the steps of worker::on_shutdown() on another thread: this one must notice signals.
     void run_shutdown_steps() {
-        if (at_shutdown_.size() == 0) return;
+        if (shutdown_steps_.size() == 0) return;
         std::vector<step_result> results;
         atomic<bool> ended{false};
-        const auto run = [&results, &ended, &steps = at_shutdown_, worker = &worker_] {
+        const auto run = [&results, &ended, &steps = shutdown_steps_, worker = &worker_] {
             insist([&] { results = steps.run(step_options(*worker)); });  // throws only before the first step
             ended = true;
             worker->supervisor.notify();
@@ -375,62 +375,61 @@ class supervisor {
         }
         await(time_point::max(), [&] { return ended.load(); });
         all_steps_ran_ = !results.empty();
-        for (const step_result& each : results) {
-            all_steps_ran_ = all_steps_ran_ && each.status != step_status::not_started;
-            all_steps_finished_ = all_steps_finished_ && each.status != step_status::timed_out;
+        for (const step_result& step : results) {
+            all_steps_ran_ = all_steps_ran_ && step.status != step_status::not_started;
+            all_steps_finished_ = all_steps_finished_ && step.status != step_status::timed_out;
         }
         worker_.tally.set_steps(std::move(results));
     }
     static sequence_options step_options(worker_context& worker) {
         sequence_options out;
-        out.log.level = log_level::off;  // the worker's log has them
-        out.progress = [&worker](const step_result& each) { log_step(worker.log, each); };
+        out.log.level = log_level::off;  // log_step() writes them
+        out.progress = [&worker](const step_result& step) { log_step(worker.log, step); };
         out.thread_stack_size = worker.options.thread_stack_size;
         return out;
     }
 
-    // An unreported job outweighs a handler that did not return.
-    int end_status(bool all_finished) const {
+    // An unreported job takes precedence over a stuck handler.
+    int choose_exit_status(bool all_finished) const {
         if (worker_.tally.unreported() > 0 || worker_.stopped_stuck) return exit_status::unreported;
         if (!all_steps_ran_) return exit_status::steps_not_run;
         return all_finished ? exit_status::settled : worker_.options.dialect.stuck_status;
     }
 
-    void name_stuck() {
+    void abandon_stuck() {
         const array<ref<active_job>> jobs = pool_->jobs_in_handlers();
-        log_.stuck(jobs);
-        stuck_.leave_behind(jobs);
+        log_.write_stuck(jobs);
+        stuck_.abandon(jobs);
         await_threads();  // for on_stuck_job
     }
 
-    // What stop_and_cancel() leaves handlers where cancel_wait says nothing. [WIRE 2]
-    static constexpr std::chrono::milliseconds hard_stop_wait{1000};
-    static constexpr std::size_t many_jobs = 64;                  // their handlers may keep all CPUs busy
-    static constexpr std::chrono::milliseconds saves_share{250};  // for checkpoints under way to be kept
-    static constexpr std::chrono::milliseconds memory_pause{10};  // after a turn that ran out of memory
-    static constexpr std::chrono::milliseconds part_retry{1000};  // after a part threw
-    // How long handlers of reported jobs may take to come back before the process leaves without them.
-    static constexpr std::chrono::milliseconds stuck_wait{100};
-    static constexpr std::chrono::milliseconds join_wait{500};  // at least, even if stop_timeout is over
-    static constexpr std::chrono::milliseconds join_slice{50};  // between two looks for signals
+    // Default of cancel_wait for stop_and_cancel(). [WIRE 2]
+    static constexpr std::chrono::milliseconds hard_cancel_wait{1000};
+    static constexpr std::size_t many_jobs = 64;  // their handlers may keep all CPUs busy
+    static constexpr std::chrono::milliseconds max_checkpoint_wait{250};
+    static constexpr std::chrono::milliseconds out_of_memory_delay{10};
+    static constexpr std::chrono::milliseconds part_retry_delay{1000};       // after a part threw
+    static constexpr std::chrono::milliseconds handler_return_timeout{100};  // for jobs that are reported
+    static constexpr std::chrono::milliseconds min_join_timeout{500};        // even if stop_timeout is over
+    static constexpr std::chrono::milliseconds join_interval{50};            // between checks for signals
 
     const ref<worker_context> context_;
     worker_context& worker_;
     const ref<job_pool> pool_;
-    const ref<heartbeat> heart_;
+    const ref<heartbeat> heartbeat_;
     stuck_watch stuck_;
     const stop_log log_;
-    shutdown_sequence& at_shutdown_;
-    stop_facts facts_;  // as they were acted on last; `resumes` from before start() returns
+    shutdown_sequence& shutdown_steps_;
+    stop_facts facts_;  // as last acted on; `resume_requests` are from before start() returns
     bool gave_up_ = false;
-    bool reclaim_named_ = false;  // by the termination-mode file
+    bool has_reclaim_source_ = false;  // SPOT_RECLAIM is in the termination-mode file
     bool all_steps_finished_ = true;
     bool all_steps_ran_ = true;
     bool must_exit_ = false;
-    time_point lead_at_ = time_point::max();  // when cancel_lead begins
-    time_point next_progress_ = time_point::max();
+    time_point cancel_lead_at_ = time_point::max();
+    time_point next_progress_at_ = time_point::max();
     time_point draining_since_ = steady_clock::now();
-    time_point stop_end_ = time_point::max();
+    time_point stop_deadline_ = time_point::max();
 };
 
 }  // namespace ojs::detail

@@ -9,36 +9,33 @@ namespace ojs {
 inline namespace v0_1_0 {
 
 struct http_transport_options {
-    // Where register_worker() POSTs the worker's particulars, and deregister_worker() sends DELETE with "/" and the
-    // worker's id behind it; empty: nowhere. No published binding has such a route, but some backends do. A 404 or 405
-    // from it is no error.
+    // register_worker() sends the identity there by POST, deregister_worker() sends DELETE with "/" and the worker's id
+    // appended. Empty: neither, since no published binding has such a route. 404 and 405 are no errors.
     std::string registration_path;
     bool active_jobs_as_count = false;  // see ojs::dialect
-    // A form the backend refused is tried again after that.
-    std::chrono::milliseconds form_retry{60000};
-    // Called when an operation ("heartbeat", "nack") goes on in another form: `dropped` names what is not said any
-    // more, or is empty where all is said again; `why` is the last answer that refused a form. Thread-safe, short.
+    // After this time the full body is tried again on a backend that rejected it.
+    std::chrono::milliseconds full_body_retry_interval{60000};
+    // Called when an operation ("heartbeat", "nack") switches to another variant of its body: `dropped` names the
+    // fields left out, empty: none; `why` is the latest rejection. Called from several threads; must return quickly.
     function<void(std::string_view operation, std::string_view dropped, const error& why)> on_form_change;
 };
 
-// What an answer to a worker may weigh: jobs name their data, they do not carry it. Give http_transport a client with
-// other limits where they do. An answer to FETCH that is larger is refused, and its jobs come back after their
-// visibility timeout.
+// Limits of a response: 16 KiB of headers, 4 MiB of body. Jobs of a larger response to FETCH come back
+// after their visibility timeout. Where jobs carry more data, give http_transport a client with other limits.
 inline constexpr http_limits worker_answer_limits = {16 * 1024, 4 * 1024 * 1024};
 
-// A heartbeat or FAIL that gets an API error (400 or 422) is sent again, at once, in another form: a heartbeat with
-// the other form of `active_jobs`, then with only what the published schema knows; a FAIL with a checkpoint without
-// it, then in the schema's form. The form the backend takes is kept for that operation (but a checkpoint is left out
-// of that one FAIL). The full one is tried again after form_retry, with every heartbeat that matters, and with every
-// FAIL that says `requeue`. If the backend takes none, the first answer stands and nothing changes. ACK and FETCH
-// have only the schema's fields to begin with. An answer 2xx with a body that is not JSON is errc::unavailable; a 400
-// or 422 without `error.code`, to ACK or FAIL, is errc::bad_response.
+// A heartbeat or FAIL rejected with an API error (400 or 422) is sent again at once with another body: a heartbeat with
+// the other type of `active_jobs`, then with the published schema's fields only; a FAIL without its checkpoint, then by
+// the schema. The accepted variant stays in use for that operation; a checkpoint is left out of that one FAIL only. The
+// full body is tried again after full_body_retry_interval, with each heartbeat that must arrive, and with each FAIL that
+// has `requeue`. If all are rejected, the first response counts. ACK and FETCH have the schema's fields only. A 2xx
+// response that is not JSON is errc::unavailable; a 400 or 422 without `error.code`, to ACK or FAIL, errc::bad_response.
 class http_transport : public transport {
   public:
-    // A client for the protocol: http_client::create(), with the headers every OJS request has.
+    // Creates a client that sends the headers of every OJS request. Errors: those of http_client::create().
     static result<http_client> make_client(std::string_view url, http_client_options options = {});
 
-    // `client` should be from make_client(), or have those headers. The routes below /ojs/v1 are appended to its URL.
+    // `client` must send the headers of make_client(). Routes below /ojs/v1 are appended to its URL.
     explicit http_transport(http_client client, http_transport_options options = {});
     OJS_SHUTDOWN_INLINE ~http_transport() override;
 
@@ -48,44 +45,44 @@ class http_transport : public transport {
     OJS_SHUTDOWN_INLINE result<settled> fail(const fail_request& request, time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<heartbeat_response> heartbeat(const heartbeat_request& request,
                                                              time_point deadline) override;
-    // By `GET /jobs/{id}`: its `state`, and its `worker_id` if present.
+    // Reads `state`, and `worker_id` if present, from `GET /jobs/{id}`.
     OJS_SHUTDOWN_INLINE result<bool> confirm_claim(const claim_query& query, time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<void> register_worker(const worker_identity& worker,
                                                      time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<void> deregister_worker(const worker_identity& worker,
                                                        time_point deadline) override;
-    // By POST, or PUT if the answer to POST is 405. errc::unsupported, from then on without a request: the backend
-    // has no route for checkpoints.
+    // Sends POST, or PUT where POST gets 405. errc::unsupported: the backend has no route for checkpoints; later calls
+    // send no request.
     OJS_SHUTDOWN_INLINE result<settled> save_checkpoint(const checkpoint_request& request,
                                                         time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<std::string> load_checkpoint(const std::string& job_id,
                                                             time_point deadline) override;
 
   private:
-    struct body_variant {
+    struct body_variants {
         const char* operation;
-        int count;                                           // of its forms, from 0, the one we like best
-        std::string_view dropped[3];                         // what each does not say
-        detail::atomic<int> in_use{0};                       // that the backend takes
-        detail::atomic<steady_clock::rep> retry_full_at{0};  // when the first one is tried again
+        int count;                    // 0 is the full body
+        std::string_view dropped[3];  // fields that each leaves out
+        detail::atomic<int> in_use{0};
+        detail::atomic<steady_clock::rep> retry_full_at{0};
     };
-    using body_maker = function<std::string(int form)>;
+    using body_maker = function<std::string(int variant)>;
     result<http_response> send(const char* method, std::string_view route, std::string body,
                                const http_call& call);
     result<void> call_registration(const char* method, const std::string& path, std::string body,
                                    time_point deadline);
-    result<settled> read_missing(const std::string& job_id, const http_response& missing,
-                                 const http_call& call);
-    result<http_response> post_in_form(body_variant& form, bool must_arrive, const body_maker& body,
+    result<settled> interpret_404(const std::string& job_id, const http_response& missing,
+                                  const http_call& call);
+    result<http_response> post_variant(body_variants& variants, bool must_arrive, const body_maker& body,
                                        const http_call& call);
-    bool is_full_due(body_variant& form) noexcept;
-    void remember_variant(body_variant& form, int before, int taken, int status, const error& why);
+    bool is_full_due(body_variants& variants) noexcept;
+    void remember_variant(body_variants& variants, int before, int taken, int status, const error& why);
 
     http_client client_;
     const http_transport_options options_;
-    body_variant beat_form_;
-    body_variant fail_form_;
-    detail::atomic<bool> keeps_checkpoints_{true};  // until the backend proves to have no route for them
+    body_variants beat_variants_;
+    body_variants fail_variants_;
+    detail::atomic<bool> keeps_checkpoints_{true};
     detail::atomic<bool> checkpoint_route_seen_{false};
     detail::atomic<bool> puts_checkpoints_{false};
 };

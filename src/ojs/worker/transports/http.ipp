@@ -1,14 +1,14 @@
 #pragma once
 
 #include "http.hpp"
-#include "http/answers.ipp"
 #include "http/requests.ipp"
+#include "http/responses.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// A job's id as one segment of a path. A dot is escaped too: an id may be "..".
+// Escapes a job's id as one segment of a path; dots too, because an id may be "..".
 inline std::string path_segment(std::string_view text) {
     static const char digits[] = "0123456789ABCDEF";
     std::string out;
@@ -23,11 +23,11 @@ inline std::string path_segment(std::string_view text) {
     return out;
 }
 
-inline std::string job_route(const std::string& job_id, std::string_view of_job = {}) {
-    return cat({"/jobs/", path_segment(job_id), of_job});
+inline std::string job_route(const std::string& job_id, std::string_view suffix = {}) {
+    return cat({"/jobs/", path_segment(job_id), suffix});
 }
 inline constexpr std::string_view fetch_route = "/workers/fetch";
-inline constexpr std::string_view checkpoint_route_name = "/jobs/{id}/checkpoint";  // for texts
+inline constexpr std::string_view checkpoint_route_name = "/jobs/{id}/checkpoint";  // for error texts
 
 inline error no_checkpoint_route() {
     return {errc::unsupported, 0, "the backend has no route for checkpoints"};
@@ -38,12 +38,12 @@ inline error no_checkpoint_route() {
 OJS_SHUTDOWN_INLINE http_transport::http_transport(http_client client, http_transport_options options)
     : client_(std::move(client)),
       options_(std::move(options)),
-      beat_form_{"heartbeat",
-                 3,
-                 {"", "active_jobs in its usual form",
-                  "state, active_job_ids, active_job_count, hostname, pid, queues, concurrency, labels, "
-                  "started_at"}},
-      fail_form_{
+      beat_variants_{"heartbeat",
+                     3,
+                     {"", "active_jobs in its preferred type",
+                      "state, active_job_ids, active_job_count, hostname, pid, queues, concurrency, labels, "
+                      "started_at"}},
+      fail_variants_{
           "nack", 2, {"", "error.type, requeue, meta.checkpoint; error.code is in details.error_class"}} {}
 OJS_SHUTDOWN_INLINE http_transport::~http_transport() = default;
 
@@ -61,57 +61,60 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(const char* metho
     request.method = method;
     request.target = detail::cat({"/ojs/v1", route});
     request.body = std::move(body);
-    result<http_response> answer = client_.send(request, call);
+    result<http_response> response = client_.send(request, call);
     // read_jobs() checks each job of a FETCH.
-    if (!answer || !detail::is_success(answer->status) || route == detail::fetch_route ||
-        answer->body.empty() || detail::is_json(answer->body))
-        return answer;
+    if (!response || !detail::is_success(response->status) || route == detail::fetch_route ||
+        response->body.empty() || detail::is_json(response->body))
+        return response;
     const std::string what =
-        detail::cat({method, " ", route, " answered ", answer->status, " with a body that is not JSON"});
-    return error{errc::unavailable, 0, what, answer->status};
+        detail::cat({method, " ", route, " answered ", response->status, " with a body that is not JSON"});
+    return error{errc::unavailable, 0, what, response->status};
 }
 
-// Whether it is time to try the forms from the full one on, although the backend has refused it. Of many calls, one
-// does.
-OJS_SHUTDOWN_INLINE bool http_transport::is_full_due(body_variant& form) noexcept {
-    steady_clock::rep due = form.retry_full_at;
+// Whether to try the full body again, although the backend has rejected it. Of concurrent calls, one returns true.
+OJS_SHUTDOWN_INLINE bool http_transport::is_full_due(body_variants& variants) noexcept {
+    steady_clock::rep due = variants.retry_full_at;
     if (steady_clock::now().time_since_epoch().count() < due) return false;
-    const steady_clock::rep next = deadline_after(options_.form_retry).time_since_epoch().count();
-    return form.retry_full_at.compare_exchange_strong(due, next);
+    const steady_clock::rep next =
+        deadline_after(options_.full_body_retry_interval).time_since_epoch().count();
+    return variants.retry_full_at.compare_exchange_strong(due, next);
 }
 
-// After an answer that is not a refusal. Only success shows that a better form is taken again.
-OJS_SHUTDOWN_INLINE void http_transport::remember_variant(body_variant& form, int before, int taken,
+// Called for a response that rejects no body. Only success proves that a fuller body is accepted again.
+OJS_SHUTDOWN_INLINE void http_transport::remember_variant(body_variants& variants, int before, int taken,
                                                           int status, const error& why) {
     const bool success = detail::is_success(status);
     const bool answers_request = success || status == 404 || status == 409;
     if (taken == before || !(taken < before ? success : answers_request)) return;
-    if (!form.in_use.compare_exchange_strong(before, taken)) return;
-    form.retry_full_at.store(deadline_after(options_.form_retry).time_since_epoch().count());
-    if (options_.on_form_change) options_.on_form_change(form.operation, form.dropped[taken], why);
+    if (!variants.in_use.compare_exchange_strong(before, taken)) return;
+    variants.retry_full_at.store(
+        deadline_after(options_.full_body_retry_interval).time_since_epoch().count());
+    if (options_.on_form_change) options_.on_form_change(variants.operation, variants.dropped[taken], why);
 }
 
-// Tries forms until the backend does not refuse one as such: the one in use and the others from the first on; where the
-// full one is due, from the first on; where it matters, the full one before the one in use.
-OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(body_variant& form, bool must_arrive,
+// Tries variants until the backend does not reject one: the one in use first, then the others from the full one on. If
+// the full one is due, it begins there; if the request must arrive, it tries the full one before the one in use.
+OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_variant(body_variants& variants,
+                                                                       bool must_arrive,
                                                                        const body_maker& body,
                                                                        const http_call& call) {
-    const std::string route = detail::cat({"/workers/", form.operation});
-    const int in_use = form.in_use;
-    const bool due = in_use != 0 && is_full_due(form);
+    const std::string route = detail::cat({"/workers/", variants.operation});
+    const int in_use = variants.in_use;
+    const bool due = in_use != 0 && is_full_due(variants);
     const int order[] = {due || must_arrive ? 0 : in_use, due ? 0 : in_use, 0, 1, 2};
     unsigned tried = 0;
     result<http_response> first = error{};
-    error refused;
-    for (const int each : order) {
-        if (each >= form.count || (tried >> each & 1U) != 0) continue;
-        result<http_response> answer = send("POST", route, body(each), call);
-        const bool refuses = answer && detail::refuses_form(*answer);
-        if (answer && !refuses) remember_variant(form, in_use, each, answer->status, refused);
-        if (!refuses) return answer;
-        refused = detail::status_error(route, *answer, detail::quoting::no);
-        if (tried == 0) first = std::move(answer);
-        tried |= 1U << each;
+    error rejection;
+    for (const int variant : order) {
+        if (variant >= variants.count || (tried >> variant & 1U) != 0) continue;
+        result<http_response> response = send("POST", route, body(variant), call);
+        const bool is_rejected = response && detail::rejects_body(*response);
+        if (response && !is_rejected)
+            remember_variant(variants, in_use, variant, response->status, rejection);
+        if (!is_rejected) return response;
+        rejection = detail::status_error(route, *response, detail::quoting::no);
+        if (tried == 0) first = std::move(response);
+        tried |= 1U << variant;
     }
     return first;
 }
@@ -119,60 +122,60 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_in_form(body_vari
 OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_request& request,
                                                                    time_point deadline) {
     const http_call call = {deadline, resend::if_unsent, request.still_wanted};
-    result<http_response> answer = send("POST", detail::fetch_route, detail::fetch_body(request), call);
-    if (!answer && answer.error().code == errc::bad_response)
-        return detail::refused_answer(answer.error().text);
-    answer = detail::success(std::move(answer), detail::fetch_route, detail::quoting::yes);
-    if (!answer) return answer.error();
-    return answer->status == 204 ? std::vector<job>() : detail::read_jobs(answer->body, request.count);
+    result<http_response> response = send("POST", detail::fetch_route, detail::fetch_body(request), call);
+    if (!response && response.error().code == errc::bad_response)
+        return detail::refused_response(response.error().text);
+    response = detail::success(std::move(response), detail::fetch_route, detail::quoting::yes);
+    if (!response) return response.error();
+    return response->status == 204 ? std::vector<job>() : detail::read_jobs(response->body, request.count);
 }
 
 OJS_SHUTDOWN_INLINE result<settled> http_transport::ack(const ack_request& request, time_point deadline) {
     constexpr std::string_view route = "/workers/ack";
-    const result<http_response> answer =
+    const result<http_response> response =
         send("POST", route, detail::ack_body(request), {deadline, resend::always, nullptr});
-    return detail::read_settled(route, answer);
+    return detail::read_settlement(route, response);
 }
 
 OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& request, time_point deadline) {
     constexpr std::string_view route = "/workers/nack";
     const http_call call = {deadline, resend::always, nullptr};
-    const bool in_full = request.requeue || fail_form_.in_use == 0;
+    const bool in_full = request.requeue || fail_variants_.in_use == 0;
     if (!request.checkpoint_json.empty() && in_full) {
-        const result<http_response> whole = send("POST", route, detail::fail_body(request, true), call);
-        if (!whole || !detail::refuses_form(*whole)) return detail::read_settled(route, whole);
-        // It may be this one checkpoint that is refused: nothing follows for other FAILs.
+        const result<http_response> full = send("POST", route, detail::fail_body(request, true), call);
+        if (!full || !detail::rejects_body(*full)) return detail::read_settlement(route, full);
+        // Only this checkpoint may be rejected: other FAILs stay full.
     }
-    const auto body = [&](int form) {
-        return form == 0 ? detail::fail_body(request, false) : detail::schema_fail_body(request);
+    const auto body = [&](int variant) {
+        return variant == 0 ? detail::fail_body(request, false) : detail::schema_fail_body(request);
     };
-    return detail::read_settled(route, post_in_form(fail_form_, request.requeue, body, call));
+    return detail::read_settlement(route, post_variant(fail_variants_, request.requeue, body, call));
 }
 
 OJS_SHUTDOWN_INLINE result<heartbeat_response> http_transport::heartbeat(const heartbeat_request& request,
                                                                          time_point deadline) {
     const bool as_count = options_.active_jobs_as_count;
-    const auto body = [&](int form) {
-        if (form == 2) return detail::schema_heartbeat_body(request);
-        return detail::heartbeat_body(request, form == 0 ? as_count : !as_count);
+    const auto body = [&](int variant) {
+        if (variant == 2) return detail::schema_heartbeat_body(request);
+        return detail::heartbeat_body(request, variant == 0 ? as_count : !as_count);
     };
     const http_call call = {deadline, request.must_arrive ? resend::always : resend::if_unsent,
                             request.still_wanted};
-    const result<http_response> answer =
-        detail::success(post_in_form(beat_form_, request.must_arrive, body, call), "/workers/heartbeat",
+    const result<http_response> response =
+        detail::success(post_variant(beat_variants_, request.must_arrive, body, call), "/workers/heartbeat",
                         detail::quoting::yes);
-    if (!answer) return answer.error();
-    if (answer->body.empty()) return heartbeat_response();
-    return detail::read_heartbeat(answer->body, request.active_jobs);
+    if (!response) return response.error();
+    if (response->body.empty()) return heartbeat_response();
+    return detail::read_heartbeat(response->body, request.active_jobs);
 }
 
 OJS_SHUTDOWN_INLINE result<bool> http_transport::confirm_claim(const claim_query& query,
                                                                time_point deadline) {
     const http_call call = {deadline, resend::if_unsent, query.still_wanted};
-    const result<http_response> answer = detail::success(
+    const result<http_response> response = detail::success(
         send("GET", detail::job_route(query.job_id), "", call), "/jobs/{id}", detail::quoting::no, "GET");
-    if (!answer) return answer.error();
-    return detail::is_held_by(answer->body, query.worker->worker_id);
+    if (!response) return response.error();
+    return detail::is_held_by(response->body, query.worker->worker_id);
 }
 
 OJS_SHUTDOWN_INLINE result<void> http_transport::register_worker(const worker_identity& worker,
@@ -190,21 +193,21 @@ OJS_SHUTDOWN_INLINE result<void> http_transport::call_registration(const char* m
                                                                    time_point deadline) {
     if (options_.registration_path.empty()) return {};
     const std::string path = options_.registration_path + below;
-    const result<http_response> answer =
+    const result<http_response> response =
         detail::success(send(method, path, std::move(body), {deadline, resend::always, nullptr}), path,
                         detail::quoting::yes, method);
-    if (answer || answer.error().http_status == 404 || answer.error().http_status == 405) return {};
-    return answer.error();
+    if (response || response.error().http_status == 404 || response.error().http_status == 405) return {};
+    return response.error();
 }
 
-// 404 may mean the route or the job. A backend that knows the job has no such route; nor has one whose 404 is not the
-// answer of its API. Where it knows neither, the job is gone only if the route is known to be there.
-OJS_SHUTDOWN_INLINE result<settled> http_transport::read_missing(const std::string& job_id,
-                                                                 const http_response& missing,
-                                                                 const http_call& call) {
+// Finds out whether the route or the job is missing. The route is missing if the backend knows the job, or if the 404 is
+// no API error. If the job is unknown too, it is gone only where the route is known to exist.
+OJS_SHUTDOWN_INLINE result<settled> http_transport::interpret_404(const std::string& job_id,
+                                                                  const http_response& missing,
+                                                                  const http_call& call) {
     const result<http_response> info = send("GET", detail::job_route(job_id), "", call);
     if (!info) return info.error();
-    if (detail::status_meaning(info->status) == errc::unavailable)
+    if (detail::errc_of_status(info->status) == errc::unavailable)
         return detail::status_error("/jobs/{id}", *info, detail::quoting::no, "GET");
     const bool both_unknown = info->status == 404 && !detail::api_error_code(missing).empty();
     if (both_unknown && checkpoint_route_seen_) return settled::gone;
@@ -221,34 +224,35 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::save_checkpoint(const checkp
                     detail::cat({"{\"state\":", request.state_json, "}"}), call);
     };
     const bool puts = puts_checkpoints_;
-    result<http_response> answer = send_by(puts ? "PUT" : "POST");
-    if (answer && answer->status == 405 && !puts) {
-        answer = send_by("PUT");
-        if (answer && detail::is_success(answer->status)) puts_checkpoints_ = true;
+    result<http_response> response = send_by(puts ? "PUT" : "POST");
+    if (response && response->status == 405 && !puts) {
+        response = send_by("PUT");
+        if (response && detail::is_success(response->status)) puts_checkpoints_ = true;
     }
-    if (answer && answer->status == 404) return read_missing(request.job_id, *answer, call);
-    if (answer && (answer->status == 405 || answer->status == 501)) {
+    if (response && response->status == 404) return interpret_404(request.job_id, *response, call);
+    if (response && (response->status == 405 || response->status == 501)) {
         keeps_checkpoints_ = false;
         return detail::no_checkpoint_route();
     }
-    if (answer && (detail::is_success(answer->status) || answer->status == 409))
+    if (response && (detail::is_success(response->status) || response->status == 409))
         checkpoint_route_seen_ = true;
-    return detail::read_settled(detail::checkpoint_route_name, answer);
+    return detail::read_settlement(detail::checkpoint_route_name, response);
 }
 
 OJS_SHUTDOWN_INLINE result<std::string> http_transport::load_checkpoint(const std::string& job_id,
                                                                         time_point deadline) {
     if (!keeps_checkpoints_) return std::string();
-    result<http_response> answer =
+    result<http_response> response =
         send("GET", detail::job_route(job_id, "/checkpoint"), "", {deadline, resend::if_unsent, nullptr});
-    const int status = answer ? answer->status : 0;
+    const int status = response ? response->status : 0;
     if (status == 204 || status == 404 || status == 405 || status == 501) return std::string();
-    answer = detail::success(std::move(answer), detail::checkpoint_route_name, detail::quoting::no, "GET");
-    if (!answer) return answer.error();
+    response =
+        detail::success(std::move(response), detail::checkpoint_route_name, detail::quoting::no, "GET");
+    if (!response) return response.error();
     checkpoint_route_seen_ = true;
     const std::string_view nested =
-        detail::raw_member(detail::raw_member(answer->body, "checkpoint"), "state");
-    return std::string(nested.empty() ? detail::raw_member(answer->body, "state") : nested);
+        detail::raw_member(detail::raw_member(response->body, "checkpoint"), "state");
+    return std::string(nested.empty() ? detail::raw_member(response->body, "state") : nested);
 }
 
 }  // namespace v0_1_0

@@ -1,4 +1,4 @@
-// job_json: a job and its error as JSON, for every transport that keeps them so.
+// job_json: reads jobs and their errors from JSON, for all transports that store JSON.
 #pragma once
 
 #include "../../base/detail/text.hpp"
@@ -15,15 +15,15 @@ inline void read_integer(std::string_view source, std::int64_t& out) {
     if (parse_number(source, any_integer, number)) out = static_cast<std::int64_t>(number);
 }
 
-// A count of `unit` milliseconds. A month and more all count as 24 days, which every deadline can hold.
+// A count of `unit` milliseconds; limited to 24 days, which every deadline can hold.
 inline void read_duration(std::string_view source, std::uint64_t unit, std::chrono::milliseconds& out) {
     std::uint64_t number = 0;
     if (!parse_number(source, any_integer, number)) return;
-    const std::uint64_t longest = max_duration_ms / unit;
-    out = std::chrono::milliseconds((number < longest ? number : longest) * unit);
+    const std::uint64_t max_count = max_duration_ms / unit;
+    out = std::chrono::milliseconds((number < max_count ? number : max_count) * unit);
 }
 
-// One member of a job. `args` is kept as source text, to be judged when all is read.
+// Reads one member. `args` stays source text, which job_fault() checks at the end.
 inline void read_job_member(job& out, std::string_view& args, std::string_view key, std::string_view value) {
     if (key == "id") raw_string(value, out.id);
     if (key == "type") raw_string(value, out.type);
@@ -40,7 +40,7 @@ inline void read_job_member(job& out, std::string_view& args, std::string_view k
     }
 }
 
-// Why a job with these arguments cannot be run; empty if it can.
+// Why a job with these arguments cannot run; empty if it can.
 inline std::string args_fault(std::string_view args) {
     const result<void> valid = check_json(args);
     if (!valid) return cat({"args: ", args.empty() ? "missing" : valid.error().text});
@@ -55,7 +55,7 @@ inline std::string job_fault(const job& read, std::string_view args, std::string
     return valid ? std::string() : valid.error().text;
 }
 
-// Reads what it can: a claimed job with an id can at least be FAILed.
+// Reads as much as it can: a claimed job with an id can at least be FAILed.
 inline job read_job(std::string_view source) {
     job out;
     std::string_view args;

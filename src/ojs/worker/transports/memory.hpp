@@ -1,4 +1,4 @@
-// memory_transport: a queue in this process, for tests and first tries.
+// memory_transport: a queue in this process, for tests and experiments.
 #pragma once
 
 #include "../transport.hpp"
@@ -6,30 +6,30 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// A job as the queue sees it.
+// A job and its state in the queue.
 struct memory_job {
     ojs::job job;
     std::string state = "available";  // available, active, completed, discarded
-    std::string result_json;
-    job_error error;      // of the last FAIL
-    int settlements = 0;  // ACKs and FAILs accepted, over all attempts
+    std::string result_json;          // of the ACK
+    job_error error;                  // of the last FAIL
+    int settlements = 0;              // ACKs and FAILs accepted, over all attempts
 };
 
 namespace detail {
 class memory_queue;
 }
 
+// All functions are thread-safe.
 class memory_transport : public transport {
   public:
-    // Of the jobs that are completed or discarded the last `settled_kept` stay to be looked at; older ones are
-    // forgotten.
-    explicit memory_transport(std::size_t settled_kept = 10000);
+    // Keeps the last `max_settled` completed or discarded jobs for jobs(); older ones are removed.
+    explicit memory_transport(std::size_t max_settled = 10000);
     OJS_SHUTDOWN_INLINE ~memory_transport() override;
 
-    // Adds a job and returns its id. Thread-safe, like everything here.
+    // Adds a job and returns its id.
     std::string push(std::string type, std::string args_json = "[]", std::int64_t max_attempts = 3,
                      std::string queue = "default");
-    // All that are not forgotten, in the order they were added.
+    // All jobs kept, in the order of push().
     std::vector<memory_job> jobs() const;
 
     OJS_SHUTDOWN_INLINE result<std::vector<job>> fetch(const fetch_request& request,
@@ -38,7 +38,7 @@ class memory_transport : public transport {
     OJS_SHUTDOWN_INLINE result<settled> fail(const fail_request& request, time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<heartbeat_response> heartbeat(const heartbeat_request& request,
                                                              time_point deadline) override;
-    // Kept as `checkpoint` in the job's meta_json, as is that of a FAIL.
+    // Stored as `checkpoint` in the job's meta_json, like that of a FAIL.
     OJS_SHUTDOWN_INLINE result<settled> save_checkpoint(const checkpoint_request& request,
                                                         time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<std::string> load_checkpoint(const std::string& job_id,

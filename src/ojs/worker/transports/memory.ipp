@@ -13,14 +13,14 @@ namespace detail {
 struct memory_node : ref_counted {
     memory_job job;
     std::uint64_t number = 0;
-    memory_node* next = nullptr;  // in the line it stands in: of a queue, or of the settled ones
+    memory_node* next = nullptr;  // in its line: a queue, or the settled jobs
 
     void keep_checkpoint(const std::string& json) {
         job.job.meta_json = with_raw_member(job.job.meta_json, "checkpoint", json);
     }
 };
 
-// Jobs in line; each stands in one line at most.
+// A linked list of jobs; each job is in one at most.
 struct memory_line {
     memory_node* first = nullptr;
     memory_node* last = nullptr;
@@ -30,7 +30,7 @@ struct memory_line {
         last = &added;
         added.next = nullptr;
     }
-    // By its number. One that is offered again is older than most.
+    // Sorted by number. Searches from the front, because a job offered again is older than most.
     void insert(memory_node& added) noexcept {
         if (last == nullptr || last->number < added.number) return append(added);
         memory_node** place = &first;
@@ -47,10 +47,10 @@ struct memory_line {
     }
 };
 
-// The jobs by their number, and which of them are available and settled: no operation looks at the others.
+// Jobs by number, with lists of the available and the settled ones, so that no operation scans all jobs.
 class memory_queue : public ref_counted {
   public:
-    explicit memory_queue(std::size_t settled_kept) : settled_kept_(settled_kept) {}
+    explicit memory_queue(std::size_t max_settled) : max_settled_(max_settled) {}
 
     memory_job& add(std::string queue) {
         nodes_.push_back(make_ref<memory_node>());
@@ -61,7 +61,7 @@ class memory_queue : public ref_counted {
         offer(added);
         return added.job;
     }
-    // Claims the oldest available ones of a queue, up to `count` in `claimed`.
+    // Claims the oldest available jobs of a queue, until `claimed` has `count`.
     void claim(const std::string& queue, std::size_t count, std::vector<job>& claimed) {
         memory_line& waiting = line_of(queue);
         while (waiting.first != nullptr && claimed.size() < count) {
@@ -75,7 +75,7 @@ class memory_queue : public ref_counted {
         memory_node* const found = find(id);
         return found == nullptr || found->job.job.id != id || found->job.state != "active" ? nullptr : found;
     }
-    // Both end what find_active() found.
+    // offer() and settle() take a job that find_active() returned.
     void offer(memory_node& again) {
         again.job.state = "available";
         line_of(again.job.job.queue).insert(again);
@@ -83,19 +83,19 @@ class memory_queue : public ref_counted {
     void settle(memory_node& done, const char* state) {
         done.job.state = state;
         settled_.append(done);
-        if (++settled_count_ <= settled_kept_) return;
+        if (++settled_count_ <= max_settled_) return;
         --settled_count_;
         forget(*settled_.take_first());
     }
     std::vector<memory_job> all() const {
         std::vector<memory_job> out;
-        for (const ref<memory_node>& each : nodes_) {
-            if (each->job.state != forgotten) out.push_back(each->job);
+        for (const ref<memory_node>& node : nodes_) {
+            if (node->job.state != forgotten) out.push_back(node->job);
         }
         return out;
     }
 
-    mutex guard;  // held by whoever calls any of the above
+    mutex guard;  // the caller of any function above holds it
 
   private:
     static constexpr const char* forgotten = "forgotten";
@@ -105,45 +105,45 @@ class memory_queue : public ref_counted {
     };
 
     memory_node* find(std::string_view id) noexcept {
-        std::uint64_t number = 0;  // which no job has
+        std::uint64_t number = 0;  // of no job
         if (id.substr(0, 4) == "job-") parse_number(id.substr(4), ~std::uint64_t{0}, number);
         const auto is_before = [&](std::size_t place) { return nodes_[place]->number < number; };
         const std::size_t place = lower_bound(0, nodes_.size(), is_before);
         return place < nodes_.size() && nodes_[place]->number == number ? nodes_[place].get() : nullptr;
     }
     memory_line& line_of(const std::string& queue) {
-        for (queue_line& each : lines_) {
-            if (each.queue == queue) return each.line;
+        for (queue_line& entry : lines_) {
+            if (entry.queue == queue) return entry.line;
         }
         lines_.push_back({queue, {}});
         return lines_.back().line;
     }
-    // It keeps its place until half of all places are like it, so that a job costs the same among any number of them.
+    // Leaves an empty node, until half of all nodes are empty: the cost per job stays constant.
     void forget(memory_node& old) {
         old.job = memory_job();
         old.job.state = forgotten;
         if (++forgotten_count_ * 2 < nodes_.size()) return;
         std::size_t kept = 0;
-        for (ref<memory_node>& each : nodes_) {
-            if (each->job.state != forgotten) detail::swap(nodes_[kept++], each);
+        for (ref<memory_node>& node : nodes_) {
+            if (node->job.state != forgotten) detail::swap(nodes_[kept++], node);
         }
         while (nodes_.size() > kept) nodes_.pop_back();
         forgotten_count_ = 0;
     }
 
-    const std::size_t settled_kept_;
+    const std::size_t max_settled_;
     std::uint64_t last_ = 0;
     array<ref<memory_node>> nodes_;  // in the order of their numbers
     array<queue_line> lines_;
-    memory_line settled_;  // in the order they were settled
+    memory_line settled_;  // oldest first
     std::size_t settled_count_ = 0;
     std::size_t forgotten_count_ = 0;
 };
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE memory_transport::memory_transport(std::size_t settled_kept)
-    : queue_(detail::make_ref<detail::memory_queue>(settled_kept)) {}
+OJS_SHUTDOWN_INLINE memory_transport::memory_transport(std::size_t max_settled)
+    : queue_(detail::make_ref<detail::memory_queue>(max_settled)) {}
 OJS_SHUTDOWN_INLINE memory_transport::~memory_transport() = default;
 
 OJS_SHUTDOWN_INLINE std::string memory_transport::push(std::string type, std::string args_json,
@@ -220,11 +220,11 @@ OJS_SHUTDOWN_INLINE result<std::string> memory_transport::load_checkpoint(const 
 OJS_SHUTDOWN_INLINE result<heartbeat_response> memory_transport::heartbeat(const heartbeat_request& request,
                                                                            time_point /*deadline*/) {
     const detail::unique_lock held(queue_->guard);
-    heartbeat_response answer;
+    heartbeat_response response;
     for (const std::string& id : request.active_jobs) {
-        if (queue_->find_active(id) != nullptr) answer.jobs_extended.push_back(id);
+        if (queue_->find_active(id) != nullptr) response.jobs_extended.push_back(id);
     }
-    return answer;
+    return response;
 }
 
 }  // namespace v0_1_0

@@ -1,4 +1,4 @@
-// What the HTTP transport sends: the bodies of its requests, in every form that backends want them. [WIRE 1]
+// Writes the bodies of HTTP requests, in all variants that backends accept. [WIRE 1]
 #pragma once
 
 #include "../job_json.ipp"
@@ -27,7 +27,7 @@ inline std::string ack_body(const ack_request& request) {
     return out + "}";
 }
 
-// Without its closing brace. `code_members` are those of the error that come first.
+// Without the closing brace. `code_members` are the error's first members.
 inline std::string begin_fail(const std::string& job_id, std::string_view code_members,
                               const job_error& failure, std::string_view details) {
     return cat({"{\"job_id\":", json_quote(job_id), ",\"error\":{", code_members,
@@ -45,12 +45,11 @@ inline std::string fail_body(const fail_request& request, bool with_checkpoint) 
     return out + "}";
 }
 
-// What the published schema lets `error.code` be.
-inline constexpr std::string_view schema_codes[] = {
+inline constexpr std::string_view schema_error_codes[] = {
     "handler_error", "timeout",      "cancelled", "invalid_payload", "invalid_request",   "not_found",
     "backend_error", "rate_limited", "duplicate", "queue_paused",    "schema_validation", "unsupported"};
 
-// The same object with a member `error_class` before the others, unless it has one.
+// Adds a first member `error_class`, unless there is one.
 inline std::string with_error_class(const std::string& details, const std::string& error_class) {
     if (!raw_member(details, "error_class").empty()) return details;
     const json_view given(details);
@@ -59,12 +58,12 @@ inline std::string with_error_class(const std::string& details, const std::strin
                 std::string_view(details).substr(details.find('{') + 1)});
 }
 
-// The published schema's form: a code of its own goes into the details, and before the message. [WIRE]
+// By the published schema: a code that it lacks goes into the details, and before the message. [WIRE]
 inline std::string schema_fail_body(const fail_request& request) {
     job_error failure = request.error;
     std::string details = details_of(failure);
     bool known = false;
-    for (const std::string_view code : schema_codes) known = known || failure.code == code;
+    for (const std::string_view code : schema_error_codes) known = known || failure.code == code;
     if (!known) {
         const std::string prefix = failure.code + ": ";
         if (failure.message.compare(0, prefix.size(), prefix) != 0)
@@ -76,7 +75,7 @@ inline std::string schema_fail_body(const fail_request& request) {
     return begin_fail(request.job_id, cat({"\"code\":", json_quote(failure.code)}), failure, details) + "}";
 }
 
-// The members that say who a worker is, without the braces.
+// The members of a worker's identity, without braces.
 inline std::string identity_members(const worker_identity& worker) {
     return cat({"\"worker_id\":", json_quote(worker.worker_id), ",\"hostname\":", json_quote(worker.hostname),
                 ",\"pid\":", worker.pid, ",\"queues\":", json_strings(worker.queues),
@@ -84,7 +83,7 @@ inline std::string identity_members(const worker_identity& worker) {
                 ",\"started_at\":", json_quote(worker.started_at)});
 }
 
-// `active_jobs` as the list or its number, since documents disagree; the other names say both. [WIRE]
+// `active_jobs` as a list or a number, because documents disagree; the other members carry both. [WIRE]
 inline std::string heartbeat_body(const heartbeat_request& request, bool active_jobs_as_count) {
     const std::string ids = json_strings(request.active_jobs);
     const std::string count = cat({request.active_jobs.size()});

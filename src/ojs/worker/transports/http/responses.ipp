@@ -1,0 +1,194 @@
+// Reads the backend's HTTP responses. [WIRE 1]
+#pragma once
+
+#include "../../../base/detail/light.hpp"
+#include "../../../net/http_message.hpp"
+#include "../job_json.ipp"
+
+namespace ojs::detail {
+
+// Retry-After in whole seconds; a date, or more than an hour, is ignored.
+inline std::chrono::milliseconds retry_after(const http_response& response) {
+    std::uint64_t seconds = 0;
+    if (!parse_number(find_header(response.headers, "Retry-After"), 3600, seconds)) seconds = 0;
+    return std::chrono::seconds(seconds);
+}
+
+// For a status other than 2xx. 401 and 403 are retried, because credentials may be fixed while the worker runs.
+inline errc errc_of_status(int status) noexcept {
+    for (const int retryable : {401, 403, 408, 425, 429}) {
+        if (status == retryable) return errc::unavailable;
+    }
+    return status >= 500 ? errc::unavailable : status >= 400 ? errc::rejected : errc::bad_response;
+}
+
+// error.code of an API error; empty if the body is none.
+inline std::string api_error_code(const http_response& response) {
+    std::string code;
+    if (!raw_string(raw_member(raw_member(response.body, "error"), "code"), code)) return {};
+    const bool plain = code.size() <= 64 && all_of(code, [](char c) {
+                           return is_alphanumeric(c) || c == '_' || c == '.' || c == '-';
+                       });
+    return plain ? code : std::string();
+}
+
+inline bool is_success(int status) noexcept {
+    return status >= 200 && status < 300;
+}
+inline bool is_bad_request(int status) noexcept {
+    return status == 400 || status == 422;
+}
+// Whether the API itself rejects the body. Any other 400 may be a proxy's.
+inline bool rejects_body(const http_response& response) {
+    return is_bad_request(response.status) && !api_error_code(response).empty();
+}
+
+// Whether an error text, and so the log, may quote a response: it may echo the request, which for ACK and FAIL holds
+// job data, and for 401 and 403 the token.
+enum class quoting { no, yes };
+inline constexpr std::size_t max_quote_length = 120;  // bytes
+
+inline error status_error(std::string_view route, const http_response& response, quoting quote,
+                          const char* method = "POST") {
+    // Not truncated: the logger could not mask half a token.
+    const bool quoted = quote == quoting::yes && response.status != 401 && response.status != 403 &&
+                        response.body.size() <= max_quote_length;
+    const std::string reason = quoted ? printable(response.body) : api_error_code(response);
+    return {errc_of_status(response.status), 0,
+            cat({method, " ", route, " answered ", response.status, reason.empty() ? "" : ": ", reason}),
+            response.status, retry_after(response)};
+}
+
+// Turns a status other than 2xx into an error.
+inline result<http_response> success(result<http_response> response, std::string_view route, quoting quote,
+                                     const char* method = "POST") {
+    if (!response || is_success(response->status)) return response;
+    return status_error(route, *response, quote, method);
+}
+
+// A job with an unusable id gets an empty one, and cannot be reported.
+inline job read_claimed_job(std::string_view source) {
+    job out = read_job(source);
+    if (is_utf8(out.id) && !out.id.empty()) return out;
+    const std::string_view id = raw_member(source, "id");
+    out.id.clear();
+    out.malformed = id.empty()     ? "the job has no id"
+                    : id == "\"\"" ? "the id is empty"
+                                   : cat({"the id is not a string in UTF-8: ", printable(id)});
+    return out;
+}
+
+// A response may have this many jobs more than requested; a larger one is refused, because each takes memory.
+inline constexpr std::size_t max_surplus_jobs = 1000;
+
+inline error refused_response(std::string_view why) {
+    return {errc::bad_response, 0,
+            cat({why, "; jobs it may have claimed come back after their visibility timeout"})};
+}
+
+// Returns the array `jobs` of a complete response: part of a truncated one might look like a job.
+inline result<std::string_view> find_jobs(std::string_view body) {
+    std::string_view rest = body;
+    std::string_view key;
+    std::string_view value;
+    std::string_view found;
+    int lists = 0;
+    while (next_raw_member(rest, key, value)) {
+        if (!json_key_is(key, "jobs")) continue;
+        found = value;
+        ++lists;
+    }
+    if (!raw_walk_ended(rest, '{', '}'))
+        return refused_response("the response to FETCH is not a complete JSON object");
+    if (lists == 1 && found == "null") return std::string_view("[]");  // an empty list in Go
+    if (lists != 1 || found.front() != '[')
+        return refused_response("the response to FETCH does not have one array `jobs`");
+    return found;
+}
+
+// Reads each job by itself: an invalid one must not cost the others, which are claimed too.
+inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t requested = 1) {
+    const result<std::string_view> found = find_jobs(body);
+    if (!found) return found.error();
+    std::string_view source;
+    std::string_view rest = *found;
+    std::vector<job> jobs;
+    while (next_raw_element(rest, source)) {
+        if (jobs.size() >= requested + max_surplus_jobs)
+            return refused_response(cat({"the response to FETCH has more than ", jobs.size(), " jobs; ",
+                                         requested, " were requested"}));
+        jobs.push_back(read_claimed_job(source));
+    }
+    if (!raw_walk_ended(rest, '[', ']')) return refused_response("the response to FETCH is not JSON");
+    return jobs;
+}
+
+inline directive read_directive(std::string_view body) {
+    directive found = directive::none;
+    for (const char* key : {"state", "directive"}) {
+        std::string text;
+        raw_string(raw_member(body, key), text);
+        if (text == "terminate") return directive::terminate;
+        if (text == "quiet") found = directive::quiet;
+    }
+    return found;
+}
+
+template <class Take>
+void for_each_string(std::string_view list, Take take) {
+    std::string_view source;
+    std::string text;
+    while (next_raw_element(list, source)) {
+        if (raw_string(source, text)) take(text);
+    }
+}
+
+// Returns those of `own_ids` that `list` contains. Does not copy the list, which may be long.
+inline std::vector<std::string> ids_listed(std::string_view list, const std::vector<std::string>& own_ids) {
+    const array<const std::string*> sorted = sorted_pointers(own_ids);
+    array<bool> named(sorted.size());
+    for_each_string(list, [&](const std::string& id) {
+        const std::size_t place = index_of(sorted, id);
+        if (place < sorted.size() && *sorted[place] == id) named[place] = true;
+    });
+    std::vector<std::string> out;
+    for (std::size_t i = 0; i < sorted.size(); ++i) {
+        if (named[i]) out.push_back(*sorted[i]);
+    }
+    return out;
+}
+
+inline result<heartbeat_response> read_heartbeat(std::string_view body,
+                                                 const std::vector<std::string>& own_ids = {}) {
+    const result<void> valid = check_json(body);
+    if (!valid) return valid.error();
+    heartbeat_response out;
+    out.directive = read_directive(body);
+    if (out.directive == directive::quiet)
+        for_each_string(raw_member(body, "queues"),
+                        [&](const std::string& queue) { out.queues.push_back(queue); });
+    out.jobs_extended = ids_listed(raw_member(body, "jobs_extended"), own_ids);
+    return out;
+}
+
+// Reads the response to INFO, with or without a member `job`. False: cancelled, or active at another worker.
+inline bool is_held_by(std::string_view body, std::string_view worker_id) {
+    const std::string_view nested = raw_member(body, "job");
+    const std::string_view job = nested.empty() ? body : nested;
+    std::string state;
+    std::string owner;
+    raw_string(raw_member(job, "state"), state);
+    raw_string(raw_member(job, "worker_id"), owner);
+    return state != "cancelled" && (state != "active" || owner.empty() || owner == worker_id);
+}
+
+inline result<settled> read_settlement(std::string_view route, const result<http_response>& response) {
+    if (!response) return response.error();
+    if (is_success(response->status)) return settled::accepted;
+    if (response->status == 404 || response->status == 409) return settled::gone;
+    error why = status_error(route, *response, quoting::no);
+    if (is_bad_request(response->status) && !rejects_body(*response)) why.code = errc::bad_response;
+    return why;
+}
+
+}  // namespace ojs::detail
