@@ -1,4 +1,4 @@
-// The whole of a worker that loses nothing: fetches jobs, and drains on SIGTERM.
+// A complete worker: fetches jobs, and drains on SIGTERM without losing one.
 #include <cstdio>
 #include <string>
 
@@ -6,7 +6,7 @@
 
 int main(int argc, char** argv) {
     if (argc == 2 && argv[1] == std::string("--help")) {
-        std::puts("usage: OJS_URL=http://HOST:PORT hello_worker\nWorks on jobs of type hello.greet.");
+        std::puts("usage: OJS_URL=http://HOST:PORT hello_worker\nRuns jobs of type hello.greet.");
         return 0;
     }
     if (argc > 1) return ojs::report_usage({ojs::errc::invalid_argument, 0, "no arguments; see --help"});
@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
     if (!options) return ojs::report_usage(options.error());
     ojs::worker worker(*options);
     worker.register_handler("hello.greet", [](ojs::job_context& job) {
-        if (!job.sleep_for(std::chrono::seconds(1))) return;  // false: cancelled, time to go
+        if (!job.sleep_for(std::chrono::seconds(1))) return;  // false: cancelled
     });
     return worker.run();  // quiet -> drain -> stop on SIGTERM; main's exit status
 }

@@ -1,7 +1,7 @@
 // River's "realistic shutdown code", line by line, to control each stage yourself. options.use(river()) and worker.run()
 // do the same: see river_stages.cpp.
 //
-//   build/river_guide [good|deaf|short] [STAGE]     the job, and a stage's timeout (default 10s)
+//   build/river_guide [good|deaf|short] [STAGE]     the job, and the length of a stage ("500ms"; default: 10s)
 #include <signal.h>
 
 #include <cstdio>
@@ -14,15 +14,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-void say(const char* text) {
+void log(const char* text) {
     std::puts(text);
     std::fflush(stdout);
 }
 
-// <-sigintOrTerm. False: the deadline has passed, or the worker has stopped.
-bool stop_signal(ojs::signals& from, ojs::time_point deadline, const ojs::cancel_token& until) {
+// <-sigintOrTerm, or the deadline, or the end of the worker: false.
+bool await_stop(ojs::signals& signals, ojs::time_point deadline, const ojs::cancel_token& until) {
     for (;;) {
-        const int number = from.wait(deadline, until).number;
+        const int number = signals.wait(deadline, until).number;
         if (number == SIGINT || number == SIGTERM) return true;
         if (number == 0) return false;
     }
@@ -30,36 +30,36 @@ bool stop_signal(ojs::signals& from, ojs::time_point deadline, const ojs::cancel
 
 void stop_by_signals(ojs::worker& worker, ojs::signals& sigint_or_term, std::chrono::milliseconds stage) {
     const ojs::cancel_token stopped = worker.stopped_token();
-    if (!stop_signal(sigint_or_term, ojs::time_point::max(), stopped)) return;
-    say("Received SIGINT/SIGTERM; initiating soft stop (try to wait for jobs to finish)");
+    if (!await_stop(sigint_or_term, ojs::time_point::max(), stopped)) return;
+    log("Received SIGINT/SIGTERM; initiating soft stop (try to wait for jobs to finish)");
 
     ojs::cancel_source soft_stop;
     const ojs::time_point soft_stop_end = ojs::deadline_after(stage);
     std::thread second([&] {
-        if (stop_signal(sigint_or_term, soft_stop_end, stopped)) {
-            say("Received SIGINT/SIGTERM again; initiating hard stop (cancel everything)");
+        if (await_stop(sigint_or_term, soft_stop_end, stopped)) {
+            log("Received SIGINT/SIGTERM again; initiating hard stop (cancel everything)");
             soft_stop.cancel(ojs::cancel_reason::forced);
         } else if (!stopped.cancelled()) {
-            say("Soft stop timeout; initiating hard stop (cancel everything)");
+            log("Soft stop timeout; initiating hard stop (cancel everything)");
         }
     });
     const ojs::stop_result soft = worker.stop(soft_stop_end, soft_stop.token());
     second.join();
-    if (soft) return say("Soft stop succeeded");
+    if (soft) return log("Soft stop succeeded");
 
     const ojs::stop_result hard = worker.stop_and_cancel(ojs::deadline_after(stage));
     if (hard.status == ojs::stop_status::timed_out) {
-        say("Hard stop timeout; ignoring stop procedure and exiting unsafely");
+        log("Hard stop timeout; ignoring stop procedure and exiting unsafely");
     } else if (!hard) {
         std::printf("Hard stop: %s\n", ojs::to_string(hard.status));
     }
 }
 
 void run_job(ojs::job_context& job) {
-    say("  job: begun");
+    log("  job: started");
     if (job.type() == "short") return static_cast<void>(job.sleep_for(1s));
     if (job.type() == "deaf") return static_cast<void>(ojs::cancel_token().sleep_for(1min));
-    if (!job.sleep_for(1min)) say("  job: cancelled, returning");
+    if (!job.sleep_for(1min)) log("  job: cancelled, returning");
 }
 
 }  // namespace
@@ -71,13 +71,13 @@ int main(int argc, char** argv) {
         return ojs::report_usage(
             {ojs::errc::invalid_argument, 0, "usage: river_guide [good|deaf|short] [STAGE]"});
     }
-    ojs::lifecycle requests;  // by signals; stop_by_signals() stops the worker
-    auto sigint_or_term = ojs::signals::install(requests);
+    ojs::lifecycle signalled;  // stop_by_signals() acts on it
+    auto sigint_or_term = ojs::signals::install(signalled);
     if (!sigint_or_term) return ojs::report_usage(sigint_or_term.error());
 
     ojs::worker_options options;
     options.times.shutdown_grace_period = ojs::no_limit;  // Stop() never cancels
-    options.times.cancel_wait = *stage;                   // StopAndCancel()'s timeout for jobs to return
+    options.times.cancel_wait = *stage;                   // StopAndCancel() waits this long for jobs
     options.times.stop_timeout = *stage + 5s;
     options.log.level = ojs::log_level::error;
     ojs::memory_transport queue;
@@ -86,11 +86,11 @@ int main(int argc, char** argv) {
     worker.register_handler(type, run_job);
     const ojs::result<void> started = worker.start();
     if (!started) return ojs::report_usage(started.error());
-    say("Working; press Ctrl-C to stop");
+    log("Working; press Ctrl-C to stop");
 
     std::thread stopper([&] { stop_by_signals(worker, *sigint_or_term, *stage); });
     stopper.join();
-    // <-riverClient.Stopped(), but this exits where the guide would still wait for a deaf job.
+    // <-riverClient.Stopped(), but this exits where the guide waits for a deaf job.
     if (!worker.stopped()) std::_Exit(70);
     return worker.exit_code();
 }

@@ -1,12 +1,12 @@
-// River's three stages of a stop: wait for the jobs, then cancel them, then exit.
+// The three stages of a stop, as in River: wait for the jobs, then cancel them, then exit.
 //
 //   build/river_stages [good|slow|deaf|short] [STAGE]
 //
 // Runs one job that takes a minute. Press Ctrl-C once, twice, three times, or wait for the next stage. STAGE is the timeout
 // of each (default 10s):
 //   good  returns at once when it is cancelled (the default)
-//   slow  takes three more seconds to clean up when it is cancelled
-//   deaf  ignores its cancellation: the third stage abandons it
+//   slow  takes three more seconds when it is cancelled, to clean up
+//   deaf  ignores its cancellation: the fault that the third stage is for
 //   short takes one second, so that the first stage is enough
 #include <cstdio>
 #include <string>
@@ -17,35 +17,35 @@ namespace {
 
 using namespace std::chrono_literals;
 
-void say(const char* text) {
+void print(const char* text) {
     std::printf("%s\n", text);
     std::fflush(stdout);
 }
 
 ojs::outcome good(ojs::job_context& job) {
-    say("  job: begun");
+    print("  job: started");
     if (job.sleep_for(1min)) return ojs::outcome::done();
-    say("  job: cancelled, returning");
+    print("  job: cancelled, returning");
     return ojs::outcome::interrupted();
 }
 
 ojs::outcome slow(ojs::job_context& job) {
-    say("  job: begun");
+    print("  job: started");
     if (job.sleep_for(1min)) return ojs::outcome::done();
-    say("  job: cancelled, cleaning up");
+    print("  job: cancelled, cleaning up");
     static_cast<void>(ojs::cancel_token().sleep_for(3s));  // a token that is never cancelled: a plain sleep
-    say("  job: cleaned up, returning");
+    print("  job: cleaned up, returning");
     return ojs::outcome::interrupted();
 }
 
 ojs::outcome deaf(ojs::job_context&) {
-    say("  job: begun");
+    print("  job: started");
     static_cast<void>(ojs::cancel_token().sleep_for(1min));
     return ojs::outcome::done();
 }
 
 ojs::outcome brief(ojs::job_context& job) {
-    say("  job: begun");
+    print("  job: started");
     return job.sleep_for(1s) ? ojs::outcome::done() : ojs::outcome::interrupted();
 }
 
@@ -61,24 +61,23 @@ bool is_known(const std::string& type) {
     return false;
 }
 
-// Logs each change of the lifecycle in River's words.
-void log_stage(const ojs::lifecycle_state& state) {
-    if (state.phase == ojs::phase::draining) {
-        say("Received SIGINT/SIGTERM; initiating soft stop (try to wait for jobs to finish)");
+// Prints each change of the lifecycle in River's words.
+void print_stage(const ojs::lifecycle_state& now) {
+    if (now.phase == ojs::phase::draining) {
+        print("Received SIGINT/SIGTERM; initiating soft stop (try to wait for jobs to finish)");
     }
-    if (state.phase != ojs::phase::stopping) return;
-    if (state.last_event == ojs::event::drained) say("Soft stop succeeded");
-    if (state.last_event == ojs::event::stop_signal)
-        say("Received SIGINT/SIGTERM again; initiating hard stop (cancel everything)");
-    if (state.last_event == ojs::event::grace_expired)
-        say("Soft stop timeout; initiating hard stop (cancel everything)");
+    if (now.phase != ojs::phase::stopping) return;
+    if (now.last_event == ojs::event::drained) print("Soft stop succeeded");
+    if (now.last_event == ojs::event::stop_signal)
+        print("Received SIGINT/SIGTERM again; initiating hard stop (cancel everything)");
+    if (now.last_event == ojs::event::grace_expired)
+        print("Soft stop timeout; initiating hard stop (cancel everything)");
 }
 
-ojs::stuck_action log_stuck_job(const ojs::stuck_job& job) {
+ojs::stuck_action print_stuck(const ojs::stuck_job& job) {
     if (!job.abandoned) return job.usual;
-    std::printf(
-        "Hard stop timeout; ignoring stop procedure and exiting unsafely\n  left behind: job %s (%s)\n",
-        job.id.c_str(), job.type.c_str());
+    std::printf("Hard stop timeout; ignoring stop procedure and exiting unsafely\n  abandoned: job %s (%s)\n",
+                job.id.c_str(), job.type.c_str());
     std::fflush(stdout);
     return job.usual;
 }
@@ -98,12 +97,12 @@ int main(int argc, char** argv) {
     options.times.shutdown_grace_period = options.times.cancel_wait = *stage;
     options.times.stop_timeout = *stage + 5s;
     options.log.level = ojs::log_level::error;
-    options.on_transition = log_stage;
-    options.on_stuck_job = log_stuck_job;
+    options.on_transition = print_stage;
+    options.on_stuck_job = print_stuck;
     ojs::memory_transport queue;
     queue.push(type);
     ojs::worker worker(options, queue);
     for (const auto& job : jobs) worker.register_handler(job.type, job.handler);
-    say("Working; press Ctrl-C to stop");
+    print("Working; press Ctrl-C to stop");
     return worker.run();
 }

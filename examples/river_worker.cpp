@@ -1,18 +1,18 @@
-// A worker on River's queue in PostgreSQL, beside River's own in Go. Link with -lpq.
+// A worker on River's queue in PostgreSQL, next to River's own in Go. Link with -lpq.
 //
 //     DATABASE_URL=postgres://localhost/app OJS_QUEUES=default OJS_CONCURRENCY=10 build/river_worker
 //
-// RIVER_SCHEMA: the schema of River's tables, if not on the search_path. Kinds, and their args:
-//   noop     {}           completes at once
-//   sleep    {"ms":N}     returns when it is cancelled
+// RIVER_SCHEMA: where River's tables are, if not on the search_path. Kinds, whose args are an object:
+//   noop     {}           done at once
+//   sleep    {"ms":N}     returns at once when cancelled
 //   spin     {"ms":N}     ignores its cancellation
 //   fail     {}           fails each time
-//   snooze   {"ms":N}     snoozes once for N ms, then completes
+//   snooze   {"ms":N}     is snoozed for that time once, then done
 //   cancel   {}           cancels itself
-//   discard  {}           is discarded
+//   discard  {}           fails without a retry
 //
 // Ctrl-C stops in River's three stages: a soft stop of OJS_SHUTDOWN_GRACE_PERIOD (10 s), which waits for jobs; a hard stop,
-// which cancels them and gives them 10 s more; and an exit without waiting. Another Ctrl-C starts the next stage.
+// which cancels them and waits 10 s more; and an exit that does not wait. Another Ctrl-C begins the next stage.
 #include <cstdio>
 #include <cstdlib>
 
@@ -27,7 +27,7 @@ std::string variable(const char* name) {
     return value == nullptr ? std::string() : value;
 }
 
-// "ms" of the job's only argument; 0 if it is missing.
+// "ms" of the job's argument, an object; 0 if it is missing.
 milliseconds requested_time(const ojs::job_context& job) {
     const auto ms = ojs::json_view(job.args_json()).element(0).member("ms").number();
     return milliseconds(ms && *ms > 0 && *ms < 1e9 ? static_cast<long long>(*ms) : 0);
@@ -52,8 +52,8 @@ void add_handlers(ojs::worker& worker, ojs::river_transport& river) {
     });
     worker.register_handler("cancel",
                             [&river](ojs::job_context& job) { return river.cancel(job, "not needed"); });
-    worker.register_handler("discard",
-                            [](ojs::job_context&) { return ojs::outcome::discard("it can never succeed"); });
+    worker.register_handler(
+        "discard", [](ojs::job_context&) { return ojs::outcome::discard("this kind never succeeds"); });
 }
 
 ojs::result<ojs::worker_options> read_options() {
@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
     if (argc == 2 && argv[1] == std::string("--help")) {
         std::puts(
             "usage: DATABASE_URL=postgres://HOST/DATABASE river_worker\n"
-            "Works on River's queue: kinds noop, sleep, spin, fail, snooze, cancel, discard.");
+            "Runs jobs of River's queue: kinds noop, sleep, spin, fail, snooze, cancel, discard.");
         return 0;
     }
     if (argc > 1)

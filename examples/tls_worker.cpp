@@ -2,8 +2,8 @@
 //
 //     OJS_URL=https://backend.example build/tls_worker
 //
-// TLS_CA_FILE: trusted roots instead of the system's; TLS_CRL_FILE: revocation lists; TLS_CERTIFICATE_FILE, TLS_KEY_FILE: the
-// worker's own certificate.
+// TLS_CA_FILE: trusted certificates instead of the system's; TLS_CRL_FILE: revoked ones. TLS_CERTIFICATE_FILE and
+// TLS_KEY_FILE: the worker's own.
 #include <cstdio>
 #include <cstdlib>
 

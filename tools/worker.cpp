@@ -1,17 +1,17 @@
-// A worker configured by its environment alone, with four job types to try things out with:
+// A worker for trials, configured by its environment, with these job types:
 //
 //   text.count [path, min_ms, min_passes, checkpoint_bytes]
-//                              counts lines, words and bytes of a file and its CRC-32; where min_ms or min_passes is
-//                              given, over and over again until it is reached (so that a demonstration has something
-//                              to drain). Saves a checkpoint every so many bytes (1 MiB), and goes on from there
+//                              counts lines, words and bytes of a file and its CRC-32, repeatedly until min_ms and
+//                              min_passes are reached (so that a demonstration has something to drain). Saves a
+//                              checkpoint every checkpoint_bytes (1 MiB), and continues from there
 //   sleep      [ms]            sleeps
 //   noop       []              does nothing
 //   fail       []              throws
-//   probe.sleep [ms]           sleeps, and returns at once when cancelled (as shutdown-probe asks of a worker)
-//   probe.spin  [ms]           keeps a processor busy and does not look whether it is cancelled
+//   probe.sleep [ms]           sleeps, and returns at once when cancelled (required by shutdown-probe)
+//   probe.spin  [ms]           keeps a processor busy and ignores its cancellation
 //
 // Try it: build/dev_backend &  then  OJS_URL=http://127.0.0.1:8080 build/worker
-// or without a backend: export OJS_URL=spool:/tmp/jobs; build/worker & build/worker --enqueue text.count README.md
+// Without a backend: export OJS_URL=spool:/tmp/jobs; build/worker & build/worker --enqueue text.count README.md
 #include <picojson.h>
 #include <sys/stat.h>
 
@@ -37,16 +37,19 @@ namespace {
 constexpr const char* usage =
     "usage: worker [--init | --doctor | --signal quiet|resume|stop|reclaim [PID] | --enqueue TYPE [ARG]... | "
     "--help]\n"
-    "Works on Open Job Spec jobs until SIGTERM or SIGINT; then finishes what it has and exits.\n"
+    "Runs Open Job Spec jobs until SIGTERM or SIGINT; then finishes the jobs in flight and exits.\n"
     "\n"
-    "  --init         as PID 1 of a container: starts the worker below it, reaps orphans, passes signals on\n"
-    "  --doctor       prints what stands in the way of a clean stop; exits with 1 if any of it is an error\n"
-    "  --signal WORD  quiet, resume, stop or reclaim: sends SIGTSTP, SIGCONT, SIGTERM or SIGUSR1 to PID, or\n"
-    "                 PID 1 if that is a worker, or the only other one; exits with 0 if it was sent, else 1\n"
+    "  --init         as PID 1 of a container: starts the worker as its child, reaps orphans, forwards "
+    "signals\n"
+    "  --doctor       prints what prevents a clean stop; exits with 1 if a finding is an error\n"
+    "  --signal WORD  quiet, resume, stop or reclaim: sends SIGTSTP, SIGCONT, SIGTERM or SIGUSR1 to PID; "
+    "default:\n"
+    "                 PID 1 if that is a worker, or else the only worker; exits with 0 if it was sent, else "
+    "1\n"
     "  --enqueue TYPE [ARG]...\n"
-    "                 puts a job into the spool directory that OJS_URL (spool:DIR) names, and prints its id; "
-    "an ARG\n"
-    "                 that is JSON is passed on as that, any other as a string\n"
+    "                 adds a job to the spool directory of OJS_URL (spool:DIR) and prints its id; an ARG "
+    "that\n"
+    "                 is JSON is passed as JSON, any other as a string\n"
     "  --help         this text\n"
     "\n"
     "Job types: text.count [path, min_ms, min_passes, checkpoint_bytes], sleep [ms], noop [], fail [], "
@@ -61,9 +64,8 @@ constexpr const char* usage =
     "  OJS_CANCEL_LEAD (0s)               OJS_RECLAIM_WAIT (0s)      OJS_STUCK_AFTER (5s)\n"
     "  OJS_TERMINATION_TYPE_FILE (none)   OJS_LOG_LEVEL (info)       OJS_LOG_FORMAT (text, logfmt, json)\n"
     "  OJS_LABELS  OJS_WORKER_ID  OJS_AUTH_TOKEN\n"
-    "Exit status of a worker: 0 every job was reported; 75 some could not be; 70 with OJS_DIALECT=river, a "
-    "job\n"
-    "did not return; 64 a wrong flag or value.\n";
+    "Exit status of a worker: 0 every job was reported; 75 some could not be; 70 a job did not return, with\n"
+    "OJS_DIALECT=river; 64 a wrong flag or value.\n";
 
 class crc32 {
   public:
@@ -71,7 +73,7 @@ class crc32 {
         for (const char c : bytes)
             value_ = table[(value_ ^ static_cast<unsigned char>(c)) & 0xffU] ^ value_ >> 8U;
     }
-    // The state between two calls of add(), to go on from it elsewhere.
+    // The state between two calls of add(), to continue elsewhere.
     std::uint32_t state() const { return value_; }
     void restore(std::uint32_t state) { value_ = state; }
     std::string hex() const {
@@ -96,7 +98,7 @@ class crc32 {
 };
 const std::array<std::uint32_t, 256> crc32::table = crc32::make_table();
 
-// What wc(1) and crc32(1) say about a text.
+// The results of wc(1) and crc32(1) for a text.
 struct text_counts {
     std::int64_t bytes = 0;
     std::int64_t lines = 0;
@@ -120,14 +122,14 @@ struct file_closer {
     void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
-// How far a count has come: all it takes to go on from there in another process.
+// The progress of a count: all that another process needs to continue.
 struct progress {
     std::int64_t pass = 1;
     text_counts counts;          // of this pass
     std::int64_t worked_ms = 0;  // over all runs
 };
 
-// What a job was asked to do.
+// The arguments of a text.count job.
 struct count_order {
     std::string path;
     std::string version;  // of the file: its size and the time of its last change
@@ -136,22 +138,22 @@ struct count_order {
     std::int64_t checkpoint_bytes = 1024 * 1024;
 };
 
-// Empty: it is not there, or not a regular file.
+// Empty: the file is missing or not a regular file.
 std::string version_of(const std::string& path) {
-    struct stat about {};
-    if (::stat(path.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) return {};
+    struct stat file {};
+    if (::stat(path.c_str(), &file) != 0 || !S_ISREG(file.st_mode)) return {};
 #ifdef __APPLE__
-    const struct timespec changed = about.st_mtimespec;
+    const struct timespec changed = file.st_mtimespec;
 #else
-    const struct timespec changed = about.st_mtim;
+    const struct timespec changed = file.st_mtim;
 #endif
-    return std::to_string(about.st_size) + " " + std::to_string(changed.tv_sec) + "." +
+    return std::to_string(file.st_size) + " " + std::to_string(changed.tv_sec) + "." +
            std::to_string(changed.tv_nsec);
 }
 
-// ---- its checkpoints ----
+// ---- checkpoints of text.count ----
 
-picojson::value write_checkpoint(const count_order& order, const progress& at) {
+picojson::value write_checkpoint(const count_order& order, const progress& progress) {
     picojson::object out;
     const auto number = [&out](const char* key, std::int64_t value) {
         out[key] = picojson::value(static_cast<double>(value));
@@ -159,53 +161,53 @@ picojson::value write_checkpoint(const count_order& order, const progress& at) {
     out["job"] = picojson::value("text.count");
     out["path"] = picojson::value(order.path);
     out["version"] = picojson::value(order.version);
-    number("pass", at.pass);
-    number("offset", at.counts.bytes);
-    number("lines", at.counts.lines);
-    number("words", at.counts.words);
-    number("in_word", at.counts.in_word ? 1 : 0);
-    number("crc_state", at.counts.checksum.state());
-    number("worked_ms", at.worked_ms);
+    number("pass", progress.pass);
+    number("offset", progress.counts.bytes);
+    number("lines", progress.counts.lines);
+    number("words", progress.counts.words);
+    number("in_word", progress.counts.in_word ? 1 : 0);
+    number("crc_state", progress.counts.checksum.state());
+    number("worked_ms", progress.worked_ms);
     return picojson::value(out);
 }
 
-bool says(const picojson::value& state, const char* key, const std::string& wanted) {
+bool has_text(const picojson::value& state, const char* key, const std::string& expected) {
     const picojson::value& found = state.get(key);
-    return found.is<std::string>() && found.get<std::string>() == wanted;
+    return found.is<std::string>() && found.get<std::string>() == expected;
 }
 
-// A whole number from 0 to `most`.
-bool read_whole(const picojson::value& state, const char* key, double most, std::int64_t& out) {
+// Reads an integer from 0 to `max`.
+bool read_integer(const picojson::value& state, const char* key, double max, std::int64_t& out) {
     const picojson::value& found = state.get(key);
     if (!found.is<double>()) return false;
     const double number = found.get<double>();
-    if (!(number >= 0 && number <= most) || std::floor(number) < number) return false;
+    if (!(number >= 0 && number <= max) || std::floor(number) < number) return false;
     out = static_cast<std::int64_t>(number);
     return true;
 }
 
-// False for what this job cannot go on from: another job's, another file's, or a file's that has changed since.
+// False if this job cannot continue from it: it belongs to another job or file, or the file has changed since.
 bool read_checkpoint(const picojson::value& state, const count_order& order, progress& out) {
     if (!state.is<picojson::object>()) return false;
-    if (!says(state, "job", "text.count") || !says(state, "path", order.path)) return false;
-    if (!says(state, "version", order.version)) return false;
-    constexpr double most = 9e15;
+    if (!has_text(state, "job", "text.count") || !has_text(state, "path", order.path)) return false;
+    if (!has_text(state, "version", order.version)) return false;
+    constexpr double max = 9e15;
     std::int64_t in_word = 0;
     std::int64_t crc_state = 0;
     const auto size = static_cast<double>(std::strtoll(order.version.c_str(), nullptr, 10));
-    const bool whole = read_whole(state, "pass", most, out.pass) && out.pass > 0 &&
-                       read_whole(state, "offset", size, out.counts.bytes) &&
-                       read_whole(state, "lines", size, out.counts.lines) &&
-                       read_whole(state, "words", size, out.counts.words) &&
-                       read_whole(state, "in_word", 1, in_word) &&
-                       read_whole(state, "crc_state", 0xffffffff, crc_state) &&
-                       read_whole(state, "worked_ms", most, out.worked_ms);
+    const bool complete = read_integer(state, "pass", max, out.pass) && out.pass > 0 &&
+                          read_integer(state, "offset", size, out.counts.bytes) &&
+                          read_integer(state, "lines", size, out.counts.lines) &&
+                          read_integer(state, "words", size, out.counts.words) &&
+                          read_integer(state, "in_word", 1, in_word) &&
+                          read_integer(state, "crc_state", 0xffffffff, crc_state) &&
+                          read_integer(state, "worked_ms", max, out.worked_ms);
     out.counts.in_word = in_word != 0;
     out.counts.checksum.restore(static_cast<std::uint32_t>(crc_state));
-    return whole;
+    return complete;
 }
 
-// ---- its work ----
+// ---- text.count ----
 
 // Counts one file over and over, in chunks.
 class text_count {
@@ -223,14 +225,14 @@ class text_count {
             if (stopped.kind() != ojs::outcome_kind::implicit) return stopped;
             note_time();
             if (at_.worked_ms >= order_.min_ms && at_.pass >= order_.min_passes) return result();
-            // Leave some of the processor to others. The next pass looks whether the job is cancelled.
+            // Leaves processor time to others. The next pass checks for cancellation.
             static_cast<void>(job_.sleep_for(std::chrono::milliseconds(5)));
         }
     }
 
   private:
-    // From where the pass has got to; implicit when it came to its end. Looks between two chunks whether the job is
-    // cancelled: that is all it takes to stop in time.
+    // Continues the pass; returns an implicit outcome at its end. Checks for cancellation between chunks: that is all a
+    // handler needs to stop in time.
     ojs::outcome finish_pass() {
         const std::unique_ptr<std::FILE, file_closer> file(std::fopen(order_.path.c_str(), "rb"));
         const bool found = file && ::fseeko(file.get(), static_cast<off_t>(at_.counts.bytes), SEEK_SET) == 0;
@@ -250,7 +252,7 @@ class text_count {
         return {};
     }
 
-    // False: there is no point in going on. Any other failure costs a later run some time, and this one nothing.
+    // False: stop, because the job is no longer this worker's. Any other failure only costs a later run some time.
     bool save() {
         unsaved_ = 0;
         note_time();
@@ -290,7 +292,7 @@ ojs::outcome count_text(ojs::job_context& job) {
     order.path = *path;
     order.version = version_of(*path);
     if (order.version.empty()) {
-        return ojs::outcome::discard("text.count: " + *path + " is not there or not a regular file");
+        return ojs::outcome::discard("text.count: " + *path + " is missing or not a regular file");
     }
     order.min_ms = job.arg<std::int64_t>(1).value_or(order.min_ms);
     order.min_passes = job.arg<std::int64_t>(2).value_or(order.min_passes);
@@ -301,7 +303,8 @@ ojs::outcome count_text(ojs::job_context& job) {
 ojs::outcome sleep_a_while(ojs::job_context& job) {
     const auto ms = job.arg<std::int64_t>(0);
     if (!ms || *ms < 0) return ojs::outcome::discard("sleep needs a number of milliseconds");
-    if (!job.sleep_for(std::chrono::milliseconds(*ms))) return ojs::outcome::interrupted("woken up");
+    if (!job.sleep_for(std::chrono::milliseconds(*ms)))
+        return ojs::outcome::interrupted("cancelled while sleeping");
     return ojs::outcome::done();
 }
 
@@ -317,7 +320,7 @@ ojs::outcome spin(ojs::job_context& job) {
 // ---- flags ----
 
 struct command_line {
-    const char* flag = "";                 // empty: work
+    const char* flag = "";                 // empty: run jobs
     std::string_view word;                 // of --signal
     pid_t pid = 0;                         // of --signal
     std::vector<std::string_view> values;  // all of them
@@ -333,7 +336,7 @@ constexpr flag_rule flag_rules[] = {
     {"--help", 0, 0}, {"--doctor", 0, 0}, {"--signal", 1, 2}, {"--enqueue", 1, any_number}, {"--init", 0, 0}};
 
 ojs::error wrong_usage(const std::string& text) {
-    return {ojs::errc::invalid_argument, 0, text + "; --help tells more"};
+    return {ojs::errc::invalid_argument, 0, text + "; see --help"};
 }
 
 ojs::result<pid_t> read_pid(std::string_view text) {
@@ -352,7 +355,8 @@ ojs::result<command_line> read_flags(int argc, char** argv) {
         if (flag != rule.name) continue;
         if (values < rule.min_values) return wrong_usage(flag + " needs a value");
         if (values > rule.max_values) {
-            return wrong_usage("'" + std::string(argv[2 + rule.max_values]) + "' is too much after " + flag);
+            return wrong_usage("'" + std::string(argv[2 + rule.max_values]) + "' is unexpected after " +
+                               flag);
         }
         out.flag = rule.name;
         if (values > 0) out.word = argv[2];
@@ -366,7 +370,7 @@ ojs::result<command_line> read_flags(int argc, char** argv) {
     return wrong_usage("unknown flag " + flag);
 }
 
-// Before any signal is claimed: it looks at what was inherited.
+// Before signal handlers are installed, because it checks the inherited ones.
 int run_doctor() {
     auto options = ojs::worker_options::from_environment();
     if (options) {
@@ -413,7 +417,7 @@ int run_enqueue(const std::vector<std::string_view>& values) {
 
 int work() {
     ojs::lifecycle lifecycle;
-    auto signals = ojs::signals::install(lifecycle);  // first: a SIGTERM during start-up is kept
+    auto signals = ojs::signals::install(lifecycle);  // first: a SIGTERM during start-up is not lost
     if (!signals) return ojs::report_usage(signals.error());
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
@@ -426,21 +430,22 @@ int work() {
     worker.register_handler("probe.sleep", sleep_a_while);
     worker.register_handler("probe.spin", spin);
     worker.register_handler("noop", [](ojs::job_context&) {});
-    worker.register_handler("fail", [](ojs::job_context&) { throw std::runtime_error("failing, as asked"); });
+    worker.register_handler("fail",
+                            [](ojs::job_context&) { throw std::runtime_error("failing, as requested"); });
     return worker.run();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc == 1) return work();  // at once: signals are to be claimed in the first line of a worker
-    const ojs::result<command_line> asked = read_flags(argc, argv);
-    if (!asked) return ojs::report_usage(asked.error());
-    const std::string_view flag = asked->flag;
+    if (argc == 1) return work();  // first: a worker should install its signal handlers at once
+    const ojs::result<command_line> command = read_flags(argc, argv);
+    if (!command) return ojs::report_usage(command.error());
+    const std::string_view flag = command->flag;
     if (flag == "--help") return std::fputs(usage, stdout) < 0 ? 1 : 0;
     if (flag == "--doctor") return run_doctor();
-    if (flag == "--signal") return run_signal(asked->word, asked->pid);
-    if (flag == "--enqueue") return run_enqueue(asked->values);
+    if (flag == "--signal") return run_signal(command->word, command->pid);
+    if (flag == "--enqueue") return run_enqueue(command->values);
     const ojs::result<void> below_init = ojs::as_init();
     return below_init ? work() : ojs::report_usage(below_init.error());
 }

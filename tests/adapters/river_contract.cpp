@@ -259,6 +259,5 @@ TEST_CASE("river_transport: of an ACK and a FAIL of a job in one batch, one is a
 TEST_CASE("contract: river_transport") {
     const auto on = std::make_shared<river_subject>();
     const auto left_out = transport_contract::check_all([&] { return on; });
-    CHECK(left_out ==
-          std::vector<std::string>{"a lease that ran out: the late worker learns that the job is gone"});
+    CHECK(left_out == std::vector<std::string>{"after its lease a worker's reports are gone"});
 }

@@ -240,13 +240,13 @@ struct save_and_report {
     bool wrong = false;
 
     void save() {
-        if (!word.add(job_word::in_turn, job_word::taken)) return;
+        if (!word.add(job_word::checkpoint_locked, job_word::taken)) return;
         wrong = wrong || ++saving > 1 || reported;
-        word.remove(job_word::in_turn);
+        word.remove(job_word::checkpoint_locked);
         --saving;
     }
     void report() {
-        if (!word.take() || word.has(job_word::in_turn)) return;  // or it waits
+        if (!word.take() || word.has(job_word::checkpoint_locked)) return;  // or it waits
         wrong = wrong || saving > 0;
         reported = true;
     }
@@ -256,7 +256,7 @@ struct save_and_report {
     bool is_wrong() const { return wrong; }
 };
 
-// active_job::keep_checkpoint() and kept_checkpoint(), which takes the lock only where one was saved.
+// active_job::set_checkpoint() and kept_checkpoint(), which takes the lock only where one was saved.
 struct keep_and_report {
     using job_word = ojs::detail::job_word;
     job_word word;
@@ -265,12 +265,12 @@ struct keep_and_report {
 
     bodies threads() {
         return {[this] {
-                    word.add(job_word::kept);
+                    word.add(job_word::checkpoint_saved);
                     kept = !word.has(job_word::taken);
                 },
                 [this] {
                     word.take();
-                    looked = word.has(job_word::kept);
+                    looked = word.has(job_word::checkpoint_saved);
                 }};
     }
     bool is_wrong() const { return kept && !looked; }

@@ -217,7 +217,7 @@ TEST_CASE("doctor: an added scheme inspects its address, and no backend is queri
                                 return {{severity::warning, "mine-odd", std::string(address), "mend it"}};
                             }});
     check_found(ask(options), "mine-odd", severity::warning, "there");
-    check_found(ask_url("other:there"), "options", severity::error, "no transport has this scheme");
+    check_found(ask_url("other:there"), "options", severity::error, "unknown scheme");
 }
 
 TEST_CASE("doctor: a backend that never answers costs no more than the timeout") {

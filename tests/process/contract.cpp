@@ -79,7 +79,7 @@ class http_subject : public transport_contract::subject {
 TEST_CASE("contract: http_transport and dev_backend") {
     const auto on = std::make_shared<http_subject>();  // one for all: each starts a process
     const auto left_out = transport_contract::check_all([&] { return on; });
-    CHECK(left_out == std::vector<std::string>{"on_work_available: a call after a push"});
+    CHECK(left_out == std::vector<std::string>{"on_work_available is called after a push"});
 }
 
 TEST_CASE("contract: http_transport and a backend without the route for checkpoints") {

@@ -44,7 +44,7 @@ struct run {
     json fail_of(const std::string& id) { return jobs.event(job_event(id, "nack")); }
     int downgrades() const {
         int found = 0;
-        for (std::size_t at = 0; (at = log.find("only in another form", at)) != std::string::npos; ++at)
+        for (std::size_t at = 0; (at = log.find("another form is sent", at)) != std::string::npos; ++at)
             ++found;
         return found;
     }

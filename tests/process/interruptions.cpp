@@ -12,7 +12,7 @@ namespace {
 
 process start_stages(const std::string& job, const std::string& stage) {
     process out({program("river_stages"), job, stage}, {});
-    REQUIRE(out.prints("job: begun"));
+    REQUIRE(out.prints("job: started"));
     return out;
 }
 
@@ -73,13 +73,13 @@ TEST_CASE("River: a job deaf to its cancellation is left behind: named, with a s
     CHECK(stages.wait() == 70);
     CHECK(stages.prints(timeout));
     CHECK(stages.prints(unsafe));
-    CHECK(stages.prints("left behind: job job-1 (deaf)"));
+    CHECK(stages.prints("abandoned: job job-1 (deaf)"));
 }
 
 TEST_CASE("River: the guide's own main(), with calls instead of options") {
     const auto start_guide = [](const std::string& job, const std::string& stage) {
         process out({program("river_guide"), job, stage}, {});
-        REQUIRE(out.prints("job: begun"));
+        REQUIRE(out.prints("job: started"));
         return out;
     };
     SUBCASE("a soft stop that succeeds") {

@@ -74,9 +74,10 @@ class spool_subject : public transport_contract::subject {
 }  // namespace
 
 TEST_CASE("contract: a spool") {
-    names left_out = {"a call that stands still and then continues",
-                      "a lost answer to ACK or FAIL counts once", "a lost answer to FETCH costs no job"};
-    if (OJS_SHUTDOWN_USE_INOTIFY == 0) left_out.push_back("on_work_available: a call after a push");
-    left_out.push_back("a lease that ran out: the late worker learns that the job is gone");
+    names left_out = {"a backend that freezes and continues",
+                      "an ACK or FAIL whose response is lost counts once",
+                      "a FETCH whose response is lost loses no job"};
+    if (OJS_SHUTDOWN_USE_INOTIFY == 0) left_out.push_back("on_work_available is called after a push");
+    left_out.push_back("after its lease a worker's reports are gone");
     CHECK(transport_contract::check_all([] { return std::make_unique<spool_subject>(); }) == left_out);
 }

@@ -1,4 +1,4 @@
-// Budgets: what fits into the container's grace period, and what to recommend where it does not.
+// Budgets: whether a stop fits into the container's grace period, and the recommended fix.
 #include <string>
 #include <vector>
 
@@ -28,7 +28,7 @@ ojs::worker_options with(milliseconds grace, milliseconds container, millisecond
 
 }  // namespace
 
-TEST_CASE("budget: nothing is said about what nobody said, or what fits") {
+TEST_CASE("budget: no finding if nothing is configured, or if everything fits") {
     CHECK(check_budget(with(30s, 0s)).empty());
     CHECK(check_budget(with(30s, 0s, 5s)).empty());
     CHECK(check_budget(with(30s, 40s)).empty());
@@ -37,7 +37,7 @@ TEST_CASE("budget: nothing is said about what nobody said, or what fits") {
     CHECK(check_budget(with(30s, 50s, 0s, 20s)).empty());
 }
 
-TEST_CASE("budget: what steps at the end may take counts") {
+TEST_CASE("budget: the timeouts of shutdown steps count") {
     CHECK(check_budget(with(30s, 45s), 10s).empty());
     const std::vector<finding> tight = check_budget(with(30s, 45s), 11s);
     REQUIRE(tight.size() == 1);
@@ -46,11 +46,11 @@ TEST_CASE("budget: what steps at the end may take counts") {
     CHECK(holds(tight[0].fix, "grant 46s"));
     CHECK(check_budget(with(30s, 1h), ojs::no_limit).size() == 1);
     CHECK(check_budget(with(ojs::no_limit, 60s)).size() == 1);
-    CHECK(holds(check_budget(with(ojs::no_limit, 60s))[0].problem, "grace period without a limit"));
+    CHECK(holds(check_budget(with(ojs::no_limit, 60s))[0].problem, "unlimited grace period"));
     CHECK(holds(check_budget(with(ojs::no_limit, 60s))[0].fix, "set OJS_SHUTDOWN_GRACE_PERIOD to 50s"));
 }
 
-TEST_CASE("budget: where nobody said what is granted, the platform's own time counts, and its name is told") {
+TEST_CASE("budget: without a configured grant, the platform's default counts and the platform is named") {
     const struct {
         const char* runtime;
         milliseconds fits;  // the longest grace period
@@ -60,27 +60,28 @@ TEST_CASE("budget: where nobody said what is granted, the platform's own time co
     } cases[] = {
         {"kubernetes", 25s, "budget-kubernetes",
          "30s that Kubernetes grants unless terminationGracePeriodSeconds says otherwise",
-         "let Kubernetes grant 36s (terminationGracePeriodSeconds), and say so in "
-         "OJS_CONTAINER_GRACE_PERIOD; or set OJS_SHUTDOWN_GRACE_PERIOD to 20s or less"},
+         "let Kubernetes grant 36s (terminationGracePeriodSeconds) and set "
+         "OJS_CONTAINER_GRACE_PERIOD to the same; or set OJS_SHUTDOWN_GRACE_PERIOD to 20s or less"},
         {"ecs", 25s, "budget-ecs", "30s that Amazon ECS grants unless stopTimeout says otherwise",
-         "let Amazon ECS grant 36s (stopTimeout), and say so in OJS_CONTAINER_GRACE_PERIOD; or set "
+         "let Amazon ECS grant 36s (stopTimeout) and set OJS_CONTAINER_GRACE_PERIOD to the same; or set "
          "OJS_SHUTDOWN_GRACE_PERIOD to 20s or less"},
         {"cloud-run", 5s, "budget-cloud-run", "10s that Cloud Run grants",
-         "Cloud Run grants no more: let longer jobs save checkpoints"},
+         "Cloud Run grants no more time: let longer jobs save checkpoints"},
         {"nomad", 0s, "budget-nomad", "5s that Nomad grants unless kill_timeout says otherwise",
-         "let Nomad grant 11s (kill_timeout), and say so in OJS_CONTAINER_GRACE_PERIOD"},
+         "let Nomad grant 11s (kill_timeout) and set OJS_CONTAINER_GRACE_PERIOD to the same"},
         {"docker", 5s, "budget-docker",
          "10s that Docker grants unless stop_grace_period or docker stop -t says otherwise",
-         "let Docker grant 16s (stop_grace_period or docker stop -t), and say so in "
-         "OJS_CONTAINER_GRACE_PERIOD"},
+         "let Docker grant 16s (stop_grace_period or docker stop -t) and set "
+         "OJS_CONTAINER_GRACE_PERIOD to the same"},
         {"podman", 5s, "budget-podman",
          "10s that Podman grants unless --stop-timeout or podman stop -t says otherwise",
-         "let Podman grant 16s (--stop-timeout or podman stop -t), and say so in OJS_CONTAINER_GRACE_PERIOD"},
+         "let Podman grant 16s (--stop-timeout or podman stop -t) and set "
+         "OJS_CONTAINER_GRACE_PERIOD to the same"},
         {"lxc", 5s, "budget-container",
          "10s that the container grants unless terminationGracePeriodSeconds, stop_grace_period or docker "
          "stop -t says otherwise",
-         "let the container grant 16s (terminationGracePeriodSeconds, stop_grace_period or docker stop -t), "
-         "and say so in OJS_CONTAINER_GRACE_PERIOD"},
+         "let the container grant 16s (terminationGracePeriodSeconds, stop_grace_period or docker stop -t) "
+         "and set OJS_CONTAINER_GRACE_PERIOD to the same"},
     };
     ojs::container_info info;
     info.in_container = true;
@@ -114,13 +115,13 @@ TEST_CASE("budget: where nobody said what is granted, the platform's own time co
         info.in_container = true;
     }
     info.runtime = "ecs";
-    CHECK(holds(check_budget(with(30s, 20s), 0s, info)[0].fix, "let Amazon ECS grant 40s (stopTimeout), "));
+    CHECK(holds(check_budget(with(30s, 20s), 0s, info)[0].fix, "let Amazon ECS grant 40s (stopTimeout) "));
     info.runtime = "cloud-run";
     CHECK(check_budget(with(30s, 10s), 0s, info)[0].fix ==
-          "Cloud Run grants no more: let longer jobs save checkpoints");
+          "Cloud Run grants no more time: let longer jobs save checkpoints");
 }
 
-TEST_CASE("budget: a wait for cancelled handlers that stop_timeout cannot hold") {
+TEST_CASE("budget: a cancel_wait that exceeds stop_timeout") {
     worker_options options = with(30s, 0s);
     options.times.cancel_wait = 2250ms;  // half of what the last heartbeat leaves of 5 s
     CHECK(check_budget(options).empty());
@@ -175,7 +176,7 @@ TEST_CASE("budget: exceeded, tight, and the value that works") {
         CHECK(holds(found[0].problem, "preStop") == (each.prestop > 0s));
         CHECK(holds(found[0].fix, std::string("grant ") + each.recommended + " "));
         CHECK(holds(found[0].fix, "OJS_SHUTDOWN_GRACE_PERIOD") == (each.shorter != nullptr));
-        // Who follows either advice hears no more.
+        // Either fix removes the finding.
         ojs::worker_options longer = options;
         longer.container_grace_period = *ojs::parse_duration(each.recommended);
         CHECK(check_budget(longer).empty());

@@ -1,4 +1,4 @@
-// A worker that has a job in its handler, and what became of that job.
+// A worker with a job in its handler, and the job's settlement.
 #pragma once
 
 #include <picojson.h>

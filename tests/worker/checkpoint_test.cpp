@@ -1,5 +1,5 @@
-// Checkpoints and the three moments of a handler: what is kept, what the backend hears of it and when, and what a
-// later run finds.
+// Checkpoints and the three stages of a cancellation: what is saved, when it reaches the backend, and what a later run
+// loads.
 #include <signal.h>
 
 #include <array>
@@ -19,7 +19,7 @@ namespace {
 
 const cause sigterm{cause_kind::signal, SIGTERM};
 
-// A backend with a place for checkpoints; it notes what it is asked, and what FAILs bring.
+// A backend that stores checkpoints and records requests and FAILs.
 class keeping : public recorder::transport {
   public:
     std::function<settling(const checkpoint_request&, time_point)> on_save;
@@ -79,7 +79,7 @@ void run_job(recorder::transport& wire, Handler handler, job given = make_job("a
     worker body(std::move(options), wire);
     body.register_handler("work", handler);
     REQUIRE(body.start());
-    REQUIRE(wire.wait_for("fetch", 2));  // asked for again only when the slot is free
+    REQUIRE(wire.wait_for("fetch", 2));  // fetches again only when the slot is free
     REQUIRE(body.stop(recorder::guard));
     recorder::check_last_word(wire);
 }
@@ -130,7 +130,7 @@ TEST_CASE("checkpoint: goes with the FAIL, however the job fails") {
     CHECK(fails_with([]() -> outcome { throw 7; }) == strings{"2"});
 }
 
-TEST_CASE("checkpoint: a FAIL carries only a checkpoint that this run saved") {
+TEST_CASE("checkpoint: a FAIL carries only what this run saved, not what it loaded") {
     keeping wire;
     wire.on_load = [](const std::string&) { return result<std::string>(std::string("3")); };
     run_job(wire, [](job_context& job) {
@@ -162,7 +162,7 @@ TEST_CASE(
     CHECK(found(std::string()) == "1");
 }
 
-TEST_CASE("checkpoint: invalid JSON or UTF-8 is rejected, and the previous one stays") {
+TEST_CASE("checkpoint: a state that is not JSON in UTF-8 is refused, and the previous one stays") {
     keeping wire;
     run_job(wire, [](job_context& job) {
         CHECK(code_of(job.save_checkpoint("1")) == "ok");
@@ -188,7 +188,7 @@ TEST_CASE("checkpoint: invalid JSON or UTF-8 is rejected, and the previous one s
     CHECK(wire.failed() == strings{"1"});
 }
 
-TEST_CASE("checkpoint: a transport without a place for them is no error; the FAIL has it") {
+TEST_CASE("checkpoint: with a transport that stores none, the FAIL carries it") {
     recorder::transport wire;
     std::string failed;
     wire.on.fail = [&](const fail_request& request, time_point) {
@@ -252,9 +252,9 @@ TEST_CASE("checkpoint: a FAIL refused with it is sent without it") {
     CHECK(tries == strings{"1", ""});
 }
 
-// ---- what an earlier run left ----
+// ---- checkpoints of an earlier run ----
 
-TEST_CASE("checkpoint: requested once; without one, the one that came with the job") {
+TEST_CASE("checkpoint: loaded once; if none is stored, the job's own") {
     const auto finds = [](keeping& wire, const std::string& meta) {
         std::string found;
         run_job(
@@ -293,13 +293,13 @@ TEST_CASE("checkpoint: requested once; without one, the one that came with the j
     }
 }
 
-TEST_CASE("checkpoint: requested only when the handler does") {
+TEST_CASE("checkpoint: loaded only if the handler calls checkpoint()") {
     keeping wire;
     run_job(wire, [](job_context&) {});
     CHECK(wire.loads() == 0);
 }
 
-TEST_CASE("checkpoint: a failed request is logged, and repeated") {
+TEST_CASE("checkpoint: a failed load is logged and tried again") {
     keeping wire;
     wire.on_load = [&](const std::string&) -> result<std::string> {
         if (wire.loads() == 1) return error{errc::unavailable, 0, "not now"};
@@ -322,7 +322,7 @@ TEST_CASE("checkpoint: a failed request is logged, and repeated") {
         },
         make_job("a"), options);
     CHECK(wire.loads() == 2);
-    CHECK(log.find("could not be asked for") != std::string::npos);
+    CHECK(log.find("could not load the checkpoint") != std::string::npos);
     CHECK(log.find("not now") != std::string::npos);
 }
 
@@ -360,7 +360,7 @@ TEST_CASE("checkpoint: a run that is interrupted, and the next one in the memory
 
 // ---- several threads, and the stop ----
 
-TEST_CASE("checkpoint: of several threads one at a time, and the FAIL has the last one") {
+TEST_CASE("checkpoint: threads take turns, and the FAIL carries the last one") {
     keeping wire;
     recorder::counter inside;
     recorder::counter saving;  // threads
@@ -420,7 +420,7 @@ TEST_CASE(
         look(job);
         CHECK(stopped.wait());
         look(job);
-        CHECK(job.checkpoint() == "2");  // what it kept itself
+        CHECK(job.checkpoint() == "2");  // its own last state
         returned->set();
         return outcome::done("\"too late\"");
     });
@@ -441,7 +441,7 @@ TEST_CASE(
     recorder::check_last_word(wire);
 }
 
-TEST_CASE("checkpoint: the FAIL of a stop waits for a save in flight, and has its state") {
+TEST_CASE("checkpoint: the FAIL of a stop waits for a save in flight, and carries its state") {
     keeping wire;
     lifecycle life(0ms);
     happening saving;
@@ -514,7 +514,7 @@ TEST_CASE("checkpoint: a save without a response delays neither the FAIL nor the
     REQUIRE(returned->wait());
 }
 
-TEST_CASE("checkpoint: a save has the time of a request, and in a stop no more than that has") {
+TEST_CASE("checkpoint: a save may take as long as a request, and in a stop no longer than the stop") {
     keeping wire;
     lifecycle life(0ms);
     std::vector<time_point> deadlines;
@@ -549,7 +549,7 @@ TEST_CASE("checkpoint: a save has the time of a request, and in a stop no more t
     CHECK(wire.failed() == strings{"2"});
 }
 
-TEST_CASE("checkpoint: a request without a response delays a FAIL in a stop only briefly") {
+TEST_CASE("checkpoint: a save without a response delays the FAIL of a stop only briefly") {
     keeping wire;
     const auto saving = std::make_shared<recorder::event>();
     const auto let_go = std::make_shared<recorder::event>();

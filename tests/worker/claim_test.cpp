@@ -1,4 +1,4 @@
-// Jobs that the answer to a heartbeat leaves out: when the backend is asked for them, and what its answer changes.
+// Jobs that a heartbeat response omits: when a claim query is sent, and the effect of its response.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -12,7 +12,7 @@ using recorder::make_job;
 
 namespace {
 
-// A backend that extends what the test says, and notes what it is asked.
+// A backend that extends the jobs that the test chooses, and records requests.
 class listing : public recorder::transport {
   public:
     using answer = std::function<result<bool>(const claim_query&)>;
@@ -57,7 +57,7 @@ class listing : public recorder::transport {
     answer answer_;
 };
 
-// A worker whose jobs end when the test says, or when they are cancelled; beats come as fast as they can.
+// A worker whose jobs end by the test or by cancellation, with the most frequent heartbeats.
 struct holding {
     explicit holding(const std::vector<std::string>& ids) {
         worker_options options = recorder::options(static_cast<std::int64_t>(ids.size()));
@@ -108,7 +108,7 @@ TEST_CASE(
     REQUIRE(tested.cancelled.wait_for(1));
     tested.await_beats();
     const std::vector<std::string> active = tested.wire.calls("beat").back().active;
-    CHECK(active == std::vector<std::string>{"b"});  // nobody extends what may be another worker's
+    CHECK(active == std::vector<std::string>{"b"});  // a job that another worker may have is not renewed
     tested.end();
     CHECK(tested.cancelled.count() == 1);
     CHECK(tested.wire.asked() == std::vector<std::string>{"a"});
@@ -210,7 +210,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("claim: questions hold up no beat, are few at a time, and none follows the last heartbeat") {
+TEST_CASE("claim: queries delay no heartbeat, are few at a time, and none follows the last heartbeat") {
     std::vector<std::string> ids;
     for (char name = 'a'; name < 'u'; ++name) ids.push_back(std::string(1, name));
     holding tested(ids);

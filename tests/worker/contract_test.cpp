@@ -1,4 +1,4 @@
-// The transports of this process put through what every transport must do.
+// The contract of transports, for those of this process.
 #include <map>
 #include <memory>
 #include <string>
@@ -86,21 +86,19 @@ class modest_subject : public memory_subject {
     }
 };
 
-// By both, as all is in memory and nothing goes over a wire.
-const names not_in_memory = {"a late report of an earlier run is gone",
-                             "a call that stands still and then continues",
-                             "a lost answer to ACK or FAIL counts once",
-                             "a lost answer to FETCH costs no job",
-                             "on_work_available: a call after a push",
-                             "the jobs of a dead worker come back, those it settled do not",
-                             "a lease that ran out: the late worker learns that the job is gone"};
+// By both, because they are in memory.
+const names not_in_memory = {
+    "a late report of an earlier run is gone",           "a backend that freezes and continues",
+    "an ACK or FAIL whose response is lost counts once", "a FETCH whose response is lost loses no job",
+    "on_work_available is called after a push",          "the unsettled jobs of a dead worker come back",
+    "after its lease a worker's reports are gone"};
 
 TEST_CASE("contract: memory_transport") {
     const names left_out = transport_contract::check_all([] { return std::make_unique<memory_subject>(); });
     CHECK(left_out == not_in_memory);
 }
 
-TEST_CASE("contract: a transport with the least that is asked for") {
+TEST_CASE("contract: a transport with only the required functions") {
     names expected = not_in_memory;
     expected.insert(expected.begin(), "first in, first out");
     expected.insert(expected.begin() + 2, "a checkpoint travels with the FAIL");

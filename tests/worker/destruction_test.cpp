@@ -24,7 +24,7 @@ struct late_calls {
     recorder::counter late;
 };
 
-// In KiB; 0 where the system does not tell.
+// In KiB; 0: unknown.
 long address_space() {
     std::ifstream status("/proc/self/status");
     std::string key;
@@ -61,7 +61,7 @@ TEST_CASE("destruction: an abandoned handler no longer reaches the log hook") {
     CHECK(calls->late.count() == 0);
 }
 
-TEST_CASE("destruction: a log hook at work is waited for") {
+TEST_CASE("destruction: waits for a log hook that is running") {
     recorder::event in_hook;
     recorder::event gone;
     recorder::event hook_returned;
@@ -76,7 +76,7 @@ TEST_CASE("destruction: a log hook at work is waited for") {
         hook_returned.set();
     };
     recorder::transport wire;
-    // Answered once the stop has gone on without it: what its thread logs comes late.
+    // Its response comes after the stop has abandoned it, so its thread logs late.
     wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
         if (request.state != "running") return heartbeat_response();
         CHECK(stopping.wait());
@@ -134,7 +134,7 @@ TEST_CASE("destruction: on_transition may destroy its worker, which then makes n
         calls->note();
         thread_local const recorder::counts_at_end at_end(ended);
         body.reset();
-        wire.reset();  // AddressSanitizer sees who still uses it
+        wire.reset();  // AddressSanitizer detects a later use
         calls->gone.set();
         destroyed.set();
     };
@@ -156,7 +156,7 @@ TEST_CASE("destruction: on_transition may destroy its worker, which then makes n
     CHECK(calls->late.count() == 0);
 }
 
-TEST_CASE("destruction: a thread that does not end delays neither the stop nor the worker's destructor") {
+TEST_CASE("destruction: a thread that does not end delays neither the stop nor the destruction") {
     const shared_event let_go = make_event();
     const auto ended = std::make_shared<recorder::counter>();
     struct blocks_at_end {

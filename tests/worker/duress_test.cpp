@@ -24,7 +24,7 @@ namespace {
 using namespace recorder;
 using namespace std::chrono_literals;
 
-// Handlers that look every millisecond, in the ways there are to look.
+// Handlers that check for cancellation every millisecond, in each possible way.
 void look_for_cancellation(ojs::job_context& job) {
     while (!job.cancel_requested()) ::usleep(1000);
 }
@@ -70,11 +70,10 @@ TEST_CASE("duress: handlers that loop, many more than processors, are all report
     CHECK(wire.calls("fail").size() == 4 * each_kind);
     CHECK(worker.report().interrupted == 4 * each_kind);
     CHECK(worker.report().unreported.empty());
-    check_last_word(
-        wire);  // who was not scheduled within 100 ms of his report counts as stuck, and is not asked about
+    check_last_word(wire);  // not scheduled within 100 ms of the report: counts as stuck
 }
 
-TEST_CASE("duress: stop() is true when handlers that know of it have returned") {
+TEST_CASE("duress: stop() is true once the handlers that saw it have returned") {
     transport wire;
     wire.give(make_job("a"));
     const auto rolled_back = std::make_shared<event>();
@@ -155,7 +154,7 @@ TEST_CASE("duress: a slow log delays no report") {
     CHECK(home->wait_for(jobs));  // the stop waits for no handler
 }
 
-TEST_CASE("duress: a log hook that throws is logged once, and the worker continues") {
+TEST_CASE("duress: a log hook that throws is reported once, and the worker continues") {
     transport wire;
     for (const char* id : {"a", "b"}) wire.give(make_job(id));
     ojs::worker_options settings = options();
@@ -175,7 +174,7 @@ TEST_CASE("duress: a log hook that throws is logged once, and the worker continu
     check_last_word(wire);
 }
 
-TEST_CASE("duress: heartbeats follow the shortest lease of jobs in flight, not the interval") {
+TEST_CASE("duress: heartbeats follow the shortest lease in flight, not the interval") {
     transport wire;
     ojs::job given = make_job("a");
     given.visibility_timeout = 200ms;
@@ -237,7 +236,7 @@ TEST_CASE("duress: jobs whose leases ended together are renewed together") {
     CHECK(worker.report().gone == 0);
 }
 
-TEST_CASE("duress: a last heartbeat that cannot be sent is one line in the log") {
+TEST_CASE("duress: a last heartbeat that cannot be sent is logged once") {
     transport wire;
     wire.on.beat = [](const ojs::heartbeat_request& request) -> ojs::result<ojs::heartbeat_response> {
         if (request.state == "terminate") return ojs::error{ojs::errc::unreachable, 0, "gone"};
@@ -284,7 +283,7 @@ TEST_CASE("duress: callbacks have the stack of thread_stack_size") {
     CHECK(called.is_set());
 }
 
-TEST_CASE("duress: quick callbacks share few threads, and those that block hold up none of the others") {
+TEST_CASE("duress: quick callbacks share few threads, and blocking ones delay no other") {
     constexpr int quick = 400;
     constexpr int slow = 10;
     transport wire;
@@ -380,7 +379,7 @@ int threads_alive() {
     return count;
 }
 
-// In a process of its own, which has no threads but the worker's. Returns how many there were when the first handler began.
+// In a separate process without other threads. Returns how many there were when the first handler began.
 int threads_when_work_begins(int jobs) {
     transport wire;
     for (int i = 0; i < jobs; ++i) wire.give(make_job(std::to_string(i)));
@@ -400,7 +399,7 @@ int threads_when_work_begins(int jobs) {
     return fewest;
 }
 
-TEST_CASE("duress: jobs of one answer begin when there is a thread for each of them") {
+TEST_CASE("duress: jobs of one response begin when each has a thread") {
     if (!std::filesystem::exists("/proc/self/task")) {
         MESSAGE("skipped: no /proc/self/task");
         return;
@@ -423,26 +422,26 @@ rlim_t address_space() {
     return static_cast<rlim_t>(pages) * 4096;
 }
 
-// Takes a limit and keeps none: so does qemu-user, which would be the first to run out of memory.
+// setrlimit() succeeds without effect, as under qemu-user, which would itself run out of memory first.
 bool limit_is_ignored(const rlimit& asked) {
     rlimit kept{};
     return ::setrlimit(RLIMIT_AS, &asked) == 0 && ::getrlimit(RLIMIT_AS, &kept) == 0 &&
            kept.rlim_cur != asked.rlim_cur;
 }
 
-// In a process of its own, for it lives with little memory for a while. Returns how many of 6 jobs ran at a time in the end.
+// In a separate process, because it limits its memory for a while. Returns how many of 6 jobs finally ran at a time.
 constexpr int unlimited = 77;  // or that no limit can be set
 int run_short_of_threads() {
-    constexpr int wanted = 6;
+    constexpr int slots = 6;
     transport wire;
-    for (int i = 0; i < 2 * wanted; ++i) wire.give(make_job(std::to_string(i)));
-    event lowered;
+    for (int i = 0; i < 2 * slots; ++i) wire.give(make_job(std::to_string(i)));
+    event reduced;
     counter running;
-    ojs::worker_options settings = options(wanted);
+    ojs::worker_options settings = options(slots);
     settings.thread_stack_size = std::size_t{64} << 20;
     settings.log.level = ojs::log_level::warn;
     settings.log.hook = [&](const ojs::log_record& record) {
-        if (record.message.find("concurrency lowered") != std::string::npos) lowered.set();
+        if (record.message.find("concurrency reduced") != std::string::npos) reduced.set();
     };
     rlimit before{};
     ::getrlimit(RLIMIT_AS, &before);
@@ -453,18 +452,18 @@ int run_short_of_threads() {
     ojs::worker worker(settings, wire);
     worker.register_handler("work", [&](ojs::job_context&) {
         running.add();
-        static_cast<void>(running.wait_for(wanted));
+        static_cast<void>(running.wait_for(slots));
     });
     if (!worker.start()) return -1;
-    if (!lowered.wait()) return -2;
+    if (!reduced.wait()) return -2;
     ::setrlimit(RLIMIT_AS, &before);
-    const bool all = running.wait_for(wanted);
+    const bool all = running.wait_for(slots);
     const int at_a_time = running.highest();
     if (!worker.stop(guard)) return -3;
     return all ? at_a_time : -4;
 }
 
-TEST_CASE("duress: a shortage of threads lowers the concurrency only while it lasts") {
+TEST_CASE("duress: a shortage of threads reduces the concurrency only while it lasts") {
     if (address_space() == 0) {
         MESSAGE("skipped: no /proc/self/statm");
         return;

@@ -1,4 +1,4 @@
-// Corners where two rules meet: found by reading the code for what could go wrong, one test each.
+// Corner cases in which two rules meet.
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -18,7 +18,7 @@ constexpr int rounds = 15;
 constexpr int rounds = 60;
 #endif
 
-TEST_CASE("edge: a worker that could not start leaves no thread in the transport") {
+TEST_CASE("edge: a worker that could not start leaves no callback in the transport") {
     transport wire;
     std::size_t when_gone = 0;
     for (int i = 0; i < 5; ++i) {
@@ -32,7 +32,7 @@ TEST_CASE("edge: a worker that could not start leaves no thread in the transport
         CHECK_FALSE(worker.stopped());
         when_gone = wire.calls().size();
     }
-    // A whole worker comes and goes meanwhile: time enough for a thread left behind to show.
+    // A complete worker starts and ends meanwhile, which gives a leaked thread time to show.
     transport other;
     ojs::worker next(options(), other);
     next.register_handler("work", [](ojs::job_context&) {});
@@ -42,7 +42,7 @@ TEST_CASE("edge: a worker that could not start leaves no thread in the transport
     CHECK(wire.calls().size() == when_gone);
 }
 
-TEST_CASE("edge: a cancel_wait longer than the stop still leaves time to report") {
+TEST_CASE("edge: a cancel_wait longer than stop_timeout leaves time to report") {
     transport wire;
     wire.give(make_job("deaf"));
     event running;
@@ -70,7 +70,8 @@ TEST_CASE("edge: a cancel_wait longer than the stop still leaves time to report"
     CHECK(back.wait());
 }
 
-TEST_CASE("edge: no beat says `running` while the worker is quiet, not even one that renews a lease") {
+TEST_CASE(
+    "edge: no heartbeat reports `running` while the worker is quiet, not even one that renews a lease") {
     transport wire;
     ojs::job brief = make_job("brief");
     brief.visibility_timeout = 1ms;
@@ -100,7 +101,7 @@ TEST_CASE("edge: no beat says `running` while the worker is quiet, not even one 
     CHECK(worker.stop(guard));
 }
 
-TEST_CASE("edge: a stop on the heels of a quiet still has a grace period that ends") {
+TEST_CASE("edge: the grace period of a stop right after a quiet ends") {
     for (int round = 0; round < rounds * 4; ++round) {
         transport wire;
         wire.give(make_job("patient"));
@@ -157,7 +158,7 @@ TEST_CASE("edge: jobs that return at the moment the grace period ends are settle
     }
 }
 
-TEST_CASE("edge: a FAIL that hangs outside any handler does not delay the stop") {
+TEST_CASE("edge: a FAIL that hangs outside of handlers does not delay the stop") {
     transport wire;
     wire.give(make_job("odd", "nobody runs this"));
     event failing;
@@ -202,14 +203,14 @@ TEST_CASE("edge: a duration too short to use is refused by the name of its varia
     }
 }
 
-TEST_CASE("edge: hooks and callbacks that are empty std::functions are none") {
+TEST_CASE("edge: empty std::functions as hooks and callbacks count as none") {
     transport wire;
     wire.give(make_job("told"));
     event running;
     ojs::worker_options settings = options();
     settings.times.shutdown_grace_period = 0ms;
     settings.times.cancel_wait = guard;
-    settings.stuck_after = 10ms;  // so that there is something to tell
+    settings.stuck_after = 10ms;  // so that on_stuck_job is called
     settings.on_transition = std::function<void(const ojs::lifecycle_state&)>();
     settings.on_stuck_job = std::function<ojs::stuck_action(const ojs::stuck_job&)>();
     settings.log.hook = std::function<void(const ojs::log_record&)>();

@@ -32,7 +32,7 @@ picojson::value number(double of) {
 
 }  // namespace
 
-TEST_CASE("job values: arguments come as picojson's values, or as an error that names the argument") {
+TEST_CASE("job values: arguments as picojson values, or an error that names the argument") {
     const std::string deep = std::string(200, '[') + std::string(200, ']');
     settle_with(R"([{"n":1.5,"l":["x"]},[1,2],"s",)" + std::string("\"\xff\",") + deep + "]",
                 [](job_context& job) {
@@ -85,7 +85,7 @@ TEST_CASE("job values: a checkpoint is saved as a value and found again as one")
         R"({"checkpoint":{"page":7}})");
 }
 
-TEST_CASE("job values: numbers keep their point in a locale that has a comma") {
+TEST_CASE("job values: numbers keep their decimal point in a locale with a comma") {
     const test::comma_locale locale;
     if (!locale) MESSAGE("skipped: there is no locale with a decimal comma, and localedef cannot make one");
     const recorder::call settled = settle_with("[1.5]", [](job_context& job) {

@@ -102,7 +102,7 @@ TEST_CASE("options: the defaults") {
     CHECK(validate(worker_options()));
 }
 
-TEST_CASE("options: a dialect brings its grace period, and a variable of its own beats that") {
+TEST_CASE("options: a dialect sets its grace period, and a variable overrides it") {
     CHECK(good({{"OJS_DIALECT", "graceful_shutdown"}}).times.shutdown_grace_period == 30s);
     CHECK(good({{"OJS_DIALECT", "website"}}).dialect.interrupted_error == "shutdown");
     const worker_options out = good({{"OJS_DIALECT", "worker_protocol"}});
@@ -193,7 +193,7 @@ TEST_CASE("options: the first of several names counts, also for errors") {
     check_bad("OJS_QUEUE", "");
 }
 
-TEST_CASE("options: a bad value is refused, naming variable and value") {
+TEST_CASE("options: an invalid value is refused with the names of variable and value") {
     for (const duration_variable& each : duration_variables) {
         for (const char* value : {"", "-1", "30 s", "1e9s", "1.5s", "s", "5x", "1s1m", "99999999999999999999",
                                   "2000000h", " 5", "5 ", "+5", "3601", "30000"}) {
@@ -241,7 +241,7 @@ TEST_CASE("options: stop signals, by name or number") {
     CHECK(!validate(none));
 }
 
-TEST_CASE("options: https takes a stream, which may be given after the environment was read") {
+TEST_CASE("options: https takes a stream, which may be set after the environment was read") {
     for (const char* name : {"OJS_URL", "OJS_BACKEND_URL"}) {
         result<worker_options> out = read({{name, "https://h"}});
         REQUIRE(out);
@@ -257,7 +257,7 @@ TEST_CASE("options: https takes a stream, which may be given after the environme
     }
 }
 
-TEST_CASE("options: the first of several errors is told, and no password") {
+TEST_CASE("options: the first of several errors is reported, without passwords") {
     const result<worker_options> two = read({{"OJS_CONCURRENCY", "x"}, {"OJS_POLL_INTERVAL", "y"}});
     REQUIRE(!two);
     CHECK(holds(two.error().text, "OJS_CONCURRENCY"));
@@ -397,7 +397,7 @@ TEST_CASE("options: in a pod the default drain fits into the pod's default grace
     CHECK(in_pod({{"OJS_STOP_TIMEOUT", "8s"}}) == 22s);
     CHECK(in_pod({{"OJS_STOP_TIMEOUT", "1s"}}) == 25s);
     CHECK(in_pod({{"OJS_PRESTOP_DELAY", "5s"}}) == 20s);
-    CHECK(in_pod({{"OJS_PRESTOP_DELAY", "40s"}}) == 30s);  // the budgets say what is wrong
+    CHECK(in_pod({{"OJS_PRESTOP_DELAY", "40s"}}) == 30s);  // the budget findings report the problem
     CHECK(in_pod({{"OJS_CONTAINER_GRACE_PERIOD", "60s"}}) == 30s);
     for (const char* name : {"OJS_SHUTDOWN_GRACE_PERIOD", "OJS_GRACE_PERIOD", "OJS_SHUTDOWN_TIMEOUT"}) {
         CHECK(in_pod({{name, "30s"}}) == 30s);
@@ -409,7 +409,7 @@ TEST_CASE("options: in a pod the default drain fits into the pod's default grace
     CHECK(read({})->times.shutdown_grace_period == 30s);
 }
 
-TEST_CASE("options: the default drain fits into what the platform grants, where that is known") {
+TEST_CASE("options: the default drain fits into a known platform's grant") {
     const auto drain_on = [](variables set) {
         test::file_tree tree;
         tree.file("/.dockerenv", "");
@@ -435,7 +435,7 @@ TEST_CASE("options: the default drain fits into what the platform grants, where 
     CHECK(drain_on({{"CLOUD_RUN_JOB", "j"}}) == 5s);
     CHECK(drain_on({{"CLOUD_RUN_WORKER_POOL", "p"}}) == 5s);
     CHECK(drain_on(with(cloud_run, "KUBERNETES_SERVICE_HOST", "10.0.0.1")) == 25s);
-    CHECK(drain_on({}) == 30s);  // Docker's, and Nomad's, is told in a warning
+    CHECK(drain_on({}) == 30s);  // Docker's and Nomad's default causes a warning
     CHECK(drain_on({{"NOMAD_ALLOC_ID", "1"}}) == 30s);
     CHECK(drain_on(with(ecs, "OJS_STOP_TIMEOUT", "8s")) == 22s);
     CHECK(drain_on(with(cloud_run, "OJS_STOP_TIMEOUT", "8s")) == 2s);
@@ -450,7 +450,7 @@ TEST_CASE("options: the default drain fits into what the platform grants, where 
 
 namespace {
 
-// Looks up each row in docs/options.md: name, variables, default, and in the rest of the line what a value must be.
+// Looks up each row in docs/options.md: name, variables, default, and in the rest of the line the constraints.
 class documented_options {
   public:
     template <class Value, class... Constraints>

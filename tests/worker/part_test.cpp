@@ -1,4 +1,4 @@
-// worker_part: when a part is called and by what, and what the worker promises it.
+// worker_part: the calls of a part, and the guarantees of running_worker.
 #include <stdlib.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using test::holds;
 
 namespace {
 
-// What the parts of a test were told, in order; outlives them.
+// Records the calls of a test's parts in order; outlives them.
 struct trace {
     void add(const std::string& line) {
         const std::lock_guard<std::mutex> held(mutex);
@@ -89,7 +89,7 @@ worker_options options_with(const shared_trace& seen, const char* name = "noted"
 
 }  // namespace
 
-TEST_CASE("parts: are told of a worker from its start to its end, and asked nothing after it") {
+TEST_CASE("parts: are called from the worker's start to its end, and not after") {
     const auto seen = std::make_shared<trace>();
     {
         busy_worker busy(options_with<noted_part>(seen), [](job_context& job) {
@@ -135,7 +135,7 @@ TEST_CASE("parts: on_tick() follows wake(), and the end of a job of a quiet work
     CHECK(seen->drained_turns.wait_for(1));
 }
 
-TEST_CASE("parts: one that cannot start ends the start, and the next start makes new ones") {
+TEST_CASE("parts: one that cannot start ends the start, and the next start creates new ones") {
     struct refusing_part : noted_part {
         using noted_part::noted_part;
         result<void> start(const running_worker_ref& worker) override {
@@ -172,7 +172,7 @@ TEST_CASE("parts: one that cannot start ends the start, and the next start makes
     CHECK(holds(none.error().text, "'second'"));
 }
 
-TEST_CASE("parts: what they throw is logged, and stops nothing") {
+TEST_CASE("parts: their exceptions are logged and stop nothing") {
     struct throwing_part : noted_part {
         using noted_part::noted_part;
         [[noreturn]] static void fail() { throw std::runtime_error("a part's fault"); }
@@ -196,12 +196,12 @@ TEST_CASE("parts: what they throw is logged, and stops nothing") {
     CHECK(busy.body->stop(recorder::guard));
     CHECK(seen->count("a worker part threw; ignored") > 4);
     CHECK(seen->count("a worker part threw in stop()") == 1);
-    CHECK(seen->count("stop") == 1);  // of the other, which is told everything
+    CHECK(seen->count("stop") == 1);  // of the other part
     CHECK(seen->count("terminated") == 1);
     CHECK(seen->count("default work completed") == 1);
 }
 
-TEST_CASE("parts: a thread that a destroyed worker abandoned calls them no more") {
+TEST_CASE("parts: a thread abandoned by a destroyed worker no longer calls them") {
     const auto seen = std::make_shared<trace>();
     const shared_event asked = make_event();
     const shared_event answer = make_event();
@@ -224,14 +224,14 @@ TEST_CASE("parts: a thread that a destroyed worker abandoned calls them no more"
         REQUIRE(tested.start());
         REQUIRE(asked->wait());
     }
-    CHECK(seen->deleted.count() == 0);  // the thread keeps what it uses
+    CHECK(seen->deleted.count() == 0);  // the thread holds references
     answer->set();
     REQUIRE(ended->wait_for(1));
     CHECK(seen->count("default work completed") == 0);
     CHECK(seen->all().back() == "stop");
 }
 
-TEST_CASE("parts: options that an extension refuses end the start before a part is made") {
+TEST_CASE("parts: options that an extension refuses end the start before a part is created") {
     recorder::transport wire;
     worker_options options = recorder::options();
     const auto refuse = [](const worker_options& given) -> result<void> {

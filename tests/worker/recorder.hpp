@@ -1,4 +1,4 @@
-// A transport that writes down every call in order and answers what the test tells it to.
+// A transport that records every call in order and returns the responses that the test sets.
 #pragma once
 
 #include <algorithm>
@@ -83,7 +83,7 @@ class transport : public ojs::transport {
         }
         return out;
     }
-    // FETCHes given up because still_wanted said no.
+    // FETCHes not sent because still_wanted returned false.
     int unwanted() const {
         const std::lock_guard<std::mutex> held(mutex_);
         return unwanted_;
@@ -176,7 +176,7 @@ class transport : public ojs::transport {
         const std::lock_guard<std::mutex> held(mutex_);
         revoke_ = std::move(tell);
     }
-    // As the backend cancels a job; false: nobody listens.
+    // As when the backend cancels a job; false: no callback is set.
     bool revoke(const std::string& id) const {
         const std::lock_guard<std::mutex> held(mutex_);
         revoke_(id);
@@ -227,7 +227,7 @@ inline ojs::job make_job(std::string id, std::string type = "work", std::string 
     return out;
 }
 
-// Nothing happens by the clock: what a test sees happened because of an event.
+// Nothing happens by the clock, so every effect has an event as its cause.
 inline ojs::worker_options options(std::int64_t concurrency = 1) {
     ojs::worker_options out;
     out.url = "memory:";
@@ -243,7 +243,7 @@ inline ojs::worker_options options(std::int64_t concurrency = 1) {
     return out;
 }
 
-// The same, where handlers are cancelled and what they then do matters, however long the machine takes for it.
+// The same for tests in which handlers must return after their cancellation, however slow the machine is.
 inline ojs::worker_options patient(std::int64_t concurrency = 1) {
     ojs::worker_options out = options(concurrency);
     out.times.cancel_wait = 50s;
@@ -251,7 +251,7 @@ inline ojs::worker_options patient(std::int64_t concurrency = 1) {
     return out;
 }
 
-// The one check every stopped worker must pass: it said goodbye once, and that was its last word.
+// Every stopped worker sends one last heartbeat with this state, as its last request.
 inline void check_last_word(const transport& wire, const std::string& state = "terminate") {
     const std::vector<call> all = wire.calls();
     REQUIRE(!all.empty());
@@ -260,7 +260,7 @@ inline void check_last_word(const transport& wire, const std::string& state = "t
     CHECK(std::count_if(all.begin(), all.end(), [&](const call& each) { return each.state == state; }) == 1);
 }
 
-// Answers what brings a job with more than was asked for.
+// Adds more jobs than requested to each response with a job.
 struct generous_transport : transport {
     explicit generous_transport(std::vector<std::string> more) : more_(std::move(more)) {}
     ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,

@@ -15,7 +15,7 @@ void cancel_this_thread() {
     pthread_cancel(pthread_self());
 }
 
-// What every such job's FAIL says.
+// The FAIL of every such job.
 void check_failed(const recorder::transport& wire, const std::string& id) {
     const std::vector<recorder::call> settled = wire.settlements(id);
     REQUIRE(settled.size() == 1);
@@ -25,7 +25,7 @@ void check_failed(const recorder::transport& wire, const std::string& id) {
     CHECK(settled[0].error.retryable);
 }
 
-// Every second job ends its thread in this way; the others are done.
+// Every second job ends its thread in this way; the others complete.
 void run_twenty(std::int64_t concurrency, void (*end_thread)()) {
     recorder::transport wire;
     recorder::counter settled;
@@ -68,12 +68,12 @@ void run_twenty(std::int64_t concurrency, void (*end_thread)()) {
 
 }  // namespace
 
-TEST_CASE("thread end: a handler that calls pthread_exit() fails its job, and its slot goes on") {
+TEST_CASE("thread end: a handler that calls pthread_exit() fails its job, and its slot is reused") {
     run_twenty(1, [] { pthread_exit(nullptr); });
     run_twenty(4, [] { pthread_exit(nullptr); });
 }
 
-TEST_CASE("thread end: a handler whose thread is cancelled fails its job, and its slot goes on") {
+TEST_CASE("thread end: a handler whose thread is cancelled fails its job, and its slot is reused") {
     const auto end = [] {
         cancel_this_thread();
         pthread_testcancel();
@@ -82,7 +82,7 @@ TEST_CASE("thread end: a handler whose thread is cancelled fails its job, and it
     run_twenty(4, end);
 }
 
-TEST_CASE("thread end: a request to cancel that finds the handler done hits neither its job nor the next") {
+TEST_CASE("thread end: a cancellation request after the handler affects neither its job nor the next") {
     recorder::transport wire;
     for (const char* id : {"a", "b", "c"}) wire.give(make_job(id));
     worker worker(recorder::options(), wire);
@@ -100,7 +100,7 @@ TEST_CASE("thread end: a request to cancel that finds the handler done hits neit
     CHECK(threads.size() == 3);
 }
 
-TEST_CASE("thread end: our own waits and calls are no place to be cancelled in") {
+TEST_CASE("thread end: the library's own waits and calls cannot be cancelled") {
     bool slept = false;
     busy_worker busy(recorder::options(), [&](job_context& job) {
         cancel_this_thread();

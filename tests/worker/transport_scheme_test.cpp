@@ -1,4 +1,4 @@
-// Schemes of URLs that a program adds, and what is said of those that nobody added.
+// URL schemes that a program adds, and the errors for unknown ones.
 #include <atomic>
 #include <new>
 
@@ -21,7 +21,7 @@ class counted_queue : public memory_transport {
     std::atomic<int>& alive_;
 };
 
-// What start() says with this URL, a handler and the schemes that `change` adds.
+// The result of start() with this URL, a handler and the schemes that `change` adds.
 template <class Change>
 result<void> start_with(const std::string& url, Change change) {
     worker_options options = recorder::options();
@@ -96,7 +96,7 @@ TEST_CASE(
     CHECK(logged.front().fields.front().value == "***");
 }
 
-TEST_CASE("scheme: the last one added under a name counts, before a built-in one too") {
+TEST_CASE("scheme: the last one added under a name counts, and overrides a built-in one") {
     const error first{errc::system, 0, "first"};
     const error second{errc::unreachable, 7, "second"};
     for (const char* url : {"q:", "http://host", "memory:"}) {
@@ -110,14 +110,14 @@ TEST_CASE("scheme: the last one added under a name counts, before a built-in one
     }
 }
 
-TEST_CASE("scheme: one that opens nothing, or throws, ends the start with an error") {
+TEST_CASE("scheme: one that returns no transport, or throws, ends the start with an error") {
     const auto add = [](transport_scheme added) {
         return [added](worker_options& options) { options.transports.add(added); };
     };
     check_refused(start_with("q:", add({"q", nullptr, nullptr})), errc::invalid_argument,
-                  "opens no transport");
+                  "returned no transport");
     check_refused(start_with("q:", add(scheme("q", transport_ref()))), errc::invalid_argument,
-                  "opens no transport");
+                  "returned no transport");
     const auto thrower = [](const transport_setup&) -> result<transport_ref> { throw 1; };
     check_refused(start_with("q:", add({"q", thrower, nullptr})), errc::invalid_argument,
                   "threw an exception");
@@ -137,12 +137,12 @@ TEST_CASE(
         options.transports.add(scheme("mine", transport_ref()));
     };
     check_refused(start_with("other:x", adds), errc::invalid_argument,
-                  "url (OJS_URL) 'other:x': no transport has this scheme; write http://HOST:PORT, or one of "
+                  "url (OJS_URL) 'other:x': unknown scheme; use http://HOST:PORT or one of "
                   "http:, https:, unix:, memory:, mine:");
     check_refused(start_with("Spool:/dir", none), errc::unsupported,
                   "needs ojs_spool.hpp: include it, and call options->transports.add(ojs::spool())");
-    check_refused(start_with("", none), errc::invalid_argument, "no transport has this scheme");
-    check_refused(start_with("memory:x", none), errc::invalid_argument, "nothing may follow memory:");
+    check_refused(start_with("", none), errc::invalid_argument, "unknown scheme");
+    check_refused(start_with("memory:x", none), errc::invalid_argument, "memory: takes no address");
     check_refused(start_with("other://me:pa55@h", none), errc::invalid_argument, "(redacted");
     for (const char* url : {"other:x", "spool:/dir", "", "memory:x"}) {
         CAPTURE(url);
@@ -154,7 +154,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("scheme: run() answers 64 for a scheme that nobody added") {
+TEST_CASE("scheme: run() returns 64 for an unknown scheme") {
     worker_options options = recorder::options();
     options.url = "spool:/dir";
     std::string said;
@@ -168,7 +168,7 @@ TEST_CASE("scheme: run() answers 64 for a scheme that nobody added") {
     CHECK(holds(said, "ojs_spool.hpp"));
 }
 
-TEST_CASE("scheme: with a transport of its own a worker does not look at the URL") {
+TEST_CASE("scheme: a worker with a given transport ignores the URL") {
     recorder::transport wire;
     worker_options options = recorder::options();
     options.url = "other:x";

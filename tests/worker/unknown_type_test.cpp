@@ -12,7 +12,7 @@ using recorder::make_job;
 
 namespace {
 
-// A backend that offers job "u" of an unknown type before all others, whenever nobody has it.
+// A backend that returns job "u" of an unknown type first, whenever it is not claimed.
 struct insistent : recorder::transport {
     insistent() {
         on.fail = [this](const fail_request& request, time_point) -> settling {
@@ -77,7 +77,7 @@ TEST_CASE("unknown type: handed back, failed or discarded, as the options say") 
     CHECK_FALSE(discarded.requeue);
 }
 
-TEST_CASE("unknown type: a worker alone does not spin, runs what it knows, and a drain hands back at once") {
+TEST_CASE("unknown type: a lone worker does not spin, runs known types, and hands back at once in a drain") {
     insistent wire;
     wire.give(make_job("good"));
     worker_options options = recorder::options();  // one slot
@@ -103,7 +103,7 @@ TEST_CASE("unknown type: a worker alone does not spin, runs what it knows, and a
     CHECK(worker.exit_code() == 0);
 }
 
-TEST_CASE("unknown type: of a flood at most 100 are claimed beside the slots") {
+TEST_CASE("unknown type: at most 100 are claimed in addition to the slots") {
     constexpr std::size_t jobs = 150;
     recorder::transport wire;
     std::atomic<int> claimed{0};
@@ -126,7 +126,7 @@ TEST_CASE("unknown type: of a flood at most 100 are claimed beside the slots") {
     CHECK(worker.report().handed_back == jobs);
 }
 
-TEST_CASE("unknown type: only the first 64 are remembered and warned of") {
+TEST_CASE("unknown type: only the first 64 are remembered and logged") {
     recorder::transport wire;
     for (int i = 0; i < 100; ++i) wire.give(make_job("u" + std::to_string(i), "type " + std::to_string(i)));
     worker_options options = recorder::options(100);

@@ -15,7 +15,7 @@ using test::holds;
 
 namespace {
 
-// Runs one job of type "work" with this handler in a worker of its own; returns what settled it.
+// Runs one job of type "work" with this handler in a new worker; returns its settlement.
 template <class Handler>
 recorder::call run_one(job given, Handler handler) {
     recorder::transport wire;
@@ -129,7 +129,7 @@ TEST_CASE("worker: never more jobs at a time than slots, and FETCH asks for exac
     }
 }
 
-TEST_CASE("worker: a backend that hands out more than it was asked for") {
+TEST_CASE("worker: a backend that returns more jobs than requested") {
     struct generous : recorder::transport {
         result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
             fetch_request more = request;
@@ -170,7 +170,7 @@ TEST_CASE("worker: a slot that comes free is filled at once, however long the po
     CHECK(wire.settlements("second").size() == 1);
 }
 
-TEST_CASE("worker: nothing to do is asked again after the poll interval") {
+TEST_CASE("worker: an empty FETCH is repeated after the poll interval") {
     recorder::transport wire;
     worker_options options = recorder::options();
     options.poll_interval = 1ms;
@@ -191,7 +191,7 @@ TEST_CASE("worker: jobs that cannot be run are failed for good, and none is skip
     bad.malformed = "args is not an array";
     wire.give(bad);
     bad.id.clear();
-    wire.give(bad);  // nobody could be told about it
+    wire.give(bad);  // it cannot be reported
     wire.give(make_job("good"));
     recorder::counter ran;
     worker worker(recorder::options(4), wire);
@@ -352,7 +352,7 @@ TEST_CASE("worker: results are JSON, and text that is not becomes a JSON string"
     CHECK(result_of([](job_context&) -> outcome { return picojson::value("text"); }) == "\"text\"");
 }
 
-TEST_CASE("worker: plain functions, members of the job and copies of callables are fine as handlers") {
+TEST_CASE("worker: plain functions, members of the job and copies of callables as handlers") {
     CHECK(run_one(make_job("abc"), plain_function).result_json == "\"abc\"");
     CHECK(run_one(make_job("abc"), &plain_function).result_json == "\"abc\"");
     struct counting {
@@ -447,7 +447,7 @@ void check_number(const char* written, T wanted) {
     });
 }
 
-// It must be refused, saying which argument it is and what would have been taken.
+// It must be refused with an error that names the argument and the accepted range.
 template <class T>
 void check_refused(const char* written, const char* range) {
     CAPTURE(written);
@@ -463,7 +463,7 @@ void check_refused(const char* written, const char* range) {
     });
 }
 
-TEST_CASE("worker: a number argument comes as whatever type holds it, and no other value does") {
+TEST_CASE("worker: a number argument as every type that holds it, and no other") {
     check_number<int>("2147483647", 2147483647);
     check_number<int>("-2147483648", std::numeric_limits<int>::min());
     check_refused<int>("2147483648", "32 bits, from -2147483648 to 2147483647");
@@ -535,7 +535,7 @@ TEST_CASE(
         CHECK(worker.register_handler("good", [](job_context&) {}));
         CHECK_FALSE(registered(worker));
         CHECK(worker.register_handler("more", [](job_context&) {}));
-        CHECK_FALSE(worker.register_handler("", [](job_context&) {}));  // only the first one is told
+        CHECK_FALSE(worker.register_handler("", [](job_context&) {}));  // only the first error is reported
         for (int again = 0; again < 2; ++again) {
             const result<void> started = worker.start();
             REQUIRE(!started);
@@ -605,7 +605,7 @@ TEST_CASE("worker: starting twice is refused, while it runs and after it ended")
     recorder::check_last_word(wire);
 }
 
-TEST_CASE("worker: run() works in this thread until stopped, and says 64 where it cannot") {
+TEST_CASE("worker: run() works in the calling thread until stopped, and returns 64 if it cannot start") {
     recorder::transport wire;
     wire.give(make_job("a"));
     worker worker(recorder::options(), wire);
@@ -684,7 +684,7 @@ TEST_CASE(
     CHECK(warnings({}).empty());
 }
 
-TEST_CASE("worker: FETCH that failed is tried again, not before Retry-After") {
+TEST_CASE("worker: a failed FETCH is retried, not before Retry-After") {
     recorder::transport wire;
     error later{errc::unavailable, 0, "later"};
     later.retry_after = 400ms;
@@ -711,7 +711,7 @@ TEST_CASE("worker: a slot that comes free does not cut a Retry-After short") {
     wire.give(make_job("a"));
     worker_options options = recorder::options(2);
     options.heartbeat_interval = 50ms;
-    recorder::event backing_off;  // only then is it known that nobody shall ask
+    recorder::event backing_off;  // from then on no FETCH is allowed
     options.log.level = log_level::warn;
     options.log.hook = [&](const log_record& record) {
         if (record.message == "FETCH failed") backing_off.set();
@@ -728,7 +728,7 @@ TEST_CASE("worker: a slot that comes free does not cut a Retry-After short") {
     CHECK(wire.calls("fetch").size() == 2);
 }
 
-TEST_CASE("worker: errors of every kind from FETCH end nobody") {
+TEST_CASE("worker: no error of a FETCH ends the worker") {
     for (const errc code : {errc::unreachable, errc::timed_out, errc::disconnected, errc::bad_response,
                             errc::rejected, errc::system}) {
         recorder::transport wire;
@@ -747,7 +747,7 @@ TEST_CASE("worker: errors of every kind from FETCH end nobody") {
     }
 }
 
-TEST_CASE("worker: what a beat carries") {
+TEST_CASE("worker: the fields of a heartbeat") {
     recorder::transport wire;
     wire.give(make_job("a"));
     wire.give(make_job("b"));
@@ -801,7 +801,7 @@ TEST_CASE("worker: the log never holds arguments") {
     CHECK(!holds(all, "t0ken"));
 }
 
-TEST_CASE("worker: a single queue is quieted and resumed, by call, by directive, and by SIGCONT") {
+TEST_CASE("worker: a queue is paused and resumed by call, by directive, and by SIGCONT") {
     lifecycle life(0ms);
     memory_transport queue;
     worker_options options = recorder::options();
@@ -844,7 +844,7 @@ TEST_CASE("worker: a single queue is quieted and resumed, by call, by directive,
     CHECK(tested.stop(recorder::guard));
 }
 
-TEST_CASE("worker: a directive quiets the queues it names, and the worker where those are all") {
+TEST_CASE("worker: a directive pauses the queues it names, and quiets the worker if those are all") {
     recorder::transport wire;
     worker_options options = recorder::options();
     options.queues = {"a", "b"};

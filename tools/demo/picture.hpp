@@ -1,5 +1,4 @@
-// The picture of a shutdown: jobs as bars, heartbeats as ticks, signals as lines, phases as bands behind them. As SVG,
-// readable on light and dark pages.
+// Draws a shutdown as SVG, for light and dark pages: jobs as bars, heartbeats as ticks, signals as lines, phases as bands.
 #pragma once
 
 #include <algorithm>
@@ -52,13 +51,14 @@ struct timeline {
 
 class drawing {
   public:
-    explicit drawing(const timeline& of) : of_(of) {}
+    explicit drawing(const timeline& timeline) : timeline_(timeline) {}
 
     std::string svg() {
-        // A reading program says the title and the description; a dark page gets the second set of colours.
+        // A screen reader reads the title and the description; a dark page gets the second set of colours.
         put("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", width, ' ', height(),
-            "\" role=\"img\" aria-labelledby=\"title desc\">\n<title id=\"title\">", text(of_.title),
-            "</title>\n<desc id=\"desc\">", text(of_.description), "</desc>\n<style>\n", style, "</style>\n");
+            "\" role=\"img\" aria-labelledby=\"title desc\">\n<title id=\"title\">", text(timeline_.title),
+            "</title>\n<desc id=\"desc\">", text(timeline_.description), "</desc>\n<style>\n", style,
+            "</style>\n");
         put("<rect class=\"page\" width=\"", width, "\" height=\"", height(), "\" rx=\"6\"/>\n");
         draw_bands();
         draw_axis();
@@ -108,48 +108,49 @@ class drawing {
         ".mark-label{fill:#ff9a92}\n"
         "}\n";
 
-    int rows_end() const { return rows_top + row_height * static_cast<int>(of_.rows.size()); }
+    int rows_end() const { return rows_top + row_height * static_cast<int>(timeline_.rows.size()); }
     int ticks_end() const { return rows_end() + row_height; }
     int height() const { return ticks_end() + 26; }
 
     void draw_bands() {
-        for (const band& each : of_.bands) {
-            put("<rect class=\"", each.phase, "\" data-phase=\"", each.phase, "\" x=\"", x(each.from),
-                "\" y=\"", band_top, "\" width=\"", length(each.from, each.until), "\" height=\"",
+        for (const band& band : timeline_.bands) {
+            put("<rect class=\"", band.phase, "\" data-phase=\"", band.phase, "\" x=\"", x(band.from),
+                "\" y=\"", band_top, "\" width=\"", length(band.from, band.until), "\" height=\"",
                 ticks_end() - band_top, "\"/>\n");
-            if (!each.label.empty()) label(x(each.from) + " dx=\"5\"", band_top + 16, "", each.label);
+            if (!band.label.empty()) label(x(band.from) + " dx=\"5\"", band_top + 16, "", band.label);
         }
     }
     void draw_axis() {
-        for (int second = 0; second <= of_.until; ++second)
+        for (int second = 0; second <= timeline_.until; ++second)
             label(x(second), ticks_end() + 16, "dim", std::to_string(second) + " s");
     }
     void draw_jobs() {
-        for (std::size_t i = 0; i < of_.rows.size(); ++i) label("8", middle(i) + 4, "row", of_.rows[i]);
-        for (const wait& each : of_.waits) {
-            put("<line class=\"wait\" x1=\"", x(each.from), "\" x2=\"", x(each.until), "\" y1=\"",
-                middle(each.row), "\" y2=\"", middle(each.row), "\"/>\n");
+        for (std::size_t i = 0; i < timeline_.rows.size(); ++i)
+            label("8", middle(i) + 4, "row", timeline_.rows[i]);
+        for (const wait& wait : timeline_.waits) {
+            put("<line class=\"wait\" x1=\"", x(wait.from), "\" x2=\"", x(wait.until), "\" y1=\"",
+                middle(wait.row), "\" y2=\"", middle(wait.row), "\"/>\n");
         }
-        for (const bar& each : of_.bars) {
-            put("<rect class=\"bar ", each.done ? "done" : "back", "\" data-job=\"", each.row + 1, "\" x=\"",
-                x(each.from), "\" y=\"", middle(each.row) - bar_height / 2, "\" width=\"",
-                length(each.from, each.until), "\" height=\"", bar_height, "\" rx=\"2\"/>\n");
-            label(x(each.from) + " dx=\"5\"", middle(each.row) + 4, "on-bar",
-                  each.done ? "done" : "handed back");
+        for (const bar& bar : timeline_.bars) {
+            put("<rect class=\"bar ", bar.done ? "done" : "back", "\" data-job=\"", bar.row + 1, "\" x=\"",
+                x(bar.from), "\" y=\"", middle(bar.row) - bar_height / 2, "\" width=\"",
+                length(bar.from, bar.until), "\" height=\"", bar_height, "\" rx=\"2\"/>\n");
+            label(x(bar.from) + " dx=\"5\"", middle(bar.row) + 4, "on-bar",
+                  bar.done ? "done" : "handed back");
         }
     }
     void draw_ticks() {
         label("8", rows_end() + 15, "row-of-beats", "heartbeats");
-        for (const tick& each : of_.ticks) {
-            put("<line class=\"beat\" data-state=\"", each.state, "\" x1=\"", x(each.at), "\" x2=\"",
-                x(each.at), "\" y1=\"", rows_end() + 4, "\" y2=\"", ticks_end() - 4, "\"/>\n");
+        for (const tick& tick : timeline_.ticks) {
+            put("<line class=\"beat\" data-state=\"", tick.state, "\" x1=\"", x(tick.at), "\" x2=\"",
+                x(tick.at), "\" y1=\"", rows_end() + 4, "\" y2=\"", ticks_end() - 4, "\"/>\n");
         }
     }
     void draw_marks() {
-        for (const mark& each : of_.marks) {
-            put("<line class=\"mark\" data-signal=\"", each.name, "\" x1=\"", x(each.at), "\" x2=\"",
-                x(each.at), "\" y1=\"", band_top - 8, "\" y2=\"", ticks_end(), "\"/>\n");
-            label(x(each.at), band_top - 12, "mark-label", each.label);
+        for (const mark& mark : timeline_.marks) {
+            put("<line class=\"mark\" data-signal=\"", mark.name, "\" x1=\"", x(mark.at), "\" x2=\"",
+                x(mark.at), "\" y1=\"", band_top - 8, "\" y2=\"", ticks_end(), "\"/>\n");
+            label(x(mark.at), band_top - 12, "mark-label", mark.label);
         }
     }
 
@@ -158,13 +159,13 @@ class drawing {
     }
     std::string x(double at) const { return decimal(left + scale() * at); }
     std::string length(double from, double until) const { return decimal(scale() * (until - from)); }
-    double scale() const { return (width - left - right) / of_.until; }
+    double scale() const { return (width - left - right) / timeline_.until; }
 
-    // `at` may go on with other attributes.
-    void label(const std::string& at, int y, const char* kind, const std::string& words) {
+    // `at` may end with other attributes.
+    void label(const std::string& at, int y, const char* kind, const std::string& content) {
         const std::string::size_type more = at.find(' ');
         put("<text class=\"", kind, "\" x=\"", at.substr(0, more), '"',
-            more == std::string::npos ? "" : at.substr(more), " y=\"", y, "\">", text(words), "</text>\n");
+            more == std::string::npos ? "" : at.substr(more), " y=\"", y, "\">", text(content), "</text>\n");
     }
 
     static std::string decimal(double value) {
@@ -194,7 +195,7 @@ class drawing {
         (out_.append(piece(pieces)), ...);
     }
 
-    const timeline& of_;
+    const timeline& timeline_;
     std::string out_;
 };
 

@@ -1,5 +1,5 @@
-// What the acts of the demonstration share: the backend and the workers as child processes, what they say, and the
-// account of what became of every job.
+// Shared by the acts of the demonstration: the backend and the workers as child processes, their output, and the account
+// of every job.
 #pragma once
 
 #include <picojson.h>
@@ -34,7 +34,7 @@ using std::chrono::milliseconds;
 using texts = std::vector<std::string>;
 
 inline constexpr int concurrency = 4;
-inline constexpr std::chrono::seconds patience{30};  // for any one step, before the demo gives up
+inline constexpr std::chrono::seconds step_timeout{30};
 
 // Thrown to end the demo early; children are ended on the way out.
 struct failed {
@@ -58,13 +58,13 @@ inline double seconds_between(std::int64_t from_ns, std::int64_t until_ns) {
 
 enum class style { plain, title, good, bad, faint };
 
-inline void say(const std::string& text, style how = style::plain) {
+inline void print(const std::string& text, style style = style::plain) {
     static const bool colour = isatty(STDOUT_FILENO) == 1 && getenv("NO_COLOR") == nullptr;
     constexpr std::array<const char*, 5> codes = {"", "\033[1m", "\033[32m", "\033[31m", "\033[2m"};
-    const char* code = colour ? codes[static_cast<std::size_t>(how)] : "";
+    const char* code = colour ? codes[static_cast<std::size_t>(style)] : "";
     std::printf("%s%s%s\n", code, text.c_str(), *code == '\0' ? "" : "\033[0m");
-    // Ignored, SIGPIPE becomes this error, and there is still time to clear up.
-    if (std::fflush(stdout) != 0) throw failed{"nobody reads the output"};
+    // SIGPIPE is ignored, so that this error still lets the demo clean up.
+    if (std::fflush(stdout) != 0) throw failed{"cannot write the output"};
 }
 
 inline std::string one_decimal(double value) {
@@ -105,7 +105,7 @@ inline texts ids_of(const picojson::value& event, const char* key) {
 }
 // ---- child processes ----
 
-// What the children say, line by line, each with the moment it came. Filled by the threads that read it.
+// The output lines of the children with their times. Filled by the threads that read them.
 class mailbox {
   public:
     struct line {
@@ -127,16 +127,15 @@ class mailbox {
     std::vector<line> lines_;
 };
 
-// Ours, without what would configure the worker by accident.
+// Our environment without OJS_ variables, which would configure the worker.
 inline texts environment_with(texts added) {
-    for (char** each = environ; *each != nullptr; ++each) {
-        if (std::strncmp(*each, "OJS_", 4) != 0) added.emplace_back(*each);
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+        if (std::strncmp(*entry, "OJS_", 4) != 0) added.emplace_back(*entry);
     }
     return added;
 }
 
-// A process we started, in a group of its own, so that Ctrl-C reaches the demo alone; killed, if it still runs, when
-// this goes out of scope.
+// A child process in its own group, so that Ctrl-C reaches the demo alone. The destructor kills it if it still runs.
 class program {
   public:
     program(std::string name, texts command, texts variables, mailbox& to) : name_(std::move(name)) {
@@ -171,27 +170,27 @@ class program {
     std::optional<ojs::child_exit> end_;
 };
 
-// ---- the account: what the backend's ledger says became of every claim ----
+// ---- the account: the end of every claim, from the backend's ledger ----
 
 class account {
   public:
-    void add(const std::string& what, const picojson::value& event) {
+    void add(const std::string& kind, const picojson::value& event) {
         const std::string id = text_of(event, "job_id");
-        if (what == "push") {
+        if (kind == "push") {
             jobs_[id];
-        } else if (what == "fetch") {
+        } else if (kind == "fetch") {
             for (const std::string& claimed : ids_of(event, "jobs")) claim(jobs_[claimed]);
-        } else if (what == "ack" || what == "nack") {
-            settle(event, jobs_[id], what == "ack" ? "completed" : text_of(event, "state"));
-        } else if (what == "checkpoint") {
+        } else if (kind == "ack" || kind == "nack") {
+            settle(event, jobs_[id], kind == "ack" ? "completed" : text_of(event, "state"));
+        } else if (kind == "checkpoint") {
             entry& job = jobs_[id];
             const auto pass = number_of(member(event, "state"), "pass");
             if (job.first_pass == 0) job.first_pass = pass;
             job.last_pass = pass;
-        } else if (what == "expired" || what == "requeued_at_deregistration" ||
-                   what == "requeued_from_dead") {
+        } else if (kind == "expired" || kind == "requeued_at_deregistration" ||
+                   kind == "requeued_from_dead") {
             jobs_[id].state = "available";  // taken back unsettled: that claim counts as lost
-        } else if (what == "promoted") {
+        } else if (kind == "promoted") {
             jobs_[id].state = "available";
         }
     }
@@ -199,23 +198,23 @@ class account {
     std::int64_t pushed() const { return static_cast<std::int64_t>(jobs_.size()); }
     std::int64_t in_state(std::string_view state) const {
         return std::count_if(jobs_.begin(), jobs_.end(),
-                             [&](const auto& each) { return each.second.state == state; });
+                             [&](const auto& job) { return job.second.state == state; });
     }
     bool was_claimed(const std::string& id) const {
         const auto found = jobs_.find(id);
         return found != jobs_.end() && found->second.claims > 0;
     }
-    // Of the passes that checkpoints tell of: the first since the last claim, and the last.
+    // The passes in the checkpoints: the first since the last claim, and the last.
     std::int64_t first_pass(const std::string& id) const { return jobs_.at(id).first_pass; }
     std::int64_t last_pass(const std::string& id) const { return jobs_.at(id).last_pass; }
     const texts& handed_back() const { return handed_back_; }
     const picojson::value& last_result() const { return last_result_; }
 
-    // Claims that nobody settled. Of no meaning while a worker runs.
+    // Claims that were never settled. Meaningless while a worker runs.
     std::int64_t lost() const {
         return sum([](const entry& job) { return job.claims - job.settlements; });
     }
-    // Settlements beyond one a claim, completions beyond one a job, and settlements the backend refused.
+    // Settlements beyond one per claim, completions beyond one per job, and settlements the backend refused.
     std::int64_t duplicated() const {
         return refused_ + sum([](const entry& job) { return job.settlements - job.claims; }) +
                sum([](const entry& job) { return job.completions - 1; });
@@ -250,7 +249,7 @@ class account {
     template <class Count>
     std::int64_t sum(Count count) const {
         std::int64_t out = 0;
-        for (const auto& each : jobs_) out += std::max(0, count(each.second));
+        for (const auto& job : jobs_) out += std::max(0, count(job.second));
         return out;
     }
 
@@ -262,11 +261,10 @@ class account {
 
 // ---- the stage: everything the acts share ----
 
-// What happened, in order: an event of the backend's ledger, a worker's change of phase by its own log ("phase"), or a
-// signal of ours ("signal").
-struct happening {
+// An event of the backend's ledger, a worker's change of phase from its log ("phase"), or a signal of the demo ("signal").
+struct event {
     std::int64_t ns = 0;
-    std::string what;
+    std::string kind;
     std::string worker;
     picojson::value record;
 };
@@ -284,8 +282,8 @@ class stage {
 
     const std::string& address() const { return address_; }
     const program& backend() const { return backend_; }
-    account& books() { return books_; }
-    const std::vector<happening>& history() const { return history_; }
+    demo::account& account() { return account_; }
+    const std::vector<event>& history() const { return history_; }
 
     program start_worker(const std::string& name, const std::string& queues, const std::string& grace) {
         return {name,
@@ -297,16 +295,16 @@ class stage {
                 mailbox_};
     }
 
-    // Waits in steps until `done`, showing what happened to `see` once it is in the books.
-    using spectator = std::function<void(const happening&)>;
-    void watch_until(const std::function<bool()>& done, const spectator& see = nullptr) {
-        const auto deadline = ojs::steady_clock::now() + patience;
+    // Waits in steps until `done`, and calls `on_event` with each event after the account has it.
+    using event_callback = std::function<void(const event&)>;
+    void watch_until(const std::function<bool()>& done, const event_callback& on_event = nullptr) {
+        const auto deadline = ojs::steady_clock::now() + step_timeout;
         for (bool last = false; !last;) {
-            last = done();  // before reading, so that nothing of what it saw is missed
-            read(see);
+            last = done();  // before reading, so that no event before it is missed
+            read(on_event);
             if (last) return;
-            if (ojs::steady_clock::now() > deadline) throw failed{"this takes too long; giving up"};
-            if (backend_.has_ended()) throw failed{"the backend has ended: " + last_words("backend")};
+            if (ojs::steady_clock::now() > deadline) throw failed{"a step exceeded its timeout"};
+            if (backend_.has_ended()) throw failed{"the backend has ended: " + last_output("backend")};
             pause();
         }
     }
@@ -316,7 +314,7 @@ class stage {
     }
 
     void signal(program& worker, int number) {
-        say("  kill -" + ojs::signal_name(number).substr(3) + " " + worker.pid());
+        print("  kill -" + ojs::signal_name(number).substr(3) + " " + worker.pid());
         read(nullptr);  // what happened before
         history_.push_back(
             {monotonic_ns(), "signal", worker.name(), picojson::value(ojs::signal_name(number))});
@@ -326,28 +324,29 @@ class stage {
     picojson::value call(const std::string& method, const std::string& path, const std::string& body = "") {
         ojs::http_call limits;
         limits.deadline = ojs::steady_clock::now() + std::chrono::seconds(5);
-        const auto answer =
+        const auto response =
             client_.send({method, path, {{"Content-Type", "application/json"}}, body}, limits);
-        if (!answer) throw failed{method + " " + path + ": " + answer.error().text};
-        if (answer->status >= 300) throw failed{method + " " + path + " answered " + answer->body};
-        return parse(answer->body);
+        if (!response) throw failed{method + " " + path + ": " + response.error().text};
+        if (response->status >= 300) throw failed{method + " " + path + " returned " + response->body};
+        return parse(response->body);
     }
 
-    std::string last_words(const std::string& of) { return last_words_[of]; }
+    std::string last_output(const std::string& program) { return last_output_[program]; }
 
   private:
     std::string sibling(const char* name) const {
         const fs::path path = folder_ / name;
         if (access(path.c_str(), X_OK) != 0)
-            throw failed{path.string() + " is not there: build it first (make)"};
+            throw failed{path.string() + " is missing: build it first (make)"};
         return path.string();
     }
     std::string await_address() {
         constexpr std::string_view greeting = "listening on ";
-        watch_until([&] { return !last_words("backend").empty(); });
-        const std::string said = last_words("backend");
-        if (said.compare(0, greeting.size(), greeting) != 0) throw failed{"the backend says: " + said};
-        return said.substr(greeting.size());
+        watch_until([&] { return !last_output("backend").empty(); });
+        const std::string line = last_output("backend");
+        if (line.compare(0, greeting.size(), greeting) != 0)
+            throw failed{"unexpected backend output: " + line};
+        return line.substr(greeting.size());
     }
     ojs::http_client connect() const {
         auto client = ojs::http_client::create("http://" + address_);
@@ -355,25 +354,25 @@ class stage {
         return std::move(*client);
     }
 
-    void read(const spectator& see) {
-        std::vector<happening> news;
+    void read(const event_callback& on_event) {
+        std::vector<event> events;
         for (const mailbox::line& line : mailbox_.take()) {
-            last_words_[line.from] = line.text;
+            last_output_[line.from] = line.text;
             if (line.text.substr(0, 1) != "{") continue;
             const picojson::value record = parse(line.text);
             if (line.from == "backend") {
-                news.push_back({number_of(record, "mono_ns"), text_of(record, "event"),
-                                text_of(record, "worker_id"), record});
+                events.push_back({number_of(record, "mono_ns"), text_of(record, "event"),
+                                  text_of(record, "worker_id"), record});
             } else if (text_of(record, "message") == "phase changed") {
-                news.push_back({line.ns, "phase", line.from, member(record, "attributes")});
+                events.push_back({line.ns, "phase", line.from, member(record, "attributes")});
             }
         }
-        const auto earlier = [](const happening& a, const happening& b) { return a.ns < b.ns; };
-        std::stable_sort(news.begin(), news.end(), earlier);
-        for (const happening& each : news) {
-            books_.add(each.what, each.record);
-            history_.push_back(each);
-            if (see) see(each);
+        const auto earlier = [](const event& a, const event& b) { return a.ns < b.ns; };
+        std::stable_sort(events.begin(), events.end(), earlier);
+        for (const event& event : events) {
+            account_.add(event.kind, event.record);
+            history_.push_back(event);
+            if (on_event) on_event(event);
         }
     }
     // A short sleep that Ctrl-C ends.
@@ -386,9 +385,9 @@ class stage {
     ojs::lifecycle& lifecycle_;
     ojs::signals& signals_;
     mailbox mailbox_;
-    std::map<std::string, std::string> last_words_;
-    account books_;
-    std::vector<happening> history_;
+    std::map<std::string, std::string> last_output_;
+    demo::account account_;
+    std::vector<event> history_;
     program backend_;
     std::string address_;
     ojs::http_client client_;

@@ -10,17 +10,17 @@ inline namespace v0_1_0 {
 
 // A claimed job as the backend sent it. [WP FETCH]
 struct job {
-    std::string id;
-    std::string type;
-    std::string queue;
-    std::string args_json = "[]";  // source text: numbers keep every digit. Never logged.
-    std::string meta_json = "{}";
+    std::string id;                                   // unique in its backend
+    std::string type;                                 // chooses the handler
+    std::string queue;                                // it was fetched from
+    std::string args_json = "[]";                     // source text: numbers keep every digit. Never logged.
+    std::string meta_json = "{}";                     // a JSON object
     std::int64_t attempt = 1;                         // 1 on the first run
-    std::int64_t max_attempts = 0;                    // 0: not said
-    std::chrono::milliseconds timeout{0};             // 0: none
+    std::int64_t max_attempts = 0;                    // 0: unknown
+    std::chrono::milliseconds timeout{0};             // of one run; 0: none
     std::chrono::milliseconds visibility_timeout{0};  // 0: the worker's
-    std::string envelope_json;                        // the whole source text, unknown fields included
-    std::string malformed;                            // why it cannot be run; empty for a good job
+    std::string envelope_json;                        // the complete source text, unknown fields included
+    std::string malformed;                            // why it cannot be run; empty for a valid job
 };
 
 }  // namespace v0_1_0

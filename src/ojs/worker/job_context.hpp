@@ -1,4 +1,4 @@
-// job_context and outcome: what a handler gets, and what it may answer.
+// job_context and outcome: the parameter and the result of a handler.
 #pragma once
 
 #include <chrono>
@@ -18,10 +18,10 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-enum class outcome_kind { implicit, done, retry, discard, interrupted };
+enum class outcome_kind { implicit, done, retry, discard, interrupted };  // see outcome
 
-// What a handler says about its job. Returning nothing means done(), unless the handler saw that it was
-// cancelled: then it means interrupted(). A result is JSON text, or a picojson::value where <picojson.h> is included.
+// The result of a handler. A handler that returns nothing means done(), or interrupted() if it saw its cancellation.
+// A job's result is JSON text, or a picojson::value if <picojson.h> is included.
 class [[nodiscard]] outcome {
   public:
     outcome() = default;
@@ -31,22 +31,23 @@ class [[nodiscard]] outcome {
     template <class V, detail::if_picojson<V> = 0>
     outcome(const V& result) : outcome(detail::write_picojson(result)) {}
 
-    static outcome done(std::string result_json = {}) { return outcome(std::move(result_json)); }  // ACK
+    // Completed: ACK.
+    static outcome done(std::string result_json = {}) { return outcome(std::move(result_json)); }
     template <class V, detail::if_picojson<V> = 0>
     static outcome done(const V& result) {
         return outcome(result);
     }
-    static outcome retry(std::string reason) {
-        return {outcome_kind::retry, std::move(reason)};
-    }  // FAIL, retryable
-    // FAIL, not retryable.
+    // Failed: FAIL, retryable.
+    static outcome retry(std::string reason) { return {outcome_kind::retry, std::move(reason)}; }
+    // Failed for good: FAIL, not retryable.
     static outcome discard(std::string reason) { return {outcome_kind::discard, std::move(reason)}; }
+    // Returned early because of its cancellation: FAIL, as the cancellation's reason requires.
     static outcome interrupted(std::string reason = {}) {
         return {outcome_kind::interrupted, std::move(reason)};
     }
 
-    outcome_kind kind() const noexcept { return kind_; }
-    const std::string& text() const noexcept { return text_; }  // the result, or why
+    outcome_kind kind() const noexcept { return kind_; }        // implicit: the handler returned nothing
+    const std::string& text() const noexcept { return text_; }  // the result or the reason
 
   private:
     outcome(outcome_kind kind, std::string text) : kind_(kind), text_(std::move(text)) {}
@@ -55,7 +56,7 @@ class [[nodiscard]] outcome {
     std::string text_;
 };
 
-// What job_context::require() throws.
+// Thrown by job_context::require().
 class bad_argument : public std::exception {
   public:
     explicit bad_argument(std::string text) : text_(std::move(text)) {}
@@ -69,28 +70,28 @@ namespace detail {
 class active_job;
 class worker_context;
 result<std::string_view> argument_source(std::string_view args_json, std::size_t index);
-error argument_error(std::size_t index, const error& why);
+error argument_error(std::size_t index, const error& failure);
 // The string that `json` writes, or else `json` itself.
 std::string string_or_json(std::string_view json);
 result<bool> bool_argument(std::string_view source, std::size_t index);
 
-// A whole number from `min` to `max`, as 64 bits in two's complement.
-struct whole_range {
+// For an integer as 64 bits in two's complement.
+struct integer_range {
     std::int64_t min;
     std::uint64_t max;
     int bits;
 };
-result<std::uint64_t> whole_argument(std::string_view source, std::size_t index, whole_range wanted);
-// From -largest to largest.
-result<double> real_argument(std::string_view source, std::size_t index, double largest);
+result<std::uint64_t> integer_argument(std::string_view source, std::size_t index, integer_range range);
+// From -max to max.
+result<double> floating_argument(std::string_view source, std::size_t index, double max);
 
 template <class T, class... Others>
-inline constexpr bool one_of = (std::is_same_v<T, Others> || ...);
+inline constexpr bool is_one_of = (std::is_same_v<T, Others> || ...);
 template <class T>
-inline constexpr bool is_whole = one_of<T, signed char, unsigned char, short, unsigned short, int, unsigned,
-                                        long, unsigned long, long long, unsigned long long>;
+inline constexpr bool is_integer = is_one_of<T, signed char, unsigned char, short, unsigned short, int,
+                                             unsigned, long, unsigned long, long long, unsigned long long>;
 template <class T>
-inline constexpr bool is_real = one_of<T, float, double, long double>;
+inline constexpr bool is_floating = is_one_of<T, float, double, long double>;
 }  // namespace detail
 
 // A handler's view of its job. Valid until the handler returns; every member is thread-safe meanwhile.
@@ -99,19 +100,20 @@ class job_context {
     job_context(const job_context&) = delete;
     job_context& operator=(const job_context&) = delete;
 
-    const std::string& id() const noexcept { return claimed_.id; }
-    const std::string& type() const noexcept { return claimed_.type; }
-    const std::string& queue() const noexcept { return claimed_.queue; }
-    std::int64_t attempt() const noexcept { return claimed_.attempt; }
-    const ojs::job& job() const noexcept { return claimed_; }
+    const std::string& id() const noexcept { return claimed_.id; }        // job::id
+    const std::string& type() const noexcept { return claimed_.type; }    // job::type
+    const std::string& queue() const noexcept { return claimed_.queue; }  // job::queue
+    std::int64_t attempt() const noexcept { return claimed_.attempt; }    // 1 on the first run
+    const ojs::job& job() const noexcept { return claimed_; }             // everything else
+    const std::string& args_json() const noexcept {
+        return claimed_.args_json;
+    }  // the arguments, a JSON array
 
-    // The arguments as JSON text (an array), and one of them: std::string, bool, or a number of any integer or
-    // floating type but the character types. errc::invalid_argument when there is no such argument, it is of another
-    // type, or it does not fit into a T: the text names the argument and the range. A whole number is read to its
-    // last digit, a floating one as a double. A string argument that is not a string comes as its JSON text. Where
-    // <picojson.h> is included, T may also be picojson::value, array or object, whose numbers are doubles;
-    // errc::bad_response: the argument is not what json_view::parse() takes.
-    const std::string& args_json() const noexcept { return claimed_.args_json; }
+    // Returns one argument as std::string, bool, or any integer or floating-point type but the character types.
+    // errc::invalid_argument if it is missing, has another type or does not fit into T; the text names the argument and
+    // the range. Integers are exact, floating-point numbers are read as double. arg<std::string> of an argument that is
+    // not a string returns its JSON text. If <picojson.h> is included, T may also be picojson::value, array or object,
+    // whose numbers are doubles; errc::bad_response: json_view::parse() rejects the argument.
     template <class T>
     result<T> arg(std::size_t index) const {
         using limits = std::numeric_limits<T>;
@@ -121,13 +123,13 @@ class job_context {
             return detail::string_or_json(*source);
         } else if constexpr (std::is_same_v<T, bool>) {
             return detail::bool_argument(*source, index);
-        } else if constexpr (detail::is_whole<T>) {
-            const result<std::uint64_t> found = detail::whole_argument(
+        } else if constexpr (detail::is_integer<T>) {
+            const result<std::uint64_t> found = detail::integer_argument(
                 *source, index, {limits::min(), limits::max(), limits::digits + limits::is_signed});
             return found ? result<T>(static_cast<T>(*found)) : result<T>(found.error());
-        } else if constexpr (detail::is_real<T>) {
+        } else if constexpr (detail::is_floating<T>) {
             constexpr bool small = std::is_same_v<T, float>;
-            const result<double> found = detail::real_argument(
+            const result<double> found = detail::floating_argument(
                 *source, index,
                 small ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max());
             return found ? result<T>(static_cast<T>(*found)) : result<T>(found.error());
@@ -135,7 +137,7 @@ class job_context {
             const result<T> found = detail::read_picojson<T>(*source);
             return found ? found : result<T>(detail::argument_error(index, found.error()));
         } else {
-            static_assert(!detail::one_of<T, std::string_view, const char*, char*>,
+            static_assert(!detail::is_one_of<T, std::string_view, const char*, char*>,
                           "arg<T>: there is no text to point to; use std::string");
             static_assert(
                 std::is_same_v<T, std::string>,
@@ -162,53 +164,52 @@ class job_context {
     // A member of `meta`: a string as it is, anything else as JSON text, empty if absent.
     std::string meta(std::string_view key) const;
 
-    // Three moments, each one later than the last.
     // The worker is draining: finish soon, start nothing long, save a checkpoint.
     bool stop_requested() const noexcept;
-    // This job is cancelled: return now.
+    // This job is cancelled, which comes later: return now.
     bool cancel_requested() const noexcept {
         return token().cancelled();
     }
-    // The stop reports the job without its handler: what that returns is ignored, unless it comes first, and the job
-    // may run elsewhere soon. Change nothing any more.
+    // The stop reports the job without its handler, which comes last. The handler's result is ignored unless it is
+    // reported first, and the job may soon run elsewhere: make no more changes.
     bool abandoned() const noexcept;
-    // Calls back once on cancellation; see cancel_token::on_cancel. Keep the result while it should hold.
+    // Calls back once on cancellation, while the result exists; see cancel_token::on_cancel.
     cancel_registration on_cancel(function<void()> callback) const {
         return token().on_cancel(std::move(callback));
     }
-    // Sleeps; false, at once, when cancelled: then return.
+    // Sleeps; returns false at once when cancelled.
     [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const {
         return token().sleep_for(duration);
     }
-    ojs::cancel_token token() const noexcept;
+    ojs::cancel_token token() const noexcept;  // of this job, for calls that take one
 
-    // Keeps `state_json`, any JSON text of the handler's own, for the next run of this job, in place of what was kept
-    // before; "null": nothing. It goes to the backend at once, where that has a place for it, and so outlives this
-    // process; and it goes with the FAIL, should there be one. One round trip of at most request_timeout; of several
-    // threads one at a time. Errors: invalid_argument: not JSON in UTF-8, nothing is kept; cancelled: the job was
-    // reported without its handler, nothing is kept. With any other error the state still goes with the FAIL, and the
-    // work may go on: rejected with http_status 409: the job is no longer this worker's; 413: too large for the
-    // backend; unreachable, timed_out, ...: the backend may not have it. [WIRE 1]
+    // Saves `state_json`, any JSON text, for the next run of this job, and replaces the previous one; "null": none. It
+    // is sent to the backend at once, if that stores checkpoints, and with the FAIL, if there is one. One round trip of
+    // at most request_timeout; threads take turns. Errors after which nothing is saved: invalid_argument: not JSON in
+    // UTF-8; cancelled: the job was reported without its handler. With any other error the state still travels with the
+    // FAIL, and the handler may continue: rejected with http_status 409: the job is no longer this worker's; 413: too
+    // large for the backend; unreachable, timed_out, ...: the backend may not have it. [WIRE 1]
     result<void> save_checkpoint(std::string_view state_json);
+    // The same for a picojson value.
     template <class V, detail::if_picojson<V> = 0>
     result<void> save_checkpoint(const V& state) {
         return save_checkpoint(std::string_view(detail::write_picojson(state)));
     }
-    // What was saved last, by this run or an earlier one; empty: nothing. The backend is asked, once; where it keeps
-    // nothing, or cannot be asked (which is logged), it is what came with the job, in `checkpoint.state` or else in
-    // `meta.checkpoint`. Validate it: it comes from outside.
+    // Returns the last saved state, of this run or an earlier one; empty: none. Requests it from the backend once; if
+    // that has none or the request fails (which is logged), returns the one that came with the job, in
+    // `checkpoint.state` or else in `meta.checkpoint`. Validate it: it is external input.
     std::string checkpoint() const;
-    // The same as a picojson::value, array or object; nothing saved: null. Errors as those of arg<T>().
+    // The same as a picojson::value, array or object; null if nothing was saved. Errors as in arg<T>().
     template <class T>
     result<T> checkpoint() const {
         const std::string state = checkpoint();
         return json_view(state.empty() ? "null" : state).as<T>();
     }
 
-    // When the drain will interrupt the job; time_point::max() while none is under way.
+    // When the drain will interrupt the job; time_point::max(): no drain is in progress.
     time_point deadline() const noexcept;
-    // Asks for a heartbeat, which renews this job's visibility timeout: at once, or, however often handlers ask, a
-    // second or a fifth of heartbeat_interval after the one before. Returns at once.
+    // Requests a heartbeat, which renews this job's visibility timeout. Returns at once. However often handlers call it, a
+    // fifth of heartbeat_interval, at most 1 s, passes between heartbeats.
     void heartbeat() const noexcept;
 
   private:
@@ -220,12 +221,13 @@ class job_context {
     const ojs::job& claimed_;
 };
 
+// Options of worker::register_handler().
 struct handler_options {
     bool long_running = false;  // interrupted jobs are reported as ShutdownTimeout [GS 7.2]
 };
 
-// Called on several threads at once. What it throws becomes a retryable FAIL, and so does the end of its thread, by
-// pthread_exit() or pthread_cancel(); the latter acts in the handler's own code, not in calls to this library.
+// Called on several threads at once. An exception fails the attempt, retryable; so does the end of the thread by
+// pthread_exit() or pthread_cancel(). The latter takes effect in the handler's own code, not in calls to this library.
 using job_handler = function<outcome(job_context&)>;
 
 }  // namespace v0_1_0

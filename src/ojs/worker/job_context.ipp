@@ -8,11 +8,10 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-OJS_SHUTDOWN_INLINE error argument_error(std::size_t index, const error& why) {
-    return {why.code, 0, cat({"argument ", index, ": ", why.text})};
+OJS_SHUTDOWN_INLINE error argument_error(std::size_t index, const error& failure) {
+    return {failure.code, 0, cat({"argument ", index, ": ", failure.text})};
 }
 
-// One argument's source text.
 OJS_SHUTDOWN_INLINE result<std::string_view> argument_source(std::string_view args_json, std::size_t index) {
     const json_view found = json_view(args_json).element(index);
     if (!found) return error{errc::invalid_argument, 0, cat({"the job has no argument ", index})};
@@ -20,8 +19,8 @@ OJS_SHUTDOWN_INLINE result<std::string_view> argument_source(std::string_view ar
     return valid ? result<std::string_view>(found.text()) : argument_error(index, valid.error());
 }
 
-inline error wrong_type(std::size_t index, std::string_view wanted) {
-    return {errc::invalid_argument, 0, cat({"argument ", index, " is not ", wanted})};
+inline error wrong_type(std::size_t index, std::string_view expected) {
+    return {errc::invalid_argument, 0, cat({"argument ", index, " is not ", expected})};
 }
 
 OJS_SHUTDOWN_INLINE std::string string_or_json(std::string_view json) {
@@ -29,24 +28,24 @@ OJS_SHUTDOWN_INLINE std::string string_or_json(std::string_view json) {
     return raw_string(json, text) ? text : std::string(json);
 }
 
-OJS_SHUTDOWN_INLINE result<std::uint64_t> whole_argument(std::string_view source, std::size_t index,
-                                                         whole_range wanted) {
+OJS_SHUTDOWN_INLINE result<std::uint64_t> integer_argument(std::string_view source, std::size_t index,
+                                                           integer_range range) {
     // From the text, not from a double, which is exact only up to 2^53.
     const bool negative = source.front() == '-';
-    const std::uint64_t largest = negative ? 0 - static_cast<std::uint64_t>(wanted.min) : wanted.max;
+    const std::uint64_t max_magnitude = negative ? 0 - static_cast<std::uint64_t>(range.min) : range.max;
     std::uint64_t magnitude = 0;
-    if (!parse_number(source.substr(negative ? 1 : 0), largest, magnitude)) {
+    if (!parse_number(source.substr(negative ? 1 : 0), max_magnitude, magnitude)) {
         return wrong_type(
-            index, cat({"a whole number of ", wanted.bits, " bits, from ", static_cast<long long>(wanted.min),
-                        " to ", static_cast<unsigned long long>(wanted.max)}));
+            index, cat({"a whole number of ", range.bits, " bits, from ", static_cast<long long>(range.min),
+                        " to ", static_cast<unsigned long long>(range.max)}));
     }
     return negative ? 0 - magnitude : magnitude;
 }
 
-OJS_SHUTDOWN_INLINE result<double> real_argument(std::string_view source, std::size_t index, double largest) {
+OJS_SHUTDOWN_INLINE result<double> floating_argument(std::string_view source, std::size_t index, double max) {
     double number = 0;
     if (!json_number(source, number)) return wrong_type(index, "a number");
-    if (number < -largest || number > largest)
+    if (number < -max || number > max)
         return wrong_type(index, "a number that a float can hold, from -3.4e38 to 3.4e38");
     return number;
 }
@@ -56,65 +55,64 @@ OJS_SHUTDOWN_INLINE result<bool> bool_argument(std::string_view source, std::siz
     return source == "true";
 }
 
-// ---- checkpoints ----
-
-// One thread's turn to save or load; none when the job is being reported.
-class checkpoint_turn {
+// Held while a thread saves or loads a checkpoint. False: the job is being reported.
+class checkpoint_lock {
   public:
-    explicit checkpoint_turn(active_job& job) : job_(job), ours_(job.begin_turn()) {}
-    checkpoint_turn(const checkpoint_turn&) = delete;
-    checkpoint_turn& operator=(const checkpoint_turn&) = delete;
-    ~checkpoint_turn() {
-        if (ours_) job_.end_turn();
+    explicit checkpoint_lock(active_job& job) : job_(job), locked_(job.lock_checkpoint()) {}
+    checkpoint_lock(const checkpoint_lock&) = delete;
+    checkpoint_lock& operator=(const checkpoint_lock&) = delete;
+    ~checkpoint_lock() {
+        if (locked_) job_.unlock_checkpoint();
     }
-    explicit operator bool() const noexcept { return ours_; }
+    explicit operator bool() const noexcept { return locked_; }
 
   private:
     active_job& job_;
-    const bool ours_;
+    const bool locked_;
 };
 
-inline result<void> checkpoint_fault(std::string_view state) {
+inline result<void> check_checkpoint(std::string_view state) {
     const result<void> valid = check_json(state);
     if (valid && is_utf8(state)) return {};
     return error{errc::invalid_argument, 0,
-                 cat({"the checkpoint is not to be kept: ", valid ? "not UTF-8" : valid.error().text})};
+                 cat({"invalid checkpoint: ", valid ? "not UTF-8" : valid.error().text})};
 }
 
-// A state as it came from elsewhere: empty if there is none, or none that is JSON.
-inline std::string usable_checkpoint(std::string_view state) {
-    return state == "null" || !checkpoint_fault(state) ? std::string() : std::string(state);
+// Returns the state, or an empty one if it is null or invalid.
+inline std::string valid_checkpoint(std::string_view state) {
+    return state == "null" || !check_checkpoint(state) ? std::string() : std::string(state);
 }
 
 inline time_point checkpoint_deadline(const worker_context& worker) {
     return detail::min(deadline_after(worker.options.request_timeout), worker.reports.deadline());
 }
 
-// Success where the transport has no place for checkpoints: this one goes with the FAIL.
+// Succeeds if the transport stores no checkpoints, because the FAIL carries them.
 inline result<void> send_checkpoint(worker_context& worker, const active_job& job, const std::string& state) {
     const time_point deadline = checkpoint_deadline(worker);
-    const result<settled> answer = worker.backend.call([&](ojs::transport& transport) {
+    const result<settled> response = worker.backend.call([&](ojs::transport& transport) {
         return transport.save_checkpoint({job.job.id, state}, deadline);
     });
-    if (!answer) return answer.error().code == errc::unsupported ? result<void>() : answer.error();
-    if (*answer == settled::accepted) return {};
+    if (!response) return response.error().code == errc::unsupported ? result<void>() : response.error();
+    if (*response == settled::accepted) return {};
     return error{errc::rejected, 0, "the job is no longer this worker's", 409};
 }
 
-// Asks the backend, in a turn of ours, unless another thread has.
-inline void find_checkpoint(worker_context& worker, active_job& job) {
-    const checkpoint_turn turn(job);
-    if (!turn || job.word.has(job_word::asked)) return;
+// Does nothing if it was loaded before.
+inline void load_backend_checkpoint(worker_context& worker, active_job& job) {
+    const checkpoint_lock lock(job);
+    if (!lock || job.word.has(job_word::checkpoint_loaded)) return;
     const time_point deadline = checkpoint_deadline(worker);
-    const result<std::string> answer = worker.backend.call(
+    const result<std::string> response = worker.backend.call(
         [&](ojs::transport& transport) { return transport.load_checkpoint(job.job.id, deadline); });
-    if (answer || answer.error().code == errc::unsupported) {
-        job.note_found(answer ? *answer : "");
+    if (response || response.error().code == errc::unsupported) {
+        job.set_loaded_checkpoint(response ? *response : "");
         return;
     }
-    worker.log.write(
-        log_level::warn, "the job's checkpoint could not be asked for; only what came with the job counts",
-        {field("job_id", job.job.id), field("job_type", job.job.type), field("error", answer.error().text)});
+    worker.log.write(log_level::warn,
+                     "could not load the checkpoint from the backend; using the one that came with the job",
+                     {field("job_id", job.job.id), field("job_type", job.job.type),
+                      field("error", response.error().text)});
 }
 
 }  // namespace detail
@@ -127,7 +125,7 @@ OJS_SHUTDOWN_INLINE bool job_context::stop_requested() const noexcept {
     return worker_.stage.past_intake();
 }
 OJS_SHUTDOWN_INLINE bool job_context::abandoned() const noexcept {
-    // Who is told so knows of the cancellation as well.
+    // A handler that sees this has also seen its cancellation.
     return job_.abandoned() && cancel_requested();
 }
 OJS_SHUTDOWN_INLINE cancel_token job_context::token() const noexcept {
@@ -135,25 +133,25 @@ OJS_SHUTDOWN_INLINE cancel_token job_context::token() const noexcept {
 }
 
 OJS_SHUTDOWN_INLINE result<void> job_context::save_checkpoint(std::string_view state_json) {
-    const result<void> fault = detail::checkpoint_fault(state_json);
-    if (!fault) return fault;
-    const detail::checkpoint_turn turn(job_);
+    const result<void> valid = detail::check_checkpoint(state_json);
+    if (!valid) return valid;
+    const detail::checkpoint_lock lock(job_);
     std::string state(state_json);
-    if (!turn || !job_.keep_checkpoint(state))
+    if (!lock || !job_.set_checkpoint(state))
         return error{errc::cancelled, 0, "the job was reported without its handler"};
     return detail::send_checkpoint(worker_, job_, state);
 }
 
 OJS_SHUTDOWN_INLINE std::string job_context::checkpoint() const {
     const std::string state = job_.kept_checkpoint();
-    if (!state.empty()) return detail::usable_checkpoint(state);
-    detail::find_checkpoint(worker_, job_);
-    const std::string found = job_.found_checkpoint();
-    // In this order: the backend's answer, the claim, the last FAIL.
+    if (!state.empty()) return detail::valid_checkpoint(state);
+    detail::load_backend_checkpoint(worker_, job_);
+    const std::string loaded = job_.loaded_checkpoint();
+    // In this order: the backend's response, the claim, the last FAIL.
     const std::string_view claimed =
         detail::raw_member(detail::raw_member(job_.job.envelope_json, "checkpoint"), "state");
     const std::string_view failed = detail::raw_member(job_.job.meta_json, "checkpoint");
-    return detail::usable_checkpoint(!found.empty() ? found : !claimed.empty() ? claimed : failed);
+    return detail::valid_checkpoint(!loaded.empty() ? loaded : !claimed.empty() ? claimed : failed);
 }
 
 OJS_SHUTDOWN_INLINE time_point job_context::deadline() const noexcept {

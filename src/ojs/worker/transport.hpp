@@ -1,4 +1,4 @@
-// transport: the operations between a worker and whatever holds its jobs. Derive from it to bring your own.
+// transport: the requests of a worker to its backend. Derive from it to connect another queue.
 #pragma once
 
 #include <cstdint>
@@ -13,119 +13,129 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+// What a worker reports of itself.
 struct worker_identity {
-    std::string worker_id;
-    std::string hostname;
-    std::int64_t pid = 0;
-    std::vector<std::string> queues;
-    std::int64_t concurrency = 0;
-    std::vector<std::string> labels;
-    std::string started_at;  // ISO 8601, UTC
-    std::chrono::milliseconds visibility_timeout{0};
+    std::string worker_id;                            // unique among the workers of a backend
+    std::string hostname;                             // of the machine or container
+    std::int64_t pid = 0;                             // of the worker's process
+    std::vector<std::string> queues;                  // to fetch from
+    std::int64_t concurrency = 0;                     // jobs at a time
+    std::vector<std::string> labels;                  // worker_options::labels
+    std::string started_at;                           // ISO 8601, UTC
+    std::chrono::milliseconds visibility_timeout{0};  // how long a claim holds without a heartbeat
 };
 
+// Pointers in requests are valid during the call. `still_wanted` is to be called directly before the request is
+// sent; if it returns false, nothing is sent and the call returns errc::cancelled.
 struct fetch_request {
-    const worker_identity* worker = nullptr;
-    std::size_t count = 1;          // at most so many jobs
-    function<bool()> still_wanted;  // ask right before sending; false: return errc::cancelled, send nothing
+    const worker_identity* worker = nullptr;  // its `queues` are those to fetch from now
+    std::size_t count = 1;                    // the maximum number of jobs to claim
+    function<bool()> still_wanted;            // see above
 };
 
+// A completed job.
 struct ack_request {
-    std::string job_id;
+    std::string job_id;       // job::id
     std::string result_json;  // empty: no result
 };
 
+// Why an attempt failed.
 struct job_error {
-    std::string code;  // also sent as `type`
-    std::string message;
-    bool retryable = true;
-    std::string details_json = "{}";
+    std::string code;                 // also sent as `type`
+    std::string message;              // for people
+    bool retryable = true;            // false: the job is discarded
+    std::string details_json = "{}";  // a JSON object
 };
 
+// A failed, interrupted or returned job.
 struct fail_request {
-    std::string job_id;
-    job_error error;
+    std::string job_id;           // job::id
+    job_error error;              // the reason
     bool requeue = false;         // hand back: available at once, no attempt used up
     std::string checkpoint_json;  // the last one the handler saved, for the next run; empty: none
 };
 
+// A checkpoint of a running job.
 struct checkpoint_request {
-    std::string job_id;
-    std::string state_json;
+    std::string job_id;      // job::id
+    std::string state_json;  // any JSON text
 };
 
+// A heartbeat: renews the claims of the active jobs and reports the worker's state.
 struct heartbeat_request {
-    const worker_identity* worker = nullptr;
-    std::string state;
-    std::vector<std::string> active_jobs;
-    bool must_arrive =
-        false;  // the first to say so, or the last of all: worth another try; harmless to repeat
-    function<bool()> still_wanted;  // ask right before sending; false: return errc::cancelled, send nothing
+    const worker_identity* worker = nullptr;  // the sender
+    std::string state;                        // "running", or as the dialect names it
+    std::vector<std::string> active_jobs;     // ids of the claimed jobs
+    bool must_arrive = false;       // the first with this state, or the last: retry it, which is harmless
+    function<bool()> still_wanted;  // see fetch_request
 };
 
+// Asks for the holder of one claim.
 struct claim_query {
-    const worker_identity* worker = nullptr;
-    std::string job_id;
-    function<bool()> still_wanted;  // ask right before sending; false: return errc::cancelled, send nothing
+    const worker_identity* worker = nullptr;  // the sender
+    std::string job_id;                       // job::id
+    function<bool()> still_wanted;            // see fetch_request
 };
 
-enum class directive { none, quiet, terminate };
+enum class directive { none, quiet, terminate };  // the backend's command in a heartbeat response
 
+// The response to a heartbeat.
 struct heartbeat_response {
-    ojs::directive directive = ojs::directive::none;
-    std::vector<std::string> queues;         // that `quiet` is for; empty: for all
-    std::vector<std::string> jobs_extended;  // leases the backend says it renewed
+    ojs::directive directive = ojs::directive::none;  // the command, if any
+    std::vector<std::string> queues;                  // that `quiet` is for; empty: for all
+    std::vector<std::string> jobs_extended;           // ids of jobs whose claims were renewed
 };
 
-// Answer to ACK and FAIL. `gone`: the reservation is no longer ours (409, 404); nothing more to do about the job.
+// Response to ACK and FAIL. `gone`: the claim is no longer this worker's (409, 404); the job needs nothing more.
 enum class settled { accepted, gone };
 
-// Every call returns by its deadline. All may be called from several threads at once. errc tells the worker
-// what to do: rejected is final; unavailable (with retry_after), unreachable, disconnected, timed_out are tried again.
+// Every call returns by its deadline. All may be called from several threads at once. The worker gives up
+// after errc::rejected, and retries after unavailable (with retry_after), unreachable, disconnected, timed_out.
 class transport : public detail::ref_counted {
   public:
-    // Claims jobs; an empty vector means there is no work. A request whose answer was lost must not be
+    // Claims jobs; an empty vector means there is no work. A request whose response was lost must not be
     // repeated: it may have claimed jobs.
     virtual result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) = 0;
-    // Both may be repeated by the transport: the second time the answer is `gone`.
+    // Reports a completed job. May be repeated by the transport: the second response is `gone`.
     virtual result<settled> ack(const ack_request& request, time_point deadline) = 0;
+    // Reports any other job. May be repeated like ack().
     virtual result<settled> fail(const fail_request& request, time_point deadline) = 0;
+    // Renews claims and returns the backend's commands.
     virtual result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) = 0;
-    // Whether a claimed job that the answer to a heartbeat omits is still this worker's. False: the backend has
-    // cancelled it, or another worker has it; its token is then cancelled (cancel_reason::revoked), and nothing is
-    // reported for it. An error changes nothing. Called on one thread, in parallel with heartbeats. Default: true.
+    // Checks whether a claimed job that a heartbeat response omits is still this worker's. False: the backend has
+    // cancelled or reassigned it; its token is then cancelled (cancel_reason::revoked), and nothing is reported
+    // for it. An error changes nothing. Called on one thread, in parallel with heartbeats. Default: true.
     virtual result<bool> confirm_claim(const claim_query& /*query*/, time_point /*deadline*/) { return true; }
-    // Before the first heartbeat, and before the last one, which is the last request of all. By default they do
-    // nothing: the heartbeats say it all.
+    // Called before the first heartbeat. Default: nothing, because the first heartbeat registers the worker.
     virtual result<void> register_worker(const worker_identity& /*worker*/, time_point /*deadline*/) {
         return {};
     }
+    // Called before the last heartbeat, which is the last request of all. Default: nothing.
     virtual result<void> deregister_worker(const worker_identity& /*worker*/, time_point /*deadline*/) {
         return {};
     }
 
-    // Keeps a checkpoint of a job that runs, so that it outlives this process. By default errc::unsupported: then it
-    // travels with the FAIL alone.
+    // Stores a checkpoint of a running job outside of this process. Default: errc::unsupported; the checkpoint
+    // then travels with the FAIL alone.
     virtual result<settled> save_checkpoint(const checkpoint_request& /*request*/, time_point /*deadline*/) {
-        return error{errc::unsupported, 0, "this transport keeps no checkpoints"};
+        return error{errc::unsupported, 0, "this transport does not store checkpoints"};
     }
-    // The checkpoint kept for a job, as JSON text; empty: none, which is the default.
+    // Returns the stored checkpoint of a job as JSON text; empty: none, which is the default.
     virtual result<std::string> load_checkpoint(const std::string& /*job_id*/, time_point /*deadline*/) {
         return std::string();
     }
 
-    // What the transport may call, from any thread, when there may be new work: the worker then asks before its poll
-    // interval is over. Given before the first FETCH, and again, empty, at the end: once that has returned, the
-    // former one is not called any more. By default nothing: the worker polls.
-    virtual void on_work_available(function<void()> /*tell*/) {}
-    // The same for a claimed job that the backend has cancelled: its handler's token is cancelled, with
-    // cancel_reason::revoked, and what the handler gives up is FAILed as "cancelled", not retryable. By default
-    // nothing.
-    virtual void on_job_cancelled(function<void(const std::string& job_id)> /*tell*/) {}
+    // Sets what the transport may call, from any thread, when there may be new work: the worker then fetches before
+    // its poll interval ends. Set before the first FETCH, and to empty at the end: once that call has returned, the
+    // previous callback is never called again. Default: ignored; the worker polls.
+    virtual void on_work_available(function<void()> /*callback*/) {}
+    // The same for a claimed job that the backend has cancelled: its token is cancelled (cancel_reason::revoked), and
+    // if the handler gives up, the job is FAILed as "cancelled", not retryable. Default: ignored.
+    virtual void on_job_cancelled(function<void(const std::string& job_id)> /*callback*/) {}
 };
-using transport_ref = detail::ref<transport>;
+using transport_ref = detail::ref<transport>;  // shares its transport
 
-// A transport of a type of one's own, for transport_scheme::open to return.
+// Creates a transport of a user's type, for transport_scheme::open to return.
 template <class Transport, class... Args>
 transport_ref make_transport(Args&&... args) {
     return transport_ref(new Transport(std::forward<Args>(args)...));

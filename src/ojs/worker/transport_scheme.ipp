@@ -19,32 +19,31 @@ inline http_client_options client_options(const worker_options& options) {
 
 inline result<transport_ref> open_http(const transport_setup& setup) {
     const worker_options& options = setup.options;
-    http_client_options settings = client_options(options);
-    settings.limits = worker_answer_limits;
-    // ACK and FAIL name no worker; with this a backend can tell whose a late repetition of one is.
-    settings.headers.push_back({"X-OJS-Worker-ID", setup.worker.worker_id});
-    // One for each job thread, and some for heartbeats and reports; more than that are not worth keeping.
-    settings.max_idle_connections =
+    http_client_options connection = client_options(options);
+    connection.limits = worker_answer_limits;
+    // ACK and FAIL name no worker; by this header a backend identifies the sender of a late repetition.
+    connection.headers.push_back({"X-OJS-Worker-ID", setup.worker.worker_id});
+    // One for each job thread, and some for heartbeats and reports.
+    connection.max_idle_connections =
         static_cast<std::size_t>(detail::min<std::int64_t>(options.concurrency + 4, 160));
-    result<http_client> client = http_transport::make_client(options.url, std::move(settings));
+    result<http_client> client = http_transport::make_client(options.url, std::move(connection));
     if (!client) return client.error();
-    http_transport_options wire;
-    wire.registration_path = options.registration_path;
-    wire.active_jobs_as_count = options.dialect.active_jobs_as_count;
-    wire.on_form_change = [log = setup.log](std::string_view operation, std::string_view dropped,
-                                            const error& why) {
-        log_record record{log_level::info, "the backend takes a request in its full form again", {}, {}};
+    http_transport_options protocol;
+    protocol.registration_path = options.registration_path;
+    protocol.active_jobs_as_count = options.dialect.active_jobs_as_count;
+    protocol.on_form_change = [log = setup.log](std::string_view operation, std::string_view dropped,
+                                                const error& rejection) {
+        log_record record{log_level::info, "the backend accepts the full request again", {}, {}};
         record.fields = {field("operation", operation)};
         if (!dropped.empty()) {
             record.level = log_level::warn;
-            record.message =
-                "the backend takes a request only in another form; the full one is tried again later";
+            record.message = "the backend rejects the full request; another form is sent for now";
             record.fields.push_back(field("dropped", dropped));
-            record.fields.push_back(field("error", why.text));
+            record.fields.push_back(field("error", rejection.text));
         }
         log(record);
     };
-    return make_transport<http_transport>(std::move(*client), std::move(wire));
+    return make_transport<http_transport>(std::move(*client), std::move(protocol));
 }
 
 using scheme_list = extension_list<transport_scheme>;
@@ -53,7 +52,7 @@ using scheme_list = extension_list<transport_scheme>;
 struct backend_url {
     std::string_view scheme;  // empty: none
     std::string_view address;
-    const transport_scheme* added = nullptr;  // by the program, which takes precedence over this header's
+    const transport_scheme* added = nullptr;  // of the options; overrides a built-in one
     bool is_http = false;                     // http, https or unix
     bool is_memory = false;
 };
@@ -67,43 +66,42 @@ inline backend_url split_url(std::string_view url, const scheme_list& schemes) n
         return {};
     backend_url out{scheme, url.substr(scheme.size() + 1), nullptr, is("http") || is("https") || is("unix"),
                     is("memory")};
-    for (const transport_scheme& each : schemes) {
-        if (is(each.name)) out.added = &each;  // the last one counts
+    for (const transport_scheme& added : schemes) {
+        if (is(added.name)) out.added = &added;  // the last one counts
     }
     return out;
 }
 
-// `may_be_added`: a scheme that is unknown so far is no error.
+// `may_be_unknown`: an unknown scheme is not an error, because the program may add it later.
 inline result<backend_url> read_url(std::string_view text, const scheme_list& schemes, bool has_https,
-                                    bool may_be_added = false) {
+                                    bool may_be_unknown = false) {
     const backend_url url = split_url(text, schemes);
     if (url.added != nullptr || (url.is_memory && url.address.empty())) return url;
-    if (url.is_memory) return error{errc::invalid_argument, 0, "nothing may follow memory:"};
+    if (url.is_memory) return error{errc::invalid_argument, 0, "memory: takes no address"};
     if (url.is_http) {
         const result<endpoint> target = parse_url(text, has_https);
         return target ? result<backend_url>(url) : target.error();
     }
-    if (may_be_added && !url.scheme.empty()) return url;
+    if (may_be_unknown && !url.scheme.empty()) return url;
     if (same_word(url.scheme, "spool"))
         return error{errc::unsupported, 0,
                      "spool: needs ojs_spool.hpp: include it, and call "
                      "options->transports.add(ojs::spool())"};
     std::string known = "http:, https:, unix:, memory:";
-    for (const transport_scheme& each : schemes) append(known, {", ", each.name, ":"});
-    return error{errc::invalid_argument, 0,
-                 cat({"no transport has this scheme; write http://HOST:PORT, or one of ", known})};
+    for (const transport_scheme& added : schemes) append(known, {", ", added.name, ":"});
+    return error{errc::invalid_argument, 0, cat({"unknown scheme; use http://HOST:PORT or one of ", known})};
 }
 
-// A value for an error text; one that may hold a password is not repeated.
-inline std::string shown(std::string_view value) {
-    return value.find('@') == std::string_view::npos ? printable(value, 100) : "(redacted: it holds an @)";
+// A value for an error text, without passwords.
+inline std::string redacted(std::string_view value) {
+    return value.find('@') == std::string_view::npos ? printable(value, 100)
+                                                     : "(redacted: may contain credentials)";
 }
-inline error bad_url(std::string_view url, error why) {
-    why.text = cat({"url (OJS_URL) '", shown(url), "': ", why.text});
-    return why;
+inline error bad_url(std::string_view url, error failure) {
+    failure.text = cat({"url (OJS_URL) '", redacted(url), "': ", failure.text});
+    return failure;
 }
 
-// The URL of the options, if it can be used.
 inline result<backend_url> read_url(const worker_options& options) {
     const result<backend_url> out = read_url(options.url, options.transports, bool(options.https_stream));
     return out ? out : bad_url(options.url, out.error());
@@ -113,12 +111,12 @@ inline result<transport_ref> call_open(const transport_scheme& scheme, const tra
     try {
         const result<transport_ref> opened = scheme.open ? scheme.open(setup) : transport_ref();
         if (!opened || *opened) return opened;
-        return error{errc::invalid_argument, 0, "the scheme opens no transport"};
+        return error{errc::invalid_argument, 0, "the scheme's open function returned no transport"};
     } catch (const std::bad_alloc&) {
         throw;
     } catch (...) {
         pass_on_thread_end();
-        return error{errc::invalid_argument, 0, "the scheme threw an exception"};
+        return error{errc::invalid_argument, 0, "the scheme's open function threw an exception"};
     }
 }
 

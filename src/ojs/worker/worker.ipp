@@ -41,12 +41,12 @@ inline worker_identity make_identity(const worker_options& options) {
     return out;
 }
 
-// What a worker object holds on to, shared with whoever still waits for it.
-struct worker_body : ref_counted {
-    worker_body(worker_options options, transport* outside, lifecycle* shared)
-        : context(make_ref<worker_context>(std::move(options), outside, shared)) {}
+// Shared by the worker object and the threads that wait for its end.
+struct worker_impl : ref_counted {
+    worker_impl(worker_options options, ojs::transport* transport, lifecycle* shared)
+        : context(make_ref<worker_context>(std::move(options), transport, shared)) {}
 
-    stop_result await_end(time_point deadline, const cancel_token& until) {
+    stop_result await_stopped(time_point deadline, const cancel_token& until) {
         if (!started) return {stop_status::never_started};
         cancel_registration registration;
         insist([&] {
@@ -57,22 +57,22 @@ struct worker_body : ref_counted {
         });
         unique_lock held(guard);
         bool in_time = true;
-        while (started && !over && in_time && !until.cancelled())
+        while (started && !ended && in_time && !until.cancelled())
             in_time = changed.wait_until(held, deadline);
         if (!started) return {stop_status::never_started};
-        if (!over) return {until.cancelled() ? stop_status::cancelled : stop_status::timed_out};
+        if (!ended) return {until.cancelled() ? stop_status::cancelled : stop_status::timed_out};
         return {context->tally.unreported() == 0 ? stop_status::ended : stop_status::unreported};
     }
     bool pause_queue(const std::string& queue, bool paused) {
         const bool changes = context->queues.set(queue, paused);
-        if (changes && may_notify) context->supervisor.notify();
+        if (changes && can_notify) context->supervisor.notify();
         return changes;
     }
 
-    // For the destructor: refuses new calls to transports, hooks and callbacks; waits for those in flight.
-    void end_calls(bool in_callback, time_point deadline) {
+    // For the destructor: refuses new calls to transports, hooks and callbacks, and waits for those in flight.
+    void close_calls(bool in_callback, time_point deadline) {
         worker_context& worker = *context;
-        if (in_callback && !stop_source.requested()) leave_transport();
+        if (in_callback && !stopped_source.requested()) clear_transport_callbacks();
         user_call::leave(worker.backend.calls);
         worker.backend.calls.close();
         const std::uint64_t calls = worker.backend.calls.wait_until(deadline);
@@ -82,13 +82,12 @@ struct worker_body : ref_counted {
                              "a transport, a hook or a callback has not returned; the worker is destroyed");
     }
 
-    // Everything that can fail before anything runs.
     result<void> prepare() {
         worker_context& worker = *context;
         result<void> valid = check_options(worker.options);
         if (valid) valid = check_extensions(worker.options);
         if (!valid) return valid;
-        if (!refused) return refused;
+        if (!registration_error) return registration_error;
         if (handlers.empty()) return error{errc::invalid_argument, 0, "no handler is registered"};
         {
             const unique_lock held(guard);
@@ -96,7 +95,7 @@ struct worker_body : ref_counted {
             started = true;
         }
         const result<void> prepared = unless_out_of_memory([this] { return prepare_parts(); });
-        return prepared ? prepared : not_started(prepared.error());
+        return prepared ? prepared : fail_start(prepared.error());
     }
 
     result<void> prepare_parts() {
@@ -105,39 +104,40 @@ struct worker_body : ref_counted {
         if (!waker) return waker.error();
         worker.owner = getpid();
         worker.identity = make_identity(worker.options);
-        worker.log = logger(worker.user.through_gate(worker.options.log), "worker", worker.identity.worker_id,
-                            {worker.options.auth_token, worker.options.health_token});
+        worker.log =
+            logger(worker.user.with_gated_hook(worker.options.log), "worker", worker.identity.worker_id,
+                   {worker.options.auth_token, worker.options.health_token});
         if (worker.backend.transport == nullptr) {
-            const result<transport_ref> made =
+            const result<transport_ref> opened =
                 open_transport(worker.options, worker.identity,
-                               [&worker](const log_record& each) { worker.log.write(each); });
-            if (!made) return made.error();
-            worker.own_transport = *made;
-            worker.backend.transport = made->get();
+                               [&worker](const log_record& record) { worker.log.write(record); });
+            if (!opened) return opened.error();
+            worker.owned_transport = *opened;
+            worker.backend.transport = opened->get();
         }
         worker.supervisor = std::move(*waker);
-        may_notify = true;
+        can_notify = true;
         return {};
     }
 
-    // With its own installer, or that of the lifecycle. With a termination-mode file SIGUSR1 means reclaim.
-    result<void> take_signals(signals& own) {
-        const result<void> taken = unless_out_of_memory([&] { return install_signals(own); });
-        return taken ? taken : not_started(taken.error());
+    // Uses `own`, or the installer of the lifecycle. With a termination-mode file SIGUSR1 means reclaim.
+    result<void> install_signals(signals& own) {
+        const result<void> installed = unless_out_of_memory([&] { return try_install_signals(own); });
+        return installed ? installed : fail_start(installed.error());
     }
 
-    result<void> install_signals(signals& own) {
+    result<void> try_install_signals(signals& own) {
         const worker_options& options = context->options;
-        signal_options wanted;
-        wanted.reclaim = !options.termination_mode_file.empty();
-        wanted.stop_signals = options.stop_signals;
+        signal_options signal_options;
+        signal_options.reclaim = !options.termination_mode_file.empty();
+        signal_options.stop_signals = options.stop_signals;
         result<std::vector<int>> ignored = std::vector<int>();
         lifecycle& target = context->stage.signalled();
         if (signals::installed_for(target)) {
-            ignored = signals::add(target, wanted);
+            ignored = signals::add(target, signal_options);
             if (!ignored) return ignored.error();
         } else {
-            result<signals> installed = signals::install(target, wanted);
+            result<signals> installed = signals::install(target, signal_options);
             if (!installed) return installed.error();
             own = std::move(*installed);
             ignored = own.ignored();
@@ -150,11 +150,11 @@ struct worker_body : ref_counted {
         return {};
     }
 
-    error not_started(const error& why) {
+    error fail_start(const error& failure) {
         const unique_lock held(guard);
         started = false;
-        changed.notify_all();  // who waits for an end that will not come
-        return why;
+        changed.notify_all();  // callers that wait for the end return
+        return failure;
     }
 
     void warn_of_missing_handlers() const {
@@ -167,20 +167,20 @@ struct worker_body : ref_counted {
                                {field("job_types", missing)});
     }
 
-    result<void> begin(bool owns_process) {
-        const result<void> begun = unless_out_of_memory([&] { return begin_parts(owns_process); });
-        if (begun) return begun;
-        let_go();
-        return not_started(begun.error());
+    result<void> start_threads(bool owns_process) {
+        const result<void> outcome = unless_out_of_memory([&] { return try_start_threads(owns_process); });
+        if (outcome) return outcome;
+        tear_down();
+        return fail_start(outcome.error());
     }
 
-    result<void> begin_parts(bool owns_process) {
+    result<void> try_start_threads(bool owns_process) {
         worker_context& worker = *context;
         warn_of_missing_handlers();
-        const result<void> parts = start_parts(owns_process);  // first, so that nothing runs where it fails
+        const result<void> parts = start_parts(owns_process);  // first: if it fails, nothing runs
         if (!parts) return parts;
         const int notify_fd = worker.supervisor.notify_fd();
-        worker.stage.own.subscribe(notify_fd);  // its first subscriber: there is a place
+        worker.stage.own.subscribe(notify_fd);  // its first subscriber, so this cannot fail
         if (worker.stage.outside != nullptr && !worker.stage.outside->subscribe(notify_fd))
             return error{errc::busy, 0, "too many workers follow one lifecycle (at most 16)"};
         const ref<job_pool> pool = make_ref<job_pool>(context, handlers);
@@ -190,64 +190,64 @@ struct worker_body : ref_counted {
                 if (job.revoke()) context->supervisor.notify();
             });
         });
-        running = new supervisor(context, pool, at_shutdown);
-        return running->start();
+        running_supervisor = new supervisor(context, pool, shutdown_steps);
+        return running_supervisor->start();
     }
 
     result<void> start_parts(bool owns_process) {
         worker_context& worker = *context;
         worker.owns_process = owns_process;
-        worker.closing = at_shutdown.timeout();
+        worker.closing = shutdown_steps.timeout();
         worker.job_types.clear();
-        for (const ref<registered_handler>& each : handlers) worker.job_types.push_back(each->type);
+        for (const ref<registered_handler>& handler : handlers) worker.job_types.push_back(handler->type);
         if (owns_process && std::getenv("NOTIFY_SOCKET") != nullptr && !worker.options.parts.has("operating"))
             worker.log.write(log_level::warn, "NOTIFY_SOCKET is set, but the service manager is not notified",
-                             {field("fix", add_operating)});
+                             {field("fix", operating_fix)});
         return start_worker_parts(context);
     }
 
-    // True: run() must not return; see end_run().
+    // Works until the end. True: run() must not return; see end_run().
     bool supervise() {
         const user_call entered(context->user.callbacks);
-        const int status = running->supervise();
-        const bool must_exit = running->must_exit();
-        let_go();
+        const int status = running_supervisor->supervise();
+        const bool must_exit = running_supervisor->must_exit();
+        tear_down();
         exit_code = status;
-        stop_source.request(cancel_reason::cancelled);  // before stop() returns
+        stopped_source.request(cancel_reason::cancelled);  // before stop() returns
         {
             const unique_lock held(guard);
-            over = true;
+            ended = true;
             changed.notify_all();
         }
-        stop_source.run_callbacks();
+        stopped_source.run_callbacks();
         return must_exit;
     }
 
-    void leave_transport() {
+    void clear_transport_callbacks() {
         context->backend.transport->on_work_available(nullptr);
         context->backend.transport->on_job_cancelled(nullptr);
     }
-    void let_go() {
+    void tear_down() {
         worker_context& worker = *context;
         stop_worker_parts(worker, steady_clock::now());
-        if (!worker.user.callbacks.closed()) leave_transport();
+        if (!worker.user.callbacks.closed()) clear_transport_callbacks();
         if (worker.stage.outside != nullptr) worker.stage.outside->unsubscribe(worker.supervisor.notify_fd());
         worker.stage.own.unsubscribe(worker.supervisor.notify_fd());
-        delete detail::exchange(running, nullptr);
+        delete detail::exchange(running_supervisor, nullptr);
     }
 
     const ref<worker_context> context;
     array<ref<registered_handler>> handlers;
-    shutdown_sequence at_shutdown;
-    result<void> refused;  // why the first handler that is not among them is not
-    supervisor* running = nullptr;
-    cancel_source stop_source;  // cancelled at the end
+    shutdown_sequence shutdown_steps;
+    result<void> registration_error;  // of the first refused handler
+    supervisor* running_supervisor = nullptr;
+    cancel_source stopped_source;
     atomic<int> exit_code{0};
     mutex guard;
     condition changed;
     atomic<bool> started{false};
-    atomic<bool> may_notify{false};  // there is something to notify
-    bool over = false;               // who waits may go; guarded
+    atomic<bool> can_notify{false};  // context->supervisor exists
+    bool ended = false;              // guarded by `guard`
 };
 
 }  // namespace detail
@@ -257,101 +257,100 @@ OJS_SHUTDOWN_INLINE const char* to_string(stop_status status) noexcept {
     return names[static_cast<int>(status)];
 }
 
-// Here, as every file would compile what copies and destroys options.
+// Not in the header, where every file would compile the code that copies and destroys options.
 OJS_SHUTDOWN_INLINE worker::worker(worker_options options) : worker(std::move(options), nullptr, nullptr) {}
 OJS_SHUTDOWN_INLINE worker::worker(worker_options options, lifecycle& shared)
     : worker(std::move(options), nullptr, &shared) {}
-OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport& outside)
-    : worker(std::move(options), &outside, nullptr) {}
-OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport& outside, lifecycle& shared)
-    : worker(std::move(options), &outside, &shared) {}
-OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport* outside, lifecycle* shared)
-    : body_(detail::make_ref<detail::worker_body>(std::move(options), outside, shared)) {}
+OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport& transport)
+    : worker(std::move(options), &transport, nullptr) {}
+OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport& transport, lifecycle& shared)
+    : worker(std::move(options), &transport, &shared) {}
+OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport* transport, lifecycle* shared)
+    : impl_(detail::make_ref<detail::worker_impl>(std::move(options), transport, shared)) {}
 
 OJS_SHUTDOWN_INLINE worker::~worker() {
-    if (!body_->started) return;
-    if (getpid() != body_->context->owner) {
-        // A child made by fork(): the threads are the parent's.
+    if (!impl_->started) return;
+    if (getpid() != impl_->context->owner) {
+        // In a fork() child: the threads exist in the parent only.
         background_.detach();
-        body_->retain();
+        impl_->retain();
         return;
     }
     // A callback on the supervising thread cannot wait for it: the stop continues without calls.
-    const bool in_callback = detail::user_call::leave(body_->context->user.callbacks);
+    const bool in_callback = detail::user_call::leave(impl_->context->user.callbacks);
     if (in_callback) request_stop_and_cancel();
     if (!in_callback && !stopped()) stop();
     const time_point deadline =
-        deadline_after(body_->context->options.request_timeout + std::chrono::seconds(1));
-    body_->end_calls(in_callback, deadline);
+        deadline_after(impl_->context->options.request_timeout + std::chrono::seconds(1));
+    impl_->close_calls(in_callback, deadline);
     static_cast<void>(background_.end_by(in_callback ? time_point() : deadline));
 }
 
 OJS_SHUTDOWN_INLINE bool worker::add_handler(std::string type, job_handler handler, handler_options options) {
-    if (body_->started) {  // run() and start() can report it no more
-        body_->context->log.write(log_level::error,
+    if (impl_->started) {  // too late for run() and start() to report it
+        impl_->context->log.write(log_level::error,
                                   "a handler was registered after the start, and is not used",
                                   {detail::field("job_type", type)});
         return false;
     }
     const char* fault = type.empty() ? "has no type" : !handler ? "is empty" : nullptr;
-    if (detail::find_handler(body_->handlers, type)) fault = "is registered twice";
+    if (detail::find_handler(impl_->handlers, type)) fault = "is registered twice";
     if (fault != nullptr) {
         const std::string text =
             detail::cat({"the handler of job type '", detail::printable(type), "' ", fault});
-        if (body_->refused) body_->refused = error{errc::invalid_argument, 0, text};
+        if (impl_->registration_error) impl_->registration_error = error{errc::invalid_argument, 0, text};
         return false;
     }
     detail::ref<detail::registered_handler> added = detail::make_ref<detail::registered_handler>();
     added->type = std::move(type);
     added->call = std::move(handler);
     added->options = options;
-    body_->handlers.push_back(std::move(added));
+    impl_->handlers.push_back(std::move(added));
     return true;
 }
 
 OJS_SHUTDOWN_INLINE bool worker::add_step(std::string name, function<void()> step,
-                                          std::chrono::milliseconds limit) {
-    if (!body_->started) return body_->at_shutdown.add(std::move(name), std::move(step), limit);
-    body_->context->log.write(log_level::error, "a shutdown step was added after the start, and is not run",
+                                          std::chrono::milliseconds timeout) {
+    if (!impl_->started) return impl_->shutdown_steps.add(std::move(name), std::move(step), timeout);
+    impl_->context->log.write(log_level::error, "a shutdown step was added after the start, and is not run",
                               {detail::field("step", name)});
     return false;
 }
 
 OJS_SHUTDOWN_INLINE int worker::run() {
-    const detail::ref<detail::worker_body> body =
-        body_;  // whoever waits for the end may take the worker away
+    const detail::ref<detail::worker_impl> impl = impl_;  // at its end another thread may delete this
     const detail::cancellable off(false);
-    result<void> begun = body->prepare();
-    signals taken;
-    if (begun) begun = body->take_signals(taken);
+    result<void> started = impl->prepare();
+    signals installed;
+    if (started) started = impl->install_signals(installed);
     detail::process.runs.fetch_add(1);
-    if (begun) begun = body->begin(true);
-    if (!begun) {
+    if (started) started = impl->start_threads(true);
+    if (!started) {
         detail::attempt([&] {
-            body->context->log.write(log_level::error, "worker not started",
-                                     {detail::field("error", begun.error().text)});
+            impl->context->log.write(log_level::error, "worker not started",
+                                     {detail::field("error", started.error().text)});
         });
         detail::end_run(exit_status::settled, false);
         return exit_status::usage;
     }
-    if (body->supervise()) {
+    if (impl->supervise()) {
         for (;;) ::pause();
     }
-    return body->exit_code.load(detail::memory_order::acquire);
+    return impl->exit_code.load(detail::memory_order::acquire);
 }
 
 OJS_SHUTDOWN_INLINE result<void> worker::start() {
-    const detail::ref<detail::worker_body> body = body_;
-    result<void> begun = body->prepare();
-    if (begun) begun = body->begin(false);
-    if (!begun) return begun;
+    const detail::ref<detail::worker_impl> impl = impl_;
+    result<void> prepared = impl->prepare();
+    if (prepared) prepared = impl->start_threads(false);
+    if (!prepared) return prepared;
     detail::thread_options options;
     options.name = "ojs-worker";
     result<detail::thread> started = detail::unless_out_of_memory(
-        [&] { return detail::thread::start([body] { body->supervise(); }, options); });
-    if (!started) {  // what has begun is ended in order, here
+        [&] { return detail::thread::start([impl] { impl->supervise(); }, options); });
+    if (!started) {  // stop in order, on this thread
         request_stop_and_cancel();
-        body->supervise();
+        impl->supervise();
         return started.error();
     }
     background_ = std::move(*started);
@@ -359,63 +358,63 @@ OJS_SHUTDOWN_INLINE result<void> worker::start() {
 }
 
 OJS_SHUTDOWN_INLINE bool worker::wait(time_point deadline) {
-    const stop_status status = body_->await_end(deadline, {}).status;
+    const stop_status status = impl_->await_stopped(deadline, {}).status;
     return status == stop_status::ended || status == stop_status::unreported;
 }
 OJS_SHUTDOWN_INLINE bool worker::stopped() const noexcept {
-    return body_->stop_source.requested();
+    return impl_->stopped_source.requested();
 }
 OJS_SHUTDOWN_INLINE int worker::exit_code() const noexcept {
-    return body_->exit_code.load(detail::memory_order::acquire);
+    return impl_->exit_code.load(detail::memory_order::acquire);
 }
 
 OJS_SHUTDOWN_INLINE bool worker::quiet() {
-    return body_->context->stage.own.apply(event::quiet_request, {cause_kind::api, 0});
+    return impl_->context->stage.own.apply(event::quiet_request, {cause_kind::api, 0});
 }
 OJS_SHUTDOWN_INLINE bool worker::resume() {
-    detail::worker_context& context = *body_->context;
+    detail::worker_context& context = *impl_->context;
     const bool queues = context.queues.open().size() < context.options.queues.size();
     return context.stage.own.apply(event::resume_request, {cause_kind::api, 0}) || queues;
 }
 OJS_SHUTDOWN_INLINE bool worker::pause(const std::string& queue) {
-    return body_->pause_queue(queue, true);
+    return impl_->pause_queue(queue, true);
 }
 OJS_SHUTDOWN_INLINE bool worker::resume(const std::string& queue) {
-    return body_->pause_queue(queue, false);
+    return impl_->pause_queue(queue, false);
 }
 OJS_SHUTDOWN_INLINE bool worker::request_stop() {
-    return body_->context->stage.own.apply(event::stop_request, {cause_kind::api, 0});
+    return impl_->context->stage.own.apply(event::stop_request, {cause_kind::api, 0});
 }
 OJS_SHUTDOWN_INLINE bool worker::request_stop_and_cancel() {
-    return body_->context->stage.own.apply(event::cancel_request, {cause_kind::api, 0});
+    return impl_->context->stage.own.apply(event::cancel_request, {cause_kind::api, 0});
 }
 OJS_SHUTDOWN_INLINE stop_result worker::stop(time_point deadline, const cancel_token& until) {
     request_stop();
-    return body_->await_end(deadline, until);
+    return impl_->await_stopped(deadline, until);
 }
 OJS_SHUTDOWN_INLINE stop_result worker::stop_and_cancel(time_point deadline, const cancel_token& until) {
     request_stop_and_cancel();
-    return body_->await_end(deadline, until);
+    return impl_->await_stopped(deadline, until);
 }
 OJS_SHUTDOWN_INLINE cancel_token worker::stopped_token() const {
-    return body_->stop_source.token();
+    return impl_->stopped_source.token();
 }
 OJS_SHUTDOWN_INLINE cancel_token worker::connected_token() const {
-    return body_->context->backend.answered.token();
+    return impl_->context->backend.answered.token();
 }
 
 OJS_SHUTDOWN_INLINE phase worker::phase() const noexcept {
-    return body_->context->stage.effective();
+    return impl_->context->stage.effective();
 }
 OJS_SHUTDOWN_INLINE std::size_t worker::active_jobs() const {
-    return body_->context->jobs.size();
+    return impl_->context->jobs.size();
 }
 
 OJS_SHUTDOWN_INLINE worker_report worker::report() const {
-    return body_->context->tally.report();
+    return impl_->context->tally.report();
 }
 OJS_SHUTDOWN_INLINE const log_options& worker::log() const noexcept {
-    return body_->context->options.log;
+    return impl_->context->options.log;
 }
 
 }  // namespace v0_1_0

@@ -25,7 +25,7 @@ inline bool is_visible_ascii(std::string_view text) noexcept {
 inline constexpr const char* grace_variables =
     "OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT";
 
-struct any_url {};  // its scheme, and a stream for https, may be added later
+struct any_url {};  // the program may add its scheme, and a stream for https, later
 
 template <class Options, class Visit>
 void visit_log_options(Options& log, Visit& visit) {
@@ -33,8 +33,8 @@ void visit_log_options(Options& log, Visit& visit) {
     visit("log.format", "OJS_LOG_FORMAT", log.format, "text logfmt json");
 }
 
-// One row per option that a variable may set: visit(name, variables, value, constraints). The first variable
-// that is set counts. A test compares docs/options.md with these rows.
+// One row per option that has variables: visit(name, variables, value, constraints). The first variable that
+// is set counts. A test compares docs/options.md with these rows.
 template <class Options, class Visit>
 void visit_options(Options& o, Visit& visit) {
     using namespace std::chrono_literals;
@@ -64,7 +64,7 @@ void visit_options(Options& o, Visit& visit) {
     visit("health_control", "OJS_HEALTH_CONTROL", o.health_control, "off on");
     visit("health_token", "OJS_HEALTH_TOKEN", o.health_token);
     visit("labels", "OJS_LABELS", o.labels);
-    visit("job_types", "OJS_JOB_TYPES", o.job_types, true);  // the operator sets an empty list for none
+    visit("job_types", "OJS_JOB_TYPES", o.job_types, true);  // an operator may set an empty list
     visit("worker_id", "OJS_WORKER_ID", o.worker_id);
     visit("auth_token", "OJS_AUTH_TOKEN", o.auth_token);
     visit_log_options(o.log, visit);
@@ -79,7 +79,6 @@ inline std::vector<std::string> split_list(std::string_view text) {
     return out;
 }
 
-// Reads variables into options.
 class environment_reader {
   public:
     explicit environment_reader(const environment_lookup& lookup) : lookup_(lookup) {}
@@ -103,9 +102,9 @@ class environment_reader {
 
     void note(const std::string& fault) {
         if (status && !fault.empty())
-            status = error{errc::invalid_argument, 0, cat({name_, "='", shown(value_), "': ", fault})};
+            status = error{errc::invalid_argument, 0, cat({name_, "='", redacted(value_), "': ", fault})};
     }
-    // What is wrong with the value; empty: nothing.
+    // Return what is wrong with the value; empty: nothing.
     std::string parse(std::string& out) {
         out = value_;
         return out.empty() ? "must not be empty" : "";
@@ -162,7 +161,7 @@ class environment_reader {
     }
 
     const environment_lookup& lookup_;
-    std::string name_;  // of the variable that was looked up last
+    std::string name_;  // of the last variable
     const char* value_ = nullptr;
 };
 
@@ -172,7 +171,7 @@ inline result<void> read_log_options(const environment_lookup& lookup, log_optio
     return read.status;
 }
 
-// All variables that are read, and some of programs beside the worker.
+// Collects the variables of the options, and adds those of other programs.
 struct known_variables {
     array<std::string> names = {"OJS_LIFECYCLE_ADDR", "OJS_PROCESS_ID", "OJS_LAUNCHER_ADDR",
                                 "OJS_CONTROLLER_CONFIG", "OJS_SERVER_SHUTDOWN_TIMEOUT"};
@@ -183,18 +182,17 @@ struct known_variables {
     }
 };
 
-// If no grace period is set, ours and the container's, drain, preStop hook and reports must fit into the
-// platform's default. A dialect with more than the usual 30 s expects a longer one.
+// If neither grace period is set, the worker's nor the container's, then drain, preStop hook and reports must
+// fit into the platform's default. A dialect with more than 30 s expects a longer one.
 inline void fit_default_grace(worker_options& options, const container_info& info) {
     const stop_platform* const platform = find_platform(info);
     if (platform == nullptr || !platform->fits_drain || options.container_grace_period.count() > 0) return;
-    const auto tail = detail::max(options.times.stop_timeout, std::chrono::milliseconds(5000));
-    const auto fits = platform->grant - tail - options.prestop_delay;
+    const auto after_drain = detail::max(options.times.stop_timeout, std::chrono::milliseconds(5000));
+    const auto max_grace = platform->grant - after_drain - options.prestop_delay;
     auto& grace = options.times.shutdown_grace_period;
-    if (fits.count() > 0 && grace <= std::chrono::seconds(30)) grace = detail::min(grace, fits);
+    if (max_grace.count() > 0 && grace <= std::chrono::seconds(30)) grace = detail::min(grace, max_grace);
 }
 
-// The first number or duration that is out of its bounds.
 struct bounds_check {
     result<void> status;
 
@@ -218,14 +216,14 @@ struct bounds_check {
     }
 };
 
-// A path of our own requests: it is sent as it stands.
+// It is sent without escaping.
 inline bool is_registration_path(std::string_view path) noexcept {
     return is_visible_ascii(path) && path.size() > 1 && path.front() == '/' && path.back() != '/' &&
            path.find_first_of("?#\\") == std::string_view::npos &&
            path.find("//") == std::string_view::npos && path.find("/.") == std::string_view::npos;
 }
 
-// All but the URL and the extensions, which are checked where they are used.
+// Checks everything but the URL and the extensions.
 inline result<void> check_options(const worker_options& options) {
     bounds_check bounds;
     visit_options(options, bounds);
@@ -234,7 +232,7 @@ inline result<void> check_options(const worker_options& options) {
         return invalid(
             cat({"heartbeat_interval (", format_duration(options.heartbeat_interval),
                  ") must be shorter than visibility_timeout (", format_duration(options.visibility_timeout),
-                 "), or claims expire between beats"}));
+                 "), or claims expire between heartbeats"}));
     // An HTTP call on a job's thread needs 28 to 32 KiB (x86-64, glibc), plus the handler's own.
     constexpr std::size_t min_stack_size = 64 * 1024;
     if (options.thread_stack_size != 0 && options.thread_stack_size < min_stack_size)
@@ -247,22 +245,22 @@ inline result<void> check_options(const worker_options& options) {
     const std::string& path = options.registration_path;
     if (!path.empty() && !is_registration_path(path))
         return invalid(cat({"registration_path (OJS_REGISTRATION_PATH) '", printable(path, 100),
-                            "' is no path below /ojs/v1, such as /workers/register"}));
+                            "' is not a path below /ojs/v1, such as /workers/register"}));
     return check_stop_signals(options.stop_signals, !options.termination_mode_file.empty());
 }
 
-inline constexpr const char* add_operating =
+inline constexpr const char* operating_fix =
     "include ojs_operating.hpp and write options->parts.add(ojs::operating())";
 
-// Whether the extensions that the options ask for are there, and can use them.
+// Checks that the extensions which the options need are added and accept the options.
 inline result<void> check_extensions(const worker_options& options) {
     if ((!options.health_address.empty() || options.health_control) && !options.parts.has("operating"))
         return error{errc::unsupported, 0,
                      cat({"health_address (OJS_HEALTH_ADDR) and health_control (OJS_HEALTH_CONTROL) need an "
                           "extension: ",
-                          add_operating})};
-    for (const worker_part_factory& each : options.parts) {
-        const result<void> valid = each.check ? each.check(options) : result<void>();
+                          operating_fix})};
+    for (const worker_part_factory& factory : options.parts) {
+        const result<void> valid = factory.check ? factory.check(options) : result<void>();
         if (!valid) return valid;
     }
     return {};

@@ -6,10 +6,9 @@
 
 namespace ojs::detail {
 
-// A worker as its parts see it.
-class part_access final : public running_worker {
+class running_worker_view final : public running_worker {
   public:
-    explicit part_access(const ref<worker_context>& context) : worker_(context) {}
+    explicit running_worker_view(const ref<worker_context>& context) : worker_(context) {}
 
     const worker_options& options() const noexcept override { return worker_->options; }
     const worker_identity& identity() const noexcept override { return worker_->identity; }
@@ -20,7 +19,7 @@ class part_access final : public running_worker {
     bool drained() const noexcept override { return worker_->drained(); }
     std::size_t active_jobs() const override { return worker_->jobs.size(); }
     void visit_active_jobs(const function<void(const job&)>& visit) const override {
-        for (const ref<active_job>& each : worker_->jobs.snapshot()) visit(each->job);
+        for (const ref<active_job>& job : worker_->jobs.snapshot()) visit(job->job);
     }
     worker_report report() const override { return worker_->tally.report(); }
     std::uint64_t unreported_jobs() const noexcept override { return worker_->tally.unreported(); }
@@ -29,10 +28,10 @@ class part_access final : public running_worker {
         constexpr time_point latest = time_point::max();
         if (worker_->closing == no_limit) return latest;
         const time_point drained = drain_deadline();
-        const steady_clock::duration tail = worker_->options.times.stop_timeout + worker_->closing;
-        return drained < latest - tail ? drained + tail : latest;
+        const steady_clock::duration after_drain = worker_->options.times.stop_timeout + worker_->closing;
+        return drained < latest - after_drain ? drained + after_drain : latest;
     }
-    bool apply(event request, cause why) override { return worker_->stage.own.apply(request, why); }
+    bool apply(event event, cause cause) override { return worker_->stage.own.apply(event, cause); }
     void wake() override { worker_->supervisor.notify(); }
     void log(log_record record) const override { worker_->log.write(std::move(record)); }
 
@@ -41,31 +40,31 @@ class part_access final : public running_worker {
 };
 
 inline result<void> start_worker_part(worker_context& worker, const worker_part_factory& factory,
-                                      const running_worker_ref& access) {
+                                      const running_worker_ref& view) {
     worker.user.parts.reserve_one();
-    worker_part* const made = factory.make ? factory.make() : nullptr;
-    if (made == nullptr)
+    worker_part* const part = factory.make ? factory.make() : nullptr;
+    if (part == nullptr)
         return error{errc::invalid_argument, 0, cat({"worker part '", factory.name, "' cannot be made"})};
-    worker.user.parts.push_back(made);
+    worker.user.parts.push_back(part);
     ++worker.user.running_parts;
     try {
-        return made->start(access);
+        return part->start(view);
     } catch (...) {
         pass_on_thread_end();
         return error{errc::invalid_argument, 0, cat({"worker part '", factory.name, "' threw in start()"})};
     }
 }
-// While no other thread knows of the parts. At the first error stop_worker_parts() is for the caller.
+// Before other threads use the parts. After an error the caller calls stop_worker_parts().
 inline result<void> start_worker_parts(const ref<worker_context>& worker) {
-    worker->user.delete_parts();  // of a start that failed
-    const running_worker_ref access(new part_access(worker));
+    worker->user.delete_parts();  // of a failed start
+    const running_worker_ref view(new running_worker_view(worker));
     result<void> started;
-    for (const worker_part_factory& each : worker->options.parts) {
-        if (started) started = start_worker_part(*worker, each, access);
+    for (const worker_part_factory& factory : worker->options.parts) {
+        if (started) started = start_worker_part(*worker, factory, view);
     }
     return started;
 }
-// In reverse. Idempotent.
+// In reverse order. Idempotent.
 inline void stop_worker_parts(worker_context& worker, time_point deadline) {
     while (worker.user.running_parts > 0) {
         worker_part* const last = worker.user.parts[--worker.user.running_parts];

@@ -1,5 +1,4 @@
-// Tells whether two JSON texts mean the same, with every digit of their numbers. Of its own, so that a transport that uses
-// the library's reader is not judged by that.
+// Compares two JSON texts, with every digit of their numbers. Independent of the library's reader, which transports use.
 #pragma once
 
 #include <algorithm>
@@ -11,18 +10,18 @@
 namespace transport_contract {
 
 // Writes a text in one form: members sorted, no blanks, strings as UTF-8, numbers as digits and exponent.
-class json_canon {
+class json_canonicalizer {
   public:
-    explicit json_canon(std::string_view text) : rest_(text) {}
+    explicit json_canonicalizer(std::string_view text) : rest_(text) {}
 
-    // Empty where it is no JSON.
+    // Empty: not JSON.
     std::string all() {
         std::string out = value();
         blanks();
         return ok_ && rest_.empty() ? out : std::string();
     }
 
-    // The source text of a member of an object; empty where there is none.
+    // The source text of a member of an object; empty: none.
     std::string_view member(const std::string& name) {
         if (!is_next('{')) return {};
         do {
@@ -185,11 +184,11 @@ class json_canon {
 };
 
 inline std::string canonical_json(std::string_view text) {
-    return json_canon(text).all();
+    return json_canonicalizer(text).all();
 }
 
 inline std::string json_member(std::string_view object, const std::string& name) {
-    return std::string(json_canon(object).member(name));
+    return std::string(json_canonicalizer(object).member(name));
 }
 
 inline bool same_json(std::string_view one, std::string_view other) {

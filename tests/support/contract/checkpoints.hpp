@@ -1,16 +1,16 @@
-// Cases: what a handler saves for the next run.
+// Cases: checkpoints, which a handler saves for the next run.
 #pragma once
 
 #include "claims.hpp"
 
 namespace transport_contract {
 
-// What a handler would be given: as the worker looks for it.
-inline std::string checkpoint_of(trial& t, hands& worker, const ojs::job& run) {
+// The checkpoint that a worker would pass to the handler.
+inline std::string checkpoint_of(trial& t, test_worker& worker, const ojs::job& run) {
     const ojs::result<std::string> loaded = worker.wire->load_checkpoint(run.id, soon());
     if (loaded && !loaded->empty()) return *loaded;
     t.check(loaded || loaded.error().code == ojs::errc::unsupported,
-            "the checkpoint cannot be loaded: " + hands::error_text(loaded));
+            "the checkpoint cannot be loaded: " + test_worker::error_text(loaded));
     return json_member(run.meta_json, "checkpoint");
 }
 
@@ -21,8 +21,8 @@ inline void check_checkpoint(trial& t, const std::string& got, const std::string
 
 inline void keeps_checkpoints(trial& t) {
     const std::string queue = t.new_name();
-    hands worker(t, {queue});
-    hands other(t, {queue});
+    test_worker worker(t, {queue});
+    test_worker other(t, {queue});
     const std::string id = t.push(queue);
     const ojs::job first = worker.claim_one();
     check_checkpoint(t, checkpoint_of(t, worker, first), "");
@@ -30,11 +30,11 @@ inline void keeps_checkpoints(trial& t) {
     for (const std::string& state : {std::string("1"), std::string("{\"at\":\"long\"}"), last}) {
         const auto saved = worker.wire->save_checkpoint({id, state}, soon());
         if (t.can.saves_checkpoints) {
-            t.check(is_accepted(saved), "a checkpoint is answered " + hands::text_of(saved));
+            t.check(is_accepted(saved), "a checkpoint is answered " + test_worker::text_of(saved));
             check_checkpoint(t, checkpoint_of(t, worker, first), state);
         } else {
             t.check(!saved && saved.error().code == ojs::errc::unsupported,
-                    "a checkpoint is answered " + hands::text_of(saved) + " and not unsupported");
+                    "a checkpoint is answered " + test_worker::text_of(saved) + " and not unsupported");
             check_checkpoint(t, checkpoint_of(t, worker, first), "");
         }
     }
@@ -48,13 +48,13 @@ inline void keeps_checkpoints(trial& t) {
 inline void checkpoint_travels(trial& t) {
     if (!t.can.passes_checkpoints) return t.leave_out("a FAIL carries no checkpoint");
     const std::string queue = t.new_name();
-    hands worker(t, {queue});
-    hands other(t, {queue});
+    test_worker worker(t, {queue});
+    test_worker other(t, {queue});
     const std::string id = t.push(queue, "[]", 9);
     const ojs::job first = worker.claim_one();
     if (t.can.saves_checkpoints) {
         const auto saved = worker.wire->save_checkpoint({id, "\"older\""}, soon());
-        t.check(is_accepted(saved), "a checkpoint is answered " + hands::text_of(saved));
+        t.check(is_accepted(saved), "a checkpoint is answered " + test_worker::text_of(saved));
     }
     const std::string state = "{\"page\":7}";
     worker.fail(id, true, state);
@@ -62,10 +62,10 @@ inline void checkpoint_travels(trial& t) {
     check_checkpoint(t, checkpoint_of(t, other, second), state);
     const std::string newer = "[\"handed back\"]";
     const auto handed_back = other.try_fail(id, true, true, newer);
-    t.check(is_accepted(handed_back), "FAIL with requeue is answered " + hands::text_of(handed_back));
+    t.check(is_accepted(handed_back), "FAIL with requeue is answered " + test_worker::text_of(handed_back));
     const ojs::job third = worker.claim_one();
     check_checkpoint(t, checkpoint_of(t, worker, third), newer);
-    worker.fail(id, true);  // says nothing of it: the last one stays
+    worker.fail(id, true);  // without a checkpoint: the last one stays
     const ojs::job fourth = other.claim_one();
     check_checkpoint(t, checkpoint_of(t, other, fourth), newer);
     other.ack(id);
@@ -73,7 +73,7 @@ inline void checkpoint_travels(trial& t) {
 
 inline void no_checkpoint_of_others(trial& t) {
     const std::string queue = t.new_name();
-    hands worker(t, {queue});
+    test_worker worker(t, {queue});
     const std::string settled = t.push(queue);
     t.equal(worker.claim_one().id, settled, "the id");
     worker.ack(settled);
@@ -82,7 +82,7 @@ inline void no_checkpoint_of_others(trial& t) {
         const auto saved = worker.wire->save_checkpoint({each, "1"}, soon());
         const bool unsupported = !saved && saved.error().code == ojs::errc::unsupported;
         t.check(is_gone(saved) || unsupported || (!saved && saved.error().code == ojs::errc::rejected),
-                "a checkpoint of a job that is not in flight is " + hands::text_of(saved));
+                "a checkpoint of a job that is not in flight is " + test_worker::text_of(saved));
     }
     const ojs::job got = worker.claim_one();
     check_checkpoint(t, checkpoint_of(t, worker, got), "");

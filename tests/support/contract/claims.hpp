@@ -1,4 +1,4 @@
-// Cases: what a FETCH brings.
+// Cases: the jobs of a FETCH.
 #pragma once
 
 #include "trial.hpp"
@@ -10,10 +10,10 @@ inline void check_args(trial& t, const ojs::job& got, const std::string& wanted)
     t.check(same, "args arrive as " + got.args_json.substr(0, 200) + " and not as " + wanted.substr(0, 200));
 }
 
-inline void arrives_whole(trial& t) {
+inline void arrives_complete(trial& t) {
     const std::string queue = t.new_name();
-    hands worker(t, {queue});
-    hands other(t, {queue});
+    test_worker worker(t, {queue});
+    test_worker other(t, {queue});
     new_job what;
     what.type = "contract.whole";
     what.args_json = "[1,{\"a\":[true,null,\"b\"]},-2.5]";
@@ -37,14 +37,14 @@ inline void arrives_whole(trial& t) {
 }
 
 inline void no_work(trial& t) {
-    hands worker(t, {t.new_name()});
+    test_worker worker(t, {t.new_name()});
     for (int i = 0; i < 3; ++i) t.equal(worker.fetch(5).size(), 0U, "the number of jobs");
     worker.beat();
 }
 
 inline void keeps_to_count(trial& t) {
     const std::string queue = t.new_name();
-    hands worker(t, {queue});
+    test_worker worker(t, {queue});
     const texts pushed = t.push_many(queue, 7);
     texts claimed;
     for (const std::size_t count : {1U, 2U, 4U}) {  // claim() and fetch() see that no FETCH brings more
@@ -59,8 +59,8 @@ inline void keeps_to_queues(trial& t) {
     const std::string first = t.new_name();
     const std::string others = t.new_name();
     const std::string third = t.new_name();
-    hands worker(t, {first, third});
-    hands other(t, {others});
+    test_worker worker(t, {first, third});
+    test_worker other(t, {others});
     const std::string not_ours = t.push(others);
     const texts ours = {t.push(first), t.push(third)};
     const jobs got = worker.claim(2);
@@ -74,11 +74,11 @@ inline void keeps_to_queues(trial& t) {
     other.ack(not_ours);
 }
 
-// As where an operator quiets one queue of a worker for a while.
+// As when an operator pauses one queue of a worker.
 inline void queues_change(trial& t) {
     const std::string first = t.new_name();
     const std::string second = t.new_name();
-    hands worker(t, {first});
+    test_worker worker(t, {first});
     const texts ids = {t.push(first), t.push(second)};
     t.equal(worker.claim_one().id, ids[0], "what is claimed of the first queue");
     t.equal(worker.fetch(10).size(), 0U, "the number of jobs of a queue that was not asked for");
@@ -94,7 +94,7 @@ inline void queues_change(trial& t) {
 
 inline void unwanted_claims_nothing(trial& t) {
     const std::string queue = t.new_name();
-    hands worker(t, {queue});
+    test_worker worker(t, {queue});
     const std::string id = t.push(queue);
     for (int i = 0; i < 3; ++i) {
         ojs::fetch_request request = worker.asking(5);
@@ -104,9 +104,9 @@ inline void unwanted_claims_nothing(trial& t) {
             return false;
         };
         const ojs::result<jobs> got = worker.wire->fetch(request, soon());
-        t.check(asked, "FETCH does not ask whether it is still wanted");
+        t.check(asked, "FETCH does not call still_wanted");
         t.check(!got && got.error().code == ojs::errc::cancelled,
-                "FETCH goes on though it is not wanted: " + hands::error_text(got));
+                "FETCH continues although it is not wanted: " + test_worker::error_text(got));
     }
     t.state_is(id, job_state::waiting);
     ojs::fetch_request request = worker.asking(1);
@@ -115,7 +115,7 @@ inline void unwanted_claims_nothing(trial& t) {
     jobs got;
     t.eventually([&] {
         const ojs::result<jobs> answer = worker.wire->fetch(request, soon());
-        t.require(answer.has_value(), "FETCH that is wanted fails: " + hands::error_text(answer));
+        t.require(answer.has_value(), "FETCH that is wanted fails: " + test_worker::error_text(answer));
         got = *answer;
         return !got.empty();
     });
@@ -127,8 +127,8 @@ inline void unwanted_claims_nothing(trial& t) {
 
 inline void claimed_once_among_many(trial& t) {
     const std::string queue = t.new_name();
-    hands one(t, {queue});
-    hands two(t, {queue});
+    test_worker one(t, {queue});
+    test_worker two(t, {queue});
     constexpr int count = 200;
     const texts pushed = t.push_many(queue, count);
     std::mutex mutex;
@@ -139,10 +139,11 @@ inline void claimed_once_among_many(trial& t) {
         return claimed.size() >= count || ojs::steady_clock::now() >= end || t.has_broken();
     };
     threads(8, [&](int number) {
-        hands& worker = number % 2 == 0 ? one : two;
+        test_worker& worker = number % 2 == 0 ? one : two;
         while (!is_over()) {
             const ojs::result<jobs> got = worker.wire->fetch(worker.asking(3), soon());
-            if (!t.check(got && got->size() <= 3, "FETCH among many: " + hands::error_text(got))) return;
+            if (!t.check(got && got->size() <= 3, "FETCH among many: " + test_worker::error_text(got)))
+                return;
             {
                 const std::lock_guard<std::mutex> held(mutex);
                 for (const ojs::job& each : *got) claimed.push_back(each.id);
@@ -159,7 +160,7 @@ inline void claimed_once_among_many(trial& t) {
 inline void first_in_first_out(trial& t) {
     if (!t.can.first_in_first_out) return t.leave_out("the queue has another order");
     const std::string queue = t.new_name();
-    hands worker(t, {queue});
+    test_worker worker(t, {queue});
     const texts pushed = t.push_many(queue, 12);
     texts claimed;
     for (const std::size_t count : {1U, 3U, 2U, 6U}) {

@@ -1,4 +1,4 @@
-// Cases: what a job may hold.
+// Cases: the content of jobs.
 #pragma once
 
 #include "claims.hpp"
@@ -10,7 +10,7 @@ inline std::string nested(int depth) {
            std::string(static_cast<std::size_t>(depth), ']') + "]";
 }
 
-// A text of about so many bytes, of many members and of one long string.
+// A JSON text of about `size` bytes, with many members and one long string.
 inline std::string large(std::size_t size) {
     std::string out = "[{\"rows\":[";
     for (int row = 0; out.size() < size / 2; ++row)
@@ -22,7 +22,7 @@ inline std::string large(std::size_t size) {
 
 inline void odd_args(trial& t) {
     const std::string queue = t.new_name();
-    hands worker(t, {queue});
+    test_worker worker(t, {queue});
     texts all = {
         "[]",
         "[null,true,false,\"\",{},[]]",
@@ -47,7 +47,7 @@ inline void odd_args(trial& t) {
     }
 }
 
-inline void check_named(trial& t, hands& worker, const new_job& what) {
+inline void check_named(trial& t, test_worker& worker, const new_job& what) {
     const std::string id = t.on.push(what);
     if (!what.id.empty()) t.equal(id, what.id, "the id that was pushed");
     for (const int attempt : {1, 2}) {
@@ -64,7 +64,7 @@ inline void check_named(trial& t, hands& worker, const new_job& what) {
 
 inline void odd_names(trial& t) {
     const std::string queue = t.new_name();
-    hands worker(t, {queue});
+    test_worker worker(t, {queue});
     new_job what;
     what.queue = queue;
     texts types = {"t", "contract.a.b_c.d2"};
@@ -87,7 +87,7 @@ inline void odd_names(trial& t) {
 
 inline void odd_reports(trial& t) {
     const std::string queue = t.new_name();
-    hands worker(t, {queue});
+    test_worker worker(t, {queue});
     const texts messages = {"", "gr\u00fc\u00df \U0001f600 \" \\ / ' ; -- %s \n\r\t\x01\x1f\x7f",
                             std::string(50000, 'm')};
     const std::string id = t.push(queue, "[]", 9);
@@ -97,7 +97,7 @@ inline void odd_reports(trial& t) {
         request.job_id = id;
         request.error = {"odd \u20ac code", message, true, "{\"cause\":[1,{\"text\":\"\u00fc\\n\"}]}"};
         const auto said = worker.wire->fail(request, soon());
-        t.check(is_accepted(said), "FAIL with an odd error is answered " + hands::text_of(said));
+        t.check(is_accepted(said), "FAIL with an odd error is answered " + test_worker::text_of(said));
         t.state_is(id, job_state::waiting);
     }
     t.equal(worker.claim_one().id, id, "the id");
@@ -107,7 +107,7 @@ inline void odd_reports(trial& t) {
         const std::string done = t.push(queue);
         t.equal(worker.claim_one().id, done, "the id");
         const auto said = worker.try_ack(done, answer);
-        t.check(is_accepted(said), "ACK with an odd result is answered " + hands::text_of(said));
+        t.check(is_accepted(said), "ACK with an odd result is answered " + test_worker::text_of(said));
         t.state_is(done, job_state::completed);
     }
 }

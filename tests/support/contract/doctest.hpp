@@ -10,8 +10,8 @@
 
 namespace transport_contract {
 
-// Puts a subject through all cases, or those whose names hold a word; `make` returns one, to which * leads, for each. Returns the names of those left
-// out, for the caller to compare: a capability that is lost by mistake must not go unseen.
+// Runs all cases, or those whose names contain a word; `make` returns a pointer to a subject for each. Returns the names of
+// skipped cases for the caller to compare: a capability that is lost by mistake must not go unnoticed.
 template <class Make>
 std::vector<std::string> check_all(Make make, const std::string& word = "") {
     std::vector<std::string> left_out;

@@ -1,4 +1,4 @@
-// A relay of TCP in front of a server, which can lose its answers. Knows nothing of what is said.
+// A TCP relay in front of a server, which can lose its responses. Independent of the protocol.
 #pragma once
 
 #include <arpa/inet.h>
@@ -21,8 +21,8 @@ namespace transport_contract {
 
 class relay {
   public:
-    // In front of that port of loopback. Only what answers a request for which `may_lose` is true is lost: it is given what
-    // comes from the client at a time.
+    // Relays to that port on loopback. Loses only responses to requests for which `may_lose` returns true; it is called with
+    // each chunk from the client.
     explicit relay(std::uint16_t to, std::function<bool(const std::string&)> may_lose = nullptr)
         : to_(to),
           may_lose_(std::move(may_lose)),
@@ -53,8 +53,8 @@ class relay {
     }
 
     std::uint16_t port() const { return port_; }
-    // The next so many answers end with the relay, and their connections with them. 0: no more.
-    void lose(int answers) { to_lose_ = answers; }
+    // Loses the next `responses` and closes their connections. 0: none.
+    void lose(int responses) { to_lose_ = responses; }
 
   private:
     struct connection {
@@ -62,7 +62,7 @@ class relay {
         int far = -1;
         bool ended = false;  // both are closed
         std::thread passes;
-        bool may_lose = true;  // the answer to its last request
+        bool may_lose = true;  // the response to its last request
     };
 
     static sockaddr_in loopback(std::uint16_t port) {
@@ -82,7 +82,7 @@ class relay {
         ::close(of.far);
         of.ended = true;
     }
-    // With the mutex held: those that have ended need it no more.
+    // With the mutex held.
     void forget_ended() {
         for (auto each = connections_.begin(); each != connections_.end();) {
             if (each->ended) each->passes.join();

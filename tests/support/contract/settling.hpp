@@ -1,4 +1,4 @@
-// Cases: ACK and FAIL, what becomes of the job, and heartbeats.
+// Cases: ACK and FAIL, their effect on the job, and heartbeats.
 #pragma once
 
 #include "claims.hpp"
@@ -7,7 +7,7 @@ namespace transport_contract {
 
 inline void settled_once(trial& t) {
     const std::string queue = t.new_name();
-    hands worker(t, {queue});
+    test_worker worker(t, {queue});
     for (const bool first_acks : {true, false}) {
         const std::string id = t.push(queue);
         t.equal(worker.claim_one().id, id, "the id");
@@ -29,7 +29,7 @@ inline void settled_once(trial& t) {
 
 inline void settled_once_in_a_race(trial& t) {
     const std::string queue = t.new_name();
-    hands worker(t, {queue});
+    test_worker worker(t, {queue});
     constexpr int rounds = 20;
     t.push_many(queue, rounds);
     for (int i = 0; i < rounds; ++i) {
@@ -43,7 +43,8 @@ inline void settled_once_in_a_race(trial& t) {
                 failed = worker.try_fail(id, false);
             }
         }).join();
-        const std::string said = "ACK is " + hands::text_of(acked) + ", FAIL is " + hands::text_of(failed);
+        const std::string said =
+            "ACK is " + test_worker::text_of(acked) + ", FAIL is " + test_worker::text_of(failed);
         t.check(acked && failed && is_accepted(acked) != is_accepted(failed), said);
         t.state_is(id, is_accepted(acked) ? job_state::completed : job_state::discarded);
     }
@@ -56,14 +57,14 @@ inline bool is_refused(const ojs::result<ojs::settled>& answer) {
 
 inline void settles_only_claimed(trial& t) {
     const std::string queue = t.new_name();
-    hands worker(t, {queue});
-    hands other(t, {queue});
+    test_worker worker(t, {queue});
+    test_worker other(t, {queue});
     const std::string id = t.push(queue);
     for (const std::string& each : {id, std::string("contract-none"), std::string("0")}) {
         const auto acked = worker.try_ack(each);
         const auto failed = worker.try_fail(each, false);
-        t.check(is_refused(acked), "ACK of a job that was not claimed is " + hands::text_of(acked));
-        t.check(is_refused(failed), "FAIL of a job that was not claimed is " + hands::text_of(failed));
+        t.check(is_refused(acked), "ACK of a job that was not claimed is " + test_worker::text_of(acked));
+        t.check(is_refused(failed), "FAIL of a job that was not claimed is " + test_worker::text_of(failed));
     }
     t.state_is(id, job_state::waiting);
     const ojs::job got = worker.claim_one();
@@ -80,15 +81,15 @@ inline void settles_only_claimed(trial& t) {
 
 inline void retried_until_used_up(trial& t) {
     const std::string queue = t.new_name();
-    hands worker(t, {queue});
-    hands other(t, {queue});
+    test_worker worker(t, {queue});
+    test_worker other(t, {queue});
     const std::string once = t.push(queue, "[1]", 1);
     t.equal(worker.claim_one().id, once, "the id");
     worker.fail(once, true);
     t.state_is(once, job_state::discarded);
     const std::string thrice = t.push(queue, "[3]", 3);
     for (const int attempt : {1, 2, 3}) {
-        hands& runs_it = attempt == 2 ? other : worker;
+        test_worker& runs_it = attempt == 2 ? other : worker;
         const ojs::job got = runs_it.claim_one();
         t.equal(got.id, thrice, "the id");
         t.equal(got.attempt, attempt, "the attempt");
@@ -108,7 +109,7 @@ inline void retried_until_used_up(trial& t) {
 
 inline void not_retried(trial& t) {
     const std::string queue = t.new_name();
-    hands worker(t, {queue});
+    test_worker worker(t, {queue});
     const std::string id = t.push(queue, "[]", 5);
     t.equal(worker.claim_one().id, id, "the id");
     worker.fail(id, false);
@@ -118,11 +119,11 @@ inline void not_retried(trial& t) {
 
 inline void requeued_at_once(trial& t) {
     const std::string queue = t.new_name();
-    hands worker(t, {queue});
-    hands other(t, {queue});
+    test_worker worker(t, {queue});
+    test_worker other(t, {queue});
     const std::string id = t.push(queue, "[]", t.can.requeue_spares_attempt ? 1 : 9);
     for (const int times : {1, 2, 3}) {
-        hands& runs_it = times == 2 ? other : worker;
+        test_worker& runs_it = times == 2 ? other : worker;
         const ojs::job got = runs_it.claim_at_once();
         t.equal(got.id, id, "the id");
         if (t.can.requeue_spares_attempt) t.equal(got.attempt, 1, "the attempt of a job handed back");
@@ -135,12 +136,12 @@ inline void requeued_at_once(trial& t) {
     t.state_is(id, t.can.requeue_spares_attempt ? job_state::discarded : job_state::waiting);
 }
 
-// Once another worker has the job, the one that was done with it has no say.
+// Once another worker has the job, the previous one cannot settle it.
 inline void late_report_is_gone(trial& t) {
     if (!t.can.knows_holder) return t.leave_out("the queue does not know who has claimed a job");
     const std::string queue = t.new_name();
-    hands early(t, {queue});
-    hands later(t, {queue});
+    test_worker early(t, {queue});
+    test_worker later(t, {queue});
     const std::string id = t.push(queue);
     t.equal(early.claim_one().id, id, "the id");
     early.fail(id, true);
@@ -154,7 +155,7 @@ inline void late_report_is_gone(trial& t) {
 
 inline void heartbeat_renews_held(trial& t) {
     const std::string queue = t.new_name();
-    hands worker(t, {queue});
+    test_worker worker(t, {queue});
     t.push_many(queue, 2);
     const texts claimed = ids_of(worker.claim(2));
     worker.ack(claimed[0]);
@@ -165,13 +166,13 @@ inline void heartbeat_renews_held(trial& t) {
     request.must_arrive = true;
     request.active_jobs = {claimed[0], claimed[1], waits, "contract-none"};
     const auto got = worker.wire->heartbeat(request, soon());
-    t.require(got.has_value(), "the heartbeat fails: " + hands::error_text(got));
+    t.require(got.has_value(), "the heartbeat fails: " + test_worker::error_text(got));
     t.equal(got->jobs_extended, texts{claimed[1]}, "what the heartbeat renews");
     t.check(got->directive == ojs::directive::none, "the heartbeat asks the worker to stop");
     request.still_wanted = [] { return false; };
     const auto unwanted = worker.wire->heartbeat(request, soon());
     t.check(unwanted || unwanted.error().code == ojs::errc::cancelled,
-            "a cancelled heartbeat: " + hands::error_text(unwanted));
+            "a heartbeat that is no longer wanted: " + test_worker::error_text(unwanted));
     worker.ack(claimed[1]);
     for (const auto& answer : {worker.wire->register_worker(worker.identity, soon()),
                                worker.wire->deregister_worker(worker.identity, soon())})

@@ -1,4 +1,4 @@
-// What a transport under test gives to the cases: how to reach its jobs from outside, and what it can do.
+// A transport under test: access to its jobs from outside, and its capabilities.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace transport_contract {
 
-// What is true of the queue behind the transport. The cases hold it to what it claims, and leave out what it does not.
+// The capabilities of the queue behind the transport. The cases check those that are set and skip the others.
 struct traits {
     bool first_in_first_out =
         true;  // jobs of one queue, pushed one after the other, are claimed in that order
@@ -22,12 +22,11 @@ struct traits {
     bool requeue_spares_attempt = true;     // a job that was handed back runs with the same attempt again
     bool saves_checkpoints = true;          // false: save_checkpoint() answers errc::unsupported
     bool passes_checkpoints = true;         // that of a FAIL is there in the next run
-    bool knows_holder = true;     // a job is settled by the worker that claimed it; for others it is `gone`
-    bool announces_work = false;  // calls what on_work_available() was given, after a push
-    bool jobs_outlive_worker = true;  // what a dead worker had in hand comes back
+    bool knows_holder = true;    // a job is settled by the worker that claimed it; for others it is `gone`
+    bool tells_of_work = false;  // calls the callback of on_work_available() after a push
+    bool jobs_outlive_worker = true;  // the jobs in flight of a dead worker come back
     bool counts_lost_runs = true;     // and that run was one of its attempts
-    // The shortest worker_identity::visibility_timeout that is kept to, of those that a test can wait for; 0: a claim holds
-    // for as long as its worker lives.
+    // The shortest effective worker_identity::visibility_timeout; 0: a claim holds while its worker lives.
     std::chrono::milliseconds lease{0};
 };
 
@@ -36,7 +35,7 @@ struct new_job {
     std::string args_json = "[]";
     std::string queue;
     std::int64_t max_attempts = 3;
-    std::string id;  // empty: whatever the queue calls it. Given only where traits::any_id
+    std::string id;  // empty: the queue chooses. Set only with traits::any_id
 };
 
 enum class job_state {
@@ -51,9 +50,8 @@ inline const char* to_string(job_state state) {
     return names[static_cast<int>(state)];
 }
 
-// Derive from it. One object may serve all cases, or each has its own: every case uses queues of its own name. What goes
-// wrong in a function here is thrown as a std::exception, which ends the case. All are called from one thread, while others
-// use the transports.
+// Derive from it. One object can serve all cases, because every case uses its own queues. A std::exception thrown by a function
+// ends the case. All functions are called from one thread, while others use the transports.
 class subject {
   public:
     subject() = default;
@@ -62,21 +60,19 @@ class subject {
     virtual ~subject() = default;
 
     virtual traits can() const = 0;
-    // A transport for that worker, to the same jobs as all others. Where there can be only one, the same one each time.
+    // Returns a transport of that worker to the same jobs as all others. May return the same one each time.
     virtual std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& as) = 0;
-    virtual std::string push(const new_job& what) = 0;  // returns what will be job::id
+    virtual std::string push(const new_job& what) = 0;  // returns the later job::id
     virtual job_state state_of(const std::string& id) = 0;
 
-    // Called while a case waits for a job: those that wait for their next attempt are due now. By default the case waits as
-    // long as they do.
+    // Called while a case waits for a job: makes jobs that wait for a retry due. Default: the case waits for the delay.
     virtual void end_retry_delays() {}
-    // The worker of this transport dies, without a word to the queue. By default the last reference is given up.
+    // The worker of this transport dies without deregistering. Default: drops the last reference.
     virtual void kill(std::shared_ptr<ojs::transport>& transport) { transport.reset(); }
-    // What is behind the transport stands still, and goes on. False: cannot be done here.
+    // Stops the backend until thaw(). False: not possible here.
     virtual bool freeze() { return false; }
     virtual void thaw() {}
-    // Of the next so many requests each is carried out, but its answer is lost and the connection with it. 0: no more of
-    // that. False: nothing goes over a wire, or cannot be done here.
+    // The next `count` requests are carried out, but their responses and connections are lost. 0: none. False: not possible.
     virtual bool lose_answers(int /*count*/) { return false; }
 };
 

@@ -1,4 +1,4 @@
-// What the cases are written with: checks that are collected, and a worker's hands on a transport.
+// Used by the cases: collected checks, and a worker as its transport sees it.
 #pragma once
 
 #include <algorithm>
@@ -21,15 +21,15 @@ using texts = std::vector<std::string>;
 
 // Only a hang ever takes this long.
 inline constexpr std::chrono::seconds guard{30};
-// A claim that no test outlives.
+// Longer than any test.
 inline constexpr std::chrono::minutes long_lease{60};
 
 inline ojs::time_point soon() {
     return ojs::deadline_after(guard);
 }
 
-// Ends a case whose next steps make no sense.
-struct given_up {};
+// Thrown to end a case.
+struct case_aborted {};
 
 class event {
   public:
@@ -89,7 +89,7 @@ class trial {
         return false;
     }
     void require(bool holds, const std::string& what) {
-        if (!check(holds, what)) throw given_up();
+        if (!check(holds, what)) throw case_aborted();
     }
     template <class Got, class Wanted>
     void equal(const Got& got, const Wanted& wanted, const std::string& what) {
@@ -113,7 +113,7 @@ class trial {
     std::string left_out() const { return left_out_; }
     int checks() const { return checks_; }
 
-    // A name that no other case has, nor one of another run on the same jobs.
+    // A name unique among cases and runs.
     std::string new_name() const {
         static std::atomic<int> number{0};
         return "contract-" + std::to_string(started_at()) + "-" + std::to_string(++number);
@@ -135,7 +135,7 @@ class trial {
         const job_state got = on.state_of(id);
         check(got == wanted, "job " + id + " is " + to_string(got) + " and not " + to_string(wanted));
     }
-    // Waits for what others bring about. False: the guard ended it. Where something is broken anyway, not for long.
+    // Waits for an effect of other threads; after a failed check only briefly. False: not within the guard.
     bool eventually(const std::function<bool()>& holds, bool ends_delays = true) {
         const ojs::time_point begun = ojs::steady_clock::now();
         while (!holds()) {
@@ -187,16 +187,16 @@ inline texts sorted(texts all) {
     return all;
 }
 
-// Whether the worker may ask again after it, and no more is meant by it.
-inline bool says_later(const ojs::error& why) {
+// The worker may repeat the request after this error.
+inline bool is_retryable(const ojs::error& why) {
     return why.code == ojs::errc::timed_out || why.code == ojs::errc::unreachable ||
            why.code == ojs::errc::disconnected || why.code == ojs::errc::unavailable;
 }
 
-// A worker as its transport knows it: it claims jobs, and says what became of them. Thread-safe but for kill().
-class hands {
+// A worker as its transport sees it: claims and reports jobs. Thread-safe except for kill().
+class test_worker {
   public:
-    hands(trial& of, texts queues) : trial_(of) {
+    test_worker(trial& of, texts queues) : trial_(of) {
         identity.worker_id = of.new_name();
         identity.hostname = "contract";
         identity.pid = 1;
@@ -213,7 +213,7 @@ class hands {
         out.count = count;
         return out;
     }
-    // What one FETCH brings.
+    // The jobs of one FETCH.
     jobs fetch(std::size_t count = 1) {
         const ojs::result<jobs> got = wire->fetch(asking(count), soon());
         trial_.require(got.has_value(), "FETCH fails: " + error_text(got));
@@ -226,7 +226,7 @@ class hands {
         for (const ojs::job& each : *got) held_.insert(each.id);
         return *got;
     }
-    // Asks until it has so many, as a worker does, or the guard ends it.
+    // Fetches until it has `count` jobs, as a worker does, at most until the guard.
     jobs claim(std::size_t count, bool ends_delays = true) {
         jobs out;
         const auto has_all = [&] {
@@ -240,7 +240,7 @@ class hands {
         return out;
     }
     ojs::job claim_one() { return claim(1).front(); }
-    // Of what waits for no retry.
+    // Only of jobs that wait for no retry.
     ojs::job claim_at_once() { return claim(1, false).front(); }
 
     ojs::result<ojs::settled> try_ack(const std::string& id, const std::string& result_json = "{\"n\":1}",
@@ -274,7 +274,7 @@ class hands {
         const ojs::result<ojs::heartbeat_response> got = wire->heartbeat(request, soon());
         trial_.check(got.has_value(), "the heartbeat fails: " + error_text(got));
     }
-    // Nobody is there any more; what was claimed is not settled.
+    // The worker dies without settling its jobs.
     void kill() { trial_.on.kill(wire); }
 
     template <class T>
@@ -309,11 +309,11 @@ inline bool is_accepted(const ojs::result<ojs::settled>& answer) {
     return answer && *answer == ojs::settled::accepted;
 }
 inline void check_gone(trial& t, const ojs::result<ojs::settled>& answer, const std::string& what) {
-    t.check(is_gone(answer), what + " is answered " + hands::text_of(answer) + " and not gone");
+    t.check(is_gone(answer), what + " is answered " + test_worker::text_of(answer) + " and not gone");
 }
 
-// What was pushed before it and is not claimed together with it, is not to be had.
-inline void check_nothing_left(trial& t, hands& worker, const std::string& queue) {
+// Checks that a new job is the only one that can be claimed.
+inline void check_nothing_left(trial& t, test_worker& worker, const std::string& queue) {
     const std::string last = t.push(queue);
     t.on.end_retry_delays();
     t.equal(ids_of(worker.claim(1)), texts{last}, "all there was to claim");

@@ -7,7 +7,7 @@
 
 namespace transport_contract {
 
-// What becomes of a job, by its number.
+// How a job ends, by its number.
 enum class fate { done, done_with_result, second_time, never, worth_no_retry };
 inline constexpr int fates = 5;
 inline fate fate_of(std::int64_t number) {
@@ -34,7 +34,7 @@ inline ojs::outcome run_by_fate(std::int64_t number, std::int64_t attempt, bool 
     return ojs::outcome::done();
 }
 
-// After which there is no other one.
+// No run follows this one.
 inline bool is_last_run(std::int64_t number, std::int64_t attempt) {
     const fate of = fate_of(number);
     return attempt >= max_runs || (of != fate::second_time && of != fate::never);
@@ -63,10 +63,10 @@ class run_book {
     std::atomic<int> decided_{0};
 };
 
-// A worker of its own transport, with everything set so that only what happens counts, and not when.
+// A worker with its own transport; its options make the result independent of timing.
 class contract_worker {
   public:
-    // From so many runs on, its handlers return only once it is stopped.
+    // After `pause` runs, its handlers return only once it is stopped.
     contract_worker(trial& t, const std::string& queue, run_book& book, int pause)
         : trial_(t), hands_(t, {queue}), worker_(options(hands_), *hands_.wire) {
         const bool used_up = t.can.requeue_spares_attempt;
@@ -81,7 +81,7 @@ class contract_worker {
         const auto started = worker_.start();
         t.require(started.has_value(), started ? "" : "the worker does not start: " + started.error().text);
     }
-    // Stops it, and returns what it says of its jobs.
+    // Stops it and returns its report.
     ojs::worker_report stop() {
         const ojs::stop_result end = worker_.stop(soon());
         trial_.check(end.status == ojs::stop_status::ended,
@@ -96,7 +96,7 @@ class contract_worker {
     }
 
   private:
-    static ojs::worker_options options(const hands& of) {
+    static ojs::worker_options options(const test_worker& of) {
         ojs::worker_options out;
         out.url = "memory:";
         out.queues = of.identity.queues;
@@ -113,7 +113,7 @@ class contract_worker {
     }
 
     trial& trial_;
-    hands hands_;
+    test_worker hands_;
     ojs::worker worker_;
 };
 
@@ -133,7 +133,7 @@ inline void check_runs(trial& t, const run_book& book, std::int64_t count) {
     }
 }
 
-// For as long as the runs go on.
+// Waits while runs continue.
 inline void await(trial& t, const run_book& book, const std::function<bool()>& reached,
                   const char* not_reached) {
     for (int seen = -1; !reached() && book.count() != seen;) {

@@ -13,7 +13,7 @@ extern "C" char** environ;
 
 namespace ojs::detail {
 
-// The parts of stop_timeout: for the last heartbeat; and of the rest, for reporting cancelled handlers.
+// The parts of stop_timeout: first for the last heartbeat, then for reporting cancelled handlers.
 inline std::chrono::milliseconds last_beat_time(std::chrono::milliseconds stop_timeout) noexcept {
     return detail::min(stop_timeout / 5, std::chrono::milliseconds(500));
 }
@@ -21,22 +21,23 @@ inline steady_clock::duration report_time(steady_clock::duration left) noexcept 
     return detail::min<steady_clock::duration>(left / 2, std::chrono::seconds(3));
 }
 
-// Negative ones count as 0; the longest there is where the sum would overflow.
-inline std::chrono::milliseconds sum(std::chrono::milliseconds a, std::chrono::milliseconds b) noexcept {
+// Counts negative values as 0 and returns the maximum instead of overflowing.
+inline std::chrono::milliseconds capped_sum(std::chrono::milliseconds a,
+                                            std::chrono::milliseconds b) noexcept {
     constexpr auto none = std::chrono::milliseconds::zero();
     a = detail::max(a, none);
     b = detail::max(b, none);
     return a > no_limit - b ? no_limit : a + b;
 }
 
-// What comes after the drain, at least `min` of it.
-inline std::chrono::milliseconds tail_of(const worker_options& options, std::chrono::milliseconds closing,
-                                         std::chrono::milliseconds min) noexcept {
-    return detail::max(min, sum(options.times.stop_timeout, closing));
+inline std::chrono::milliseconds after_drain(const worker_options& options,
+                                             std::chrono::milliseconds steps_timeout,
+                                             std::chrono::milliseconds min) noexcept {
+    return detail::max(min, capped_sum(options.times.stop_timeout, steps_timeout));
 }
 
-inline std::string shown_need(const worker_options& options) {
-    std::string out = "the grace period without a limit";
+inline std::string describe_need(const worker_options& options) {
+    std::string out = "the unlimited grace period";
     if (options.times.shutdown_grace_period != no_limit)
         out = cat({"the grace period of ", format_duration(options.times.shutdown_grace_period)});
     if (options.prestop_delay.count() > 0)
@@ -44,40 +45,42 @@ inline std::string shown_need(const worker_options& options) {
     return out;
 }
 
-// The two ways out: the container grants more or, where there is room for that, our grace period is shorter.
+// Two fixes: a longer grant of the container or, if possible, a shorter grace period of the worker.
 inline std::string budget_fix(const worker_options& options, const stop_platform& platform,
-                              std::chrono::milliseconds granted, std::chrono::milliseconds closing) {
-    const auto spent = sum(options.prestop_delay, tail_of(options, closing, std::chrono::seconds(10)));
-    const auto need = sum(options.times.shutdown_grace_period, spent);
+                              std::chrono::milliseconds granted, std::chrono::milliseconds steps_timeout) {
+    const auto other_time =
+        capped_sum(options.prestop_delay, after_drain(options, steps_timeout, std::chrono::seconds(10)));
+    const auto need = capped_sum(options.times.shutdown_grace_period, other_time);
     std::string out;
     if (*platform.setting == '\0') {
-        out = cat({platform.name, " grants no more: let longer jobs save checkpoints"});
+        out = cat({platform.name, " grants no more time: let longer jobs save checkpoints"});
     } else if (need < no_limit) {
         out = cat({"let ", platform.name, " grant ", format_duration(need), " (", platform.setting,
-                   "), and say so in OJS_CONTAINER_GRACE_PERIOD"});
+                   ") and set OJS_CONTAINER_GRACE_PERIOD to the same"});
     }
-    if (spent < granted)
+    if (other_time < granted)
         append(out, {out.empty() ? "" : "; or ", "set OJS_SHUTDOWN_GRACE_PERIOD to ",
-                     format_duration(granted - spent), " or less"});
+                     format_duration(granted - other_time), " or less"});
     return out;
 }
 
-// What the container is known to grant, or else what its platform grants by default. [GS 6.3]
-inline void check_grant(const worker_options& options, std::chrono::milliseconds closing,
+// Checks against what the container grants, or else what its platform grants by default. [GS 6.3]
+inline void check_grant(const worker_options& options, std::chrono::milliseconds steps_timeout,
                         const stop_platform& platform, std::vector<finding>& out) {
     const bool is_known = options.container_grace_period.count() > 0;
     const auto granted = is_known ? options.container_grace_period : platform.grant;
-    const auto drain = sum(options.times.shutdown_grace_period, options.prestop_delay);
-    const auto tail = tail_of(options, closing, std::chrono::seconds(5));
-    const bool fits = drain < granted && sum(drain, tail) <= granted;
+    const auto drain = capped_sum(options.times.shutdown_grace_period, options.prestop_delay);
+    const auto tail = after_drain(options, steps_timeout, std::chrono::seconds(5));
+    const bool fits = drain < granted && capped_sum(drain, tail) <= granted;
     if (is_known && fits) return;
     const bool is_fixed = *platform.setting == '\0';
-    const std::string need = shown_need(options);
+    const std::string need = describe_need(options);
     const std::string grant = format_duration(granted);
     const std::string by_default =
         cat({grant, " that ", platform.name, " grants",
              is_fixed ? "" : cat({" unless ", platform.setting, " says otherwise"})});
-    finding found{severity::warning, "budget-tight", "", budget_fix(options, platform, granted, closing)};
+    finding found{severity::warning, "budget-tight", "",
+                  budget_fix(options, platform, granted, steps_timeout)};
     if (fits) {
         found = {severity::info, cat({"budget-", platform.runtime}),
                  cat({need, " fits into the ", by_default}),
@@ -102,16 +105,16 @@ inline void check_grant(const worker_options& options, std::chrono::milliseconds
 }
 
 inline void check_cancel_wait(const worker_options& options, std::vector<finding>& out) {
-    const auto wanted = detail::max(options.times.cancel_wait, options.times.reclaim_wait);
+    const auto requested = detail::max(options.times.cancel_wait, options.times.reclaim_wait);
     const auto left = options.times.stop_timeout - last_beat_time(options.times.stop_timeout);
     const auto granted = left - std::chrono::duration_cast<std::chrono::milliseconds>(report_time(left));
-    if (wanted <= granted) return;
+    if (requested <= granted) return;
     out.push_back(
         {severity::warning, "cancel-wait-cut",
-         cat({"cancelled handlers are to have ", format_duration(wanted),
-              " to return, but the stop_timeout of ", format_duration(options.times.stop_timeout),
-              " leaves them ", format_duration(granted)}),
-         cat({"set OJS_STOP_TIMEOUT to ", format_duration(sum(wanted, std::chrono::milliseconds(3500))),
+         cat({"cancelled handlers have ", format_duration(requested), " to return, but the stop_timeout of ",
+              format_duration(options.times.stop_timeout), " leaves them ", format_duration(granted)}),
+         cat({"set OJS_STOP_TIMEOUT to ",
+              format_duration(capped_sum(requested, std::chrono::milliseconds(3500))),
               ", or shorten the wait"})});
 }
 
@@ -122,23 +125,23 @@ inline void check_heartbeat(const worker_options& options, std::vector<finding>&
          cat({"the grace period of ", format_duration(options.times.shutdown_grace_period),
               " is not longer than the heartbeat interval of ", format_duration(options.heartbeat_interval)}),
          cat({"set OJS_SHUTDOWN_GRACE_PERIOD to your longest job and ",
-              format_duration(sum(options.heartbeat_interval, std::chrono::seconds(10))),
-              " more (the heartbeat interval and 10s)"})});
+              format_duration(capped_sum(options.heartbeat_interval, std::chrono::seconds(10))),
+              " more (the heartbeat interval plus 10s)"})});
 }
 
 OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& options,
-                                                      std::chrono::milliseconds closing,
+                                                      std::chrono::milliseconds steps_timeout,
                                                       const container_info& info) {
     std::vector<finding> out;
     const stop_platform* platform = find_platform(info);
     if (platform == nullptr && options.container_grace_period.count() > 0) platform = platform_of("");
-    if (platform != nullptr) check_grant(options, closing, *platform, out);
+    if (platform != nullptr) check_grant(options, steps_timeout, *platform, out);
     check_cancel_wait(options, out);
     check_heartbeat(options, out);
     return out;
 }
 
-// How many letters have to change to make one word of the other; neither is longer than 64.
+// The Levenshtein distance of two words of at most 64 letters.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) noexcept {
     std::size_t row[65];
     for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -156,9 +159,9 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) noexcep
 inline std::string_view nearest_variable(std::string_view name, const array<std::string>& known) noexcept {
     std::string_view nearest;
     std::size_t limit = name.size() / 3 + 1;
-    for (const std::string& each : known) {
-        const std::size_t distance = edit_distance(name, each);
-        if (distance < limit) nearest = each;
+    for (const std::string& variable : known) {
+        const std::size_t distance = edit_distance(name, variable);
+        if (distance < limit) nearest = variable;
         limit = detail::min(limit, distance);
     }
     return nearest;
@@ -171,29 +174,30 @@ inline void check_variables(std::vector<finding>& out) {
     for (const char* const* entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
         std::string_view name = *entry;
         name = next_part(name, "=");
-        // Kubernetes sets some for every service, which may well be called "ojs".
+        // Kubernetes sets some for every service, which may be named "ojs".
         const bool is_of_service = name.find("_SERVICE_") != name.npos || name.find("_PORT") != name.npos;
         if (name.substr(0, 4) != "OJS_" || name.size() > 64 || is_of_service) continue;
         const std::string_view nearest = nearest_variable(name, known.names);
         if (nearest == name) continue;
         out.push_back(
             {severity::warning, "variable-unknown",
-             cat({printable(name), " is set, but no such variable is read"}),
-             nearest.empty() ? "see the list of variables, or unset it" : cat({"was ", nearest, " meant?"})});
+             cat({printable(name), " is set, but the worker reads no such variable"}),
+             nearest.empty() ? "unset it, or see docs/options.md" : cat({"did you mean ", nearest, "?"})});
     }
 }
 
-// What the file says before any stop. It may be written later, so a missing one is no fault yet.
+// Checks the file before any stop. It may be written later, so a missing one is not yet an error.
 inline void check_mode_file(const worker_options& options, std::vector<finding>& out) {
     static constexpr struct {
         severity level;
         const char* id;
         const char* consequence;
-    } faults[] = {{severity::info, "", ""},  // by termination_evidence, of which the first is no fault
-                  {severity::warning, "mode-file-stale", ": left over from an earlier stop?"},
-                  {severity::info, "mode-file-missing", ": without it every stop hands jobs back at once"},
-                  {severity::error, "mode-file-unreadable", ""},
-                  {severity::warning, "mode-file-content", ""}};
+    } faults[] = {
+        {severity::info, "", ""},  // indexed by termination_evidence, whose first value is not an error
+        {severity::warning, "mode-file-stale", ": left over from an earlier stop?"},
+        {severity::info, "mode-file-missing", ": without it every stop hands jobs back at once"},
+        {severity::error, "mode-file-unreadable", ""},
+        {severity::warning, "mode-file-content", ""}};
     if (options.termination_mode_file.empty()) return;
     const termination_mode mode = read_termination_mode(options.termination_mode_file);
     if (!mode.is_reclaim()) return;
@@ -203,31 +207,30 @@ inline void check_mode_file(const worker_options& options, std::vector<finding>&
 }
 
 inline constexpr const char* probe_advice =
-    "for probes, set OJS_HEALTH_ADDR=0.0.0.0:8081, and let the liveness probe ask /livez";
+    "for probes, set OJS_HEALTH_ADDR=0.0.0.0:8081, and use /livez for the liveness probe";
 
-// What was set, and what was not, as far as that can be judged where it is.
 inline void check_settings(const worker_options& options, const container_info& info,
-                           const container_probe& where, std::chrono::milliseconds closing,
+                           const container_probe& probe, std::chrono::milliseconds steps_timeout,
                            std::vector<finding>& out) {
-    for (finding& each : check_budget(options, closing, info)) out.push_back(std::move(each));
+    for (finding& found : check_budget(options, steps_timeout, info)) out.push_back(std::move(found));
     if (info.runtime == "kubernetes" && options.health_address.empty())
         out.push_back({severity::info, "health-kubernetes",
-                       "no health address is set: the pod's probes would not be answered", probe_advice});
-    for (const worker_part_factory& each : options.parts) {
-        if (each.inspect) each.inspect(options, info, out);
+                       "no health address is set: the pod's probes would fail", probe_advice});
+    for (const worker_part_factory& factory : options.parts) {
+        if (factory.inspect) factory.inspect(options, info, out);
     }
-    if (!where.environment) check_variables(out);
+    if (!probe.environment) check_variables(out);
 }
 
 OJS_SHUTDOWN_INLINE std::vector<finding> startup_findings(const worker_options& options,
-                                                          const container_probe& where,
-                                                          std::chrono::milliseconds closing) {
+                                                          const container_probe& probe,
+                                                          std::chrono::milliseconds steps_timeout) {
     std::vector<finding> out;
-    container_info info = detect_container(where);
-    check_settings(options, info, where, closing, out);
+    container_info info = detect_container(probe);
+    check_settings(options, info, probe, steps_timeout, out);
     check_mode_file(options, info.findings);
-    for (finding& each : info.findings) {
-        if (each.severity > severity::info) out.push_back(std::move(each));
+    for (finding& found : info.findings) {
+        if (found.severity > severity::info) out.push_back(std::move(found));
     }
     return out;
 }

@@ -1,4 +1,4 @@
-// worker_context: what the parts of one worker share.
+// worker_context: the state that all parts of a worker share.
 #pragma once
 
 #include <unistd.h>
@@ -15,7 +15,7 @@
 
 namespace ojs::detail {
 
-// Holds a ticket of `gate` while a thread is in user code. On the stack.
+// Holds a ticket of `gate` while a thread is in user code. Lives on the stack.
 class user_call {
   public:
     explicit user_call(drain_barrier& gate) noexcept
@@ -28,9 +28,9 @@ class user_call {
     // Returns the calling thread's own tickets of `gate`, so that it can wait for others. False: it had none.
     static bool leave(const drain_barrier& gate) noexcept {
         bool had = false;
-        for (user_call* each = innermost(); each != nullptr; each = each->outer_) {
-            if (&each->gate_ != &gate || !each->ticket_) continue;
-            each->ticket_.leave();
+        for (user_call* call = innermost(); call != nullptr; call = call->outer_) {
+            if (&call->gate_ != &gate || !call->ticket_) continue;
+            call->ticket_.leave();
             had = true;
         }
         return had;
@@ -47,7 +47,7 @@ class user_call {
     user_call* const outer_;
 };
 
-// Where a worker stands: its own lifecycle, and the outside one that it may follow.
+// The phase of a worker: its own lifecycle, and an outside one that it may follow.
 class worker_stage {
   public:
     worker_stage(const worker_options& options, lifecycle* shared)
@@ -57,11 +57,11 @@ class worker_stage {
         own.set_first_signal_wins(shared == nullptr && options.dialect.first_signal_wins);
     }
 
-    // No FETCH begins once a stop or quiet was asked for, even before the supervisor has noticed.
+    // False from the moment of a stop or quiet, even before the supervisor has noticed it.
     bool may_fetch() const noexcept {
         return own.phase() == phase::running && (outside == nullptr || outside->phase() == phase::running);
     }
-    // The further one of the two phases. The outside lifecycle takes the worker as far as the drain.
+    // The later of the two phases. The outside lifecycle takes the worker as far as the drain.
     ojs::phase effective() const noexcept {
         const ojs::phase self = own.phase();
         if (self >= phase::draining || outside == nullptr) return self;
@@ -69,21 +69,21 @@ class worker_stage {
         return other >= phase::draining ? phase::draining : self < other ? other : self;
     }
     bool past_intake() const noexcept { return effective() >= phase::draining; }
-    // The one that signals drive.
+    // The lifecycle that signals change.
     lifecycle& signalled() noexcept { return outside == nullptr ? own : *outside; }
 
-    // When the drain under way ends; time_point::max(): there is none. Known as soon as the drain has begun,
-    // even before the supervisor has noticed: the first to ask notes when that was.
+    // When the current drain ends; time_point::max(): no drain is in progress. Set as soon as the drain begins, by
+    // the first caller, even before the supervisor has noticed it.
     time_point drain_deadline() const noexcept {
         const time_point known = drain_deadline_.load(memory_order::acquire);
         if (known != time_point::max() || !past_intake()) return known;
         const lifecycle& began = own.phase() >= phase::draining ? own : *outside;
         return begin_drain(lifecycle::changed_at(began.state()));
     }
-    // Returns when it ends.
-    time_point begin_drain(time_point when) const noexcept {
+    // Returns when the drain ends.
+    time_point begin_drain(time_point begun_at) const noexcept {
         time_point known = time_point::max();
-        const time_point ends = grace_period_ == no_limit ? known : when + grace_period_;
+        const time_point ends = grace_period_ == no_limit ? known : begun_at + grace_period_;
         return drain_deadline_.compare_exchange_strong(known, ends) ? ends : known;
     }
 
@@ -95,15 +95,14 @@ class worker_stage {
     mutable atomic<time_point> drain_deadline_{time_point::max()};
 };
 
-// Which of its queues a worker does not fetch from. Any resume of the worker's lifecycle, as by SIGCONT,
-// resumes the queues that were paused before it. Thread-safe.
+// The queues that a worker does not fetch from. A resume of its lifecycle, as by SIGCONT, resumes the queues that
+// were paused before. Thread-safe.
 class paused_queues {
   public:
-    // Both must outlive it.
     paused_queues(const std::vector<std::string>& all, const lifecycle& life)
         : all_(all), life_(life), paused_at_(all.size()) {}
 
-    // False: nothing has changed, as with a queue that is none of the worker's.
+    // False: nothing has changed, or the queue is not one of the worker's.
     bool set(const std::string& queue, bool paused) {
         const unique_lock held(mutex_);
         bool changed = false;
@@ -117,12 +116,11 @@ class paused_queues {
     }
     bool is_known(const std::string& queue) const noexcept { return contains(all_, queue); }
 
-    // As long as it stays, open() does. 0 until the first pause: a resume before it changes nothing.
+    // Changes whenever open() does. 0 until the first pause: an earlier resume changes nothing.
     std::uint32_t version() const noexcept {
         const std::uint32_t changes = changes_.load();
         return changes == 0 ? 0 : changes + life_.resume_requests();
     }
-    // Those to fetch from, in their order.
     std::vector<std::string> open() const {
         const unique_lock held(mutex_);
         std::vector<std::string> out;
@@ -139,30 +137,29 @@ class paused_queues {
     const std::vector<std::string>& all_;
     const lifecycle& life_;
     mutable mutex mutex_;
-    array<std::uint64_t> paused_at_;  // the number of resumes when each was paused, from 1; 0: it was not
+    array<std::uint64_t> paused_at_;  // per queue: resumes() when it was paused; 0: not paused
     atomic<std::uint32_t> changes_{0};
 };
 
-// The calls of a worker to its backend.
 class backend_calls {
   public:
     explicit backend_calls(ojs::transport* outside) : transport(outside) {}
 
-    // Every call is made through here: none begins once `calls` is closed, so that nothing follows the last
-    // heartbeat, and the owner of the transport can wait until no thread is in it.
+    // Makes every call to the transport. None begins once `calls` is closed: nothing follows the last heartbeat,
+    // and the transport's owner can wait until no thread is in it.
     template <class Call>
-    auto call(Call make) -> decltype(make(std::declval<ojs::transport&>())) {
+    auto call(Call request) -> decltype(request(std::declval<ojs::transport&>())) {
         const user_call entered(calls);
         if (!entered) return error{errc::cancelled, 0, "the worker has stopped"};
         const cancellable off(false);
         try {
-            return make(*transport);
+            return request(*transport);
         } catch (...) {
             return error{errc::disconnected, 0, "the transport threw an exception"};
         }
     }
-    // It has answered a heartbeat or a FETCH: the worker is ready. A thread that beats, and so runs no job,
-    // calls the callbacks.
+    // The backend has responded to a heartbeat or a FETCH: the worker is ready. The heartbeat thread, which runs no
+    // jobs, then runs the callbacks.
     void note_answer() {
         if (!has_answered()) answered.request(cancel_reason::cancelled);
     }
@@ -173,7 +170,7 @@ class backend_calls {
     cancel_source answered;
 };
 
-// The listeners, hooks and parts that a worker calls; none once it is destroyed.
+// The user's callbacks, hooks and parts. Not called once the worker is destroyed.
 class user_code {
   public:
     explicit user_code(const logger& log) : log_(log) {}
@@ -183,37 +180,37 @@ class user_code {
 
     // Calls on_transition or on_stuck_job.
     template <class Callback>
-    void call_back(const char* if_thrown, Callback call) {
+    void call_back(const char* message_if_thrown, Callback call) {
         const user_call entered(callbacks);
-        if (entered) guard(if_thrown, call);
+        if (entered) guard(message_if_thrown, call);
     }
-    // Calls the parts from a thread that may outlive the worker.
+    // Calls each part, on a thread that may outlive the worker.
     template <class Call>
     void tell_parts(Call call) {
         if (parts.empty()) return;
         const user_call entered(callbacks);
         if (entered) each_part(call);
     }
-    // The same from the supervising thread, which the parts are promised.
+    // The same on the supervising thread.
     template <class Call>
     void each_part(Call call) {
-        for (worker_part* each : parts) guard("a worker part threw; ignored", [&] { call(*each); });
+        for (worker_part* part : parts) guard("a worker part threw; ignored", [&] { call(*part); });
     }
     template <class Call>
-    void guard(const char* if_thrown, Call call) {
+    void guard(const char* message_if_thrown, Call call) {
         try {
             call();
         } catch (...) {
             pass_on_thread_end();
-            log_.write(log_level::error, if_thrown);
+            log_.write(log_level::error, message_if_thrown);
         }
     }
     void delete_parts() noexcept {
-        for (worker_part* each : parts) delete each;
+        for (worker_part* part : parts) delete part;
         parts.clear();
     }
-    // The same log, except that records go to standard error once the worker is destroyed, not to the hook.
-    log_options through_gate(const log_options& log) {
+    // Returns `log` with a hook that writes to standard error once the worker is destroyed.
+    log_options with_gated_hook(const log_options& log) {
         log_options out = log;
         if (!out.hook) return out;
         out.hook = [this, &log](const log_record& record) {
@@ -226,33 +223,33 @@ class user_code {
         return out;
     }
 
-    drain_barrier callbacks;        // the supervising thread's whole run, and every call from another thread
-    array<worker_part*> parts;      // made before any thread starts
-    std::size_t running_parts = 0;  // of them, those that were not stopped
+    drain_barrier callbacks;    // entered by the supervising thread, and for every call from another thread
+    array<worker_part*> parts;  // made before any thread starts
+    std::size_t running_parts = 0;  // those that were not stopped
 
   private:
     const logger& log_;
 };
 
-// What the parts of one worker share. It lives as long as the last thread that uses it.
+// Lives as long as the last thread that uses it.
 class worker_context : public ref_counted {
   public:
     explicit worker_context(worker_options given, ojs::transport* outside, lifecycle* shared)
         : options(std::move(given)),
           user(log),
-          log(user.through_gate(options.log), "worker"),
+          log(user.with_gated_hook(options.log), "worker"),
           backend(outside),
           stage(options, shared),
           beats(options.heartbeat_interval) {}
 
-    // Every ticket of `claims` is given back here: the last one ends the drain.
+    // Returns a ticket of `claims`. The last one ends the drain.
     void leave(drain_barrier::ticket& ticket) {
         if (ticket.leave() || (!user.parts.empty() && drained())) supervisor.notify();
     }
-    // Nothing is in flight or can come: a FETCH holds a ticket; after quiet none is sent. In this order.
+    // Nothing is in flight, and no FETCH follows. In this order, because a FETCH takes a ticket first.
     bool drained() const noexcept { return !stage.may_fetch() && claims.count() == 0; }
 
-    // Of threads that do not run jobs: they call transports, hooks and callbacks, which may need much stack.
+    // For threads that run no jobs: the transports, hooks and callbacks that they call may need much stack.
     thread_options service_thread(const char* name) const noexcept {
         thread_options out;
         out.stack_size = options.thread_stack_size;
@@ -263,15 +260,15 @@ class worker_context : public ref_counted {
 
     const worker_options options;
     user_code user;
-    logger log;  // set up once more, with the worker's id, before any thread starts
+    logger log;  // replaced by one with the worker's id before any thread starts
     backend_calls backend;
     worker_stage stage;
     beat_schedule beats;
     paused_queues queues{options.queues, stage.own};
     wake supervisor;
 
-    drain_barrier claims;    // every FETCH under way and every claimed job holds a ticket
-    atomic<int> fetches{0};  // in flight, or their jobs not yet in the table
+    drain_barrier claims;    // every FETCH in flight and every claimed job holds a ticket
+    atomic<int> fetches{0};  // in flight, or with jobs not yet in the table
     job_table jobs;
     atomic<bool> stopped_stuck{false};  // by stuck_action::stop
     job_tally tally{jobs};
@@ -280,15 +277,16 @@ class worker_context : public ref_counted {
     // Set once, before any thread starts.
     worker_identity identity;
     std::vector<std::string> job_types;
-    std::chrono::milliseconds closing{0};  // what the steps of on_shutdown() may take
-    bool owns_process = false;    // run() was called: where a handler is stuck the process may be ended
-    pid_t owner = 0;              // the process it was started in, which is not always the one that made it
-    transport_ref own_transport;  // none: it was given; the last member, so that it may log to its end
+    std::chrono::milliseconds closing{0};  // the sum of the timeouts of on_shutdown() steps
+    bool owns_process = false;             // run() may end the process if a handler is stuck
+    pid_t owner = 0;                       // the process that started the worker
+    transport_ref
+        owned_transport;  // null: the caller's is used; last member: it may log while it is destroyed
 };
 
 inline std::vector<std::string> ids_of(const array<ref<active_job>>& jobs) {
     std::vector<std::string> out;
-    for (const ref<active_job>& each : jobs) out.push_back(each->job.id);
+    for (const ref<active_job>& job : jobs) out.push_back(job->job.id);
     return out;
 }
 

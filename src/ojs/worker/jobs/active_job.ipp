@@ -1,4 +1,4 @@
-// active_job: a claimed job until it is reported and its handler has returned, and the table of all of them.
+// active_job: a claimed job until it is reported and its handler has returned; the table of these jobs.
 #pragma once
 
 #include <pthread.h>
@@ -15,76 +15,77 @@ struct registered_handler : ref_counted {
     std::string type;
     job_handler call;
     handler_options options;
-    atomic<bool> warned_too_long{false};  // the log says that its jobs may outlast the grace period
+    atomic<bool> warned_too_long{false};  // the log warns that its jobs may outlast the grace period
 };
 
 inline ref<registered_handler> find_handler(const array<ref<registered_handler>>& handlers,
                                             const std::string& type) {
-    for (const ref<registered_handler>& each : handlers) {
-        if (each->type == type) return each;
+    for (const ref<registered_handler>& handler : handlers) {
+        if (handler->type == type) return handler;
     }
     return {};
 }
 
 inline constexpr time_point never = time_point::max();
 
-// What the jobs of a worker share: one store cancels all of them.
-class job_group : public cancel_group {
+// Shared by the jobs of a worker: one store cancels all of them.
+class job_cancel_group : public cancel_group {
   public:
-    // False: they were cancelled before.
-    bool request(cancel_reason why, time_point now) noexcept {
-        time_point not_yet = never;
-        at_.compare_exchange_strong(not_yet, now);
-        return cancel_group::request(why);
+    // False: they were already cancelled.
+    bool request(cancel_reason reason, time_point now) noexcept {
+        time_point expected = never;
+        cancelled_at_.compare_exchange_strong(expected, now);
+        return cancel_group::request(reason);
     }
-    time_point at() const noexcept { return at_.load(memory_order::relaxed); }  // or never
+    time_point cancelled_at() const noexcept {
+        return cancelled_at_.load(memory_order::relaxed);
+    }  // or never
 
-    // From now on jobs are reported without their handlers.
+    // From then on jobs are reported without their handlers.
     void abandon() noexcept { abandoned_.store(true, memory_order::release); }
     bool abandoned() const noexcept { return abandoned_.load(memory_order::acquire); }
 
-    // Guards checkpoints, and what a thread waits for that finds another one's fact in a job's word.
+    // Guard checkpoints, and waits until another thread removes a fact from a job's word.
     mutex guard;
     condition changed;
 
   private:
     atomic<bool> abandoned_{false};
-    atomic<time_point> at_{never};
+    atomic<time_point> cancelled_at_{never};
 };
 
-// Shared by the thread that runs it, the table and the stop.
+// Shared by the thread that runs it, the table and the supervisor.
 class active_job : public ref_counted {
   public:
-    // `usual_lease` is how long the claim holds, unless the job itself says.
-    active_job(ojs::job&& claimed, time_point when, std::chrono::milliseconds usual_lease,
-               ref<registered_handler> its_handler, ref<job_group> group)
+    // `default_lease` is for jobs without a visibility timeout.
+    active_job(ojs::job&& claimed, time_point claimed_since, std::chrono::milliseconds default_lease,
+               ref<registered_handler> registered, ref<job_cancel_group> group)
         : cancel(group->member()),
           job(std::move(claimed)),
-          claimed_at(when),
+          claimed_at(claimed_since),
           lease(detail::max(min_lease,
-                            job.visibility_timeout.count() > 0 ? job.visibility_timeout : usual_lease)),
-          handler(std::move(its_handler)),
+                            job.visibility_timeout.count() > 0 ? job.visibility_timeout : default_lease)),
+          handler(std::move(registered)),
           group_(std::move(group)) {
-        extend_lease(when);
+        extend_lease(claimed_since);
     }
 
-    // The one settlement: true for one caller ever, who reports the job.
+    // True for one caller, which then reports the job.
     bool take() noexcept { return word.take(); }
     bool taken() const noexcept { return word.has(job_word::taken); }
-    // A stop abandons all jobs at once, and then reports one after the other, unless a handler is faster.
+    // A stop abandons all jobs at once and then reports them one by one, unless a handler is faster.
     bool abandoned() const noexcept { return taken() || group_->abandoned(); }
 
     void extend_lease(time_point from) noexcept {
         const time_point until = from + lease;
-        time_point had = lease_until_.load(memory_order::relaxed);
-        while (had < until && !lease_until_.compare_exchange_weak(had, until, memory_order::relaxed)) {
+        time_point known = lease_until_.load(memory_order::relaxed);
+        while (known < until && !lease_until_.compare_exchange_weak(known, until, memory_order::relaxed)) {
         }
     }
     time_point lease_until() const noexcept { return lease_until_.load(memory_order::relaxed); }
     bool lease_expired(time_point now) const noexcept { return now >= lease_until(); }
 
-    // On the thread that is about to call the handler. False: the stop was faster. The clock of the job's own
-    // timeout starts here, not with the claim.
+    // Called on the handler's thread; starts the job's own timeout. False: the stop was faster.
     bool begin_handler() noexcept {
         thread_ = pthread_self();
         if (group_->abandoned() || !word.begin()) return false;
@@ -96,36 +97,36 @@ class active_job : public ref_counted {
         const cancellable on(true);
         return handler->call(context);
     }
-    // Returns when nobody uses the thread, see with_thread().
+    // Waits until no with_thread() uses the thread.
     void end_handler() noexcept {
         word.add(job_word::returned);
-        await_none(job_word::pinned, never);
+        await_removed(job_word::pinned, never);
     }
     bool began() const noexcept { return word.has(job_word::began); }
-    // Calls `use` with the thread that is in the handler, and keeps it there meanwhile.
+    // Calls `use` with the thread that is in the handler, and keeps it from leaving the job meanwhile.
     template <class Use>
     void with_thread(Use use) noexcept {
         if (!word.in_handler() || !word.add(job_word::pinned, job_word::returned)) return;
         use(thread_);
-        let_go(job_word::pinned);
+        remove_and_notify(job_word::pinned);
     }
 
-    // When a job without a handler is handed back; when one with a handler is cancelled for its timeout.
-    void hold_until(time_point when) noexcept { due_at_ = when; }
+    // due_at_ is when a job without a handler is handed back, and when one with a handler times out.
+    void set_hand_back_at(time_point due) noexcept { due_at_ = due; }
     time_point held_until() const noexcept { return handler ? never : due_at_.load(); }
     time_point timeout_at() const noexcept { return handler ? due_at_.load() : never; }
-    // True once: its time is over, and it is cancelled for that.
+    // True once: it has just been cancelled because of its timeout.
     bool cancel_if_timed_out(time_point now) {
         if (now < timeout_at()) return false;
         due_at_ = never;
         return cancel_alone(cancel_reason::timeout, now);
     }
-    // From any thread: the backend has cancelled it. True if that is news: wake the supervisor then.
+    // The backend has cancelled it. True the first time: the caller then wakes the supervisor. Thread-safe.
     bool revoke() {
         if (taken() || !cancel_alone(cancel_reason::revoked, steady_clock::now())) return false;
         return word.add(job_word::revoked);
     }
-    // revoke(), and another worker may have the job: nothing is reported for it.
+    // revoke(), but another worker may have the job, so nothing is reported for it.
     bool lose() {
         word.add(job_word::lost);
         return revoke();
@@ -133,74 +134,75 @@ class active_job : public ref_counted {
     bool lost() const noexcept { return word.has(job_word::lost); }
     // For the supervisor, true once.
     bool was_revoked() noexcept {
-        const bool news = word.has(job_word::revoked);
-        if (news) word.remove(job_word::revoked);
-        return news;
+        const bool revoked = word.has(job_word::revoked);
+        if (revoked) word.remove(job_word::revoked);
+        return revoked;
     }
     // For its own timeout or by the backend, not by a stop.
     bool cancelled_alone() const noexcept {
-        const cancel_reason why = cancel.reason();
-        return why == cancel_reason::timeout || why == cancel_reason::revoked;
+        const cancel_reason reason = cancel.reason();
+        return reason == cancel_reason::timeout || reason == cancel_reason::revoked;
     }
-    // When it was cancelled, alone or with all others; or never.
+    // When it was cancelled, alone or with all others; `never` if it was not.
     time_point cancelled_at() const noexcept {
-        return detail::min(cancelled_alone_at_.load(memory_order::relaxed), group_->at());
+        return detail::min(cancelled_alone_at_.load(memory_order::relaxed), group_->cancelled_at());
     }
     bool known_stuck() const noexcept { return word.has(job_word::stuck); }
-    // Until its handler returns. False: it has returned.
+    // False: its handler has returned.
     bool mark_stuck() noexcept {
         return word.add(job_word::stuck, job_word::left) || !word.has(job_word::left);
     }
 
-    // The answer to a heartbeat sent at `sent` lists it in jobs_extended.
+    // The response to a heartbeat sent at `sent` lists it in jobs_extended.
     void note_listed(time_point sent) noexcept { listed_at_ = sent; }
-    // Whether that answer omits it, and the backend was not asked about it since it was last listed. The
-    // answer to a beat from before the question may come after it.
+    // That response omits it, and no claim query was sent since it was last listed. The response to an earlier
+    // heartbeat may arrive after the query.
     bool is_missing(time_point sent) const noexcept {
         const time_point listed = listed_at_;
-        return !taken() && listed < sent && asked_at_.load() <= listed;
+        return !taken() && listed < sent && queried_at_.load() <= listed;
     }
-    void note_asked() noexcept { asked_at_ = steady_clock::now(); }
+    void note_asked() noexcept { queried_at_ = steady_clock::now(); }
 
-    // Threads of a handler take turns to talk to the backend about a checkpoint, and none begins once the job
-    // is taken: so a checkpoint never overtakes the FAIL or follows the last heartbeat. False: the job is
-    // being reported.
-    bool begin_turn() noexcept {
+    // One thread of a handler at a time sends checkpoint requests, and none once the job is taken: a checkpoint
+    // never overtakes the FAIL or follows the last heartbeat. False: the job is being reported.
+    bool lock_checkpoint() noexcept {
         unique_lock held(group_->guard);
-        while (!word.add(job_word::in_turn, job_word::taken)) {
+        while (!word.add(job_word::checkpoint_locked, job_word::taken)) {
             if (taken()) return false;
             group_->changed.wait(held);
         }
         return true;
     }
-    void end_turn() noexcept { let_go(job_word::in_turn); }
+    void unlock_checkpoint() noexcept { remove_and_notify(job_word::checkpoint_locked); }
     // For the thread that has taken the job.
-    void await_turn(time_point deadline) noexcept { await_none(job_word::in_turn, deadline); }
-    // In a turn. False: the job is being reported, without this.
-    bool keep_checkpoint(std::string state) {
-        word.add(job_word::kept);  // first: from now on, who has taken the job looks for it
+    void await_turn(time_point deadline) noexcept { await_removed(job_word::checkpoint_locked, deadline); }
+    // While locked. False: the job is being reported without this checkpoint.
+    bool set_checkpoint(std::string state) {
+        word.add(job_word::checkpoint_saved);  // first: the thread that takes the job then looks for it
         const unique_lock held(group_->guard);
         if (taken()) return false;
-        detail::swap(kept_, state);
+        detail::swap(saved_, state);
         return true;
     }
     std::string kept_checkpoint() const {
-        if (!word.has(job_word::kept)) return {};  // without the lock, which all jobs share
+        if (!word.has(job_word::checkpoint_saved)) return {};  // without the mutex, which all jobs share
         const unique_lock held(group_->guard);
-        return kept_;
+        return saved_;
     }
-    // In a turn: what an earlier run has left with the backend.
-    void note_found(std::string state) noexcept {
-        found_.swap(state);
-        word.add(job_word::asked);
+    // While locked: the checkpoint of an earlier run, from the backend.
+    void set_loaded_checkpoint(std::string state) noexcept {
+        loaded_.swap(state);
+        word.add(job_word::checkpoint_loaded);
     }
-    std::string found_checkpoint() const { return word.has(job_word::asked) ? found_ : std::string(); }
+    std::string loaded_checkpoint() const {
+        return word.has(job_word::checkpoint_loaded) ? loaded_ : std::string();
+    }
 
     cancel_source cancel;  // first: if it throws, `claimed` is not moved from
     const ojs::job job;
     const time_point claimed_at;
     const std::chrono::milliseconds lease;  // how long the claim holds without a heartbeat
-    const ref<registered_handler> handler;  // none: no handler of that type
+    const ref<registered_handler> handler;  // null: none for its type
     drain_barrier::ticket ticket;           // held until settled
     job_word word;
 
@@ -208,49 +210,49 @@ class active_job : public ref_counted {
     friend class job_queue;
     friend class job_table;
 
-    bool cancel_alone(cancel_reason why, time_point now) {
-        if (!cancel.request(why)) return false;
+    bool cancel_alone(cancel_reason reason, time_point now) {
+        if (!cancel.request(reason)) return false;
         cancelled_alone_at_.store(now, memory_order::relaxed);
         return true;
     }
-    void await_none(job_word::facts one, time_point deadline) noexcept {
+    void await_removed(job_word::facts one, time_point deadline) noexcept {
         if (!word.has(one)) return;
         unique_lock held(group_->guard);
-        group_->changed.notify_all();  // who waits for a turn finds that the job is taken
+        group_->changed.notify_all();  // lock_checkpoint() returns if the job is taken
         while (word.has(one) && group_->changed.wait_until(held, deadline)) {
         }
     }
-    void let_go(job_word::facts one) noexcept {
+    void remove_and_notify(job_word::facts one) noexcept {
         const unique_lock held(group_->guard);
         word.remove(one);
         group_->changed.notify_all();
     }
-    // A shorter lease no beat could keep up. A backend that insists on it says so to the ACK.
+    // Heartbeats cannot renew a shorter lease in time. If the backend enforces one, its ACK response says so.
     static constexpr std::chrono::milliseconds min_lease{20};
 
-    const ref<job_group> group_;
-    pthread_t thread_{};  // that began
-    std::string kept_;    // JSON of this run; empty: nothing saved
-    std::string found_;   // JSON of an earlier run
+    const ref<job_cancel_group> group_;
+    pthread_t thread_{};  // of the handler
+    std::string saved_;   // JSON of this run; empty: nothing saved
+    std::string loaded_;  // JSON of an earlier run
     atomic<time_point> lease_until_{time_point()};
     atomic<time_point> due_at_{never};
     atomic<time_point> cancelled_alone_at_{never};
     atomic<time_point> listed_at_{time_point()};
-    atomic<time_point> asked_at_{time_point()};  // whether it is still this worker's
+    atomic<time_point> queried_at_{time_point()};
     ref<active_job> next_in_queue_;
     active_job* next_in_bucket_ = nullptr;  // these are the table's
-    active_job* before_ = nullptr;
-    active_job* after_ = nullptr;
+    active_job* previous_ = nullptr;
+    active_job* next_ = nullptr;
 };
 
-// Jobs in line. It takes no memory, so that no claimed job is lost for want of it.
+// A first-in, first-out list of jobs. It allocates nothing, so no claimed job is lost for lack of memory.
 class job_queue {
   public:
     job_queue() = default;
     job_queue(const job_queue&) = delete;
     job_queue& operator=(const job_queue&) = delete;
     ~job_queue() {
-        while (!empty()) pop();  // one by one: a chain of destructors could need much stack
+        while (!empty()) pop();  // one by one: nested destructors could overflow the stack
     }
 
     bool empty() const noexcept { return size_ == 0; }
@@ -261,8 +263,7 @@ class job_queue {
         last_ = added;
         ++size_;
     }
-    // Not of an empty one.
-    ref<active_job> pop() noexcept {
+    ref<active_job> pop() noexcept {  // must not be empty
         ref<active_job> job = std::move(first_);
         first_ = std::move(job->next_in_queue_);
         --size_;
@@ -274,96 +275,95 @@ class job_queue {
 
   private:
     ref<active_job> first_;
-    active_job* last_ = nullptr;  // where there is one
+    active_job* last_ = nullptr;  // valid unless empty
     std::size_t size_ = 0;
 };
 
-// The claimed jobs in their order, each until it is reported and no thread uses it. Thread-safe; every
-// function given to it is called under its mutex. Adding, finding and removing one hardly takes longer the
-// more there are.
+// The claimed jobs in the order of their claims, each until it is reported and no thread uses it. Thread-safe;
+// visitors are called under its mutex. Adding, finding and removing a job take nearly constant time.
 class job_table {
   public:
     job_table() = default;
     job_table(const job_table&) = delete;
     job_table& operator=(const job_table&) = delete;
     ~job_table() {
-        while (first_ != nullptr) drop(*first_);
+        while (first_ != nullptr) remove_locked(*first_);
     }
 
     void add(active_job& job) noexcept {
         const unique_lock held(mutex_);
         job.retain();
-        job.before_ = last_;
-        (last_ == nullptr ? first_ : last_->after_) = &job;
+        job.previous_ = last_;
+        (last_ == nullptr ? first_ : last_->next_) = &job;
         last_ = &job;
         job.next_in_bucket_ = detail::exchange(bucket_of(job.job.id), &job);
         unsettled_.fetch_add(1, memory_order::relaxed);
     }
-    // Each once, while the caller holds a reference: what became of the job was reported, and its thread uses
-    // it no more.
+    // Each is called once, while the caller holds a reference: after the job's report, and when its thread no
+    // longer uses it.
     void end_report(active_job& job) noexcept {
         unsettled_.fetch_sub(1, memory_order::relaxed);
         if (job.word.end_report()) remove(job);
     }
-    void leave(active_job& job) noexcept {
+    void end_handler_use(active_job& job) noexcept {
         if (job.word.leave()) remove(job);
     }
 
-    // The jobs not yet reported.
+    // The number of unreported jobs.
     std::size_t size() const noexcept { return unsettled_.load(memory_order::relaxed); }
-    template <class Look>
-    void each(Look look) const {
-        each_if([](const active_job& job) { return !job.word.has(job_word::reported); }, look);
+    template <class Visit>
+    void each(Visit visit) const {
+        for_each_if([](const active_job& job) { return !job.word.has(job_word::reported); }, visit);
     }
     array<ref<active_job>> snapshot(job_word::facts without = 0) const {
         array<ref<active_job>> out;
-        out.reserve(size());  // outside the mutex: among busy handlers an allocation can take long
+        out.reserve(size());  // outside the mutex: an allocation can be slow while handlers are busy
         each([&](active_job& job) {
             if (!job.word.has(without)) out.push_back(ref<active_job>(&job));
         });
         return out;
     }
-    // More than one may have an id: one that is being reported, and the next claim of it.
-    template <class Look>
-    void each_of(const std::string& id, Look look) {
+    // Several can have one id: a job that is being reported, and the next claim of it.
+    template <class Visit>
+    void each_of(const std::string& id, Visit visit) {
         const unique_lock held(mutex_);
-        for (active_job* each = bucket_of(id); each != nullptr; each = each->next_in_bucket_) {
-            if (each->job.id == id && !each->word.has(job_word::reported)) look(*each);
+        for (active_job* job = bucket_of(id); job != nullptr; job = job->next_in_bucket_) {
+            if (job->job.id == id && !job->word.has(job_word::reported)) visit(*job);
         }
     }
-    // Those a thread uses, reported or not.
-    template <class Look>
-    void each_with_thread(Look look) const {
-        each_if([](const active_job& job) { return job.word.has_thread(); }, look);
+    // The jobs that a thread uses, reported or not.
+    template <class Visit>
+    void for_each_with_thread(Visit visit) const {
+        for_each_if([](const active_job& job) { return job.word.has_thread(); }, visit);
     }
     std::vector<std::string> stuck_ids() const {
         std::vector<std::string> out;
-        each_with_thread([&](const active_job& job) {
+        for_each_with_thread([&](const active_job& job) {
             if (job.known_stuck()) out.push_back(job.job.id);
         });
         return out;
     }
 
-    // For a stop, which begins one walk: takes the next job that nobody has taken. None: all are.
+    // For a stop, which calls begin_taking() once. take_next() takes the next untaken job; null: none is left.
     void begin_taking() noexcept {
         const unique_lock held(mutex_);
-        untaken_ = first_;
+        next_to_take_ = first_;
     }
     ref<active_job> take_next() noexcept {
         const unique_lock held(mutex_);
-        while (untaken_ != nullptr) {
-            active_job* const job = detail::exchange(untaken_, untaken_->after_);
+        while (next_to_take_ != nullptr) {
+            active_job* const job = detail::exchange(next_to_take_, next_to_take_->next_);
             if (job->take()) return ref<active_job>(job);
         }
         return {};
     }
 
   private:
-    template <class Wanted, class Look>
-    void each_if(Wanted wanted, Look look) const {
+    template <class Condition, class Visit>
+    void for_each_if(Condition condition, Visit visit) const {
         const unique_lock held(mutex_);
-        for (active_job* job = first_; job != nullptr; job = job->after_) {
-            if (wanted(*job)) look(*job);
+        for (active_job* job = first_; job != nullptr; job = job->next_) {
+            if (condition(*job)) visit(*job);
         }
     }
     active_job*& bucket_of(const std::string& id) noexcept {
@@ -371,25 +371,25 @@ class job_table {
     }
     void remove(active_job& job) noexcept {
         const unique_lock held(mutex_);
-        drop(job);
+        remove_locked(job);
     }
     // With the mutex held.
-    void drop(active_job& job) noexcept {
+    void remove_locked(active_job& job) noexcept {
         active_job** place = &bucket_of(job.job.id);
         while (*place != &job) place = &(*place)->next_in_bucket_;
         *place = job.next_in_bucket_;
-        if (untaken_ == &job) untaken_ = job.after_;
-        (job.before_ == nullptr ? first_ : job.before_->after_) = job.after_;
-        (job.after_ == nullptr ? last_ : job.after_->before_) = job.before_;
+        if (next_to_take_ == &job) next_to_take_ = job.next_;
+        (job.previous_ == nullptr ? first_ : job.previous_->next_) = job.next_;
+        (job.next_ == nullptr ? last_ : job.next_->previous_) = job.previous_;
         job.release();
     }
 
     static constexpr std::size_t bucket_count = 1024;
 
     mutable mutex mutex_;
-    active_job* first_ = nullptr;  // a list in the order of claims; each member is held
+    active_job* first_ = nullptr;  // the list retains its members
     active_job* last_ = nullptr;
-    active_job* untaken_ = nullptr;
+    active_job* next_to_take_ = nullptr;
     active_job* buckets_[bucket_count] = {};
     atomic<std::size_t> unsettled_{0};
 };

@@ -1,45 +1,44 @@
-// job_word: what is known of a claimed job, in one atomic.
+// job_word: the state of a claimed job in one atomic.
 #pragma once
 
 #include "../../base/detail/light.hpp"
 
 namespace ojs::detail {
 
-// A set of facts. Of threads that add facts which exclude each other, one succeeds.
+// A set of facts. If threads add facts that exclude each other, one of them succeeds.
 // tests/model/weak_memory.cpp tries every order.
 class job_word {
   public:
     using facts = std::uint32_t;
-    // Never removed, except for the last three. A handler goes from `began` to `returned` to `left`.
+    // Only the last three are ever removed. A handler goes from `began` to `returned` to `left`.
     static constexpr facts taken = 1U << 0;          // one thread reports the job, and no other ever will
     static constexpr facts began = 1U << 1;          // a thread calls its handler
     static constexpr facts returned = 1U << 2;       // the handler has returned
     static constexpr facts left = 1U << 3;           // the thread no longer uses the job
-    static constexpr facts reported = 1U << 4;       // the backend has answered, or is not asked any more
+    static constexpr facts reported = 1U << 4;       // the backend has responded, or gets no more requests
     static constexpr facts lost = 1U << 5;           // another worker may have it: nothing is reported
-    static constexpr facts stuck = 1U << 6;          // cancelled for long, and named in the log
-    static constexpr facts unreported = 1U << 7;     // named as such
+    static constexpr facts stuck = 1U << 6;          // has ignored its cancellation, and is logged as such
+    static constexpr facts unreported = 1U << 7;     // logged as such
     static constexpr facts slot_kept = 1U << 8;      // the slot stays taken although the job is reported
     static constexpr facts slot_replaced = 1U << 9;  // another thread has the slot
-    static constexpr facts asked = 1U << 10;         // the backend was asked for a checkpoint
-    static constexpr facts kept = 1U << 11;          // a checkpoint was saved, which goes with a FAIL
-    static constexpr facts revoked = 1U << 12;       // by the backend; the supervisor has yet to see that
-    static constexpr facts in_turn = 1U << 13;       // a thread talks to the backend about a checkpoint
-    static constexpr facts pinned = 1U << 14;        // the handler's thread must not leave the job
+    static constexpr facts checkpoint_loaded = 1U << 10;  // the backend has returned its checkpoint, or none
+    static constexpr facts checkpoint_saved = 1U << 11;   // the handler saved one, which goes with a FAIL
+    static constexpr facts revoked = 1U << 12;  // by the backend; the supervisor has not yet handled it
+    static constexpr facts checkpoint_locked = 1U << 13;  // a thread saves or loads a checkpoint
+    static constexpr facts pinned = 1U << 14;             // the handler's thread must not leave the job
 
     bool has(facts any) const noexcept { return (load() & any) != 0; }
-    // Whether the handler is running.
     bool in_handler() const noexcept { return (load() & (began | returned)) == began; }
-    // Whether a thread has called the handler and still uses the job.
+    // A thread has called the handler and still uses the job.
     bool has_thread() const noexcept { return (load() & (began | left)) == began; }
 
-    // True once ever: the caller reports the job.
+    // True for one caller, which then reports the job.
     bool take() noexcept { return add(taken); }
     // False: the job is being reported, and its handler must not be called.
     bool begin() noexcept { return add(began, taken); }
-    // False: it was known before.
+    // False: it was already there.
     bool add(facts one) noexcept { return (word_.fetch_or(one, memory_order::acq_rel) & one) == 0; }
-    // False: one of these was known before, and nothing has changed.
+    // False: one of these was already there, and nothing has changed.
     bool add(facts added, facts unless) noexcept {
         facts known = load();
         while ((known & (added | unless)) == 0) {
@@ -47,10 +46,10 @@ class job_word {
         }
         return false;
     }
-    // By the thread that has added it.
+    // Called by the thread that added it.
     void remove(facts one) noexcept { word_.fetch_sub(one, memory_order::acq_rel); }
 
-    // Both end a use of the job, at most once each. True: it was the last one.
+    // Each ends one use of the job and is called at most once. True: it was the last use.
     bool end_report() noexcept {
         const facts known = word_.fetch_or(reported, memory_order::acq_rel);
         return (known & (began | left)) != began;

@@ -1,4 +1,4 @@
-// job_pool: the threads that run jobs and, one at a time, fetch them.
+// job_pool: the threads that run and fetch jobs.
 #pragma once
 
 #include <unistd.h>
@@ -12,46 +12,46 @@
 
 namespace ojs::detail {
 
-// When the next FETCH is due: at once while jobs arrive or there is news, then by the poll interval; after a
-// failure, when its pause is over. The pool's mutex guards it.
+// When the next FETCH is due: at once while jobs arrive or are expected, then after the poll interval; after a
+// failure, when its back-off ends. Guarded by the pool's mutex.
 class fetch_schedule {
   public:
     explicit fetch_schedule(std::chrono::milliseconds interval) : interval_(interval) {}
 
     time_point due() const noexcept { return due_; }
 
-    // There may be work before that; not while the backend is failing.
-    void expect_work() noexcept {
-        ++news_;
+    // There may be work earlier. Ignored while the backend fails.
+    void note_work_hint() noexcept {
+        ++hints_;
         if (!backing_off_) due_ = time_point::min();
     }
-    std::uint64_t news() const noexcept { return news_; }
+    std::uint64_t hints() const noexcept { return hints_; }
 
-    // After a FETCH that was sent when the news were `news`. False: it failed, which is logged.
-    bool plan(const result<std::size_t>& got, std::uint64_t news) {
+    // After a FETCH that was sent when hints() was `seen_hints`. False: it failed and is to be logged.
+    bool schedule_next(const result<std::size_t>& fetched, std::uint64_t seen_hints) {
         const time_point now = steady_clock::now();
-        if (backing_off_ && now < due_) return true;  // another FETCH, that overlapped with this one, failed
-        backing_off_ = !got && got.error().code != errc::cancelled;
+        if (backing_off_ && now < due_) return true;  // a FETCH that overlapped with this one failed
+        backing_off_ = !fetched && fetched.error().code != errc::cancelled;
         if (backing_off_) {
-            due_ = deadline_after(detail::max(got.error().retry_after, pauses_.next()));
+            due_ = deadline_after(detail::max(fetched.error().retry_after, backoff_.next()));
             return false;
         }
-        pauses_.reset();
-        const bool more_to_expect = news != news_ || (got && *got > 0);
-        due_ = more_to_expect ? time_point::min() : now + interval_;
+        backoff_.reset();
+        const bool more_expected = seen_hints != hints_ || (fetched && *fetched > 0);
+        due_ = more_expected ? time_point::min() : now + interval_;
         return true;
     }
 
   private:
     const std::chrono::milliseconds interval_;
     time_point due_ = time_point::min();
-    std::uint64_t news_ = 0;
+    std::uint64_t hints_ = 0;
     bool backing_off_ = false;
-    backoff pauses_{std::chrono::milliseconds(100), std::chrono::milliseconds(10000)};
+    backoff backoff_{std::chrono::milliseconds(100), std::chrono::milliseconds(10000)};
 };
 
-// The threads that run jobs, at most `concurrency`, each with at most one job. They FETCH for themselves, and
-// hand what they cannot run to others; so a busy worker changes threads rarely, and with one slot never.
+// At most `concurrency` threads, each with at most one job. A thread fetches jobs itself and hands those it cannot
+// run to others, so that a busy worker rarely switches threads.
 class job_pool : public ref_counted {
   public:
     job_pool(ref<worker_context> context, array<ref<registered_handler>> handlers)
@@ -62,7 +62,7 @@ class job_pool : public ref_counted {
           threads(*this, in_handlers_, worker_),
           cancels(threads),
           reports(
-              worker_, threads, [this] { slot_came_free(); },
+              worker_, threads, [this] { on_slot_free(); },
               [this] { cancels.notify_all([this] { return jobs_in_handlers(); }); }),
           intake(worker_, std::move(handlers), group, reports) {}
 
@@ -71,27 +71,27 @@ class job_pool : public ref_counted {
         return start_threads(held);
     }
 
-    // Something a FETCH depends on has changed: the phase, or a slot that came free.
+    // Call after a change that a FETCH depends on: the phase, or a free slot.
     void wake() {
         const unique_lock held(mutex_);
-        schedule_.expect_work();
-        lead_.notify_one();
+        schedule_.note_work_hint();
+        leader_wakeup_.notify_one();
     }
-    // A FETCH that is due may begin now. One that has begun already is not repeated, as wake() would.
+    // Lets a FETCH that is due begin. Unlike wake(), causes no FETCH after one that is in flight.
     void look_again() {
         const unique_lock held(mutex_);
-        lead_.notify_one();
+        leader_wakeup_.notify_one();
     }
 
-    // The intake is closed: threads without a job end.
+    // Ends the threads without a job.
     void close() {
         const unique_lock held(mutex_);
         closed_ = true;
-        lead_.notify_one();
-        work_.notify_all();
+        leader_wakeup_.notify_one();
+        idle_wakeup_.notify_all();
     }
 
-    // For the supervisor: after a shortage, starts one more thread when it is time. Returns the next time.
+    // For the supervisor: starts one more missing thread when that is due. Returns the next due time.
     time_point retry_threads(time_point now) {
         const time_point due = retry_at_;
         if (now < due) return due;
@@ -99,15 +99,15 @@ class job_pool : public ref_counted {
         retry_at_ = never;
         if (closed_ && ready_.empty()) return never;
         const bool started = start_threads(held).has_value();
-        const bool all = started && ++slots_ >= max_slots();
-        if (!all) retry_at_ = started ? now : now + retry_pause;
-        if (all) log_slots(held, log_level::info, "threads can be created again");
+        const bool is_complete = started && ++slots_ >= max_slots();
+        if (!is_complete) retry_at_ = started ? now : now + retry_interval;
+        if (is_complete) log_slots(held, log_level::info, "threads can be created again");
         return retry_at_;
     }
 
     // Reports a stuck job; its slot stays taken. False: the handler was faster.
     bool report_stuck(const ref<active_job>& job) {
-        verdict report = cut_short(worker_, *job, job->cancel.reason(), "");  // may throw: before it is taken
+        verdict report = cut_short(worker_, *job, job->cancel.reason(), "");  // first, because it may throw
         if (!job->take()) return false;
         {
             const unique_lock held(mutex_);
@@ -116,15 +116,14 @@ class job_pool : public ref_counted {
         reports.add(job, std::move(report));
         return true;
     }
-    // Frees its slot for another thread.
     void replace_thread(active_job& job) {
         unique_lock held(mutex_);
         if (!job.word.has(job_word::slot_kept) || !job.word.add(job_word::slot_replaced, job_word::left))
             return;
         --kept_slots_;
         --job_threads_;
-        schedule_.expect_work();
-        lead_.notify_one();
+        schedule_.note_work_hint();
+        leader_wakeup_.notify_one();
         pass_lead(held);
     }
 
@@ -132,25 +131,25 @@ class job_pool : public ref_counted {
     array<ref<active_job>> jobs_in_handlers() const {
         array<ref<active_job>> out;
         out.reserve(in_handlers_);  // outside the table's mutex
-        worker_.jobs.each_with_thread([&](active_job& job) { out.push_back(ref<active_job>(&job)); });
+        worker_.jobs.for_each_with_thread([&](active_job& job) { out.push_back(ref<active_job>(&job)); });
         return out;
     }
-    // Whether a handler is at work, or its thread has yet to leave the job; or only, whether one may be about
-    // to leave: its job knows that it is cancelled, or its handler has returned. After the question, the
-    // supervisor is woken when a thread has left its job.
+    // True while a thread is in a handler or has not left its job. With `returning`: only one that may soon
+    // leave, because the job has seen its cancellation or the handler has returned. Afterwards the supervisor is
+    // woken when a thread leaves its job.
     bool any_in_handler(bool returning) {
-        left_asked_ = true;
+        leave_awaited_ = true;
         bool found = false;
-        worker_.jobs.each_with_thread([&](const active_job& job) {
+        worker_.jobs.for_each_with_thread([&](const active_job& job) {
             found = found || !returning || job.cancel.token().seen() || job.word.has(job_word::returned);
         });
         return found;
     }
 
   private:
-    // ---- starting threads: the mutex is held, and let go of meanwhile, as this can take long ----
+    // ---- starting threads: the mutex is held, and unlocked meanwhile, because this can be slow ----
 
-    // One for each job; those without a thread are ready for others.
+    // Starts one thread per job, or one without a job. Jobs that get no thread become ready for others.
     result<void> start_threads(unique_lock& held, job_queue&& jobs = job_queue()) {
         std::size_t missing = jobs.empty() ? 1 : jobs.size();
         ref<start_gate> gate;
@@ -178,52 +177,53 @@ class job_pool : public ref_counted {
         options.takes_signals = true;  // a handler may start programs, and those inherit the mask
         options.name = "ojs-job";
         return threads.start(options, [this, job, gate] {
-            // A thread's first allocation may wait for a lock of all threads; not when thousands begin.
-            void* volatile const first = std::malloc(1);  // volatile: or the compiler would leave it out
+            // A thread's first allocation may wait for a lock of all threads: make it before thousands begin.
+            void* volatile const first = std::malloc(1);  // volatile: keeps the compiler from removing it
             std::free(first);
             if (gate) gate->pass();
             work(job);
         });
     }
 
-    // Someone must lead while this thread is busy: an idle one, or a new one.
+    // While this thread is busy, an idle or a new thread must lead.
     void pass_lead(unique_lock& held) {
         if (leading_ || (closed_ && ready_.empty())) return;
         if (idle_ > 0) {
-            work_.notify_one();
+            idle_wakeup_.notify_one();
         } else if (job_threads_ < slots_) {
-            add_helpers(held);
+            add_threads(held);
         }
     }
 
-    // All ready jobs but one are for other threads.
-    void invite_helpers(unique_lock& held) {
-        std::size_t wanted = ready_.empty() ? 0 : ready_.size() - 1;
-        for (std::size_t i = 0; i < idle_ && wanted > 0; ++i, --wanted) work_.notify_one();
-        job_queue given;
-        for (; wanted > 0 && job_threads_ + given.size() < slots_; --wanted) given.push(ready_.pop());
-        if (!given.empty()) add_helpers(held, std::move(given));
+    // Hands all ready jobs but one to other threads.
+    void hand_out_ready_jobs(unique_lock& held) {
+        std::size_t missing = ready_.empty() ? 0 : ready_.size() - 1;
+        for (std::size_t i = 0; i < idle_ && missing > 0; ++i, --missing) idle_wakeup_.notify_one();
+        job_queue for_new_threads;
+        for (; missing > 0 && job_threads_ + for_new_threads.size() < slots_; --missing)
+            for_new_threads.push(ready_.pop());
+        if (!for_new_threads.empty()) add_threads(held, std::move(for_new_threads));
     }
 
-    // Where the system has no more threads, there are as many as it has for now.
-    void add_helpers(unique_lock& held, job_queue&& jobs = job_queue()) {
+    // If the system has no more threads, reduces the slots for now.
+    void add_threads(unique_lock& held, job_queue&& jobs = job_queue()) {
         const result<void> added = start_threads(held, std::move(jobs));
         if (added) return;
         slots_ = job_threads_;
-        retry_at_ = steady_clock::now() + retry_pause;
+        retry_at_ = steady_clock::now() + retry_interval;
         worker_.supervisor.notify();
-        log_slots(held, log_level::warn, "cannot create threads; concurrency lowered for now",
+        log_slots(held, log_level::warn, "cannot create threads; concurrency reduced for now",
                   &added.error());
     }
-    void log_slots(unique_lock& held, log_level level, const char* message, const error* why = nullptr) {
+    void log_slots(unique_lock& held, log_level level, const char* message, const error* failure = nullptr) {
         const std::size_t slots = slots_;
         log_unlocked(held, [&] {
             std::vector<log_field> fields = {field("concurrency", slots)};
-            if (why != nullptr) fields.push_back(field("error", why->text));
+            if (failure != nullptr) fields.push_back(field("error", failure->text));
             worker_.log.write({level, message, std::move(fields), {}});
         });
     }
-    // A log hook is the user's code.
+    // The mutex is unlocked, because a log hook is user code.
     template <class Log>
     void log_unlocked(unique_lock& held, Log log) {
         held.unlock();
@@ -233,11 +233,11 @@ class job_pool : public ref_counted {
 
     // ---- a job thread ----
 
-    // What it does until close(). One that starts with a job takes no lock for it: among handlers that keep
-    // every processor busy, each wait for a lock can cost a turn of all of them.
+    // Works until close(). A thread that starts with a job takes no lock for it: while handlers keep every
+    // processor busy, each wait for a lock can cost a time slice of all of them.
     void work(ref<active_job> job) {
         for (;;) {
-            if (job) run_to_end(job);
+            if (job) run_and_leave(job);
             unique_lock held(mutex_);
             if (job && !free_slot(*job)) return;
             job = next_job(held);
@@ -249,13 +249,13 @@ class job_pool : public ref_counted {
         }
     }
 
-    void run_to_end(const ref<active_job>& job) {
+    void run_and_leave(const ref<active_job>& job) {
         const auto body = [&] {
             run_job(*job);
             const cancellable on(true);
-            pthread_testcancel();  // a request that came too late for this job must not hit the next one
+            pthread_testcancel();  // a late request must not cancel the next job
         };
-        call_guarded(body, [&] { thread_lost(job); });
+        call_guarded(body, [&] { on_thread_ended(job); });
         leave(*job);
     }
 
@@ -265,14 +265,13 @@ class job_pool : public ref_counted {
         if (job.timeout_at() < next_look.load()) worker_.supervisor.notify();
         verdict report = call_handler(job);
         job.end_handler();
-        leave_forked_child();
+        exit_if_forked_child();
         if (job.take()) return settle(worker_, job, std::move(report));
         if (job.known_stuck())
             log_job(worker_, job, log_level::warn, "a stuck handler has returned; its result is dropped",
                     report);
     }
 
-    // Runs user code: whatever it throws is a FAIL.
     verdict call_handler(active_job& job) {
         try {
             return judge(worker_, job, job.call_handler(worker_));
@@ -289,54 +288,52 @@ class job_pool : public ref_counted {
         return report;
     }
 
-    // A handler called fork() and its child came back here. Two processes must not report one job.
-    void leave_forked_child() const {
+    // If a handler calls fork() and the child returns here, two processes must not report one job.
+    void exit_if_forked_child() const {
         constexpr std::string_view text =
             "error: a child made by fork() in a job handler returned from it; the child ends here\n";
         if (getpid() == worker_.owner) return;
-        // Not by the log, whose mutex may be held. There is nothing to do where this fails.
+        // Not by the log, whose mutex may be locked in the parent. A failed write is ignored.
         if (::write(STDERR_FILENO, text.data(), text.size()) < 0) _exit(70);
         _exit(70);
     }
 
-    // The handler ended its thread, by pthread_exit() or pthread_cancel(): its job and its part in the pool
-    // pass to others.
-    void thread_lost(const ref<active_job>& job) {
-        leave_forked_child();
+    // The handler ended its thread by pthread_exit() or pthread_cancel(). Other threads take over.
+    void on_thread_ended(const ref<active_job>& job) {
+        exit_if_forked_child();
         job->end_handler();
         verdict report = judge_thrown(*job, "the handler ended its thread");
         if (job->began() && job->take()) reports.add(job, std::move(report));
         leave(*job);
         unique_lock held(mutex_);
         if (free_slot(*job)) --job_threads_;
-        lead_.notify_one();
+        leader_wakeup_.notify_one();
         pass_lead(held);
     }
 
     void leave(active_job& job) {
         if (!job.began()) return;
-        worker_.jobs.leave(job);
+        worker_.jobs.end_handler_use(job);
         in_handlers_.fetch_sub(1);
-        if (left_asked_ && left_asked_.exchange(false)) worker_.supervisor.notify();
+        if (leave_awaited_ && leave_awaited_.exchange(false)) worker_.supervisor.notify();
     }
     // With the mutex held. False: another thread has the slot.
     bool free_slot(const active_job& job) {
         const bool replaced = job.word.has(job_word::slot_replaced);
         if (job.word.has(job_word::slot_kept) && !replaced) --kept_slots_;
-        schedule_.expect_work();
+        schedule_.note_work_hint();
         return !replaced;
     }
 
-    // A report thread settled a job. In a stop, when nobody FETCHes any more, it waits for no lock.
-    void slot_came_free() {
+    // A report thread settled a job. During a stop no FETCH follows, so it does not wait for the mutex.
+    void on_slot_free() {
         if (!closed_.load(memory_order::relaxed)) wake();
     }
 
-    // ---- what a thread without a job does next, with the mutex held ----
+    // ---- a thread without a job: the mutex is held ----
 
-    // The next job to run, or none when the pool has closed. A thread FETCHes for the slots nobody asks for
-    // yet; where that has to wait, one thread waits for the moment, the leader, and the others rest until they
-    // are called.
+    // Returns the next job to run, or null when the pool is closed. A thread fetches for the slots without a
+    // FETCH. Until that is due, one thread, the leader, waits for the due time, and the others wait for work.
     ref<active_job> next_job(unique_lock& held) {
         while (ready_.empty() && !closed_) {
             const bool may_fetch = worker_.stage.may_fetch() && worker_.beats.registration_tried();
@@ -346,74 +343,74 @@ class job_pool : public ref_counted {
                 fetch(free, held);
             } else if (leading_) {
                 ++idle_;
-                work_.wait(held);
+                idle_wakeup_.wait(held);
                 --idle_;
             } else {
                 leading_ = true;
-                lead_.wait_until(held, fetch_at);
+                leader_wakeup_.wait_until(held, fetch_at);
                 leading_ = false;
             }
         }
         return ready_.empty() ? ref<active_job>() : ready_.pop();
     }
 
-    // Slots without a job, for which no FETCH is in flight. Up to max_held held jobs take none.
+    // The slots without a job or a FETCH. Up to max_held held jobs take no slot.
     std::size_t free_slots() const noexcept {
-        const std::size_t room = slots_ + detail::min(intake.held(), max_held);
-        const std::size_t used = worker_.jobs.size() + asked_for_ + kept_slots_;
+        const std::size_t room = slots_ + detail::min(intake.held_jobs(), max_held);
+        const std::size_t used = worker_.jobs.size() + requested_ + kept_slots_;
         return used < room ? detail::min(room - used, slots_) : 0;
     }
     std::size_t max_slots() const noexcept { return static_cast<std::size_t>(worker_.options.concurrency); }
 
     void fetch(std::size_t count, unique_lock& held) {
         const bool leads = !detail::exchange(leading_, true);
-        const std::uint64_t news = schedule_.news();
-        asked_for_ += count;
+        const std::uint64_t seen_hints = schedule_.hints();
+        requested_ += count;
         held.unlock();
         job_queue runnable;
-        const result<std::size_t> got = intake.fetch(count, runnable);
+        const result<std::size_t> fetched = intake.fetch(count, runnable);
         held.lock();
-        asked_for_ -= count;
+        requested_ -= count;
         ready_.append(runnable);
-        invite_helpers(held);
-        const bool failed = !schedule_.plan(got, news);
+        hand_out_ready_jobs(held);
+        const bool failed = !schedule_.schedule_next(fetched, seen_hints);
         if (leads) leading_ = false;
-        if (!leads) lead_.notify_one();  // what the leader waits for may have changed
-        if (failed) log_unlocked(held, [&] { log_failure(got.error()); });
+        if (!leads) leader_wakeup_.notify_one();  // the due time may have changed
+        if (failed) log_unlocked(held, [&] { log_failure(fetched.error()); });
     }
-    // An answer that was refused may have claimed jobs.
-    void log_failure(const error& why) const {
-        worker_.log.write(why.code == errc::bad_response ? log_level::error : log_level::warn, "FETCH failed",
-                          {field("error", why.text)});
+    // A bad response is an error, because it may have claimed jobs.
+    void log_failure(const error& failure) const {
+        worker_.log.write(failure.code == errc::bad_response ? log_level::error : log_level::warn,
+                          "FETCH failed", {field("error", failure.text)});
     }
 
-    static constexpr std::chrono::milliseconds retry_pause{1000};
+    static constexpr std::chrono::milliseconds retry_interval{1000};
     static constexpr std::size_t max_held = 100;
 
     const ref<worker_context> context_;
     worker_context& worker_;
     atomic<std::size_t> in_handlers_{0};  // threads that have called a handler and not left its job
-    atomic<bool> left_asked_{false};      // the supervisor waits for that
-    mutex mutex_;                         // guards everything below but what is atomic
-    condition work_;                      // resting threads: a ready job, the lead to take, or the end
-    condition lead_;                      // the leader: a slot or a phase changed
+    atomic<bool> leave_awaited_{false};   // the supervisor waits for a thread to leave its job
+    mutex mutex_;                         // guards the non-atomic members below
+    condition idle_wakeup_;               // for idle threads: a ready job, the lead, or the end
+    condition leader_wakeup_;             // for the leader: a slot or the phase changed
     job_queue ready_;                     // to be run
-    std::size_t slots_;                   // `concurrency`, or as many as there are threads for
-    std::size_t asked_for_ = 0;           // by FETCHes under way
+    std::size_t slots_;                   // `concurrency`, or fewer if threads are missing
+    std::size_t requested_ = 0;           // by FETCHes in flight
     std::size_t kept_slots_ = 0;          // by stuck handlers whose jobs are reported
     std::size_t job_threads_ = 0;
-    std::size_t idle_ = 0;  // of them, those that rest
+    std::size_t idle_ = 0;  // job threads that wait for work
     bool leading_ = false;
     atomic<bool> closed_{false};          // set with the mutex held
-    atomic<time_point> retry_at_{never};  // when to try for a thread that is missing
+    atomic<time_point> retry_at_{never};  // when to start a missing thread
     fetch_schedule schedule_;
 
   public:
-    const ref<job_group> group = make_ref<job_group>();
-    // When the supervisor looks at the jobs next. It sets that before it walks through them, and again after:
-    // so either it sees what others have set, or they see that it has to be woken.
+    const ref<job_cancel_group> group = make_ref<job_cancel_group>();
+    // When the supervisor next checks the jobs. It sets this before and after it visits them: either it sees what
+    // other threads have set, or those see that they must wake it.
     atomic<time_point> next_look{never};
-    pool_threads threads;  // the supervisor is woken when they are over
+    pool_threads threads;
     cancel_calls cancels;
     report_queue reports;
     fetcher intake;

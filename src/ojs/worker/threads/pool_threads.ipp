@@ -1,4 +1,4 @@
-// pool_threads: the threads of a pool, from their start until they are joined or left to themselves.
+// pool_threads: the threads of a pool, from their start until they are joined or abandoned.
 #pragma once
 
 #include "../../base/detail/light.hpp"
@@ -7,13 +7,13 @@
 
 namespace ojs::detail {
 
-// Threads that begin together: the thread that starts them does not compete with those it has started.
+// Lets threads begin together, so that the thread that starts them does not compete with them.
 class start_gate : public ref_counted {
   public:
     start_gate() noexcept { pthread_rwlock_wrlock(&lock_); }
     ~start_gate() { pthread_rwlock_destroy(&lock_); }
 
-    void open() noexcept { pthread_rwlock_unlock(&lock_); }  // by the thread that made it
+    void open() noexcept { pthread_rwlock_unlock(&lock_); }  // called by the thread that created it
     void pass() noexcept {
         pthread_rwlock_rdlock(&lock_);
         pthread_rwlock_unlock(&lock_);
@@ -23,11 +23,10 @@ class start_gate : public ref_counted {
     pthread_rwlock_t lock_ = PTHREAD_RWLOCK_INITIALIZER;
 };
 
-// Thread-safe. Each thread holds the pool, of which this is a part, for as long as it lives.
+// Thread-safe. Each thread holds a reference to the pool that contains this object.
 class pool_threads {
   public:
-    // `in_handlers`: how many of them only a handler's return brings home. The supervisor is woken when no
-    // others are left.
+    // `in_handlers`: the number of threads that are in a handler. The supervisor is woken when no others are left.
     pool_threads(ref_counted& pool, const atomic<std::size_t>& in_handlers, worker_context& worker)
         : pool_(pool), in_handlers_(in_handlers), worker_(worker) {}
 
@@ -52,10 +51,10 @@ class pool_threads {
         }
         const unique_lock held(mutex_);
         entry->handle = std::move(*started);
-        list_if_ended(std::move(entry));
+        queue_for_join(std::move(entry));
         return {};
     }
-    // One for which nobody waits: at its end it joins those that have ended before.
+    // A thread that at its end joins those that have ended before.
     template <class Body>
     result<void> start_service(const char* name, const Body& body) {
         return start(worker_.service_thread(name), [this, body] {
@@ -64,31 +63,31 @@ class pool_threads {
         });
     }
 
-    // Joins the ended threads, which else would keep their stacks; their thread_local destructors may block.
-    // Returns how many have not ended by `deadline`: they are joined later.
+    // Joins the ended threads to release their stacks; their thread_local destructors may block. Returns the
+    // number of those not joined by `deadline`; they are joined later.
     std::size_t join(time_point deadline) {
         unique_lock held(mutex_);
         ref<pool_thread> next = detail::exchange(ended_, {});
         held.unlock();
-        std::size_t left = 0;
+        std::size_t unjoined = 0;
         while (next) {
             ref<pool_thread> entry = detail::exchange(next, {});
             next = detail::exchange(entry->next, {});
             if (entry->handle.join_until(deadline)) continue;
-            ++left;
+            ++unjoined;
             held.lock();
-            list_if_ended(std::move(entry));
+            queue_for_join(std::move(entry));
             held.unlock();
         }
-        return left;
+        return unjoined;
     }
     void join_ended() { join({}); }  // without waiting
 
-    // Whether only handlers keep threads from ending.
+    // All threads have ended but those in handlers.
     bool over() const noexcept { return live_ <= in_handlers_; }
     bool all_finished() const noexcept { return live_ == 0; }
 
-    // Nobody joins a thread any more; each holds what it uses.
+    // Detaches the threads, now or when they end; each holds references to what it uses.
     void abandon() {
         const unique_lock held(mutex_);
         abandoned_ = true;
@@ -102,8 +101,8 @@ class pool_threads {
         ref<pool_thread> next;
     };
 
-    // With the mutex held. A thread may end before its starter has the handle.
-    void list_if_ended(ref<pool_thread> entry) {
+    // With the mutex held. A thread may end before start() has its handle.
+    void queue_for_join(ref<pool_thread> entry) {
         if (abandoned_) return entry->handle.detach();
         if (!entry->ended || !entry->handle.joinable()) return;
         entry->next = std::move(ended_);
@@ -113,7 +112,7 @@ class pool_threads {
         {
             const unique_lock held(mutex_);
             entry->ended = true;
-            list_if_ended(entry);
+            queue_for_join(entry);
         }
         --live_;
         if (over()) worker_.supervisor.notify();
