@@ -75,11 +75,11 @@ void print_stage(const ojs::lifecycle_state& now) {
 }
 
 ojs::stuck_action print_stuck(const ojs::stuck_job& job) {
-    if (!job.abandoned) return job.usual;
+    if (!job.abandoned) return job.default_action;
     std::printf("Hard stop timeout; ignoring stop procedure and exiting unsafely\n  abandoned: job %s (%s)\n",
                 job.id.c_str(), job.type.c_str());
     std::fflush(stdout);
-    return job.usual;
+    return job.default_action;
 }
 
 }  // namespace

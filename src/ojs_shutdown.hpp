@@ -76,7 +76,7 @@
 #include "ojs/net/http_client.ipp"
 #include "ojs/net/json_view.ipp"
 
-#include "ojs/worker/jobs/job_word.ipp"
+#include "ojs/worker/jobs/job_flags.ipp"
 #include "ojs/worker/jobs/active_job.ipp"
 #include "ojs/worker/heartbeat/beat_schedule.ipp"
 #include "ojs/worker/reports/job_tally.ipp"

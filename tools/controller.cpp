@@ -517,7 +517,7 @@ class guarded_queue : public ojs::transport {
     ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
                                              ojs::time_point deadline) override {
         ojs::fetch_request guarded = request;
-        guarded.still_wanted = [&] { return !is_reclaim_announced() && request.still_wanted(); };
+        guarded.should_send = [&] { return !is_reclaim_announced() && request.should_send(); };
         return queue_.fetch(guarded, deadline);
     }
     ojs::result<ojs::settled> ack(const ojs::ack_request& request, ojs::time_point deadline) override {

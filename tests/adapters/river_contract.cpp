@@ -149,11 +149,11 @@ struct lone_worker {
         identity.visibility_timeout = std::chrono::seconds(30);
     }
     ojs::result<std::vector<ojs::job>> fetch(std::size_t count,
-                                             ojs::function<bool()> still_wanted = nullptr) {
+                                             ojs::function<bool()> should_send = nullptr) {
         ojs::fetch_request request;
         request.worker = &identity;
         request.count = count;
-        request.still_wanted = std::move(still_wanted);
+        request.should_send = std::move(should_send);
         return river->fetch(request, transport_contract::soon());
     }
 

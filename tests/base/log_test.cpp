@@ -145,7 +145,7 @@ TEST_CASE("secrets are masked, and what an operator requested passes every level
     options.hook = [&seen](const ojs::log_record& record) { seen.push_back(record.fields.at(0).value); };
     const ojs::detail::logger logger(options, "worker", "w", {"s3cret", "", "abc"});
     logger.write(log_level::info, "not shown", {field("x", "y")});
-    logger.answer("shown", {field("x", "y")});
+    logger.write_requested("shown", {field("x", "y")});
     logger.write(log_level::error, "echo", {field("body", "Bearer s3cret, s3crets3cret")});
     logger.write(log_level::error, "echo", {field("body", "abc")});
     CHECK(seen == std::vector<std::string>{"y", "Bearer ***, ******", "abc"});
@@ -160,7 +160,7 @@ TEST_CASE("secrets are masked, and what an operator requested passes every level
     ojs::detail::logger(options, "worker", "w", {"s3cret"}).write(log_level::error, "PID 1 is 'sh s3cret'");
     CHECK(message == "PID 1 is 'sh ***'");
     options.level = log_level::off;
-    ojs::detail::logger(options, "worker").answer("never", {field("x", "z")});
+    ojs::detail::logger(options, "worker").write_requested("never", {field("x", "z")});
     CHECK(seen.size() == 3);
 }
 

@@ -68,7 +68,7 @@ TEST_CASE("cancel_token: a group is cancelled by one store, and a reason of its 
     CHECK(after.requested());
 }
 
-TEST_CASE("cancel_token: end_waits wakes sleepers and pollers") {
+TEST_CASE("cancel_token: wake_waiters wakes sleepers and pollers") {
     const auto group = ojs::detail::make_ref<ojs::detail::cancel_group>();
     cancel_source source = group->member();
     const ojs::cancel_token token = source.token();
@@ -77,7 +77,7 @@ TEST_CASE("cancel_token: end_waits wakes sleepers and pollers") {
     std::atomic<bool> slept{true};
     std::thread sleeper([&] { slept = token.sleep_for(1h); });
     CHECK(group->request(cancel_reason::forced));
-    source.end_waits();
+    source.wake_waiters();
     sleeper.join();
     CHECK_FALSE(slept);
     pollfd readable{*fd, POLLIN, 0};
@@ -243,21 +243,21 @@ TEST_CASE(
     CHECK(calls.size() == expected.size());
 }
 
-TEST_CASE("cancel_token: callbacks_due is true if run_callbacks would call anything") {
+TEST_CASE("cancel_token: has_pending_callbacks is true if run_callbacks would call anything") {
     cancel_source source;
     int called = 0;
-    CHECK_FALSE(source.callbacks_due());
+    CHECK_FALSE(source.has_pending_callbacks());
     cancel_registration first = source.token().on_cancel([&called] { ++called; });
-    CHECK(source.callbacks_due());
+    CHECK(source.has_pending_callbacks());
     first = cancel_registration();
-    CHECK_FALSE(source.callbacks_due());
+    CHECK_FALSE(source.has_pending_callbacks());
     const cancel_registration second = source.token().on_cancel([&called] { ++called; });
     REQUIRE(source.request(cancel_reason::forced));
     CHECK(called == 0);  // request() calls nobody
-    CHECK(source.callbacks_due());
+    CHECK(source.has_pending_callbacks());
     source.run_callbacks();
     CHECK(called == 1);
-    CHECK_FALSE(source.callbacks_due());
+    CHECK_FALSE(source.has_pending_callbacks());
 }
 
 TEST_CASE("cancel_token: registering with a cancelled token calls at once, and once") {
@@ -275,7 +275,7 @@ TEST_CASE("cancel_token: registering with a cancelled token calls at once, and o
     }
     source.run_callbacks();
     CHECK(called == 1);
-    CHECK_FALSE(source.callbacks_due());
+    CHECK_FALSE(source.has_pending_callbacks());
 }
 
 TEST_CASE("cancel_token: a callback registered from within one is called as well") {
@@ -419,7 +419,7 @@ TEST_CASE(
         } else {
             owned.reset();
             outside = cancel_registration();
-            CHECK_FALSE(source.callbacks_due());
+            CHECK_FALSE(source.has_pending_callbacks());
             CHECK(source.cancel(cancel_reason::forced));
             CHECK(own + other == 0);
         }
@@ -490,6 +490,6 @@ TEST_CASE(
         CHECK(called_twice == 0);
         CHECK(called_after_drop == 0);
         CHECK(kept_but_not_called == 0);
-        CHECK_FALSE(source.callbacks_due());
+        CHECK_FALSE(source.has_pending_callbacks());
     }
 }

@@ -104,7 +104,7 @@ void check_wait_ends() {
         Lock held(mutex);
         CHECK(source.token().wait(changed, held, [&] { return ready; }));
         CHECK(held.owns_lock());
-        CHECK_FALSE(source.callbacks_due());
+        CHECK_FALSE(source.has_pending_callbacks());
     }
     int checks = 0;
     bool result = true;
@@ -119,7 +119,7 @@ void check_wait_ends() {
     CHECK(waiter.returned());
     CHECK_FALSE(result);
     CHECK(held_after);
-    CHECK_FALSE(source.callbacks_due());
+    CHECK_FALSE(source.has_pending_callbacks());
 }
 
 }  // namespace
@@ -169,7 +169,7 @@ TEST_CASE("cancel_token: cancelled after the first check, before it is registere
         return false;
     }));
     CHECK(held.owns_lock());
-    CHECK_FALSE(source.callbacks_due());
+    CHECK_FALSE(source.has_pending_callbacks());
 }
 
 TEST_CASE("cancel_token: cancelled after the last check, before it sleeps: the wait ends") {
@@ -226,7 +226,7 @@ TEST_CASE("cancel_token: a predicate may throw; the lock is held and no waiter i
         CHECK(held.owns_lock());
         held.unlock();
         canceller.join();
-        CHECK_FALSE(source.callbacks_due());
+        CHECK_FALSE(source.has_pending_callbacks());
     }
 }
 
@@ -290,7 +290,7 @@ TEST_CASE("cancel_token: a blocking queue under contention loses nothing and rel
             left += item;
         }
         CHECK(sum + left == put);
-        CHECK_FALSE(source.callbacks_due());
+        CHECK_FALSE(source.has_pending_callbacks());
     }
 }
 
@@ -432,7 +432,7 @@ TEST_CASE("cancel_token: a job blocked in a read returns when its callback shuts
         char byte = 0;
         got = ::read(ends[0], &byte, 1);
     });
-    while (!source.callbacks_due()) std::this_thread::yield();
+    while (!source.has_pending_callbacks()) std::this_thread::yield();
     CHECK(source.cancel(cancel_reason::forced));
     CHECK(job.returned());
     CHECK(got == 0);
@@ -460,7 +460,7 @@ TEST_CASE("cancel_token: a job that waits for a child process ends it") {
         }
         cancelled = token.cancelled();
     });
-    while (!source.callbacks_due()) std::this_thread::yield();
+    while (!source.has_pending_callbacks()) std::this_thread::yield();
     CHECK(source.cancel(cancel_reason::forced));
     CHECK(job.returned());
     CHECK(cancelled);

@@ -97,7 +97,7 @@ TEST_CASE("status page: no other web page may send requests") {
 TEST_CASE("status page: a foreign host name needs a token") {
     const http_headers pointed = {{"Host", "evil.example:80"}, {"Origin", "http://evil.example:80"}};
     detail::http_guard guard;  // of a Unix socket that somebody forwards to a port: its Host is not looked at
-    guard.own_page = true;
+    guard.has_web_page = true;
     CHECK(passes(guard, {{"Host", "localhost:80"}, {"Origin", "http://localhost:80"}}));
     CHECK(passes(guard, {{"Host", "localhost"}, {"Origin", "https://localhost"}}));  // behind TLS of another
     CHECK_FALSE(passes(guard, pointed));

@@ -29,7 +29,7 @@ inline void sched_yield() {
 #include "ojs/base/detail/text.ipp"
 #include "ojs/core/drain_barrier.hpp"
 #include "ojs/core/lifecycle.ipp"
-#include "ojs/worker/jobs/job_word.ipp"
+#include "ojs/worker/jobs/job_flags.ipp"
 
 namespace {
 
@@ -169,8 +169,8 @@ struct unsubscribe_under_way {
 // A job as its thread, the stop and the backend's answers see it: run_job(), report_queue and
 // active_job::lose().
 struct claimed_job {
-    using job_word = ojs::detail::job_word;
-    job_word word;
+    using job_flags = ojs::detail::job_flags;
+    job_flags word;
     int uses = 0;  // of the job, which is freed when it is removed
     int settlements = 0;
     int removals = 0;
@@ -192,19 +192,19 @@ struct claimed_job {
         if (!word.begin()) return;
         ++uses;
         handler_ran = true;
-        word.add(job_word::returned);
+        word.add(job_flags::returned);
         if (word.take()) report();
         --uses;
         if (word.leave()) remove();
     }
     void stop() {
         if (!word.take()) return;
-        handed_back = !word.has(job_word::began);
+        handed_back = !word.has(job_flags::began);
         report();
     }
     void lose() {
-        word.add(job_word::lost);
-        if (word.add(job_word::revoked)) word.remove(job_word::revoked);
+        word.add(job_flags::reassigned);
+        if (word.add(job_flags::revoked)) word.remove(job_flags::revoked);
     }
     bool is_wrong() {
         const bool again = word.take();
@@ -233,20 +233,20 @@ struct settled_while_lost : claimed_job {
 
 // job_context::save_checkpoint() on two threads of a handler, and the FAIL.
 struct save_and_report {
-    using job_word = ojs::detail::job_word;
-    job_word word;
+    using job_flags = ojs::detail::job_flags;
+    job_flags word;
     int saving = 0;
     bool reported = false;
     bool wrong = false;
 
     void save() {
-        if (!word.add(job_word::checkpoint_locked, job_word::taken)) return;
+        if (!word.add(job_flags::checkpoint_locked, job_flags::taken)) return;
         wrong = wrong || ++saving > 1 || reported;
-        word.remove(job_word::checkpoint_locked);
+        word.remove(job_flags::checkpoint_locked);
         --saving;
     }
     void report() {
-        if (!word.take() || word.has(job_word::checkpoint_locked)) return;  // or it waits
+        if (!word.take() || word.has(job_flags::checkpoint_locked)) return;  // or it waits
         wrong = wrong || saving > 0;
         reported = true;
     }
@@ -256,21 +256,21 @@ struct save_and_report {
     bool is_wrong() const { return wrong; }
 };
 
-// active_job::set_checkpoint() and kept_checkpoint(), which takes the lock only where one was saved.
+// active_job::set_checkpoint() and saved_checkpoint(), which takes the lock only where one was saved.
 struct keep_and_report {
-    using job_word = ojs::detail::job_word;
-    job_word word;
+    using job_flags = ojs::detail::job_flags;
+    job_flags word;
     bool kept = false;
     bool looked = false;
 
     bodies threads() {
         return {[this] {
-                    word.add(job_word::checkpoint_saved);
-                    kept = !word.has(job_word::taken);
+                    word.add(job_flags::checkpoint_saved);
+                    kept = !word.has(job_flags::taken);
                 },
                 [this] {
                     word.take();
-                    looked = word.has(job_word::checkpoint_saved);
+                    looked = word.has(job_flags::checkpoint_saved);
                 }};
     }
     bool is_wrong() const { return kept && !looked; }
@@ -278,8 +278,8 @@ struct keep_and_report {
 
 // active_job::with_thread() and end_handler().
 struct pinned_thread {
-    using job_word = ojs::detail::job_word;
-    job_word word;
+    using job_flags = ojs::detail::job_flags;
+    job_flags word;
     bool has_thread = false;
     bool in_use = false;
     bool wrong = false;
@@ -287,16 +287,16 @@ struct pinned_thread {
     void handle() {
         has_thread = true;
         word.begin();
-        word.add(job_word::returned);
-        while (word.has(job_word::pinned)) ojs::sched_yield();
+        word.add(job_flags::returned);
+        while (word.has(job_flags::pinned)) ojs::sched_yield();
         has_thread = false;
         wrong = wrong || in_use;
     }
     void use() {
-        if (!word.in_handler() || !word.add(job_word::pinned, job_word::returned)) return;
+        if (!word.in_handler() || !word.add(job_flags::pinned, job_flags::returned)) return;
         in_use = true;
         wrong = wrong || !has_thread;
-        word.remove(job_word::pinned);
+        word.remove(job_flags::pinned);
         in_use = false;
     }
     bodies threads() {

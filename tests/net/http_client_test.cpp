@@ -333,7 +333,7 @@ TEST_CASE("client: a second try that cannot be made does not hide that the first
     peer::server server([&](int fd, int) { peer::read_message(fd); });
     client = peer::make_client(server.url());
     http_call call = peer::call(peer::soon(), resend::always);
-    call.still_wanted = [&] { return ++asked <= 2; };  // before connecting and before sending
+    call.should_send = [&] { return ++asked <= 2; };  // before connecting and before sending
     const result<http_response> got = client.send(peer::get(), call);
     REQUIRE_FALSE(got);
     CHECK(got.error().code == errc::disconnected);
@@ -353,12 +353,12 @@ TEST_CASE("client: a cancelled request is not sent") {
         http_call call = peer::call();
         for (const int until : {0, 1}) {  // given up before connecting; after it
             int asked = 0;
-            call.still_wanted = [&asked, until] { return asked++ < until; };
+            call.should_send = [&asked, until] { return asked++ < until; };
             const result<http_response> got = client.send(peer::get(), call);
             REQUIRE_FALSE(got);
             CHECK(got.error().code == errc::cancelled);
         }
-        call.still_wanted = []() -> bool { throw std::runtime_error("oops"); };
+        call.should_send = []() -> bool { throw std::runtime_error("oops"); };
         CHECK_FALSE(client.send(peer::get(), call));
         CHECK(client.send(peer::get(), peer::call()));
     }
@@ -502,7 +502,7 @@ TEST_CASE(
     silent_at_first peer_of;
     http_client client = peer::make_client(peer_of.server.url());
     http_call call = it.call();
-    call.still_wanted = [&, asked = 0]() mutable {  // the first time before it connects, then before it sends
+    call.should_send = [&, asked = 0]() mutable {  // the first time before it connects, then before it sends
         if (asked++ == 0) it.come();
         return true;
     };

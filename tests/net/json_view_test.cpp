@@ -353,7 +353,7 @@ TEST_CASE("json: the end of a walk shows whether the text was complete") {
         std::string_view rest = text;
         while (object ? next_raw_member(rest, key, value) : next_raw_element(rest, value)) {
         }
-        return raw_walk_ended(rest, object ? '{' : '[', object ? '}' : ']');
+        return is_raw_walk_complete(rest, object ? '{' : '[', object ? '}' : ']');
     };
     for (const char* text : {"{}", " { } ", R"({"a":1})", R"( {"a":[{"b":"}"}] , "c":nonsense} )"})
         CHECK(whole(text, true));

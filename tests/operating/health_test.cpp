@@ -708,7 +708,7 @@ TEST_CASE("health: a stuck job is counted, and named in the readiness response, 
     const shared_event asked = make_event();
     options.on_stuck_job = [asked](const stuck_job& job) {
         asked->set();
-        return job.usual;
+        return job.default_action;
     };
     const auto counted = [](const busy& of) {
         return samples(of.get("/metrics").body).at("ojs_worker_stuck_jobs");

@@ -170,7 +170,7 @@ void recover(const scenario& what) {
     ojs::transport& transport = **opened;
     int asked = 0;
     ojs::fetch_request request = asking(nobody);
-    request.still_wanted = [&] { return ++asked == 1; };
+    request.should_send = [&] { return ++asked == 1; };
     static_cast<void>(transport.fetch(request, soon()));
 }
 

@@ -204,7 +204,7 @@ TEST_CASE("spool: with any_file, dying between two steps of settling neither los
         const auto transport = dir.open();
         fetch_request nothing = dir.asking(5);
         int asked = 0;
-        nothing.still_wanted = [&] { return ++asked == 1; };
+        nothing.should_send = [&] { return ++asked == 1; };
         static_cast<void>(transport->fetch(nothing, deadline_after(5s)));  // recovers, and claims nothing
         CHECK(!fs::exists(dead));
         CHECK(dir.names(each.ends_in) == names{"a"});
@@ -363,7 +363,7 @@ TEST_CASE("spool: a worker that claims no jobs still recovers those of a dead on
     }
     const auto other = dir.open();
     fetch_request unwanted = dir.asking();
-    unwanted.still_wanted = [] { return false; };
+    unwanted.should_send = [] { return false; };
     CHECK(other->fetch(unwanted, deadline_after(10s)).error().code == errc::cancelled);
     CHECK(dir.names("request") == names{"a"});
 }

@@ -347,7 +347,7 @@ TEST_CASE("spool: a FETCH cancelled before or between claims claims nothing more
     const auto transport = dir.open();
     for (const char* name : {"a", "b", "c"}) dir.put(name, R"({"type":"noop","args":[]})");
     fetch_request request = dir.asking(3);
-    request.still_wanted = [] { return false; };
+    request.should_send = [] { return false; };
     const auto refused = transport->fetch(request, deadline_after(1s));
     REQUIRE(!refused);
     CHECK(refused.error().code == errc::cancelled);
@@ -356,7 +356,7 @@ TEST_CASE("spool: a FETCH cancelled before or between claims claims nothing more
 
     // Asked before each: what was claimed before it changed is returned.
     int asked = 0;
-    request.still_wanted = [&] { return ++asked <= 2; };
+    request.should_send = [&] { return ++asked <= 2; };
     const auto some = transport->fetch(request, deadline_after(1s));
     REQUIRE(some);
     CHECK(some->size() == 1);
@@ -371,7 +371,7 @@ TEST_CASE("spool: a file replaced or changed between examination and claim is no
         dir.put("a", R"({"type":"seen","args":[]})");
         fetch_request request = dir.asking();
         int asked = 0;
-        request.still_wanted = [&] {
+        request.should_send = [&] {
             if (++asked != 2) return true;  // the second time is right before the claim
             if (exchanged) {
                 dir.put("a", R"({"type":"other","args":[]})");

@@ -405,7 +405,7 @@ TEST_CASE("spool: with any_file a run that another worker counted before the cla
     dir.put("proof", odd_bytes);
     fetch_request request = dir.asking();
     int asked = 0;
-    request.still_wanted = [&] {
+    request.should_send = [&] {
         if (++asked != 2) return true;  // the second time is right before the claim
         CHECK(dir.fetch_one(*runs).attempt == 1);
         CHECK(accept(runs->fail({"proof", boom(), false, "{\"page\":41}"}, deadline_after(1s))) ==

@@ -128,7 +128,7 @@ TEST_CASE("destruction: on_transition may destroy its worker, which then makes n
     options.log.hook = [calls](const log_record&) { calls->note(); };
     options.on_stuck_job = [calls](const stuck_job& job) {
         calls->note();
-        return job.usual;
+        return job.default_action;
     };
     options.on_transition = [&, calls, ended](const lifecycle_state&) {
         calls->note();

@@ -157,7 +157,7 @@ TEST_CASE("http: FETCH is not sent when no longer wanted") {
     const worker_identity self = identity();
     fetch_request request;
     request.worker = &self;
-    request.still_wanted = [] { return false; };
+    request.should_send = [] { return false; };
     const result<std::vector<job>> got = connect(peer)->fetch(request, soon());
     REQUIRE(!got);
     CHECK(got.error().code == errc::cancelled);
@@ -288,7 +288,7 @@ struct downgrading {
         http_transport_options options;
         options.active_jobs_as_count = active_jobs_as_count;
         options.full_body_retry_interval = full_body_retry_interval;
-        options.on_form_change = [this](std::string_view operation, std::string_view dropped,
+        options.on_body_variant_change = [this](std::string_view operation, std::string_view dropped,
                                         const error& why) {
             const std::lock_guard<std::mutex> held(mutex);
             changes.push_back(std::string(operation) + ": " + why.text);

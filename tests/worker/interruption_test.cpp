@@ -57,7 +57,7 @@ struct told {
                 all->stuck.push_back(job);
             }
             all->stuck_calls.add();
-            return job.usual;
+            return job.default_action;
         };
     }
     bool has(const std::string& line) const { return count(line) > 0; }
@@ -403,7 +403,7 @@ TEST_CASE("stuck: a kept slot takes no job until the handler returns") {
     worker_options options = for_stuck(1, log);
     const shared_event answered = make_event();
     options.on_stuck_job = [answered](const stuck_job& job) {
-        CHECK(job.usual == stuck_action::stop);  // all are stuck
+        CHECK(job.default_action == stuck_action::stop);  // all are stuck
         answered->set();
         return stuck_action::keep;
     };

@@ -109,7 +109,7 @@ TEST_CASE("options: a dialect sets its grace period, and a variable overrides it
     CHECK(out.times.shutdown_grace_period == 25s);
     CHECK(out.dialect.active_jobs_as_count);
     CHECK(out.dialect.drain_state == "terminate");
-    CHECK(good({{"OJS_DIALECT", "river"}}).dialect.stuck_status == exit_status::stuck);
+    CHECK(good({{"OJS_DIALECT", "river"}}).dialect.stuck_exit_status == exit_status::stuck);
     const worker_options spot = good({{"OJS_DIALECT", "spot_controller"}, {"OJS_CANCEL_LEAD", "3s"}});
     CHECK(spot.times.shutdown_grace_period == 3550s);
     CHECK(spot.times.cancel_lead == 3s);

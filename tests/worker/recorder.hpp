@@ -83,7 +83,7 @@ class transport : public ojs::transport {
         }
         return out;
     }
-    // FETCHes not sent because still_wanted returned false.
+    // FETCHes not sent because should_send returned false.
     int unwanted() const {
         const std::lock_guard<std::mutex> held(mutex_);
         return unwanted_;
@@ -105,7 +105,7 @@ class transport : public ojs::transport {
         ojs::error why;
         {
             const std::lock_guard<std::mutex> held(mutex_);
-            if (request.still_wanted && !request.still_wanted()) {
+            if (request.should_send && !request.should_send()) {
                 ++unwanted_;
                 return ojs::error{ojs::errc::cancelled, 0, "no longer wanted"};
             }
@@ -153,7 +153,7 @@ class transport : public ojs::transport {
         ojs::error why;
         {
             const std::lock_guard<std::mutex> held(mutex_);
-            if (request.still_wanted && !request.still_wanted())
+            if (request.should_send && !request.should_send())
                 return ojs::error{ojs::errc::cancelled, 0, "no longer true"};
             if (note(std::move(begun), why)) return why;
         }

@@ -41,19 +41,19 @@ ojs::http_response list_workers(backend& on, const incoming&) {
     pages.number("total", total).flag("has_more", false);
     json_object out;
     out.raws("items", items).raw("summary", totals.str()).raw("pagination", pages.str());
-    return json_answer(200, out.str());
+    return json_response(200, out.str());
 }
 
 ojs::http_response show_worker(backend& on, const incoming& in) {
     const store::lock held(on.jobs.mutex());
-    return json_answer(200, shown(known_worker(on, in.id)));
+    return json_response(200, shown(known_worker(on, in.id)));
 }
 
 ojs::http_response quiet_worker(backend& on, const incoming& in) {
     const store::lock held(on.jobs.mutex());
     const std::string id = known_worker(on, in.id).id;
     on.jobs.direct(id, "quiet", {});
-    return json_answer(200, json_object().text("id", id).text("directive", "quiet").str());
+    return json_response(200, json_object().text("id", id).text("directive", "quiet").str());
 }
 
 // For load balancers and probes: 200 while the worker takes jobs, else 503.
@@ -63,7 +63,7 @@ ojs::http_response worker_health(backend& on, const incoming& in) {
     json_object out;
     out.text("worker_id", of.id).text("state", of.state);
     out.number("active_jobs", static_cast<std::int64_t>(of.jobs.size()));
-    return json_answer(of.state == "running" ? 200 : 503, out.str());
+    return json_response(of.state == "running" ? 200 : 503, out.str());
 }
 
 }  // namespace dev_backend

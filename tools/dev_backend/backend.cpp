@@ -72,7 +72,7 @@ std::string incoming::parameter(std::string_view name) const {
     return {};
 }
 
-ojs::http_response json_answer(int status, std::string body) {
+ojs::http_response json_response(int status, std::string body) {
     ojs::http_response out;
     out.status = status;
     out.headers = {{"Content-Type", "application/openjobspec+json"}, {"OJS-Version", "1.0"}};
@@ -86,7 +86,7 @@ ojs::http_response error_answer(const refusal& why, const incoming& in) {
     if (*why.type != '\0') inner.text("type", why.type);
     inner.text("hint", hint_for(why.code)).text("docs_url", "https://github.com/openjobspec/spec");
     inner.text("request_id", in.request_id);
-    return json_answer(why.status, json_object().raw("error", inner.str()).str());
+    return json_response(why.status, json_object().raw("error", inner.str()).str());
 }
 
 }  // namespace dev_backend

@@ -49,7 +49,7 @@ struct incoming {
 };
 
 std::string percent_decoded(std::string_view text);
-ojs::http_response json_answer(int status, std::string body);
+ojs::http_response json_response(int status, std::string body);
 ojs::http_response error_answer(const refusal& why, const incoming& in);
 
 }  // namespace dev_backend

@@ -22,7 +22,7 @@ ojs::http_response save_checkpoint(backend& on, const incoming& in) {
     json_object event;
     const std::string from(ojs::find_header(in.request.headers, "X-OJS-Worker-ID"));
     event.text("job_id", in.id).text("worker_id", from);
-    ojs::http_response out = json_answer(200, checkpoint_answer(in.id, {}));
+    ojs::http_response out = json_response(200, checkpoint_answer(in.id, {}));
     store::lock held(on.jobs.mutex(), std::defer_lock);
     try {
         parse_object(in.request.body);
@@ -51,7 +51,7 @@ ojs::http_response load_checkpoint(backend& on, const incoming& in) {
     const store::lock held(on.jobs.mutex());
     const job& of = on.jobs.find(in.id);
     if (!of.has_checkpoint) throw refusal{404, "not_found", "the job has no checkpoint"};
-    return json_answer(200, checkpoint_answer(in.id, checkpoint_of(of)));
+    return json_response(200, checkpoint_answer(in.id, checkpoint_of(of)));
 }
 
 ojs::http_response drop_checkpoint(backend& on, const incoming& in) {
@@ -61,7 +61,7 @@ ojs::http_response drop_checkpoint(backend& on, const incoming& in) {
     require_holder(of, ojs::find_header(in.request.headers, "X-OJS-Worker-ID"));
     on.jobs.forget_checkpoint(in.id);
     on.events.write("checkpoint_dropped", json_object().text("job_id", in.id));
-    return json_answer(200, json_object().flag("deleted", true).text("job_id", in.id).str());
+    return json_response(200, json_object().flag("deleted", true).text("job_id", in.id).str());
 }
 
 }  // namespace dev_backend

@@ -19,7 +19,7 @@ ojs::http_response health(backend& on, const incoming&) {
     out.text("status", failing ? "degraded" : "ok")
         .text("version", "1.0")
         .number("uptime_seconds", up.count());
-    return json_answer(failing ? 503 : 200, out.raw("backend", storage.str()).str());
+    return json_response(failing ? 503 : 200, out.raw("backend", storage.str()).str());
 }
 
 ojs::http_response manifest(backend& on, const incoming&) {
@@ -40,7 +40,7 @@ ojs::http_response manifest(backend& on, const incoming&) {
     extensions.raw("official", "[" + shutdown.text("version", "1.0.0-rc.1").str() + "]");
     out.text("specversion", "1.0").text("ojs_version", "1.0").raw("implementation", implementation.str());
     out.number("conformance_level", 1).raw("capabilities", able.str()).raw("extensions", extensions.str());
-    return json_answer(200,
+    return json_response(200,
                        out.texts("protocols", {"http"}).text("backend", on.disk ? "sqlite" : "memory").str());
 }
 
@@ -48,11 +48,11 @@ ojs::http_response readiness(backend& on, const incoming&) {
     if (on.is_ending) throw refusal{503, "backend_error", "this server is shutting down"};
     if (on.disk && on.disk->is_failing())
         throw refusal{503, "backend_error", "not stored: " + on.disk->fault()};
-    return json_answer(200, "{\"status\":\"ready\"}");
+    return json_response(200, "{\"status\":\"ready\"}");
 }
 
 ojs::http_response show_summary(backend& on, const incoming&) {
-    return json_answer(200, summary(on));
+    return json_response(200, summary(on));
 }
 
 std::string summary(backend& of) {
@@ -84,28 +84,28 @@ ojs::http_response set_directive(backend& on, const incoming& in) {
     if (!queues.empty() && directive != "quiet") refuse_shape("queues go with the directive quiet alone");
     const store::lock held(on.jobs.mutex());
     on.jobs.direct(worker_id, directive, queues);
-    return json_answer(200, "{}");
+    return json_response(200, "{}");
 }
 
 ojs::http_response set_faults(backend& on, const incoming& in) {
     const auto rates = parse_faults(text_or(parse_object(in.request.body), "faults", ""));
     if (!rates) refuse_shape("faults is not KIND:PERMILLE,... of delay, reset, e500, lose");
     on.faults.set(*rates);
-    return json_answer(200, "{}");
+    return json_response(200, "{}");
 }
 
 ojs::http_response set_delay(backend& on, const incoming& in) {
     const milliseconds asked =
         time_or(parse_object(in.request.body), "ms", milliseconds(1), milliseconds(0), milliseconds(0));
     on.delay_ms.store(std::min(asked, max_delay).count());
-    return json_answer(200, "{}");
+    return json_response(200, "{}");
 }
 
 ojs::http_response reset(backend& on, const incoming&) {
     on.jobs.clear();
     const store::lock held(on.jobs.mutex());
     on.conflicts = 0;
-    return json_answer(200, "{}");
+    return json_response(200, "{}");
 }
 
 }  // namespace dev_backend

@@ -13,7 +13,7 @@ ojs::http_response push(backend& on, const incoming& in) {
     const new_job given = read_push(parse_object(in.request.body), in.request.body, on.options.hyphens);
     const store::lock held(on.jobs.mutex());
     const job& added = on.jobs.add(given);
-    ojs::http_response out = json_answer(201, json_object().raw("job", envelope(added)).str());
+    ojs::http_response out = json_response(201, json_object().raw("job", envelope(added)).str());
     out.headers.push_back({"Location", "/ojs/v1/jobs/" + added.id});
     return out;
 }
@@ -42,12 +42,12 @@ ojs::http_response push_batch(backend& on, const incoming& in) {
         if (out.back() != '[') out += ',';
         out += envelope(on.jobs.add(each));
     }
-    return json_answer(201, out + "],\"count\":" + std::to_string(given.size()) + "}");
+    return json_response(201, out + "],\"count\":" + std::to_string(given.size()) + "}");
 }
 
 ojs::http_response info(backend& on, const incoming& in) {
     const store::lock held(on.jobs.mutex());
-    return json_answer(200, json_object().raw("job", envelope(on.jobs.find(in.id))).str());
+    return json_response(200, json_object().raw("job", envelope(on.jobs.find(in.id))).str());
 }
 
 namespace {
@@ -66,7 +66,7 @@ ojs::http_response cancel(backend& on, const incoming& in) {
     if (has_ended(found.state))
         throw refusal{409, "conflict", std::string("the job has ended already: ") + previous};
     on.jobs.cancel(in.id);
-    return json_answer(200, moved_answer(found, previous));
+    return json_response(200, moved_answer(found, previous));
 }
 
 ojs::http_response activate(backend& on, const incoming& in) {
@@ -74,7 +74,7 @@ ojs::http_response activate(backend& on, const incoming& in) {
     const job& found = on.jobs.find(in.id);
     const char* const previous = name_of(found.state);
     on.jobs.activate(in.id);
-    return json_answer(200, moved_answer(found, previous));
+    return json_response(200, moved_answer(found, previous));
 }
 
 }  // namespace dev_backend

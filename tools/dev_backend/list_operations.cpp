@@ -93,7 +93,7 @@ ojs::http_response list_jobs(backend& on, const incoming& in) {
     pages.number("total", static_cast<std::int64_t>(all.size()))
         .number("page", static_cast<std::int64_t>(page));
     pages.number("per_page", static_cast<std::int64_t>(per_page));
-    return json_answer(200, json_object().raws("items", items).raw("pagination", pages.str()).str());
+    return json_response(200, json_object().raws("items", items).raw("pagination", pages.str()).str());
 }
 
 ojs::http_response list_queues(backend& on, const incoming&) {
@@ -108,7 +108,7 @@ ojs::http_response list_queues(backend& on, const incoming&) {
     }
     json_object pages;
     pages.number("total", static_cast<std::int64_t>(names.size())).flag("has_more", false);
-    return json_answer(200, json_object().raws("queues", queues).raw("pagination", pages.str()).str());
+    return json_response(200, json_object().raws("queues", queues).raw("pagination", pages.str()).str());
 }
 
 ojs::http_response list_events(backend& on, const incoming& in) {
@@ -119,7 +119,7 @@ ojs::http_response list_events(backend& on, const incoming& in) {
     filter.job_types = texts_parameter(in, "job_types");
     filter.limit = number_parameter(in, "limit", 1, 1000, filter.limit);
     const store::lock held(on.jobs.mutex());
-    return json_answer(200, on.jobs.feed().list(filter));
+    return json_response(200, on.jobs.feed().list(filter));
 }
 
 ojs::http_response list_dead_letters(backend& on, const incoming& in) {
@@ -127,7 +127,7 @@ ojs::http_response list_dead_letters(backend& on, const incoming& in) {
     std::vector<const job*> all = wanted_jobs(on, in);
     all.erase(std::remove_if(all.begin(), all.end(), [](const job* each) { return !each->is_dead_letter; }),
               all.end());
-    return json_answer(200, page_of(std::move(all), in));
+    return json_response(200, page_of(std::move(all), in));
 }
 
 ojs::http_response retry_dead_letter(backend& on, const incoming& in) {
@@ -135,13 +135,13 @@ ojs::http_response retry_dead_letter(backend& on, const incoming& in) {
     on.jobs.retry_dead_letter(in.id);
     json_object shown = json_object::continued(open_envelope(on.jobs.find(in.id)));
     shown.text("re_enqueued_at", iso_time());
-    return json_answer(200, json_object().raw("job", shown.str()).str());
+    return json_response(200, json_object().raw("job", shown.str()).str());
 }
 
 ojs::http_response remove_dead_letter(backend& on, const incoming& in) {
     const store::lock held(on.jobs.mutex());
     on.jobs.remove_dead_letter(in.id);
-    return json_answer(200, json_object().flag("deleted", true).text("job_id", in.id).str());
+    return json_response(200, json_object().flag("deleted", true).text("job_id", in.id).str());
 }
 
 }  // namespace dev_backend

@@ -37,7 +37,7 @@ ojs::http_response fetch(backend& on, const incoming& in) {
     event.number("recv_mono_ns", in.received_ns);
     if (by.state != "running") {
         on.events.write("refused_fetch", event.text("state", by.state));
-        return json_answer(200, "{\"jobs\":[]}");
+        return json_response(200, "{\"jobs\":[]}");
     }
     std::vector<std::string> ids;
     std::string out = "{\"jobs\":[";
@@ -49,7 +49,7 @@ ojs::http_response fetch(backend& on, const incoming& in) {
     event.texts("jobs", ids);
     if (in.lost) event.flag("lost", true);
     on.events.write("fetch", event);
-    return json_answer(200, out + "]}");
+    return json_response(200, out + "]}");
 }
 
 namespace {
@@ -123,7 +123,7 @@ ojs::http_response ack(backend& on, const incoming& in) {
         }
         require_active(done);
         on.jobs.complete(done.id, std::move(result));
-        return json_answer(200, settled_answer(done));
+        return json_response(200, settled_answer(done));
     });
 }
 
@@ -155,7 +155,7 @@ ojs::http_response nack(backend& on, const incoming& in) {
         const job_state next = on.jobs.fail(
             failed.id, {source, type_of(*error), text_or(*error, "code", ""), retryable, requeue});
         event.text("state", name_of(next));
-        return json_answer(200, settled_answer(failed));
+        return json_response(200, settled_answer(failed));
     });
 }
 
@@ -190,7 +190,7 @@ ojs::http_response heartbeat(backend& on, const incoming& in) {
         .texts("jobs_extended", extended)
         .text("server_time", iso_time());
     if (!from.directive_queues.empty()) out.texts("queues", from.directive_queues);
-    return json_answer(200, out.str());
+    return json_response(200, out.str());
 }
 
 }  // namespace dev_backend

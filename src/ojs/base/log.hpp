@@ -74,7 +74,7 @@ class logger {
     void write(log_level level, std::string_view message, std::initializer_list<log_field> fields = {}) const;
     void write(log_record record) const;
     // Writes what an operator requested, at every level but `off`.
-    void answer(std::string_view message, std::vector<log_field> fields) const;
+    void write_requested(std::string_view message, std::vector<log_field> fields) const;
 
   private:
     void emit(log_record record) const;

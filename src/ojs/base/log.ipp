@@ -247,7 +247,8 @@ OJS_SHUTDOWN_INLINE void logger::write(log_record record) const {
     if (enabled(record.level) && !attempt([&] { emit(std::move(record)); })) sink().lost.fetch_add(1);
 }
 
-OJS_SHUTDOWN_INLINE void logger::answer(std::string_view message, std::vector<log_field> fields) const {
+OJS_SHUTDOWN_INLINE void logger::write_requested(std::string_view message,
+                                                 std::vector<log_field> fields) const {
     if (options_.level != log_level::off)
         emit({log_level::info, std::string(message), std::move(fields), {}});
 }

@@ -27,7 +27,7 @@ inline constexpr enum_type enum_of<readiness_state>{"ReadinessResponse.Readiness
                                                     5};
 
 template <class Enum>
-const char* name_of(Enum value) noexcept {
+const char* enum_name(Enum value) noexcept {
     const auto place = static_cast<std::size_t>(value);  // a negative one is beyond them all
     return place < enum_of<Enum>.count ? enum_of<Enum>.values[place] : "UNKNOWN";
 }
@@ -349,10 +349,10 @@ OJS_SHUTDOWN_INLINE result<void> read_fields(std::string_view json, const messag
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE const char* to_string(shutdown_state state) noexcept {
-    return detail::name_of(state);
+    return detail::enum_name(state);
 }
 OJS_SHUTDOWN_INLINE const char* to_string(readiness_state state) noexcept {
-    return detail::name_of(state);
+    return detail::enum_name(state);
 }
 
 }  // namespace v0_1_0

@@ -138,9 +138,9 @@ class cancel_source {
     bool requested() const noexcept { return reason() != cancel_reason::none; }
     cancel_reason reason() const noexcept;  // none: not requested
     // Ends the waits after the group was cancelled.
-    void end_waits();
+    void wake_waiters();
     // Whether run_callbacks() might call anything. Never blocks: true while another thread uses the source.
-    bool callbacks_due() const;
+    bool has_pending_callbacks() const;
     // Calls the remaining callbacks, in the order of registration.
     void run_callbacks();
     // request(), then run_callbacks().

@@ -206,17 +206,17 @@ OJS_SHUTDOWN_INLINE bool cancel_source::request(cancel_reason reason) {
     if (none != cancel_reason::none) return false;
     if (!state_->own_reason.compare_exchange_strong(none, reason, detail::memory_order::acq_rel))
         return false;
-    end_waits();
+    wake_waiters();
     return true;
 }
 
-OJS_SHUTDOWN_INLINE void cancel_source::end_waits() {
+OJS_SHUTDOWN_INLINE void cancel_source::wake_waiters() {
     const detail::unique_lock held(state_->access);  // a sleeper is either before its check or asleep
     state_->wake_sleepers();
     if (state_->poll_wake.fd() >= 0) state_->notify_pollers();
 }
 
-OJS_SHUTDOWN_INLINE bool cancel_source::callbacks_due() const {
+OJS_SHUTDOWN_INLINE bool cancel_source::has_pending_callbacks() const {
     if (!state_->access.try_lock()) return true;
     const bool due = state_->callbacks != nullptr;
     state_->access.unlock();

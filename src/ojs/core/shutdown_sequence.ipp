@@ -89,7 +89,7 @@ class sequence_run {
     sequence_run(array<entry>& steps, const sequence_options& options) : steps_(steps), options_(options) {}
 
     std::vector<step_result> run() {
-        insist([this] { results_.reserve(steps_.size()); });
+        retry_allocation([this] { results_.reserve(steps_.size()); });
         const int notify_fd = board_->changed.notify_fd();
         polls_ =
             notify_fd < 0 || (options_.lifecycle != nullptr && !options_.lifecycle->subscribe(notify_fd));
@@ -117,7 +117,7 @@ class sequence_run {
     void run_parallel(std::size_t first, std::size_t last) {
         started_at_ = steady_clock::now();
         array<active_step> active_steps;
-        insist([&] { active_steps.reserve(last - first); });
+        retry_allocation([&] { active_steps.reserve(last - first); });
         abort_if_requested(active_steps);
         for (std::size_t i = first; i < last; ++i) start_step(steps_[i], active_steps);
         while (!active_steps.empty()) {
@@ -137,7 +137,7 @@ class sequence_run {
         started.result_index = results_.size() - 1;
         started.deadline = deadline_of(step);
         started.min_time = step.timeout < min_step_time ? step.timeout : min_step_time;
-        insist([&] {
+        retry_allocation([&] {
             started.running = make_ref<running_step>(board_, std::move(step.call),
                                                      step_context{started.deadline, abort_.token()});
         });
@@ -148,7 +148,7 @@ class sequence_run {
         options.name = "ojs-step";
         options.takes_signals = true;  // inherited by programs that the step starts
         result<detail::thread> thread = error{errc::unavailable, ENOMEM, "out of memory"};
-        insist([&] {
+        retry_allocation([&] {
             thread = detail::thread::start([running = started.running] { running->run(); }, options);
         });
         if (thread) started.thread = std::move(*thread);

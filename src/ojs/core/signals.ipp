@@ -51,13 +51,13 @@ struct process_state {
     atomic<unsigned> forks{0};                          // between the first process and this one
     atomic<const siginfo_t*> chained[chain_size] = {};  // calls of foreign handlers under way
     atomic<bool> fork_handler_set{false};
-    atomic<const thread_request*> asks_threads{nullptr};  // answers our own SIGTTIN
-    atomic<std::uint64_t> last_stop{0};                   // time of the last stop signal or reclaim; 0: none
-    atomic<std::uint32_t> repeat_gap_ms{0};               // set by worker::run(), see is_repeated_stop()
+    atomic<const thread_request*> thread_request_handler{nullptr};  // answers our own SIGTTIN
+    atomic<std::uint64_t> last_stop{0};      // time of the last stop signal or reclaim; 0: none
+    atomic<std::uint32_t> repeat_gap_ms{0};  // set by worker::run(), see is_repeated_stop()
     // For end_run(): calls to worker::run() in flight, whether one must end by _exit(), and the highest status.
     atomic<int> runs{0};
     atomic<bool> exits{false};
-    atomic<int> worst_status{0};
+    atomic<int> highest_status{0};
     // Written before the handler is installed, read by it and after fork.
     pid_t owner = 0;                            // the process that installed them
     const wake* unread = nullptr;               // a pipe of the signals that wait() has not returned, packed
@@ -133,7 +133,7 @@ inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number
         raise(SIGSTOP);  // the default action: a background process reads the terminal
         return;
     }
-    const thread_request* const request = process.asks_threads.load();
+    const thread_request* const request = process.thread_request_handler.load();
     if (number == SIGTTIN && request != nullptr && request->answer(info)) return;
     const std::uint64_t packed = pack_signal(number, info);
     claimed.last.store(packed);
@@ -194,10 +194,10 @@ inline void forget_parent() noexcept {
     process.forks.fetch_add(1);
     process.runs.store(0);
     process.exits.store(false);
-    process.worst_status.store(0);
+    process.highest_status.store(0);
     process.handlers_running.store(0);  // in threads that this process does not have
     for (atomic<const siginfo_t*>& slot : process.chained) slot.store(nullptr);
-    if (const thread_request* const request = process.asks_threads.load()) request->forget();
+    if (const thread_request* const request = process.thread_request_handler.load()) request->forget();
     if (lifecycle* const target = process.target.exchange(nullptr)) target->after_fork();
     for (int number = 1; number < signal_limit; ++number) restore_previous(number);
 }
@@ -298,7 +298,7 @@ OJS_SHUTDOWN_INLINE std::vector<int> signal_list(int one, int two, int three) {
 
 OJS_SHUTDOWN_INLINE result<void> check_stop_signals(const std::vector<int>& numbers, bool reclaim) {
     for (const int number : numbers) {
-        if (const char* const fault = stop_signal_fault(number, reclaim))
+        if (const char* const fault = stop_signal_error(number, reclaim))
             return error{errc::invalid_argument, 0,
                          cat({"stop_signals (OJS_STOP_SIGNALS): ", signal_name(number), " ", fault})};
     }

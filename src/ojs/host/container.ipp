@@ -40,9 +40,9 @@ const Rule* find_rule(const Rule (&rules)[count], std::string_view text,
 struct stop_platform {
     const char* runtime;
     const char* name;
-    std::chrono::milliseconds grant;  // its default time from SIGTERM to SIGKILL
-    const char* setting;              // the setting that changes it; empty: none
-    bool fits_drain = false;          // shortens an unset grace period to fit
+    std::chrono::milliseconds grant;   // its default time from SIGTERM to SIGKILL
+    const char* setting;               // the setting that changes it; empty: none
+    bool adapts_grace_period = false;  // shortens an unset grace period to fit
 };
 
 // If several match, the first counts: the scheduler, not the runtime, stops a container.
@@ -347,7 +347,7 @@ inline std::string find_shell_between(std::string_view root, pid_t parent) {
 }
 
 // "runs in a container (docker)"
-inline std::string shown_container(std::string_view runtime) {
+inline std::string describe_container(std::string_view runtime) {
     std::string out = "runs in a container";
     if (!runtime.empty()) append(out, {" (", runtime, ")"});
     return out;
@@ -358,7 +358,7 @@ inline finding wrapper_finding(const container_info& info, pid_t pid, const proc
     const std::string program = self.arguments.empty() ? "./worker" : printable(self.arguments[0], 100);
     return {
         severity::warning, "pid1-wrapper",
-        cat({"process ", pid, " ", shown_container(info.runtime), " whose PID 1 is ", wrapper,
+        cat({"process ", pid, " ", describe_container(info.runtime), " whose PID 1 is ", wrapper,
              ": SIGTERM may not reach the worker, and jobs in flight are then killed with the container"}),
         cat({"write the command in exec form, CMD [\"", program, "\"], or begin it with exec (sh -c 'exec ",
              program, "'), or run it under an init such as tini"})};
@@ -385,7 +385,7 @@ inline bool check_pid1(const container_probe& probe, container_info& out) {
     // PID 1 of the /proc of another PID namespace is not ours.
     const process_facts pid1 = self.pid == pid ? read_process(probe.root, "1") : process_facts();
     pid1_rule rule = find_pid1_rule(pid1);
-    if (rule.kind == pid1_kind::unknown && pid1.pid == 1 && same_program(probe.root, pid1, self))
+    if (rule.kind == pid1_kind::unknown && pid1.pid == 1 && is_same_program(probe.root, pid1, self))
         rule.kind = pid1_kind::direct;
     std::string problem;
     if (rule.kind == pid1_kind::shell) problem = ", a shell, which does not pass signals on";

@@ -24,7 +24,7 @@ inline termination_mode evaluate_mode_file(const small_file& file) {
         return {termination_evidence::missing,
                 cat({" belongs to user ", file.owner, ", neither to this one (", ::geteuid(),
                      ") nor to root, and counts as not found"})};
-    if (file.is_cut)
+    if (file.is_truncated)
         return {termination_evidence::other,
                 cat({" contains '", printable(word, 40), "' and more than 4 KiB"})};
     if (word == "NORMAL_SHUTDOWN")

@@ -100,13 +100,13 @@ OJS_SHUTDOWN_INLINE message_view describe(list_groups_response& message, in_deta
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE const char* to_string(instance_state state) noexcept {
-    return detail::name_of(state);
+    return detail::enum_name(state);
 }
 OJS_SHUTDOWN_INLINE const char* to_string(retry_policy policy) noexcept {
-    return detail::name_of(policy);
+    return detail::enum_name(policy);
 }
 OJS_SHUTDOWN_INLINE const char* to_string(replacement_phase phase) noexcept {
-    return detail::name_of(phase);
+    return detail::enum_name(phase);
 }
 
 }  // namespace v0_1_0

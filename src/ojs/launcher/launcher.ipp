@@ -219,7 +219,7 @@ class launcher_body : public ref_counted {
             wake_->notifier.wait_until(std::min(next, give_up_at_));
         }
         int status = exit_status::unreported;
-        insist([&] { status = log_remaining(); });
+        retry_allocation([&] { status = log_remaining(); });
         attempt(
             [&] { context_->log.write(log_level::info, "launcher ended", {field("exit_status", status)}); });
         finish(status);
@@ -312,7 +312,7 @@ class launcher_body : public ref_counted {
     void finish(int status) {
         life_.unsubscribe(wake_->notifier.notify_fd());
         for (const ref<process_group>& group : groups_) group->stop_starting();
-        insist([this] {
+        retry_allocation([this] {
             admin_.stop();
             release_exited();
             close();

@@ -33,7 +33,7 @@ struct http_call {
     time_point deadline = time_point::max();  // covers name resolution, connect, handshake, write and read
     resend policy = resend::if_unsent;        // after a broken connection
     // Called right before the first byte is written; false ends the call with errc::cancelled, nothing sent.
-    function<bool()> still_wanted;
+    function<bool()> should_send;
     // Once readable, it ends the wait for a handshake or response with errc::cancelled; the request may have been
     // processed. -1: none.
     int interrupt_fd = -1;

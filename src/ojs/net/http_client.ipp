@@ -98,20 +98,20 @@ class connection {
 inline constexpr int max_interim_responses = 16;
 
 // Null, or why the header is invalid.
-inline const char* header_fault(const http_header& header) noexcept {
+inline const char* header_error(const http_header& header) noexcept {
     if (!is_token(header.name)) return "a header name is empty or holds a character HTTP does not allow";
     if (!is_field_value(header.value)) return "a header value holds CR, LF, NUL or another control character";
     return nullptr;
 }
 
 // Null, or why the request cannot be sent.
-inline const char* request_fault(const http_request& request) noexcept {
+inline const char* request_error(const http_request& request) noexcept {
     if (!is_token(request.method)) return "the method is empty or holds a character HTTP does not allow";
     if (!is_target(request.target) || request.target.front() != '/') {
         return "the target does not start with '/', or holds a blank or control character";
     }
     for (const http_header& header : request.headers) {
-        if (const char* fault = header_fault(header)) return fault;
+        if (const char* fault = header_error(header)) return fault;
     }
     return nullptr;
 }
@@ -138,7 +138,7 @@ class http_exchange final : public ref_counted {
     }
 
     result<http_response> send(const http_request& request, const http_call& call) {
-        if (const char* fault = request_fault(request)) {
+        if (const char* fault = request_error(request)) {
             return error{errc::invalid_argument, 0, cat({"request to ", target_.name, ": ", fault})};
         }
         return send_text(compose(request), request.method == "HEAD", call);
@@ -166,8 +166,9 @@ class http_exchange final : public ref_counted {
         text.reserve(common_headers_.size() + request.target.size() + request.body.size() + 512);
         append(text, {request.method, " ", target_.base, request.target, " HTTP/1.1\r\n", common_headers_});
         for (const http_header& header : request.headers) {
-            const bool is_ours = is_framing_header(header.name) || same_word(header.name, "Host") ||
-                                 (same_word(header.name, "Authorization") && !options_.bearer_token.empty());
+            const bool is_ours =
+                is_framing_header(header.name) || equals_ignore_case(header.name, "Host") ||
+                (equals_ignore_case(header.name, "Authorization") && !options_.bearer_token.empty());
             if (!is_ours) append_header(text, header.name, header.value);
         }
         if (!request.body.empty() || (request.method != "GET" && request.method != "HEAD")) {
@@ -239,7 +240,7 @@ class http_exchange final : public ref_counted {
     }
 
     http_attempt try_new(const std::string& text, bool is_head, const http_call& call) {
-        if (call.still_wanted && !call.still_wanted()) {
+        if (call.should_send && !call.should_send()) {
             return {failure(errc::cancelled, "cancelled before the request was sent"), true, false};
         }
         result<connection> conn = connect(call);
@@ -248,7 +249,7 @@ class http_exchange final : public ref_counted {
     }
 
     http_attempt try_on(connection conn, const std::string& text, bool is_head, const http_call& call) {
-        if (call.still_wanted && !call.still_wanted()) {
+        if (call.should_send && !call.should_send()) {
             keep_idle(std::move(conn));
             return {failure(errc::cancelled, "cancelled before the request was sent"), true, false};
         }
@@ -334,7 +335,7 @@ OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url
                      "the bearer token holds CR, LF, NUL or another control character"};
     }
     for (const http_header& header : options.headers) {
-        if (const char* fault = detail::header_fault(header)) {
+        if (const char* fault = detail::header_error(header)) {
             return error{errc::invalid_argument, 0,
                          detail::cat({"header '", detail::printable(header.name, 40), "': ", fault})};
         }
@@ -347,7 +348,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_client::send(const http_request& 
     const detail::cancellable off(false);
     try {
         return body_->send(request, call);
-    } catch (const std::exception& thrown) {  // out of memory, or thrown by still_wanted
+    } catch (const std::exception& thrown) {  // out of memory, or thrown by should_send
         return error{errc::system, 0, detail::cat({"request failed: ", thrown.what()})};
     }
 }

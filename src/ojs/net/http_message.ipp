@@ -14,7 +14,7 @@ inline char lower_ascii(char c) noexcept {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
 }
 
-inline bool same_word(std::string_view a, std::string_view b) noexcept {
+inline bool equals_ignore_case(std::string_view a, std::string_view b) noexcept {
     if (a.size() != b.size()) return false;
     for (std::size_t i = 0; i < a.size(); ++i) {
         if (lower_ascii(a[i]) != lower_ascii(b[i])) return false;
@@ -63,9 +63,9 @@ inline bool is_target(std::string_view text) noexcept {
 inline bool has_list_word(const http_headers& headers, std::string_view name,
                           std::string_view word) noexcept {
     for (const http_header& header : headers) {
-        if (!same_word(header.name, name)) continue;
+        if (!equals_ignore_case(header.name, name)) continue;
         for (std::string_view rest = header.value; !rest.empty();) {
-            if (same_word(trim_blanks(next_part(rest, ",")), word)) return true;
+            if (equals_ignore_case(trim_blanks(next_part(rest, ",")), word)) return true;
         }
     }
     return false;
@@ -73,8 +73,8 @@ inline bool has_list_word(const http_headers& headers, std::string_view name,
 
 // Whether the library writes this header itself and ignores the caller's.
 inline bool is_framing_header(std::string_view name) noexcept {
-    return same_word(name, "Content-Length") || same_word(name, "Transfer-Encoding") ||
-           same_word(name, "Connection");
+    return equals_ignore_case(name, "Content-Length") || equals_ignore_case(name, "Transfer-Encoding") ||
+           equals_ignore_case(name, "Connection");
 }
 
 inline void append_header(std::string& head, std::string_view name, std::string_view value) {
@@ -86,7 +86,7 @@ inline void append_header(std::string& head, std::string_view name, std::string_
 OJS_SHUTDOWN_INLINE std::string_view find_header(const http_headers& headers,
                                                  std::string_view name) noexcept {
     for (const http_header& header : headers) {
-        if (detail::same_word(header.name, name)) return header.value;
+        if (detail::equals_ignore_case(header.name, name)) return header.value;
     }
     return {};
 }

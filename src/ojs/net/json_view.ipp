@@ -277,7 +277,7 @@ OJS_SHUTDOWN_INLINE bool next_raw_member(std::string_view& rest, std::string_vie
     return next_raw_item(rest, '{', &key, value);
 }
 
-OJS_SHUTDOWN_INLINE bool raw_walk_ended(std::string_view rest, char open, char close) noexcept {
+OJS_SHUTDOWN_INLINE bool is_raw_walk_complete(std::string_view rest, char open, char close) noexcept {
     json_walk walk(rest);
     walk.take(open);  // it is empty
     return walk.take(close) && walk.rest().empty();

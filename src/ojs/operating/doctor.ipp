@@ -29,7 +29,7 @@ inline void check_container(const container_info& info, std::vector<finding>& ou
         std::string found;
         for (const std::string& each : info.evidence) append(found, {found.empty() ? "" : ", ", each});
         out.push_back({severity::info, "container",
-                       cat({shown_container(info.runtime), ", recognised by ", found}), ""});
+                       cat({describe_container(info.runtime), ", recognised by ", found}), ""});
     }
     for (const finding& each : info.findings) out.push_back(each);
 }

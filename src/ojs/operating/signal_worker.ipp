@@ -31,7 +31,7 @@ inline int signal_of(std::string_view name) {
     const char* const stops = name == "stop" ? std::getenv("OJS_STOP_SIGNALS") : nullptr;
     const std::string_view first = stops == nullptr ? "" : std::string_view(stops);
     const int chosen = signal_number(trim_blanks(first.substr(0, first.find(',')), " "));
-    if (stop_signal_fault(chosen, false) == nullptr) return chosen;
+    if (stop_signal_error(chosen, false) == nullptr) return chosen;
     for (const worker_command& command : worker_commands) {
         if (command.name == name) return command.number;
     }
@@ -48,7 +48,7 @@ inline array<process_facts> find_same_programs(std::string_view root, const proc
     for (const pid_t pid : all_processes(root)) {
         if (pid == self.pid) continue;
         process_facts other = read_process(root, cat({pid}));
-        if (other.pid != 0 && same_program(root, other, self)) out.push_back(std::move(other));
+        if (other.pid != 0 && is_same_program(root, other, self)) out.push_back(std::move(other));
     }
     return out;
 }

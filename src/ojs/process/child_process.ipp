@@ -24,7 +24,7 @@ inline namespace v0_1_0 {
 namespace detail {
 
 // Between two checks of a terminated group whose leader has ended.
-inline constexpr std::chrono::milliseconds between_looks{10};
+inline constexpr std::chrono::milliseconds group_poll_interval{10};
 // The least that terminate() and kill() grant for passing on the child's output.
 inline constexpr std::chrono::milliseconds min_output_time{100};
 
@@ -132,7 +132,7 @@ class child_state : public ref_counted {
             if (now >= deadline) return error{errc::timed_out, 0, cat({"process ", pid_, " still runs"})};
             // An ended leader stays readable, so only time can end this wait.
             const bool lingers = now_is == stage::lingering;
-            const time_point soon = now + between_looks;
+            const time_point soon = now + group_poll_interval;
             pollfd watched[] = {{lingers ? -1 : fd(), POLLIN, 0}, {wake_fd, POLLIN, 0}};
             ::poll(watched, 2, poll_timeout(lingers ? std::min(soon, deadline) : deadline));
             if (watched[1].revents != 0 && update_stage() != stage::over)

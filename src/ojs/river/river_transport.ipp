@@ -137,7 +137,7 @@ class river_worker : public river_transport {
 
     result<heartbeat_response> confirm(const heartbeat_request& request, time_point deadline) {
         const result<postgres_rows> locked = db_.renewing.run(
-            sql::lock_is_held, {session_.owner(), session_.backend_pid()}, deadline, request.still_wanted);
+            sql::lock_is_held, {session_.owner(), session_.backend_pid()}, deadline, request.should_send);
         if (!locked) return locked.error();
         if (locked->size() == 0)
             return failure(errc::unavailable, "the session that held this worker's lock has ended");

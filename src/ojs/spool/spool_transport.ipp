@@ -37,7 +37,7 @@ class spool_transport final : public transport {
         if (!usable) return usable.error();
         claimer_.put_back_strays(*folders_);
         recover_when_due(deadline);
-        if (request.still_wanted && !request.still_wanted()) return fetch_cancelled();
+        if (request.should_send && !request.should_send()) return fetch_cancelled();
         recheck_for_queues(request.worker->queues);
         const int errnum = requests_.update(folders_->request());
         if (errnum != 0) return spool_error("read request/", errnum);
@@ -194,7 +194,7 @@ class spool_transport final : public transport {
             requests_.postpone(name, fast_check_interval);
             return {};
         }
-        if (request.still_wanted && !request.still_wanted()) return fetch_cancelled();
+        if (request.should_send && !request.should_send()) return fetch_cancelled();
         const result<ref<spool_claim>> claimed = claimer_.claim(*folders_, owner_, found);
         if (!claimed) return claimed.error();
         requests_.forget(name);
@@ -329,7 +329,7 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
     if (!opened) return opened.error();
     if (job.type.empty() || job.queue.empty() || job.max_attempts < 0)
         return spool_usage_error({"a job needs a type, a queue and a max_attempts of 0 or more"});
-    const std::string fault = detail::args_fault(job.args_json);
+    const std::string fault = detail::args_error(job.args_json);
     if (!fault.empty()) return spool_usage_error({fault});
     const std::string stamp = cat({detail::name_from_time("5-"), ".json"});
     const std::string name = job.name.empty() ? stamp : job.name;

@@ -101,7 +101,7 @@ inline result<void> send_checkpoint(worker_context& worker, const active_job& jo
 // Does nothing if it was loaded before.
 inline void load_backend_checkpoint(worker_context& worker, active_job& job) {
     const checkpoint_lock lock(job);
-    if (!lock || job.word.has(job_word::checkpoint_loaded)) return;
+    if (!lock || job.flags.has(job_flags::checkpoint_loaded)) return;
     const time_point deadline = checkpoint_deadline(worker);
     const result<std::string> response = worker.backend.call(
         [&](ojs::transport& transport) { return transport.load_checkpoint(job.job.id, deadline); });
@@ -122,7 +122,7 @@ OJS_SHUTDOWN_INLINE std::string job_context::meta(std::string_view key) const {
 }
 
 OJS_SHUTDOWN_INLINE bool job_context::stop_requested() const noexcept {
-    return worker_.stage.past_intake();
+    return worker_.stage.has_stop_begun();
 }
 OJS_SHUTDOWN_INLINE bool job_context::abandoned() const noexcept {
     // A handler that sees this has also seen its cancellation.
@@ -143,7 +143,7 @@ OJS_SHUTDOWN_INLINE result<void> job_context::save_checkpoint(std::string_view s
 }
 
 OJS_SHUTDOWN_INLINE std::string job_context::checkpoint() const {
-    const std::string state = job_.kept_checkpoint();
+    const std::string state = job_.saved_checkpoint();
     if (!state.empty()) return detail::valid_checkpoint(state);
     detail::load_backend_checkpoint(worker_, job_);
     const std::string loaded = job_.loaded_checkpoint();

@@ -25,12 +25,12 @@ struct worker_identity {
     std::chrono::milliseconds visibility_timeout{0};  // how long a claim holds without a heartbeat
 };
 
-// Pointers in requests are valid during the call. `still_wanted` is to be called directly before the request is
+// Pointers in requests are valid during the call. `should_send` is to be called directly before the request is
 // sent; if it returns false, nothing is sent and the call returns errc::cancelled.
 struct fetch_request {
     const worker_identity* worker = nullptr;  // its `queues` are those to fetch from now
     std::size_t count = 1;                    // the maximum number of jobs to claim
-    function<bool()> still_wanted;            // see above
+    function<bool()> should_send;             // see above
 };
 
 // A completed job.
@@ -66,15 +66,15 @@ struct heartbeat_request {
     const worker_identity* worker = nullptr;  // the sender
     std::string state;                        // "running", or as the dialect names it
     std::vector<std::string> active_jobs;     // ids of the claimed jobs
-    bool must_arrive = false;       // the first with this state, or the last: retry it, which is harmless
-    function<bool()> still_wanted;  // see fetch_request
+    bool must_arrive = false;      // the first with this state, or the last: retry it, which is harmless
+    function<bool()> should_send;  // see fetch_request
 };
 
 // Asks for the holder of one claim.
 struct claim_query {
     const worker_identity* worker = nullptr;  // the sender
     std::string job_id;                       // job::id
-    function<bool()> still_wanted;            // see fetch_request
+    function<bool()> should_send;             // see fetch_request
 };
 
 enum class directive { none, quiet, terminate };  // the backend's command in a heartbeat response

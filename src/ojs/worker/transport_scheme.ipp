@@ -20,7 +20,7 @@ inline http_client_options client_options(const worker_options& options) {
 inline result<transport_ref> open_http(const transport_setup& setup) {
     const worker_options& options = setup.options;
     http_client_options connection = client_options(options);
-    connection.limits = worker_answer_limits;
+    connection.limits = worker_response_limits;
     // ACK and FAIL name no worker; by this header a backend identifies the sender of a late repetition.
     connection.headers.push_back({"X-OJS-Worker-ID", setup.worker.worker_id});
     // One for each job thread, and some for heartbeats and reports.
@@ -31,8 +31,8 @@ inline result<transport_ref> open_http(const transport_setup& setup) {
     http_transport_options protocol;
     protocol.registration_path = options.registration_path;
     protocol.active_jobs_as_count = options.dialect.active_jobs_as_count;
-    protocol.on_form_change = [log = setup.log](std::string_view operation, std::string_view dropped,
-                                                const error& rejection) {
+    protocol.on_body_variant_change = [log = setup.log](std::string_view operation, std::string_view dropped,
+                                                        const error& rejection) {
         log_record record{log_level::info, "the backend accepts the full request again", {}, {}};
         record.fields = {field("operation", operation)};
         if (!dropped.empty()) {
@@ -60,7 +60,7 @@ struct backend_url {
 inline backend_url split_url(std::string_view url, const scheme_list& schemes) noexcept {
     const auto is_valid = [](char c) { return is_alphanumeric(c) || c == '+' || c == '-' || c == '.'; };
     const std::string_view scheme = url.substr(0, url.find(':'));
-    const auto is = [scheme](std::string_view name) { return same_word(scheme, name); };
+    const auto is = [scheme](std::string_view name) { return equals_ignore_case(scheme, name); };
     if (scheme.empty() || scheme.size() == url.size() || lower_ascii(url[0]) < 'a' ||
         !all_of(scheme, is_valid))
         return {};
@@ -83,7 +83,7 @@ inline result<backend_url> read_url(std::string_view text, const scheme_list& sc
         return target ? result<backend_url>(url) : target.error();
     }
     if (may_be_unknown && !url.scheme.empty()) return url;
-    if (same_word(url.scheme, "spool"))
+    if (equals_ignore_case(url.scheme, "spool"))
         return error{errc::unsupported, 0,
                      "spool: needs ojs_spool.hpp: include it, and call "
                      "options->transports.add(ojs::spool())"};

@@ -49,7 +49,7 @@ struct worker_impl : ref_counted {
     stop_result await_stopped(time_point deadline, const cancel_token& until) {
         if (!started) return {stop_status::never_started};
         cancel_registration registration;
-        insist([&] {
+        retry_allocation([&] {
             registration = until.on_cancel([this] {
                 const unique_lock held(guard);  // or the wait could miss it
                 changed.notify_all();
@@ -186,7 +186,7 @@ struct worker_impl : ref_counted {
         const ref<job_pool> pool = make_ref<job_pool>(context, handlers);
         worker.backend.transport->on_work_available([pool] { pool->wake(); });
         worker.backend.transport->on_job_cancelled([context = context](const std::string& id) {
-            context->jobs.each_of(id, [&](active_job& job) {
+            context->jobs.for_each_with_id(id, [&](active_job& job) {
                 if (job.revoke()) context->supervisor.notify();
             });
         });
@@ -197,7 +197,7 @@ struct worker_impl : ref_counted {
     result<void> start_parts(bool owns_process) {
         worker_context& worker = *context;
         worker.owns_process = owns_process;
-        worker.closing = shutdown_steps.timeout();
+        worker.steps_timeout = shutdown_steps.timeout();
         worker.job_types.clear();
         for (const ref<registered_handler>& handler : handlers) worker.job_types.push_back(handler->type);
         if (owns_process && std::getenv("NOTIFY_SOCKET") != nullptr && !worker.options.parts.has("operating"))
@@ -400,7 +400,7 @@ OJS_SHUTDOWN_INLINE cancel_token worker::stopped_token() const {
     return impl_->stopped_source.token();
 }
 OJS_SHUTDOWN_INLINE cancel_token worker::connected_token() const {
-    return impl_->context->backend.answered.token();
+    return impl_->context->backend.connected.token();
 }
 
 OJS_SHUTDOWN_INLINE phase worker::phase() const noexcept {

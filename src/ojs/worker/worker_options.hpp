@@ -49,8 +49,9 @@ struct dialect {
     // `active_jobs` of heartbeats is the number of ids, not their list; `active_job_ids` is always the list.
     bool active_jobs_as_count = false;
     bool first_signal_wins = false;  // signals during a stop change nothing [Spot]
-    int stuck_status = 0;  // exit status if a handler of a reported job has not returned; 0: ignored [River]
-    stop_times times;      // worker_options::use() sets the options of that name [GS-003, River, Spot]
+    int stuck_exit_status =
+        0;             // exit status if a handler of a reported job has not returned; 0: ignored [River]
+    stop_times times;  // worker_options::use() sets the options of that name [GS-003, River, Spot]
     std::string termination_mode_file;  // likewise
 
     static dialect graceful_shutdown();  // the specification's text; the default
@@ -87,7 +88,7 @@ struct stuck_job {
     bool abandoned = false;                  // the stop has reported it and does not wait for its handler
     std::size_t count = 0;  // of stuck jobs whose handlers have not returned, this one included
     // What happens without a callback: replace while fewer than `concurrency` are stuck, then stop.
-    stuck_action usual = stuck_action::keep;
+    stuck_action default_action = stuck_action::keep;
 };
 
 // The settings of a worker.
@@ -143,7 +144,7 @@ struct worker_options {
     // Called when a job becomes stuck, and again, with `abandoned` set, when a stop abandons it; that second
     // result is ignored. `replace` takes effect only for a reported job. Called on separate threads, several at
     // once. It may block: the slot stays taken, and a stop waits for it until stop_timeout. After an exception
-    // `usual` applies.
+    // `default_action` applies.
     function<stuck_action(const stuck_job&)> on_stuck_job;
 
     // Sets the dialect and the other options that it has values for.

@@ -186,7 +186,8 @@ struct known_variables {
 // fit into the platform's default. A dialect with more than 30 s expects a longer one.
 inline void fit_default_grace(worker_options& options, const container_info& info) {
     const stop_platform* const platform = find_platform(info);
-    if (platform == nullptr || !platform->fits_drain || options.container_grace_period.count() > 0) return;
+    if (platform == nullptr || !platform->adapts_grace_period || options.container_grace_period.count() > 0)
+        return;
     const auto after_drain = detail::max(options.times.stop_timeout, std::chrono::milliseconds(5000));
     const auto max_grace = platform->grant - after_drain - options.prestop_delay;
     auto& grace = options.times.shutdown_grace_period;
@@ -324,7 +325,7 @@ OJS_SHUTDOWN_INLINE dialect dialect::worker_protocol() {
 OJS_SHUTDOWN_INLINE dialect dialect::river() {
     dialect out;
     out.name = "river";
-    out.stuck_status = 70;
+    out.stuck_exit_status = 70;
     out.times.shutdown_grace_period = out.times.cancel_wait = std::chrono::milliseconds(10000);
     out.times.stop_timeout = std::chrono::milliseconds(15000);
     return out;

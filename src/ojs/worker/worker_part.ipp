@@ -15,7 +15,7 @@ class running_worker_view final : public running_worker {
     const std::vector<std::string>& job_types() const noexcept override { return worker_->job_types; }
     bool owns_process() const noexcept override { return worker_->owns_process; }
     ojs::phase phase() const noexcept override { return worker_->stage.effective(); }
-    bool connected() const noexcept override { return worker_->backend.has_answered(); }
+    bool connected() const noexcept override { return worker_->backend.has_responded(); }
     bool drained() const noexcept override { return worker_->drained(); }
     std::size_t active_jobs() const override { return worker_->jobs.size(); }
     void visit_active_jobs(const function<void(const job&)>& visit) const override {
@@ -26,9 +26,10 @@ class running_worker_view final : public running_worker {
     time_point drain_deadline() const noexcept override { return worker_->stage.drain_deadline(); }
     time_point stop_deadline() const noexcept override {
         constexpr time_point latest = time_point::max();
-        if (worker_->closing == no_limit) return latest;
+        if (worker_->steps_timeout == no_limit) return latest;
         const time_point drained = drain_deadline();
-        const steady_clock::duration after_drain = worker_->options.times.stop_timeout + worker_->closing;
+        const steady_clock::duration after_drain =
+            worker_->options.times.stop_timeout + worker_->steps_timeout;
         return drained < latest - after_drain ? drained + after_drain : latest;
     }
     bool apply(event event, cause cause) override { return worker_->stage.own.apply(event, cause); }

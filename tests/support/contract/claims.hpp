@@ -99,19 +99,19 @@ inline void unwanted_claims_nothing(trial& t) {
     for (int i = 0; i < 3; ++i) {
         ojs::fetch_request request = worker.asking(5);
         bool asked = false;
-        request.still_wanted = [&asked] {
+        request.should_send = [&asked] {
             asked = true;
             return false;
         };
         const ojs::result<jobs> got = worker.wire->fetch(request, soon());
-        t.check(asked, "FETCH does not call still_wanted");
+        t.check(asked, "FETCH does not call should_send");
         t.check(!got && got.error().code == ojs::errc::cancelled,
                 "FETCH continues although it is not wanted: " + test_worker::error_text(got));
     }
     t.state_is(id, job_state::waiting);
     ojs::fetch_request request = worker.asking(1);
     std::atomic<int> asked{0};
-    request.still_wanted = [&asked] { return ++asked > 0; };
+    request.should_send = [&asked] { return ++asked > 0; };
     jobs got;
     t.eventually([&] {
         const ojs::result<jobs> answer = worker.wire->fetch(request, soon());

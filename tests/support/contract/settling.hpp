@@ -169,7 +169,7 @@ inline void heartbeat_renews_held(trial& t) {
     t.require(got.has_value(), "the heartbeat fails: " + test_worker::error_text(got));
     t.equal(got->jobs_extended, texts{claimed[1]}, "what the heartbeat renews");
     t.check(got->directive == ojs::directive::none, "the heartbeat asks the worker to stop");
-    request.still_wanted = [] { return false; };
+    request.should_send = [] { return false; };
     const auto unwanted = worker.wire->heartbeat(request, soon());
     t.check(unwanted || unwanted.error().code == ojs::errc::cancelled,
             "a heartbeat that is no longer wanted: " + test_worker::error_text(unwanted));

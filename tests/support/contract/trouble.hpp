@@ -159,7 +159,7 @@ inline void backend_freezes(trial& t) {
         // No call waits for a longer call of another thread.
         waiting = std::make_unique<threads>(1, [&](int) {
             ojs::fetch_request request = patient.asking(1);
-            request.still_wanted = [&sends] {
+            request.should_send = [&sends] {
                 sends.set();
                 return true;
             };

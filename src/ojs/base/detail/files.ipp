@@ -19,10 +19,10 @@ enum class file_status { read, missing, not_regular, unreadable };
 
 struct small_file {
     file_status status = file_status::unreadable;
-    int sys_errno = 0;    // why it is missing or unreadable
-    bool is_cut = false;  // the file is longer than the limit
-    uid_t owner = 0;      // if it was read
-    std::string text;     // at most `limit` bytes
+    int sys_errno = 0;          // why it is missing or unreadable
+    bool is_truncated = false;  // the file is longer than the limit
+    uid_t owner = 0;            // if it was read
+    std::string text;           // at most `limit` bytes
 };
 
 // Reads regular files only: no FIFO, folder, device or socket. Thread-safe.
@@ -54,8 +54,8 @@ inline small_file read_small_file(const std::string& path, std::size_t limit) {
         out.text.append(buffer, static_cast<std::size_t>(count));
     }
     out.status = file_status::read;
-    out.is_cut = out.text.size() > limit;
-    if (out.is_cut) out.text.resize(limit);
+    out.is_truncated = out.text.size() > limit;
+    if (out.is_truncated) out.text.resize(limit);
     return out;
 }
 

@@ -103,7 +103,7 @@ inline std::string program_name(std::string_view path) {
 }
 
 // Whether two processes run the same executable or, if that cannot be read, have the same program name.
-inline bool same_program(std::string_view root, const process_facts& a, const process_facts& b) {
+inline bool is_same_program(std::string_view root, const process_facts& a, const process_facts& b) {
     struct stat one {};
     struct stat other {};
     const std::string exe_a = proc_path(root, cat({a.pid, "/exe"}));

@@ -62,7 +62,7 @@ inline int signal_number(std::string_view name) noexcept {
 
 // Why the signal cannot be a stop signal, as text that follows its name; null if it can. `reclaim`: SIGUSR1 means
 // reclaim.
-inline const char* stop_signal_fault(int number, bool reclaim) noexcept {
+inline const char* stop_signal_error(int number, bool reclaim) noexcept {
     switch (number) {
         case SIGKILL:
         case SIGSTOP: return "cannot be handled by any process";

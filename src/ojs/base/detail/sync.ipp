@@ -39,7 +39,7 @@ bool attempt(Body body) {
 
 // Retries `body` for up to a second, in which other threads may free memory.
 template <class Body>
-bool insist(Body body) {
+bool retry_allocation(Body body) {
     for (int left = 100; !attempt(body); --left) {
         if (left == 0) return false;
         const timespec pause{0, 10 * 1000 * 1000};

@@ -44,7 +44,7 @@ inline message_view describe(connect_error& message, in_detail) {
 
 inline http_response rpc_refusal(int status, const char* code, std::string_view why) {
     connect_error body{code, std::string(why)};
-    return json_answer(status, write_fields(view_of(body)));
+    return json_response(status, write_fields(view_of(body)));
 }
 
 inline http_response rpc_failure(const error& failure) {
@@ -57,12 +57,12 @@ inline http_response rpc_failure(const error& failure) {
 // The error response to an unsupported form of request; status 200: the form is supported.
 inline http_response check_rpc_form(const http_request& request) {
     const std::string_view type = find_header(request.headers, "Content-Type");
-    if (!same_word(trim_blanks(type.substr(0, type.find(';'))), "application/json"))
+    if (!equals_ignore_case(trim_blanks(type.substr(0, type.find(';'))), "application/json"))
         return rpc_refusal(
             415, "unimplemented",
             "the Content-Type must be application/json: the binary codec, gRPC and streams are not served");
     const std::string_view encoding = find_header(request.headers, "Content-Encoding");
-    if (!encoding.empty() && !same_word(encoding, "identity"))
+    if (!encoding.empty() && !equals_ignore_case(encoding, "identity"))
         return rpc_refusal(404, "unimplemented", "compressed bodies are not read");
     const std::string_view version = find_header(request.headers, "Connect-Protocol-Version");
     if (version.data() != nullptr && version != "1")
@@ -128,7 +128,7 @@ class rpc_service {
         http_response refusal = check_rpc_form(request);
         if (refusal.status != 200) return refusal;
         const result<std::string> answered = method->call(request.body);
-        return answered ? json_answer(200, *answered) : rpc_failure(answered.error());
+        return answered ? json_response(200, *answered) : rpc_failure(answered.error());
     }
 
   private:

@@ -76,7 +76,7 @@ inline result<http_guard> admin_guard(const launcher_options& options) {
     http_guard out;
     out.on_loopback = where->unix_path.empty() && is_local(*where);
     out.token = options.admin_token;
-    out.own_page = !options.status_page.empty();
+    out.has_web_page = !options.status_page.empty();
     return out;
 }
 
@@ -148,7 +148,7 @@ class launcher_admin {
             &launcher_admin::health, &launcher_admin::metrics, &launcher_admin::follow,
             &launcher_admin::page};
         http_response refused;
-        const int chosen = choose_route(routes, guard_.own_page ? 4 : 3, guard_, request, refused);
+        const int chosen = choose_route(routes, guard_.has_web_page ? 4 : 3, guard_, request, refused);
         return chosen < 0 ? refused : (this->*answers[chosen])(request);
     }
 
@@ -319,7 +319,7 @@ class launcher_admin {
                           ",\"degraded\":", info.degraded ? "true" : "false",
                           ",\"replacing\":", info.replacing ? "true}" : "false}"});
         }
-        return json_answer(now == phase::running ? 200 : 503, body + "]}");
+        return json_response(now == phase::running ? 200 : 503, body + "]}");
     }
     http_response metrics(const http_request&) {
         http_response out;
@@ -357,10 +357,10 @@ class launcher_admin {
         events_query query;
         query.after = events_->last();
         const std::string fault = read_query(request.target, query);
-        if (!fault.empty()) return json_problem(400, fault);
+        if (!fault.empty()) return json_error(400, fault);
         if (!query.filter.group.empty()) {
             const result<ref<process_group>> known = find_group(groups_, std::string(query.filter.group));
-            if (!known) return json_problem(404, known.error().text);
+            if (!known) return json_error(404, known.error().text);
         }
         http_response out;
         out.headers = {{"Content-Type", "application/x-ndjson"}, {"Cache-Control", "no-store"}};

@@ -282,7 +282,7 @@ class state_file : public ref_counted {
         const small_file file = read_small_file(path_, max_state_file);
         if (file.status == file_status::missing) return {};
         if (file.status == file_status::unreadable) return failure("read it", file.sys_errno);
-        if (file.status != file_status::read || file.is_cut) return refusal("it is not a state file");
+        if (file.status != file_status::read || file.is_truncated) return refusal("it is not a state file");
         if (file.owner != ::geteuid()) return refusal("it is another user's");
         const result<launcher_state> state = read_message<launcher_state>(file.text);
         if (!state) return refusal("it is not the state of a launcher");

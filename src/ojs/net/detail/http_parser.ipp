@@ -142,7 +142,7 @@ class http_parser {
         on_version(line.substr(0, 8));
     }
     virtual void on_head_end() {
-        note_keep_alive();
+        set_keep_alive();
         if (is_head_response_ || code_ < 200 || code_ == 204 || code_ == 304) {
             state_ = state::complete;
         } else {
@@ -158,7 +158,7 @@ class http_parser {
         minor_version_ = version[7] - '0';
         state_ = state::header_line;
     }
-    void note_keep_alive() noexcept {
+    void set_keep_alive() noexcept {
         keeps_alive_ = minor_version_ > 0 ? !has_list_word(message_.headers, "Connection", "close")
                                           : has_list_word(message_.headers, "Connection", "keep-alive");
     }
@@ -168,17 +168,17 @@ class http_parser {
         int encodings = 0;
         int lengths = 0;
         for (const http_header& header : message_.headers) {
-            if (same_word(header.name, "Transfer-Encoding")) {
+            if (equals_ignore_case(header.name, "Transfer-Encoding")) {
                 encoding = header.value;
                 ++encodings;
-            } else if (same_word(header.name, "Content-Length")) {
+            } else if (equals_ignore_case(header.name, "Content-Length")) {
                 if (!take_content_length(header.value, lengths++ == 0)) return;
             }
         }
         if (encodings > 0) {
             if (lengths > 0) return fail(400, "both Content-Length and Transfer-Encoding are given");
             if (minor_version_ == 0) return fail(400, "HTTP/1.0 has no Transfer-Encoding");
-            if (encodings > 1 || !same_word(encoding, "chunked")) {
+            if (encodings > 1 || !equals_ignore_case(encoding, "chunked")) {
                 return fail(501, "the only Transfer-Encoding understood is chunked");
             }
             state_ = state::chunk_size;

@@ -173,7 +173,7 @@ inline socket_addresses known_addresses(const endpoint& target) {
     ip6.sin6_port = ip4.sin_port;
     if (::inet_pton(AF_INET, target.host.c_str(), &ip4.sin_addr) == 1) return {address_of(ip4)};
     if (::inet_pton(AF_INET6, target.host.c_str(), &ip6.sin6_addr) == 1) return {address_of(ip6)};
-    if (!same_word(target.host, "localhost")) return {};
+    if (!equals_ignore_case(target.host, "localhost")) return {};
     ip4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     ip6.sin6_addr = in6addr_loopback;
     return {address_of(ip4), address_of(ip6)};

@@ -121,8 +121,8 @@ inline result<endpoint> parse_http_url(std::string_view url, bool is_secure) {
 // unsupported: https:// without a stream.
 inline result<endpoint> parse_url(std::string_view url, bool has_https) {
     if (url.substr(0, 5) == "unix:") return parse_unix_path(url);
-    if (same_word(url.substr(0, 7), "http://")) return parse_http_url(url, false);
-    const bool is_secure = same_word(url.substr(0, 8), "https://");
+    if (equals_ignore_case(url.substr(0, 7), "http://")) return parse_http_url(url, false);
+    const bool is_secure = equals_ignore_case(url.substr(0, 8), "https://");
     if (is_secure && has_https) return parse_http_url(url, true);
     if (is_secure) {
         return error{errc::unsupported, 0,

@@ -226,7 +226,7 @@ class health_service : public ref_counted {
 
     http_response readiness(const http_request&) {
         const phase now = worker_->phase();
-        return json_answer(is_ready(now) ? 200 : 503, status_text(now));
+        return json_response(is_ready(now) ? 200 : 503, status_text(now));
     }
 
     // Wakes the supervisor and waits for an iteration of its loop. A worker that ends meanwhile was alive.
@@ -236,7 +236,7 @@ class health_service : public ref_counted {
         const bool alive = metrics_->changes.await(deadline_after(supervisor_timeout), [&] {
             return ended() || metrics_->turns.load(memory_order::acquire) != seen;
         });
-        return json_answer(alive ? 200 : 503, status_text(worker_->phase()));
+        return json_response(alive ? 200 : 503, status_text(worker_->phase()));
     }
 
     http_response metrics(const http_request&) {
@@ -250,8 +250,8 @@ class health_service : public ref_counted {
 
     http_response apply(event event_type, int status) {
         const bool changed = worker_->apply(event_type, {cause_kind::rpc, 0});
-        return json_answer(status, cat({"{\"changed\":", changed ? "true" : "false", ",\"phase\":\"",
-                                        to_string(worker_->phase()), "\"}"}));
+        return json_response(status, cat({"{\"changed\":", changed ? "true" : "false", ",\"phase\":\"",
+                                          to_string(worker_->phase()), "\"}"}));
     }
     http_response quiet(const http_request&) { return apply(event::quiet_request, 200); }
     http_response resume(const http_request&) { return apply(event::resume_request, 200); }
@@ -259,14 +259,14 @@ class health_service : public ref_counted {
 
     http_response drain(const http_request& request) {
         const result<std::chrono::milliseconds> timeout = read_timeout(request.target);
-        if (!timeout) return json_problem(400, cat({"timeout: ", timeout.error().text}));
+        if (!timeout) return json_error(400, cat({"timeout: ", timeout.error().text}));
         worker_->apply(event::quiet_request, {cause_kind::rpc, 0});
         if (drains_.fetch_add(1) < max_drains) await_drained(request, deadline_after(*timeout));
         drains_.fetch_sub(1);
         const bool done = worker_->drained();
-        return json_answer(done ? 200 : 503, cat({"{\"drained\":", done ? "true" : "false",
-                                                  ",\"active_jobs\":", worker_->active_jobs(),
-                                                  ",\"phase\":\"", to_string(worker_->phase()), "\"}"}));
+        return json_response(done ? 200 : 503, cat({"{\"drained\":", done ? "true" : "false",
+                                                    ",\"active_jobs\":", worker_->active_jobs(),
+                                                    ",\"phase\":\"", to_string(worker_->phase()), "\"}"}));
     }
     // A disconnected client frees its slot within peer_check_interval.
     void await_drained(const http_request& request, time_point deadline) {

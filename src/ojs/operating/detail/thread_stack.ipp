@@ -171,7 +171,7 @@ inline bool request_stack(pthread_t thread, time_point deadline) {
 // without installed signals or an unwinder, and during another request. Thread-safe.
 inline std::string capture_stack(pthread_t thread, time_point deadline) {
     if (!handles_signal()) return {};
-    process.asks_threads.store(
+    process.thread_request_handler.store(
         &stack_requests);  // before the request, so that a child forked meanwhile forgets it
     int expected = stack_request::idle;
     if (!stack_slot.current.compare_exchange_strong(expected, stack_request::preparing)) return {};

@@ -197,7 +197,7 @@ class claims {
         bool out = true;
         for (const auto& call : all) {
             if (call->count == 0) continue;
-            if (!call->abandoned && (!call->request->still_wanted || call->request->still_wanted())) continue;
+            if (!call->abandoned && (!call->request->should_send || call->request->should_send())) continue;
             if (!has_jobs) call->count = 0;
             out = false;
         }

@@ -287,7 +287,7 @@ class database {
     result<void> run_by_halves(postgres_connection& connection, const postgres_statement& query,
                                const function<values()>& make_values,
                                const function<void(const postgres_rows&)>& take, time_point deadline,
-                               const function<bool()>& still_wanted = nullptr,
+                               const function<bool()>& should_send = nullptr,
                                std::set<long long>* refused = nullptr) {
         using ids = std::numeric_limits<long long>;
         std::vector<std::pair<long long, long long>> ranges = {{ids::min(), ids::max()}};
@@ -296,7 +296,7 @@ class database {
             ranges.pop_back();
             values all = make_values();
             all.insert(all.end(), {from, to});
-            const result<postgres_rows> rows = connection.run(query, all, deadline, still_wanted);
+            const result<postgres_rows> rows = connection.run(query, all, deadline, should_send);
             if (rows) {
                 take(*rows);
             } else if (rows.error().code != errc::rejected) {

@@ -143,18 +143,18 @@ class postgres_connection {
         bool is_mine_ = false;
     };
 
-    // Connects if necessary. `still_wanted` is called right before the statement is sent; false: errc::cancelled, and
+    // Connects if necessary. `should_send` is called right before the statement is sent; false: errc::cancelled, and
     // nothing is sent. Errors:
     //   unreachable               there is no connection, and nothing was sent
     //   disconnected, timed_out   it may have been executed; the next run() first waits until that is settled
     //   unavailable               the server refuses for now: rights, read-only, disk full, a lock
     //   rejected                  the server will always refuse a value (SQLSTATE class 22, 23, 54)
     result<postgres_rows> run(const postgres_statement& query, const std::vector<postgres_value>& values,
-                              time_point deadline, const function<bool()>& still_wanted = nullptr) {
+                              time_point deadline, const function<bool()>& should_send = nullptr) {
         const result<void> ready = prepare(query, deadline);
         if (!ready) return ready.error();
         if (steady_clock::now() >= deadline) return failure(errc::unreachable, "the deadline has passed");
-        if (still_wanted && !still_wanted()) return failure(errc::cancelled, "FETCH cancelled");
+        if (should_send && !should_send()) return failure(errc::cancelled, "FETCH cancelled");
         return send(query, values, deadline);
     }
 

@@ -33,7 +33,7 @@ class request_parser final : public http_parser {
         std::string_view target = line.substr(first_blank + 1, last_blank - first_blank - 1);
         if (!is_token(method) || !is_target(target)) return fail(400, "the request line is not HTTP");
         authority_.clear();
-        if (same_word(target.substr(0, 7), "http://")) {  // as sent to a proxy
+        if (equals_ignore_case(target.substr(0, 7), "http://")) {  // as sent to a proxy
             target.remove_prefix(7);
             const std::size_t path = target.find_first_of("/?");
             authority_ = std::string(target.substr(0, path));
@@ -47,13 +47,13 @@ class request_parser final : public http_parser {
     void on_head_end() override {
         int hosts = 0;
         for (http_header& header : message_.headers) {
-            if (!same_word(header.name, "Host")) continue;
+            if (!equals_ignore_case(header.name, "Host")) continue;
             ++hosts;
             if (!authority_.empty()) header.value = authority_;  // overrides Host [RFC 9112 3.2.2]
         }
         if (hosts > 1 || (hosts == 0 && minor_version_ > 0))
             return fail(400, "exactly one Host header is required");
-        note_keep_alive();
+        set_keep_alive();
         expects_continue_ = minor_version_ > 0 && has_list_word(message_.headers, "Expect", "100-continue");
         choose_framing(state::complete);
     }

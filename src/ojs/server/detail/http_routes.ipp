@@ -18,10 +18,10 @@ struct http_route {
 };
 
 struct http_guard {
-    bool on_loopback = false;  // the Host of a request must then be an address or localhost
-    bool open = true;          // false: guarded routes answer 404
-    std::string token;         // empty: guarded routes need none
-    bool own_page = false;     // a page served here may send guarded requests
+    bool on_loopback = false;   // the Host of a request must then be an address or localhost
+    bool open = true;           // false: guarded routes answer 404
+    std::string token;          // empty: guarded routes need none
+    bool has_web_page = false;  // a page served here may send guarded requests
 };
 
 // Whether a Host header is immune to DNS rebinding: localhost, or an address other than a wildcard.
@@ -31,7 +31,7 @@ inline bool is_fixed_host(std::string_view header) {
     std::uint16_t number = 0;
     if (split_host_port(header, host, port) != nullptr) return false;
     if (!port.empty() && parse_port(port, 0, number) != nullptr) return false;
-    if (same_word(host, "localhost")) return true;
+    if (equals_ignore_case(host, "localhost")) return true;
     // These reach this machine, but browsers do not treat them as loopback and omit Sec-Fetch-Site.
     if (host == "0.0.0.0" || (host.compare(0, 2, "::") == 0 && host != "::1")) return false;
     return is_ip(AF_INET, host) || is_ip(AF_INET6, host);
@@ -50,7 +50,8 @@ inline bool same_secret(std::string_view given, std::string_view expected) noexc
 // The token of "Bearer TOKEN"; empty for anything else.
 inline std::string_view bearer_token(std::string_view authorization) noexcept {
     const std::size_t blank = authorization.find(' ');
-    if (blank == std::string_view::npos || !same_word(authorization.substr(0, blank), "Bearer")) return {};
+    if (blank == std::string_view::npos || !equals_ignore_case(authorization.substr(0, blank), "Bearer"))
+        return {};
     return trim_blanks(authorization.substr(blank));
 }
 
@@ -70,7 +71,7 @@ inline bool find_parameter(std::string_view target, std::string_view name, std::
     return false;
 }
 
-inline http_response json_answer(int status, std::string body) {
+inline http_response json_response(int status, std::string body) {
     http_response out;
     out.status = status;
     out.headers.push_back({"Content-Type", "application/json"});
@@ -81,12 +82,12 @@ inline http_response json_answer(int status, std::string body) {
 }
 
 // {"error":"..."}
-inline http_response json_problem(int status, std::string_view message) {
-    return json_answer(status, cat({"{\"error\":", json_quote(message), "}"}));
+inline http_response json_error(int status, std::string_view message) {
+    return json_response(status, cat({"{\"error\":", json_quote(message), "}"}));
 }
 
 inline http_response wrong_method(const http_route& route) {
-    http_response out = json_problem(405, "method not allowed");
+    http_response out = json_error(405, "method not allowed");
     const bool two = route.methods[1] != nullptr;
     out.headers.push_back({"Allow", cat({route.methods[0], two ? ", " : "", two ? route.methods[1] : ""})});
     return out;
@@ -103,9 +104,9 @@ inline bool has_trusted_host(const http_guard& guard, const http_request& reques
 }
 
 // Whether a page of this server sent the request. A rebound name looks the same, but lacks the token.
-inline bool is_own_page(const http_guard& guard, const http_request& request) {
+inline bool is_from_web_page(const http_guard& guard, const http_request& request) {
     const std::string_view host = find_header(request.headers, "Host");
-    if (!guard.own_page || host.empty() || (guard.token.empty() && !is_fixed_host(host))) return false;
+    if (!guard.has_web_page || host.empty() || (guard.token.empty() && !is_fixed_host(host))) return false;
     const std::string_view origin = find_header(request.headers, "Origin");
     const std::string_view site = find_header(request.headers, "Sec-Fetch-Site");
     const bool named = origin == cat({"http://", host}) || origin == cat({"https://", host});
@@ -115,13 +116,14 @@ inline bool is_own_page(const http_guard& guard, const http_request& request) {
 // A foreign web page may make a browser send requests here; the browser marks them in one of these headers.
 inline bool passes_guard(const http_guard& guard, const http_request& request, http_response& refused) {
     for (const char* name : {"Origin", "Sec-Fetch-Site"}) {
-        if (find_header(request.headers, name).data() == nullptr || is_own_page(guard, request)) continue;
-        refused = json_problem(403, "not for web pages");
+        if (find_header(request.headers, name).data() == nullptr || is_from_web_page(guard, request))
+            continue;
+        refused = json_error(403, "not for web pages");
         return false;
     }
     const std::string_view given = bearer_token(find_header(request.headers, "Authorization"));
     if (guard.token.empty() || same_secret(given, guard.token)) return true;
-    refused = json_problem(401, "a bearer token is required");
+    refused = json_error(401, "a bearer token is required");
     refused.headers.push_back({"WWW-Authenticate", "Bearer realm=\"ojs worker\""});
     return false;
 }
@@ -131,7 +133,7 @@ template <class Route>
 int choose_route(const Route* routes, std::size_t count, const http_guard& guard, const http_request& request,
                  http_response& refused) {
     if (!has_trusted_host(guard, request)) {
-        refused = json_problem(403, "on loopback the Host must be an address or localhost");
+        refused = json_error(403, "on loopback the Host must be an address or localhost");
         return -1;
     }
     const std::string_view path = std::string_view(request.target).substr(0, request.target.find('?'));
@@ -144,7 +146,7 @@ int choose_route(const Route* routes, std::size_t count, const http_guard& guard
         refused = wrong_method(each);
         return -1;
     }
-    refused = json_problem(404, "no such path");
+    refused = json_error(404, "no such path");
     return -1;
 }
 

@@ -35,7 +35,7 @@ inline result<endpoint> parse_listen_address(std::string_view address) {
     } else if (const char* wrong = split_host_port(address, out.host, port)) {
         return bad_address(address, wrong);
     }
-    if (same_word(out.host, "localhost")) out.host = "127.0.0.1";
+    if (equals_ignore_case(out.host, "localhost")) out.host = "127.0.0.1";
     if (!is_ip(AF_INET, out.host) && !is_ip(AF_INET6, out.host)) {
         return bad_address(address,
                            "to listen takes PORT, IPV4:PORT, [IPV6]:PORT, localhost:PORT or unix:/PATH");

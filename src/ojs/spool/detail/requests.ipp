@@ -70,7 +70,7 @@ inline std::chrono::milliseconds remaining_delay(std::string_view object) {
     const std::string_view retry = raw_member(object, "spool");
     std::uint64_t due_ms = 0;
     std::uint64_t delay = 0;
-    if (!parse_number(raw_member(retry, "not_before_ms"), any_integer, due_ms))
+    if (!parse_number(raw_member(retry, "not_before_ms"), max_exact_integer, due_ms))
         return std::chrono::milliseconds(0);
     if (!parse_number(raw_member(retry, "delay_ms"), max_duration_ms, delay)) delay = max_duration_ms;
     const std::int64_t left = static_cast<std::int64_t>(due_ms) - wall_clock_ms();

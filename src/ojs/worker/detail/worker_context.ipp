@@ -68,7 +68,7 @@ class worker_stage {
         const ojs::phase other = outside->phase();
         return other >= phase::draining ? phase::draining : self < other ? other : self;
     }
-    bool past_intake() const noexcept { return effective() >= phase::draining; }
+    bool has_stop_begun() const noexcept { return effective() >= phase::draining; }
     // The lifecycle that signals change.
     lifecycle& signalled() noexcept { return outside == nullptr ? own : *outside; }
 
@@ -76,7 +76,7 @@ class worker_stage {
     // the first caller, even before the supervisor has noticed it.
     time_point drain_deadline() const noexcept {
         const time_point known = drain_deadline_.load(memory_order::acquire);
-        if (known != time_point::max() || !past_intake()) return known;
+        if (known != time_point::max() || !has_stop_begun()) return known;
         const lifecycle& began = own.phase() >= phase::draining ? own : *outside;
         return begin_drain(lifecycle::changed_at(began.state()));
     }
@@ -160,14 +160,14 @@ class backend_calls {
     }
     // The backend has responded to a heartbeat or a FETCH: the worker is ready. The heartbeat thread, which runs no
     // jobs, then runs the callbacks.
-    void note_answer() {
-        if (!has_answered()) answered.request(cancel_reason::cancelled);
+    void note_response() {
+        if (!has_responded()) connected.request(cancel_reason::cancelled);
     }
-    bool has_answered() const noexcept { return answered.requested(); }
+    bool has_responded() const noexcept { return connected.requested(); }
 
     ojs::transport* transport;  // set before any thread starts
     drain_barrier calls;
-    cancel_source answered;
+    cancel_source connected;
 };
 
 // The user's callbacks, hooks and parts. Not called once the worker is destroyed.
@@ -186,14 +186,14 @@ class user_code {
     }
     // Calls each part, on a thread that may outlive the worker.
     template <class Call>
-    void tell_parts(Call call) {
+    void notify_parts(Call call) {
         if (parts.empty()) return;
         const user_call entered(callbacks);
-        if (entered) each_part(call);
+        if (entered) for_each_part(call);
     }
     // The same on the supervising thread.
     template <class Call>
-    void each_part(Call call) {
+    void for_each_part(Call call) {
         for (worker_part* part : parts) guard("a worker part threw; ignored", [&] { call(*part); });
     }
     template <class Call>
@@ -277,9 +277,9 @@ class worker_context : public ref_counted {
     // Set once, before any thread starts.
     worker_identity identity;
     std::vector<std::string> job_types;
-    std::chrono::milliseconds closing{0};  // the sum of the timeouts of on_shutdown() steps
-    bool owns_process = false;             // run() may end the process if a handler is stuck
-    pid_t owner = 0;                       // the process that started the worker
+    std::chrono::milliseconds steps_timeout{0};  // the sum of the timeouts of on_shutdown() steps
+    bool owns_process = false;                   // run() may end the process if a handler is stuck
+    pid_t owner = 0;                             // the process that started the worker
     transport_ref
         owned_transport;  // null: the caller's is used; last member: it may log while it is destroyed
 };

@@ -27,7 +27,7 @@ class beat_schedule {
         request(latest_begun_at_ + detail::min(interval_ / 5, max_request_gap));
     }
     // Requests a beat when half of a lease that began at `since` is over.
-    void cover(time_point since, std::chrono::milliseconds lease) {
+    void request_renewal(time_point since, std::chrono::milliseconds lease) {
         if (lease / 2 < interval_) request_by(since + lease / 2);
     }
     // FETCH starts after it. [WP 3.1]

@@ -63,7 +63,7 @@ class heartbeat : public ref_counted {
     std::string current_state() const {
         if (worker_.stage.may_fetch()) return "running";
         const ojs::dialect& dialect = worker_.options.dialect;
-        return worker_.stage.past_intake() ? dialect.drain_state : dialect.quiet_state;
+        return worker_.stage.has_stop_begun() ? dialect.drain_state : dialect.quiet_state;
     }
 
     void send_beat(std::uint64_t number) {
@@ -75,9 +75,9 @@ class heartbeat : public ref_counted {
             must_arrive = !worker_.stage.may_fetch() && worker_.beats.is_new_state(state);
             return send_request(state, must_arrive, is_current);
         });
-        insist([&] { worker_.beats.end_beat(number, sent, state); });
-        if (worker_.backend.has_answered() && worker_.backend.answered.callbacks_due())
-            worker_.backend.answered.run_callbacks();
+        retry_allocation([&] { worker_.beats.end_beat(number, sent, state); });
+        if (worker_.backend.has_responded() && worker_.backend.connected.has_pending_callbacks())
+            worker_.backend.connected.run_callbacks();
         if (!sent) plan_retry(sent.error(), must_arrive);
     }
     // A beat that must arrive does not wait for the next interval.
@@ -116,22 +116,22 @@ class heartbeat : public ref_counted {
         }
     }
 
-    result<void> send_request(std::string state, bool must_arrive, function<bool()> still_wanted) {
-        const array<ref<active_job>> jobs = worker_.jobs.snapshot(job_word::lost);
+    result<void> send_request(std::string state, bool must_arrive, function<bool()> should_send) {
+        const array<ref<active_job>> jobs = worker_.jobs.snapshot(job_flags::reassigned);
         const time_point sent_at = steady_clock::now();
         const heartbeat_request request = {&worker_.identity, std::move(state), ids_of(jobs), must_arrive,
-                                           std::move(still_wanted)};
+                                           std::move(should_send)};
         const result<heartbeat_response> response =
             worker_.backend.call([&](ojs::transport& transport) -> result<heartbeat_response> {
-                if (request.still_wanted && !request.still_wanted())  // not every transport does
+                if (request.should_send && !request.should_send())  // not every transport does
                     return error{errc::cancelled, 0, "the heartbeat's state is outdated"};
                 return transport.heartbeat(request, call_deadline());
             });
         if (!response && response.error().code == errc::cancelled) return response.error();
-        worker_.user.tell_parts([&](worker_part& part) { part.on_heartbeat(response.has_value()); });
-        for (const ref<active_job>& job : jobs) worker_.beats.cover(sent_at, job->lease);
+        worker_.user.notify_parts([&](worker_part& part) { part.on_heartbeat(response.has_value()); });
+        for (const ref<active_job>& job : jobs) worker_.beats.request_renewal(sent_at, job->lease);
         if (!response) return response.error();
-        worker_.backend.note_answer();
+        worker_.backend.note_response();
         renew_leases(jobs, *response, sent_at);
         if (!response->jobs_extended.empty()) fills_jobs_extended_ = true;
         if (fills_jobs_extended_) attempt([&] { query_missing(jobs, sent_at); });
@@ -147,7 +147,7 @@ class heartbeat : public ref_counted {
             if (!job->lease_expired(received_at)) job->extend_lease(sent_at);
         }
         for (const std::string& id : response.jobs_extended) {
-            worker_.jobs.each_of(id, [&](active_job& job) {
+            worker_.jobs.for_each_with_id(id, [&](active_job& job) {
                 job.extend_lease(sent_at);
                 job.note_listed(sent_at);
             });
@@ -174,7 +174,7 @@ class heartbeat : public ref_counted {
     void query_claims(const array<ref<active_job>>& jobs) {
         for (const ref<active_job>& job : jobs) {
             if (worker_.beats.is_finishing()) break;
-            job->note_asked();
+            job->note_queried();
             const time_point deadline =
                 deadline_after(detail::min(worker_.options.request_timeout, max_query_time));
             const result<bool> ours = worker_.backend.call([&](ojs::transport& transport) {
@@ -182,7 +182,7 @@ class heartbeat : public ref_counted {
                     {&worker_.identity, job->job.id, [this] { return !worker_.beats.has_last_begun(); }},
                     deadline);
             });
-            if (ours && !*ours && job->lose()) worker_.supervisor.notify();
+            if (ours && !*ours && job->mark_reassigned()) worker_.supervisor.notify();
         }
         worker_.beats.end_queries();
         worker_.supervisor.notify();

@@ -7,7 +7,7 @@
 #include "../../base/detail/sync.hpp"
 #include "../../core/drain_barrier.hpp"
 #include "../job_context.hpp"
-#include "job_word.ipp"
+#include "job_flags.ipp"
 
 namespace ojs::detail {
 
@@ -71,8 +71,8 @@ class active_job : public ref_counted {
     }
 
     // True for one caller, which then reports the job.
-    bool take() noexcept { return word.take(); }
-    bool taken() const noexcept { return word.has(job_word::taken); }
+    bool take() noexcept { return flags.take(); }
+    bool taken() const noexcept { return flags.has(job_flags::taken); }
     // A stop abandons all jobs at once and then reports them one by one, unless a handler is faster.
     bool abandoned() const noexcept { return taken() || group_->abandoned(); }
 
@@ -88,7 +88,7 @@ class active_job : public ref_counted {
     // Called on the handler's thread; starts the job's own timeout. False: the stop was faster.
     bool begin_handler() noexcept {
         thread_ = pthread_self();
-        if (group_->abandoned() || !word.begin()) return false;
+        if (group_->abandoned() || !flags.begin()) return false;
         if (job.timeout.count() > 0) due_at_ = deadline_after(job.timeout);
         return true;
     }
@@ -99,21 +99,21 @@ class active_job : public ref_counted {
     }
     // Waits until no with_thread() uses the thread.
     void end_handler() noexcept {
-        word.add(job_word::returned);
-        await_removed(job_word::pinned, never);
+        flags.add(job_flags::returned);
+        await_removed(job_flags::pinned, never);
     }
-    bool began() const noexcept { return word.has(job_word::began); }
+    bool began() const noexcept { return flags.has(job_flags::began); }
     // Calls `use` with the thread that is in the handler, and keeps it from leaving the job meanwhile.
     template <class Use>
     void with_thread(Use use) noexcept {
-        if (!word.in_handler() || !word.add(job_word::pinned, job_word::returned)) return;
+        if (!flags.in_handler() || !flags.add(job_flags::pinned, job_flags::returned)) return;
         use(thread_);
-        remove_and_notify(job_word::pinned);
+        remove_and_notify(job_flags::pinned);
     }
 
     // due_at_ is when a job without a handler is handed back, and when one with a handler times out.
     void set_hand_back_at(time_point due) noexcept { due_at_ = due; }
-    time_point held_until() const noexcept { return handler ? never : due_at_.load(); }
+    time_point hand_back_at() const noexcept { return handler ? never : due_at_.load(); }
     time_point timeout_at() const noexcept { return handler ? due_at_.load() : never; }
     // True once: it has just been cancelled because of its timeout.
     bool cancel_if_timed_out(time_point now) {
@@ -124,18 +124,18 @@ class active_job : public ref_counted {
     // The backend has cancelled it. True the first time: the caller then wakes the supervisor. Thread-safe.
     bool revoke() {
         if (taken() || !cancel_alone(cancel_reason::revoked, steady_clock::now())) return false;
-        return word.add(job_word::revoked);
+        return flags.add(job_flags::revoked);
     }
     // revoke(), but another worker may have the job, so nothing is reported for it.
-    bool lose() {
-        word.add(job_word::lost);
+    bool mark_reassigned() {
+        flags.add(job_flags::reassigned);
         return revoke();
     }
-    bool lost() const noexcept { return word.has(job_word::lost); }
+    bool is_reassigned() const noexcept { return flags.has(job_flags::reassigned); }
     // For the supervisor, true once.
-    bool was_revoked() noexcept {
-        const bool revoked = word.has(job_word::revoked);
-        if (revoked) word.remove(job_word::revoked);
+    bool take_revoked() noexcept {
+        const bool revoked = flags.has(job_flags::revoked);
+        if (revoked) flags.remove(job_flags::revoked);
         return revoked;
     }
     // For its own timeout or by the backend, not by a stop.
@@ -147,10 +147,10 @@ class active_job : public ref_counted {
     time_point cancelled_at() const noexcept {
         return detail::min(cancelled_alone_at_.load(memory_order::relaxed), group_->cancelled_at());
     }
-    bool known_stuck() const noexcept { return word.has(job_word::stuck); }
+    bool is_stuck() const noexcept { return flags.has(job_flags::stuck); }
     // False: its handler has returned.
     bool mark_stuck() noexcept {
-        return word.add(job_word::stuck, job_word::left) || !word.has(job_word::left);
+        return flags.add(job_flags::stuck, job_flags::left) || !flags.has(job_flags::left);
     }
 
     // The response to a heartbeat sent at `sent` lists it in jobs_extended.
@@ -161,41 +161,43 @@ class active_job : public ref_counted {
         const time_point listed = listed_at_;
         return !taken() && listed < sent && queried_at_.load() <= listed;
     }
-    void note_asked() noexcept { queried_at_ = steady_clock::now(); }
+    void note_queried() noexcept { queried_at_ = steady_clock::now(); }
 
     // One thread of a handler at a time sends checkpoint requests, and none once the job is taken: a checkpoint
     // never overtakes the FAIL or follows the last heartbeat. False: the job is being reported.
     bool lock_checkpoint() noexcept {
         unique_lock held(group_->guard);
-        while (!word.add(job_word::checkpoint_locked, job_word::taken)) {
+        while (!flags.add(job_flags::checkpoint_locked, job_flags::taken)) {
             if (taken()) return false;
             group_->changed.wait(held);
         }
         return true;
     }
-    void unlock_checkpoint() noexcept { remove_and_notify(job_word::checkpoint_locked); }
+    void unlock_checkpoint() noexcept { remove_and_notify(job_flags::checkpoint_locked); }
     // For the thread that has taken the job.
-    void await_turn(time_point deadline) noexcept { await_removed(job_word::checkpoint_locked, deadline); }
+    void await_checkpoint_unlock(time_point deadline) noexcept {
+        await_removed(job_flags::checkpoint_locked, deadline);
+    }
     // While locked. False: the job is being reported without this checkpoint.
     bool set_checkpoint(std::string state) {
-        word.add(job_word::checkpoint_saved);  // first: the thread that takes the job then looks for it
+        flags.add(job_flags::checkpoint_saved);  // first: the thread that takes the job then looks for it
         const unique_lock held(group_->guard);
         if (taken()) return false;
         detail::swap(saved_, state);
         return true;
     }
-    std::string kept_checkpoint() const {
-        if (!word.has(job_word::checkpoint_saved)) return {};  // without the mutex, which all jobs share
+    std::string saved_checkpoint() const {
+        if (!flags.has(job_flags::checkpoint_saved)) return {};  // without the mutex, which all jobs share
         const unique_lock held(group_->guard);
         return saved_;
     }
     // While locked: the checkpoint of an earlier run, from the backend.
     void set_loaded_checkpoint(std::string state) noexcept {
         loaded_.swap(state);
-        word.add(job_word::checkpoint_loaded);
+        flags.add(job_flags::checkpoint_loaded);
     }
     std::string loaded_checkpoint() const {
-        return word.has(job_word::checkpoint_loaded) ? loaded_ : std::string();
+        return flags.has(job_flags::checkpoint_loaded) ? loaded_ : std::string();
     }
 
     cancel_source cancel;  // first: if it throws, `claimed` is not moved from
@@ -204,7 +206,7 @@ class active_job : public ref_counted {
     const std::chrono::milliseconds lease;  // how long the claim holds without a heartbeat
     const ref<registered_handler> handler;  // null: none for its type
     drain_barrier::ticket ticket;           // held until settled
-    job_word word;
+    job_flags flags;
 
   private:
     friend class job_queue;
@@ -215,16 +217,16 @@ class active_job : public ref_counted {
         cancelled_alone_at_.store(now, memory_order::relaxed);
         return true;
     }
-    void await_removed(job_word::facts one, time_point deadline) noexcept {
-        if (!word.has(one)) return;
+    void await_removed(job_flags::facts one, time_point deadline) noexcept {
+        if (!flags.has(one)) return;
         unique_lock held(group_->guard);
         group_->changed.notify_all();  // lock_checkpoint() returns if the job is taken
-        while (word.has(one) && group_->changed.wait_until(held, deadline)) {
+        while (flags.has(one) && group_->changed.wait_until(held, deadline)) {
         }
     }
-    void remove_and_notify(job_word::facts one) noexcept {
+    void remove_and_notify(job_flags::facts one) noexcept {
         const unique_lock held(group_->guard);
-        word.remove(one);
+        flags.remove(one);
         group_->changed.notify_all();
     }
     // Heartbeats cannot renew a shorter lease in time. If the backend enforces one, its ACK response says so.
@@ -303,43 +305,43 @@ class job_table {
     // longer uses it.
     void end_report(active_job& job) noexcept {
         unsettled_.fetch_sub(1, memory_order::relaxed);
-        if (job.word.end_report()) remove(job);
+        if (job.flags.end_report()) remove(job);
     }
     void end_handler_use(active_job& job) noexcept {
-        if (job.word.leave()) remove(job);
+        if (job.flags.leave()) remove(job);
     }
 
     // The number of unreported jobs.
     std::size_t size() const noexcept { return unsettled_.load(memory_order::relaxed); }
     template <class Visit>
-    void each(Visit visit) const {
-        for_each_if([](const active_job& job) { return !job.word.has(job_word::reported); }, visit);
+    void for_each(Visit visit) const {
+        for_each_if([](const active_job& job) { return !job.flags.has(job_flags::reported); }, visit);
     }
-    array<ref<active_job>> snapshot(job_word::facts without = 0) const {
+    array<ref<active_job>> snapshot(job_flags::facts without = 0) const {
         array<ref<active_job>> out;
         out.reserve(size());  // outside the mutex: an allocation can be slow while handlers are busy
-        each([&](active_job& job) {
-            if (!job.word.has(without)) out.push_back(ref<active_job>(&job));
+        for_each([&](active_job& job) {
+            if (!job.flags.has(without)) out.push_back(ref<active_job>(&job));
         });
         return out;
     }
     // Several can have one id: a job that is being reported, and the next claim of it.
     template <class Visit>
-    void each_of(const std::string& id, Visit visit) {
+    void for_each_with_id(const std::string& id, Visit visit) {
         const unique_lock held(mutex_);
         for (active_job* job = bucket_of(id); job != nullptr; job = job->next_in_bucket_) {
-            if (job->job.id == id && !job->word.has(job_word::reported)) visit(*job);
+            if (job->job.id == id && !job->flags.has(job_flags::reported)) visit(*job);
         }
     }
     // The jobs that a thread uses, reported or not.
     template <class Visit>
     void for_each_with_thread(Visit visit) const {
-        for_each_if([](const active_job& job) { return job.word.has_thread(); }, visit);
+        for_each_if([](const active_job& job) { return job.flags.has_thread(); }, visit);
     }
     std::vector<std::string> stuck_ids() const {
         std::vector<std::string> out;
         for_each_with_thread([&](const active_job& job) {
-            if (job.known_stuck()) out.push_back(job.job.id);
+            if (job.is_stuck()) out.push_back(job.job.id);
         });
         return out;
     }

@@ -22,7 +22,7 @@ class cancel_calls {
             round = make_ref<cancel_round>();
             round->jobs = jobs_in_handlers();
         };
-        if (!insist(collect)) return;
+        if (!retry_allocation(collect)) return;
         round->threads_wanted = static_cast<int>(round->jobs.size() / jobs_per_thread);
         {
             const unique_lock held(mutex_);
@@ -39,16 +39,16 @@ class cancel_calls {
         if (round) join(*round);
     }
     // For jobs that were cancelled individually.
-    void run(const array<ref<active_job>>& jobs) {
+    void run_callbacks(const array<ref<active_job>>& jobs) {
         if (jobs.empty()) return;
         ref<cancel_round> round;
         const auto collect = [&] {
             round = make_ref<cancel_round>();
             for (const ref<active_job>& job : jobs) {
-                if (job->cancel.callbacks_due()) round->jobs.push_back(job);
+                if (job->cancel.has_pending_callbacks()) round->jobs.push_back(job);
             }
         };
-        if (insist(collect) && !round->jobs.empty() && !add_thread(*round)) join(*round);
+        if (retry_allocation(collect) && !round->jobs.empty() && !add_thread(*round)) join(*round);
     }
 
   private:
@@ -86,13 +86,13 @@ class cancel_calls {
     void call(cancel_round& round, std::size_t index) {
         const ref<active_job> job = round.jobs[index];
         const bool last_free = round.free_threads.fetch_sub(1) <= 1;
-        job->cancel.end_waits();
-        if (job->cancel.callbacks_due()) {
+        job->cancel.wake_waiters();
+        if (job->cancel.has_pending_callbacks()) {
             if (last_free && index + 1 < round.jobs.size()) add_thread(round);
             // If a callback ends its thread, another thread continues.
             call_guarded([&] { job->cancel.run_callbacks(); },
                          [&] {
-                             insist([&] { run({job}); });
+                             retry_allocation([&] { run_callbacks({job}); });
                              join(round);
                          });
         }

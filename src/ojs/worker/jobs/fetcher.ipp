@@ -56,15 +56,15 @@ class fetcher {
         const time_point sent = steady_clock::now();
         worker_.fetches.fetch_add(1);
         result<std::vector<job>> response = error{errc::unavailable, ENOMEM, "out of memory"};
-        insist([&] { response = send_fetch(count, sent); });
+        retry_allocation([&] { response = send_fetch(count, sent); });
         const bool was_sent = response || response.error().code != errc::cancelled;
         const std::size_t claimed = response ? accept(std::move(*response), sent, ticket, runnable) : 0;
         worker_.fetches.fetch_sub(1);
         const fetch_status status = !response     ? fetch_status::failed
                                     : claimed > 0 ? fetch_status::jobs
                                                   : fetch_status::empty;
-        if (was_sent) worker_.user.tell_parts([status](worker_part& part) { part.on_fetch(status); });
-        if (response) worker_.backend.note_answer();
+        if (was_sent) worker_.user.notify_parts([status](worker_part& part) { part.on_fetch(status); });
+        if (response) worker_.backend.note_response();
         worker_.leave(ticket);
         return response ? result<std::size_t>(claimed) : response.error();
     }
@@ -72,7 +72,8 @@ class fetcher {
     // The number of held jobs, see hold_unknown().
     std::size_t held_jobs() const noexcept { return held_jobs_; }
     void hand_back(const ref<active_job>& job) {
-        verdict report = worker_.stage.past_intake() ? handed_back(worker_) : of_unknown_type(worker_, *job);
+        verdict report =
+            worker_.stage.has_stop_begun() ? handed_back(worker_) : unknown_type_verdict(worker_, *job);
         held_jobs_.fetch_sub(1);
         report_unstarted(job, std::move(report));
     }
@@ -90,7 +91,7 @@ class fetcher {
         }
         if (request.worker->queues.empty()) return error{errc::cancelled, 0, "every queue is paused"};
         request.count = count;
-        request.still_wanted = [this, version] {
+        request.should_send = [this, version] {
             return worker_.stage.may_fetch() && worker_.queues.version() == version;
         };
         return worker_.backend.call([&](ojs::transport& transport) {
@@ -114,7 +115,7 @@ class fetcher {
         while (!added.empty()) {
             ref<active_job> job = added.pop();
             bool runs = false;
-            if (insist([&] { runs = run_or_report(job); }) && runs) runnable.push(std::move(job));
+            if (retry_allocation([&] { runs = run_or_report(job); }) && runs) runnable.push(std::move(job));
         }
         return count;
     }
@@ -125,18 +126,18 @@ class fetcher {
             job = make_ref<active_job>(std::move(claimed), sent, worker_.options.visibility_timeout,
                                        find_handler(handlers_, claimed.type), group_);
         };
-        if (!insist(make)) return record_unreportable(claimed);
+        if (!retry_allocation(make)) return record_unreportable(claimed);
         job->ticket = ticket.split();
         worker_.jobs.add(*job);
-        worker_.beats.cover(sent, job->lease);
-        worker_.tally.note_claimed();
+        worker_.beats.request_renewal(sent, job->lease);
+        worker_.tally.count_claimed();
         attempt([&] { log_job(worker_, *job, log_level::debug, "job fetched"); });
         added.push(std::move(job));
     }
 
     // False: it is being reported.
     bool run_or_report(const ref<active_job>& job) {
-        if (worker_.stage.past_intake()) return report_unstarted(job, handed_back(worker_));
+        if (worker_.stage.has_stop_begun()) return report_unstarted(job, handed_back(worker_));
         if (!job->job.malformed.empty())
             return report_unstarted(job, failed({"invalid_payload", job->job.malformed, false, "{}"}));
         if (!job->handler) return hold_unknown(job);
@@ -147,7 +148,7 @@ class fetcher {
     // no slot (see free_slots()), so that no other job waits.
     bool hold_unknown(const ref<active_job>& job) {
         if (worker_.options.unknown_type != unknown_type_action::requeue)
-            return report_unstarted(job, of_unknown_type(worker_, *job));
+            return report_unstarted(job, unknown_type_verdict(worker_, *job));
         bool is_first = false;
         const time_point hand_back_at = unknown_.hand_back_at(job->job.type, steady_clock::now(), is_first);
         if (is_first) {
@@ -182,10 +183,10 @@ class fetcher {
 
     // A job without an id, or without memory for it, comes back after its visibility timeout.
     void record_unreportable(const job& claimed) {
-        worker_.tally.note_claimed();
-        if (!claimed.id.empty()) return worker_.tally.name_unreported(claimed.id);
+        worker_.tally.count_claimed();
+        if (!claimed.id.empty()) return worker_.tally.add_unreported(claimed.id);
         const std::string reason = claimed.malformed.empty() ? "the job has no id" : claimed.malformed;
-        worker_.tally.name_unreported(cat({"(", reason, ")"}));
+        worker_.tally.add_unreported(cat({"(", reason, ")"}));
         worker_.log.write(log_level::error, "job could not be reported",
                           {field("job_type", printable(claimed.type)), field("error", reason)});
     }
@@ -193,7 +194,7 @@ class fetcher {
     // A job whose lease ran out can be claimed again while it still runs here: it is not run twice.
     bool renew_if_active(const job& claimed, time_point sent) {
         bool is_active = false;
-        worker_.jobs.each_of(claimed.id, [&](active_job& job) {
+        worker_.jobs.for_each_with_id(claimed.id, [&](active_job& job) {
             if (job.taken()) return;
             job.extend_lease(sent);
             is_active = true;

@@ -31,10 +31,10 @@ class job_tally {
   public:
     explicit job_tally(const job_table& jobs) : jobs_(jobs) {}
 
-    void note_claimed() noexcept { count_one(claimed_); }
+    void count_claimed() noexcept { count_one(claimed_); }
     void count(job_status status) noexcept { count_one(counts_[static_cast<std::size_t>(status)]); }
     // `name` is the job's id, or why it has none. Bounded: a backend that sends many must not grow the worker.
-    void name_unreported(std::string_view name) {
+    void add_unreported(std::string_view name) {
         count_one(unreported_count_);
         const unique_lock held(mutex_);
         if (unreported_.size() < max_unreported) attempt([&] { unreported_.emplace_back(name); });

@@ -39,7 +39,7 @@ inline verdict handed_back(const worker_context& worker) {
 }
 
 // Handed back, because during a rollout another worker may have a handler. [WIRE 5]
-inline verdict of_unknown_type(const worker_context& worker, const active_job& job) {
+inline verdict unknown_type_verdict(const worker_context& worker, const active_job& job) {
     const unknown_type_action action = worker.options.unknown_type;
     job_error failure = {"unsupported",
                          cat({"no handler is registered for job type '", printable(job.job.type), "'"}),
@@ -108,7 +108,7 @@ inline std::string to_result_json(const worker_context& worker, const active_job
 }
 
 // A handler that saw its cancellation and returns nothing is interrupted, not completed.
-inline verdict judge(const worker_context& worker, const active_job& job, const outcome& returned) {
+inline verdict outcome_verdict(const worker_context& worker, const active_job& job, const outcome& returned) {
     const cancel_token token = job.cancel.token();
     const bool saw_cancel = token.seen();
     switch (returned.kind()) {
@@ -126,7 +126,7 @@ inline verdict judge(const worker_context& worker, const active_job& job, const 
 }
 
 // Throwing is also a way to return on cancellation.
-inline verdict judge_exception(const worker_context& worker, const active_job& job, std::string message) {
+inline verdict exception_verdict(const worker_context& worker, const active_job& job, std::string message) {
     const cancel_token token = job.cancel.token();
     if (token.seen()) return cut_short(worker, job, token.reason(), message);
     return failed({"handler_error", std::move(message), true, "{}"});
@@ -182,7 +182,7 @@ inline report_status report_with_retries(worker_context& worker, active_job& job
     constexpr int max_stray_responses = 6;
     int stray_responses = 0;
     while (steady_clock::now() < worker.reports.deadline()) {
-        if (job.lost()) return report_status::gone;
+        if (job.is_reassigned()) return report_status::gone;
         const std::uint32_t seen = worker.reports.changes();
         const result<report_status> status =
             unless_out_of_memory([&] { return report_once(worker, job, report); });
@@ -232,18 +232,18 @@ inline void notify_settled(worker_context& worker, const active_job& job, const 
                                                            : settled_state::discarded;
     const job_settlement settled{job.job.queue, job.handler ? job.handler->type : std::string_view(), state,
                                  steady_clock::now() - job.claimed_at};
-    worker.user.tell_parts([&](worker_part& part) { part.on_job_settled(settled); });
+    worker.user.notify_parts([&](worker_part& part) { part.on_job_settled(settled); });
 }
 
 // Counts an unreported job, once.
 inline void mark_unreported(worker_context& worker, active_job& job) {
-    if (job.word.add(job_word::unreported)) worker.tally.name_unreported(job.job.id);
+    if (job.flags.add(job_flags::unreported)) worker.tally.add_unreported(job.job.id);
 }
 
 // For a job that the caller has taken. Logging comes later: no job waits for a slow log.
 inline report_status report_and_count(worker_context& worker, active_job& job, verdict& report) {
-    job.await_turn(detail::min(try_deadline(worker), worker.reports.checkpoint_deadline()));
-    if (!report.ack) insist([&] { report.checkpoint = job.kept_checkpoint(); });
+    job.await_checkpoint_unlock(detail::min(try_deadline(worker), worker.reports.checkpoint_deadline()));
+    if (!report.ack) retry_allocation([&] { report.checkpoint = job.saved_checkpoint(); });
     const report_status status = report_with_retries(worker, job, report);
     if (status == report_status::unreported) mark_unreported(worker, job);
     if (status == report_status::gone) worker.tally.count(job_status::gone);
@@ -263,7 +263,8 @@ inline void log_report_status(const worker_context& worker, const active_job& jo
                        report);
     if (status == report_status::unreported)
         return log_job(worker, job, log_level::error, "job could not be reported");
-    if (job.lost()) return log_job(worker, job, log_level::info, "job no longer this worker's; not reported");
+    if (job.is_reassigned())
+        return log_job(worker, job, log_level::info, "job no longer this worker's; not reported");
     log_job(worker, job, log_level::warn, "the job's reservation is gone; settled elsewhere");
 }
 
@@ -428,7 +429,7 @@ class report_queue {
             interrupting_ = bool(next.job);
             if (!next.job) break;
             held.unlock();
-            if (insist([&] { next.report = shutdown_result(*next.job); })) return true;
+            if (retry_allocation([&] { next.report = shutdown_result(*next.job); })) return true;
             held.lock();  // unreported, and logged as such
         }
         return false;

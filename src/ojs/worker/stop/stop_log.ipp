@@ -24,7 +24,7 @@ class stop_log {
     // Warns at start about settings that will break the stop. [GS 4.3, 6.3]
     void write_findings() const {
         if (!log_.enabled(log_level::warn)) return;
-        for (const finding& found : startup_findings(worker_.options, {}, worker_.closing)) {
+        for (const finding& found : startup_findings(worker_.options, {}, worker_.steps_timeout)) {
             log_.write(found.severity == severity::info ? log_level::info : log_level::warn, found.problem,
                        {field("finding", found.id), field("fix", found.fix)});
         }
@@ -79,14 +79,14 @@ class stop_log {
         const time_point deadline = stuck_watch::stacks_deadline();
         array<ref<active_job>> jobs = worker_.jobs.snapshot();
         stuck.add_reported_stuck(jobs);
-        log_.answer("jobs in flight", {field("phase", to_string(worker_.stage.own.phase())),
-                                       field("active_jobs", jobs.size())});
+        log_.write_requested("jobs in flight", {field("phase", to_string(worker_.stage.own.phase())),
+                                                field("active_jobs", jobs.size())});
         for (const ref<active_job>& job : jobs) {
             std::vector<log_field> fields = job_fields(*job);
             fields.push_back(field("cancelled", job->cancel.requested() ? "yes" : "no"));
             fields.push_back(field("reporting", job->taken() ? "yes" : "no"));
             if (job->cancel.requested()) stuck.add_stack(*job, deadline, fields);
-            log_.answer("job in flight", std::move(fields));
+            log_.write_requested("job in flight", std::move(fields));
         }
     }
 

@@ -25,7 +25,7 @@ enum class stop_action : std::uint8_t {
     follow_outside,       // apply the outside lifecycle's changes
     resume,               // by SIGCONT, where only this worker is quiet
     send_heartbeat,       // announces running or quiet at once
-    close_intake,         // begin the drain
+    stop_fetching,        // begin the drain
     divide_stop_timeout,  // begin the stop
     notify_parts,
     begin_fetching,
@@ -97,7 +97,7 @@ constexpr stop_plan plan_stop(const stop_facts& before, const stop_facts& now) n
     out.add_if(outside_changed, stop_action::follow_outside);
     out.add_if(resumed, stop_action::resume);
     out.add_if(phase_changed && (was == phase::running || is == phase::running), stop_action::send_heartbeat);
-    out.add_if(was < phase::draining && is >= phase::draining, stop_action::close_intake);
+    out.add_if(was < phase::draining && is >= phase::draining, stop_action::stop_fetching);
     out.add_if(was < phase::stopping && is >= phase::stopping, stop_action::divide_stop_timeout);
     out.add_if(phase_changed, stop_action::notify_parts);
     out.add_if(now.registration_tried && !before.registration_tried, stop_action::begin_fetching);

@@ -18,16 +18,16 @@ class stuck_watch {
 
     // Checks the jobs in flight; returns when to check again.
     time_point check(time_point now) {
-        pool_.next_look = never;
+        pool_.next_check = never;
         const overdue found = find_overdue(now);
-        pool_.next_look = found.next;
-        pool_.cancels.run(found.timed_out);
-        pool_.cancels.run(found.revoked);
+        pool_.next_check = found.next;
+        pool_.cancels.run_callbacks(found.timed_out);
+        pool_.cancels.run_callbacks(found.revoked);
         for (const ref<active_job>& job : found.timed_out)
             log_job(worker_, *job, log_level::warn, "job cancelled: its timeout is over");
         for (const ref<active_job>& job : found.revoked)
             log_job(worker_, *job, log_level::info, "job cancelled by its backend");
-        for (const ref<active_job>& job : found.held) pool_.intake.hand_back(job);
+        for (const ref<active_job>& job : found.held) pool_.job_fetcher.hand_back(job);
         array<ref<active_job>> stuck;
         for (const ref<active_job>& job : found.stuck) {
             if (job->cancelled_alone() && !pool_.report_stuck(job)) continue;
@@ -46,9 +46,9 @@ class stuck_watch {
     void add_reported_stuck(array<ref<active_job>>& jobs) const {
         const std::size_t claimed = jobs.size();
         for (const ref<active_job>& job : pool_.jobs_in_handlers()) {
-            std::size_t i = job->known_stuck() ? 0 : claimed;
+            std::size_t i = job->is_stuck() ? 0 : claimed;
             while (i < claimed && jobs[i].get() != job.get()) ++i;
-            if (job->known_stuck() && i == claimed) jobs.push_back(job);
+            if (job->is_stuck() && i == claimed) jobs.push_back(job);
         }
     }
 
@@ -58,7 +58,7 @@ class stuck_watch {
         if (steady_clock::now() >= deadline) return;
         std::string stack;  // if a part provides it
         job.with_thread([&](pthread_t thread) {
-            worker_.user.each_part([&](worker_part& part) {
+            worker_.user.for_each_part([&](worker_part& part) {
                 if (stack.empty()) stack = part.stack_of(thread, deadline);
             });
         });
@@ -77,21 +77,20 @@ class stuck_watch {
     overdue find_overdue(time_point now) {
         overdue out;
         const std::chrono::milliseconds stuck_after = worker_.options.stuck_after;
-        const bool draining = worker_.stage.past_intake();
-        worker_.jobs.each([&](active_job& job) {
+        const bool draining = worker_.stage.has_stop_begun();
+        worker_.jobs.for_each([&](active_job& job) {
             if (job.taken()) return;
             if (job.cancel_if_timed_out(now)) out.timed_out.push_back(ref<active_job>(&job));
-            if (job.was_revoked()) out.revoked.push_back(ref<active_job>(&job));
+            if (job.take_revoked()) out.revoked.push_back(ref<active_job>(&job));
             out.next = detail::min(out.next, job.timeout_at());
-            const time_point held = job.held_until();
+            const time_point held = job.hand_back_at();
             if (held <= now || (held != never && draining)) {
                 out.held.push_back(ref<active_job>(&job));
             } else {
                 out.next = detail::min(out.next, held);
             }
             const time_point cancelled = job.cancelled_at();
-            if (cancelled == never || job.known_stuck() || held != never)
-                return;  // a held job has no handler
+            if (cancelled == never || job.is_stuck() || held != never) return;  // a held job has no handler
             if (now < cancelled + stuck_after) {
                 out.next = detail::min(out.next, cancelled + stuck_after);
             } else {
@@ -124,7 +123,7 @@ class stuck_watch {
         for (const stuck_entry& entry : entries) act_on(entry, false);
     }
     void act_on(const stuck_entry& stuck, bool calls_listener) const {
-        stuck_action action = stuck.info.usual;
+        stuck_action action = stuck.info.default_action;
         if (calls_listener)
             worker_.user.call_back("on_stuck_job threw; ignored",
                                    [&] { action = worker_.options.on_stuck_job(stuck.info); });

@@ -16,13 +16,13 @@ namespace ojs::detail {
 // Called as each run() ends. If one of them abandoned a thread, the last calls _exit() with the highest status, so
 // that the others can settle their jobs. True: the caller must not return.
 inline bool end_run(int status, bool leaves_threads) noexcept {
-    int worst = process.worst_status.load();
-    while (status > worst && !process.worst_status.compare_exchange_weak(worst, status)) {
+    int worst = process.highest_status.load();
+    while (status > worst && !process.highest_status.compare_exchange_weak(worst, status)) {
     }
     if (leaves_threads) process.exits.store(true);
     if (process.runs.fetch_sub(1) == 1) {
-        if (process.exits.load()) _exit(process.worst_status.load());
-        process.worst_status.store(0);  // for later runs
+        if (process.exits.load()) _exit(process.highest_status.load());
+        process.highest_status.store(0);  // for later runs
     }
     return leaves_threads;
 }
@@ -118,10 +118,10 @@ class supervisor {
             case stop_action::follow_outside: return follow_outside(before.outside);
             case stop_action::resume: return resume();
             case stop_action::send_heartbeat: return worker_.beats.request_by(time_point::min());
-            case stop_action::close_intake: return close_intake();
+            case stop_action::stop_fetching: return stop_fetching();
             case stop_action::divide_stop_timeout: return divide_stop_timeout();
             case stop_action::notify_parts: return notify_parts();
-            case stop_action::begin_fetching: return pool_->look_again();
+            case stop_action::begin_fetching: return pool_->retry_fetch();
             case stop_action::wake_pool: return pool_->wake();
             case stop_action::cancel:
                 return static_cast<void>(pool_->group->request(stop_reason(), steady_clock::now()));
@@ -198,7 +198,7 @@ class supervisor {
     // Returns the time of the next on_tick().
     time_point tick_parts() {
         time_point out = time_point::max();
-        worker_.user.each_part([&out](worker_part& part) {
+        worker_.user.for_each_part([&out](worker_part& part) {
             const time_point now = steady_clock::now();
             const time_point former = out;
             out = detail::min(now + part_retry_delay, former);  // in case it throws
@@ -208,7 +208,7 @@ class supervisor {
     }
 
     void notify_parts() {
-        worker_.user.each_part([this](worker_part& part) { part.on_phase(facts_.own); });
+        worker_.user.for_each_part([this](worker_part& part) { part.on_phase(facts_.own); });
     }
 
     // Applies the outside lifecycle's state, not its events: one SIGTERM must not count as a second one.
@@ -237,7 +237,7 @@ class supervisor {
     }
 
     // The grace period starts here, not at an earlier quiet. [WIRE]
-    void close_intake() {
+    void stop_fetching() {
         draining_since_ = lifecycle::changed_at(facts_.own);
         const time_point ends = worker_.stage.begin_drain(draining_since_);
         worker_.reports.retry_now();  // ends any longer Retry-After
@@ -316,7 +316,7 @@ class supervisor {
     }
 
     void mark_all_unreported() {
-        worker_.jobs.each([this](active_job& job) { mark_unreported(worker_, job); });
+        worker_.jobs.for_each([this](active_job& job) { mark_unreported(worker_, job); });
         attempt([this] { log_.write_unreported(worker_.jobs.snapshot()); });
     }
 
@@ -336,7 +336,8 @@ class supervisor {
 
     void await_threads() {
         const time_point return_deadline = steady_clock::now() + handler_return_timeout;
-        await(detail::max(return_deadline, stop_deadline_), [this] { return pool_->threads.over(); });
+        await(detail::max(return_deadline, stop_deadline_),
+              [this] { return pool_->threads.only_handlers_left(); });
     }
     // Leaves time for the process to exit within stop_timeout.
     time_point join_deadline() const noexcept {
@@ -362,7 +363,8 @@ class supervisor {
         std::vector<step_result> results;
         atomic<bool> ended{false};
         const auto run = [&results, &ended, &steps = shutdown_steps_, worker = &worker_] {
-            insist([&] { results = steps.run(step_options(*worker)); });  // throws only before the first step
+            retry_allocation(
+                [&] { results = steps.run(step_options(*worker)); });  // throws only before the first step
             ended = true;
             worker->supervisor.notify();
         };
@@ -393,7 +395,7 @@ class supervisor {
     int choose_exit_status(bool all_finished) const {
         if (worker_.tally.unreported() > 0 || worker_.stopped_stuck) return exit_status::unreported;
         if (!all_steps_ran_) return exit_status::steps_not_run;
-        return all_finished ? exit_status::settled : worker_.options.dialect.stuck_status;
+        return all_finished ? exit_status::settled : worker_.options.dialect.stuck_exit_status;
     }
 
     void abandon_stuck() {

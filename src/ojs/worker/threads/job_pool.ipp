@@ -64,7 +64,7 @@ class job_pool : public ref_counted {
           reports(
               worker_, threads, [this] { on_slot_free(); },
               [this] { cancels.notify_all([this] { return jobs_in_handlers(); }); }),
-          intake(worker_, std::move(handlers), group, reports) {}
+          job_fetcher(worker_, std::move(handlers), group, reports) {}
 
     result<void> start() {
         unique_lock held(mutex_);
@@ -78,7 +78,7 @@ class job_pool : public ref_counted {
         leader_wakeup_.notify_one();
     }
     // Lets a FETCH that is due begin. Unlike wake(), causes no FETCH after one that is in flight.
-    void look_again() {
+    void retry_fetch() {
         const unique_lock held(mutex_);
         leader_wakeup_.notify_one();
     }
@@ -111,14 +111,14 @@ class job_pool : public ref_counted {
         if (!job->take()) return false;
         {
             const unique_lock held(mutex_);
-            if (job->word.add(job_word::slot_kept, job_word::left)) ++kept_slots_;
+            if (job->flags.add(job_flags::slot_kept, job_flags::left)) ++kept_slots_;
         }
         reports.add(job, std::move(report));
         return true;
     }
     void replace_thread(active_job& job) {
         unique_lock held(mutex_);
-        if (!job.word.has(job_word::slot_kept) || !job.word.add(job_word::slot_replaced, job_word::left))
+        if (!job.flags.has(job_flags::slot_kept) || !job.flags.add(job_flags::slot_replaced, job_flags::left))
             return;
         --kept_slots_;
         --job_threads_;
@@ -141,7 +141,7 @@ class job_pool : public ref_counted {
         leave_awaited_ = true;
         bool found = false;
         worker_.jobs.for_each_with_thread([&](const active_job& job) {
-            found = found || !returning || job.cancel.token().seen() || job.word.has(job_word::returned);
+            found = found || !returning || job.cancel.token().seen() || job.flags.has(job_flags::returned);
         });
         return found;
     }
@@ -262,19 +262,19 @@ class job_pool : public ref_counted {
     void run_job(active_job& job) {
         if (!job.begin_handler()) return;  // the stop was faster
         in_handlers_.fetch_add(1);
-        if (job.timeout_at() < next_look.load()) worker_.supervisor.notify();
+        if (job.timeout_at() < next_check.load()) worker_.supervisor.notify();
         verdict report = call_handler(job);
         job.end_handler();
         exit_if_forked_child();
         if (job.take()) return settle(worker_, job, std::move(report));
-        if (job.known_stuck())
+        if (job.is_stuck())
             log_job(worker_, job, log_level::warn, "a stuck handler has returned; its result is dropped",
                     report);
     }
 
     verdict call_handler(active_job& job) {
         try {
-            return judge(worker_, job, job.call_handler(worker_));
+            return outcome_verdict(worker_, job, job.call_handler(worker_));
         } catch (const std::exception& thrown) {
             return judge_thrown(job, thrown.what());
         } catch (...) {
@@ -284,7 +284,7 @@ class job_pool : public ref_counted {
     }
     verdict judge_thrown(const active_job& job, std::string_view what) const {
         verdict report = failed({"handler_error", "out of memory", true, "{}"});  // too short to be allocated
-        insist([&] { report = judge_exception(worker_, job, printable(what, 2000)); });
+        retry_allocation([&] { report = exception_verdict(worker_, job, printable(what, 2000)); });
         return report;
     }
 
@@ -319,8 +319,8 @@ class job_pool : public ref_counted {
     }
     // With the mutex held. False: another thread has the slot.
     bool free_slot(const active_job& job) {
-        const bool replaced = job.word.has(job_word::slot_replaced);
-        if (job.word.has(job_word::slot_kept) && !replaced) --kept_slots_;
+        const bool replaced = job.flags.has(job_flags::slot_replaced);
+        if (job.flags.has(job_flags::slot_kept) && !replaced) --kept_slots_;
         schedule_.note_work_hint();
         return !replaced;
     }
@@ -356,7 +356,7 @@ class job_pool : public ref_counted {
 
     // The slots without a job or a FETCH. Up to max_held held jobs take no slot.
     std::size_t free_slots() const noexcept {
-        const std::size_t room = slots_ + detail::min(intake.held_jobs(), max_held);
+        const std::size_t room = slots_ + detail::min(job_fetcher.held_jobs(), max_held);
         const std::size_t used = worker_.jobs.size() + requested_ + kept_slots_;
         return used < room ? detail::min(room - used, slots_) : 0;
     }
@@ -368,7 +368,7 @@ class job_pool : public ref_counted {
         requested_ += count;
         held.unlock();
         job_queue runnable;
-        const result<std::size_t> fetched = intake.fetch(count, runnable);
+        const result<std::size_t> fetched = job_fetcher.fetch(count, runnable);
         held.lock();
         requested_ -= count;
         ready_.append(runnable);
@@ -409,11 +409,11 @@ class job_pool : public ref_counted {
     const ref<job_cancel_group> group = make_ref<job_cancel_group>();
     // When the supervisor next checks the jobs. It sets this before and after it visits them: either it sees what
     // other threads have set, or those see that they must wake it.
-    atomic<time_point> next_look{never};
+    atomic<time_point> next_check{never};
     pool_threads threads;
     cancel_calls cancels;
     report_queue reports;
-    fetcher intake;
+    fetcher job_fetcher;
 };
 
 }  // namespace ojs::detail

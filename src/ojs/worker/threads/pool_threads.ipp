@@ -41,7 +41,7 @@ class pool_threads {
                 [this, pool, entry, body] {
                     const auto over = [&] { ended(entry); };
                     call_guarded(body, over);
-                    over();
+                    only_handlers_left();
                 },
                 options);
         });
@@ -84,7 +84,7 @@ class pool_threads {
     void join_ended() { join({}); }  // without waiting
 
     // All threads have ended but those in handlers.
-    bool over() const noexcept { return live_ <= in_handlers_; }
+    bool only_handlers_left() const noexcept { return live_ <= in_handlers_; }
     bool all_finished() const noexcept { return live_ == 0; }
 
     // Detaches the threads, now or when they end; each holds references to what it uses.
@@ -115,7 +115,7 @@ class pool_threads {
             queue_for_join(entry);
         }
         --live_;
-        if (over()) worker_.supervisor.notify();
+        if (only_handlers_left()) worker_.supervisor.notify();
     }
 
     ref_counted& pool_;

@@ -17,12 +17,13 @@ struct http_transport_options {
     std::chrono::milliseconds full_body_retry_interval{60000};
     // Called when an operation ("heartbeat", "nack") switches to another variant of its body: `dropped` names the
     // fields left out, empty: none; `why` is the latest rejection. Called from several threads; must return quickly.
-    function<void(std::string_view operation, std::string_view dropped, const error& why)> on_form_change;
+    function<void(std::string_view operation, std::string_view dropped, const error& why)>
+        on_body_variant_change;
 };
 
 // Limits of a response: 16 KiB of headers, 4 MiB of body. Jobs of a larger response to FETCH come back
 // after their visibility timeout. Where jobs carry more data, give http_transport a client with other limits.
-inline constexpr http_limits worker_answer_limits = {16 * 1024, 4 * 1024 * 1024};
+inline constexpr http_limits worker_response_limits = {16 * 1024, 4 * 1024 * 1024};
 
 // A heartbeat or FAIL rejected with an API error (400 or 422) is sent again at once with another body: a heartbeat with
 // the other type of `active_jobs`, then with the published schema's fields only; a FAIL without its checkpoint, then by

@@ -89,7 +89,8 @@ OJS_SHUTDOWN_INLINE void http_transport::remember_variant(body_variants& variant
     if (!variants.in_use.compare_exchange_strong(before, taken)) return;
     variants.retry_full_at.store(
         deadline_after(options_.full_body_retry_interval).time_since_epoch().count());
-    if (options_.on_form_change) options_.on_form_change(variants.operation, variants.dropped[taken], why);
+    if (options_.on_body_variant_change)
+        options_.on_body_variant_change(variants.operation, variants.dropped[taken], why);
 }
 
 // Tries variants until the backend does not reject one: the one in use first, then the others from the full one on. If
@@ -121,7 +122,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_variant(body_vari
 
 OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_request& request,
                                                                    time_point deadline) {
-    const http_call call = {deadline, resend::if_unsent, request.still_wanted};
+    const http_call call = {deadline, resend::if_unsent, request.should_send};
     result<http_response> response = send("POST", detail::fetch_route, detail::fetch_body(request), call);
     if (!response && response.error().code == errc::bad_response)
         return detail::refused_response(response.error().text);
@@ -160,7 +161,7 @@ OJS_SHUTDOWN_INLINE result<heartbeat_response> http_transport::heartbeat(const h
         return detail::heartbeat_body(request, variant == 0 ? as_count : !as_count);
     };
     const http_call call = {deadline, request.must_arrive ? resend::always : resend::if_unsent,
-                            request.still_wanted};
+                            request.should_send};
     const result<http_response> response =
         detail::success(post_variant(beat_variants_, request.must_arrive, body, call), "/workers/heartbeat",
                         detail::quoting::yes);
@@ -171,7 +172,7 @@ OJS_SHUTDOWN_INLINE result<heartbeat_response> http_transport::heartbeat(const h
 
 OJS_SHUTDOWN_INLINE result<bool> http_transport::confirm_claim(const claim_query& query,
                                                                time_point deadline) {
-    const http_call call = {deadline, resend::if_unsent, query.still_wanted};
+    const http_call call = {deadline, resend::if_unsent, query.should_send};
     const result<http_response> response = detail::success(
         send("GET", detail::job_route(query.job_id), "", call), "/jobs/{id}", detail::quoting::no, "GET");
     if (!response) return response.error();

@@ -8,17 +8,17 @@
 
 namespace ojs::detail {
 
-inline constexpr std::int64_t any_integer = 9007199254740992;  // 2^53: beyond it a double is not exact
+inline constexpr std::int64_t max_exact_integer = 9007199254740992;  // 2^53: beyond it a double is not exact
 
 inline void read_integer(std::string_view source, std::int64_t& out) {
     std::uint64_t number = 0;
-    if (parse_number(source, any_integer, number)) out = static_cast<std::int64_t>(number);
+    if (parse_number(source, max_exact_integer, number)) out = static_cast<std::int64_t>(number);
 }
 
 // A count of `unit` milliseconds; limited to 24 days, which every deadline can hold.
 inline void read_duration(std::string_view source, std::uint64_t unit, std::chrono::milliseconds& out) {
     std::uint64_t number = 0;
-    if (!parse_number(source, any_integer, number)) return;
+    if (!parse_number(source, max_exact_integer, number)) return;
     const std::uint64_t max_count = max_duration_ms / unit;
     out = std::chrono::milliseconds((number < max_count ? number : max_count) * unit);
 }
@@ -41,7 +41,7 @@ inline void read_job_member(job& out, std::string_view& args, std::string_view k
 }
 
 // Why a job with these arguments cannot run; empty if it can.
-inline std::string args_fault(std::string_view args) {
+inline std::string args_error(std::string_view args) {
     const result<void> valid = check_json(args);
     if (!valid) return cat({"args: ", args.empty() ? "missing" : valid.error().text});
     return json_view(args).type() == json_type::array ? "" : "args is not an array";
@@ -49,7 +49,7 @@ inline std::string args_fault(std::string_view args) {
 
 inline std::string job_fault(const job& read, std::string_view args, std::string_view source) {
     if (read.type.empty()) return "type is missing or not a string";
-    std::string fault = args_fault(args);
+    std::string fault = args_error(args);
     if (!fault.empty()) return fault;
     const result<void> valid = check_json(source);
     return valid ? std::string() : valid.error().text;

@@ -65,7 +65,8 @@ class memory_queue : public ref_counted {
     void claim(const std::string& queue, std::size_t count, std::vector<job>& claimed) {
         memory_line& waiting = line_of(queue);
         while (waiting.first != nullptr && claimed.size() < count) {
-            if (!insist([&] { claimed.push_back(waiting.first->job.job); })) return;  // the job stays pending
+            if (!retry_allocation([&] { claimed.push_back(waiting.first->job.job); }))
+                return;  // the job stays pending
             memory_job& next = waiting.take_first()->job;
             next.state = "active";
             claimed.back().attempt = ++next.job.attempt;
@@ -165,7 +166,7 @@ OJS_SHUTDOWN_INLINE std::vector<memory_job> memory_transport::jobs() const {
 OJS_SHUTDOWN_INLINE result<std::vector<job>> memory_transport::fetch(const fetch_request& request,
                                                                      time_point /*deadline*/) {
     const detail::unique_lock held(queue_->guard);
-    if (request.still_wanted && !request.still_wanted()) return error{errc::cancelled, 0, "no longer wanted"};
+    if (request.should_send && !request.should_send()) return error{errc::cancelled, 0, "no longer wanted"};
     std::vector<job> claimed;
     for (const std::string& queue : request.worker->queues) queue_->claim(queue, request.count, claimed);
     return claimed;

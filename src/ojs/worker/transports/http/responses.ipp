@@ -98,7 +98,7 @@ inline result<std::string_view> find_jobs(std::string_view body) {
         found = value;
         ++lists;
     }
-    if (!raw_walk_ended(rest, '{', '}'))
+    if (!is_raw_walk_complete(rest, '{', '}'))
         return refused_response("the response to FETCH is not a complete JSON object");
     if (lists == 1 && found == "null") return std::string_view("[]");  // an empty list in Go
     if (lists != 1 || found.front() != '[')
@@ -119,7 +119,7 @@ inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t req
                                          requested, " were requested"}));
         jobs.push_back(read_claimed_job(source));
     }
-    if (!raw_walk_ended(rest, '[', ']')) return refused_response("the response to FETCH is not JSON");
+    if (!is_raw_walk_complete(rest, '[', ']')) return refused_response("the response to FETCH is not JSON");
     return jobs;
 }
 

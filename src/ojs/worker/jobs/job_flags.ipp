@@ -1,4 +1,4 @@
-// job_word: the state of a claimed job in one atomic.
+// job_flags: the state of a claimed job in one atomic.
 #pragma once
 
 #include "../../base/detail/light.hpp"
@@ -7,7 +7,7 @@ namespace ojs::detail {
 
 // A set of facts. If threads add facts that exclude each other, one of them succeeds.
 // tests/model/weak_memory.cpp tries every order.
-class job_word {
+class job_flags {
   public:
     using facts = std::uint32_t;
     // Only the last three are ever removed. A handler goes from `began` to `returned` to `left`.
@@ -16,7 +16,7 @@ class job_word {
     static constexpr facts returned = 1U << 2;       // the handler has returned
     static constexpr facts left = 1U << 3;           // the thread no longer uses the job
     static constexpr facts reported = 1U << 4;       // the backend has responded, or gets no more requests
-    static constexpr facts lost = 1U << 5;           // another worker may have it: nothing is reported
+    static constexpr facts reassigned = 1U << 5;     // another worker may have it: nothing is reported
     static constexpr facts stuck = 1U << 6;          // has ignored its cancellation, and is logged as such
     static constexpr facts unreported = 1U << 7;     // logged as such
     static constexpr facts slot_kept = 1U << 8;      // the slot stays taken although the job is reported
