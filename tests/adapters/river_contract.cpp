@@ -45,7 +45,7 @@ class river_subject : public transport_contract::subject {
         out.keeps_args_text = false;  // jsonb
         out.holds_nul = false;
         out.any_type = false;  // a kind has 1 to 127 characters
-        out.announces_work = true;
+        out.tells_of_work = true;
         return out;
     }
     // A lease short enough for a dead worker's jobs to come back in time.

@@ -22,7 +22,7 @@ class spool_subject : public transport_contract::subject {
     traits can() const override {
         traits out;
         out.any_id = true;
-        out.announces_work = OJS_SHUTDOWN_USE_INOTIFY != 0;
+        out.tells_of_work = OJS_SHUTDOWN_USE_INOTIFY != 0;
         return out;
     }
     std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& /*as*/) override {

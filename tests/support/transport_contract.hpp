@@ -28,7 +28,7 @@ inline const std::vector<contract_case>& cases() {
         {"no more jobs than requested", keeps_to_count},
         {"only the queues of the worker", keeps_to_queues},
         {"queues that change from one FETCH to the next", queues_change},
-        {"a cancelled FETCH claims nothing", unwanted_claims_nothing},
+        {"a FETCH that is no longer wanted claims nothing", unwanted_claims_nothing},
         {"eight threads of two workers, and each job once", claimed_once_among_many},
         {"first in, first out", first_in_first_out},
         {"a job is settled once", settled_once},

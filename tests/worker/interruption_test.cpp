@@ -30,8 +30,8 @@ job with_timeout(std::chrono::milliseconds timeout) {
     return out;
 }
 
-// Collects the records and stuck jobs of a worker; outlives the worker.
-struct told {
+// Collects what a worker logs and reports; outlives the worker.
+struct captured_log {
     struct entries {
         mutable std::mutex mutex;
         std::condition_variable more_lines;
@@ -93,8 +93,8 @@ void until_cancelled(job_context& job) {
 
 }  // namespace
 
-TEST_CASE("timeout: cancels the job, and without a result fails the attempt") {
-    told log;
+TEST_CASE("timeout: the job is cancelled; returning nothing is a FAIL that uses up an attempt") {
+    captured_log log;
     worker_options options = recorder::options();
     log.listen(options);
     const auto why = std::make_shared<std::atomic<cancel_reason>>(cancel_reason::none);
@@ -119,8 +119,8 @@ TEST_CASE("timeout: cancels the job, and without a result fails the attempt") {
     CHECK(busy.body->report().interrupted == 0);
 }
 
-TEST_CASE("revoked: the backend cancels a job, whose token is cancelled, and it does not come again") {
-    told log;
+TEST_CASE("revoked: a job that the backend cancels is cancelled here, and not retried") {
+    captured_log log;
     worker_options options = recorder::options();
     log.listen(options);
     const auto why = std::make_shared<std::atomic<cancel_reason>>(cancel_reason::none);
@@ -146,10 +146,10 @@ TEST_CASE("revoked: the backend cancels a job, whose token is cancelled, and it 
     CHECK(log.waits_for("info job cancelled by its backend"));
     REQUIRE(busy.body->stop(recorder::guard));
     CHECK(busy.body->report().failed == 1);
-    CHECK_FALSE(busy.wire.revoke("a"));  // the callback is reset
+    CHECK_FALSE(busy.wire.revoke("a"));  // nobody is called any more
 }
 
-TEST_CASE("revoked: the handler's result counts, and a stop does not hand the job back") {
+TEST_CASE("revoked: the handler's outcome counts, and a stop does not hand such a job back") {
     SUBCASE("done is done") {
         busy_worker busy(recorder::options(), [](job_context& job) {
             until_cancelled(job);
@@ -171,7 +171,7 @@ TEST_CASE("revoked: the handler's result counts, and a stop does not hand the jo
     }
 }
 
-TEST_CASE("timeout: the handler's result counts, an exception is a timeout, and callbacks are called") {
+TEST_CASE("timeout: the handler's outcome counts, an exception is a timeout, and callbacks are called") {
     SUBCASE("done is done") {
         busy_worker busy(
             recorder::options(),
@@ -208,7 +208,7 @@ TEST_CASE("timeout: the handler's result counts, an exception is a timeout, and 
     }
 }
 
-TEST_CASE("timeout: each job has its own clock, and jobs in time are not affected") {
+TEST_CASE("timeout: each of many jobs has its own clock, and those in time are not touched") {
     recorder::transport wire;
     worker_options options = recorder::options(8);
     for (int i = 0; i < 40; ++i) {
@@ -227,8 +227,8 @@ TEST_CASE("timeout: each job has its own clock, and jobs in time are not affecte
     CHECK(worker.report().claimed == 40);
 }
 
-TEST_CASE("timeout: does not affect a job that was cancelled before") {
-    told log;
+TEST_CASE("timeout: a job that was cancelled before does not change") {
+    captured_log log;
     worker_options options = recorder::patient();
     options.stuck_after = 1h;
     log.listen(options);
@@ -272,14 +272,14 @@ TEST_CASE("timeout: thousands with a callback each leave no thread behind") {
     });
     REQUIRE(worker.start());
     REQUIRE(wire.wait_for("fail", jobs));
-    // A leaked stack is two mappings.
+    // A stack that nobody gave back is two.
     CHECK(mappings() < before + jobs);
     REQUIRE(worker.stop(recorder::guard));
     CHECK(worker.report().failed == jobs);
 }
 
-TEST_CASE("stuck: a job that ignores its cancellation is reported once, and once more when abandoned") {
-    told log;
+TEST_CASE("stuck: a job that outlives its cancellation is logged once, and once more when it is abandoned") {
+    captured_log log;
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
     log.listen(options);
@@ -304,13 +304,13 @@ TEST_CASE("stuck: a job that ignores its cancellation is reported once, and once
     CHECK(all[1].count == 1);
     CHECK(log.has("warn job abandoned"));
     CHECK(busy.body->report().stuck == std::vector<std::string>{"a"});
-    CHECK(busy.settlement().error.code == "timeout");  // also if the stop reports it
+    CHECK(busy.settlement().error.code == "timeout");  // its own fault, whichever thread reports it
     CHECK_FALSE(busy.settlement().requeue);
     let_go->set();
 }
 
-TEST_CASE("stuck: a callback that throws does no harm, and a job that returns in time is not stuck") {
-    told log;
+TEST_CASE("stuck: a listener may throw, and a job that returns in time is not stuck") {
+    captured_log log;
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
     log.listen(options);
@@ -373,7 +373,7 @@ TEST_CASE(
     recorder::counter together;
     deaf_worker deaf(for_stuck(2, log), [&](job_context&) {
         together.add();
-        CHECK(together.wait_for(2));  // both slots are free in spite of the deaf handler
+        CHECK(together.wait_for(2));  // both slots are there, beside the deaf handler
     });
     REQUIRE(deaf.wire.wait_for("fail", 1));
     deaf.wire.give(make_job("b", "other"));
@@ -386,7 +386,7 @@ TEST_CASE(
     CHECK(deaf.body.report().stuck == std::vector<std::string>{"a"});
     const std::size_t beats = deaf.wire.calls("beat").size();
     REQUIRE(deaf.wire.wait_for("beat", beats + 2));
-    CHECK(deaf.wire.calls("beat").back().active.empty());  // its lease is not renewed
+    CHECK(deaf.wire.calls("beat").back().active.empty());  // nobody renews its lease
     CHECK_FALSE(deaf.returned->is_set());
     deaf.let_go->set();
     REQUIRE(log.waits_for("warn a stuck handler has returned; its result is dropped"));
@@ -398,8 +398,8 @@ TEST_CASE(
     CHECK(deaf.body.report().completed == 2);
 }
 
-TEST_CASE("stuck: a kept slot takes no job until the handler returns") {
-    told log;
+TEST_CASE("stuck: a slot that is to be kept takes no job until the handler returns") {
+    captured_log log;
     worker_options options = for_stuck(1, log);
     const shared_event answered = make_event();
     options.on_stuck_job = [answered](const stuck_job& job) {
@@ -420,8 +420,8 @@ TEST_CASE("stuck: a kept slot takes no job until the handler returns") {
     CHECK(deaf.body.stop(recorder::guard));
 }
 
-TEST_CASE("stuck: a worker with only stuck handlers drains and ends with 75") {
-    told log;
+TEST_CASE("stuck: a worker all of whose handlers are stuck drains, and ends with a status of its own") {
+    captured_log log;
     deaf_worker deaf(for_stuck(1, log), [](job_context&) {});
     REQUIRE(deaf.body.wait(deadline_after(recorder::guard)));
     CHECK(log.has("error handlers are stuck; the worker stops"));
@@ -434,7 +434,7 @@ TEST_CASE("stuck: a worker with only stuck handlers drains and ends with 75") {
 }
 
 TEST_CASE("stuck: a callback that blocks delays neither other jobs nor the stop") {
-    told log;
+    captured_log log;
     worker_options options = for_stuck(2, log);
     options.times.stop_timeout = 500ms;
     const shared_event asked = make_event();
@@ -458,8 +458,8 @@ TEST_CASE("stuck: a callback that blocks delays neither other jobs nor the stop"
 }
 
 #if OJS_SHUTDOWN_USE_UNWIND
-TEST_CASE("stuck: the log has the thread's stack if the worker installed the signals") {
-    told log;
+TEST_CASE("stuck: the log says where the thread is, where the signals are ours") {
+    captured_log log;
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
     options.parts.add(operating());
@@ -476,11 +476,11 @@ TEST_CASE("stuck: the log has the thread's stack if the worker installed the sig
     busy.life.apply(event::report_request, {});
     let_go->set();
     REQUIRE(busy.body->stop(recorder::guard));
-    CHECK(unused.report_requests() == 0);  // the library's own SIGTTIN requests no report
+    CHECK(unused.report_requests() == 0);  // our own SIGTTIN is nobody's wish for a report
 }
 
-TEST_CASE("stuck: reading the thread's stack interrupts no read() of its handler") {
-    told log;
+TEST_CASE("stuck: reading a thread's stack interrupts no read() of its handler") {
+    captured_log log;
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
     options.parts.add(operating());
@@ -509,7 +509,7 @@ TEST_CASE("stuck: reading the thread's stack interrupts no read() of its handler
 }
 #endif
 
-TEST_CASE("termination mode: NORMAL_SHUTDOWN drains, and logs the file's content and the deadline") {
+TEST_CASE("termination mode: NORMAL_SHUTDOWN drains, and logs the file and the deadline") {
     const mode_file file;
     file.write("NORMAL_SHUTDOWN");
     captured_log log;
@@ -560,8 +560,7 @@ TEST_CASE("termination mode: SPOT_RECLAIM, no file, and SIGUSR1 hand every job b
     recorder::check_last_word(busy.wire);
 }
 
-TEST_CASE(
-    "termination mode: a stop without a signal does not read the file; without a file name there is none") {
+TEST_CASE("termination mode: only a stop by signal reads the file, and none when it is off") {
     const mode_file file;
     file.write("SPOT_RECLAIM");
     worker_options options = recorder::options();
@@ -586,7 +585,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("termination mode: a reclaim during the drain, and none if the first signal wins") {
+TEST_CASE("termination mode: a reclaim in the drain, and none where the first signal wins") {
     worker_options options = recorder::options();
     const shared_event let_go = make_event();
     const auto work = [=](job_context& job) {
@@ -649,7 +648,7 @@ TEST_CASE("termination mode: a reclaim during the drain, and none if the first s
     }
 }
 
-TEST_CASE("reclaim_wait: handlers may finish before the job is handed back") {
+TEST_CASE("reclaim_wait: handlers may bring their work to an end before the job is handed back") {
     worker_options options = recorder::options();
     options.times.reclaim_wait = 4s;
     busy_worker busy(options, [](job_context& job) {
@@ -662,7 +661,7 @@ TEST_CASE("reclaim_wait: handlers may finish before the job is handed back") {
     CHECK(busy.settlement().requeue);
 }
 
-TEST_CASE("cancel_lead: jobs are cancelled inside the grace period, and their results count") {
+TEST_CASE("cancel_lead: jobs are cancelled inside the grace period, and may still return a result") {
     worker_options options = recorder::options();
     options.times.shutdown_grace_period = 1h;
     options.times.cancel_lead = 1h - 5ms;
@@ -743,8 +742,8 @@ TEST_CASE("river: a soft stop waits for the job; the second signal cancels it an
     }
 }
 
-TEST_CASE("river: a job that ignores its cancellation is reported, named, and sets the exit status") {
-    told log;
+TEST_CASE("river: a job that ignores its cancellation is reported, named, and has its own exit status") {
+    captured_log log;
     worker_options options = river_options();
     options.times.cancel_wait = 10ms;
     log.listen(options);
@@ -761,8 +760,8 @@ TEST_CASE("river: a job that ignores its cancellation is reported, named, and se
     let_go->set();
 }
 
-TEST_CASE("interruption: jobs with a timeout longer than the grace period are logged once per type") {
-    told log;
+TEST_CASE("interruption: jobs whose timeout exceeds the grace period are logged once per type") {
+    captured_log log;
     recorder::transport wire;
     worker_options options = recorder::options();
     log.listen(options);
