@@ -39,9 +39,9 @@ class pool_threads {
             entry = make_ref<pool_thread>();
             return thread::start(
                 [this, pool, entry, body] {
-                    const auto over = [&] { ended(entry); };
-                    call_guarded(body, over);
-                    only_handlers_left();
+                    const auto finish = [&] { ended(entry); };
+                    call_guarded(body, finish);
+                    finish();
                 },
                 options);
         });
