@@ -114,7 +114,7 @@ def converted(lines):
         code, behind = (line[:column], line[column:]) if column > 1 else (line, "")
         mark = ""
         if scopes.between_members():
-            function = FUNCTION.search(code)
+            function = FUNCTION.search(code + lines[at] if code.lstrip().startswith("template ") else code)
             name = function[1] if function else ""
             if not above and not behind and COPY_OR_MOVE.match(code):
                 mark = "/** @private */ "

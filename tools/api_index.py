@@ -86,7 +86,8 @@ def index():
         for _, part in template.order:
             names = {}
             for _, name, kind, sentence in sorted(found.pop(part, []), key=lambda row: (row[0], row[2] == "value")):
-                names.setdefault(name, (kind, sentence))
+                if sentence:  # doxygen fails where one is missing; constructors as the compiler writes them need none
+                    names.setdefault(name, (kind, sentence))
             if names:
                 out.append(f"\n### {part.removesuffix('.hpp')}\n\n| name | kind | |\n|---|---|---|\n")
                 out += [f"| `{name}` | {kind} | {sentence} |\n" for name, (kind, sentence) in names.items()]

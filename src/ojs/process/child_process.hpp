@@ -93,7 +93,7 @@ struct child_options {
     // Grandchildren do not inherit it, and the kernel drops it for set-user-ID programs. The kernel binds it to the
     // thread that forked, so each child keeps a thread here until it ends. Other systems: errc::unsupported.
 #ifdef __linux__
-    int death_signal = SIGKILL;
+    int death_signal = SIGKILL;  // sent when this process ends, see above
 #else
     int death_signal = 0;
 #endif

@@ -25,6 +25,7 @@ enum class outcome_kind { implicit, done, retry, discard, interrupted };  // see
 class [[nodiscard]] outcome {
   public:
     outcome() = default;
+    // Completed, with a result: ACK.
     outcome(std::string result_json) : kind_(outcome_kind::done), text_(std::move(result_json)) {}
     outcome(const char* result_json) : outcome(std::string(result_json)) {}
     outcome(std::nullptr_t) = delete;
@@ -59,8 +60,8 @@ class [[nodiscard]] outcome {
 // Thrown by job_context::require().
 class bad_argument : public std::exception {
   public:
-    explicit bad_argument(std::string text) : text_(std::move(text)) {}
-    const char* what() const noexcept override { return text_.c_str(); }
+    explicit bad_argument(std::string text) : text_(std::move(text)) {}   // `text` is for what()
+    const char* what() const noexcept override { return text_.c_str(); }  // for people
 
   private:
     std::string text_;

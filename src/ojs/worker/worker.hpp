@@ -53,8 +53,8 @@ const char* to_string(stop_status status) noexcept;
 
 // The result of stop(): true if every job was reported. [River: a nil error]
 struct stop_result {
-    stop_status status = stop_status::ended;  // the details
-    explicit operator bool() const noexcept { return status == stop_status::ended; }
+    stop_status status = stop_status::ended;                                          // the details
+    explicit operator bool() const noexcept { return status == stop_status::ended; }  // true: ended
 };
 
 namespace detail {
@@ -162,10 +162,11 @@ class worker {
     // to return, others 100 ms. Before run() or start() the request is kept: those then drain at once. A
     // handler, a callback or a step of this worker must not call them. [River Stop, StopAndCancel]
     stop_result stop(time_point deadline = time_point::max(), const cancel_token& until = {});
-    stop_result stop_and_cancel(time_point deadline = time_point::max(), const cancel_token& until = {});
     stop_result stop(std::chrono::milliseconds timeout, const cancel_token& until = {}) {
         return stop(deadline_after(timeout), until);
     }
+    // The same, after request_stop_and_cancel().
+    stop_result stop_and_cancel(time_point deadline = time_point::max(), const cancel_token& until = {});
     stop_result stop_and_cancel(std::chrono::milliseconds timeout, const cancel_token& until = {}) {
         return stop_and_cancel(deadline_after(timeout), until);
     }
