@@ -66,7 +66,7 @@ def rows():
                         yield *place_of(member), f"{name}::{value.findtext('name')}", "value", sentence_of(value)
                     else:
                         plain.append(f"`{value.findtext('name')}`")
-                sentence = f"{sentence} {', '.join(plain)}".strip()
+                sentence += f" ({', '.join(plain)})" if plain else ""
                 yield *place_of(member), name + call, KINDS.get(kind, kind), sentence
 
 
@@ -96,6 +96,7 @@ def index():
 
 
 def run_doxygen():
+    shutil.rmtree(ROOT / BUILD / "api", ignore_errors=True)  # the XML of what is no longer there
     (ROOT / BUILD / "api").mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "BUILD": str(BUILD)}
     return subprocess.run(["doxygen", "docs/Doxyfile"], cwd=ROOT, env=environment).returncode == 0

@@ -64,11 +64,11 @@ class [[nodiscard]] result {
 
     bool has_value() const noexcept { return ok_; }          // true: a value; false: an error
     explicit operator bool() const noexcept { return ok_; }  // has_value()
-    // The value. An error is printed, and the process aborts.
+    // The value; an error is printed, and the process aborts.
     T& operator*() & noexcept { return checked(*this).value_; }
     const T& operator*() const& noexcept { return checked(*this).value_; }
     T&& operator*() && noexcept { return std::move(checked(*this).value_); }
-    // The value. An error is printed, and the process aborts.
+    // The value; an error is printed, and the process aborts.
     T* operator->() noexcept { return &checked(*this).value_; }
     const T* operator->() const noexcept { return &checked(*this).value_; }
     T value_or(T fallback) const { return ok_ ? value_ : std::move(fallback); }  // never aborts

@@ -55,7 +55,7 @@ class cancel_token {
   public:
     cancel_token() = default;  // never cancelled
 
-    bool cancelled() const noexcept { return reason() != cancel_reason::none; }  // see seen()
+    bool cancelled() const noexcept { return reason() != cancel_reason::none; }  // see also seen()
     cancel_reason reason() const noexcept;                                       // none: not cancelled
     // Sleeps. True when the time has passed; false, at once, when cancelled.
     [[nodiscard]] bool sleep_until(time_point deadline) const;

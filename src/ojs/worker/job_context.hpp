@@ -18,7 +18,7 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-enum class outcome_kind { implicit, done, retry, discard, interrupted };  // see outcome
+enum class outcome_kind { implicit, done, retry, discard, interrupted };  // of an outcome
 
 // The result of a handler. A handler that returns nothing means done(), or interrupted() if it saw its cancellation.
 // A job's result is JSON text, or a picojson::value if <picojson.h> is included.
