@@ -71,7 +71,7 @@ class shutdown_coordinator {
     const std::string& address() const noexcept;
 
     // Reports that the program initialises. Of these four calls the last one counts. READY also needs every check to
-    // pass, and no quiet or stop; a failed check is reported as WARMING before the first READY, and as UNHEALTHY after it.
+    // pass, and no quiet or stop; a failed check means WARMING before the first READY, and UNHEALTHY after it.
     void starting(std::string message = {});
     void warming(std::string message = {});  // backend connections warm up
     void ready(std::string message = {});    // accepts work
