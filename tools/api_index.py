@@ -89,7 +89,7 @@ def index():
                 if sentence:  # doxygen fails where one is missing; constructors as the compiler writes them need none
                     names.setdefault(name, (kind, sentence))
             if names:
-                out.append(f"\n### {part.removesuffix('.hpp')}\n\n| name | kind | |\n|---|---|---|\n")
+                out.append(f"\n### {part.removesuffix('.hpp')}\n\n| name | kind | meaning |\n|---|---|---|\n")
                 out += [f"| `{name}` | {kind} | {sentence} |\n" for name, (kind, sentence) in names.items()]
     assert not found, f"in no header: {', '.join(found)}"
     return "".join(out)

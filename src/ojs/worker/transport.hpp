@@ -130,7 +130,7 @@ class transport : public detail::ref_counted {
     // previous callback is never called again. Default: ignored; the worker polls.
     virtual void on_work_available(function<void()> /*callback*/) {}
     // Sets, at the same times, what the transport may call when the backend has cancelled a claimed job. Its token is
-    // cancelled then (cancel_reason::revoked); a job given up is FAILed as "cancelled", not retryable. Default: ignored.
+    // cancelled (cancel_reason::revoked); a job given up is FAILed as "cancelled", not retryable. Default: ignored.
     virtual void on_job_cancelled(function<void(const std::string& job_id)> /*callback*/) {}
 };
 using transport_ref = detail::ref<transport>;  // shares its transport
