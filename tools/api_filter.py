@@ -19,13 +19,13 @@ UNDOCUMENTED = re.compile(r"#|\}|(?:inline )?namespace\b|\w+:$|$")  # what a com
 MACRO_ROW = re.compile(r"//   (OJS_\w+) +\S+(?: \S+)*  +(.*)")
 TYPE = re.compile(r" *(?:enum|class|struct) .*\{")
 COPY_OR_MOVE = re.compile(r" +(?:(\w+)\((?:const )?\1&&?(?: \w+)?\)|(\w+)& operator=\((?:const )?\2&{0,2}(?: \w+)?\))")
-FUNCTION = re.compile(r"[ *&~](operator\W+|\w+)\(")
-# What doxygen takes for a command, a tag, a link or emphasis. What stands in backticks is code already.
-SPECIAL = re.compile(r"(`[^`]*`)|[\\@#<>&%*]")
+FUNCTION = re.compile(r"[ *&](operator\W+|~?\w+)\(")
+# What doxygen takes for a command, a tag or a link. What stands in backticks is code already.
+SPECIAL = re.compile(r"(`[^`]*`)|[\\@#<>&%]")
 
 
 def escaped(text):
-    return SPECIAL.sub(lambda found: found[1] or ("&lowast;" if found[0] == "*" else "\\" + found[0]), text)
+    return SPECIAL.sub(lambda found: found[1] or "\\" + found[0], text)
 
 
 def documentation(lines, mark):
@@ -114,7 +114,7 @@ def converted(lines):
         code, behind = (line[:column], line[column:]) if column > 1 else (line, "")
         mark = ""
         if scopes.between_members():
-            function = FUNCTION.search(code)
+            function = FUNCTION.search(code + lines[at] if code.lstrip().startswith("template ") else code)
             name = function[1] if function else ""
             if not above and not behind and COPY_OR_MOVE.match(code):
                 mark = "/** @private */ "

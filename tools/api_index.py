@@ -66,7 +66,7 @@ def rows():
                         yield *place_of(member), f"{name}::{value.findtext('name')}", "value", sentence_of(value)
                     else:
                         plain.append(f"`{value.findtext('name')}`")
-                sentence = f"{sentence} {', '.join(plain)}".strip()
+                sentence += f" ({', '.join(plain)})" if plain else ""
                 yield *place_of(member), name + call, KINDS.get(kind, kind), sentence
 
 
@@ -86,15 +86,17 @@ def index():
         for _, part in template.order:
             names = {}
             for _, name, kind, sentence in sorted(found.pop(part, []), key=lambda row: (row[0], row[2] == "value")):
-                names.setdefault(name, (kind, sentence))
+                if sentence:  # doxygen fails where one is missing; constructors as the compiler writes them need none
+                    names.setdefault(name, (kind, sentence))
             if names:
-                out.append(f"\n### {part.removesuffix('.hpp')}\n\n| name | kind | |\n|---|---|---|\n")
+                out.append(f"\n### {part.removesuffix('.hpp')}\n\n| name | kind | meaning |\n|---|---|---|\n")
                 out += [f"| `{name}` | {kind} | {sentence} |\n" for name, (kind, sentence) in names.items()]
     assert not found, f"in no header: {', '.join(found)}"
     return "".join(out)
 
 
 def run_doxygen():
+    shutil.rmtree(ROOT / BUILD / "api", ignore_errors=True)  # the XML of what is no longer there
     (ROOT / BUILD / "api").mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "BUILD": str(BUILD)}
     return subprocess.run(["doxygen", "docs/Doxyfile"], cwd=ROOT, env=environment).returncode == 0

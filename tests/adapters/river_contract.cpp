@@ -148,8 +148,7 @@ struct lone_worker {
         identity.queues = {queue};
         identity.visibility_timeout = std::chrono::seconds(30);
     }
-    ojs::result<std::vector<ojs::job>> fetch(std::size_t count,
-                                             ojs::function<bool()> should_send = nullptr) {
+    ojs::result<std::vector<ojs::job>> fetch(std::size_t count, ojs::function<bool()> should_send = nullptr) {
         ojs::fetch_request request;
         request.worker = &identity;
         request.count = count;

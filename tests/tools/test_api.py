@@ -33,9 +33,9 @@ class Filter(unittest.TestCase):
 
     def test_an_overload_and_a_copy_need_none(self):
         self.becomes(
-            "class a {\n  public:\n    a(const a&) = delete;\n    // Adds.\n    int f(int);\n    int f(bool);\n    int g();\n};",
+            "class a {\n  public:\n    a(const a&) = delete;\n    // Adds.\n    int f(int);\n    int f(bool);\n    template <class T>\n    T f(T);\n    int g();\n};",
             "class a {\n  public:\n/** @private */     a(const a&) = delete;\n    /// Adds.\n    int f(int);\n"
-            "/** @overload */     int f(bool);\n    int g();\n};",
+            "/** @overload */     int f(bool);\n/** @overload */     template <class T>\n    T f(T);\n    int g();\n};",
         )
 
     def test_a_macro_has_its_row_of_the_table_or_the_comment_above_its_ifndef(self):

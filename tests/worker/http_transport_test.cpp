@@ -289,7 +289,7 @@ struct downgrading {
         options.active_jobs_as_count = active_jobs_as_count;
         options.full_body_retry_interval = full_body_retry_interval;
         options.on_body_variant_change = [this](std::string_view operation, std::string_view dropped,
-                                        const error& why) {
+                                                const error& why) {
             const std::lock_guard<std::mutex> held(mutex);
             changes.push_back(std::string(operation) + ": " + why.text);
             this->dropped.emplace_back(dropped);

@@ -40,8 +40,8 @@ ojs::http_response manifest(backend& on, const incoming&) {
     extensions.raw("official", "[" + shutdown.text("version", "1.0.0-rc.1").str() + "]");
     out.text("specversion", "1.0").text("ojs_version", "1.0").raw("implementation", implementation.str());
     out.number("conformance_level", 1).raw("capabilities", able.str()).raw("extensions", extensions.str());
-    return json_response(200,
-                       out.texts("protocols", {"http"}).text("backend", on.disk ? "sqlite" : "memory").str());
+    return json_response(
+        200, out.texts("protocols", {"http"}).text("backend", on.disk ? "sqlite" : "memory").str());
 }
 
 ojs::http_response readiness(backend& on, const incoming&) {

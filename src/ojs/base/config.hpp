@@ -10,10 +10,10 @@
 // No macro changes the layout of a type, so translation units with different settings link.
 #pragma once
 
-#define OJS_SHUTDOWN_VERSION_MAJOR 0
-#define OJS_SHUTDOWN_VERSION_MINOR 1
-#define OJS_SHUTDOWN_VERSION_PATCH 0
-#define OJS_SHUTDOWN_VERSION "0.1.0"
+#define OJS_SHUTDOWN_VERSION_MAJOR 0  // major version; all headers must be of one version
+#define OJS_SHUTDOWN_VERSION_MINOR 1  // minor version
+#define OJS_SHUTDOWN_VERSION_PATCH 0  // patch version
+#define OJS_SHUTDOWN_VERSION "0.1.0"  // the version as a string literal
 
 #ifndef OJS_SHUTDOWN_SEPARATE
 #define OJS_SHUTDOWN_SEPARATE 0
@@ -21,7 +21,7 @@
 
 // On by default on Linux only.
 #ifdef __linux__
-#define OJS_SHUTDOWN_ON_LINUX 1
+#define OJS_SHUTDOWN_ON_LINUX 1  // 1 on Linux, else 0
 #else
 #define OJS_SHUTDOWN_ON_LINUX 0
 #endif

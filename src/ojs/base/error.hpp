@@ -62,11 +62,13 @@ class [[nodiscard]] result {
     }
     ~result() { destroy(); }
 
-    bool has_value() const noexcept { return ok_; }  // as operator bool
-    explicit operator bool() const noexcept { return ok_; }
+    bool has_value() const noexcept { return ok_; }          // true: a value; false: an error
+    explicit operator bool() const noexcept { return ok_; }  // has_value()
+    // The value; an error is printed, and the process aborts.
     T& operator*() & noexcept { return checked(*this).value_; }
     const T& operator*() const& noexcept { return checked(*this).value_; }
     T&& operator*() && noexcept { return std::move(checked(*this).value_); }
+    // The value; an error is printed, and the process aborts.
     T* operator->() noexcept { return &checked(*this).value_; }
     const T* operator->() const noexcept { return &checked(*this).value_; }
     T value_or(T fallback) const { return ok_ ? value_ : std::move(fallback); }  // never aborts
@@ -107,10 +109,10 @@ template <>
 class [[nodiscard]] result<void> {
   public:
     result() = default;
-    result(ojs::error failure) : ok_(false), error_(std::move(failure)) {}
+    result(ojs::error failure) : ok_(false), error_(std::move(failure)) {}  // a failure
 
-    bool has_value() const noexcept { return ok_; }
-    explicit operator bool() const noexcept { return ok_; }
+    bool has_value() const noexcept { return ok_; }              // true: a value; false: an error
+    explicit operator bool() const noexcept { return ok_; }      // has_value()
     const ojs::error& error() const noexcept { return error_; }  // only of an error
 
   private:

@@ -41,16 +41,17 @@ template <class R, class... Args>
 class function<R(Args...)> {
   public:
     function() = default;
-    function(std::nullptr_t) {}
+    function(std::nullptr_t) {}  // empty
     template <class F, std::enable_if_t<!std::is_same_v<std::decay_t<F>, function>, int> = 0>
     function(F&& callable) {
         if (detail::is_empty<std::decay_t<F>>(callable)) return;
         body_ = detail::ref<body>(new holder<std::decay_t<F>>(std::forward<F>(callable)));
     }
 
-    explicit operator bool() const noexcept { return static_cast<bool>(body_); }
+    explicit operator bool() const noexcept { return static_cast<bool>(body_); }  // false: empty
     friend bool operator==(const function& one, std::nullptr_t) noexcept { return !one; }
     friend bool operator!=(const function& one, std::nullptr_t) noexcept { return static_cast<bool>(one); }
+    // Calls it. An empty one returns, if R is void.
     R operator()(Args... args) const {
         if constexpr (std::is_same_v<R, void>) {
             if (body_) body_->call(std::forward<Args>(args)...);

@@ -28,7 +28,7 @@ const char* to_string(log_level level) noexcept;
 
 // One value of a record.
 struct log_field {
-    std::string name;
+    std::string name;        // key of the field
     std::string value;       // empty: the field is left out
     bool is_number = false;  // JSON writes it without quotes
 };
@@ -48,9 +48,9 @@ using log_hook = function<void(const log_record&)>;
 
 // Where the log goes.
 struct log_options {
-    log_level level = log_level::info;  // the lowest level that is logged
-    log_format format = log_format::automatic;
-    log_hook hook;  // replaces standard error and `format`
+    log_level level = log_level::info;          // the lowest level that is logged
+    log_format format = log_format::automatic;  // on standard error
+    log_hook hook;                              // replaces standard error and `format`
 };
 
 // Formats the record as one line without newline, with the time in UTC; `automatic` means text. Thread-safe.

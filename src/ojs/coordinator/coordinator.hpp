@@ -33,7 +33,7 @@ struct coordinator_options {
     std::string process_id;        // requests for another id are refused; empty: any
     std::string launcher_address;  // gets NotifyReady and NotifyShutdownComplete; empty: no notifications
     std::chrono::milliseconds grace_period{3000};   // until more time must be requested; if a request says 0
-    std::chrono::milliseconds max_shutdown{10000};  // until work is cancelled, likewise; at most a day
+    std::chrono::milliseconds max_shutdown{10000};  // until work is cancelled; if a request says 0; max 1 day
     // Called for every status request, from several threads; must be short and not throw. Empty: see set_metrics().
     function<shutdown_metrics()> metrics;
     log_options log;  // for its log records
@@ -61,7 +61,7 @@ class shutdown_coordinator {
     static result<shutdown_coordinator> start_for(worker& worker, lifecycle& life);
 
     shutdown_coordinator(shutdown_coordinator&& other) noexcept;             // `other` must not be used then
-    shutdown_coordinator& operator=(shutdown_coordinator&& other) noexcept;  // likewise
+    shutdown_coordinator& operator=(shutdown_coordinator&& other) noexcept;  // `other` must not be used then
     // Calls finished() during a shutdown that did not fail, notifies the launcher (waits at most two seconds), and stops
     // serving.
     ~shutdown_coordinator();
@@ -70,14 +70,14 @@ class shutdown_coordinator {
     // The address it listens on, with the chosen port; empty if inactive.
     const std::string& address() const noexcept;
 
-    // Report readiness. The state is READY if ready() was the last call, every check passes, and the program is neither
-    // quiet nor stopping. With a failed check it is WARMING before the first READY, and UNHEALTHY after it.
-    void starting(std::string message = {});  // initialising
-    void warming(std::string message = {});   // backend connections warm up
-    void ready(std::string message = {});     // accepts work
-    void unhealthy(std::string message);      // cannot accept work
-    // The protocol's checks count as passed after ready(), unless one of these was called.
-    void set_server_ready(bool is_ready);           // grpc_server_ready
+    // Reports that the program initialises. Of these four calls the last one counts. READY also needs every check to
+    // pass, and no quiet or stop; a failed check means WARMING before the first READY, and UNHEALTHY after it.
+    void starting(std::string message = {});
+    void warming(std::string message = {});  // backend connections warm up
+    void ready(std::string message = {});    // accepts work
+    void unhealthy(std::string message);     // cannot accept work
+    // Sets grpc_server_ready. Unless one of these three was called, the protocol's checks pass after ready().
+    void set_server_ready(bool is_ready);
     void set_backend(bool connected, bool warmed);  // backend_connected, backend_warmed
     void set_check(std::string name, bool passed);  // a custom check
     // Called for each readiness request of the launcher, on a thread of its own. All checks together have one second; a
@@ -85,7 +85,7 @@ class shutdown_coordinator {
     // coordinator's destructor waits one second for it.
     void add_check(std::string name, function<bool()> check);
 
-    // Report progress. Used for every status if coordinator_options::metrics is empty.
+    // Sets the metrics of every status, if coordinator_options::metrics is empty.
     void set_metrics(shutdown_metrics metrics);
     // An external operation ("Kafka flush") delays the drain, until unblocked() with the same name.
     void blocked(std::string operation);

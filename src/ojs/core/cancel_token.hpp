@@ -55,11 +55,11 @@ class cancel_token {
   public:
     cancel_token() = default;  // never cancelled
 
-    bool cancelled() const noexcept { return reason() != cancel_reason::none; }  // see seen()
+    bool cancelled() const noexcept { return reason() != cancel_reason::none; }  // see also seen()
     cancel_reason reason() const noexcept;                                       // none: not cancelled
     // Sleeps. True when the time has passed; false, at once, when cancelled.
     [[nodiscard]] bool sleep_until(time_point deadline) const;
-    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const;
+    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const;  // like sleep_until()
     // Calls `callback` once, on the cancelling thread. If the token is cancelled already, calls it before returning,
     // unless callbacks are being called at that moment: then after those. It must be short; an exception it throws is
     // dropped.

@@ -69,6 +69,7 @@ class drain_barrier {
         const detail::unique_lock held(mutex_);
         if (word_.fetch_or(closed_bit, detail::memory_order::acq_rel) == 0) emptied_.notify_all();
     }
+    // True once close() was called; thread-safe.
     bool closed() const noexcept { return (word_.load(detail::memory_order::acquire) & closed_bit) != 0; }
     std::uint64_t count() const noexcept { return word_.load() / one; }  // entries; thread-safe, lock-free
 

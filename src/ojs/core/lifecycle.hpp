@@ -42,10 +42,10 @@ inline constexpr int event_count = 11;  // the number of events
 // How the stop treats jobs in flight. It only ever rises.
 enum class stop_mode : std::uint8_t { graceful, forced, reclaim };
 
-// What requested an event; `directive`: the backend, by a heartbeat response.
+// The kind of request; `directive`: the backend, by a heartbeat response.
 enum class cause_kind : std::uint8_t { none, signal, directive, api, rpc };
 
-// The same, with the signal.
+// What requested an event, with the signal.
 struct cause {
     cause_kind kind = cause_kind::none;  // none: internal
     int signal = 0;                      // its number, else 0; signals::last_received() names the sender
@@ -127,10 +127,10 @@ class lifecycle {
     // Applies one event. True if it changed anything. Thread-safe, async-signal-safe, keeps errno.
     bool apply(ojs::event event, ojs::cause cause) noexcept;
 
-    // Thread-safe, async-signal-safe. Sequentially consistent with apply(): if a thread announces work, as
+    // The phase. Thread-safe, async-signal-safe. Sequentially consistent with apply(): if a thread announces work, as
     // drain_barrier::enter() does, and then finds `running`, every thread that knows of a later phase sees that work.
     ojs::phase phase() const noexcept { return static_cast<ojs::phase>(word_.load() & 7U); }
-    lifecycle_state state() const noexcept;  // the same, of all of it
+    lifecycle_state state() const noexcept;  // a snapshot, with the guarantees of phase()
 
     // The number of resume requests, also of those that changed nothing: a worker that follows this lifecycle may be
     // quiet on its own account. Thread-safe, async-signal-safe.

@@ -26,7 +26,7 @@ enum class step_status {
     failed,      // it returned an error
     threw,       // an exception
     timed_out,   // it was abandoned; its thread may still run
-    cut_short,   // the same, by a second stop signal or stop_and_cancel()
+    cut_short,   // abandoned after a second stop signal or stop_and_cancel()
     not_started  // out of memory: it did not run
 };
 // "running", "done", "failed", "threw", "timed out", "cut short", "not started". Never null. Thread-safe.
@@ -80,7 +80,7 @@ class shutdown_sequence {
     bool add(std::string name, Step&& step, std::chrono::milliseconds timeout = no_limit) {
         return add_step(std::move(name), as_call(std::forward<Step>(step)), timeout, false);
     }
-    // The same, but starts together with the step added before it. The next step waits for both.
+    // As add(), but starts together with the step added before it. The next step waits for both.
     template <class Step>
     bool add_parallel(std::string name, Step&& step, std::chrono::milliseconds timeout = no_limit) {
         return add_step(std::move(name), as_call(std::forward<Step>(step)), timeout, true);

@@ -20,7 +20,7 @@ enum class termination_evidence : std::uint8_t {
 // What the file says.
 struct termination_mode {
     termination_evidence evidence = termination_evidence::missing;  // what was found
-    std::string message;  // the same, as one line for the log, in the words of the controller guide
+    std::string message;  // what was found, as one line for the log, in the words of the controller guide
 
     bool is_reclaim() const noexcept { return evidence != termination_evidence::normal; }  // all but normal
 };

@@ -60,10 +60,9 @@ const char* to_string(retry_policy policy) noexcept;
 // "ROLLING_BACK". Never null. Thread-safe.
 const char* to_string(replacement_phase phase) noexcept;
 
-// ---- ShutdownProcess ----
-
+// Asks for the end of one process. ShutdownProcess.
 struct shutdown_process_request {
-    std::string process_id;
+    std::string process_id;                 // id of the process
     std::string reason;                     // for the log
     std::int32_t grace_period_seconds = 0;  // seconds; 0: the group's value, which is also the maximum
     std::int32_t max_shutdown_seconds = 0;  // seconds; 0: the group's value, which is also the maximum
@@ -71,114 +70,114 @@ struct shutdown_process_request {
     bool force = false;                     // skips the drain: SIGTERM now, then SIGKILL
 };
 
+// The response to a shutdown_process_request.
 struct shutdown_process_response {
     bool acknowledged = false;  // the shutdown has started
-    std::string message;
-    shutdown_status status;  // the current status of the process
+    std::string message;        // for people
+    shutdown_status status;     // the current status of the process
 };
 
-// ---- GetProcessStatus ----
-
+// Asks for the status of one process. GetProcessStatus.
 struct process_status_request {
-    std::string process_id;
+    std::string process_id;  // id of the process
 };
 
+// Status of one process.
 struct process_status {
-    std::string process_id;
-    std::string group;
-    instance_state state = instance_state::spawning;
-    std::int32_t pid = 0;
-    std::string message;           // its last message, or the reason for its state
-    readiness_response readiness;  // its last readiness response
-    shutdown_status shutdown;      // its last shutdown status
-    std::int64_t uptime_ms = 0;    // ms since its start
-    std::string exit;              // how it exited ("exit status 3"); empty: it runs
+    std::string process_id;                           // id of the process
+    std::string group;                                // name of its group
+    instance_state state = instance_state::spawning;  // as the launcher sees it
+    std::int32_t pid = 0;                             // process ID; 0: not started
+    std::string message;                              // its last message, or the reason for its state
+    readiness_response readiness;                     // its last readiness response
+    shutdown_status shutdown;                         // its last shutdown status
+    std::int64_t uptime_ms = 0;                       // ms since its start
+    std::string exit;                                 // how it exited ("exit status 3"); empty: it runs
 };
 
-// ---- ShutdownGroup ----
-
+// Asks for the end of all processes of a group. ShutdownGroup.
 struct shutdown_group_request {
-    std::string group;
-    std::string reason;
-    bool dry_run = false;
-    bool force = false;  // skips the drain: SIGTERM now, then SIGKILL
+    std::string group;     // name of the group
+    std::string reason;    // for the log
+    bool dry_run = false;  // only reports what would be drained
+    bool force = false;    // skips the drain: SIGTERM now, then SIGKILL
 };
 
+// The response to a shutdown_group_request.
 struct shutdown_group_response {
-    bool acknowledged = false;
-    std::string message;
+    bool acknowledged = false;  // the shutdown has begun
+    std::string message;        // for people
     // Dry run only: the processes that would be drained, with their work in flight.
     std::vector<process_status> processes;
 };
 
-// ---- GetGroupStatus ----
-
+// Asks for the status of a group. GetGroupStatus.
 struct group_status_request {
-    std::string group;
+    std::string group;  // name of the group
 };
 
 // The progress of a rollout.
 struct replacement_status {
-    replacement_phase phase = replacement_phase::none;
-    std::int32_t replaced = 0;  // old processes replaced by new ones
-    std::int32_t total = 0;
+    replacement_phase phase = replacement_phase::none;  // where it stands
+    std::int32_t replaced = 0;                          // old processes replaced by new ones
+    std::int32_t total = 0;                             // processes when it began
     std::int32_t retries = 0;  // new processes started after one did not become ready
     bool cancelling = false;   // ends when its current step has ended
     std::string failed_id;     // the last process that did not become ready
     std::string error;         // why it failed
 };
 
+// Status of a group.
 struct group_status {
-    std::string group;
-    std::int32_t desired = 0;
-    std::int32_t min_healthy = 0;
-    std::int32_t ready = 0;
-    bool replacing = false;  // a rollout is in progress
-    bool degraded = false;   // runs fewer processes than desired: some failed too often
-    std::string message;     // the result of the last rollout
-    std::vector<process_status> processes;
-    replacement_status replacement;  // the current or the last rollout
-    bool quiet = false;              // the launcher is quiet: it starts, replaces and kills no process
+    std::string group;                      // name of the group
+    std::int32_t desired = 0;               // number of processes to keep running
+    std::int32_t min_healthy = 0;           // a rollout never leaves fewer ready
+    std::int32_t ready = 0;                 // number of ready processes
+    bool replacing = false;                 // a rollout is in progress
+    bool degraded = false;                  // runs fewer processes than desired: some failed too often
+    std::string message;                    // the result of the last rollout
+    std::vector<process_status> processes;  // running ones by age, then the last that ended
+    replacement_status replacement;         // the current or the last rollout
+    bool quiet = false;                     // the launcher is quiet: it starts, replaces and kills no process
 };
 
-// ---- RollingReplace ----
-
+// Asks for a rollout: new processes for all of a group. RollingReplace.
 struct rolling_replace_request {
-    std::string group;
-    std::string reason;
-    std::int32_t canary = 0;          // number of processes to replace first
-    std::int32_t canary_seconds = 0;  // seconds they must stay ready before the rest follows
-    bool dry_run = false;
+    std::string group;                                 // name of the group
+    std::string reason;                                // for the log and the processes
+    std::int32_t canary = 0;                           // number of processes to replace first
+    std::int32_t canary_seconds = 0;                   // seconds they must stay ready before the rest follows
+    bool dry_run = false;                              // only reports what would be drained
     retry_policy retry = retry_policy::as_configured;  // when a new process does not become ready
     std::int32_t retries = 0;                          // maximum; 0: as configured
 };
 
+// The response to a rolling_replace_request.
 struct rolling_replace_response {
-    bool acknowledged = false;  // the rollout has started
-    std::string message;
+    bool acknowledged = false;              // the rollout has started
+    std::string message;                    // for people
     std::vector<process_status> processes;  // dry run only: the processes that would be drained, in order
 };
 
-// ---- CancelReplace ----
-
-// Cancels a rollout. Replaced processes are kept, and so are those not replaced yet.
+// Cancels a rollout. Replaced processes are kept, and so are those not replaced yet. CancelReplace.
 struct cancel_replace_request {
-    std::string group;
+    std::string group;   // name of the group
     std::string reason;  // for the log
 };
 
+// The response to a cancel_replace_request.
 struct cancel_replace_response {
-    bool acknowledged = false;  // the cancellation has started
-    std::string message;
+    bool acknowledged = false;       // the cancellation has started
+    std::string message;             // for people
     replacement_status replacement;  // its current progress
 };
 
-// ---- ListGroups ----
-
+// Asks for the names of all groups. ListGroups.
 struct list_groups_request {};
 
+// The response to a list_groups_request.
 struct list_groups_response {
-    std::vector<std::string> groups;
+    std::vector<std::string> groups;  // their names
 };
 
 namespace detail {

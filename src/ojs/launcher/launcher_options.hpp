@@ -73,22 +73,22 @@ struct process_options {
 
 // A snapshot of a process.
 struct process_info {
-    std::string id;     // PREFIX-N
-    std::string group;  // name of its group
-    instance_state state = instance_state::spawning;
-    bool routable = false;                           // is ready, and its last readiness response confirms it
-    pid_t pid = 0;                                   // 0: not started
-    std::string address;                             // of its coordinator; empty: it has none
-    std::string message;                             // its last message, or the reason for its state
-    readiness_response readiness;                    // its last readiness response
-    shutdown_status shutdown;                        // its last shutdown status
-    child_exit exit;                                 // valid once it has exited
-    bool killed = false;                             // SIGKILL was needed
-    std::chrono::milliseconds startup_duration{0};   // from start to ready; 0: not ready yet
-    std::chrono::milliseconds shutdown_duration{0};  // from the request to the exit; 0: still runs
-    time_point started_at{};                         // when it was started
-    time_point changed_at{};                         // when its state last changed
-    std::uint64_t generation = 0;                    // of its configuration
+    std::string id;                                   // PREFIX-N
+    std::string group;                                // name of its group
+    instance_state state = instance_state::spawning;  // as the launcher sees it
+    bool routable = false;                            // is ready, and its last readiness response confirms it
+    pid_t pid = 0;                                    // 0: not started
+    std::string address;                              // of its coordinator; empty: it has none
+    std::string message;                              // its last message, or the reason for its state
+    readiness_response readiness;                     // its last readiness response
+    shutdown_status shutdown;                         // its last shutdown status
+    child_exit exit;                                  // valid once it has exited
+    bool killed = false;                              // SIGKILL was needed
+    std::chrono::milliseconds startup_duration{0};    // from start to ready; 0: not ready yet
+    std::chrono::milliseconds shutdown_duration{0};   // from the request to the exit; 0: still runs
+    time_point started_at{};                          // when it was started
+    time_point changed_at{};                          // when its state last changed
+    std::uint64_t generation = 0;                     // of its configuration
 };
 
 // Whether a process that exited by itself is restarted. During a rollout nothing is restarted. [RFC-041, open question 4]

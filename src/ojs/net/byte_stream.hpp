@@ -15,7 +15,7 @@ inline namespace v0_1_0 {
 enum class stream_status {
     ok,           // done, or `bytes` were transferred
     wants_read,   // repeat the call, with the same arguments, once the socket is readable
-    wants_write,  // the same, once it is writable
+    wants_write,  // repeat it once the socket is writable
     closed,       // the peer has closed the stream in an orderly way
     failed        // for good; see failure()
 };

@@ -48,9 +48,9 @@ class json_view {
     // errc::invalid_argument: another type. An integer has 64 bits, neither fraction nor exponent, and keeps every
     // digit.
     result<std::string> string() const;
-    result<double> number() const;
-    result<std::int64_t> integer() const;
-    result<bool> boolean() const;
+    result<double> number() const;         // nearest double
+    result<std::int64_t> integer() const;  // exact
+    result<bool> boolean() const;          // true or false
     // T is picojson::value, array or object, for files that include <picojson.h>. Checks as parse() does, with its
     // errors; errc::invalid_argument: another type. Numbers become doubles.
     template <class T>
@@ -58,11 +58,11 @@ class json_view {
 
     // json_type::none if there is none. Of several members of one name, the last counts.
     json_view member(std::string_view name) const;
-    json_view element(std::size_t index) const;
+    json_view element(std::size_t index) const;  // of an array; the first is 0
     // for (const auto& [key, value] : view): the members of an object, or the elements of an array (with keys of
     // json_type::none).
     detail::json_iterator begin() const;
-    detail::json_iterator end() const noexcept;
+    detail::json_iterator end() const noexcept;  // see begin()
 
   private:
     std::string_view text_;

@@ -58,7 +58,7 @@ struct child_stream {
 struct child_limit {
     int resource = 0;        // RLIMIT_CPU, RLIMIT_AS, ... of setrlimit(2)
     std::uint64_t soft = 0;  // in the resource's unit
-    std::uint64_t hard = 0;  // likewise
+    std::uint64_t hard = 0;  // in the same unit
 };
 
 // How a child is started.
@@ -93,7 +93,7 @@ struct child_options {
     // Grandchildren do not inherit it, and the kernel drops it for set-user-ID programs. The kernel binds it to the
     // thread that forked, so each child keeps a thread here until it ends. Other systems: errc::unsupported.
 #ifdef __linux__
-    int death_signal = SIGKILL;
+    int death_signal = SIGKILL;  // sent when this process ends, see above
 #else
     int death_signal = 0;
 #endif
@@ -158,7 +158,7 @@ class child_process {
     // errc::timed_out at the deadline; errc::cancelled once `token` is cancelled (both: the child may still run);
     // errc::system without a free descriptor for the token.
     result<child_exit> wait(time_point deadline = time_point::max());
-    result<child_exit> wait_until(time_point deadline, const cancel_token& token);  // with a token
+    result<child_exit> wait_until(time_point deadline, const cancel_token& token);  // see wait()
 
     // Sends a signal to the group. errc::system: ESRCH once it has ended, ECHILD if other code took the status.
     result<void> signal(int number);

@@ -17,6 +17,7 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+// Options of a river_transport.
 struct river_options {
     std::string schema;                       // of River's tables; empty: the search_path is used
     std::vector<std::string> kinds;           // to claim; empty: all, see worker_options::unknown_type

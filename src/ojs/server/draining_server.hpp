@@ -91,8 +91,9 @@ class draining_server {
     static result<draining_server> start(std::string_view address, http_handler handler,
                                          draining_server_options options = {});
 
-    draining_server(draining_server&& other) noexcept;             // `other` must not be used then
-    draining_server& operator=(draining_server&& other) noexcept;  // ends this server; else likewise
+    draining_server(draining_server&& other) noexcept;  // `other` must not be used then
+    draining_server& operator=(
+        draining_server&& other) noexcept;  // ends this server; `other` must not be used then
     // Drains with a deadline that has passed, and waits for the handlers. In a child made by fork(), which has no copy
     // of the threads, it only closes the child's sockets, and drain() does nothing.
     ~draining_server();

@@ -32,7 +32,7 @@ class http_server : private draining_server {
 
     // With the chosen port: "127.0.0.1:40123", "[::1]:40123" or "unix:/path", whose port() is 0.
     using draining_server::address;
-    using draining_server::port;  // likewise
+    using draining_server::port;
 
     // Stops accepting, closes idle connections, lets requests in flight finish until `deadline`, then cuts them and
     // joins every thread: it waits for a handler that never returns. Returns how many were cut. Idempotent. Neither

@@ -11,6 +11,7 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+// The kinds of spool_event.
 enum class spool_event_kind {
     refused,        // a file in request/ that is never run and stays there
     recovered,      // a dead worker's job was requeued or settled
@@ -20,15 +21,16 @@ enum class spool_event_kind {
 
 // An event that no call returns. It never holds a job's content.
 struct spool_event {
-    spool_event_kind kind = spool_event_kind::refused;
-    std::string name;    // of the file or folder
-    std::string reason;  // for people
+    spool_event_kind kind = spool_event_kind::refused;  // what happened
+    std::string name;                                   // of the file or folder
+    std::string reason;                                 // for people
 };
 
 namespace detail {
 std::vector<std::chrono::milliseconds> default_retry_delays();  // compiles slowly if inline
 }
 
+// Options of a spool.
 struct spool_options {
     // Holds request/ processing/ done/ failed/. Missing ones and the directory itself, not its parents, are created.
     // All must belong to this user or root, and nobody else may write to them.
@@ -63,9 +65,9 @@ transport_scheme spool();
 
 // A job for spool_enqueue().
 struct spool_job {
-    std::string type;
-    std::string args_json = "[]";
-    std::string queue = "default";
+    std::string type;               // selects the handler
+    std::string args_json = "[]";   // a JSON array
+    std::string queue = "default";  // queue of the job
     std::int64_t max_attempts = 0;  // 0: the worker's default
     // The file's name, which gives its place in the order; without ".json" it is the job's id. Empty: "5-", the time and
     // a random number, so that such jobs run in their order, after names with 0- and before those with 9-.

@@ -18,13 +18,14 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-enum class outcome_kind { implicit, done, retry, discard, interrupted };  // see outcome
+enum class outcome_kind { implicit, done, retry, discard, interrupted };  // of an outcome
 
 // The result of a handler. A handler that returns nothing means done(), or interrupted() if it saw its cancellation.
 // A job's result is JSON text, or a picojson::value if <picojson.h> is included.
 class [[nodiscard]] outcome {
   public:
     outcome() = default;
+    // Completed, with a result: ACK.
     outcome(std::string result_json) : kind_(outcome_kind::done), text_(std::move(result_json)) {}
     outcome(const char* result_json) : outcome(std::string(result_json)) {}
     outcome(std::nullptr_t) = delete;
@@ -59,8 +60,8 @@ class [[nodiscard]] outcome {
 // Thrown by job_context::require().
 class bad_argument : public std::exception {
   public:
-    explicit bad_argument(std::string text) : text_(std::move(text)) {}
-    const char* what() const noexcept override { return text_.c_str(); }
+    explicit bad_argument(std::string text) : text_(std::move(text)) {}   // `text` is for what()
+    const char* what() const noexcept override { return text_.c_str(); }  // for people
 
   private:
     std::string text_;

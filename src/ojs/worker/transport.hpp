@@ -25,12 +25,12 @@ struct worker_identity {
     std::chrono::milliseconds visibility_timeout{0};  // how long a claim holds without a heartbeat
 };
 
-// Pointers in requests are valid during the call. `should_send` is to be called directly before the request is
-// sent; if it returns false, nothing is sent and the call returns errc::cancelled.
+// What a FETCH asks for. Pointers in requests are valid during the call. `should_send` is to be called directly before
+// the request is sent; if it returns false, nothing is sent and the call returns errc::cancelled.
 struct fetch_request {
     const worker_identity* worker = nullptr;  // its `queues` are those to fetch from now
     std::size_t count = 1;                    // the maximum number of jobs to claim
-    function<bool()> should_send;             // see above
+    function<bool()> should_send;             // false: send nothing
 };
 
 // A completed job.
@@ -129,8 +129,8 @@ class transport : public detail::ref_counted {
     // its poll interval ends. Set before the first FETCH, and to empty at the end: once that call has returned, the
     // previous callback is never called again. Default: ignored; the worker polls.
     virtual void on_work_available(function<void()> /*callback*/) {}
-    // The same for a claimed job that the backend has cancelled: its token is cancelled (cancel_reason::revoked), and
-    // if the handler gives up, the job is FAILed as "cancelled", not retryable. Default: ignored.
+    // Sets, at the same times, what the transport may call when the backend has cancelled a claimed job. Its token is
+    // cancelled (cancel_reason::revoked); a job given up is FAILed as "cancelled", not retryable. Default: ignored.
     virtual void on_job_cancelled(function<void(const std::string& job_id)> /*callback*/) {}
 };
 using transport_ref = detail::ref<transport>;  // shares its transport

@@ -53,8 +53,8 @@ const char* to_string(stop_status status) noexcept;
 
 // The result of stop(): true if every job was reported. [River: a nil error]
 struct stop_result {
-    stop_status status = stop_status::ended;  // the details
-    explicit operator bool() const noexcept { return status == stop_status::ended; }
+    stop_status status = stop_status::ended;                                          // the details
+    explicit operator bool() const noexcept { return status == stop_status::ended; }  // true: ended
 };
 
 namespace detail {
@@ -130,7 +130,7 @@ class worker {
     // status. A third stop signal ends the process at once.
     [[nodiscard]] int run();
 
-    // The same in the background, without signals and without ever ending the process. errc::invalid_argument
+    // Works in the background until stopped, without signals, and never ends the process. errc::invalid_argument
     // (an option or a refused handler), unsupported, busy (started before) or system.
     result<void> start();
     // Waits until the worker has ended: only handlers that report().stuck names still run. False at the
@@ -146,8 +146,9 @@ class worker {
     // The status that run() returns, once stopped() is true. Thread-safe.
     int exit_code() const noexcept;
 
-    // Thread-safe, also in handlers. These return true if they changed anything. [GS 4.2]
-    bool quiet();   // stops fetching; jobs in flight continue
+    // Stops fetching; jobs in flight continue. This and the next five are thread-safe, also in handlers, and return
+    // true if they changed anything. [GS 4.2]
+    bool quiet();
     bool resume();  // undoes quiet() and every pause(), as SIGCONT does
     // Stops fetching from one queue. Jobs that a FETCH in flight brings are run. A backend can do the same by
     // `quiet` with `queues` in a heartbeat response; if those are all of the worker's, the worker is quiet.
@@ -157,15 +158,16 @@ class worker {
     // Begins a drain that cancels jobs in flight at once; they have cancel_wait, or 1 s if that is 0, to return.
     bool request_stop_and_cancel();
 
-    // The same, and wait until the worker has ended, the deadline passes or `until` is cancelled. The deadline
+    // request_stop(), then waits until the worker has ended, the deadline passes or `until` is cancelled. The deadline
     // does not change the grace period. Handlers that noticed their cancellation have the rest of stop_timeout
     // to return, others 100 ms. Before run() or start() the request is kept: those then drain at once. A
     // handler, a callback or a step of this worker must not call them. [River Stop, StopAndCancel]
     stop_result stop(time_point deadline = time_point::max(), const cancel_token& until = {});
-    stop_result stop_and_cancel(time_point deadline = time_point::max(), const cancel_token& until = {});
     stop_result stop(std::chrono::milliseconds timeout, const cancel_token& until = {}) {
         return stop(deadline_after(timeout), until);
     }
+    // As stop(), but calls request_stop_and_cancel().
+    stop_result stop_and_cancel(time_point deadline = time_point::max(), const cancel_token& until = {});
     stop_result stop_and_cancel(std::chrono::milliseconds timeout, const cancel_token& until = {}) {
         return stop_and_cancel(deadline_after(timeout), until);
     }
@@ -181,7 +183,7 @@ class worker {
         return add_step(std::move(name), function<void()>(std::forward<F>(step)), timeout);
     }
 
-    // Thread-safe. phase() is that of the shared lifecycle, up to the drain, if that is further.
+    // The phase, or that of the shared lifecycle, up to the drain, if that is further. Thread-safe, as the rest is.
     ojs::phase phase() const noexcept;
     std::size_t active_jobs() const;          // claimed and not settled
     worker_report report() const;             // so far

@@ -33,7 +33,7 @@ struct stop_times {
     // For cancelled jobs to return; 0: none, but 1 s after stop_and_cancel(). Half of stop_timeout, at most
     // 3 s, is reserved for reporting them.
     std::chrono::milliseconds cancel_wait{0};
-    std::chrono::milliseconds reclaim_wait{0};     // the same in a reclaim
+    std::chrono::milliseconds reclaim_wait{0};     // cancel_wait of a reclaim
     std::chrono::milliseconds stop_timeout{5000};  // from the end of the drain to the last heartbeat
 };
 
@@ -41,7 +41,7 @@ struct stop_times {
 struct dialect {
     std::string name = "graceful_shutdown";           // as in OJS_DIALECT
     std::string interrupted_error = "ShutdownError";  // type and code of an interrupted job's error [GS-005]
-    std::string long_running_error = "ShutdownTimeout";  // the same for long_running handlers [GS 7.2]
+    std::string long_running_error = "ShutdownTimeout";  // type and code for long_running handlers [GS 7.2]
     bool requeue_interrupted = true;    // an interrupted job uses up no attempt, if the backend supports that
     std::string quiet_state = "quiet";  // `state` of heartbeats while quiet [GS 5.1]
     std::string drain_state = "quiet";  // `state` while draining and stopping [GS 5.3]
@@ -52,7 +52,7 @@ struct dialect {
     int stuck_exit_status =
         0;             // exit status if a handler of a reported job has not returned; 0: ignored [River]
     stop_times times;  // worker_options::use() sets the options of that name [GS-003, River, Spot]
-    std::string termination_mode_file;  // likewise
+    std::string termination_mode_file;  // set likewise by use()
 
     static dialect graceful_shutdown();  // the specification's text; the default
     static dialect website();            // the project's web page

@@ -111,9 +111,9 @@ class worker_part {
     // Returns the stack of `thread`, which runs a stuck job; empty: unknown. Same thread; has a deadline.
     virtual std::string stack_of(pthread_t /*thread*/, time_point /*deadline*/) { return {}; }
 
-    // These three are called on the threads that send requests, several at once. Abandoned threads may call
-    // them after stop(), but not after the worker's destruction.
-    virtual void on_heartbeat(bool /*has_response*/) {}            // after each heartbeat
+    // Called after each heartbeat. This and the next two are called on the threads that send requests, several at
+    // once. Abandoned threads may call them after stop(), but not after the worker's destruction.
+    virtual void on_heartbeat(bool /*has_response*/) {}
     virtual void on_fetch(fetch_status /*status*/) {}              // after each FETCH
     virtual void on_job_settled(const job_settlement& /*job*/) {}  // after each accepted settlement
 

@@ -8,6 +8,7 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+// Options of an http_transport.
 struct http_transport_options {
     // register_worker() sends the identity there by POST, deregister_worker() sends DELETE with "/" and the worker's id
     // appended. Empty: neither, since no published binding has such a route. 404 and 405 are no errors.

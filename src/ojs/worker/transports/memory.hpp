@@ -8,7 +8,7 @@ inline namespace v0_1_0 {
 
 // A job and its state in the queue.
 struct memory_job {
-    ojs::job job;
+    ojs::job job;                     // its meta_json has the checkpoint
     std::string state = "available";  // available, active, completed, discarded
     std::string result_json;          // of the ACK
     job_error error;                  // of the last FAIL
