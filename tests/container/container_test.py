@@ -28,7 +28,7 @@ from pathlib import Path
 BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
 MANIFESTS = Path(__file__).resolve().parents[2] / "examples/deploy/kubernetes"
 GUARD = 20  # seconds to wait for what must happen: it ends a test that would hang, and proves nothing else
-MOST_BYTES = 700_000
+MAX_BYTES = 700_000
 PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}  # and what images call them
 WORKER = BUILD / f"dist/worker-{platform.machine()}"
 ULIMITS = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
@@ -341,9 +341,9 @@ class ScratchImage(ContainerTest):
             with self.subTest(processor):
                 about = storage.podman("image", "inspect", "-f", "{{.Architecture}} {{.Size}}", f"worker-{processor}")
                 named, size = about.stdout.split()
-                print(f"image for {processor}: {size} bytes, at most {MOST_BYTES} are wanted")
+                print(f"image for {processor}: {size} bytes, at most {MAX_BYTES} are wanted")
                 self.assertEqual(named, architecture)
-                self.assertLessEqual(int(size), MOST_BYTES)
+                self.assertLessEqual(int(size), MAX_BYTES)
 
     def test_serves_drains_and_exits_0_as_pid_1(self):
         container = self.start()

@@ -23,7 +23,7 @@ function ask(server, path, agent = undefined) {
 }
 
 // Signals closer together than 250 ms are one.
-async function hurry(server) {
+async function abort(server) {
   await poll(
     () => server.signal("SIGTERM") ?? server.lines.join("\n"),
     (lines) => /"step":"lame duck","end":"done"/.test(lines),
@@ -40,8 +40,8 @@ test("cpp-httplib: what is in hand is answered, whoever keeps a connection open 
   // During the lame duck, which is longer than a machine may stand still: the second signal ends it.
   const inHand = ask(server, "/hello", agent);
   assert.deepEqual(await inHand, { status: 200, body: "hello\n" });
-  await hurry(server);
-  await server.end(); // 1 where the hurry left the idle connection behind
+  await abort(server);
+  await server.end(); // 1 where the abort left the idle connection behind
   await assert.rejects(ask(server, "/hello"), { code: "ECONNREFUSED" });
 });
 

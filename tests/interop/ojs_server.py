@@ -30,7 +30,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 90  # seconds, for what must come; a slow machine is not a fault of the server
+TIMEOUT = 90  # seconds, for what must come; a slow machine is not a fault of the server
 LEASE = 3  # seconds, where one has to end
 ENDED = ("completed", "discarded", "cancelled")
 
@@ -50,9 +50,9 @@ def hold(condition, why):
 
 def wait_for(look, what):
     """What `look` returns, as soon as that is something."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while not (found := look()):
-        hold(time.monotonic() < end, f"waited {PATIENCE} s for {what}")
+        hold(time.monotonic() < end, f"waited {TIMEOUT} s for {what}")
         time.sleep(0.02)
     return found
 
@@ -174,9 +174,9 @@ class Worker:
 
     def wait_exit(self):
         try:
-            status = self.process.wait(PATIENCE)
+            status = self.process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
-            raise DidNotHold(f"the worker did not end within {PATIENCE} s") from None
+            raise DidNotHold(f"the worker did not end within {TIMEOUT} s") from None
         self.reader.join()
         hold(status == 0, f"the worker ended with {status}: {self.log[-3:]}")
 

@@ -33,7 +33,7 @@ DASHBOARD = json.loads((HERE / "dashboard.json").read_text())
 HAS_PROMETHEUS = all(map(shutil.which, ("prometheus", "promtool")))
 METRIC = re.compile(r"\bojs_\w+")
 # A worker drains once, and what that took is told from then to its end, which no scrape of ours is sure to meet.
-TOLD_AT_THE_END = {"ojs_worker_drain_duration_seconds_bucket", "ojs_worker_shutdown_duration_seconds_bucket"}
+REPORTED_AT_THE_END = {"ojs_worker_drain_duration_seconds_bucket", "ojs_worker_shutdown_duration_seconds_bucket"}
 # What fires as soon as what is done to the launcher below has happened; all others want it to last.
 FIRE_AT_ONCE = {
     "OjsLauncherForced",
@@ -281,7 +281,7 @@ class Scraped(unittest.TestCase):
     def test_every_query_of_the_dashboard_gives_data(self):
         for expression in expressions():
             with self.subTest(expression):
-                if TOLD_AT_THE_END & set(METRIC.findall(expression)):
+                if REPORTED_AT_THE_END & set(METRIC.findall(expression)):
                     self.prometheus.values(expression)  # it is one
                     continue
                 eventually(lambda: any(v > 0 for v in self.prometheus.values(expression)), "gives data above 0")

@@ -52,7 +52,7 @@ def table(result):
         ("program, MB", lambda each: number(each["size_mb"]) if each["size_mb"] else "interpreted"),
         ("poll interval", polling),
     ]
-    text = [[title, *(told_of(each) for each in result["workers"])] for title, told_of in lines]
+    text = [[title, *(measured(each) for each in result["workers"])] for title, measured in lines]
     text.insert(1, ["---"] * len(text[0]))
     return "".join(f"| {' | '.join(row)} |\n" for row in text)
 

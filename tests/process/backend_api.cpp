@@ -466,7 +466,7 @@ TEST_CASE("backend: refusals have a status, a code and an id by which they are f
     CHECK(jobs_of(jobs) == 1);
 }
 
-TEST_CASE("backend: SIGTERM while requests are in hand: each is answered") {
+TEST_CASE("backend: SIGTERM while requests are in flight: each gets a response") {
     backend jobs({"--delay", "60s"});
     std::vector<std::thread> clients;
     std::atomic<int> answered{0};

@@ -58,7 +58,7 @@ class keyvalue {
 
 }  // namespace
 
-TEST_CASE("keyvalue: a drain answers what is in hand, refuses what is new, and writes what was put") {
+TEST_CASE("keyvalue: a drain answers requests in flight, refuses new ones, and writes what was put") {
     const temporary_folder folder;
     {
         const keyvalue one(folder, "2s");

@@ -8,7 +8,7 @@ import sys
 import xml.etree.ElementTree as xml
 from pathlib import Path
 
-MOST_BYTES = 20_000
+MAX_BYTES = 20_000
 SCHEMES = ("light", "dark")
 BACKGROUNDS = ("page", "running", "quiet", "draining")
 READ = {"text", "dim", "mark-label"}  # text on any of the backgrounds
@@ -68,7 +68,7 @@ class Picture:
         self.description = text_of(self.root, "desc")
 
     def faults(self):
-        if len(self.bytes) >= MOST_BYTES:
+        if len(self.bytes) >= MAX_BYTES:
             yield f"{len(self.bytes)} bytes"
         if not text_of(self.root, "title") or self.root.get("aria-labelledby") != "title desc":
             yield "no title that a reading program finds"

@@ -24,7 +24,7 @@ def rules():
 
 def files_below(paths):
     listed = subprocess.run(["git", "ls-files", "-z", *paths], cwd=ROOT, capture_output=True, text=True, check=True)
-    return [ROOT / name for name in listed.stdout.split("\0") if name and ROOT / name != LIST]
+    return [ROOT / name for name in listed.stdout.split("\0") if name and ROOT / name not in (LIST, Path(__file__).resolve())]
 
 
 def text_of(path):
