@@ -24,7 +24,7 @@ constexpr const char* usage =
     "  status   shows all groups, one group, or one process\n"
     "  stop     shuts down a process or a group; it is not restarted\n"
     "  roll     replaces the processes of a group, step by step, with those of the current file\n"
-    "  cancel   cancels a roll; replaced processes are kept\n"
+    "  cancel   cancels a roll; new processes that are ready are kept\n"
     "  dry-run  shows what stop ID or roll GROUP would drain, with the work in flight\n"
     "  watch    shows changes as they happen: a screen in a terminal, else one line per change\n"
     "\n"

@@ -52,7 +52,7 @@ enum class replacement_phase : std::int32_t {
     rolling_back,  // restores the old configuration
     done,          // every process has the new configuration
     rolled_back,   // failed; the old configuration runs
-    cancelled      // replaced processes are kept
+    cancelled      // new processes that are ready are kept
 };
 
 // "BACKOFF". Never null. Thread-safe.
@@ -159,7 +159,7 @@ struct rolling_replace_response {
     std::vector<process_status> processes;  // dry run only: the processes that would be drained, in order
 };
 
-// Cancels a rollout. Replaced processes are kept, and so are those not replaced yet. CancelReplace.
+// Cancels a rollout. New processes that are ready are kept, and so are old ones that still run. CancelReplace.
 struct cancel_replace_request {
     std::string group;   // name of the group
     std::string reason;  // for the log

@@ -162,7 +162,7 @@ struct rolling_report {
     int replaced = 0;          // old processes replaced and not restored
     int total = 0;             // processes when the rollout began
     bool rolled_back = false;  // a new process failed; the old configuration was restored
-    bool cancelled = false;    // replaced processes are kept
+    bool cancelled = false;    // new processes that are ready are kept
     bool mixed = false;        // both configurations run: after a cancellation or a failed rollback
     std::string failed_id;     // the process that caused the rollback
     std::string error;         // why it was rolled back

@@ -280,7 +280,7 @@ class launcher_admin {
         if (!group) return group.error();
         const result<void> cancelled = (*group)->cancel_rollout(reason_or_default(request.reason));
         if (!cancelled) return cancelled.error();
-        return cancel_replace_response{true, "rollout cancelled; replaced processes are kept",
+        return cancel_replace_response{true, "rollout cancelled; new processes that are ready are kept",
                                        (*group)->info().replacement};
     }
     // The new configuration of a group; without options_.reload, its current one.
