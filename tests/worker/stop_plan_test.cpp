@@ -110,11 +110,11 @@ const row stops[] = {
       action::wake_pool, action::log_change, action::log_reclaim, action::call_listener}},
     {"cancel_lead begins",
      in(phase::draining),
-     in(phase::draining, [](facts& now) { now.lead_reached = true; }),
+     in(phase::draining, [](facts& now) { now.cancel_due = true; }),
      {action::cancel, action::call_cancel_callbacks}},
     {"and the stop after it cancels nothing again",
-     in(phase::draining, [](facts& now) { now.lead_reached = true; }),
-     in(phase::stopping, [](facts& now) { now.lead_reached = true; }),
+     in(phase::draining, [](facts& now) { now.cancel_due = true; }),
+     in(phase::stopping, [](facts& now) { now.cancel_due = true; }),
      {action::divide_stop_timeout, action::notify_parts, action::wake_pool, action::log_change,
       action::call_listener}},
     {"the third signal",
@@ -222,7 +222,7 @@ TEST_CASE("stop plan: each change asks for its actions, in this order") {
 
 TEST_CASE("stop plan: all actions of one change fit") {
     facts now = in(phase::stopping, reclaimed);
-    now.lead_reached = now.own.exit_now = true;
+    now.cancel_due = now.own.exit_now = true;
     now.outside.sequence = now.own.sequence = 9;
     now.resume_requests = now.report_requests = now.queues_version = 1;
     const detail::stop_plan plan = detail::plan_stop(facts(), now);

@@ -83,23 +83,23 @@ struct message_view {
 };
 
 // A tag: finds describe() here by argument-dependent lookup, for messages of any namespace.
-struct in_detail {};
-message_view describe(shutdown_request& message, in_detail);
-message_view describe(shutdown_ack& message, in_detail);
-message_view describe(shutdown_status_request& message, in_detail);
-message_view describe(shutdown_status& message, in_detail);
-message_view describe(shutdown_metrics& message, in_detail);
-message_view describe(shutdown_complete& message, in_detail);
-message_view describe(shutdown_complete_ack& message, in_detail);
-message_view describe(readiness_request& message, in_detail);
-message_view describe(readiness_response& message, in_detail);
-message_view describe(readiness_checks& message, in_detail);
-message_view describe(ready_notification& message, in_detail);
-message_view describe(ready_ack& message, in_detail);
+struct adl_tag {};
+message_view json_fields(shutdown_request& message, adl_tag);
+message_view json_fields(shutdown_ack& message, adl_tag);
+message_view json_fields(shutdown_status_request& message, adl_tag);
+message_view json_fields(shutdown_status& message, adl_tag);
+message_view json_fields(shutdown_metrics& message, adl_tag);
+message_view json_fields(shutdown_complete& message, adl_tag);
+message_view json_fields(shutdown_complete_ack& message, adl_tag);
+message_view json_fields(readiness_request& message, adl_tag);
+message_view json_fields(readiness_response& message, adl_tag);
+message_view json_fields(readiness_checks& message, adl_tag);
+message_view json_fields(ready_notification& message, adl_tag);
+message_view json_fields(ready_ack& message, adl_tag);
 
 template <class Message>
 message_view view_of(Message& message) {
-    return describe(message, in_detail{});
+    return json_fields(message, adl_tag{});
 }
 
 template <class Message>

@@ -34,57 +34,57 @@ const char* enum_name(Enum value) noexcept {
 
 using item = message_field;
 
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_request& body, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_request& body, adl_tag) {
     return {"ShutdownRequest",
             {item("process_id", body.process_id), item("reason", body.reason),
              item("grace_period_seconds", body.grace_period_seconds),
              item("max_shutdown_seconds", body.max_shutdown_seconds)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_ack& body, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_ack& body, adl_tag) {
     return {"ShutdownAck",
             {item("acknowledged", body.acknowledged), item("estimated_seconds", body.estimated_seconds),
              item("message", body.message)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_status_request& body, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_status_request& body, adl_tag) {
     return {"ShutdownStatusRequest", {item("process_id", body.process_id)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_status& body, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_status& body, adl_tag) {
     return {
         "ShutdownStatus",
         {item("state", body.state), item("message", body.message), item("metrics", body.metrics),
          item("need_more_time", body.need_more_time), item("additional_seconds", body.additional_seconds)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_metrics& body, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_metrics& body, adl_tag) {
     return {
         "ShutdownMetrics",
         {item("in_flight_requests", body.in_flight_requests), item("open_connections", body.open_connections),
          item("buffered_bytes", body.buffered_bytes), item("blocking_operations", body.blocking_operations)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_complete& body, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_complete& body, adl_tag) {
     return {"ShutdownComplete",
             {item("process_id", body.process_id), item("message", body.message),
              item("shutdown_duration_ms", body.shutdown_duration_ms)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_complete_ack& body, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_complete_ack& body, adl_tag) {
     return {"ShutdownCompleteAck", {item("acknowledged", body.acknowledged)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(readiness_request& body, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(readiness_request& body, adl_tag) {
     return {"ReadinessRequest", {item("process_id", body.process_id)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(readiness_response& body, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(readiness_response& body, adl_tag) {
     return {"ReadinessResponse",
             {item("state", body.state), item("message", body.message), item("checks", body.checks)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(readiness_checks& body, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(readiness_checks& body, adl_tag) {
     return {
         "ReadinessChecks",
         {item("grpc_server_ready", body.grpc_server_ready), item("backend_connected", body.backend_connected),
          item("backend_warmed", body.backend_warmed), item("custom_checks", body.custom_checks)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(ready_notification& body, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(ready_notification& body, adl_tag) {
     return {"ReadyNotification", {item("process_id", body.process_id), item("message", body.message)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(ready_ack& body, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(ready_ack& body, adl_tag) {
     return {"ReadyAck", {item("acknowledged", body.acknowledged)}};
 }
 

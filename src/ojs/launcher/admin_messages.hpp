@@ -181,21 +181,21 @@ struct list_groups_response {
 };
 
 namespace detail {
-message_view describe(shutdown_process_request& message, in_detail);
-message_view describe(shutdown_process_response& message, in_detail);
-message_view describe(process_status_request& message, in_detail);
-message_view describe(process_status& message, in_detail);
-message_view describe(shutdown_group_request& message, in_detail);
-message_view describe(shutdown_group_response& message, in_detail);
-message_view describe(group_status_request& message, in_detail);
-message_view describe(replacement_status& message, in_detail);
-message_view describe(group_status& message, in_detail);
-message_view describe(rolling_replace_request& message, in_detail);
-message_view describe(rolling_replace_response& message, in_detail);
-message_view describe(cancel_replace_request& message, in_detail);
-message_view describe(cancel_replace_response& message, in_detail);
-message_view describe(list_groups_request& message, in_detail);
-message_view describe(list_groups_response& message, in_detail);
+message_view json_fields(shutdown_process_request& message, adl_tag);
+message_view json_fields(shutdown_process_response& message, adl_tag);
+message_view json_fields(process_status_request& message, adl_tag);
+message_view json_fields(process_status& message, adl_tag);
+message_view json_fields(shutdown_group_request& message, adl_tag);
+message_view json_fields(shutdown_group_response& message, adl_tag);
+message_view json_fields(group_status_request& message, adl_tag);
+message_view json_fields(replacement_status& message, adl_tag);
+message_view json_fields(group_status& message, adl_tag);
+message_view json_fields(rolling_replace_request& message, adl_tag);
+message_view json_fields(rolling_replace_response& message, adl_tag);
+message_view json_fields(cancel_replace_request& message, adl_tag);
+message_view json_fields(cancel_replace_response& message, adl_tag);
+message_view json_fields(list_groups_request& message, adl_tag);
+message_view json_fields(list_groups_response& message, adl_tag);
 }  // namespace detail
 
 }  // namespace v0_1_0

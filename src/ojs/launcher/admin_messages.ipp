@@ -22,48 +22,48 @@ inline constexpr enum_type enum_of<retry_policy>{"RollingReplaceRequest.Retry", 
 template <>
 inline constexpr enum_type enum_of<replacement_phase>{"ReplacementStatus.Phase", replacement_phase_names, 9};
 
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_process_request& message, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_process_request& message, adl_tag) {
     return {"ShutdownProcessRequest",
             {item("process_id", message.process_id), item("reason", message.reason),
              item("grace_period_seconds", message.grace_period_seconds),
              item("max_shutdown_seconds", message.max_shutdown_seconds), item("dry_run", message.dry_run),
              item("force", message.force)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_process_response& message, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_process_response& message, adl_tag) {
     return {"ShutdownProcessResponse",
             {item("acknowledged", message.acknowledged), item("message", message.message),
              item("status", message.status)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(process_status_request& message, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(process_status_request& message, adl_tag) {
     return {"ProcessStatusRequest", {item("process_id", message.process_id)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(process_status& message, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(process_status& message, adl_tag) {
     return {"ProcessStatus",
             {item("process_id", message.process_id), item("group", message.group),
              item("state", message.state), item("pid", message.pid), item("message", message.message),
              item("readiness", message.readiness), item("shutdown", message.shutdown),
              item("uptime_ms", message.uptime_ms), item("exit", message.exit)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_group_request& message, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_group_request& message, adl_tag) {
     return {"ShutdownGroupRequest",
             {item("group", message.group), item("reason", message.reason), item("dry_run", message.dry_run),
              item("force", message.force)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(shutdown_group_response& message, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_group_response& message, adl_tag) {
     return {"ShutdownGroupResponse",
             {item("acknowledged", message.acknowledged), item("message", message.message),
              item("processes", message.processes)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(group_status_request& message, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(group_status_request& message, adl_tag) {
     return {"GroupStatusRequest", {item("group", message.group)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(replacement_status& message, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(replacement_status& message, adl_tag) {
     return {"ReplacementStatus",
             {item("phase", message.phase), item("replaced", message.replaced), item("total", message.total),
              item("retries", message.retries), item("cancelling", message.cancelling),
              item("failed_id", message.failed_id), item("error", message.error)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(group_status& message, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(group_status& message, adl_tag) {
     return {"GroupStatus",
             {item("group", message.group), item("desired", message.desired),
              item("min_healthy", message.min_healthy), item("ready", message.ready),
@@ -71,29 +71,29 @@ OJS_SHUTDOWN_INLINE message_view describe(group_status& message, in_detail) {
              item("message", message.message), item("processes", message.processes),
              item("replacement", message.replacement), item("quiet", message.quiet)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(rolling_replace_request& message, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(rolling_replace_request& message, adl_tag) {
     return {"RollingReplaceRequest",
             {item("group", message.group), item("reason", message.reason), item("canary", message.canary),
              item("canary_seconds", message.canary_seconds), item("dry_run", message.dry_run),
              item("retry", message.retry), item("retries", message.retries)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(rolling_replace_response& message, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(rolling_replace_response& message, adl_tag) {
     return {"RollingReplaceResponse",
             {item("acknowledged", message.acknowledged), item("message", message.message),
              item("processes", message.processes)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(cancel_replace_request& message, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(cancel_replace_request& message, adl_tag) {
     return {"CancelReplaceRequest", {item("group", message.group), item("reason", message.reason)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(cancel_replace_response& message, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(cancel_replace_response& message, adl_tag) {
     return {"CancelReplaceResponse",
             {item("acknowledged", message.acknowledged), item("message", message.message),
              item("replacement", message.replacement)}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(list_groups_request&, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(list_groups_request&, adl_tag) {
     return {"ListGroupsRequest", {}};
 }
-OJS_SHUTDOWN_INLINE message_view describe(list_groups_response& message, in_detail) {
+OJS_SHUTDOWN_INLINE message_view json_fields(list_groups_response& message, adl_tag) {
     return {"ListGroupsResponse", {item("groups", message.groups)}};
 }
 

@@ -151,8 +151,8 @@ class launcher_body : public ref_counted {
         result<detail::wake> made = detail::wake::create();
         if (!made) return made.error();
         wake_->notifier = std::move(*made);
-        context_->routing = make_ref<routing>(options_.on_routable, options_.on_unroutable,
-                                              options_.on_change, context_->log, context_->wake);
+        context_->routing = make_ref<routing_hooks>(options_.on_routable, options_.on_unroutable,
+                                                    options_.on_change, context_->log, context_->wake);
         context_->events = make_ref<launcher_events>();
         const result<void> opened = open_all(groups);
         if (opened) return opened;
@@ -161,7 +161,7 @@ class launcher_body : public ref_counted {
         return opened;
     }
     result<void> open_all(const process_groups& groups) {
-        result<void> opened = open_state();
+        result<void> opened = open_state_and_reap_orphans();
         if (opened) opened = folder_.open(options_.socket_folder);
         if (opened && context_->state && folder_.is_private())
             opened = context_->state->add_folder(folder_.path());
@@ -194,8 +194,8 @@ class launcher_body : public ref_counted {
         context_->launcher_address = child_server_->address();
         return {};
     }
-    // First, as orphans may listen on the sockets that ours will use.
-    result<void> open_state() {
+    // Before the sockets are created, because orphans may listen on them.
+    result<void> open_state_and_reap_orphans() {
         if (options_.state_file.empty()) return {};
         const result<ref<state_file>> opened = state_file::open(options_.state_file, context_->log);
         if (!opened) return opened.error();

@@ -404,7 +404,7 @@ OJS_SHUTDOWN_INLINE cancel_token worker::connected_token() const {
 }
 
 OJS_SHUTDOWN_INLINE phase worker::phase() const noexcept {
-    return impl_->context->stage.effective();
+    return impl_->context->stage.effective_phase();
 }
 OJS_SHUTDOWN_INLINE std::size_t worker::active_jobs() const {
     return impl_->context->jobs.size();

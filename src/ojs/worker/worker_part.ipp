@@ -14,9 +14,9 @@ class running_worker_view final : public running_worker {
     const worker_identity& identity() const noexcept override { return worker_->identity; }
     const std::vector<std::string>& job_types() const noexcept override { return worker_->job_types; }
     bool owns_process() const noexcept override { return worker_->owns_process; }
-    ojs::phase phase() const noexcept override { return worker_->stage.effective(); }
+    ojs::phase phase() const noexcept override { return worker_->stage.effective_phase(); }
     bool connected() const noexcept override { return worker_->backend.has_responded(); }
-    bool drained() const noexcept override { return worker_->drained(); }
+    bool drained() const noexcept override { return worker_->is_drained(); }
     std::size_t active_jobs() const override { return worker_->jobs.size(); }
     void visit_active_jobs(const function<void(const job&)>& visit) const override {
         for (const ref<active_job>& job : worker_->jobs.snapshot()) visit(job->job);

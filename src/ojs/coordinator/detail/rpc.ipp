@@ -38,7 +38,7 @@ struct connect_error {
     std::string message;
 };
 
-inline message_view describe(connect_error& message, in_detail) {
+inline message_view json_fields(connect_error& message, adl_tag) {
     return {"Error", {item("code", message.code), item("message", message.message)}};
 }
 

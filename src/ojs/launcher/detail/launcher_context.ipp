@@ -15,17 +15,17 @@ namespace ojs::detail {
 inline constexpr std::chrono::milliseconds hook_timeout{1000};
 
 // Calls the routing hooks in a thread of its own. Only a shutdown waits for them, up to hook_timeout.
-class routing : public ref_counted {
+class routing_hooks : public ref_counted {
   public:
     enum class kind { routable, unroutable, changed };
 
-    routing(function<void(const process_info&)> routable, function<void(const process_info&)> unroutable,
-            function<void(const process_info&)> changed, const logger& log,
-            function<void()> on_unrouted = nullptr)
+    routing_hooks(function<void(const process_info&)> routable,
+                  function<void(const process_info&)> unroutable, function<void(const process_info&)> changed,
+                  const logger& log, function<void()> on_unrouted = nullptr)
         : hooks_{std::move(routable), std::move(unroutable), std::move(changed)},
           log_(log),
           on_unrouted_(std::move(on_unrouted)) {}
-    ~routing() override { stop(); }
+    ~routing_hooks() override { stop(); }
 
     result<void> start() {
         if (!hooks_[0] && !hooks_[1] && !hooks_[2]) return {};
@@ -215,7 +215,7 @@ class launcher_events : public ref_counted {
 
 struct launcher_context : ref_counted {
     instance_starter starter;
-    ref<ojs::detail::routing> routing;
+    ref<ojs::detail::routing_hooks> routing;
     ref<launcher_events> events = make_ref<launcher_events>();
     logger log;
     ref<state_file> state;  // may be null

@@ -39,7 +39,7 @@ class process_group : public ref_counted {
         group_options options;
         // A failed start is retried in the next call. A start may wait for other forks, so check for a stop before each.
         for (int starts = apply_plan(now); starts > 0 && !is_stopped(); --starts) {
-            const ref<group_member> added = claim_due_slot(now, options);
+            const ref<group_member> added = add_next_member(now, options);
             if (!added) break;
             const result<void> started = unless_out_of_memory([&] { return start_process(added, options); });
             if (!started) on_start_failed(added, started.error());
@@ -178,7 +178,7 @@ class process_group : public ref_counted {
     void begin_drain(const group_members& all, const shutdown_options& options) {
         const unique_lock held(mutex_);
         for (const ref<group_member>& member : all) {
-            if (!member->leaving) close_slot(*member);
+            if (!member->leaving) keep_slot_empty(*member);
         }
         mark_leaving(all, options);
     }
@@ -268,12 +268,12 @@ class process_group : public ref_counted {
     void on_started(group_member& added, const ref<instance>& started);
     void on_start_failed(const ref<group_member>& added, const error& why);
     void on_process_changed(const ref<group_member>& member, const process_info& now);
-    // A process of a rollout gets work once it is available; until then the old ones do it.
-    void update_routing(group_member& member) {
+    // Queues on_routable or on_unroutable after a change. A process of a rollout is routable once it is available.
+    void announce_routability(group_member& member) {
         const bool takes_work = is_ready(member) && (!member.from_rollout || member.available);
         if (takes_work == member.announced_routable) return;
         member.unroutable_call = context_->routing->post(
-            takes_work ? routing::kind::routable : routing::kind::unroutable, member.info);
+            takes_work ? routing_hooks::kind::routable : routing_hooks::kind::unroutable, member.info);
         member.announced_routable = takes_work;
     }
     void remove(const ref<group_member>& member) noexcept;
@@ -281,7 +281,7 @@ class process_group : public ref_counted {
     // ---- decisions; the mutex is held, except by the first three ----
 
     int apply_plan(time_point now);
-    ref<group_member> claim_due_slot(time_point now, group_options& options);
+    ref<group_member> add_next_member(time_point now, group_options& options);
     time_point next_due(time_point now);
     void handle_exited(time_point now, pending_actions& actions);
     void update_availability(time_point now);
@@ -340,7 +340,7 @@ class process_group : public ref_counted {
         for (; missing < 0 && !vacancies_.empty(); ++missing) vacancies_.pop_back();
     }
     // For an operator's stop. While there are more processes than slots, a new process of the rollout has none yet.
-    void close_slot(const group_member& member) {
+    void keep_slot_empty(const group_member& member) {
         const int taken = static_cast<int>(vacancies_.size()) + count_all();
         if (member.from_rollout && taken > options_.desired - stopped_slots_)
             return fail_rollout(member, "was stopped");
@@ -350,7 +350,7 @@ class process_group : public ref_counted {
         for (const ref<group_member>& member : all) {
             if (!member->leaving) member->shutdown = options;
             member->leaving = true;
-            update_routing(*member);
+            announce_routability(*member);
         }
         mark_dirty();
     }

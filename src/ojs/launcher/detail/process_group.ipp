@@ -88,8 +88,8 @@ inline void process_group::on_process_changed(const ref<group_member>& member, c
         member->info = std::move(next);
         member->was_ready = member->was_ready || now.state == instance_state::ready;
         if (!is_ready(*member)) member->ready_since = {};
-        update_routing(*member);
-        context_->routing->post(routing::kind::changed, now);
+        announce_routability(*member);
+        context_->routing->post(routing_hooks::kind::changed, now);
         if (is_final(now.state)) remove(member);
         mark_dirty();
     }
@@ -138,8 +138,8 @@ inline int process_group::apply_plan(time_point now) {
     return starts;
 }
 
-// One at a time, as other threads may shut down, quiet or replace the group during a start.
-inline ref<group_member> process_group::claim_due_slot(time_point now, group_options& options) {
+// Null: none is due. One per call, because other threads may change the group while a process starts.
+inline ref<group_member> process_group::add_next_member(time_point now, group_options& options) {
     const unique_lock held(mutex_);
     group_members staying;
     if (plan_at(now, staying).starts == 0) return {};
@@ -222,7 +222,7 @@ inline void process_group::update_availability(time_point now) {
             ready && now >= member->ready_since + min_ready_time(options_of(member->generation));
         if (member->available && !available && !member->leaving) fail_rollout(*member, "did not stay ready");
         member->available = available;
-        update_routing(*member);
+        announce_routability(*member);
     }
 }
 
@@ -338,7 +338,7 @@ inline void process_group::begin_ending(replacement_result result) {
     r.outcome = result;
     for (const ref<group_member>& member : members_) {
         member->from_rollout = false;
-        update_routing(*member);
+        announce_routability(*member);
     }
     mark_dirty();
     if (result != replacement_result::done) return;

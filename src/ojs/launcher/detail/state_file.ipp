@@ -95,13 +95,13 @@ struct launcher_state {
     std::vector<state_entry> processes;
     std::vector<std::string> socket_folders;
 };
-inline message_view describe(state_entry& message, in_detail) {
+inline message_view json_fields(state_entry& message, adl_tag) {
     return {"state_entry",
             {item("id", message.id), item("group", message.group), item("address", message.address),
              item("pid", message.pid), item("session", message.session),
              item("start_ticks", message.start_ticks)}};
 }
-inline message_view describe(launcher_state& message, in_detail) {
+inline message_view json_fields(launcher_state& message, adl_tag) {
     return {"launcher_state",
             {item("boot_id", message.boot_id), item("pid_namespace", message.pid_namespace),
              item("processes", message.processes), item("socket_folders", message.socket_folders)}};

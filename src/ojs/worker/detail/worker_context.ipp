@@ -62,13 +62,13 @@ class worker_stage {
         return own.phase() == phase::running && (outside == nullptr || outside->phase() == phase::running);
     }
     // The later of the two phases. The outside lifecycle takes the worker as far as the drain.
-    ojs::phase effective() const noexcept {
+    ojs::phase effective_phase() const noexcept {
         const ojs::phase self = own.phase();
         if (self >= phase::draining || outside == nullptr) return self;
         const ojs::phase other = outside->phase();
         return other >= phase::draining ? phase::draining : self < other ? other : self;
     }
-    bool has_stop_begun() const noexcept { return effective() >= phase::draining; }
+    bool has_stop_begun() const noexcept { return effective_phase() >= phase::draining; }
     // The lifecycle that signals change.
     lifecycle& signalled() noexcept { return outside == nullptr ? own : *outside; }
 
@@ -244,10 +244,10 @@ class worker_context : public ref_counted {
 
     // Returns a ticket of `claims`. The last one ends the drain.
     void leave(drain_barrier::ticket& ticket) {
-        if (ticket.leave() || (!user.parts.empty() && drained())) supervisor.notify();
+        if (ticket.leave() || (!user.parts.empty() && is_drained())) supervisor.notify();
     }
     // Nothing is in flight, and no FETCH follows. In this order, because a FETCH takes a ticket first.
-    bool drained() const noexcept { return !stage.may_fetch() && claims.count() == 0; }
+    bool is_drained() const noexcept { return !stage.may_fetch() && claims.count() == 0; }
 
     // For threads that run no jobs: the transports, hooks and callbacks that they call may need much stack.
     thread_options service_thread(const char* name) const noexcept {

@@ -240,8 +240,8 @@ inline void mark_unreported(worker_context& worker, active_job& job) {
     if (job.flags.add(job_flags::unreported)) worker.tally.add_unreported(job.job.id);
 }
 
-// For a job that the caller has taken. Logging comes later: no job waits for a slow log.
-inline report_status report_and_count(worker_context& worker, active_job& job, verdict& report) {
+// For a job that the caller has taken: reports it until its deadline, then returns its ticket. Only failed tries are logged.
+inline report_status report_and_release(worker_context& worker, active_job& job, verdict& report) {
     job.await_checkpoint_unlock(detail::min(try_deadline(worker), worker.reports.checkpoint_deadline()));
     if (!report.ack) retry_allocation([&] { report.checkpoint = job.saved_checkpoint(); });
     const report_status status = report_with_retries(worker, job, report);
@@ -270,7 +270,7 @@ inline void log_report_status(const worker_context& worker, const active_job& jo
 
 // Reports and logs a job that the caller has taken.
 inline void settle(worker_context& worker, active_job& job, verdict report) {
-    const report_status status = report_and_count(worker, job, report);
+    const report_status status = report_and_release(worker, job, report);
     attempt([&] { log_report_status(worker, job, report, status); });
 }
 
@@ -403,7 +403,7 @@ class report_queue {
             held.lock();
         }
         while (take(next, held)) {
-            next.status = report_and_count(worker_, *next.job, next.report);
+            next.status = report_and_release(worker_, *next.job, next.report);
             on_settled_();
             if (attempt([&] { settled.reserve_one(); })) settled.push_back(std::move(next));
             held.lock();

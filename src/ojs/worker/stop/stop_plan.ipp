@@ -16,17 +16,17 @@ struct stop_facts {
     std::uint32_t queues_version = 0;
     bool registration_tried = false;  // FETCH may begin
     bool idle = true;                 // no job is in flight
-    bool lead_reached = false;        // stop_times::cancel_lead before the drain ends
+    bool cancel_due = false;          // stop_times::cancel_lead before the drain ends
     bool has_mode_file = false;
     bool first_signal_wins = false;
 };
 
 enum class stop_action : std::uint8_t {
-    follow_outside,       // apply the outside lifecycle's changes
-    resume,               // by SIGCONT, where only this worker is quiet
-    send_heartbeat,       // announces running or quiet at once
-    stop_fetching,        // begin the drain
-    divide_stop_timeout,  // begin the stop
+    apply_shared_lifecycle,  // apply the outside lifecycle's changes
+    resume,                  // by SIGCONT, where only this worker is quiet
+    send_heartbeat,          // announces running or quiet at once
+    stop_fetching,           // begin the drain
+    divide_stop_timeout,     // begin the stop
     notify_parts,
     begin_fetching,
     wake_pool,  // what a FETCH depends on has changed
@@ -62,7 +62,7 @@ constexpr bool has_changed(const lifecycle_state& before, const lifecycle_state&
 }
 
 constexpr bool cancels_jobs(const stop_facts& facts) noexcept {
-    return facts.own.phase >= phase::stopping || facts.own.cancel_requested || facts.lead_reached;
+    return facts.own.phase >= phase::stopping || facts.own.cancel_requested || facts.cancel_due;
 }
 
 // A signal, if either lifecycle received one.
@@ -94,7 +94,7 @@ constexpr stop_plan plan_stop(const stop_facts& before, const stop_facts& now) n
     const bool cancels = cancels_jobs(now) && !cancels_jobs(before) && !now.idle;
     const bool reclaims = phase_changed && is == phase::stopping && now.own.mode == stop_mode::reclaim;
     stop_plan out;
-    out.add_if(outside_changed, stop_action::follow_outside);
+    out.add_if(outside_changed, stop_action::apply_shared_lifecycle);
     out.add_if(resumed, stop_action::resume);
     out.add_if(phase_changed && (was == phase::running || is == phase::running), stop_action::send_heartbeat);
     out.add_if(was < phase::draining && is >= phase::draining, stop_action::stop_fetching);

@@ -115,7 +115,7 @@ class supervisor {
 
     void act(stop_action action, const stop_facts& before) {
         switch (action) {
-            case stop_action::follow_outside: return follow_outside(before.outside);
+            case stop_action::apply_shared_lifecycle: return apply_shared_lifecycle(before.outside);
             case stop_action::resume: return resume();
             case stop_action::send_heartbeat: return worker_.beats.request_by(time_point::min());
             case stop_action::stop_fetching: return stop_fetching();
@@ -173,7 +173,7 @@ class supervisor {
         now.queues_version = worker_.queues.version();
         now.registration_tried = worker_.beats.registration_tried();
         now.idle = idle();
-        now.lead_reached = steady_clock::now() >= cancel_lead_at_;
+        now.cancel_due = steady_clock::now() >= cancel_at_;
         return now;
     }
     // False: there was nothing to do.
@@ -184,16 +184,15 @@ class supervisor {
         return !plan.empty();
     }
 
-    // Returns the time of the next due action.
+    // Logs progress, checks for stuck jobs, and starts missing threads; returns when to call it again.
     time_point run_due_tasks(time_point now) {
         if (now >= next_progress_at_) {
             next_progress_at_ = now + worker_.options.progress_interval;
             log_.write_progress(now);
         }
         const time_point jobs_due_at = detail::min(stuck_.check(now), pool_->retry_threads(now));
-        return detail::min(jobs_due_at, facts_.lead_reached
-                                            ? next_progress_at_
-                                            : detail::min(next_progress_at_, cancel_lead_at_));
+        return detail::min(
+            jobs_due_at, facts_.cancel_due ? next_progress_at_ : detail::min(next_progress_at_, cancel_at_));
     }
     // Returns the time of the next on_tick().
     time_point tick_parts() {
@@ -212,24 +211,24 @@ class supervisor {
     }
 
     // Applies the outside lifecycle's state, not its events: one SIGTERM must not count as a second one.
-    void follow_outside(const lifecycle_state& was) {
-        const lifecycle_state& is = facts_.outside;
+    void apply_shared_lifecycle(const lifecycle_state& before) {
+        const lifecycle_state& now = facts_.outside;
         const bool first_wins = facts_.first_signal_wins;
-        const bool was_signalled = was.stop_signals > 0 || was.mode == stop_mode::reclaim;
+        const bool was_signalled = before.stop_signals > 0 || before.mode == stop_mode::reclaim;
         const auto apply_if = [&](bool condition, event request) {
-            if (condition) worker_.stage.own.apply(request, is.cause);
+            if (condition) worker_.stage.own.apply(request, now.cause);
         };
-        apply_if(is.phase == phase::quiet, event::quiet_request);
-        apply_if(is.phase == phase::running && was.phase == phase::quiet, event::resume_request);
+        apply_if(now.phase == phase::quiet, event::quiet_request);
+        apply_if(now.phase == phase::running && before.phase == phase::quiet, event::resume_request);
         // Before the drain, which reads the termination-mode file: SIGUSR1 is a reclaim whatever it says.
-        apply_if(is.mode == stop_mode::reclaim && !(first_wins && was_signalled), event::reclaim);
-        apply_if(is.phase >= phase::draining, event::stop_request);
-        apply_if(is.cancel_requested, event::cancel_request);
-        const bool forced = is.last_event == event::stop_signal && is.mode == stop_mode::forced;
+        apply_if(now.mode == stop_mode::reclaim && !(first_wins && was_signalled), event::reclaim);
+        apply_if(now.phase >= phase::draining, event::stop_request);
+        apply_if(now.cancel_requested, event::cancel_request);
+        const bool forced = now.last_event == event::stop_signal && now.mode == stop_mode::forced;
         apply_if(forced && !first_wins, event::stop_signal);
     }
     // SIGCONT also resumes a worker that alone is quiet. A resume is counted before its change is made: where
-    // that is not noticed yet, follow_outside() applies it.
+    // that is not noticed yet, apply_shared_lifecycle() applies it.
     void resume() {
         const bool signalled = signals::last_received(SIGCONT).number != 0;
         const cause why = signalled ? cause{cause_kind::signal, SIGCONT} : cause{cause_kind::api, 0};
@@ -243,7 +242,7 @@ class supervisor {
         worker_.reports.retry_now();  // ends any longer Retry-After
         next_progress_at_ = steady_clock::now() + worker_.options.progress_interval;
         const std::chrono::milliseconds lead = worker_.options.times.cancel_lead;
-        if (lead.count() > 0) cancel_lead_at_ = ends - lead;
+        if (lead.count() > 0) cancel_at_ = ends - lead;
         worker_.claims.close();
         pool_->close();
         if (const std::size_t jobs = worker_.jobs.size()) pool_->reports.prestart(jobs > many_jobs ? 16 : 2);
@@ -311,8 +310,8 @@ class supervisor {
     // handler_return_timeout. Another signal ends the wait.
     void await_handlers(unsigned signals) {
         const time_point return_deadline = steady_clock::now() + handler_return_timeout;
-        if (await(return_deadline, [this] { return !pool_->any_in_handler(false); })) return;
-        await(stop_deadline_, [&] { return signalled_since(signals) || !pool_->any_in_handler(true); });
+        if (await(return_deadline, [this] { return !pool_->has_busy_threads(false); })) return;
+        await(stop_deadline_, [&] { return signalled_since(signals) || !pool_->has_busy_threads(true); });
     }
 
     void mark_all_unreported() {
@@ -428,7 +427,7 @@ class supervisor {
     bool all_steps_finished_ = true;
     bool all_steps_ran_ = true;
     bool must_exit_ = false;
-    time_point cancel_lead_at_ = time_point::max();
+    time_point cancel_at_ = time_point::max();
     time_point next_progress_at_ = time_point::max();
     time_point draining_since_ = steady_clock::now();
     time_point stop_deadline_ = time_point::max();

@@ -134,10 +134,9 @@ class job_pool : public ref_counted {
         worker_.jobs.for_each_with_thread([&](active_job& job) { out.push_back(ref<active_job>(&job)); });
         return out;
     }
-    // True while a thread is in a handler or has not left its job. With `returning`: only one that may soon
-    // leave, because the job has seen its cancellation or the handler has returned. Afterwards the supervisor is
-    // woken when a thread leaves its job.
-    bool any_in_handler(bool returning) {
+    // Whether a thread has not left its job. With `returning`: only jobs that saw their cancellation, or whose handler
+    // returned, count. Also lets the next thread that leaves wake the supervisor.
+    bool has_busy_threads(bool returning) {
         leave_awaited_ = true;
         bool found = false;
         worker_.jobs.for_each_with_thread([&](const active_job& job) {

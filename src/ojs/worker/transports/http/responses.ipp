@@ -86,8 +86,8 @@ inline error refused_response(std::string_view why) {
             cat({why, "; jobs it may have claimed come back after their visibility timeout"})};
 }
 
-// Returns the array `jobs` of a complete response: part of a truncated one might look like a job.
-inline result<std::string_view> find_jobs(std::string_view body) {
+// errc::bad_response if the body is truncated, as part of a job might look like a job, or has not exactly one `jobs`.
+inline result<std::string_view> jobs_array(std::string_view body) {
     std::string_view rest = body;
     std::string_view key;
     std::string_view value;
@@ -108,7 +108,7 @@ inline result<std::string_view> find_jobs(std::string_view body) {
 
 // Reads each job by itself: an invalid one must not cost the others, which are claimed too.
 inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t requested = 1) {
-    const result<std::string_view> found = find_jobs(body);
+    const result<std::string_view> found = jobs_array(body);
     if (!found) return found.error();
     std::string_view source;
     std::string_view rest = *found;
