@@ -134,9 +134,8 @@ class job_pool : public ref_counted {
         worker_.jobs.for_each_with_thread([&](active_job& job) { out.push_back(ref<active_job>(&job)); });
         return out;
     }
-    // True while a thread is in a handler or has not left its job. With `returning`: only one that may soon
-    // leave, because the job has seen its cancellation or the handler has returned. Afterwards the supervisor is
-    // woken when a thread leaves its job.
+    // Whether a thread has not left its job; the supervisor is then woken when one does. `returning`: only a thread
+    // that may soon leave, because the job has seen its cancellation or the handler has returned.
     bool any_in_handler(bool returning) {
         leave_awaited_ = true;
         bool found = false;
