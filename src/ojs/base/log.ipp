@@ -135,8 +135,7 @@ class no_sigpipe {
 
 // Shared by all loggers of the process: serialises writes, and budgets the time that lines wait for their reader.
 struct log_sink {
-    // With the mutex held. Waits until `fd` is writable; false once the budget is used up. A slow reader costs at most
-    // a second, plus a tenth of the time that passes.
+    // With the mutex held. False: the budget is used up. A slow reader costs at most 1 s, plus a tenth of the time.
     bool wait_writable(int fd) noexcept {
         pollfd ready{fd, POLLOUT, 0};
         if (::poll(&ready, 1, 0) > 0) return true;
@@ -177,8 +176,7 @@ struct log_sink {
     atomic<bool> hook_threw{false};
 };
 
-// Never destroyed: threads may log during exit. A child made by fork() gets a new one, as its parent's mutex may be
-// locked forever.
+// Never destroyed: threads may log during exit. A fork() child gets a new one, as the old mutex may stay locked.
 inline log_sink& sink() {
     alignas(log_sink) static unsigned char storage[sizeof(log_sink)];
     static atomic<log_sink*> shared{::new (storage) log_sink};

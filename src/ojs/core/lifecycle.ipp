@@ -140,8 +140,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, ojs::even
     return changed;
 }
 
-// Stores the current state in the history before replacing it. False: another thread replaced it first, and `current`
-// now is the newer state.
+// Saves the current state in the history, then replaces it. False: another thread was first; `current` is its state.
 OJS_SHUTDOWN_INLINE bool lifecycle::replace(word& current, word next) noexcept {
     detail::atomic<word>& slot = history_[detail::sequence_field.get(current) % history_size];
     word kept = slot.load();

@@ -11,10 +11,8 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// What each step may take even after the common timeout or an abort.
-inline constexpr std::chrono::milliseconds min_step_time{50};
-// How long a step's thread may wait for a processor.
-inline constexpr std::chrono::milliseconds start_timeout{1000};
+inline constexpr std::chrono::milliseconds min_step_time{50};    // even after the common timeout or an abort
+inline constexpr std::chrono::milliseconds start_timeout{1000};  // for a step's thread to get a processor
 
 // Wakes the sequence when a step starts or ends. Without a descriptor, the sequence polls.
 struct step_board : ref_counted {
@@ -44,8 +42,7 @@ class running_step : public ref_counted {
   private:
     step_status call_step() {
         try {
-            const function<result<void>(const step_context&)> call =
-                std::move(call_);  // destroyed here, within the timeout
+            const auto call = std::move(call_);  // destroyed here, within the timeout
             const result<void> done = call(context_);
             if (!done) error_ = done.error().text;
             return done ? step_status::done : step_status::failed;
@@ -162,7 +159,6 @@ class sequence_run {
         return step_deadline < common ? step_deadline : common;
     }
 
-    // Waits until a step starts, ends or times out, or the lifecycle changes.
     void await_change(const array<active_step>& active_steps) {
         time_point until = polls_ ? steady_clock::now() + min_step_time : time_point::max();
         for (const active_step& active : active_steps) {
@@ -258,8 +254,7 @@ OJS_SHUTDOWN_INLINE std::chrono::milliseconds shutdown_sequence::timeout() const
     std::chrono::milliseconds out{0};
     for (const entry& step : steps_) {
         if (!step.parallel) before = out;
-        const std::chrono::milliseconds end =
-            step.timeout < no_limit - before ? before + step.timeout : no_limit;
+        const auto end = step.timeout < no_limit - before ? before + step.timeout : no_limit;
         if (end > out) out = end;
     }
     return out;

@@ -38,8 +38,7 @@ struct claimed_signal {
     struct sigaction previous {};
 };
 
-// All process-wide state of the library. Constant-initialised: a handler never sees it half-built. All zero: it does
-// not grow the executable.
+// All process-wide state. Constant-initialised: no handler sees it half-built. All zero: it takes no file space.
 struct process_state {
     static constexpr std::size_t chain_size = 16;
 
@@ -107,8 +106,7 @@ inline bool replace_chained(const siginfo_t* from, const siginfo_t* to) noexcept
 
 inline void call_previous(const struct sigaction& previous, int number, siginfo_t* info, void* context) {
     if (!is_foreign(previous) || info == nullptr) return;
-    const bool recorded =
-        replace_chained(nullptr, info);  // no free slot, many threads at once: a later call finds one
+    const bool recorded = replace_chained(nullptr, info);  // false (no free slot): a later call finds one
     if ((previous.sa_flags & SA_SIGINFO) != 0) {
         previous.sa_sigaction(number, info, context);
     } else {
@@ -261,8 +259,7 @@ inline void uninstall_handlers() {
     while (process.handlers_running.load() != 0) sched_yield();
 }
 
-// Claims the signals of this process; 0 if another installer has them. A claim of another process dates from before a
-// fork that ran no atfork handlers.
+// 0: another installer has the signals. A claim of another process dates from before a fork without atfork handlers.
 inline std::uint64_t claim_signals() noexcept {
     const auto pid = static_cast<std::uint32_t>(getpid());
     const std::uint64_t claim = static_cast<std::uint64_t>(process.claims.fetch_add(1) + 1) << 32 | pid;

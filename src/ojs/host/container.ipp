@@ -135,8 +135,7 @@ inline constexpr evidence_rule cgroup_paths[] = {
     {"/#", ""},
 };
 
-// Normalises a cgroup file: '/' for ':' (containerd separates some names by it), '#' for a container id, which has 64
-// hexadecimal digits.
+// A cgroup file with '/' for ':' (containerd separates some names by it) and '#' for a container id (64 hex digits).
 inline std::string cgroup_shape(std::string_view text) {
     std::string out;
     while (!text.empty()) {
@@ -199,8 +198,7 @@ class evidence_search {
         for (const evidence_rule& marker : marker_files) {
             const small_file file = read_small_file(cat({probe_.root, marker.text}), max_proc_file_size);
             if (file.status != file_status::read && file.sys_errno != EACCES) continue;
-            const evidence_rule* const named =
-                find_rule(container_values, trim_blanks(file.text, "\n "), is_listed);
+            const auto* const named = find_rule(container_values, trim_blanks(file.text, "\n "), is_listed);
             add(marker.text, *marker.runtime == '\0' ? named : &marker, true);
         }
     }
@@ -238,8 +236,6 @@ class evidence_search {
 
     const container_probe& probe_;
 };
-
-// ---- PID 1, and how it handles signals ----
 
 enum class pid1_kind {
     direct,    // signals reach us: PID 1 is this program, or the pause process of a pod
@@ -283,8 +279,7 @@ inline bool is_of_kind(const process_facts& facts, pid1_kind kind) {
     return find_pid1_rule(facts).kind == kind;
 }
 
-// A command line for the log, up to the first argument: later ones may be secrets, as after `sh -c`. Split at blanks,
-// as some programs write their whole title into argv[0].
+// Up to the first argument: later ones may be secrets (`sh -c`). Split at blanks: argv[0] may be a whole title.
 inline std::string describe_command(const process_facts& facts) {
     std::string command;
     for (const std::string& argument : facts.arguments)
@@ -346,7 +341,6 @@ inline std::string find_shell_between(std::string_view root, pid_t parent) {
     return parent == 1 ? shell : std::string();
 }
 
-// "runs in a container (docker)"
 inline std::string describe_container(std::string_view runtime) {
     std::string out = "runs in a container";
     if (!runtime.empty()) append(out, {" (", runtime, ")"});

@@ -97,14 +97,12 @@ class connection {
 
 inline constexpr int max_interim_responses = 16;
 
-// Null, or why the header is invalid.
 inline const char* header_error(const http_header& header) noexcept {
     if (!is_token(header.name)) return "a header name is empty or holds a character HTTP does not allow";
     if (!is_field_value(header.value)) return "a header value holds CR, LF, NUL or another control character";
     return nullptr;
 }
 
-// Null, or why the request cannot be sent.
 inline const char* request_error(const http_request& request) noexcept {
     if (!is_token(request.method)) return "the method is empty or holds a character HTTP does not allow";
     if (!is_target(request.target) || request.target.front() != '/') {

@@ -8,8 +8,6 @@ inline namespace v0_1_0 {
 
 namespace detail {
 
-// Predicates on the text of a message, and writers. They ignore case where HTTP does.
-
 inline char lower_ascii(char c) noexcept {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
 }
@@ -49,12 +47,10 @@ inline bool is_token(std::string_view text) noexcept {
     return !text.empty() && all_of(text, is_token_char);
 }
 
-// Contains no control character but tab.
 inline bool is_field_value(std::string_view text) noexcept {
     return all_of(text, [](char c) { return c == '\t' || !is_ascii_control(c); });
 }
 
-// Neither empty nor with a blank or control character.
 inline bool is_target(std::string_view text) noexcept {
     return !text.empty() && all_of(text, [](char c) { return c != ' ' && !is_ascii_control(c); });
 }

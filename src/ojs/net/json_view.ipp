@@ -34,8 +34,7 @@ inline bool take_utf16(std::string_view& text, std::uint32_t& code) noexcept {
     return true;
 }
 
-// Removes the escape that `text` begins with; a surrogate pair is one character. False for what JSON does not have, and
-// for a lone surrogate.
+// Removes the escape at the front; a surrogate pair is one character. False: no JSON escape, or a lone surrogate.
 inline bool take_json_escape(std::string_view& text, std::uint32_t& code) noexcept {
     constexpr std::string_view letters = "\"\\/bfnrt";
     constexpr std::string_view meanings = "\"\\/\b\f\n\r\t";
@@ -69,8 +68,7 @@ inline void append_code_point(std::string& out, std::uint32_t code) {
     }
 }
 
-// Removes the string that `text` begins with and decodes it into `out`, unless that is null. False: `text` then begins
-// with the error.
+// Removes the string at the front and decodes it into `out`, if not null. False: `text` begins with the error.
 inline bool take_json_string(std::string_view& text, std::string* out) {
     if (text.empty() || text.front() != '"') return false;
     text.remove_prefix(1);
@@ -140,8 +138,6 @@ OJS_SHUTDOWN_INLINE bool json_number(std::string_view source, double& out) {
     out = value;
     return true;
 }
-
-// ---- walking over JSON text ----
 
 inline bool is_json_blank(char c) noexcept {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
@@ -256,8 +252,7 @@ class json_walk {
     const char* problem_ = nullptr;
 };
 
-// The next member, or the next element if `key` is null. The first call takes `open`, later ones a comma; false at the
-// closing bracket.
+// The next member, or element if `key` is null. Takes `open` first, then commas; false at the closing bracket.
 inline bool next_raw_item(std::string_view& rest, char open, std::string_view* key, std::string_view& value) {
     json_walk walk(rest);
     if (!walk.take(open) && !walk.take(',')) return false;

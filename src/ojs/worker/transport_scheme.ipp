@@ -126,8 +126,7 @@ inline result<transport_ref> open_transport(const worker_options& options, const
     if (!url) return url.error();
     if (url->added == nullptr && url->is_memory) return make_transport<memory_transport>();
     const transport_setup setup{options, url->address, worker, std::move(log)};
-    const result<transport_ref> opened =
-        url->added != nullptr ? call_open(*url->added, setup) : open_http(setup);
+    const auto opened = url->added != nullptr ? call_open(*url->added, setup) : open_http(setup);
     return opened ? opened : bad_url(options.url, opened.error());
 }
 

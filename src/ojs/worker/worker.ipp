@@ -280,8 +280,7 @@ OJS_SHUTDOWN_INLINE worker::~worker() {
     const bool in_callback = detail::user_call::leave(impl_->context->user.callbacks);
     if (in_callback) request_stop_and_cancel();
     if (!in_callback && !stopped()) stop();
-    const time_point deadline =
-        deadline_after(impl_->context->options.request_timeout + std::chrono::seconds(1));
+    const auto deadline = deadline_after(impl_->context->options.request_timeout + std::chrono::seconds(1));
     impl_->close_calls(in_callback, deadline);
     static_cast<void>(background_.end_by(in_callback ? time_point() : deadline));
 }
@@ -296,8 +295,7 @@ OJS_SHUTDOWN_INLINE bool worker::add_handler(std::string type, job_handler handl
     const char* fault = type.empty() ? "has no type" : !handler ? "is empty" : nullptr;
     if (detail::find_handler(impl_->handlers, type)) fault = "is registered twice";
     if (fault != nullptr) {
-        const std::string text =
-            detail::cat({"the handler of job type '", detail::printable(type), "' ", fault});
+        const auto text = detail::cat({"the handler of job type '", detail::printable(type), "' ", fault});
         if (impl_->registration_error) impl_->registration_error = error{errc::invalid_argument, 0, text};
         return false;
     }

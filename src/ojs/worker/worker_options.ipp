@@ -33,8 +33,7 @@ void visit_log_options(Options& log, Visit& visit) {
     visit("log.format", "OJS_LOG_FORMAT", log.format, "text logfmt json");
 }
 
-// One row per option that has variables: visit(name, variables, value, constraints). The first variable that
-// is set counts. A test compares docs/options.md with these rows.
+// visit(name, variables, value, constraints) per option; the first set variable counts. A test checks docs/options.md.
 template <class Options, class Visit>
 void visit_options(Options& o, Visit& visit) {
     using namespace std::chrono_literals;

@@ -41,8 +41,7 @@ inline std::uint64_t random_number() noexcept {
            static_cast<std::uint64_t>(getpid()) << 32;
 }
 
-// Delays that double from `initial` to `max`, each reduced by up to half at random, so that workers that failed
-// together do not retry together.
+// Delays that double from `initial` to `max`, less up to half at random: workers that failed together retry apart.
 class backoff {
   public:
     backoff(std::chrono::milliseconds initial, std::chrono::milliseconds max)

@@ -78,8 +78,7 @@ inline bool sync_descriptor(int fd) noexcept {
     return true;
 }
 
-// Creates a file of mode 0600 in `folder` (a descriptor or AT_FDCWD) and syncs it. 0 or errno; EEXIST: the name is
-// taken. Thread-safe.
+// Creates and syncs a file of mode 0600 in `folder` (or AT_FDCWD). 0 or errno; EEXIST: name taken. Thread-safe.
 inline int write_new_file(int folder, const std::string& name, std::string_view text) {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     unique_fd file(::openat(folder, name.c_str(), flags, 0600));

@@ -114,7 +114,6 @@ inline std::uint64_t read_counter(const counter& value) noexcept {
     return value.load(memory_order::relaxed);
 }
 
-// Base of objects that several threads share and the last one frees.
 class ref_counted {
   public:
     ref_counted() = default;

@@ -57,8 +57,7 @@ struct process_stat {
     std::uint64_t start_ticks = 0;  // start time in clock ticks since boot; 0: unknown
 };
 
-// `id` is a number or "self". Format: "PID (COMM) STATE PARENT ...", where COMM may contain anything; field 22 is the
-// start time.
+// `id`: a number or "self". Format: "PID (COMM) STATE PARENT ...", COMM may contain anything; field 22: start time.
 inline process_stat read_stat(std::string_view root, std::string_view id) {
     process_stat out;
     const std::string stat = proc_file(root, cat({id, "/stat"}));
@@ -102,7 +101,6 @@ inline std::string program_name(std::string_view path) {
     return std::string(path);
 }
 
-// Whether two processes run the same executable or, if that cannot be read, have the same program name.
 inline bool is_same_program(std::string_view root, const process_facts& a, const process_facts& b) {
     struct stat one {};
     struct stat other {};

@@ -60,8 +60,7 @@ inline int signal_number(std::string_view name) noexcept {
     return from_min ? SIGRTMIN + static_cast<int>(number) : SIGRTMAX - static_cast<int>(number);
 }
 
-// Why the signal cannot be a stop signal, as text that follows its name; null if it can. `reclaim`: SIGUSR1 means
-// reclaim.
+// Null, or why it cannot be a stop signal, as text that follows its name. `reclaim`: SIGUSR1 means reclaim.
 inline const char* stop_signal_error(int number, bool reclaim) noexcept {
     switch (number) {
         case SIGKILL:

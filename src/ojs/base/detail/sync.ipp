@@ -16,7 +16,6 @@
 
 namespace ojs::detail {
 
-// Returns make(), or the error "out of memory".
 template <class Make>
 auto unless_out_of_memory(Make make) -> decltype(make()) {
     try {

@@ -66,7 +66,6 @@ bool is_utf8(std::string_view text) noexcept;
 // Replaces each byte that belongs to no character by U+FFFD.
 std::string repair_utf8(std::string text);
 
-// Pointers to the texts, in ascending order.
 array<const std::string*> sorted_pointers(const std::vector<std::string>& texts);
 // The number of texts that sort before `text`.
 std::size_t index_of(const array<const std::string*>& sorted, const std::string& text) noexcept;

@@ -49,7 +49,6 @@ OJS_SHUTDOWN_INLINE bool parse_number(std::string_view text, std::uint64_t max, 
     return true;
 }
 
-// Parses hexadecimal digits; false above `max`, and for anything else.
 inline bool parse_hex(std::string_view text, std::uint64_t max, std::uint64_t& out) noexcept {
     out = 0;
     for (const char c : text) {
@@ -126,8 +125,7 @@ inline unsigned code_of(std::string_view character) noexcept {
     return code;
 }
 
-// Characters that terminals and viewers interpret: C0, DEL, C1, line separators, and bidirectional controls, which can
-// disguise a text.
+// C0, DEL, C1, line separators, and bidirectional controls, which can disguise a text.
 inline bool is_control(unsigned code) noexcept {
     return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c || code == 0x200e ||
            code == 0x200f || (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);

@@ -12,9 +12,8 @@ class wake {
     static result<wake> create();
     static result<wake> create_pipe();
 
-    int fd() const noexcept { return reader_.get(); }  // to poll for reading
-    // The argument of notify(int).
-    int notify_fd() const noexcept { return writer_ ? writer_.get() : reader_.get(); }
+    int fd() const noexcept { return reader_.get(); }                                   // to poll for reading
+    int notify_fd() const noexcept { return writer_ ? writer_.get() : reader_.get(); }  // for notify(int)
     void notify() const noexcept { notify(notify_fd()); }  // thread-safe, async-signal-safe
     static void notify(int notify_fd) noexcept;            // keeps errno; async-signal-safe
     void clear() const noexcept;                           // discards every notify() so far

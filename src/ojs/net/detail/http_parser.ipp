@@ -58,16 +58,14 @@ inline bool is_chunk_extension(std::string_view text) noexcept {
     return true;
 }
 
-// Strict where leniency has been exploited: lines end in CR LF, headers are not folded, the length is unambiguous,
-// chunk framing and trailers are exact.
+// Strict where leniency has been exploited: CR LF, unfolded headers, an unambiguous length, exact chunks and trailers.
 class http_parser {
   public:
     enum class status { need_more, complete, failed };
 
     explicit http_parser(http_limits limits) noexcept : limits_(limits) {}
 
-    // Starts the next message and keeps the bytes already fed for it. A response to HEAD has no body, whatever its
-    // headers say.
+    // Starts the next message, with the bytes already fed for it. A response to HEAD has no body.
     void begin(bool is_head_response = false) {
         if (!has_surplus() && input_.capacity() > 1024) {  // an idle connection uses little memory
             std::string().swap(input_);                    // assigning an empty one would keep the capacity

@@ -1,5 +1,4 @@
-// Sockets with deadlines: resolve, connect, send, receive. Every socket is close-on-exec and non-blocking, but for a
-// connected one: see connect_socket().
+// Sockets with deadlines. Each is close-on-exec, and non-blocking unless it is connected: see connect_socket().
 #pragma once
 
 #include <arpa/inet.h>
@@ -54,8 +53,7 @@ inline constexpr int send_flags = MSG_DONTWAIT;  // SO_NOSIGPIPE on every socket
 
 inline constexpr auto receive_limit = std::chrono::seconds(1);
 inline constexpr auto lookup_max_age = std::chrono::seconds(30);
-inline constexpr auto lookup_fallback_delay =
-    std::chrono::milliseconds(200);  // then older addresses are tried
+inline constexpr auto lookup_fallback_delay = std::chrono::milliseconds(200);  // then tries older addresses
 
 inline void set_option(int fd, int level, int name, int value) noexcept {
     ::setsockopt(fd, level, name, &value, sizeof value);
@@ -123,8 +121,7 @@ inline io_result send_all(int fd, std::string_view bytes, time_point deadline) n
     return out;
 }
 
-// ok: at least one byte. On a connect_socket() with time left it makes one system call: it blocks instead of polling
-// first.
+// ok: at least one byte. On a connect_socket() with time left, it blocks in one system call instead of polling first.
 inline io_result recv_some(int fd, char* buffer, std::size_t size, time_point deadline) noexcept {
     for (bool blocks = deadline - steady_clock::now() >= receive_limit;; blocks = false) {
         const io_status ready = blocks ? io_status::ok : await_ready(fd, POLLIN, {deadline, -1});
@@ -145,8 +142,6 @@ inline ssize_t peek(int fd) noexcept {
         if (received >= 0 || errno != EINTR) return received;
     }
 }
-
-// ---- addresses ----
 
 template <class Address>
 socket_address address_of(const Address& source) noexcept {
@@ -208,8 +203,7 @@ inline int connect_unix(int fd, const socket_address& address, time_point deadli
     while (failed == EINTR) {
         const int left = poll_timeout(deadline);
         if (left == 0) return ETIMEDOUT;
-        const timeval limit =
-            left < 0 ? timeval{} : timeval{left / 1000, left % 1000 * 1000};  // zero: no limit
+        const timeval limit = left < 0 ? timeval{} : timeval{left / 1000, left % 1000 * 1000};  // 0: no limit
         ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
         failed = ::connect(fd, address.get(), address.length) == 0 ? 0 : errno;
     }
@@ -236,8 +230,7 @@ inline int connect_one(const socket_address& address, time_point deadline, uniqu
                                                 : connect_tcp(out.get(), address, deadline);
 }
 
-// Tries each address, with a fair share of the time left. Receiving from the socket blocks for up to a second: see
-// recv_some(). Errors: unreachable.
+// Each address gets a fair share of the time. recv() blocks for up to a second: see recv_some(). Errors: unreachable.
 inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_point deadline,
                                         std::string_view name) {
     int first_failure = 0;
@@ -255,8 +248,6 @@ inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_
     return error{errc::unreachable, first_failure,
                  cat({"cannot connect to ", name, ": ", errno_text(first_failure)})};
 }
-
-// ---- name resolution ----
 
 // One getaddrinfo() and its result. Runs in a thread that nothing waits for and that touches nothing else.
 class address_lookup final : public ref_counted {
@@ -331,10 +322,9 @@ class address_lookup final : public ref_counted {
     socket_addresses found_;
 };
 
-// Resolves and connects to an endpoint. Numeric addresses, localhost and unix paths need no lookup, and so no file.
-// Other names are looked up in a thread, at most one per resolver, so that the deadline holds however slow DNS is.
-// Addresses are used for 30 s. Older ones are the fallback when a lookup fails or takes longer than 200 ms: name
-// servers may stop before the backend does.
+// Resolves and connects. Numeric addresses, localhost and unix paths need no lookup, and so no file. Other names are
+// looked up in one thread, so that the deadline holds however slow DNS is. Addresses are used for 30 s, older ones if
+// a lookup fails or takes longer than 200 ms: name servers may stop before the backend does.
 class resolver {
   public:
     // Errors: unreachable (also when the deadline passed). Thread-safe.

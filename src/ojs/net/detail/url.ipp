@@ -33,7 +33,6 @@ inline bool is_ip(int family, const std::string& text) noexcept {
     return text.find('\0') == std::string::npos && ::inet_pton(family, text.c_str(), &any) == 1;
 }
 
-// "host:80", or "[::1]:80" for an IPv6 address.
 inline std::string host_port(std::string_view host, std::uint16_t port) {
     const bool ipv6 = host.find(':') != std::string_view::npos;
     return cat({ipv6 ? "[" : "", host, ipv6 ? "]:" : ":", port});
@@ -117,8 +116,7 @@ inline result<endpoint> parse_http_url(std::string_view url, bool is_secure) {
     return out;
 }
 
-// Parses http://HOST[:PORT][/BASE], unix:/PATH and, with a stream for it, https://. Errors: invalid_argument;
-// unsupported: https:// without a stream.
+// http://HOST[:PORT][/BASE], unix:/PATH, or https://. Errors: invalid_argument; unsupported: https without a stream.
 inline result<endpoint> parse_url(std::string_view url, bool has_https) {
     if (url.substr(0, 5) == "unix:") return parse_unix_path(url);
     if (equals_ignore_case(url.substr(0, 7), "http://")) return parse_http_url(url, false);

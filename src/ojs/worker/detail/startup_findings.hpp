@@ -19,8 +19,7 @@ namespace ojs::detail {
 std::vector<finding> check_budget(const worker_options& options, std::chrono::milliseconds steps_timeout = {},
                                   const container_info& info = {});
 
-// The cheap checks of doctor(): budgets, variables, PID 1, the mode file, and in Kubernetes the probes; without
-// infos on PID 1 and the mode file. Thread-safe if the environment does not change meanwhile.
+// The cheap checks of doctor(), without infos on PID 1 and the mode file. Thread-safe while the environment is stable.
 std::vector<finding> startup_findings(const worker_options& options, const container_probe& probe = {},
                                       std::chrono::milliseconds steps_timeout = {});
 

@@ -72,8 +72,7 @@ class worker_stage {
     // The lifecycle that signals change.
     lifecycle& signalled() noexcept { return outside == nullptr ? own : *outside; }
 
-    // When the current drain ends; time_point::max(): no drain is in progress. Set as soon as the drain begins, by
-    // the first caller, even before the supervisor has noticed it.
+    // time_point::max(): no drain. Set as soon as the drain begins, even before the supervisor has noticed it.
     time_point drain_deadline() const noexcept {
         const time_point known = drain_deadline_.load(memory_order::acquire);
         if (known != time_point::max() || !has_stop_begun()) return known;
@@ -95,8 +94,7 @@ class worker_stage {
     mutable atomic<time_point> drain_deadline_{time_point::max()};
 };
 
-// The queues that a worker does not fetch from. A resume of its lifecycle, as by SIGCONT, resumes the queues that
-// were paused before. Thread-safe.
+// The queues that a worker does not fetch from. A resume of its lifecycle (SIGCONT) resumes them too. Thread-safe.
 class paused_queues {
   public:
     paused_queues(const std::vector<std::string>& all, const lifecycle& life)
@@ -158,8 +156,7 @@ class backend_calls {
             return error{errc::disconnected, 0, "the transport threw an exception"};
         }
     }
-    // The backend has responded to a heartbeat or a FETCH: the worker is ready. The heartbeat thread, which runs no
-    // jobs, then runs the callbacks.
+    // The backend has responded: the worker is ready. The heartbeat thread runs the callbacks, as it runs no jobs.
     void note_response() {
         if (!has_responded()) connected.request(cancel_reason::cancelled);
     }
@@ -280,8 +277,7 @@ class worker_context : public ref_counted {
     std::chrono::milliseconds steps_timeout{0};  // the sum of the timeouts of on_shutdown() steps
     bool owns_process = false;                   // run() may end the process if a handler is stuck
     pid_t owner = 0;                             // the process that started the worker
-    transport_ref
-        owned_transport;  // null: the caller's is used; last member: it may log while it is destroyed
+    transport_ref owned_transport;  // null: the caller's is used; last, as its destructor may log
 };
 
 inline std::vector<std::string> ids_of(const array<ref<active_job>>& jobs) {

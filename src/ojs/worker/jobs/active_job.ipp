@@ -301,8 +301,7 @@ class job_table {
         job.next_in_bucket_ = detail::exchange(bucket_of(job.job.id), &job);
         unsettled_.fetch_add(1, memory_order::relaxed);
     }
-    // Each is called once, while the caller holds a reference: after the job's report, and when its thread no
-    // longer uses it.
+    // Each is called once, by a holder of a reference: after the report, and when the thread no longer uses the job.
     void end_report(active_job& job) noexcept {
         unsettled_.fetch_sub(1, memory_order::relaxed);
         if (job.flags.end_report()) remove(job);

@@ -30,8 +30,7 @@ class cancel_calls {
         }
         join(*round);
     }
-    // Called by threads whose handlers have returned: among thousands of busy threads, one thread alone gets
-    // too little CPU time.
+    // For threads whose handlers have returned: among thousands of busy threads, one alone gets too little CPU time.
     void help_notify_all() {
         unique_lock held(mutex_);
         const ref<cancel_round> round = current_round_;

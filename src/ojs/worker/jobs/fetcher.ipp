@@ -48,8 +48,7 @@ class fetcher {
             report_queue& reports)
         : worker_(worker), handlers_(std::move(handlers)), group_(std::move(group)), reports_(reports) {}
 
-    // Sends one FETCH. Returns the number of claimed jobs, and in `runnable` those to run; the others are being
-    // reported.
+    // Sends one FETCH and returns the number of claimed jobs. Those not in `runnable` are being reported.
     result<std::size_t> fetch(std::size_t count, job_queue& runnable) {
         drain_barrier::ticket ticket = worker_.claims.enter();
         if (!ticket) return error{errc::cancelled, 0, "the worker no longer fetches"};
@@ -99,8 +98,7 @@ class fetcher {
         });
     }
 
-    // Adds the claimed jobs to the table, all before the first is reported, so that a duplicate in the response is
-    // recognised. Returns their number.
+    // Adds all jobs to the table before it reports the first, to recognise duplicates among them. Returns their number.
     std::size_t accept(std::vector<job> claimed, time_point sent, const drain_barrier::ticket& ticket,
                        job_queue& runnable) {
         job_queue added;
@@ -144,8 +142,7 @@ class fetcher {
         warn_if_too_long(*job);
         return true;
     }
-    // Holds the job before it goes back, because the only worker would fetch it again at once. A held job takes
-    // no slot (see free_slots()), so that no other job waits.
+    // Held, because the only worker would fetch it again at once. It takes no slot (free_slots()): others need not wait.
     bool hold_unknown(const ref<active_job>& job) {
         if (worker_.options.unknown_type != unknown_type_action::requeue)
             return report_unstarted(job, unknown_type_verdict(worker_, *job));

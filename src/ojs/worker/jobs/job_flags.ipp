@@ -5,8 +5,7 @@
 
 namespace ojs::detail {
 
-// A set of facts. If threads add facts that exclude each other, one of them succeeds.
-// tests/model/weak_memory.cpp tries every order.
+// A set of facts. Of those that exclude each other, only one is added. tests/model/weak_memory.cpp tries every order.
 class job_flags {
   public:
     using facts = std::uint32_t;

@@ -184,8 +184,7 @@ inline report_status report_with_retries(worker_context& worker, active_job& job
     while (steady_clock::now() < worker.reports.deadline()) {
         if (job.is_reassigned()) return report_status::gone;
         const std::uint32_t seen = worker.reports.changes();
-        const result<report_status> status =
-            unless_out_of_memory([&] { return report_once(worker, job, report); });
+        const auto status = unless_out_of_memory([&] { return report_once(worker, job, report); });
         if (status) return *status;
         const error& failure = status.error();
         attempt([&] {
@@ -235,7 +234,6 @@ inline void notify_settled(worker_context& worker, const active_job& job, const 
     worker.user.notify_parts([&](worker_part& part) { part.on_job_settled(settled); });
 }
 
-// Counts an unreported job, once.
 inline void mark_unreported(worker_context& worker, active_job& job) {
     if (job.flags.add(job_flags::unreported)) worker.tally.add_unreported(job.job.id);
 }

@@ -113,7 +113,6 @@ class stop_log {
         log_.write(log_level::warn, "threads have not ended; leaving without them",
                    {field("threads", threads)});
     }
-    // Sums up the run in one line.
     void write_stopped(int status, time_point draining_since) const {
         const lifecycle_state state = worker_.stage.own.state();
         const bool signalled = state.cause.kind == cause_kind::signal;

@@ -27,8 +27,7 @@ inline bool end_run(int status, bool leaves_threads) noexcept {
     return leaves_threads;
 }
 
-// supervise() has the stages; act() executes the actions of stop_plan. Sleeps on one descriptor and makes no slow
-// call itself, so it notices every signal at once.
+// supervise() has the stages; act() executes stop_plan. Makes no slow call itself, so it notices every signal at once.
 class supervisor {
   public:
     supervisor(ref<worker_context> context, ref<job_pool> pool, shutdown_sequence& at_shutdown)
@@ -362,8 +361,7 @@ class supervisor {
         std::vector<step_result> results;
         atomic<bool> ended{false};
         const auto run = [&results, &ended, &steps = shutdown_steps_, worker = &worker_] {
-            retry_allocation(
-                [&] { results = steps.run(step_options(*worker)); });  // throws only before the first step
+            retry_allocation([&] { results = steps.run(step_options(*worker)); });  // throws before any step
             ended = true;
             worker->supervisor.notify();
         };

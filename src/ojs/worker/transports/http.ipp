@@ -251,8 +251,7 @@ OJS_SHUTDOWN_INLINE result<std::string> http_transport::load_checkpoint(const st
         detail::success(std::move(response), detail::checkpoint_route_name, detail::quoting::no, "GET");
     if (!response) return response.error();
     checkpoint_route_seen_ = true;
-    const std::string_view nested =
-        detail::raw_member(detail::raw_member(response->body, "checkpoint"), "state");
+    const auto nested = detail::raw_member(detail::raw_member(response->body, "checkpoint"), "state");
     return std::string(nested.empty() ? detail::raw_member(response->body, "state") : nested);
 }
 
