@@ -88,8 +88,6 @@ OJS_SHUTDOWN_INLINE message_view json_fields(ready_ack& body, adl_tag) {
     return {"ReadyAck", {item("acknowledged", body.acknowledged)}};
 }
 
-// ---- names and numbers ----
-
 inline constexpr std::chrono::milliseconds max_shutdown_time{std::chrono::hours(24)};
 
 // Rounded up, and at least 1: 0 would mean "not set".

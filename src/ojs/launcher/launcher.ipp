@@ -124,8 +124,6 @@ class launcher_body : public ref_counted {
     friend class ojs::launcher;
     enum class state { fresh, running, ended };
 
-    // ---- start ----
-
     result<void> prepare() {
         const unique_lock held(mutex_);
         if (state_ != state::fresh) return error{errc::busy, 0, "the launcher was started before"};
@@ -204,8 +202,6 @@ class launcher_body : public ref_counted {
             context_->state->reap_orphans(options_.orphan_grace_period, kill_timeout, life_);
         return context_->state->begin();
     }
-
-    // ---- the supervisor ----
 
     int supervise(bool owns_process) {
         attempt([&] {
@@ -295,8 +291,6 @@ class launcher_body : public ref_counted {
         for (const ref<process_group>& group : groups_) group->force(group->members());
         forced_ = true;
     }
-
-    // ---- end ----
 
     int log_remaining() const {
         int remaining = 0;

@@ -112,8 +112,6 @@ inline std::string fault_in_group(const group_options& group) {
     return fault;
 }
 
-// ---- retry_policy and retry_options ----
-
 inline retry_policy policy_of(const retry_options& options) noexcept {
     if (options.max_retries == 0) return retry_policy::manual;
     return options.max_backoff.count() == 0 ? retry_policy::immediate : retry_policy::backoff;
@@ -128,8 +126,6 @@ inline retry_options retry_of(retry_policy policy, const retry_options& given) n
     const retry_options pauses = given.max_backoff > none ? given : retry_options();
     return {limit, pauses.initial_backoff, pauses.max_backoff};
 }
-
-// ---- the capacity of this machine ----
 
 // UINT64_MAX: unlimited.
 struct machine_limits {

@@ -84,8 +84,7 @@ class operating_part final : public worker_part {
     logger log_;
     service_report service_{log_};  // for the supervising thread
     phase phase_ = phase::running;  // likewise
-    ref<worker_metrics>
-        metrics_;  // null: no health server. Set in start() only: abandoned threads still count
+    ref<worker_metrics> metrics_;   // null: no health server. Set by start() only: abandoned threads use it
     ref<health_service> health_;
     result<http_server> server_ = error{};
 };

@@ -23,18 +23,15 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// Between two checks of a terminated group whose leader has ended.
-inline constexpr std::chrono::milliseconds group_poll_interval{10};
-// The least that terminate() and kill() grant for passing on the child's output.
-inline constexpr std::chrono::milliseconds min_output_time{100};
+inline constexpr std::chrono::milliseconds group_poll_interval{10};  // once the leader has ended
+inline constexpr std::chrono::milliseconds min_output_time{100};     // after terminate() and kill()
 
 inline bool has_ended(pid_t pid) {
     const char state = read_stat("", cat({static_cast<long long>(pid)})).state;
     return state == 0 || state == 'Z' || state == 'X';
 }
 
-// Whether processes other than its leader run in the group; false without /proc. kill(-group, 0) is no help: it finds
-// the leader, which is reaped last, so that its id stays the group's.
+// False without /proc. Not kill(-group, 0): it finds the leader as well, which is reaped last to reserve the id.
 inline bool group_has_others(pid_t group) {
     for (const pid_t pid : all_processes("")) {
         if (pid != group && ::getpgid(pid) == group && !has_ended(pid)) return true;

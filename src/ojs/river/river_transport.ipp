@@ -121,8 +121,7 @@ class river_worker : public river_transport {
                    std::string reason) {
         jobs_.change(job.id(), [&](held_job& held) {
             held.action = action;
-            if (delay)
-                held.delay = std::clamp<long long>(delay->count(), 0, 1'000'000'000'000);  // thirty years
+            if (delay) held.delay = std::clamp<long long>(delay->count(), 0, 1'000'000'000'000);  // 30 years
             held.reason = reason;
         });
         return outcome::retry(std::move(reason));

@@ -111,8 +111,6 @@ class server_body final : public ref_counted {
 
     bool is_forked() const noexcept { return ::getpid() != owner_; }
 
-    // ---- starting ----
-
     // The first thread accepts, the last is for the drain. A small server has one for each connection.
     result<void> start_threads() {
         const result<void> opened = queue_.open();
@@ -176,8 +174,6 @@ class server_body final : public ref_counted {
         if (!is_surplus) static_cast<void>(start_serving_thread(index));
         return true;
     }
-
-    // ---- accepting ----
 
     void accept_until_stopped() noexcept {
         array<pollfd> waiting(listeners_.size() + 1);
@@ -308,8 +304,6 @@ class server_body final : public ref_counted {
         changed_.notify_all();
     }
 
-    // ---- serving ----
-
     void serve_until_stopped(std::size_t index) {
         active_.enter();
         while (!end_thread(index)) {
@@ -358,8 +352,6 @@ class server_body final : public ref_counted {
         queue_.stop();
         active_.stop();
     }
-
-    // ---- ending ----
 
     void begin_drain(const drain_options& options) {
         drain_ = options;

@@ -120,9 +120,8 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::stopping(std::string_view tex
 }
 
 OJS_SHUTDOWN_INLINE result<void> service_notifier::extend_timeout(std::chrono::milliseconds from_now) const {
-    constexpr std::chrono::milliseconds longest =
-        std::chrono::hours(24 * 365);  // no overflow in microseconds
-    const long long usec = std::max<long long>(std::min(from_now, longest).count(), 0) * 1000;
+    constexpr std::chrono::milliseconds max = std::chrono::hours(24 * 365);  // no overflow in microseconds
+    const long long usec = std::max<long long>(std::min(from_now, max).count(), 0) * 1000;
     return send(detail::cat({"EXTEND_TIMEOUT_USEC=", usec}));
 }
 
@@ -172,8 +171,7 @@ class service_report {
     // READY=1 once, when `is_ready` first holds; from then on the text, whenever it changes.
     void report(bool is_ready, const std::string& text) {
         if (!active() || !(is_ready || ready_) || (ready_ && text == reported_text_)) return;
-        if (!log_result(ready_ ? notifier_.status(text) : notifier_.ready(text)))
-            return;  // retried with the next text
+        if (!log_result(ready_ ? notifier_.status(text) : notifier_.ready(text))) return;  // retried later
         ready_ = true;
         reported_text_ = text;
     }

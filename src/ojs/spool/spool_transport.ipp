@@ -29,8 +29,6 @@ class spool_transport final : public transport {
         return reopen(true);
     }
 
-    // ---- FETCH ----
-
     result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
         const unique_lock fetching(fetch_mutex_);
         const result<void> usable = reopen_if_removed();
@@ -48,8 +46,6 @@ class spool_transport final : public transport {
         if (!taken && claimed.empty()) return taken.error();
         return claimed;
     }
-
-    // ---- settling ----
 
     result<settled> ack(const ack_request& request, time_point) override {
         const ref<spool_claim> claim = claims_.find(request.job_id);
@@ -117,8 +113,6 @@ class spool_transport final : public transport {
   private:
     static error fetch_cancelled() { return {errc::cancelled, 0, "FETCH cancelled"}; }
 
-    // ---- directories ----
-
     ref<spool_folders> current_folders() {
         const unique_lock held(mutex_);
         return folders_;
@@ -153,8 +147,6 @@ class spool_transport final : public transport {
         failure.text += "; it was removed or changed while the worker ran";
         return failure;
     }
-
-    // ---- claiming ----
 
     // Other workers' queues may be ours now. Called with fetch_mutex_ held.
     void recheck_for_queues(const std::vector<std::string>& queues) {
@@ -216,8 +208,6 @@ class spool_transport final : public transport {
         out.push_back(std::move(job));
     }
 
-    // ---- settling ----
-
     // The job's file or sidecar, checkpoint included, must stay readable.
     static bool fits(const spool_claim& claim, const std::string& checkpoint) noexcept {
         return claim.text.size() + checkpoint.size() + reserved_job_size <= max_spool_job_size;
@@ -236,8 +226,6 @@ class spool_transport final : public transport {
         if (done) claims_.remove(claim);
         return done;
     }
-
-    // ---- dead workers ----
 
     void recover_when_due(time_point deadline) {
         const time_point now = steady_clock::now();

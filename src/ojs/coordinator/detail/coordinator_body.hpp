@@ -169,8 +169,6 @@ class coordinator_body final : public ref_counted {
   private:
     friend class ojs::shutdown_coordinator;
 
-    // ---- requests ----
-
     result<void> serve() {
         const result<endpoint> where = parse_listen_address(options_.address);
         if (!where) return where.error();
@@ -277,8 +275,6 @@ class coordinator_body final : public ref_counted {
         return error{errc::rejected, 0, cat({"this is process ", options_.process_id})};
     }
 
-    // ---- state ----
-
     ojs::phase phase() const noexcept { return worker_ != nullptr ? worker_->phase() : life_.phase(); }
     // Applies the lifecycle's phase to the shutdown state.
     void update_state() {
@@ -292,8 +288,7 @@ class coordinator_body final : public ref_counted {
                           time_or(0, options_.max_shutdown));
             move(drain_event::requested);
         }
-        if (!run_called_ && steps_.size() == 0)
-            move(drain_event::started);  // steps are for run(), which may not have been called yet
+        if (!run_called_ && steps_.size() == 0) move(drain_event::started);  // steps wait for a later run()
         if (!blocking_.empty()) move(drain_event::blocked);
     }
     void set_times(time_point from, std::chrono::milliseconds grace, std::chrono::milliseconds max) {
@@ -312,8 +307,6 @@ class coordinator_body final : public ref_counted {
     bool under_way() const noexcept {
         return state_ != shutdown_state::running && state_ != shutdown_state::complete;
     }
-
-    // ---- the thread ----
 
     result<void> start_thread() {
         if (thread_.joinable()) return {};

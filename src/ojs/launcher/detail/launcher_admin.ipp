@@ -1,5 +1,4 @@
 // launcher_admin: the admin server of a launcher. [RFC-041 "Admin Delegated Shutdown"]
-//
 // POST /prism.interfaces.ProcessManagerInterface/METHOD is the service of admin.proto; every method returns
 // at once. GET /events reports the progress. No request takes a command line, so that operators cannot make a
 // launcher run other programs: new configurations come from launcher_options::reload.
@@ -106,8 +105,7 @@ class launcher_admin {
         limits.limits.head = 8 * 1024;
         limits.limits.body = rpc_body_limit + 1;  // the service rejects larger ones
         limits.max_connections = 32;
-        limits.overload_timeout =
-            std::chrono::milliseconds(100);  // an operator is answered beside slow clients
+        limits.overload_timeout = std::chrono::milliseconds(100);  // slow clients must not block operators
         limits.idle_timeout = std::chrono::seconds(10);
         limits.request_timeout = std::chrono::seconds(5);
         server_ = http_server::start(
@@ -131,8 +129,7 @@ class launcher_admin {
 
   private:
     static constexpr std::chrono::milliseconds max_wait{30000};
-    static constexpr std::chrono::milliseconds final_events_timeout{
-        500};  // for followers to read the last changes
+    static constexpr std::chrono::milliseconds final_events_timeout{500};  // followers get the last changes
     static constexpr std::chrono::milliseconds peer_interval{1000};
     static constexpr std::chrono::milliseconds preview_timeout{2000};
     // Well below max_connections, so that other requests always get one.
@@ -151,8 +148,6 @@ class launcher_admin {
         const int chosen = choose_route(routes, guard_.has_web_page ? 4 : 3, guard_, request, refused);
         return chosen < 0 ? refused : (this->*answers[chosen])(request);
     }
-
-    // ---- the methods ----
 
     result<list_groups_response> list(const list_groups_request&) {
         list_groups_response out;
@@ -306,8 +301,6 @@ class launcher_admin {
         }
         return out;
     }
-
-    // ---- the pages ----
 
     http_response health(const http_request&) {
         const phase now = life_.state().phase;

@@ -181,8 +181,7 @@ class launcher_events : public ref_counted {
 
   private:
     static constexpr std::size_t max_events = 1024;
-    static constexpr std::chrono::seconds follower_timeout{
-        2};  // a follower without a request for this long is gone
+    static constexpr std::chrono::seconds follower_timeout{2};  // a follower without requests is gone
     struct entry {
         std::uint64_t number = 0;
         std::string group;

@@ -26,7 +26,6 @@ enum class instance_event {
     forced
 };
 
-// The log record of a new state.
 struct state_log {
     log_level level;
     const char* text;
@@ -127,8 +126,7 @@ class managed_instance final : public instance {
         {
             const unique_lock held(mutex_);
             posted_.*command = true;
-            if (command != &commands::poll)
-                interrupt_.notify();  // with the mutex held, as take_commands() clears it
+            if (command != &commands::poll) interrupt_.notify();  // mutex held: take_commands() clears it
         }
         waker_.notify();
     }

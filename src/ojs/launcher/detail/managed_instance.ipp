@@ -133,11 +133,10 @@ inline void managed_instance::terminate_child(stop_method method, time_point kil
 inline void managed_instance::await_end(time_point kill_at) {
     bool ended = false;  // the child; its descendants have the rest of the time
     while (steady_clock::now() < kill_at) {
-        const time_point next_check =
-            ended ? std::min(kill_at, deadline_after(group_poll_interval)) : kill_at;
+        const time_point check_at = ended ? std::min(kill_at, deadline_after(group_poll_interval)) : kill_at;
         // The descriptor of an exited child stays readable.
         pollfd watched[] = {{ended ? -1 : child_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}};
-        ::poll(watched, 2, poll_timeout(next_check));
+        ::poll(watched, 2, poll_timeout(check_at));
         waker_.clear();
         ended = ended || watched[0].revents != 0;
         if (ended && !has_descendants()) return on_exit(child_.wait());

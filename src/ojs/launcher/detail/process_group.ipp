@@ -264,7 +264,6 @@ inline void process_group::collect_shutdown_requests(time_point now, pending_act
 }
 
 // ---- the rollout, by reconcile() ----
-//
 // At any time the rollout itself keeps min_healthy processes ready, and runs at most desired + max_surge, including
 // draining ones. New processes are available before old ones are shut down, and those have exited before the next start.
 

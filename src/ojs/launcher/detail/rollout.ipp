@@ -163,8 +163,7 @@ struct rollout : ref_counted {
         fail("", std::move(why));
     }
     failure_step after_failure(time_point now) {
-        if (!exchange(failed, false) || now < paused_until)
-            return failure_step::none;  // another failure is being handled
+        if (!exchange(failed, false) || now < paused_until) return failure_step::none;  // another is handled
         if (may_retry && retries_left > 0) {
             --retries_left;
             ++status.retries;

@@ -35,8 +35,6 @@ inline std::int64_t process_start_ms() {
 #endif
 }
 
-// ---- /metrics ----
-
 inline void show_phase(metrics_page& page, const running_worker& worker, phase now) {
     page.family("ojs_worker_phase", "gauge", "1 for the current phase, 0 for the others.");
     for (int each = 0; each < phase_count; ++each) {
@@ -128,8 +126,6 @@ inline std::string metrics_text(const running_worker& worker, const worker_metri
     return std::move(page.text);
 }
 
-// ---- the routes ----
-
 // The endpoint of health_address; an empty name: none. Error: an invalid health option.
 inline result<endpoint> health_endpoint(const worker_options& options) {
     if (!is_visible_ascii(options.health_token))
@@ -202,8 +198,6 @@ class health_service : public ref_counted {
     // Well below the number of connections, so that probes always get one.
     static constexpr int max_drains = 4;
 
-    // ---- probes ----
-
     std::string status_text(phase now) const {
         return cat({"{\"phase\":\"", to_string(now), "\",\"ready\":", is_ready(now) ? "true" : "false",
                     ",\"active_jobs\":", worker_->active_jobs(), stuck_text(), ",\"since\":\"",
@@ -245,8 +239,6 @@ class health_service : public ref_counted {
         out.body = metrics_text(*worker_, *metrics_, process_start_);
         return out;
     }
-
-    // ---- control ----
 
     http_response apply(event event_type, int status) {
         const bool changed = worker_->apply(event_type, {cause_kind::rpc, 0});

@@ -156,8 +156,7 @@ inline bool prepare_wake() {
 }
 
 inline bool request_stack(pthread_t thread, time_point deadline) {
-    _Unwind_Backtrace(ojs_shutdown_skip_frame,
-                      nullptr);  // loads its libraries here, not in the handler
+    _Unwind_Backtrace(ojs_shutdown_skip_frame, nullptr);  // loads its libraries here, not in the handler
     stack_slot.answered->clear();
     stack_slot.thread = thread;
     stack_slot.current.store(stack_request::requested);
@@ -171,8 +170,7 @@ inline bool request_stack(pthread_t thread, time_point deadline) {
 // without installed signals or an unwinder, and during another request. Thread-safe.
 inline std::string capture_stack(pthread_t thread, time_point deadline) {
     if (!handles_signal()) return {};
-    process.thread_request_handler.store(
-        &stack_requests);  // before the request, so that a child forked meanwhile forgets it
+    process.thread_request_handler.store(&stack_requests);  // first: a child forked later forgets it
     int expected = stack_request::idle;
     if (!stack_slot.current.compare_exchange_strong(expected, stack_request::preparing)) return {};
     if (!prepare_wake()) {

@@ -48,8 +48,7 @@ inline constexpr long min_descriptors = 4096;    // some may be older than a low
 // The secrets of this process, and the variables of its service manager.
 inline constexpr const char* private_variables[] = {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN", "NOTIFY_SOCKET",
                                                     "WATCHDOG_PID", "WATCHDOG_USEC"};
-// Between two checks of a child in before_exec whether its parent still runs.
-inline constexpr int parent_poll_interval = 100;  // ms
+inline constexpr int parent_poll_interval = 100;  // ms, of a child that waits for before_exec
 inline constexpr const char* default_path = "/usr/local/bin:/usr/bin:/bin";
 
 inline error invalid_options(std::string text) {

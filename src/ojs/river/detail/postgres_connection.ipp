@@ -213,8 +213,6 @@ class postgres_connection {
         return out;
     }
 
-    // ---- connecting ----
-
     // After a server restart, for example.
     bool is_closed_by_server() {
         pollfd polled = {PQsocket(connection_.get()), POLLIN, 0};
@@ -280,8 +278,6 @@ class postgres_connection {
         backend_start_ = self->text(0, 1);
         return {};
     }
-
-    // ---- a statement ----
 
     result<void> prepare_on(const postgres_statement& query, time_point deadline) {
         if (query.name[0] == '\0' || prepared_.count(query.name) != 0) return {};

@@ -126,8 +126,7 @@ inline int bind_unix(int fd, const socket_address& address, const std::string& p
 inline int bind_tcp(int fd, const socket_address& address, bool reuse_port) noexcept {
     set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     if (reuse_port) set_option(fd, SOL_SOCKET, SO_REUSEPORT, 1);
-    if (address.storage.ss_family == AF_INET6)
-        set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);  // [::] is IPv4 too
+    if (address.storage.ss_family == AF_INET6) set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);  // and IPv4
     return ::bind(fd, address.get(), address.length) == 0 ? 0 : errno;
 }
 
@@ -178,8 +177,7 @@ class listener {
             found.st_dev == file_.st_dev && found.st_ino == file_.st_ino) {
             ::unlink(where_.unix_path.c_str());
         }
-        if (!is_shared_)
-            ::shutdown(socket_.get(), SHUT_RDWR);  // also where a child made by fork() still holds it
+        if (!is_shared_) ::shutdown(socket_.get(), SHUT_RDWR);  // also where a forked child still holds it
         socket_.reset();
     }
     // Closes this copy; other processes continue to accept from the socket.

@@ -159,8 +159,6 @@ class server_connection final : public ref_counted {
         lingering  // response sent, our side shut down; the peer may still send
     };
 
-    // ---- reading ----
-
     // Before a byte is read, so that a connection with a request never looks idle.
     bool enter_reading() noexcept {
         server_.in_flight_connections.fetch_add(1);
@@ -221,8 +219,6 @@ class server_connection final : public ref_counted {
         return refuse(plain_response(parser_.failure_code(), parser_.failure()));
     }
 
-    // ---- answering ----
-
     next answer() {
         set_deadline(time_point::max());
         state_.store(state::answering);
@@ -243,8 +239,6 @@ class server_connection final : public ref_counted {
         lingers_ = true;
         return send(write_response(response, false, true), true);
     }
-
-    // ---- writing ----
 
     next send(std::string text, bool closes) {
         // Before sending, which the peer can delay. A closing connection is not read any more.

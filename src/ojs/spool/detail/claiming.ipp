@@ -119,11 +119,10 @@ class spool_claimer {
 
     result<ref<spool_claim>> handle_claim_error(int folder, const std::string& name, int errnum) {
         if (errnum == ENOENT && !is_folder_removed(folder)) return ref<spool_claim>();
-        const bool is_name_taken =
-            errnum == EEXIST || errnum == ENOTEMPTY || errnum == EISDIR || errnum == ENOTDIR;
+        const bool taken = errnum == EEXIST || errnum == ENOTEMPTY || errnum == EISDIR || errnum == ENOTDIR;
         const bool may_be_immutable = errnum == EPERM || errnum == EBUSY;
         const error failure = spool_error(cat({"claim request/", printable(name)}), errnum);
-        if (!is_name_taken && !may_be_immutable) return failure;
+        if (!taken && !may_be_immutable) return failure;
         postpone_refused(name, may_be_immutable ? failure.text : "its name is taken in the worker's folder");
         return ref<spool_claim>();
     }

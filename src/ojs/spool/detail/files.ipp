@@ -46,8 +46,6 @@ inline bool is_disk_full(const error& failure) noexcept {
     return failure.sys_errno == ENOSPC || failure.sys_errno == EDQUOT;
 }
 
-// ---- names ----
-
 // Why a file of this name is refused; empty: it is not. A slash can only come from spool_enqueue().
 inline std::string spool_name_fault(std::string_view name) {
     if (name.empty() || name.front() == '.') return "its name begins with a dot";
@@ -63,8 +61,6 @@ inline std::string spool_name_fault(std::string_view name) {
     }
     return {};
 }
-
-// ---- folders ----
 
 inline int open_folder_at(int parent, const std::string& name) {
     return ::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -85,7 +81,6 @@ inline constexpr spool_target spool_targets[] = {spool_target::request, spool_ta
                                                  spool_target::failed};
 inline constexpr const char* spool_target_names[] = {"request", "done", "failed"};
 
-// The open directories.
 struct spool_folders : ref_counted {
     int folder(spool_target target) const noexcept { return targets[static_cast<std::size_t>(target)].get(); }
     int request() const noexcept { return folder(spool_target::request); }
@@ -245,14 +240,10 @@ inline int list_folder(int folder, std::vector<std::string>& out) {
     return errnum;
 }
 
-// ---- writing ----
-
 inline result<void> write_new_spool_file(int folder, const std::string& name, std::string_view text) {
     const int errnum = write_new_file(folder, name, text);
     return errnum == 0 ? result<void>() : spool_error(cat({"write ", printable(name)}), errnum);
 }
-
-// ---- moving ----
 
 // rename(2) that fails with EEXIST instead of replacing. Returns 0 or the errno; ENOSYS: not supported here.
 inline int rename_no_replace([[maybe_unused]] int from, [[maybe_unused]] const std::string& name,
@@ -318,8 +309,6 @@ inline result<std::string> move_spool_file(int from, const std::string& name, in
         target = find_free_name(to, new_name);
     }
 }
-
-// ---- reading ----
 
 // A file that has not been read yet.
 struct spool_file {

@@ -88,8 +88,6 @@ inline int try_lock(int folder, unique_fd& lock) {
     return lock ? try_flock(lock.get()) : errno;
 }
 
-// ---- locks and fork() ----
-
 // A forked child shares the lock and would hold it for a dead owner: a fork handler closes it in the child.
 // clone(2) and _Fork() run no handler: then jobs are recovered late, never early. Not POSIX record locks: closing
 // any descriptor of the file releases them. Not pids: another container's is not visible.
@@ -225,8 +223,6 @@ inline result<ref<spool_owner>> create_owner(const ref<spool_folders>& spool) {
         if (created || created.error().code != errc::busy || left == 0) return created;
     }
 }
-
-// ---- other owners ----
 
 enum class owner_state { alive, dead, gone, unknown };
 

@@ -18,7 +18,6 @@
 
 namespace ojs::detail {
 
-// What is known about a file in request/.
 struct spool_entry {
     time_point check_at = time_point::min();
     std::string identity;  // of a file of another queue; it is not read again while that stays the same
@@ -188,8 +187,7 @@ class spool_requests {
     void start_watch(const std::string& spool_path, bool forked) {
         if (forked || !detail::exchange(has_watched_, true)) {
             unique_fd created(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
-            if (inotify_ && created)
-                ::dup3(created.get(), inotify_.get(), O_CLOEXEC);  // the watcher polls it
+            if (inotify_ && created) ::dup3(created.get(), inotify_.get(), O_CLOEXEC);  // watcher polls it
             if (!inotify_) inotify_ = std::move(created);
             watch_descriptor_ = -1;
         }
@@ -286,8 +284,6 @@ class spool_examiner {
         return {};
     }
 
-    // ---- other queues ----
-
     // Bytes that are read of a large file to find its queue.
     static constexpr std::size_t peek_size = 4096;
     static std::string peek(int fd) {
@@ -314,8 +310,6 @@ class spool_examiner {
         requests_.note_foreign(name, identity_of(info), queue);
         return check_later(watched_check_interval);
     }
-
-    // ---- envelopes ----
 
     static examination examine_envelope(std::size_t size, std::chrono::milliseconds settles_in, bool is_fresh,
                                         spool_candidate& out) {

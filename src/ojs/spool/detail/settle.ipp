@@ -73,8 +73,6 @@ inline std::string error_json(const job_error& failure, std::int64_t attempt) {
                 ",\"attempt\":", attempt, ",\"at\":", json_quote(utc_timestamp()), "}"});
 }
 
-// ---- moving a file to its target ----
-
 struct claimed_file {
     const spool_folders& spool;
     int owner;  // its folder in processing/
@@ -112,8 +110,6 @@ inline result<void> replace_file(const claimed_file& file, const std::string& te
     ::unlinkat(file.owner, temporary.c_str(), 0);
     return spool_error(cat({"write ", printable(name)}), errnum);
 }
-
-// ---- opaque files ----
 
 // Ties the sidecar to this very file.
 inline std::string bind_sidecar(std::string_view sidecar, const struct stat& info) {
@@ -164,8 +160,6 @@ inline result<void> fail_with_sidecar(const claimed_file& file) {
         return spool_error(cat({"write ", printable(beside)}), errno);
     return {};
 }
-
-// ---- settling ----
 
 struct spool_verdict {
     spool_target target = spool_target::done;
@@ -261,8 +255,6 @@ inline result<settled> settle_claim(const claimed_file& file, spool_claim& claim
     claim.stage = settle_stage::settled;
     return settled::accepted;
 }
-
-// ---- verdicts ----
 
 inline std::chrono::milliseconds retry_delay(const spool_options& options, std::int64_t attempt) {
     const auto& delays = options.retry_delays;
