@@ -94,10 +94,10 @@ TEST_CASE("shutdown sequence: its log has a line for each step that has ended, a
     tested.add("http", [] {});
     tested.add("database", []() -> result<void> { return error{errc::system, 0, "is locked"}; });
     tested.run(options);
-    CHECK(lines == std::vector<std::string>{"debug shutdown step begins step=http",
-                                            "info shutdown step step=http end=done",
-                                            "debug shutdown step begins step=database",
-                                            "error shutdown step step=database end=failed error=is locked"});
+    CHECK(lines == std::vector<std::string>{
+                       "debug shutdown step begins step=http", "info shutdown step step=http status=done",
+                       "debug shutdown step begins step=database",
+                       "error shutdown step step=database status=failed error=is locked"});
 }
 
 TEST_CASE("shutdown sequence: parallel steps run together, and the next waits for all of them") {

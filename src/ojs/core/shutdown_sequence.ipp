@@ -15,8 +15,8 @@ inline constexpr std::chrono::milliseconds min_step_time{50};    // even after t
 inline constexpr std::chrono::milliseconds start_timeout{1000};  // for a step's thread to get a processor
 
 // Wakes the sequence when a step starts or ends. Without a descriptor, the sequence polls.
-struct step_board : ref_counted {
-    step_board() {
+struct step_wakeup : ref_counted {
+    step_wakeup() {
         if (result<wake> made = wake::create()) changed = std::move(*made);
     }
     wake changed;
@@ -24,7 +24,7 @@ struct step_board : ref_counted {
 
 class running_step : public ref_counted {
   public:
-    running_step(ref<step_board> board, function<result<void>(const step_context&)> call,
+    running_step(ref<step_wakeup> board, function<result<void>(const step_context&)> call,
                  step_context context)
         : board_(std::move(board)), call_(std::move(call)), context_(std::move(context)) {}
 
@@ -59,7 +59,7 @@ class running_step : public ref_counted {
         board_->changed.notify();
     }
 
-    const ref<step_board> board_;
+    const ref<step_wakeup> board_;
     function<result<void>(const step_context&)> call_;
     const step_context context_;
     atomic<time_point> started_at_{time_point::max()};
@@ -72,7 +72,7 @@ OJS_SHUTDOWN_INLINE void log_step(const logger& log, const step_result& result) 
         return log.write(log_level::debug, "shutdown step begins", {field("step", result.name)});
     log_record record{result.status == step_status::done ? log_level::info : log_level::error,
                       "shutdown step",
-                      {field("step", result.name), field("end", to_string(result.status)),
+                      {field("step", result.name), field("status", to_string(result.status)),
                        field("took_ms", result.took.count())},
                       {}};
     if (!result.error.empty()) record.fields.push_back(field("error", result.error));
@@ -214,7 +214,7 @@ class sequence_run {
     array<entry>& steps_;
     const sequence_options& options_;
     const logger log_{options_.log, "sequence"};
-    const ref<step_board> board_ = make_ref<step_board>();
+    const ref<step_wakeup> board_ = make_ref<step_wakeup>();
     const time_point deadline_ = deadline_after(options_.timeout);
     time_point started_at_;
     bool polls_ = false;  // no descriptor to be notified by

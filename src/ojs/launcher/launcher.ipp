@@ -159,7 +159,7 @@ class launcher_body : public ref_counted {
         return opened;
     }
     result<void> open_all(const process_groups& groups) {
-        result<void> opened = open_state_and_reap_orphans();
+        result<void> opened = open_state_and_stop_orphans();
         if (opened) opened = folder_.open(options_.socket_folder);
         if (opened && context_->state && folder_.is_private())
             opened = context_->state->add_folder(folder_.path());
@@ -193,7 +193,7 @@ class launcher_body : public ref_counted {
         return {};
     }
     // Before the sockets are created, because orphans may listen on them.
-    result<void> open_state_and_reap_orphans() {
+    result<void> open_state_and_stop_orphans() {
         if (options_.state_file.empty()) return {};
         const result<ref<state_file>> opened = state_file::open(options_.state_file, context_->log);
         if (!opened) return opened.error();
@@ -203,14 +203,14 @@ class launcher_body : public ref_counted {
         return context_->state->begin();
     }
 
-    int supervise(bool owns_process) {
+    int supervise(bool may_exit) {
         attempt([&] {
             context_->log.write(log_level::info, "launcher started", {field("groups", groups_.size())});
         });
-        if (owns_process) service_.start(steady_clock::now());
+        if (may_exit) service_.start(steady_clock::now());
         for (;;) {
             time_point next = deadline_after(std::chrono::milliseconds(memory_retry_ms));
-            attempt([&] { next = run_due(owns_process); });
+            attempt([&] { next = run_due(may_exit); });
             if (draining_ && (all_empty() || steady_clock::now() >= give_up_at_)) break;
             wake_->notifier.wait_until(std::min(next, give_up_at_));
         }
@@ -222,12 +222,12 @@ class launcher_body : public ref_counted {
         return status;
     }
     // Does what is due in each group. A stop waits at most for the starts of one group.
-    time_point run_due(bool owns_process) {
+    time_point run_due(bool may_exit) {
         time_point next = time_point::max();
-        apply_phase(owns_process);
+        follow_lifecycle(may_exit);
         for (const ref<process_group>& group : groups_) {
             next = std::min(next, group->reconcile(steady_clock::now()));
-            apply_phase(owns_process);
+            follow_lifecycle(may_exit);
         }
         report_service();
         return std::min(next, service_.next_due());
@@ -249,8 +249,8 @@ class launcher_body : public ref_counted {
         if (extended || !draining_) service_.report(healthy && !draining_, text);
     }
 
-    // Acts on the current phase, not on events of the lifecycle, which may be missed.
-    void apply_phase(bool owns_process) {
+    // Quiets, drains or forces the groups as the lifecycle's current phase requires.
+    void follow_lifecycle(bool may_exit) {
         const lifecycle_state now = life_.state();
         const bool quiet = now.phase == phase::quiet;
         if (quiet != quiet_) {
@@ -265,7 +265,7 @@ class launcher_body : public ref_counted {
             context_->log.write(log_level::error, "launcher exits at once",
                                 {field("signal", now.cause.signal)});
         });
-        if (owns_process) _exit(exit_status::signal_base + now.cause.signal);
+        if (may_exit) _exit(exit_status::signal_base + now.cause.signal);
         give_up_at_ = steady_clock::now();
     }
 

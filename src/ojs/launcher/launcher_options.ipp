@@ -78,8 +78,8 @@ inline std::string fault_in_process(const process_options& options) {
     return times.kill_delay < zero ? "shutdown.kill_delay: is negative" : "";
 }
 
-inline std::string fault_in_pauses(const char* name, std::chrono::milliseconds first,
-                                   std::chrono::milliseconds last, int limit) {
+inline std::string fault_in_backoff(const char* name, std::chrono::milliseconds first,
+                                    std::chrono::milliseconds last, int limit) {
     if (first.count() < 0 || last < first) return cat({name, ".max_backoff: is below initial_backoff"});
     if (last > max_pause) return cat({name, ".max_backoff: is longer than 24 days"});
     return limit < 0 ? cat({name, name == std::string_view("retry") ? ".max_retries" : ".max_restarts",
@@ -105,10 +105,10 @@ inline std::string fault_in_group(const group_options& group) {
     const retry_options& retry = group.retry;
     if (fault.empty())
         fault =
-            fault_in_pauses("restart", restart.initial_backoff, restart.max_backoff, restart.max_restarts);
+            fault_in_backoff("restart", restart.initial_backoff, restart.max_backoff, restart.max_restarts);
     if (fault.empty() && restart.stable_after.count() < 0) return "restart.stable_after: is negative";
     if (fault.empty())
-        fault = fault_in_pauses("retry", retry.initial_backoff, retry.max_backoff, retry.max_retries);
+        fault = fault_in_backoff("retry", retry.initial_backoff, retry.max_backoff, retry.max_retries);
     return fault;
 }
 

@@ -119,7 +119,7 @@ struct http_attempt {
     bool nothing_sent = false;  // so the peer cannot have processed it
     bool broke = false;         // the connection broke before the response was complete
 
-    bool found_closed() const noexcept { return nothing_sent && broke; }
+    bool was_stale() const noexcept { return nothing_sent && broke; }
 };
 
 class http_exchange final : public ref_counted {
@@ -220,20 +220,20 @@ class http_exchange final : public ref_counted {
             return failure(errc::timed_out, "the deadline had passed before anything was sent");
         }
         http_attempt first = try_idle(text, is_head, call);
-        if (first.found_closed()) first = try_new(text, is_head, call);
+        if (first.was_stale()) first = try_new(text, is_head, call);
         if (!first.broke || call.policy != resend::always) return std::move(first.response);
         http_attempt second = try_new(text, is_head, call);
         // A request that was sent once never counts as "not sent" again.
         return std::move(second.nothing_sent && !first.nothing_sent ? first.response : second.response);
     }
 
-    // Tries idle connections until one accepts the request; found_closed() if none does.
+    // Tries idle connections until one accepts the request; was_stale() if none does.
     http_attempt try_idle(const std::string& text, bool is_head, const http_call& call) {
         for (;;) {
             connection conn = take_idle();
             if (!conn) return {failure(errc::unreachable, "no idle connection"), true, true};
             http_attempt tried = try_on(std::move(conn), text, is_head, call);
-            if (!tried.found_closed()) return tried;
+            if (!tried.was_stale()) return tried;
         }
     }
 

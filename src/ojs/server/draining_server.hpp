@@ -114,7 +114,7 @@ class draining_server {
     friend class http_server;
     explicit draining_server(detail::ref<detail::server_body> body) noexcept;
     static result<draining_server> start(std::string_view address, http_handler handler,
-                                         draining_server_options options, bool is_small);
+                                         draining_server_options options, bool thread_per_connection);
     void join() noexcept;  // after drain(): every thread ends
     detail::ref<detail::server_body> impl_;
 };

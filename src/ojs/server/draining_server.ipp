@@ -30,10 +30,10 @@ inline constexpr auto min_handover_time = std::chrono::milliseconds(100);
 
 class server_body final : public ref_counted {
   public:
-    server_body(http_handler handler, draining_server_options options, bool is_small) {
+    server_body(http_handler handler, draining_server_options options, bool thread_per_connection) {
         context.handler = std::move(handler);
         context.options = std::move(options);
-        context.is_small = is_small;
+        context.thread_per_connection = thread_per_connection;
         context.on_count_zero = [this] { notify_changed(); };
         context.on_earlier_sweep = [this] { wake_.notify(); };
     }
@@ -45,7 +45,7 @@ class server_body final : public ref_counted {
     }
 
     result<void> start(std::string_view where) {
-        result<void> started = context.is_small
+        result<void> started = context.thread_per_connection
                                    ? open_address(where, false, listeners_)
                                    : open_listeners(where, context.options.reuse_port, listeners_);
         if (started) started = start_threads();
@@ -119,8 +119,8 @@ class server_body final : public ref_counted {
         if (!waker) return waker.error();
         wake_ = std::move(*waker);
         const unique_lock held(mutex_);
-        threads_ = array<thread>(context.is_small ? context.options.max_connections + 1 : 2);
-        const result<void> started = context.is_small ? result<void>() : start_serving_threads();
+        threads_ = array<thread>(context.thread_per_connection ? context.options.max_connections + 1 : 2);
+        const result<void> started = context.thread_per_connection ? result<void>() : start_serving_threads();
         if (!started) return started;
         accepting_ = accepting::yes;
         const result<void> accepts = start_thread(0, "ojs-accept", [this] { accept_until_stopped(); });
@@ -155,7 +155,7 @@ class server_body final : public ref_counted {
         return {};
     }
     bool ensure_serving_thread() {
-        if (!context.is_small || serving_threads_ > connections_.size()) return true;
+        if (!context.thread_per_connection || serving_threads_ > connections_.size()) return true;
         std::size_t index = 1;
         while (index < threads_.size() && threads_[index].joinable()) ++index;
         if (index == threads_.size() || !start_serving_thread(index)) return false;
@@ -164,10 +164,10 @@ class server_body final : public ref_counted {
     }
     // True: this thread ends, as surplus of a small server or by its handler; it joins the one that ended before it.
     bool end_thread(std::size_t index, bool by_handler = false) {
-        if (!context.is_small && !by_handler) return false;
+        if (!context.thread_per_connection && !by_handler) return false;
         thread previous;
         const unique_lock held(mutex_);
-        const bool is_surplus = context.is_small && serving_threads_ > connections_.size();
+        const bool is_surplus = context.thread_per_connection && serving_threads_ > connections_.size();
         if (!is_surplus && !by_handler) return false;
         previous = exchange(ended_, std::move(threads_[index]));
         if (is_surplus) --serving_threads_;
@@ -379,7 +379,7 @@ class server_body final : public ref_counted {
     void await_idle(const drain_options& options) {
         // All other threads may run handlers; late clients still need a 503.
         unique_lock held(mutex_);
-        if (!context.is_small) static_cast<void>(start_serving_thread(threads_.size() - 1));
+        if (!context.thread_per_connection) static_cast<void>(start_serving_thread(threads_.size() - 1));
         held.unlock();
         const cancel_registration aborted = options.abort.on_cancel([this] { notify_changed(); });
         const time_point late_end = deadline_after(late_request_timeout);
@@ -454,11 +454,11 @@ OJS_SHUTDOWN_INLINE result<draining_server> draining_server::start(std::string_v
 OJS_SHUTDOWN_INLINE result<draining_server> draining_server::start(std::string_view address,
                                                                    http_handler handler,
                                                                    draining_server_options options,
-                                                                   bool is_small) {
+                                                                   bool thread_per_connection) {
     if (!handler || options.max_connections == 0)
         return error{errc::invalid_argument, 0, "an HTTP server needs a handler and at least one connection"};
     detail::ref<detail::server_body> body =
-        detail::make_ref<detail::server_body>(std::move(handler), std::move(options), is_small);
+        detail::make_ref<detail::server_body>(std::move(handler), std::move(options), thread_per_connection);
     const result<void> started = body->start(address);
     if (!started) return started.error();
     return draining_server(std::move(body));

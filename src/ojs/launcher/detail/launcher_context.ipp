@@ -21,10 +21,10 @@ class routing_hooks : public ref_counted {
 
     routing_hooks(function<void(const process_info&)> routable,
                   function<void(const process_info&)> unroutable, function<void(const process_info&)> changed,
-                  const logger& log, function<void()> on_unrouted = nullptr)
+                  const logger& log, function<void()> after_unroutable_hook = nullptr)
         : hooks_{std::move(routable), std::move(unroutable), std::move(changed)},
           log_(log),
-          on_unrouted_(std::move(on_unrouted)) {}
+          after_unroutable_hook_(std::move(after_unroutable_hook)) {}
     ~routing_hooks() override { stop(); }
 
     result<void> start() {
@@ -86,7 +86,7 @@ class routing_hooks : public ref_counted {
                 held.lock();
                 ++called_count_;
                 call_returned_.notify_all();
-                if (on_unrouted_ && posted.hook == kind::unroutable) on_unrouted_();
+                if (after_unroutable_hook_ && posted.hook == kind::unroutable) after_unroutable_hook_();
             }
         }
     }
@@ -101,7 +101,7 @@ class routing_hooks : public ref_counted {
 
     const function<void(const process_info&)> hooks_[3];
     const logger& log_;
-    const function<void()> on_unrouted_;
+    const function<void()> after_unroutable_hook_;
     bool running_ = false;
     mutex mutex_;
     condition posted_;

@@ -190,7 +190,7 @@ inline bool is_connected_to_itself(int fd) noexcept {
            std::memcmp(&peer.storage, &local.storage, peer.length) == 0;
 }
 
-inline time_point fair_share(time_point deadline, std::size_t shares) noexcept {
+inline time_point divided_deadline(time_point deadline, std::size_t shares) noexcept {
     if (deadline == time_point::max()) return deadline;
     const time_point now = steady_clock::now();
     return now + (deadline - now) / static_cast<int>(shares);
@@ -236,7 +236,7 @@ inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_
     int first_failure = 0;
     for (std::size_t i = 0; i < addresses.size(); ++i) {
         unique_fd out;
-        const int failed = connect_one(addresses[i], fair_share(deadline, addresses.size() - i), out);
+        const int failed = connect_one(addresses[i], divided_deadline(deadline, addresses.size() - i), out);
         if (failed == 0) {
             set_nonblocking(out.get(), false);
             const timeval limit{std::chrono::seconds(receive_limit).count(), 0};
@@ -340,7 +340,7 @@ class resolver {
             lookup->wait_until(older && fall_back_at < deadline ? fall_back_at : deadline);
         if (!found && older) {
             const bool pending = found.error().sys_errno == ETIMEDOUT;
-            const time_point until = pending ? fair_share(deadline, 2) : deadline;
+            const time_point until = pending ? divided_deadline(deadline, 2) : deadline;
             result<unique_fd> connected = connect_socket(*older->wait_until(until), until, target.name);
             if (connected || !pending) return connected;
             found = lookup->wait_until(deadline);

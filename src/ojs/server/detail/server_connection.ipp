@@ -20,10 +20,10 @@ inline constexpr auto overdue_interval = std::chrono::milliseconds(250);
 struct draining_context {
     http_handler handler;
     draining_server_options options;
-    bool is_small = false;           // an http_server: a thread per connection, no lingering
-    atomic<bool> draining{false};    // readiness fails, and connections close after their response
-    atomic<bool> refusing{false};    // no more connections are accepted; the counts below can reach 0
-    atomic<bool> needs_slot{false};  // a client waits for a connection to become idle and close
+    bool thread_per_connection = false;  // an http_server: a thread per connection, no lingering
+    atomic<bool> draining{false};        // readiness fails, and connections close after their response
+    atomic<bool> refusing{false};        // no more connections are accepted; the counts below can reach 0
+    atomic<bool> needs_slot{false};      // a client waits for a connection to become idle and close
     atomic<std::size_t> in_flight_connections{0};  // with a request that has begun and has no response
     atomic<std::size_t> late{0};                   // connections whose next request gets 503
     atomic<std::size_t> buffered{0};
@@ -132,7 +132,7 @@ class server_connection final : public ref_counted {
         if (has_unread_bytes()) {
             server_.in_flight_connections.fetch_add(1);
             if (!begin_request()) server_.in_flight_connections.fetch_sub(1);
-        } else if (received_nothing_.load() && !server_.is_small) {
+        } else if (received_nothing_.load() && !server_.thread_per_connection) {
             if (!is_late_.exchange(true)) server_.late.fetch_add(1);
         } else {
             close_if_idle();
@@ -232,7 +232,7 @@ class server_connection final : public ref_counted {
         const bool makes_room = must_free_slot();
         const bool stays = keeps_alive && !server_.draining.load() && !makes_room &&
                            !has_list_word(response.headers, "Connection", "close");
-        lingers_ = parser_.has_surplus() || !(server_.is_small || makes_room);
+        lingers_ = parser_.has_surplus() || !(server_.thread_per_connection || makes_room);
         return send(write_response(response, is_head, !stays), !stays);
     }
     next refuse(const http_response& response) {

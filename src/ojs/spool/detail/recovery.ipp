@@ -71,7 +71,7 @@ class spool_recovery {
     // Handles a decision or a job; a file that was never claimed is no job. False: it is still there.
     bool recover_entry(const spool_folders& spool, int folder, const std::string& entry) {
         for (const spool_target target : spool_targets) {
-            const std::string prefix = decision_name(target, "");
+            const std::string prefix = settled_name(target, "");
             if (entry.compare(0, prefix.size(), prefix) != 0) continue;
             const std::string name = entry.substr(prefix.size());
             if (!was_claimed(folder, name)) return false;
@@ -88,7 +88,7 @@ class spool_recovery {
 
     static bool has_decision(int folder, const std::string& name) {
         const auto decides = [&](spool_target target) {
-            return exists_at(folder, decision_name(target, name));
+            return exists_at(folder, settled_name(target, name));
         };
         return std::any_of(std::begin(spool_targets), std::end(spool_targets), decides);
     }

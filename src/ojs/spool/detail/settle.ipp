@@ -8,7 +8,7 @@
 namespace ojs::detail {
 
 // ".done.NAME": NAME is settled; only the move to done/ is missing.
-inline std::string decision_name(spool_target target, const std::string& name) {
+inline std::string settled_name(spool_target target, const std::string& name) {
     return cat({".", spool_target_names[static_cast<std::size_t>(target)], ".", name});
 }
 inline std::string checkpoint_name(const std::string& name) {
@@ -91,12 +91,12 @@ inline result<void> move_to(const claimed_file& file, spool_target target) {
     return moved ? result<void>() : result<void>(moved.error());
 }
 
-// Moves the decision, which has the new text. The old file is removed first, so that a job never exists twice.
+// Renames the decision, which has the new text, to its target. The claimed file is removed first, so that a job never exists twice.
 inline result<void> apply_decision(const claimed_file& file, spool_target target) {
     if (::unlinkat(file.owner, file.name.c_str(), 0) != 0 && errno != ENOENT)
         return spool_error(cat({"remove ", printable(file.name)}), errno);
     const result<std::string> moved =
-        move_spool_file(file.owner, decision_name(target, file.name), file.spool.folder(target), file.name);
+        move_spool_file(file.owner, settled_name(target, file.name), file.spool.folder(target), file.name);
     return moved ? result<void>() : result<void>(moved.error());
 }
 
@@ -192,7 +192,7 @@ inline result<void> write_decision(const claimed_file& file, const spool_claim& 
     if (!claim.is_opaque)
         return text.empty() ? result<void>()
                             : replace_file(file, temporary, file.owner,
-                                           decision_name(claim.decision.target, file.name), text);
+                                           settled_name(claim.decision.target, file.name), text);
     struct stat info {};
     if (text.empty()) return {};
     if (!stat_at(file.owner, file.name, info))

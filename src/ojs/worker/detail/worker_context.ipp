@@ -98,7 +98,7 @@ class worker_stage {
 class paused_queues {
   public:
     paused_queues(const std::vector<std::string>& all, const lifecycle& life)
-        : all_(all), life_(life), paused_at_(all.size()) {}
+        : all_(all), life_(life), paused_in_epoch_(all.size()) {}
 
     // False: nothing has changed, or the queue is not one of the worker's.
     bool set(const std::string& queue, bool paused) {
@@ -106,7 +106,7 @@ class paused_queues {
         bool changed = false;
         for (std::size_t i = 0; i < all_.size(); ++i) {
             if (all_[i] != queue || is_paused(i) == paused) continue;
-            paused_at_[i] = paused ? resumes() : 0;
+            paused_in_epoch_[i] = paused ? current_epoch() : 0;
             changed = true;
         }
         if (changed) changes_.fetch_add(1);
@@ -129,13 +129,13 @@ class paused_queues {
     }
 
   private:
-    std::uint64_t resumes() const noexcept { return life_.resume_requests() + std::uint64_t{1}; }
-    bool is_paused(std::size_t i) const noexcept { return paused_at_[i] == resumes(); }
+    std::uint64_t current_epoch() const noexcept { return life_.resume_requests() + std::uint64_t{1}; }
+    bool is_paused(std::size_t i) const noexcept { return paused_in_epoch_[i] == current_epoch(); }
 
     const std::vector<std::string>& all_;
     const lifecycle& life_;
     mutable mutex mutex_;
-    array<std::uint64_t> paused_at_;  // per queue: resumes() when it was paused; 0: not paused
+    array<std::uint64_t> paused_in_epoch_;  // per queue: current_epoch() when it was paused; 0: not paused
     atomic<std::uint32_t> changes_{0};
 };
 

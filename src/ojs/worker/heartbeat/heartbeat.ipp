@@ -164,14 +164,15 @@ class heartbeat : public ref_counted {
         const ref<heartbeat> self(this);
         const ref<worker_context> context(&worker_);
         result<thread> started = unless_out_of_memory([&] {
-            return thread::start([self, context, missing] { self->query_claims(missing); },
+            return thread::start([self, context, missing] { self->cancel_reassigned(missing); },
                                  worker_.service_thread("ojs-query"));
         });
         if (started) return started->detach();
         worker_.beats.end_queries();
     }
 
-    void query_claims(const array<ref<active_job>>& jobs) {
+    // Asks the backend whether each job is still ours, and cancels those that are not.
+    void cancel_reassigned(const array<ref<active_job>>& jobs) {
         for (const ref<active_job>& job : jobs) {
             if (worker_.beats.is_finishing()) break;
             job->note_queried();
@@ -199,6 +200,7 @@ class heartbeat : public ref_counted {
             worker_.stage.own.apply(event::stop_request, {cause_kind::directive, 0});
     }
 
+    // In addition to queues already paused.
     void pause_queues(const std::vector<std::string>& queues) {
         for (const std::string& queue : queues) {
             const bool is_known = worker_.queues.is_known(queue);

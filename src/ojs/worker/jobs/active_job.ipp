@@ -217,14 +217,14 @@ class active_job : public ref_counted {
         cancelled_alone_at_.store(now, memory_order::relaxed);
         return true;
     }
-    void await_removed(job_flags::facts one, time_point deadline) noexcept {
+    void await_removed(job_flags::flag_set one, time_point deadline) noexcept {
         if (!flags.has(one)) return;
         unique_lock held(group_->guard);
         group_->changed.notify_all();  // lock_checkpoint() returns if the job is taken
         while (flags.has(one) && group_->changed.wait_until(held, deadline)) {
         }
     }
-    void remove_and_notify(job_flags::facts one) noexcept {
+    void remove_and_notify(job_flags::flag_set one) noexcept {
         const unique_lock held(group_->guard);
         flags.remove(one);
         group_->changed.notify_all();
@@ -316,7 +316,7 @@ class job_table {
     void for_each(Visit visit) const {
         for_each_if([](const active_job& job) { return !job.flags.has(job_flags::reported); }, visit);
     }
-    array<ref<active_job>> snapshot(job_flags::facts without = 0) const {
+    array<ref<active_job>> snapshot(job_flags::flag_set without = 0) const {
         array<ref<active_job>> out;
         out.reserve(size());  // outside the mutex: an allocation can be slow while handlers are busy
         for_each([&](active_job& job) {

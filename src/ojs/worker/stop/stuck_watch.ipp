@@ -37,7 +37,7 @@ class stuck_watch {
         return found.next;
     }
 
-    // The stop ends without these.
+    // Reports these as stuck; the stop no longer waits for them.
     void abandon(const array<ref<active_job>>& jobs) {
         for (const ref<active_job>& job : jobs) job->mark_stuck();
         report_stuck(jobs, true);

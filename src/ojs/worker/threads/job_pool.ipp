@@ -124,7 +124,7 @@ class job_pool : public ref_counted {
         --job_threads_;
         schedule_.note_work_hint();
         leader_wakeup_.notify_one();
-        pass_lead(held);
+        ensure_leader(held);
     }
 
     // In the order of their claims.
@@ -184,8 +184,8 @@ class job_pool : public ref_counted {
         });
     }
 
-    // While this thread is busy, an idle or a new thread must lead.
-    void pass_lead(unique_lock& held) {
+    // If no thread leads, wakes an idle one or starts one, which may unlock the mutex meanwhile.
+    void ensure_leader(unique_lock& held) {
         if (leading_ || (closed_ && ready_.empty())) return;
         if (idle_ > 0) {
             idle_wakeup_.notify_one();
@@ -244,7 +244,7 @@ class job_pool : public ref_counted {
                 held.unlock();
                 return cancels.help_notify_all();
             }
-            pass_lead(held);
+            ensure_leader(held);
         }
     }
 
@@ -307,7 +307,7 @@ class job_pool : public ref_counted {
         unique_lock held(mutex_);
         if (free_slot(*job)) --job_threads_;
         leader_wakeup_.notify_one();
-        pass_lead(held);
+        ensure_leader(held);
     }
 
     void leave(active_job& job) {
