@@ -40,7 +40,7 @@ ojs::result<settings> read_arguments(int argc, char** argv) {
     settings out;
     for (int i = 1; i < argc; i += 2) {
         const std::string name = argv[i];
-        if (i + 1 == argc) return wrong(name + " wants a value");
+        if (i + 1 == argc) return wrong(name + " needs a value");
         const std::string value = argv[i + 1];
         if (name == "--to") {
             out.to = value;

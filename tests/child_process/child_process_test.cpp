@@ -593,7 +593,7 @@ TEST_CASE("child_process: a cancelled token ends the wait, not the child") {
     ojs::child_process child = started(shell("exec sleep 60"));
     std::thread canceller;
     {
-        // The wait is under way, or about to begin: either way it ends.
+        // The wait is in progress, or about to begin: either way it ends.
         canceller = std::thread([&] { cancel.cancel(ojs::cancel_reason::cancelled); });
         CHECK(child.wait_until(soon(), cancel.token()).error().code == ojs::errc::cancelled);
     }

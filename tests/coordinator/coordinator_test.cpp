@@ -393,7 +393,7 @@ TEST_CASE("coordinator: a check that hangs is late, is not asked again, and hold
     CHECK(gate->asked.count() == 1);
     CHECK(from_outside.state() == shutdown_state::running);
     gate->go.set();
-    CHECK(from_outside.readiness().state == readiness_state::ready);  // waits for the one that is under way
+    CHECK(from_outside.readiness().state == readiness_state::ready);  // waits for the one that is in progress
 }
 
 TEST_CASE("coordinator: what is not for this process, or makes no sense, is refused") {
@@ -637,7 +637,7 @@ TEST_CASE("coordinator: a worker's jobs are cancelled at the launcher's maximum,
     CHECK(works.report().unreported.empty());
     { const shutdown_coordinator silent_from_here = std::move(*coordinator); }
     // It speaks where the worker does, and no louder.
-    CHECK_MESSAGE(holds(said, "work under way is cancelled"), said);
+    CHECK_MESSAGE(holds(said, "work in progress is cancelled"), said);
     CHECK_FALSE(holds(said, "shutdown requested"));
 }
 

@@ -18,7 +18,7 @@ const std::string path = "/prism.interfaces.ProcessLifecycleInterface/";
 
 // Says the reason back as an error's text, where there is one; the process's name tells which error.
 result<shutdown_ack> ack(const shutdown_request& asked) {
-    if (asked.reason == "busy") return error{errc::busy, 0, "one is under way"};
+    if (asked.reason == "busy") return error{errc::busy, 0, "one is in progress"};
     if (asked.reason == "gone") return error{errc::rejected, 0, "no process \"x\"\n\x01"};
     shutdown_ack out;
     out.acknowledged = true;
@@ -150,7 +150,7 @@ TEST_CASE("rpc: every error of a handler comes out at the other end") {
     const result<shutdown_ack> busy = call("Shutdown", "busy");
     REQUIRE_FALSE(busy);
     CHECK(busy.error().code == errc::busy);
-    CHECK(busy.error().text == "failed_precondition: one is under way");
+    CHECK(busy.error().text == "failed_precondition: one is in progress");
 
     const result<shutdown_ack> gone = call("Shutdown", "gone");
     REQUIRE_FALSE(gone);

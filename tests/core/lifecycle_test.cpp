@@ -716,7 +716,7 @@ TEST_CASE(
         tested.unsubscribe(pipe.writer());
         pipe.take();
         const unsigned then = rounds;
-        while (rounds - then < 4) std::this_thread::yield();  // all that was under way is through
+        while (rounds - then < 4) std::this_thread::yield();  // all that was in progress is through
         CHECK(pipe.take() == 0);
     }
     stop = true;

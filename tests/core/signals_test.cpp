@@ -837,7 +837,7 @@ TEST_CASE(
     for (received_signal received; (received = installed.wait(passed())).number != 0;)
         saw_term = saw_term || received.number == SIGTERM;
     CHECK(torn == 0);
-    CHECK(saw_term);  // not always the newest: other threads' handlers may still have been under way
+    CHECK(saw_term);  // not always the newest: other threads' handlers may still have been in progress
     CHECK_FALSE(readable(installed.fd()));
 }
 

@@ -96,7 +96,7 @@ test("gRPC: answers of other peers, and every code of Connect's", { skip }, asyn
   assert.equal((await call.getShutdownStatus(us)).state, State.SHUTDOWN_DRAINING);
 });
 
-test("gRPC: on SIGTERM the bridge finishes the call under way, and takes no other", { skip }, async (t) => {
+test("gRPC: on SIGTERM the bridge finishes the call in progress, and takes no other", { skip }, async (t) => {
   const peer = createServer();
   t.after(() => peer.close());
   await once(peer.listen(0, "127.0.0.1"), "listening");

@@ -316,9 +316,9 @@ TEST_CASE("launcher_admin: one replacement of a group at a time, and it ends wit
     };
     of.start();
     CHECK(of.call("RollingReplace", "{\"group\":\"kv\"}").status == 200);
-    check_error(of.call("RollingReplace", "{\"group\":\"kv\"}"), 400, "failed_precondition", "under way");
+    check_error(of.call("RollingReplace", "{\"group\":\"kv\"}"), 400, "failed_precondition", "in progress");
     REQUIRE(of.fleet.notes().wait_for(3));
-    check_error(of.call("ShutdownGroup", "{\"group\":\"kv\"}"), 400, "failed_precondition", "under way");
+    check_error(of.call("ShutdownGroup", "{\"group\":\"kv\"}"), 400, "failed_precondition", "in progress");
     CHECK(holds(of.get("/healthz").body, "\"replacing\":true"));
     of.kept.request_stop();
     REQUIRE(of.kept.wait(steady_clock::now() + test::hang_guard));
@@ -411,7 +411,8 @@ TEST_CASE(
     served of;
     decide_new(of.fleet, [](int made) { return made == 2 ? fate::late : fate::ready; });
     of.start();
-    check_error(of.call("CancelReplace", roll_kv), 400, "failed_precondition", "no replacement is under way");
+    check_error(of.call("CancelReplace", roll_kv), 400, "failed_precondition",
+                "no replacement is in progress");
     check_error(of.call("CancelReplace", "{\"group\":\"x\"}"), 404, "not_found", "no such group: x");
     CHECK(replacement_of(of).phase == replacement_phase::none);
     CHECK(of.call("RollingReplace", roll_kv).status == 200);
@@ -430,7 +431,8 @@ TEST_CASE(
     CHECK(after.phase == replacement_phase::cancelled);
     CHECK(after.replaced == 1);
     CHECK_FALSE(after.cancelling);
-    check_error(of.call("CancelReplace", roll_kv), 400, "failed_precondition", "no replacement is under way");
+    check_error(of.call("CancelReplace", roll_kv), 400, "failed_precondition",
+                "no replacement is in progress");
     CHECK(of.call("RollingReplace", roll_kv).status == 200);
     of.events_until("\"result\":\"done\"", last_number(lines));
     CHECK(replacement_of(of).phase == replacement_phase::done);

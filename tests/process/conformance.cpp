@@ -27,7 +27,7 @@ void check_last_beat(backend& jobs, const std::string& worker) {
     CHECK(jobs.count(beat_in_state(worker, "terminate")) == 1);
 }
 
-// Two jobs under way in two slots and three more in the queue, so that no FETCH is on the wire at the signal; then
+// Two jobs in progress in two slots and three more in the queue, so that no FETCH is on the wire at the signal; then
 // `stop_signal`, and the whole way to the exit.
 void drain_on(int stop_signal, const char* name) {
     backend jobs;

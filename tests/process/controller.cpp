@@ -833,7 +833,7 @@ TEST_CASE("controller: the jobs of several children all return to request/") {
     for (const std::string& name : names) CHECK(read_file(on.path("spool/request/" + name)) == job_bytes());
 }
 
-TEST_CASE("controller: a child that fails is tried again by retry_delays, and its job ends in failed/") {
+TEST_CASE("controller: a child that fails is retried by retry_delays, and its job ends in failed/") {
     SUBCASE("the default: three runs") {
         stage on("fail");
         on.put_job("job-1");

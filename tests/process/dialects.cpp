@@ -33,7 +33,7 @@ struct run {
         REQUIRE(eventually([&] { return jobs.count(worker_event("w", "beat")) >= 1; }));  // still running
         worker.signal(SIGTSTP);
         REQUIRE(worker.prints("phase quiet"));
-        // One may have been under way; not every backend is told the state.
+        // One may have been in progress; not every backend is told the state.
         const int beats = jobs.count(worker_event("w", "beat"));
         REQUIRE(eventually([&] { return jobs.count(worker_event("w", "beat")) >= beats + 2; }));
         worker.signal(SIGTERM);

@@ -237,13 +237,13 @@ TEST_CASE("launcher_admin: what hangs is ended at once by --force, as was asked 
 TEST_CASE("launcher_admin: a roll that does not come on is seen, and cancelled from elsewhere") {
     daemon_of of(R"(, "--work-duration", "1ms")");
     REQUIRE(of.is_ready());
-    CHECK(holds(of.ask({"cancel", "kv"}, 1), "no replacement is under way in this group"));
+    CHECK(holds(of.ask({"cancel", "kv"}, 1), "no replacement is in progress in this group"));
     CHECK(holds(of.ask({"cancel", "x"}, 1), "no such group: x"));
     of.write(R"(, "--never-ready")");
     process rolling = of.tool({"roll", "kv"});
     REQUIRE(eventually([&] { return holds(of.ask({"status"}), "replacing: 0 of 2, STARTING"); }));
-    CHECK(holds(of.ask({"roll", "kv"}, 1), "a replacement is under way in this group"));
-    CHECK(holds(of.ask({"stop", "kv"}, 1), "a replacement is under way in this group"));
+    CHECK(holds(of.ask({"roll", "kv"}, 1), "a replacement is in progress in this group"));
+    CHECK(holds(of.ask({"stop", "kv"}, 1), "a replacement is in progress in this group"));
     const std::string cancelled = of.ask({"cancel", "kv", "--reason", "wrong version"});
     CHECK_MESSAGE(holds(cancelled, "rolling replace cancelled (wrong version)"), cancelled);
     CHECK(holds(cancelled, "rolling replace ended: cancelled"));

@@ -17,7 +17,7 @@ namespace {
 
 constexpr milliseconds probe_limit{180000};
 
-// One run of the probe, under way.
+// One run of the probe, in progress.
 struct probe_run {
     std::vector<std::string> breakage;  // id, row, scenario; empty: none, and every scenario
     std::string report;

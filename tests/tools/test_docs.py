@@ -541,7 +541,7 @@ class Launcher(unittest.TestCase):
             "shutdown progress", "more time requested", "past its grace period", "forcing shutdown with SIGTERM",
             "shutdown not acknowledged", "process could not be stopped", "process not started",
             "group degraded, a slot stays empty", "did not stay ready",
-            "a replacement is under way in this group",
+            "a replacement is in progress in this group",
         }
         for each in messages:
             self.assertIn(f"`{each}`", text)

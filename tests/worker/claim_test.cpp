@@ -192,7 +192,7 @@ TEST_CASE(
         REQUIRE(body.stop(recorder::guard));
         CHECK(none.asked().empty());
     }
-    SUBCASE("its ACK is under way") {
+    SUBCASE("its ACK is in progress") {
         holding tested({"a", "b"});
         tested.await_beats();
         recorder::event reported;

@@ -323,8 +323,7 @@ TEST_CASE("http: a heartbeat whose body is rejected is sent in the schema's, at 
     }
 }
 
-TEST_CASE(
-    "http: one 400 does not cost the state for good: the full form is tried again, and where it matters") {
+TEST_CASE("http: one 400 does not cost the state for good: the full form is retried, and where it matters") {
     std::atomic<bool> strict{true};
     const backend peer([&strict](const http_request& request) {
         return accept_if(!strict || is_schema_beat(parse(request.body)));

@@ -610,7 +610,7 @@ TEST_CASE("stopping: no FETCH begins once the phase has left running") {
     }
 }
 
-TEST_CASE("stopping: stop() before the start, after the end, from many threads, for ever") {
+TEST_CASE("stopping: stop() before the start, after the end, from many threads, forever") {
     recorder::transport wire;
     wire.give(make_job("a"));
     {

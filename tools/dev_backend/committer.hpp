@@ -28,7 +28,7 @@ class committer {
     // The last commit failed: nothing should be changed.
     bool is_failing() const { return failing_; }
     std::string fault() const;
-    // Commits the rest, and closes the storage. False: the write failed. Call it when nothing changes any more.
+    // Commits the rest, and closes the storage. False: the write failed. Call it when nothing changes.
     bool stop();
 
   private:

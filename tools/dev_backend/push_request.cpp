@@ -68,7 +68,7 @@ void read_retry(const picojson::value& options, std::string_view source, new_job
     out.retry_source = source_of(source, "retry");
 }
 
-// The directive that a conformance suite wants in the worker's next BEAT.
+// The directive that a conformance suite requests for the worker's next BEAT.
 void read_test_directive(const picojson::value& options, new_job& out) {
     const picojson::value* metadata = member(options, "metadata");
     if (metadata != nullptr && metadata->is<picojson::object>()) {

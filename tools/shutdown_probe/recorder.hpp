@@ -79,7 +79,7 @@ class recorder {
     void be_strict();               // 400 to bodies with anything that the published schemas do not have
     void expire_leases();           // BEATs no longer extend anything
     void cancel_job(
-        const std::string& id);  // BEATs leave it out, INFO says so, ACK and FAIL are answered 409
+        const std::string& id);  // BEATs leave it out, INFO reports it, ACK and FAIL are answered 409
     void go_away();              // refuse connections, cut those there are
     bool come_back();
     static constexpr milliseconds max_hold_time{30000};

@@ -35,7 +35,7 @@ enum class event : std::uint8_t {
     drained,         // the last job in flight was settled
     finished,        // every job is reported
     report_request,  // SIGTTIN: changes nothing; followers log the jobs in flight
-    mode_reclaim     // the termination-mode file turns the stop under way into a reclaim
+    mode_reclaim     // the termination-mode file turns the stop in progress into a reclaim
 };
 inline constexpr int event_count = 11;  // the number of events
 
@@ -146,11 +146,11 @@ class lifecycle {
     }
 
     // Writes 8 bytes to `notify_fd` (an eventfd or a pipe) after every change, until unsubscribe(), which waits only
-    // for writes under way. False: all 16 slots are taken. Thread-safe.
+    // for writes in progress. False: all 16 slots are taken. Thread-safe.
     bool subscribe(int notify_fd) noexcept;
     void unsubscribe(int notify_fd) noexcept;  // after it, the descriptor may be closed
 
-    // For the child of a fork(): discards the notifications that other threads had under way. Async-signal-safe.
+    // For the child of a fork(): discards the notifications that other threads had in progress. Async-signal-safe.
     void after_fork() noexcept;
 
     // Advances `seen`, which starts as lifecycle_state() or a state(), to the next change; false if there is none yet.
@@ -173,7 +173,7 @@ class lifecycle {
         static constexpr int none = -1;
         static constexpr int leaving = -2;  // unsubscribe() waits for `writers` to become 0
         detail::atomic<int> fd{none};
-        detail::atomic<int> writers{0};  // notifications under way
+        detail::atomic<int> writers{0};  // notifications in progress
     };
 
     bool next_state(lifecycle_state& state, ojs::event event, ojs::cause cause) const noexcept;

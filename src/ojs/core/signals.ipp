@@ -48,7 +48,7 @@ struct process_state {
     atomic<lifecycle*> target{nullptr};  // what the handler drives
     atomic<int> handlers_running{0};
     atomic<unsigned> forks{0};                          // between the first process and this one
-    atomic<const siginfo_t*> chained[chain_size] = {};  // calls of foreign handlers under way
+    atomic<const siginfo_t*> chained[chain_size] = {};  // calls of foreign handlers in progress
     atomic<bool> fork_handler_set{false};
     atomic<const thread_request*> thread_request_handler{nullptr};  // answers our own SIGTTIN
     atomic<std::uint64_t> last_stop{0};      // time of the last stop signal or reclaim; 0: none

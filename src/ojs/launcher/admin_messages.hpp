@@ -18,7 +18,7 @@ inline constexpr const char* manager_service = "prism.interfaces.ProcessManagerI
 
 // The state of a process, as its launcher sees it. ProcessStatus.State. [RFC-041 "Process State Machine"]
 enum class instance_state : std::int32_t {
-    spawning,            // fork and exec are under way
+    spawning,            // fork and exec are in progress
     starting,            // runs and initialises
     warming,             // warms up its backend connections
     ready,               // takes work

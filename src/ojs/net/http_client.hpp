@@ -51,7 +51,7 @@ class http_client {
     // CR, LF or NUL in a header or the token; errc::unsupported: https:// without a stream.
     static result<http_client> create(std::string_view url, http_client_options options = {});
 
-    // The destructor closes the idle connections; no call may be under way.
+    // The destructor closes the idle connections; no call may be in progress.
     http_client(http_client&& other) noexcept = default;
     http_client& operator=(http_client&& other) noexcept = default;
 

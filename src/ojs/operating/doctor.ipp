@@ -38,7 +38,7 @@ inline void check_container(const container_info& info, std::vector<finding>& ou
 inline const char* effect_of_ignoring(int number) {
     if (number == SIGTSTP) return "the worker cannot be made quiet";
     if (number == SIGCONT) return "a quiet worker cannot be resumed";
-    if (number == SIGTTIN) return "the worker cannot be asked for its jobs in flight";
+    if (number == SIGTTIN) return "the worker cannot list its jobs in flight";
     return "it does not stop the worker";
 }
 

@@ -20,7 +20,7 @@ inline namespace v0_1_0 {
 // systemd then accepts messages of the process it started, and of no other.
 class service_notifier {
   public:
-    service_notifier() = default;  // notifies nobody
+    service_notifier() = default;  // does nothing
     // Reads $NOTIFY_SOCKET (an absolute path, or @ and an abstract name), $WATCHDOG_USEC and $WATCHDOG_PID.
     // errc::invalid_argument: an unusable value, such as a path longer than a socket address holds;
     // errc::unsupported: another kind of address; errc::system: cannot create a socket. `lookup` is for tests; empty:

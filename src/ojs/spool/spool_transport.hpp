@@ -33,7 +33,7 @@ std::vector<std::chrono::milliseconds> default_retry_delays();  // compiles slow
 // Options of a spool.
 struct spool_options {
     // Holds request/ processing/ done/ failed/. Missing ones and the directory itself, not its parents, are created.
-    // All must belong to this user or root, and nobody else may write to them.
+    // All must belong to this user or root, and no other user may write to them.
     std::string directory;
     // Delays before the second, third, ... run; the last one repeats. A job without max_attempts has one run more than
     // there are delays. [Spot retry_delays]

@@ -228,7 +228,7 @@ class shared_context {
     static int cache_session(SSL* ssl, SSL_SESSION* session) {
         auto* const self = static_cast<shared_context*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
         const auto* const connected = static_cast<const peer*>(SSL_get_ex_data(ssl, 0));
-        // A resumed session was not verified anew.
+        // A resumed session was not verified again.
         const std::time_t expires_at =
             SSL_session_reused(ssl) != 0 ? connected->expires_at : expiry_of(SSL_get0_verified_chain(ssl));
         X509_STORE* trusted = nullptr;

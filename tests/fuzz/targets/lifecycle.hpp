@@ -43,7 +43,7 @@ class reference {
             case ojs::event::finished:
                 if (phase == ojs::phase::stopping) phase = ojs::phase::terminated;
                 return;
-            case ojs::event::mode_reclaim:  // the mode file turns the drain under way into a reclaim
+            case ojs::event::mode_reclaim:  // the mode file turns the drain in progress into a reclaim
                 if (phase == ojs::phase::draining) reclaim();
                 return;
             case ojs::event::report_request: return;

@@ -34,7 +34,7 @@ int supervise(ojs::signals& signals, ojs::worker& worker, int count) {
     return worst;
 }
 
-// A worker of its own in a child, which leaves its handler behind while the parent's run() is under way.
+// A worker of its own in a child, which leaves its handler behind while the parent's run() is in progress.
 std::string run_worker_in_child(ojs::job_context&) {
     const pid_t child = ::fork();
     if (child == 0) {

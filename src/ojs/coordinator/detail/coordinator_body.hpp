@@ -349,7 +349,7 @@ class coordinator_body final : public ref_counted {
         } else {
             cancel_.cancel(forced ? cancel_reason::forced : cancel_reason::grace_period_expired);
         }
-        log_.write(log_level::warn, "work under way is cancelled",
+        log_.write(log_level::warn, "work in progress is cancelled",
                    {field("process_id", options_.process_id)});
         return true;
     }

@@ -63,8 +63,8 @@ inline instance_state next_state(instance_state now, instance_event event) noexc
 }
 
 inline constexpr std::chrono::milliseconds kill_timeout{5000};  // a SIGKILL that takes longer is logged
-inline constexpr int memory_retry_ms = 100;           // ms, until what found no memory is tried again
-inline constexpr unsigned failure_log_interval = 10;  // logs every n-th consecutive failure
+inline constexpr int memory_retry_ms = 100;                     // ms; retry delay after a failed allocation
+inline constexpr unsigned failure_log_interval = 10;            // logs every n-th consecutive failure
 
 // At least 1 ms, as 0 means "not yet" in process_info.
 inline std::chrono::milliseconds elapsed_since(time_point then) noexcept {

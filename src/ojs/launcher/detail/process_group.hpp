@@ -207,7 +207,7 @@ class process_group : public ref_counted {
         group_members all;
         {
             const unique_lock held(mutex_);
-            if (rollout_) return error{errc::busy, 0, "a replacement is under way in this group"};
+            if (rollout_) return error{errc::busy, 0, "a replacement is in progress in this group"};
             stopped_ = true;
             stopped_slots_ = 0;
             vacancies_.clear();

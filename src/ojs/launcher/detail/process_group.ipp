@@ -398,7 +398,7 @@ inline result<ref<rollout>> process_group::begin_rollout(const group_options& ta
     ref<rollout> out;
     {
         const unique_lock held(mutex_);
-        if (rollout_) return error{errc::busy, 0, "a replacement is under way in this group"};
+        if (rollout_) return error{errc::busy, 0, "a replacement is in progress in this group"};
         if (stopping_) return error{errc::busy, 0, "the group is stopping"};
         if (quiet_) return error{errc::busy, 0, "the launcher is quiet: SIGCONT or resume() ends that"};
         out = last_rollout_ = rollout_ = make_ref<rollout>(target, options, options_, ++last_generation_);
@@ -443,7 +443,7 @@ inline result<void> process_group::cancel_rollout(const std::string& reason, con
     {
         const unique_lock held(mutex_);
         if (!rollout_ || (which != nullptr && which != rollout_.get()))
-            return error{errc::busy, 0, "no replacement is under way in this group"};
+            return error{errc::busy, 0, "no replacement is in progress in this group"};
         if (rollout_->report.rolled_back)
             return error{errc::busy, 0, "the replacement is already being rolled back"};
         if (all_replaced() || (!is_replacing() && rollout_->outcome == replacement_result::done))

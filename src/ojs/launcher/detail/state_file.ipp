@@ -190,8 +190,7 @@ class state_file : public ref_counted {
                              const lifecycle& life) {
         const std::size_t out = orphans_.size();
         for (const state_entry& entry : orphans_) {
-            log_entry(log_, log_level::warn, "process left behind by an earlier launcher, sending SIGTERM",
-                      entry);
+            log_entry(log_, log_level::warn, "orphan of an earlier launcher, sending SIGTERM", entry);
             signal_orphan(entry, SIGTERM);
             signal_orphan(entry, SIGCONT);
         }
@@ -208,7 +207,7 @@ class state_file : public ref_counted {
     // Logs the orphans that are left; if there are none, removes their folders. Writes the file.
     result<void> begin() {
         for (const state_entry& entry : orphans_)
-            log_entry(log_, log_level::warn, "process left behind by an earlier launcher still runs", entry);
+            log_entry(log_, log_level::warn, "orphan of an earlier launcher still runs", entry);
         if (orphans_.empty()) {
             for (const std::string& each : folders_) remove_private_folder(each);
             folders_.clear();

@@ -273,7 +273,7 @@ class address_lookup final : public ref_counted {
         finished_.notify_all();
     }
 
-    // Whether a caller should use this lookup: it is under way, or recent and successful.
+    // Whether a caller should use this lookup: it is in progress, or recent and successful.
     bool is_usable() noexcept {
         const unique_lock held(mutex_);
         return !done_ || steady_clock::now() < fresh_until_;
@@ -352,7 +352,7 @@ class resolver {
     }
 
   private:
-    // With the mutex held. A lookup under way ends by itself.
+    // With the mutex held. A lookup in progress ends by itself.
     ref<address_lookup> current_lookup(const endpoint& target) {
         if (lookup_ && lookup_->is_usable()) return lookup_;
         const ref<address_lookup> lookup = make_ref<address_lookup>(target.host, target.port);

@@ -97,7 +97,7 @@ inline int remove_dead_socket(const socket_address& address, const std::string& 
     return ::unlink(path.c_str()) == 0 || errno == ENOENT ? 0 : errno;
 }
 
-// Only the holder of the lock removes the file, so that nobody removes that of a socket bound meanwhile.
+// Only the holder of the lock removes the file, so that no other process removes one bound meanwhile.
 inline int clear_unix_path(const socket_address& address, const std::string& path) {
     const std::string lock_path = path + ".ojs-lock";
     const unique_fd lock(

@@ -241,7 +241,7 @@ class server_connection final : public ref_counted {
     }
 
     next send(std::string text, bool closes) {
-        // Before sending, which the peer can delay. A closing connection is not read any more.
+        // Before sending, which the peer can delay. A closing connection is no longer read.
         if (closes) parser_ = request_parser(server_.options.limits);
         parser_.begin();
         release_buffered();

@@ -261,7 +261,7 @@ inline int rename_no_replace([[maybe_unused]] int from, [[maybe_unused]] const s
 inline int rename_to_new(int from, const std::string& name, int to, const std::string& new_name) noexcept {
     const int errnum = rename_no_replace(from, name, to, new_name);
     if (errnum != ENOSYS) return errnum;
-    // Nobody claims the file while it has two names.
+    // No worker claims the file while it has two names.
     if (::linkat(from, name.c_str(), to, new_name.c_str(), 0) != 0) return errno;
     return ::unlinkat(from, name.c_str(), 0) == 0 ? 0 : errno;
 }

@@ -229,7 +229,7 @@ class active_job : public ref_counted {
         flags.remove(one);
         group_->changed.notify_all();
     }
-    // Heartbeats cannot renew a shorter lease in time. If the backend enforces one, its ACK response says so.
+    // Heartbeats cannot renew a shorter lease in time. If the backend enforces one, its ACK response shows it.
     static constexpr std::chrono::milliseconds min_lease{20};
 
     const ref<job_cancel_group> group_;

@@ -14,7 +14,7 @@ struct http_transport_options {
     // appended. Empty: neither, since no published binding has such a route. 404 and 405 are no errors.
     std::string registration_path;
     bool active_jobs_as_count = false;  // see ojs::dialect
-    // After this time the full body is tried again on a backend that rejected it.
+    // After this time the full body is retried on a backend that rejected it.
     std::chrono::milliseconds full_body_retry_interval{60000};
     // Called when an operation ("heartbeat", "nack") switches to another variant of its body: `dropped` names the
     // fields left out, empty: none; `why` is the latest rejection. Called from several threads; must return quickly.
@@ -29,7 +29,7 @@ inline constexpr http_limits worker_response_limits = {16 * 1024, 4 * 1024 * 102
 // A heartbeat or FAIL rejected with an API error (400 or 422) is sent again at once with another body: a heartbeat with
 // the other type of `active_jobs`, then with the published schema's fields only; a FAIL without its checkpoint, then by
 // the schema. The accepted variant stays in use for that operation; a checkpoint is left out of that one FAIL only. The
-// full body is tried again after full_body_retry_interval, with each heartbeat that must arrive, and with each FAIL that
+// full body is retried after full_body_retry_interval, with each heartbeat that must arrive, and with each FAIL that
 // has `requeue`. If all are rejected, the first response counts. ACK and FETCH have the schema's fields only. A 2xx
 // response that is not JSON is errc::unavailable; a 400 or 422 without `error.code`, to ACK or FAIL, errc::bad_response.
 class http_transport : public transport {
