@@ -6,8 +6,8 @@
 //     ojs::worker worker(*options, life);
 //     auto coordinator = ojs::shutdown_coordinator::start_for(worker, life);
 //
-// Any other program passes its drain function to run(). SIGTERM keeps working: both are events of one lifecycle, and the
-// first one counts. [RFC-041 "Client SDK"]
+// Any other program passes its drain function to run(). SIGTERM keeps working: both are events of one lifecycle, and
+// the first one counts. [RFC-041 "Client SDK"]
 #pragma once
 
 #include <chrono>
@@ -62,8 +62,8 @@ class shutdown_coordinator {
 
     shutdown_coordinator(shutdown_coordinator&& other) noexcept;             // `other` must not be used then
     shutdown_coordinator& operator=(shutdown_coordinator&& other) noexcept;  // `other` must not be used then
-    // Calls finished() during a shutdown that did not fail, notifies the launcher (waits at most two seconds), and stops
-    // serving.
+    // Calls finished() during a shutdown that did not fail, notifies the launcher (waits at most two seconds), and
+    // stops serving.
     ~shutdown_coordinator();
 
     bool active() const noexcept;  // there is a launcher

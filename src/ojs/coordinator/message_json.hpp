@@ -1,12 +1,12 @@
 // message_json: reads and writes the messages as JSON.
 //
-// Written as proto3's JSON: names in lowerCamelCase, enumerations by name, 64-bit numbers as strings, defaults left out.
-// Read as well: snake_case names, enumerations by number, numbers as numbers or strings ("3", 3.0, 3e0), null for "not
-// set", and unknown fields, which are ignored: a newer peer may send them. [RFC-041, WIRE 4]
+// Written as proto3's JSON: names in lowerCamelCase, enumerations by name, 64-bit numbers as strings, defaults left
+// out. Read as well: snake_case names, enumerations by number, numbers as numbers or strings ("3", 3.0, 3e0), null for
+// "not set", and unknown fields, which are ignored: a newer peer may send them. [RFC-041, WIRE 4]
 //
 // Refused, with an error that names the field and repeats nothing of the text: text that is not JSON or not UTF-8, a
-// value of another type, a number out of its field's range, a duplicate field or check, and an unknown state. No default
-// replaces an unknown state: the first state is RUNNING, which would hide a shutdown.
+// value of another type, a number out of its field's range, a duplicate field or check, and an unknown state. No
+// default replaces an unknown state: the first state is RUNNING, which would hide a shutdown.
 #pragma once
 
 #include <cstddef>
@@ -131,8 +131,8 @@ std::string write_fields(const message_view& from);
 
 }  // namespace detail
 
-// Reads a message: read_message<shutdown_request>(body). errc::bad_response: not such a message. Thread-safe; throws only
-// when out of memory. The caller limits the length: time and memory are linear, up to 300 bytes per byte of text.
+// Reads a message: read_message<shutdown_request>(body). errc::bad_response: not such a message. Thread-safe; throws
+// only when out of memory. The caller limits the length: time and memory are linear, up to 300 bytes per byte of text.
 template <class Message>
 result<Message> read_message(std::string_view json) {
     Message out;

@@ -1,8 +1,8 @@
 // messages: what a launcher and its child exchange. [RFC-041 "Protocol Messages"]
 //
-// Plain structs, one per message, fields in the order of their numbers; examples/proto/lifecycle.proto declares them for
-// generated clients. A field with its default value is not sent, so zero, false and empty mean "not set". Thread-safety:
-// as for any struct. As JSON: see message_json.
+// Plain structs, one per message, fields in the order of their numbers; examples/proto/lifecycle.proto declares them
+// for generated clients. A field with its default value is not sent, so zero, false and empty mean "not set".
+// Thread-safety: as for any struct. As JSON: see message_json.
 #pragma once
 
 #include <cstdint>

@@ -58,12 +58,14 @@ class launcher {
     result<group_info> group(const std::string& name) const;
     // Also one of the last 32 processes of each group that exited. errc::rejected: no such process.
     result<process_info> process(const std::string& id) const;
-    // Starts the shutdown of a process, which is not restarted; no effect if it has exited. errc::rejected: no such process.
+    // Starts the shutdown of a process, which is not restarted; no effect if it has exited. errc::rejected: no such
+    // process.
     result<void> shut_down_process(const std::string& id, const shutdown_options& options);
-    // Starts the shutdown of a group, which stays empty until a rollout. errc::rejected: no such group; busy: a rollout is
-    // in progress.
+    // Starts the shutdown of a group, which stays empty until a rollout. errc::rejected: no such group; busy: a rollout
+    // is in progress.
     result<void> shut_down_group(const std::string& name, const shutdown_options& options);
-    // SIGTERM now, SIGKILL after kill_delay. The restart policy applies, unless its shutdown was requested. errc::rejected: no such process.
+    // SIGTERM now, SIGKILL after kill_delay. The restart policy applies, unless its shutdown was requested.
+    // errc::rejected: no such process.
     result<void> force_process(const std::string& id);
     // Replaces the processes of a group with new ones of `options`, step by step; blocks until done. A rollback or a
     // cancellation (by `cancel`) is no error: see the report. errc::rejected: no such group. errc::busy: a rollout is

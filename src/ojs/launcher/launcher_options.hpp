@@ -57,7 +57,8 @@ struct process_options {
     }
 #endif
     child_options child;  // command, environment, streams, limits, ...
-    // False: the process does not implement the protocol: it is ready once it runs, and signals stop it. [RFC-041 goal 8]
+    // False: the process does not implement the protocol: it is ready once it runs, and signals stop it. [RFC-041 goal
+    // 8]
     bool has_coordinator = true;
     // Without a coordinator: http://HOST[:PORT][/TARGET] or unix:/PATH[:/TARGET]; {id} stands for the process id. The
     // process is ready once a GET returns 200, and unhealthy after `unhealthy_after` consecutive failures. Empty: ready
@@ -91,7 +92,8 @@ struct process_info {
     std::uint64_t generation = 0;                     // of its configuration
 };
 
-// Whether a process that exited by itself is restarted. During a rollout nothing is restarted. [RFC-041, open question 4]
+// Whether a process that exited by itself is restarted. During a rollout nothing is restarted. [RFC-041, open question
+// 4]
 enum class restart_policy : std::uint8_t {
     never,       // its slot stays empty
     on_failure,  // unless it exited with status 0
@@ -100,8 +102,8 @@ enum class restart_policy : std::uint8_t {
 // "never", "on_failure", "always". Never null. Thread-safe.
 const char* to_string(restart_policy policy) noexcept;
 
-// The back-off doubles from initial_backoff to max_backoff, minus a random part of up to half; 24 days at most. Each slot
-// of a group has its own.
+// The back-off doubles from initial_backoff to max_backoff, minus a random part of up to half; 24 days at most. Each
+// slot of a group has its own.
 struct restart_options {
     restart_policy policy = restart_policy::on_failure;  // which exits lead to a restart
     std::chrono::milliseconds initial_backoff{1000};     // before the first restart
@@ -185,29 +187,29 @@ struct group_info {
 // Options of a launcher.
 struct launcher_options {
     std::vector<group_options> groups;  // what it runs
-    // Listens for operators here: unix:/PATH (0600, its folder not writable by others) or HOST:PORT. Empty: no admin server.
-    // docs/launcher.md lists the requests.
+    // Listens for operators here: unix:/PATH (0600, its folder not writable by others) or HOST:PORT. Empty: no admin
+    // server. docs/launcher.md lists the requests.
     std::string admin_address;
     // Required for all requests but /metrics and /healthz. Must be set if other machines can connect.
     std::string admin_token;
     // HTML served at / for browsers, such as tools/launcher/status.html. Requests from its own origin are then allowed.
     // Empty: no page.
     std::string status_page;
-    // Returns the configuration for a rollout that an operator requests. Called by threads of the admin server. Empty: the
-    // current one.
+    // Returns the configuration for a rollout that an operator requests. Called by threads of the admin server. Empty:
+    // the current one.
     function<result<group_options>(const std::string& name)> reload;
     // Folder of the children's sockets: ours or root's, not writable by others. Empty: a new private folder, removed at
     // the end, or by the next launcher if there is a state_file.
     std::string socket_folder;
-    // Records running processes, so that the next launcher finds the orphans of a killed one. Its folder must exist, best
-    // in memory (/run). One launcher locks it at a time; a process that cannot be recorded is not started. Empty: none.
-    // Without /proc no orphan is found, as pids may be reused.
+    // Records running processes, so that the next launcher finds the orphans of a killed one. Its folder must exist,
+    // best in memory (/run). One launcher locks it at a time; a process that cannot be recorded is not started. Empty:
+    // none. Without /proc no orphan is found, as pids may be reused.
     std::string state_file;
     bool reap_orphans = true;  // stop orphans before the start; false: only log them
     std::chrono::milliseconds orphan_grace_period{10000};  // from SIGTERM to SIGKILL of their process groups
     log_options log;                                       // where the launcher logs
-    // Routing hooks, called in order by one thread: a process starts or stops taking work. Its shutdown is requested when
-    // on_unroutable has returned, or after a second. [RFC-041 "Launcher removes kv-1 from routing table"]
+    // Routing hooks, called in order by one thread: a process starts or stops taking work. Its shutdown is requested
+    // when on_unroutable has returned, or after a second. [RFC-041 "Launcher removes kv-1 from routing table"]
     function<void(const process_info&)> on_routable;
     function<void(const process_info&)> on_unroutable;  // remove it from the routing table
     function<void(const process_info&)> on_change;      // any change of a process

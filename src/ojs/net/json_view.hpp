@@ -105,8 +105,8 @@ bool is_json_object(std::string_view text);
 // The source text of a member of an object, or of the next element of an array: it keeps digits that a double would
 // lose. Empty or false if there is none. Iterative, so nesting cannot overflow the stack. For checked JSON; on other
 // text the result is arbitrary but safe. The next_ forms start with the complete text and advance `rest`; `key` keeps
-// its quotes. When they find no more, is_raw_walk_complete() is true if they reached the closing bracket at the end of the
-// text, with matching brackets within.
+// its quotes. When they find no more, is_raw_walk_complete() is true if they reached the closing bracket at the end of
+// the text, with matching brackets within.
 std::string_view raw_member(std::string_view object, std::string_view key);
 bool next_raw_member(std::string_view& rest, std::string_view& key, std::string_view& value);
 bool next_raw_element(std::string_view& rest, std::string_view& element);

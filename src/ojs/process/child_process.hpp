@@ -38,9 +38,9 @@ struct child_stream {
     static child_stream file(std::string path) { return {child_stream_kind::file, std::move(path), {}}; }
     // A pipe; our end is child_process::input(), output() or errors().
     static child_stream pipe() { return {child_stream_kind::pipe, {}, {}}; }
-    // Calls `on_line` for every line, without its newline, on a separate thread; longer lines arrive in pieces of 8 KiB.
-    // It must be short, as a slow callback blocks the child, and must not use the child_process. Its exceptions are
-    // dropped. When wait() returns, every line written before the child ended has been passed on, and the stream is
+    // Calls `on_line` for every line, without its newline, on a separate thread; longer lines arrive in pieces of 8
+    // KiB. It must be short, as a slow callback blocks the child, and must not use the child_process. Its exceptions
+    // are dropped. When wait() returns, every line written before the child ended has been passed on, and the stream is
     // closed. terminate() and kill() wait for that until the grace is over, at least 100 ms, and drop the rest. Not for
     // input.
     static child_stream lines(function<void(std::string_view)> on_line) {
@@ -132,8 +132,8 @@ result<child_process> start_child(const child_options& options, int interrupt_fd
 // errc::system and ECHILD; processes left in its group are ended nevertheless. [Spot]
 class child_process {
   public:
-    // Returns when the program runs. Errors: errc::invalid_argument for invalid options; errc::system, with errno, for a
-    // failed step from fork() to exec(); errc::timed_out after start_timeout. There is no child then, or a killed one
+    // Returns when the program runs. Errors: errc::invalid_argument for invalid options; errc::system, with errno, for
+    // a failed step from fork() to exec(); errc::timed_out after start_timeout. There is no child then, or a killed one
     // that the kernel still holds before exec().
     static result<child_process> start(const child_options& options);
 
@@ -162,13 +162,13 @@ class child_process {
 
     // Sends a signal to the group. errc::system: ESRCH once it has ended, ECHILD if other code took the status.
     result<void> signal(int number);
-    // Sends SIGTERM (and SIGCONT, for stopped processes) to the group, and SIGKILL to the rest of it after `grace`. With
-    // /proc the complete group gets the grace, else it ends with the child itself. `kill_timeout` and errors as for
-    // kill().
+    // Sends SIGTERM (and SIGCONT, for stopped processes) to the group, and SIGKILL to the rest of it after `grace`.
+    // With /proc the complete group gets the grace, else it ends with the child itself. `kill_timeout` and errors as
+    // for kill().
     result<child_exit> terminate(std::chrono::milliseconds grace,
                                  std::chrono::milliseconds kill_timeout = std::chrono::milliseconds(5000));
-    // Sends SIGKILL to the group. errc::timed_out if the child has not ended after `kill_timeout`: the kernel is busy with
-    // it, or does not permit the signal. It may then still run: its work must not be given to another process.
+    // Sends SIGKILL to the group. errc::timed_out if the child has not ended after `kill_timeout`: the kernel is busy
+    // with it, or does not permit the signal. It may then still run: its work must not be given to another process.
     result<child_exit> kill(std::chrono::milliseconds kill_timeout = std::chrono::milliseconds(5000));
 
   private:

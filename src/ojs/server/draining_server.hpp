@@ -73,7 +73,8 @@ namespace detail {
 class server_body;
 }
 
-// An HTTP/1.1 server. An idle connection costs a descriptor and about a kilobyte; only requests in flight take a thread.
+// An HTTP/1.1 server. An idle connection costs a descriptor and about a kilobyte; only requests in flight take a
+// thread.
 //
 // drain(), step by step: [GS 9.1]
 //   lame duck     readiness_path answers 503; every response says "Connection: close"

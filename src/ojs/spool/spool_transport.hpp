@@ -69,8 +69,8 @@ struct spool_job {
     std::string args_json = "[]";   // a JSON array
     std::string queue = "default";  // queue of the job
     std::int64_t max_attempts = 0;  // 0: the worker's default
-    // The file's name, which gives its place in the order; without ".json" it is the job's id. Empty: "5-", the time and
-    // a random number, so that such jobs run in their order, after names with 0- and before those with 9-.
+    // The file's name, which gives its place in the order; without ".json" it is the job's id. Empty: "5-", the time
+    // and a random number, so that such jobs run in their order, after names with 0- and before those with 9-.
     std::string name;
 };
 

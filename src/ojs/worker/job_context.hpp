@@ -209,8 +209,8 @@ class job_context {
 
     // When the drain will interrupt the job; time_point::max(): no drain is in progress.
     time_point deadline() const noexcept;
-    // Requests a heartbeat, which renews this job's visibility timeout. Returns at once. However often handlers call it, a
-    // fifth of heartbeat_interval, at most 1 s, passes between heartbeats.
+    // Requests a heartbeat, which renews this job's visibility timeout. Returns at once. However often handlers call
+    // it, a fifth of heartbeat_interval, at most 1 s, passes between heartbeats.
     void heartbeat() const noexcept;
 
   private:

@@ -344,8 +344,8 @@ class launcher_admin {
         std::uint64_t after = 0;
         std::chrono::milliseconds wait{0};
     };
-    // Returns the changes after number `after`, one JSON object per line; waits up to `wait` for the first. The last line
-    // has the number for the next request. Without `after`: only that line.
+    // Returns the changes after number `after`, one JSON object per line; waits up to `wait` for the first. The last
+    // line has the number for the next request. Without `after`: only that line.
     http_response follow(const http_request& request) {
         events_query query;
         query.after = events_->last();

@@ -338,7 +338,8 @@ class managed_instance final : public instance {
                         "forcing shutdown with SIGTERM", why);
     }
     void await_end(time_point kill_at);
-    // Whether its process group has members besides the leader. A signal that reaches the child proves that the pid is ours.
+    // Whether its process group has members besides the leader. A signal that reaches the child proves that the pid is
+    // ours.
     bool has_descendants() {
         return spec_.options.child.own_group && child_.signal(0) && group_has_others(child_.pid());
     }
@@ -401,7 +402,8 @@ class managed_instance final : public instance {
         });
         return true;
     }
-    // Calls on_changed_ if the state, `routable` or need_more_time has changed; other changes are only visible in info().
+    // Calls on_changed_ if the state, `routable` or need_more_time has changed; other changes are only visible in
+    // info().
     template <class Change>
     void update(Change apply) {
         unique_lock held(mutex_);

@@ -115,8 +115,8 @@ inline void managed_instance::on_status(const shutdown_status& answer) {
         grant_time(answer, !before.need_more_time || before.additional_seconds != answer.additional_seconds);
 }
 
-// Sends SIGTERM, SIGCONT for stopped processes, and later SIGKILL to the process group. Changes the state first, so that
-// the process gets no more work.
+// Sends SIGTERM, SIGCONT for stopped processes, and later SIGKILL to the process group. Changes the state first, so
+// that the process gets no more work.
 inline void managed_instance::terminate_child(stop_method method, time_point kill_at, const char* text,
                                               const std::string& why) {
     if (requested_at_ == time_point{}) requested_at_ = steady_clock::now();

@@ -37,7 +37,8 @@ class process_group : public ref_counted {
     time_point reconcile(time_point now) {
         release_exited();
         group_options options;
-        // A failed start is retried in the next call. A start may wait for other forks, so check for a stop before each.
+        // A failed start is retried in the next call. A start may wait for other forks, so check for a stop before
+        // each.
         for (int starts = apply_plan(now); starts > 0 && !is_stopped(); --starts) {
             const ref<group_member> added = add_next_member(now, options);
             if (!added) break;

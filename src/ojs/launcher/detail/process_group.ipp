@@ -226,8 +226,8 @@ inline void process_group::update_availability(time_point now) {
     }
 }
 
-// Forces unhealthy processes; the policy restarts them. While fewer than min_healthy are ready, forces one that was ready
-// before only when no other is stopping or starting. [RFC-041 "Unhealthy at any point"]
+// Forces unhealthy processes; the policy restarts them. While fewer than min_healthy are ready, forces one that was
+// ready before only when no other is stopping or starting. [RFC-041 "Unhealthy at any point"]
 inline void process_group::take_unhealthy(pending_actions& actions) {
     if (stopping_ || quiet_) return;
     const int min_ready = std::max(options_.min_healthy, 1);
@@ -265,7 +265,8 @@ inline void process_group::collect_shutdown_requests(time_point now, pending_act
 
 // ---- the rollout, by reconcile() ----
 // At any time the rollout itself keeps min_healthy processes ready, and runs at most desired + max_surge, including
-// draining ones. New processes are available before old ones are shut down, and those have exited before the next start.
+// draining ones. New processes are available before old ones are shut down, and those have exited before the next
+// start.
 
 inline void process_group::advance_rollout(time_point now, pending_actions& actions) {
     rollout& r = *rollout_;

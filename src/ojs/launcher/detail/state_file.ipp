@@ -43,8 +43,8 @@ class socket_folder {
     socket_folder& operator=(const socket_folder&) = delete;
     ~socket_folder() { remove(); }
 
-    // Creates the given folder if it does not exist, and checks that it is ours; without one, makes a private folder below
-    // $XDG_RUNTIME_DIR or /tmp. Both 0700.
+    // Creates the given folder if it does not exist, and checks that it is ours; without one, makes a private folder
+    // below $XDG_RUNTIME_DIR or /tmp. Both 0700.
     result<void> open(const std::string& given) {
         path_ = given;
         if (given.empty()) return make_private();
@@ -168,14 +168,14 @@ inline void log_entry(const logger& log, log_level level, const char* text, cons
                field("pid", static_cast<long>(which.pid))});
 }
 
-// Thread-safe after begin(). Each change is on disk before the call returns. Orphans are not adopted: a launcher can only
-// wait for its children.
+// Thread-safe after begin(). Each change is on disk before the call returns. Orphans are not adopted: a launcher can
+// only wait for its children.
 class state_file : public ref_counted {
   public:
     state_file(std::string path, logger log) : path_(std::move(path)), log_(std::move(log)) {}
 
-    // Locks the file until close(). errc::busy: another launcher has the lock. errc::invalid_argument: the file is invalid
-    // or another user's. It may name processes, so it is not overwritten.
+    // Locks the file until close(). errc::busy: another launcher has the lock. errc::invalid_argument: the file is
+    // invalid or another user's. It may name processes, so it is not overwritten.
     static result<ref<state_file>> open(const std::string& path, logger log = logger()) {
         const ref<state_file> out = make_ref<state_file>(path, std::move(log));
         result<void> opened = out->take_lock();
@@ -184,8 +184,8 @@ class state_file : public ref_counted {
     }
     // Processes that a predecessor left since boot, including groups without their leader.
     const std::vector<state_entry>& orphans() const noexcept { return orphans_; }
-    // Sends SIGTERM to the groups of all orphans, SIGKILL after `grace` or when `life` is stopping. Returns their number.
-    // Those that outlive `kill_time`, or a third stop signal, stay in orphans().
+    // Sends SIGTERM to the groups of all orphans, SIGKILL after `grace` or when `life` is stopping. Returns their
+    // number. Those that outlive `kill_time`, or a third stop signal, stay in orphans().
     std::size_t reap_orphans(std::chrono::milliseconds grace, std::chrono::milliseconds kill_time,
                              const lifecycle& life) {
         const std::size_t out = orphans_.size();

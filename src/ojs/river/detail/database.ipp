@@ -22,8 +22,8 @@ inline constexpr postgres_statement version = {
 
 inline constexpr postgres_statement lock = {"lock", "SELECT pg_advisory_lock(hashtextextended($1, 0))"};
 
-// $1 queue, $2 how many, $3 owner, $4 max bytes, $5 kinds or NULL, $6 ids to skip, $7 and $8 the first and last id. A job
-// that is too large or incomplete is not claimed, and returned without a kind.
+// $1 queue, $2 how many, $3 owner, $4 max bytes, $5 kinds or NULL, $6 ids to skip, $7 and $8 the first and last id. A
+// job that is too large or incomplete is not claimed, and returned without a kind.
 inline constexpr postgres_statement claim = {"claim", R"(
 WITH picked AS MATERIALIZED (
     SELECT id, attempt, args, metadata FROM @river_job
@@ -166,8 +166,8 @@ SELECT name FROM owners
 WHERE name ~ '^ojs:[0-9]{1,9}:.*:[0-9a-f]{16}$' AND name <> $2
     AND NOT EXISTS (SELECT FROM locks WHERE key = hashtextextended(name, 0)))"};
 
-// $1 the dead owner, $2 queues, $3 and $4 the first and last id. The attempt counts, so that a job that kills its workers
-// runs out of attempts. The others become retryable, and `schedule` makes them available.
+// $1 the dead owner, $2 queues, $3 and $4 the first and last id. The attempt counts, so that a job that kills its
+// workers runs out of attempts. The others become retryable, and `schedule` makes them available.
 inline constexpr postgres_statement rescue = {"rescue", R"(
 WITH owner AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0)) AS is_gone

@@ -91,7 +91,8 @@ inline result<void> move_to(const claimed_file& file, spool_target target) {
     return moved ? result<void>() : result<void>(moved.error());
 }
 
-// Renames the decision, which has the new text, to its target. The claimed file is removed first, so that a job never exists twice.
+// Renames the decision, which has the new text, to its target. The claimed file is removed first, so that a job never
+// exists twice.
 inline result<void> apply_decision(const claimed_file& file, spool_target target) {
     if (::unlinkat(file.owner, file.name.c_str(), 0) != 0 && errno != ENOENT)
         return spool_error(cat({"remove ", printable(file.name)}), errno);

@@ -142,7 +142,8 @@ class fetcher {
         warn_if_too_long(*job);
         return true;
     }
-    // Held, because the only worker would fetch it again at once. It takes no slot (free_slots()): others need not wait.
+    // Held, because the only worker would fetch it again at once. It takes no slot (free_slots()): others need not
+    // wait.
     bool hold_unknown(const ref<active_job>& job) {
         if (worker_.options.unknown_type != unknown_type_action::requeue)
             return report_unstarted(job, unknown_type_verdict(worker_, *job));

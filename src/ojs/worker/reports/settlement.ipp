@@ -238,7 +238,8 @@ inline void mark_unreported(worker_context& worker, active_job& job) {
     if (job.flags.add(job_flags::unreported)) worker.tally.add_unreported(job.job.id);
 }
 
-// For a job that the caller has taken: reports it until its deadline, then returns its ticket. Only failed tries are logged.
+// For a job that the caller has taken: reports it until its deadline, then returns its ticket. Only failed tries are
+// logged.
 inline report_status report_and_release(worker_context& worker, active_job& job, verdict& report) {
     job.await_checkpoint_unlock(detail::min(try_deadline(worker), worker.reports.checkpoint_deadline()));
     if (!report.ack) retry_allocation([&] { report.checkpoint = job.saved_checkpoint(); });

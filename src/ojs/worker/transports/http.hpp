@@ -31,7 +31,8 @@ inline constexpr http_limits worker_response_limits = {16 * 1024, 4 * 1024 * 102
 // the schema. The accepted variant stays in use for that operation; a checkpoint is left out of that one FAIL only. The
 // full body is retried after full_body_retry_interval, with each heartbeat that must arrive, and with each FAIL that
 // has `requeue`. If all are rejected, the first response counts. ACK and FETCH have the schema's fields only. A 2xx
-// response that is not JSON is errc::unavailable; a 400 or 422 without `error.code`, to ACK or FAIL, errc::bad_response.
+// response that is not JSON is errc::unavailable; a 400 or 422 without `error.code`, to ACK or FAIL,
+// errc::bad_response.
 class http_transport : public transport {
   public:
     // Creates a client that sends the headers of every OJS request. Errors: those of http_client::create().

@@ -201,8 +201,8 @@ OJS_SHUTDOWN_INLINE result<void> http_transport::call_registration(const char* m
     return response.error();
 }
 
-// Finds out whether the route or the job is missing. The route is missing if the backend knows the job, or if the 404 is
-// no API error. If the job is unknown too, it is gone only where the route is known to exist.
+// Finds out whether the route or the job is missing. The route is missing if the backend knows the job, or if the 404
+// is no API error. If the job is unknown too, it is gone only where the route is known to exist.
 OJS_SHUTDOWN_INLINE result<settled> http_transport::interpret_404(const std::string& job_id,
                                                                   const http_response& missing,
                                                                   const http_call& call) {
