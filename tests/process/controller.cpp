@@ -1195,7 +1195,7 @@ TEST_CASE("controller: what the container grants must hold the grace period, in 
         CHECK(on.controller.count("level=warning msg=\"the grace period of 59m10s cannot fit into the ") ==
               1);
         CHECK(on.controller.count(
-                  "and say so in container_grace_period; or set termination_grace_period to ") == 1);
+                  "and set container_grace_period to the same; or set termination_grace_period to ") == 1);
     }
     start_with("\"800ms\",\"child_process_shutdown_timeout\":0", "3600");
     CHECK(on.controller.count("heartbeat interval") == 0);  // on which nothing hangs here
