@@ -233,7 +233,7 @@ struct fake_group {
         options_of_log.hook = std::move(log);
         context->log = ojs::detail::logger(options_of_log, "launcher");
         context->starter = fleet.starter();
-        context->routing = ojs::detail::make_ref<ojs::detail::routing>(
+        context->routing = ojs::detail::make_ref<ojs::detail::routing_hooks>(
             [&fleet](const ojs::process_info& of) { fleet.note("on " + of.id); },
             [&fleet](const ojs::process_info& of) { fleet.note("off " + of.id); }, nullptr, context->log,
             [this] { context->wake(); });

@@ -320,7 +320,7 @@ TEST_CASE("process_group: a hook that does not return holds up a shutdown for a 
     fake_fleet fleet;
     test::event let_go;
     fake_group kv(fleet, kv_group(1, 0, 1));
-    kv.context->routing = detail::make_ref<detail::routing>(
+    kv.context->routing = detail::make_ref<detail::routing_hooks>(
         nullptr, [&](const process_info&) { static_cast<void>(let_go.wait()); }, nullptr, kv.context->log);
     kv.with_hooks();
     kv.turn();
