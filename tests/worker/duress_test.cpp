@@ -1,4 +1,5 @@
 // A stop queues behind nothing: not behind busy handlers, the log's reader, a frozen process or a want of threads.
+#include <errno.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -327,9 +328,10 @@ std::set<std::string> priorities() {
         const int thread = std::stoi(each.path().filename().string());
         // Not sched_getscheduler(), which musl does not have for threads.
         const long policy = ::syscall(SYS_sched_getscheduler, thread);
-        if (policy < 0) continue;  // it has just ended
-        out.insert(std::to_string(policy) + " " +
-                   std::to_string(::getpriority(PRIO_PROCESS, static_cast<id_t>(thread))));
+        errno = 0;  // -1 is a priority, too
+        const int nice = ::getpriority(PRIO_PROCESS, static_cast<id_t>(thread));
+        if (policy < 0 || errno != 0) continue;  // it has just ended
+        out.insert(std::to_string(policy) + " " + std::to_string(nice));
     }
     return out;
 }
