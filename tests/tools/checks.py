@@ -48,8 +48,8 @@ PLAN = [
 LOWER = "LOWER=nice -n $(if $(filter %/rooms/rooms.o,$@),5,10)"
 
 DOCTEST = re.compile(r"\[doctest\] test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+) failed \|\s*(\d+) skipped")
-# With --duration, doctest puts a heading above the one line that tells how long a case took.
-DURATION_HEADING = re.compile(r"={79}\n(?:[^\n]+\n)+\n(?=[\d.]+ s: )")
+# With --duration, doctest puts a heading above the one line with a case's time, also above that of one that passed.
+DURATION_HEADING = re.compile(r"={79}\n(?:[^\n]+\n)+\n(?:DEEPEST SUBCASE[^\n]*\n(?: [^\n]+\n)+\n)?(?=[\d.]+ s: )")
 DURATION = re.compile(r"^[\d.]+ s: .*\n", re.MULTILINE)
 LAST_DURATIONS = 3  # of a failed run: after a crash, the last case named is the last one that came to its end
 UNITTEST = re.compile(r"^Ran (\d+) tests? in ", re.MULTILINE)
