@@ -47,36 +47,36 @@ class user_call {
     user_call* const outer_;
 };
 
-// The phase of a worker: its own lifecycle, and an outside one that it may follow.
+// The phase of a worker: its own lifecycle, and a shared one that it may follow.
 class worker_stage {
   public:
-    worker_stage(const worker_options& options, lifecycle* shared)
-        : own(shared == nullptr ? options.repeat_signal_gap : std::chrono::milliseconds(0)),
-          outside(shared),
+    worker_stage(const worker_options& options, lifecycle* shared_lifecycle)
+        : own(shared_lifecycle == nullptr ? options.repeat_signal_gap : std::chrono::milliseconds(0)),
+          shared(shared_lifecycle),
           grace_period_(options.times.shutdown_grace_period) {
-        own.set_first_signal_wins(shared == nullptr && options.dialect.first_signal_wins);
+        own.set_first_signal_wins(shared_lifecycle == nullptr && options.dialect.first_signal_wins);
     }
 
     // False from the moment of a stop or quiet, even before the supervisor has noticed it.
     bool may_fetch() const noexcept {
-        return own.phase() == phase::running && (outside == nullptr || outside->phase() == phase::running);
+        return own.phase() == phase::running && (shared == nullptr || shared->phase() == phase::running);
     }
-    // The later of the two phases. The outside lifecycle takes the worker as far as the drain.
+    // The later of the two phases. The shared lifecycle takes the worker as far as the drain.
     ojs::phase effective_phase() const noexcept {
         const ojs::phase self = own.phase();
-        if (self >= phase::draining || outside == nullptr) return self;
-        const ojs::phase other = outside->phase();
+        if (self >= phase::draining || shared == nullptr) return self;
+        const ojs::phase other = shared->phase();
         return other >= phase::draining ? phase::draining : self < other ? other : self;
     }
     bool has_stop_begun() const noexcept { return effective_phase() >= phase::draining; }
     // The lifecycle that signals change.
-    lifecycle& signalled() noexcept { return outside == nullptr ? own : *outside; }
+    lifecycle& signalled() noexcept { return shared == nullptr ? own : *shared; }
 
     // time_point::max(): no drain. Set as soon as the drain begins, even before the supervisor has noticed it.
     time_point drain_deadline() const noexcept {
         const time_point known = drain_deadline_.load(memory_order::acquire);
         if (known != time_point::max() || !has_stop_begun()) return known;
-        const lifecycle& began = own.phase() >= phase::draining ? own : *outside;
+        const lifecycle& began = own.phase() >= phase::draining ? own : *shared;
         return begin_drain(lifecycle::changed_at(began.state()));
     }
     // Returns when the drain ends.
@@ -87,7 +87,7 @@ class worker_stage {
     }
 
     lifecycle own;
-    lifecycle* const outside;
+    lifecycle* const shared;
 
   private:
     const std::chrono::milliseconds grace_period_;
@@ -141,7 +141,7 @@ class paused_queues {
 
 class backend_calls {
   public:
-    explicit backend_calls(ojs::transport* outside) : transport(outside) {}
+    explicit backend_calls(ojs::transport* given) : transport(given) {}
 
     // Makes every call to the transport. None begins once `calls` is closed: nothing follows the last heartbeat,
     // and the transport's owner can wait until no thread is in it.
@@ -231,11 +231,11 @@ class user_code {
 // Lives as long as the last thread that uses it.
 class worker_context : public ref_counted {
   public:
-    explicit worker_context(worker_options given, ojs::transport* outside, lifecycle* shared)
+    explicit worker_context(worker_options given, ojs::transport* given_transport, lifecycle* shared)
         : options(std::move(given)),
           user(log),
           log(user.with_gated_hook(options.log), "worker"),
-          backend(outside),
+          backend(given_transport),
           stage(options, shared),
           beats(options.heartbeat_interval) {}
 
