@@ -1,6 +1,6 @@
 # `make check`, `make fuzz` and `make duress`.
 
-CHECK_PROGRAMS := $(call each,asan tsan,$(SUITES)) $(call each,fallback clang,unit) $(TESTED)
+CHECK_PROGRAMS := $(call each,asan tsan,$(SUITES)) $(call each,fallback clang,unit) $(TESTED:internals=unit)
 CHECKS = format variants api $(WARNED) warnings/g++/optimised $(FUZZ) $(filter-out $(TESTED),$(TEST_CHECKS)) $(CHECK_PROGRAMS)
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wundef \
