@@ -318,14 +318,19 @@ class restless_group {
         if (all.empty()) return;
         const std::string& id = all[random_() % all.size()].id;
         REQUIRE(of_.force_process(id));
-        CHECK(eventually([&] { return ojs::is_final(of_.process(id)->state); }));
+        await_exit(id);
     }
     void stop_one() {
         await_roll();  // in one, it depends on the moment which place it was
         const auto all = running();
         if (all.empty() || stopped_ == 2) return;
-        REQUIRE(of_.shut_down_process(all[random_() % all.size()].id, {"operator", {}, {}}));
+        const std::string& id = all[random_() % all.size()].id;
+        REQUIRE(of_.shut_down_process(id, {"operator", {}, {}}));
+        await_exit(id);  // else the next stop may be of the same process, and empty no slot
         ++stopped_;
+    }
+    void await_exit(const std::string& id) const {
+        CHECK(eventually([&] { return ojs::is_final(of_.process(id)->state); }));
     }
     void roll() {
         await_roll();
