@@ -106,14 +106,13 @@ int main(int argc, char** argv) {
     while (lifecycle.phase() < ojs::phase::draining) signals->wait();
     stop.cancel(ojs::cancel_reason::cancelled);
     consumers.close();
+    const auto finish = [&](const ojs::step_context& step) { consumers.wait_until(step.deadline); };
     ojs::shutdown_sequence steps;
-    steps.add(
-        "finish items", [&](const ojs::step_context& step) { consumers.wait_until(step.deadline); }, 10s);
+    steps.add("finish items", finish, 10s);
     ojs::sequence_options options;
     options.lifecycle = &lifecycle;  // a second signal ends the step
     steps.run(options);
     interrupt.cancel(ojs::cancel_reason::forced);
     const bool all_returned = consumers.wait_until(ojs::deadline_after(5s)) == 0;
-    std::exit(all_returned ? 0
-                           : 75);  // return would restore the signals while the process can still be killed
+    std::exit(all_returned ? 0 : 75);  // "return" would restore the signals first: another one would kill
 }
