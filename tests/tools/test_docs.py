@@ -182,6 +182,8 @@ def check_make(words):
         elif word.startswith("build/test/"):
             _, _, configuration, suite = word.split("/")
             assert f"\ncompiler.{configuration} " in makefile and suite in SUITES, word
+        elif word.startswith("build/"):
+            assert word.removeprefix("build/") in USAGE_IN, f"there is no program {word}"
         else:
             assert word in targets, f"no Makefile has a target {word}"
 
