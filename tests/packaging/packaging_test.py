@@ -102,11 +102,10 @@ class Installed(Outside):
 
     def test_the_core_is_a_header_of_its_own(self):
         make("install", f"PREFIX={self.prefix}")
-        (self.folder / "hello.cpp").write_text(
-            "#include <ojs_shutdown_core.hpp>\n"
-            "int main() { ojs::lifecycle life; return ojs::signals::install(life) ? 0 : 1; }\n"
-        )
-        run(self.compile("-pthread", f"-I{self.prefix}/include"))
+        example = (ROOT / "examples/own_loop.cpp").read_text()
+        (self.folder / "hello.cpp").write_text(example.replace("ojs_shutdown.hpp", "ojs_shutdown_core.hpp"))
+        program = self.compile("-pthread", f"-I{self.prefix}/include")
+        self.assertEqual(subprocess.run([program, "soon"], capture_output=True).returncode, 64)
 
 
 class Program:

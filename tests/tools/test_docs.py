@@ -182,6 +182,8 @@ def check_make(words):
         elif word.startswith("build/test/"):
             _, _, configuration, suite = word.split("/")
             assert f"\ncompiler.{configuration} " in makefile and suite in SUITES, word
+        elif word.startswith("build/"):
+            assert word.removeprefix("build/") in USAGE_IN, f"there is no program {word}"
         else:
             assert word in targets, f"no Makefile has a target {word}"
 
@@ -353,7 +355,7 @@ def check_shell(block):
         if commands[0][0] in FILE_COMMANDS:
             run_on_files(line)
         elif commands[0][0] == "g++":
-            (main,) = [each for each in blocks("README.md") if "int main" in each.text]
+            (main,) = [each for each in blocks("README.md") if "int main()" in each.text]
             check_build(line, source_of(main))
             built.add("./" + shlex.split(line)[shlex.split(line).index("-o") + 1])
         else:
@@ -499,6 +501,20 @@ class Comparison(unittest.TestCase):
     def test_table_and_picture_are_what_was_measured(self):
         self.assertIn("\n" + self.chart.table(self.result), read("docs/comparison.md"))
         self.assertEqual(self.chart.drawn(self.result), read("docs/comparison.svg"))
+
+    def test_the_figures_of_the_readme_are_among_them(self):
+        def figures(row):  # this library's, and those of the SDKs
+            cells = re.search(rf"(?m)^\| {row} \|(.*)\|$", read("docs/comparison.md"))[1].split("|")
+            own, *others = [re.sub(r" \(.*", "", cell.strip()) for cell in cells]
+            return own, sorted(others, key=lambda each: float(each.split()[0].replace(",", "")))
+
+        (probe, probes), (cpu, cpus), (memory, memories) = map(
+            figures, ("rows of the probe that hold", "CPU a job, µs", "memory at most, MiB"))  # fmt: skip
+        said = " ".join(read("README.md").split())
+        self.assertIn(f"{probe} rows of the [shutdown probe]", said)
+        self.assertIn(f"(theirs: {probes[0].split()[0]} to {probes[-1]})", said)
+        self.assertIn(f"{cpu} µs of CPU a job ({cpus[0]} to {cpus[-1]})", said)
+        self.assertIn(f"{memory} MiB of memory ({memories[0]} to {memories[-1]})", said)
 
     def test_the_picture_can_be_read_on_light_pages_and_dark_ones(self):
         for name, pair in self.chart.COLOURS.items():

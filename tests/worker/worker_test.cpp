@@ -413,6 +413,10 @@ TEST_CASE("worker: arguments by type, digit for digit") {
         CHECK(*job.arg<std::string>(6) == "{\"a\": [1, 2]}");
         CHECK(*job.arg<std::string>(7) == "null");
         CHECK(*job.arg<std::int64_t>(8) == 0);
+        CHECK(job.require(0, std::string("other")) == "text");
+        CHECK(job.require(7, 4) == 4);  // null
+        CHECK(job.require<std::string>(20, "default") == "default");
+        CHECK_THROWS_AS(job.require(0, 4), bad_argument);
         CHECK(*job.arg<double>(1) > 9e18);
         const auto refused = [](const auto& answer) {
             return !answer && answer.error().code == errc::invalid_argument;

@@ -274,8 +274,8 @@ class illustrator {
             " runs. After SIGTSTP no job starts; after SIGTERM running jobs continue until the "
             "grace period is over. " +
             number(out_.bars.size() - static_cast<std::size_t>(done)) +
-            " are then handed back, and another worker continues them from their checkpoints. " +
-            number(done) + " are completed, none is lost.";
+            " are then requeued, and another worker continues them from their checkpoints. " + number(done) +
+            " are completed, none is lost.";
     }
 
     const std::vector<event>& history_;

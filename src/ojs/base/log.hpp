@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "detail/text.hpp"
+#include "error.hpp"
 #include "function.hpp"
 
 namespace ojs {
@@ -102,6 +103,9 @@ void limit_log_flush(std::chrono::milliseconds total) noexcept;
 inline void write_log_line(int fd, std::string line) {
     static_cast<void>(detail::write_line(fd, std::move(line)));
 }
+
+// Prints "error: ..." on standard error and returns 64, for main to return.
+int report_usage(const error& failure);
 
 }  // namespace v0_1_0
 }  // namespace ojs

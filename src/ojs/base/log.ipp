@@ -298,5 +298,10 @@ OJS_SHUTDOWN_INLINE std::string format_log_record(const log_record& record, log_
     return detail::format_text(record, time, format == log_format::logfmt);
 }
 
+OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {
+    detail::write_line(STDERR_FILENO, detail::cat({"error: ", failure.text}));
+    return 64;
+}
+
 }  // namespace v0_1_0
 }  // namespace ojs

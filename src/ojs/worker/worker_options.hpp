@@ -162,8 +162,5 @@ struct worker_options {
 // Checks the options, as run() and start() do. errc::invalid_argument or unsupported.
 result<void> validate(const worker_options& options);
 
-// Prints "error: ..." on standard error and returns 64, for main to return.
-int report_usage(const error& failure);
-
 }  // namespace v0_1_0
 }  // namespace ojs

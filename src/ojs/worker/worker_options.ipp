@@ -293,11 +293,6 @@ OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
     return valid ? detail::check_extensions(options) : valid;
 }
 
-OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {
-    detail::write_line(STDERR_FILENO, detail::cat({"error: ", failure.text}));
-    return 64;
-}
-
 OJS_SHUTDOWN_INLINE dialect dialect::graceful_shutdown() {
     return {};
 }
