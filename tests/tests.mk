@@ -54,6 +54,7 @@ T := $(BUILD)/test/%
 O := $(BUILD)/test/%/obj
 $T/shutdown-probe: $(BUILD)/test/$(ONCE)/shutdown-probe
 	@cp $< $@
+$(BUILD)/test/$(ONCE)/shutdown-probe: LDFLAGS += $(if $(STATIC_WORKER),-static)
 $T/static_worker: $(BUILD)/test/$(ONCE)/static_worker
 	@cp $< $@
 $(BUILD)/test/$(ONCE)/static_worker: $(addprefix $(BUILD)/test/$(ONCE)/obj/, \
