@@ -107,11 +107,11 @@ def report(job, route, body):
         changed.notify_all()
 
 
-# Step 3: heartbeats until the last report is answered. They renew the leases; the answer may ask for a stop.
-def beat(word):
+# Step 3: heartbeats until the last report has its response. They renew the leases; a response may command a stop.
+def beat(worker_state):
     body = {"worker_id": WORKER, "active_jobs": list(jobs), "visibility_timeout_ms": max(1000, int(LEASE * 1000))}
     sent = time.monotonic()
-    status, answer = call("heartbeat", {**body, "state": word})
+    status, answer = call("heartbeat", {**body, "state": worker_state})
     if status == 400:
         status, answer = call("heartbeat", body)
     extended = answer.get("jobs_extended", body["active_jobs"])
@@ -122,12 +122,12 @@ def beat(word):
 
 
 def send_beats():
-    wish = None
+    directive = None
     while state != "ended":
         sent = state
-        previous, wish = wish, beat("running" if sent == "running" else "quiet")
-        if wish != previous and wish in ("quiet", "terminate"):
-            os.kill(os.getpid(), signal.SIGTSTP if wish == "quiet" else signal.SIGTERM)
+        previous, directive = directive, beat("running" if sent == "running" else "quiet")
+        if directive != previous and directive in ("quiet", "terminate"):
+            os.kill(os.getpid(), signal.SIGTSTP if directive == "quiet" else signal.SIGTERM)
         with changed:
             changed.wait_for(lambda: state != sent, seconds("OJS_HEARTBEAT_INTERVAL", "10s"))
 
