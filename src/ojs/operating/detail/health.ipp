@@ -320,7 +320,8 @@ inline result<http_server> serve_health(const running_worker& worker, ref<health
         {log_level::info,
          "health server listening",
          {field("address", server->address()), field("control", options.health_control ? "on" : "off")},
-         {}});
+         {},
+         "server"});
     return server;
 }
 
