@@ -68,16 +68,17 @@ class running_step : public ref_counted {
 };
 
 OJS_SHUTDOWN_INLINE void log_step(const logger& log, const step_result& result) {
-    if (result.status == step_status::running)
-        return log.write(
-            {log_level::debug, "shutdown step begins", {field("step", result.name)}, {}, "sequence"});
-    log_record record{result.status == step_status::done ? log_level::info : log_level::error,
-                      "shutdown step",
-                      {field("step", result.name), field("status", to_string(result.status)),
-                       field("took_ms", result.took.count())},
-                      {},
-                      "sequence"};
-    if (!result.error.empty()) record.fields.push_back(field("error", result.error));
+    log_record record{log_level::debug, "shutdown step begins", {field("step", result.name)}, {}};
+    if (result.status != step_status::running) {
+        record = {log_level::error,
+                  "shutdown step",
+                  {field("step", result.name), field("status", to_string(result.status)),
+                   field("took_ms", result.took.count())},
+                  {}};
+        if (result.status == step_status::done) record.level = log_level::info;
+        if (!result.error.empty()) record.fields.push_back(field("error", result.error));
+    }
+    record.component = "sequence";
     log.write(std::move(record));
 }
 
