@@ -41,7 +41,9 @@ struct served {
         given.parts.add(operating());
         given.log.level = log_level::info;
         given.log.hook = [this](const log_record& record) {
-            if (record.message == "health server listening") address = record.fields.at(0).value;
+            if (record.message != "health server listening") return;
+            CHECK(std::string(record.component) == "server");
+            address = record.fields.at(0).value;
         };
         body = shared != nullptr ? std::make_unique<worker>(given, wire, *shared)
                                  : std::make_unique<worker>(given, wire);

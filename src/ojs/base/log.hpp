@@ -40,7 +40,7 @@ struct log_record {
     std::string message;                // constant text to search for; values are in `fields`
     std::vector<log_field> fields;      // in the order in which text shows them
     std::string worker_id;              // the worker it is about; not in text format
-    const char* component = "";         // who logs it, a literal: "worker", "launcher", ...; JSON only
+    const char* component = "";  // the part that logs, a literal: "worker", "server", "sequence"; JSON only
 };
 
 // Receives every record at or above the level. May be called from several threads at once, never from a signal handler.

@@ -25,8 +25,6 @@ inline bool is_visible_ascii(std::string_view text) noexcept {
 inline constexpr const char* grace_variables =
     "OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT";
 
-struct any_url {};  // the program may add its scheme, and a stream for https, later
-
 template <class Options, class Visit>
 void visit_log_options(Options& log, Visit& visit) {
     visit("log.level", "OJS_LOG_LEVEL", log.level, "debug info warn error off");
@@ -39,7 +37,7 @@ void visit_options(Options& o, Visit& visit) {
     using namespace std::chrono_literals;
     visit("dialect", "OJS_DIALECT", o,  // first, as it sets other options
           "graceful_shutdown website worker_protocol river spot_controller");
-    visit("url", "OJS_URL OJS_BACKEND_URL", o.url, any_url());
+    visit("url", "OJS_URL OJS_BACKEND_URL", o.url);
     visit("queues", "OJS_QUEUES OJS_QUEUE", o.queues);
     visit("concurrency", "OJS_CONCURRENCY", o.concurrency, 1, 10000);
     visit("times.shutdown_grace_period", grace_variables, o.times.shutdown_grace_period, 0ms, no_limit);
@@ -107,11 +105,6 @@ class environment_reader {
     std::string parse(std::string& out) {
         out = value_;
         return out.empty() ? "must not be empty" : "";
-    }
-    std::string parse(std::string& out, any_url) {
-        out = value_;
-        const result<backend_url> url = read_url(out, {}, true, true);
-        return url ? "" : url.error().text;
     }
     std::string parse(std::vector<std::string>& out, bool may_be_empty = false) {
         out = *value_ == '\0' && may_be_empty ? std::vector<std::string>() : split_list(value_);

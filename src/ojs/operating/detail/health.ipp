@@ -316,11 +316,13 @@ inline result<http_server> serve_health(const running_worker& worker, ref<health
                      cat({"health_address (OJS_HEALTH_ADDR) '", printable(options.health_address, 120),
                           "': ", server.error().text})};
     }
-    worker.log(
-        {log_level::info,
-         "health server listening",
-         {field("address", server->address()), field("control", options.health_control ? "on" : "off")},
-         {}});
+    log_record listening{
+        log_level::info,
+        "health server listening",
+        {field("address", server->address()), field("control", options.health_control ? "on" : "off")},
+        {}};
+    listening.component = "server";
+    worker.log(std::move(listening));
     return server;
 }
 
