@@ -18,7 +18,7 @@ struct band {
 };
 struct bar {
     std::size_t row = 0;
-    bool done = false;  // else handed back
+    bool done = false;  // else requeued
     double from = 0;
     double until = 0;
 };
@@ -135,8 +135,7 @@ class drawing {
             put("<rect class=\"bar ", bar.done ? "done" : "back", "\" data-job=\"", bar.row + 1, "\" x=\"",
                 x(bar.from), "\" y=\"", middle(bar.row) - bar_height / 2, "\" width=\"",
                 length(bar.from, bar.until), "\" height=\"", bar_height, "\" rx=\"2\"/>\n");
-            label(x(bar.from) + " dx=\"5\"", middle(bar.row) + 4, "on-bar",
-                  bar.done ? "done" : "handed back");
+            label(x(bar.from) + " dx=\"5\"", middle(bar.row) + 4, "on-bar", bar.done ? "done" : "requeued");
         }
     }
     void draw_ticks() {

@@ -298,7 +298,7 @@ void many_failures(findings& out) {
 
 void fetch_in_flight(findings& out) {
     std::vector<verdict> settled;
-    std::vector<verdict> handed_back;
+    std::vector<verdict> requeued;
     for (const int delay : {0, 10, 25, 50}) {
         session at(out, "fetch-in-flight");
         at.start_and_await_beat();
@@ -314,11 +314,10 @@ void fetch_in_flight(findings& out) {
         const record run = at.finish();
         settled.push_back(
             all_of({all_claimed_settled(run), ends_within(run, run.first_signal(), seconds(8))}));
-        for (const std::string& job : claimed(run))
-            handed_back.push_back(interrupted_without_attempt(run, job));
+        for (const std::string& job : claimed(run)) requeued.push_back(interrupted_without_attempt(run, job));
         if (!last_moment && settled.back().what != verdict::kind::fails) continue;
         at.judge("IN-FLIGHT", all_of(settled));
-        const verdict returned = all_of(handed_back);  // skipped: they were run
+        const verdict returned = all_of(requeued);  // skipped: they were run
         at.judge("HAND-BACK",
                  returned.what == verdict::kind::skipped && settled.back().what == verdict::kind::holds
                      ? holds("all run")

@@ -19,7 +19,7 @@ struct traits {
     bool any_type = true;   // a type is any text; false: lower-case words with dots between them
     bool any_id = false;    // push() takes new_job::id, which is any text
     std::size_t largest_args = 200 * 1024;  // bytes; no larger ones are pushed
-    bool requeue_spares_attempt = true;     // a job that was handed back runs with the same attempt again
+    bool requeue_spares_attempt = true;     // a requeued job runs with the same attempt again
     bool saves_checkpoints = true;          // false: save_checkpoint() answers errc::unsupported
     bool passes_checkpoints = true;         // that of a FAIL is there in the next run
     bool knows_holder = true;    // a job is settled by the worker that claimed it; for others it is `gone`
