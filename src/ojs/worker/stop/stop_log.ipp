@@ -46,7 +46,7 @@ class stop_log {
                     {}});
     }
 
-    // For a person who has pressed Ctrl-C: not a record, and only where the log is text on a terminal. A
+    // For the person at the keyboard: not a record, and only where the log is text on a terminal. A
     // termination-mode file has lines of its own.
     void write_interactive_notice(ojs::phase before, const lifecycle_state& after) const {
         const bool is_first = before < phase::draining && after.phase == phase::draining;
