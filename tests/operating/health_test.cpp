@@ -794,8 +794,8 @@ TEST_CASE("metrics: outcomes of jobs, by the names of the observability specific
     CHECK(outcome_of("failed") == std::to_string(report.failed));
     CHECK(report.failed == 3);
     CHECK(outcome_of("gone") == "1");
-    CHECK(outcome_of("interrupted") == "0");
-    CHECK(outcome_of("handed_back") == "0");
+    CHECK(page.at("ojs_worker_jobs_interrupted_total") == "0");
+    CHECK(outcome_of("requeued") == "0");
     CHECK(outcome_of("unreported") == "0");
     CHECK(page.at("ojs_worker_jobs_claimed_total") == "10");
     CHECK(page.at("ojs_worker_fetches_total{result=\"jobs\"}") == "10");

@@ -194,7 +194,7 @@ TEST_CASE("spool: a delay never lasts longer than it was meant to, wherever the 
     CHECK(dir.fetch_one(*transport).id == "a");
 }
 
-TEST_CASE("spool: a job handed back is in request/ at once, unchanged, once, and no run counts") {
+TEST_CASE("spool: a job requeued is in request/ at once, unchanged, once, and no run counts") {
     spool_dir dir;
     const auto transport = dir.open();
     const std::string text = " {\"type\":\"noop\", \"args\":[ ]}\n";

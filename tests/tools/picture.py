@@ -1,6 +1,6 @@
 """Looks whether a picture that build/demo --svg drew is whole and readable: python3 picture.py FILE
 
-Prints what is wrong with it, or how many bars, handed back jobs, ticks and signals it has.
+Prints what is wrong with it, or how many bars, requeued jobs, ticks and signals it has.
 """
 
 import re
@@ -84,7 +84,7 @@ class Picture:
         for job in range(1, len(self.rows) + 1):
             runs = sorted((each for each in self.bars if each.get("data-job") == str(job)), key=left)
             if not runs or runs[-1] in self.back or any(each not in self.back for each in runs[:-1]):
-                yield f"job {job} is not handed back until it is done"
+                yield f"job {job} is not requeued until it is done"
             if any(left(later) < right(run) for run, later in zip(runs, runs[1:])):
                 yield f"two runs of job {job} overlap"
 

@@ -174,6 +174,9 @@ TEST_CASE("options: every level and format has its name") {
     for (const log_level each : levels) CHECK(good({{"OJS_LOG_LEVEL", to_string(each)}}).log.level == each);
     CHECK(good({{"OJS_LOG_FORMAT", "text"}}).log.format == log_format::text);
     CHECK(good({{"OJS_LOG_FORMAT", "logfmt"}}).log.format == log_format::logfmt);
+    CHECK(good({}).log.error_messages);
+    CHECK(good({{"OJS_LOG_ERROR_MESSAGES", "1"}}).log.error_messages);
+    CHECK_FALSE(good({{"OJS_LOG_ERROR_MESSAGES", "0"}}).log.error_messages);
 }
 
 TEST_CASE("options: the first of several names counts, also for errors") {
@@ -214,6 +217,7 @@ TEST_CASE("options: an invalid value is refused with the names of variable and v
     check_bad("OJS_AUTH_TOKEN", "");
     for (const char* value : {"", "INFO", "verbose", "info "}) check_bad("OJS_LOG_LEVEL", value);
     for (const char* value : {"", "xml"}) check_bad("OJS_LOG_FORMAT", value);
+    for (const char* value : {"", "no", "2"}) check_bad("OJS_LOG_ERROR_MESSAGES", value);
 }
 
 TEST_CASE("options: stop signals, by name or number") {

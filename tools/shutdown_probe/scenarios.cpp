@@ -355,7 +355,7 @@ void many_failures(findings& out) {
 
 void fetch_in_flight(findings& out) {
     std::vector<verdict> settled;
-    std::vector<verdict> handed_back;
+    std::vector<verdict> requeued;
     for (const int delay : {0, 10, 25, 50}) {
         session at(out, "fetch-in-flight");
         at.start_and_await_beat();
@@ -371,11 +371,10 @@ void fetch_in_flight(findings& out) {
         const record run = at.finish();
         settled.push_back(
             all_of({all_claimed_settled(run), ends_within(run, run.first_signal(), seconds(8))}));
-        for (const std::string& job : claimed(run))
-            handed_back.push_back(interrupted_without_attempt(run, job));
+        for (const std::string& job : claimed(run)) requeued.push_back(interrupted_without_attempt(run, job));
         if (!last_moment && settled.back().what != verdict::kind::fails) continue;
         at.judge("IN-FLIGHT", all_of(settled));
-        const verdict returned = all_of(handed_back);  // skipped: they were run
+        const verdict returned = all_of(requeued);  // skipped: they were run
         at.judge("HAND-BACK",
                  returned.what == verdict::kind::skipped && settled.back().what == verdict::kind::holds
                      ? holds("all run")
@@ -706,15 +705,15 @@ const std::vector<requirement> requirements = {
     {"LAST-BEAT", "one beat `terminate`, and it is the last request"},
     {"ONCE", "each job is settled exactly once"},
     {"EXIT-0", "exit status 0 after a clean drain"},
-    {"ATTEMPT", "an interrupted job is handed back without using up an attempt"},
+    {"ATTEMPT", "an interrupted job is requeued without using up an attempt"},
     {"RESUME", "SIGCONT undoes SIGTSTP"},
     {"SENDER", "the log names the sender of the signal"},
     {"LIVE", "liveness holds while readiness fails"},
     {"BEATS-JOBS", "heartbeats of the drain name the jobs in flight"},
     {"BEATS-END", "heartbeats continue until the last settlement is answered"},
     {"FAIL-FAST", "FAILs of many jobs are sent in parallel"},
-    {"IN-FLIGHT", "a FETCH in flight at SIGTERM: its jobs are run or handed back"},
-    {"HAND-BACK", "jobs never started are handed back without using up an attempt"},
+    {"IN-FLIGHT", "a FETCH in flight at SIGTERM: its jobs are run or requeued"},
+    {"HAND-BACK", "jobs never started are requeued without using up an attempt"},
     {"LOST", "the response to an ACK is lost: repeated, 409 accepted"},
     {"AWAY-BACK", "the backend is down for part of the drain: jobs are settled"},
     {"AWAY-GOOD", "the backend stays down: the exit is bounded"},

@@ -34,7 +34,7 @@ struct log_field {
     bool is_number = false;  // JSON writes it without quotes
 };
 
-// What happened, as data. Job arguments and tokens never appear in a record.
+// What happened, as data. Tokens never appear in a record; job arguments do only if a handler's error quotes them.
 struct log_record {
     log_level level = log_level::info;  // not off
     std::string message;                // constant text to search for; values are in `fields`
@@ -52,6 +52,7 @@ struct log_options {
     log_level level = log_level::info;          // the lowest level that is logged
     log_format format = log_format::automatic;  // on standard error
     log_hook hook;                              // replaces standard error and `format`
+    bool error_messages = true;                 // with the texts of handlers' errors, cut after 1 KiB
 };
 
 // Formats the record as one line without newline, with the time in UTC; `automatic` means text. Thread-safe.
@@ -74,6 +75,9 @@ class logger {
     }
     void write(log_level level, std::string_view message, std::initializer_list<log_field> fields = {}) const;
     void write(log_record record) const;
+    // Standard error is a terminal, and records are written there as text.
+    bool is_on_terminal() const noexcept;
+    void mask_secrets(std::string& text) const;
     // Writes what an operator requested, at every level but `off`.
     void write_requested(std::string_view message, std::vector<log_field> fields) const;
 
@@ -81,7 +85,6 @@ class logger {
     void emit(log_record record) const;
     void call_hook(const log_record& record) const;
     void report_lost() const;
-    void mask_secrets(std::string& text) const;
 
     log_options options_;
     const char* component_ = "";

@@ -65,6 +65,7 @@ void visit_options(Options& o, Visit& visit) {
     visit("worker_id", "OJS_WORKER_ID", o.worker_id);
     visit("auth_token", "OJS_AUTH_TOKEN", o.auth_token);
     visit_log_options(o.log, visit);
+    visit("log.error_messages", "OJS_LOG_ERROR_MESSAGES", o.log.error_messages, "0 1");
     visit("registration_path", "OJS_REGISTRATION_PATH", o.registration_path);
 }
 

@@ -139,6 +139,34 @@ class paused_queues {
     atomic<std::uint32_t> changes_{0};
 };
 
+// Measures how long the backend does not respond. Thread-safe.
+class outage_watch {
+  public:
+    // A request sent at `sent_at` got no response. Not counted if the backend has responded to another one since.
+    void note_failure(time_point sent_at) {
+        const unique_lock held(mutex_);
+        if (last_response_at_ < sent_at) began_at_ = detail::min(began_at_, sent_at);
+    }
+    // Returns, once after an outage, how long it was; else 0.
+    steady_clock::duration note_response(time_point now) {
+        const unique_lock held(mutex_);
+        last_response_at_ = detail::max(last_response_at_, now);
+        const time_point began_at = detail::exchange(began_at_, never);
+        return began_at == never ? steady_clock::duration() : now - began_at;
+    }
+
+  private:
+    mutex mutex_;
+    time_point began_at_ = never;  // without an outage
+    time_point last_response_at_ = time_point::min();
+};
+
+// The request failed without a response of the backend; that of a proxy counts as none.
+constexpr bool is_unanswered(const error& failure) noexcept {
+    return failure.code == errc::unreachable || failure.code == errc::disconnected ||
+           failure.code == errc::timed_out || (failure.http_status >= 502 && failure.http_status <= 504);
+}
+
 class backend_calls {
   public:
     explicit backend_calls(ojs::transport* given) : transport(given) {}
@@ -162,6 +190,7 @@ class backend_calls {
     }
     bool has_responded() const noexcept { return connected.requested(); }
 
+    outage_watch outage;
     ojs::transport* transport;  // set before any thread starts
     drain_barrier calls;
     cancel_source connected;
@@ -245,6 +274,18 @@ class worker_context : public ref_counted {
     }
     // Nothing is in flight, and no FETCH follows. In this order, because a FETCH takes a ticket first.
     bool is_drained() const noexcept { return !stage.may_fetch() && claims.count() == 0; }
+
+    // For each FETCH, heartbeat, ACK and FAIL: logs the end of an outage.
+    template <class T>
+    void note_response(const result<T>& response, time_point sent_at) {
+        if (!response && is_unanswered(response.error())) return backend.outage.note_failure(sent_at);
+        if (!response && response.error().http_status == 0) return;  // it may not have been sent
+        const auto outage = backend.outage.note_response(steady_clock::now());
+        if (outage.count() == 0) return;
+        const auto outage_ms = std::chrono::duration_cast<std::chrono::milliseconds>(outage).count();
+        attempt(
+            [&] { log.write(log_level::info, "backend reachable again", {field("outage_ms", outage_ms)}); });
+    }
 
     // For threads that run no jobs: the transports, hooks and callbacks that they call may need much stack.
     thread_options service_thread(const char* name) const noexcept {

@@ -125,7 +125,9 @@ class supervisor {
                 return static_cast<void>(pool_->group->request(stop_reason(), steady_clock::now()));
             case stop_action::call_cancel_callbacks:
             case stop_action::call_reclaim_callbacks: return pool_->reports.request_first_task();
-            case stop_action::log_change: return log_.write_change(before.own.phase, facts_.own);
+            case stop_action::log_change:
+                log_.write_interactive_notice(before.own.phase, facts_.own);
+                return log_.write_change(before.own.phase, facts_.own);
             case stop_action::decide_mode: return decide_mode();
             case stop_action::log_reclaim:
                 return log_.write_reclaim(has_reclaim_source_ || facts_.own.last_event == event::reclaim);
