@@ -121,6 +121,7 @@ $(RELEASE)/LICENSE: LICENSE
 RELEASED := $(VARIANTS) $(EXTENSIONS) $(STATIC_PROGRAMS) $(ARCHIVE) $(addprefix $(RELEASE)/,RELEASE_NOTES.md LICENSE)
 .PHONY: dist
 dist: $(RELEASED)  ## the files of a release, with static programs, in build/dist/ojs_shutdown-VERSION
+	@rm -f $(filter-out $(RELEASED),$(wildcard $(RELEASE)/*))
 	@cd $(RELEASE) && sha256sum $(notdir $^) >SHA256SUMS
 
 $(RESULTS)/packaging $(RESULTS)/container: $(STATIC_PROGRAMS)

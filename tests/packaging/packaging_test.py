@@ -142,6 +142,8 @@ class Dist(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
+        RELEASE.mkdir(parents=True, exist_ok=True)
+        (RELEASE / "stale").touch()
         make("dist")
 
     def programs(self):
