@@ -1,4 +1,4 @@
-# The example worker in an otherwise empty image of about 3 MB, by g++. From the top of the repository:
+# The example worker in an otherwise empty image of 2.7 MB, by g++. From the top of the repository:
 #
 #     docker build -f examples/deploy/plain.Dockerfile -t ojs-worker .
 #
