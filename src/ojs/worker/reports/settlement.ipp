@@ -132,6 +132,9 @@ inline verdict exception_verdict(const worker_context& worker, const active_job&
     return failed({"handler_error", std::move(message), true, "{}"});
 }
 
+inline constexpr backoff_range report_backoff = {std::chrono::milliseconds(50),
+                                                 std::chrono::milliseconds(20000)};
+
 enum class report_status { accepted, gone, unreported };
 inline constexpr steady_clock::duration min_try_time = std::chrono::milliseconds(100);
 
@@ -166,19 +169,20 @@ inline result<report_status> report_once(worker_context& worker, active_job& job
     return *response == settled::accepted ? report_status::accepted : report_status::gone;
 }
 
-// Honours Retry-After; in a drain or stop, for at most half of the remaining time.
-inline time_point next_try_at(const worker_context& worker, const error& failure,
-                              std::chrono::milliseconds min_delay) {
-    const time_point now = steady_clock::now();
+// After at most half of the time that a drain or stop has left, or half a second.
+inline time_point next_try_at(time_point now, time_point deadline, std::chrono::milliseconds delay) noexcept {
+    const time_point earliest = now + detail::min(delay, std::chrono::milliseconds(500));
+    return detail::max(earliest, detail::min(now + delay, now + (deadline - now) / 2));
+}
+inline void pause_report(worker_context& worker, std::chrono::milliseconds delay, std::uint32_t seen) {
     const time_point stop = worker.reports.deadline();
     const time_point deadline = stop == never ? worker.stage.drain_deadline() : stop;
-    return detail::max(detail::min(deadline_after(failure.retry_after), now + (deadline - now) / 2),
-                       now + min_delay);
+    worker.reports.pause(next_try_at(steady_clock::now(), deadline, delay), seen);
 }
 
 // Retries until the backend accepts or rejects. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
 inline report_status report_with_retries(worker_context& worker, active_job& job, verdict& report) {
-    backoff retry_backoff(std::chrono::milliseconds(50), std::chrono::milliseconds(2000));
+    backoff retry_backoff(report_backoff);
     constexpr int max_stray_responses = 6;
     int stray_responses = 0;
     while (steady_clock::now() < worker.reports.deadline()) {
@@ -199,7 +203,7 @@ inline report_status report_with_retries(worker_context& worker, active_job& job
             if (payload.empty()) return report_status::unreported;
             payload.clear();
         } else {
-            worker.reports.pause(next_try_at(worker, failure, retry_backoff.next()), seen);
+            pause_report(worker, retry_backoff.next(failure.retry_after), seen);
         }
     }
     return report_status::unreported;
