@@ -490,3 +490,35 @@ TEST_CASE("thread: one that cannot be started is an error, not a crash") {
 }
 
 }  // namespace
+
+#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
+
+using namespace std::chrono_literals;
+
+TEST_CASE("backoff: doubles up to its maximum, less up to half at random") {
+    ojs::detail::backoff tested({100ms, 350ms});
+    for (const milliseconds full : {100ms, 200ms, 350ms, 350ms}) {
+        const milliseconds delay = tested.next();
+        CHECK(delay > full / 2);
+        CHECK(delay <= full);
+    }
+    tested.reset();
+    CHECK(tested.next() <= 100ms);
+}
+
+TEST_CASE("backoff: a Retry-After is a minimum, spread over up to half of it more") {
+    milliseconds earliest = milliseconds::max();
+    milliseconds latest{0};
+    for (int i = 0; i < 100; ++i) {
+        const milliseconds delay = ojs::detail::backoff({100ms, 350ms}).next(60s);
+        CHECK(delay >= 60s);
+        CHECK(delay < 90s);
+        earliest = std::min(earliest, delay);
+        latest = std::max(latest, delay);
+    }
+    CHECK(latest - earliest > 15s);  // all within half of the range: once in 10^28
+    CHECK(ojs::detail::backoff({100ms, 350ms}).next(1ms) > 50ms);
+    CHECK(ojs::detail::backoff({100ms, 350ms}).next(milliseconds::max()) > 24h);
+}
+
+#endif  // !OJS_SHUTDOWN_SEPARATE

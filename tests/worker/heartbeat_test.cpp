@@ -181,3 +181,22 @@ TEST_CASE("heartbeat: a thread that is late does not register the worker after i
     recorder::check_last_word(wire);
 }
 #endif
+
+#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
+
+TEST_CASE("heartbeat: workers that started together send the second beat apart, and keep that distance") {
+    std::chrono::milliseconds shortest = 1h;
+    std::chrono::milliseconds longest = 0h;
+    for (int i = 0; i < 100; ++i) {
+        const detail::beat_schedule tested(1h);
+        const std::chrono::milliseconds gap = tested.gap_after(1);
+        CHECK(gap > 30min);
+        CHECK(gap <= 1h);
+        CHECK(tested.gap_after(2) == 1h);
+        shortest = std::min(shortest, gap);
+        longest = std::max(longest, gap);
+    }
+    CHECK(longest - shortest > 15min);  // all within half of the range: once in 10^28
+}
+
+#endif  // !OJS_SHUTDOWN_SEPARATE

@@ -639,3 +639,21 @@ TEST_CASE("settlement: a transport that throws ends no thread") {
     for (const std::atomic<int>& each : wire.left) CHECK(each.load() <= 0);
     recorder::check_last_word(wire);
 }
+
+#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
+
+TEST_CASE("settlement: a back-off waits at most for half of what a stop has left, but half a second") {
+    const time_point now = steady_clock::now();
+    const auto delay = [now](time_point deadline, std::chrono::milliseconds wanted) {
+        return detail::next_try_at(now, deadline, wanted) - now;
+    };
+    CHECK(delay(time_point::max(), 20s) == 20s);
+    CHECK(delay(now + 30s, 20s) == 15s);
+    CHECK(delay(now + 30s, 100ms) == 100ms);
+    CHECK(delay(now + 4500ms, 20s) == 2250ms);
+    CHECK(delay(now + 800ms, 20s) == 500ms);
+    CHECK(delay(now - 1s, 20s) == 500ms);
+    CHECK(delay(now + 10ms, 100ms) == 100ms);
+}
+
+#endif  // !OJS_SHUTDOWN_SEPARATE

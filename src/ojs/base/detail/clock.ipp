@@ -10,6 +10,7 @@
 #include <string>
 
 #include "../duration.hpp"
+#include "light.hpp"
 
 namespace ojs::detail {
 
@@ -41,22 +42,32 @@ inline std::uint64_t random_number() noexcept {
            static_cast<std::uint64_t>(getpid()) << 32;
 }
 
-// Delays that double from `initial` to `max`, less up to half at random: workers that failed together retry apart.
+// From 0 to half of `delay`, at random: workers that do something at the same time do the next thing apart.
+inline std::chrono::milliseconds random_half(std::chrono::milliseconds delay) noexcept {
+    return std::chrono::milliseconds(delay.count() * static_cast<std::int64_t>(random_number() % 512) / 1024);
+}
+
+struct backoff_range {
+    std::chrono::milliseconds initial;
+    std::chrono::milliseconds max;
+};
+
+// Delays that double from `initial` to `max`, less up to half at random.
 class backoff {
   public:
-    backoff(std::chrono::milliseconds initial, std::chrono::milliseconds max)
-        : initial_(initial), max_(max) {}
+    explicit backoff(backoff_range range) : range_(range) {}
 
-    std::chrono::milliseconds next() noexcept {
-        delay_ = delay_.count() == 0 ? initial_ : delay_ * 2 < max_ ? delay_ * 2 : max_;
-        const auto cut = static_cast<std::int64_t>(random_number() % 512);
-        return std::chrono::milliseconds(delay_.count() - delay_.count() * cut / 1024);
+    // At least `min_delay` and up to half of it more: a Retry-After may name the same time to all workers.
+    std::chrono::milliseconds next(std::chrono::milliseconds min_delay = {}) noexcept {
+        delay_ = delay_.count() == 0 ? range_.initial : delay_ * 2 < range_.max ? delay_ * 2 : range_.max;
+        min_delay = detail::min(min_delay, std::chrono::milliseconds(max_duration_ms));
+        const std::chrono::milliseconds delay = delay_ - random_half(delay_);
+        return delay > min_delay ? delay : min_delay + random_half(min_delay);
     }
     void reset() noexcept { delay_ = std::chrono::milliseconds(0); }
 
   private:
-    const std::chrono::milliseconds initial_;
-    const std::chrono::milliseconds max_;
+    const backoff_range range_;
     std::chrono::milliseconds delay_{0};
 };
 

@@ -15,7 +15,7 @@ namespace ojs::detail {
 // The restarts of one slot of a group. Guarded by the mutex of the group.
 struct restart_history : ref_counted {
     explicit restart_history(const restart_options& options)
-        : delays(options.initial_backoff, options.max_backoff) {}
+        : delays({options.initial_backoff, options.max_backoff}) {}
 
     backoff delays;
     int restarts = 0;         // since a process lasted stable_after
@@ -146,7 +146,7 @@ struct rollout : ref_counted {
           max_old(std::max(before.desired, target.desired)),
           max_total(max_old + std::max(target.max_surge, 1)),
           min_healthy(std::min(before.min_healthy, target.min_healthy)),
-          delays(options.initial_backoff, options.max_backoff) {
+          delays({options.initial_backoff, options.max_backoff}) {
         begin_stage(stage::forward);
         if (options.canary == 0) canary = canary_step::passed;
     }

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "../../base/detail/clock.ipp"
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 
@@ -14,9 +15,15 @@ class beat_schedule {
   public:
     static constexpr std::uint64_t last_beat = ~std::uint64_t{0};
     static constexpr std::uint64_t no_beat = last_beat - 1;  // the thread ends
+    static constexpr std::chrono::milliseconds max_request_gap{1000};
 
     explicit beat_schedule(std::chrono::milliseconds interval) : interval_(interval) {}
 
+    // From the begin of that beat to the next. The first one is shorter, at random: it spreads the beats of workers
+    // that started together.
+    std::chrono::milliseconds gap_after(std::uint64_t beat) const noexcept {
+        return beat == 1 ? first_gap_ : interval_;
+    }
     void request_by(time_point when) {
         const unique_lock held(mutex_);
         request(when);
@@ -115,7 +122,8 @@ class beat_schedule {
     // The mutex is held in all of these.
     bool in_flight() const noexcept { return beats_in_flight_ > 0 || querying_; }
     time_point due_at() const noexcept {
-        return is_finishing() ? requested_at_ : detail::min(requested_at_, latest_begun_at_ + interval_);
+        return is_finishing() ? requested_at_
+                              : detail::min(requested_at_, latest_begun_at_ + gap_after(begun_count_));
     }
     void request(time_point when) {
         if (is_finishing() || when >= requested_at_) return;
@@ -141,10 +149,10 @@ class beat_schedule {
         return last_beat;
     }
 
-    static constexpr std::chrono::milliseconds max_request_gap{1000};
     static constexpr std::chrono::milliseconds max_response_wait{250};
 
     const std::chrono::milliseconds interval_;
+    const std::chrono::milliseconds first_gap_ = interval_ - random_half(interval_);
     mutable mutex mutex_;
     condition schedule_changed_;
     condition response_received_;

@@ -7,6 +7,10 @@
 
 namespace ojs::detail {
 
+inline constexpr std::chrono::milliseconds last_beat_timeout{500};
+inline constexpr backoff_range last_beat_backoff = {std::chrono::milliseconds(20),
+                                                    std::chrono::milliseconds(200)};
+
 // Sends heartbeats on threads of its own, so that no slow FETCH or ACK delays one.
 class heartbeat : public ref_counted {
   public:
@@ -102,7 +106,7 @@ class heartbeat : public ref_counted {
     // Retries: repeating it is harmless.
     void send_last_beat() {
         const time_point deadline = worker_.beats.cap_deadline(deadline_after(last_beat_timeout));
-        backoff retry_backoff(std::chrono::milliseconds(20), std::chrono::milliseconds(200));
+        backoff retry_backoff(last_beat_backoff);
         for (;;) {
             const result<void> sent = unless_out_of_memory(
                 [&] { return send_request(worker_.options.dialect.last_state, true, nullptr); });
@@ -236,7 +240,6 @@ class heartbeat : public ref_counted {
         if (!response) log_failure("deregistration failed", response.error());
     }
 
-    static constexpr std::chrono::milliseconds last_beat_timeout{500};
     static constexpr std::chrono::milliseconds max_query_time{2000};
     static constexpr std::size_t max_queries = 8;  // per beat; the next one takes the rest
 

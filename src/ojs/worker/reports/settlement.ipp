@@ -132,6 +132,9 @@ inline verdict exception_verdict(const worker_context& worker, const active_job&
     return failed({"handler_error", std::move(message), true, "{}"});
 }
 
+inline constexpr backoff_range report_backoff = {std::chrono::milliseconds(50),
+                                                 std::chrono::milliseconds(20000)};
+
 enum class report_status { accepted, gone, unreported };
 inline constexpr steady_clock::duration min_try_time = std::chrono::milliseconds(100);
 
@@ -169,14 +172,14 @@ inline result<report_status> report_once(worker_context& worker, active_job& job
     return *response == settled::gone ? report_status::gone : report_status::accepted;
 }
 
-// Honours Retry-After; in a drain or stop, for at most half of the remaining time.
-inline time_point next_try_at(const worker_context& worker, const error& failure,
-                              std::chrono::milliseconds min_delay) {
-    const time_point now = steady_clock::now();
+// After at most half of the time that a drain or stop has left, or half a second.
+inline time_point next_try_at(time_point now, time_point deadline, std::chrono::milliseconds delay) noexcept {
+    const time_point earliest = now + detail::min(delay, std::chrono::milliseconds(500));
+    return detail::max(earliest, detail::min(now + delay, now + (deadline - now) / 2));
+}
+inline time_point next_try_at(const worker_context& worker, std::chrono::milliseconds delay) {
     const time_point stop = worker.reports.deadline();
-    const time_point deadline = stop == never ? worker.stage.drain_deadline() : stop;
-    return detail::max(detail::min(deadline_after(failure.retry_after), now + (deadline - now) / 2),
-                       now + min_delay);
+    return next_try_at(steady_clock::now(), stop == never ? worker.stage.drain_deadline() : stop, delay);
 }
 
 inline void log_failed_try(const worker_context& worker, const active_job& job, const verdict& report,
@@ -189,7 +192,7 @@ inline void log_failed_try(const worker_context& worker, const active_job& job, 
 
 // Retries until the backend accepts or rejects. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
 inline report_status report_with_retries(worker_context& worker, active_job& job, verdict& report) {
-    backoff retry_backoff(std::chrono::milliseconds(50), std::chrono::milliseconds(2000));
+    backoff retry_backoff(report_backoff);
     constexpr int max_stray_responses = 6;
     int stray_responses = 0;
     while (steady_clock::now() < worker.reports.deadline()) {
@@ -203,7 +206,7 @@ inline report_status report_with_retries(worker_context& worker, active_job& job
         const bool rejected =
             failure.code == errc::rejected || (stray && ++stray_responses >= max_stray_responses);
         std::string& payload = report.ack ? report.result_json : report.checkpoint;
-        const time_point retry_at = !rejected         ? next_try_at(worker, failure, retry_backoff.next())
+        const time_point retry_at = !rejected ? next_try_at(worker, retry_backoff.next(failure.retry_after))
                                     : payload.empty() ? never
                                                       : steady_clock::now();
         attempt([&] { log_failed_try(worker, job, report, failure, retry_at); });

@@ -12,6 +12,9 @@
 
 namespace ojs::detail {
 
+inline constexpr backoff_range fetch_backoff = {std::chrono::milliseconds(100),
+                                                std::chrono::milliseconds(10000)};
+
 // When the next FETCH is due: at once while jobs arrive or are expected, then after the poll interval; after a
 // failure, when its back-off ends. Guarded by the pool's mutex.
 class fetch_schedule {
@@ -33,7 +36,7 @@ class fetch_schedule {
         if (backing_off_ && now < due_) return true;  // a FETCH that overlapped with this one failed
         backing_off_ = !fetched && fetched.error().code != errc::cancelled;
         if (backing_off_) {
-            due_ = deadline_after(detail::max(fetched.error().retry_after, backoff_.next()));
+            due_ = deadline_after(backoff_.next(fetched.error().retry_after));
             return false;
         }
         backoff_.reset();
@@ -47,7 +50,7 @@ class fetch_schedule {
     time_point due_ = time_point::min();
     std::uint64_t hints_ = 0;
     bool backing_off_ = false;
-    backoff backoff_{std::chrono::milliseconds(100), std::chrono::milliseconds(10000)};
+    backoff backoff_{fetch_backoff};
 };
 
 // At most `concurrency` threads, each with at most one job. A thread fetches jobs itself and hands those it cannot

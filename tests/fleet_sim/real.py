@@ -1,0 +1,203 @@
+"""build/dev_backend and real workers, on loopback.
+
+    python3 real.py costs      measures the processor time of each kind of request, for costs.json
+    python3 real.py compare    200 workers beside the model: the backend ends and returns, then all get SIGTERM
+"""
+
+import argparse
+import http.client
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from inputs import KINDS, read_inputs
+from model import REFUSED, Fleet
+
+HEADERS = {"Content-Type": "application/openjobspec+json"}
+TICKS = os.sysconf("SC_CLK_TCK")
+JOB_SECONDS = 5
+BACKEND_DOWN, BACKEND_BACK, STOP, END = 15, 30, 45, 56  # seconds
+ENVIRONMENT = {"OJS_SHUTDOWN_GRACE_PERIOD": "5s", "OJS_HEARTBEAT_INTERVAL": "2s", "OJS_LOG_LEVEL": "off"}
+
+
+class Backend:
+    def __init__(self, build, *flags, port=0):
+        self.process = subprocess.Popen([build / "dev_backend", "--quiet", "--port", str(port), *map(str, flags)],
+                                        stdout=subprocess.PIPE, text=True)  # fmt: skip
+        self.port = int(self.process.stdout.readline().rsplit(":", 1)[1])
+        self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+
+    def post(self, path, body):
+        self.connection.request("POST", f"/ojs/v1{path}", json.dumps(body), HEADERS)
+        response = self.connection.getresponse()
+        text = response.read()
+        if response.status >= 300:
+            raise RuntimeError(f"{path} answered {response.status}: {text[:200]}")
+        return json.loads(text)
+
+    def push(self, jobs):
+        for first in range(0, len(jobs), 500):
+            self.post("/jobs/batch", {"jobs": jobs[first : first + 500]})
+
+    def cpu_seconds(self):
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait(30)
+        self.process.stdout.close()
+
+
+# ---- costs -----------------------------------------------------------------------------------------------------------
+
+
+def measure_costs(build, count):
+    """Microseconds of the backend's processor time a request."""
+    backend = Backend(build)
+    owner, beating = ({"worker_id": name, "queues": ["default"]} for name in ("owner", "beating"))
+    out = {}
+
+    def measure(kind, requests):
+        before = backend.cpu_seconds()
+        responses = [backend.post(path, body) for path, body in requests]
+        out[kind] = round((backend.cpu_seconds() - before) * 1e6 / len(requests), 1)
+        return responses
+
+    try:
+        backend.push([{"type": "noop", "args": []}] * (2 * count + 10))
+        fetched = backend.post("/workers/fetch", {**beating, "count": 10})
+        held = [job["id"] for job in fetched["jobs"]]
+        beat = {**beating, "state": "running", "active_jobs": held, "active_job_ids": held}
+        measure("BEAT", [("/workers/heartbeat", beat)] * count)
+        claims = measure("FETCH", [("/workers/fetch", {**owner, "count": 1})] * (2 * count))
+        ids = [job["id"] for each in claims for job in each["jobs"]]
+        measure("ACK", [("/workers/ack", {"job_id": each}) for each in ids[:count]])
+        why = {"code": "ShutdownError", "message": "the worker is shutting down", "retryable": True}
+        measure("FAIL", [("/workers/nack", {"job_id": each, "error": why, "requeue": True}) for each in ids[count:]])
+    finally:
+        backend.end()
+    return {kind: out[kind] for kind in KINDS}
+
+
+# ---- real workers beside the model -----------------------------------------------------------------------------------
+
+
+def sleep_jobs(workers, concurrency, seed):
+    durations = random.Random(seed)
+    count = round(1.5 * workers * concurrency * STOP / JOB_SECONDS)
+    return [{"type": "sleep", "args": [round(durations.expovariate(1 / JOB_SECONDS) * 1000)]} for _ in range(count)]
+
+
+def run_real(build, workers, concurrency, seed):
+    """The times of all requests that reached the backend, when it ended and returned, and the exit statuses."""
+    with tempfile.TemporaryDirectory() as folder:
+        kept = ("--store", f"{folder}/jobs", "--sync", "normal", "--ledger", f"{folder}/ledger",
+                "--max-connections", 5000)  # fmt: skip
+        backend = Backend(build, *kept)
+        started = []
+        try:
+            backend.push(sleep_jobs(workers, concurrency, seed))
+            environment = {**os.environ, **ENVIRONMENT, "OJS_URL": f"http://127.0.0.1:{backend.port}"}
+            began = time.monotonic()
+            for index in range(workers):
+                started.append(subprocess.Popen([build / "worker"], env=environment, stderr=subprocess.DEVNULL))
+                time.sleep(max(0.0, began + 5 * index / workers - time.monotonic()))
+            sleep_until(began + BACKEND_DOWN)
+            outage = [time.monotonic() - began]
+            backend.end()
+            sleep_until(began + BACKEND_BACK)
+            backend = Backend(build, *kept, port=backend.port)
+            outage.append(time.monotonic() - began)
+            sleep_until(began + STOP)
+            for worker in started:
+                worker.send_signal(signal.SIGTERM)
+            statuses = [worker.wait(30) for worker in started]
+        finally:
+            for worker in started:
+                if worker.poll() is None:
+                    worker.kill()
+                    worker.wait()
+            backend.end()
+        return read_ledger(f"{folder}/ledger", began), outage, statuses
+
+
+def sleep_until(when):
+    time.sleep(max(0.0, when - time.monotonic()))
+
+
+def read_ledger(path, began):
+    kinds = {"fetch": "FETCH", "ack": "ACK", "nack": "FAIL", "beat": "BEAT"}
+    out = {kind: [] for kind in KINDS}
+    with open(path) as lines:
+        for line in lines:
+            event = json.loads(line)
+            if event["event"] in kinds:
+                out[kinds[event["event"]]].append(event["recv_mono_ns"] / 1e9 - began)
+    return out
+
+
+def run_model(inputs, workers, outage, seed):
+    inputs = replace(inputs, grace_period=5.0, heartbeat_interval=2.0)
+    fleet = Fleet(inputs, 1e-6, lambda random: random.expovariate(1 / JOB_SECONDS), seed)
+    for index in range(workers):
+        fleet.sim.at(5 * index / workers, fleet.start)
+    fleet.sim.at(outage[0], fleet.backend.go_down, REFUSED)
+    fleet.sim.at(outage[1], fleet.backend.return_)
+    fleet.watch(STOP)
+    for worker in fleet.workers:
+        fleet.sim.at(STOP, worker.stop)
+    fleet.watch(END)
+    return fleet
+
+
+def show_comparison(seen, back_at, fleet):
+    """Requests a second by stage: the mean, and the busiest second."""
+    def modelled(kind, second):
+        return sum(fleet.backend.arrivals[kind].get(second * 10 + i, 0) for i in range(10))
+
+    def real(kind, second):
+        return sum(second <= at < second + 1 for at in seen[kind])
+
+    print("| stage | kind | real: mean | model: mean | real: peak | model: peak |\n|---|---|---|---|---|---|")
+    stages = {"steady": (7, BACKEND_DOWN), "backend back": (math.ceil(back_at), STOP), "stop": (STOP, END)}
+    for stage, (first, last) in stages.items():
+        seconds = range(first, last)
+        for kind in (*KINDS, "all"):
+            of = [kind] if kind != "all" else list(KINDS)
+            counts = [[sum(count(each, second) for each in of) for second in seconds] for count in (real, modelled)]
+            means = [f"{sum(each) / len(each):.0f}" for each in counts]
+            print(f"| {stage} | {kind} | {' | '.join(means)} | {' | '.join(str(max(each)) for each in counts)} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, default=Path("build"), help="the folder of the programs")
+    parser.add_argument("--workers", type=int, default=200)
+    parser.add_argument("--requests", type=int, default=5000, help="of each kind, for costs")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("what", choices=["costs", "compare"])
+    given = parser.parse_args()
+    if not (given.build / "dev_backend").exists() or not (given.build / "worker").exists():
+        raise SystemExit(f"{given.build} lacks dev_backend or worker: make")
+    if given.what == "costs":
+        print(json.dumps({"microseconds": measure_costs(given.build, given.requests)}))
+        return
+    inputs = read_inputs(given.build / "fleet_defaults")
+    seen, outage, statuses = run_real(given.build, given.workers, inputs.concurrency, given.seed)
+    show_comparison(seen, outage[1], run_model(inputs, given.workers, outage, given.seed))
+    exits = {each: statuses.count(each) for each in set(statuses)}
+    print(f"\nbackend away from {outage[0]:.1f} s to {outage[1]:.1f} s; exit statuses: {exits}")
+    sys.exit(any(statuses))
+
+
+if __name__ == "__main__":
+    main()
