@@ -87,7 +87,7 @@ TEST_CASE("the json format is one object a line, and every field comes back whol
     // What another parser writes of it again.
     CHECK(
         picojson::value(found).serialize() ==
-        R"({"attributes":{"count":12,"escape":"\u001B[31m","line":"one\ntwo","negative":-3,"nul":"a\u0000b",)"
+        R"({"attributes":{"count":12,"escape":"\u001b[31m","line":"one\ntwo","negative":-3,"nul":"a\u0000b",)"
         R"("plain":"value","spaced":"two words","utf8":"gr)"
         "\xc3\xbc\xc3\x9f"
         R"("},"category":"worker",)"
