@@ -1,7 +1,5 @@
 // draining_server: HTTP as by the small server, its bounds, and above all its end.
 #include <pthread.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -14,6 +12,7 @@
 
 #include "events.hpp"
 #include "files.hpp"
+#include "processes.hpp"
 #include "raw_peer.hpp"
 
 using namespace ojs;
@@ -82,25 +81,6 @@ struct gate {
     }
 };
 
-// No more descriptors than there are, until the end of the scope.
-class no_descriptors {
-  public:
-    no_descriptors() {
-        REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
-        rlimit tight = before_;
-        const int lowest_free = ::dup(0);
-        ::close(lowest_free);
-        tight.rlim_cur = static_cast<rlim_t>(lowest_free);
-        REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
-    }
-    no_descriptors(const no_descriptors&) = delete;
-    no_descriptors& operator=(const no_descriptors&) = delete;
-    ~no_descriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-
-  private:
-    rlimit before_{};
-};
-
 struct unconnected {
     int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     unconnected() = default;
@@ -121,8 +101,6 @@ void await_connections(const draining_server& server, std::size_t count) {
 }
 
 }  // namespace
-
-// ---- HTTP ----
 
 TEST_CASE("draining server: requests on one connection, in order, pipelined or not") {
     const draining_server server = start();
@@ -145,9 +123,11 @@ TEST_CASE("draining server: requests on one connection, in order, pipelined or n
     CHECK(says_close(rest));
 }
 
-TEST_CASE("draining server: bytes one by one, HEAD, Expect, and answers without a body") {
+TEST_CASE("draining server: bytes one by one, HEAD, HTTP/1.0, Expect, and answers without a body") {
     const draining_server server = start([](const http_request& request) {
-        return request.target == "/none" ? http_response{204, {}, "x", false} : echo(request);
+        http_response out = request.target == "/none" ? http_response{204, {}, "x", false} : echo(request);
+        out.headers = {{"X-A", "b"}, {"Content-Length", "999"}, {"Transfer-Encoding", "chunked"}};
+        return out;
     });
     peer::client client(server.port());
     for (const char c :
@@ -155,22 +135,24 @@ TEST_CASE("draining server: bytes one by one, HEAD, Expect, and answers without 
         if (c != '\0') client.send(std::string(1, c));
     }
     CHECK(client.answer().find("POST /x abc") != std::string::npos);
-    client.send("POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\nHost: h\r\n\r\n");
+    const std::string expect =
+        "POST /2 HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\nHost: h\r\n\r\n";
+    client.send(expect);
     CHECK(client.answer() == "HTTP/1.1 100 Continue\r\n\r\n");
     client.send("ok");
-    CHECK(client.answer().find("POST / ok") != std::string::npos);
-    client.send(get("/1") +
-                "POST /2 HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\nHost: h\r\n\r\n");
+    CHECK(client.answer().find("POST /2 ok") != std::string::npos);
+    client.send(get("/1") + expect);
     std::string both;
     while (both.find("100 Continue\r\n\r\n") == std::string::npos && peer::read_some(client.fd, both)) {
     }
     CHECK(both.find("GET /1") < both.find("100 Continue"));
     client.send("ok");
     CHECK(client.answer().find("POST /2 ok") != std::string::npos);
-    client.send(get("/none") + "HEAD /head HTTP/1.1\r\nConnection: close\r\nHost: h\r\n\r\n");
+    client.send(get("/none") + "HEAD /head HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.0\r\n\r\n");
     CHECK(client.rest() ==
-          "HTTP/1.1 204 No Content\r\nConnection: keep-alive\r\n\r\n"
-          "HTTP/1.1 200 OK\r\nContent-Length: 11\r\nConnection: close\r\n\r\n");
+          "HTTP/1.1 204 No Content\r\nX-A: b\r\nConnection: keep-alive\r\n\r\n"
+          "HTTP/1.1 200 OK\r\nX-A: b\r\nContent-Length: 11\r\nConnection: keep-alive\r\n\r\n"
+          "HTTP/1.1 200 OK\r\nX-A: b\r\nContent-Length: 6\r\nConnection: close\r\n\r\nGET / ");
 }
 
 TEST_CASE("draining server: bad input is answered and the connection closed") {
@@ -185,22 +167,31 @@ TEST_CASE("draining server: bad input is answered and the connection closed") {
     await_connections(server, 0);
 }
 
-TEST_CASE("draining server: handlers that throw, end their thread, or drop the connection") {
+TEST_CASE("draining server: handlers that throw, end their thread, drop the connection, or answer badly") {
     draining_server_options options;
     options.threads = 1;
     draining_server server = start(
         [](const http_request& request) -> http_response {
             if (request.target == "/throw") throw std::runtime_error("secret");
+            if (request.target == "/int") throw 7;
             if (request.target == "/end") pthread_exit(nullptr);
-            return {request.target == "/bad" ? 99 : 200, {}, "x", request.target == "/drop"};
+            if (request.target == "/split") return {200, {{"X", "a\r\nSet-Cookie: b"}}, "", false};
+            return {request.target == "/bad" ? 100 : 200, {}, "x", request.target == "/drop"};
         },
         options);
+    const std::pair<const char*, std::string> cases[] = {
+        {"/end", ""},  // there is one thread: another takes its place
+        {"/drop", ""}, {"/throw", "500"}, {"/int", "500"}, {"/bad", "500"}, {"/split", "500"}, {"/", "200"}};
     for (int i = 0; i < 3; ++i) {
-        CHECK(verdict(server, get("/end")) == "");  // there is one thread, so somebody takes its place
-        CHECK(verdict(server, get("/drop")) == "");
-        CHECK(verdict(server, get("/throw", "Connection: close\r\n")) == "500");
-        CHECK(verdict(server, get("/bad", "Connection: close\r\n")) == "500");
-        CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
+        for (const auto& [target, status] : cases) {
+            CAPTURE(target);
+            peer::client client(server.port());
+            client.send(get(target, "Connection: close\r\n"));
+            const std::string answer = client.rest();
+            CHECK(status_of(answer) == status);
+            CHECK(answer.find("secret") == std::string::npos);
+            CHECK(answer.find("Set-Cookie") == std::string::npos);
+        }
     }
     CHECK(server.drain(in_time()).cut == 0);
 }
@@ -220,8 +211,6 @@ TEST_CASE("draining server: while handlers wait, as many run as there are thread
     for (const auto& each : clients) CHECK(status_of(each->answer()) == "200");
     server.drain(until(steady_clock::now()));  // which ends the threads that are parked by now as well
 }
-
-// ---- bounds ----
 
 TEST_CASE("draining server: connections that wait, send slowly or do not read block no thread") {
     draining_server_options options;
@@ -279,27 +268,7 @@ TEST_CASE("draining server: slow requests, slow readers and idle connections end
     CHECK(steady_clock::now() < give_up);
 }
 
-TEST_CASE("draining server: at the limit, the connection that has been idle longest is closed") {
-    draining_server_options options;
-    options.max_connections = 2;
-    options.threads = 1;  // which is through with the first before it begins with the second
-    const draining_server server = start(&echo, options);
-    peer::client oldest(server.port());
-    oldest.send(get("/"));
-    CHECK(status_of(oldest.answer()) == "200");
-    peer::client younger(server.port());
-    younger.send(get("/"));
-    CHECK(status_of(younger.answer()) == "200");
-    peer::client next(server.port());
-    next.send(get("/"));
-    CHECK(status_of(next.answer()) == "200");
-    CHECK(oldest.closed());
-    younger.send(get("/"));
-    CHECK(status_of(younger.answer()) == "200");
-}
-
-TEST_CASE(
-    "draining server: a request that waits for a thread is not idle, at the limit and for the timeout") {
+TEST_CASE("draining server: a request that waits for a thread is not idle") {
     gate held;
     draining_server_options options;
     options.threads = 1;
@@ -318,23 +287,6 @@ TEST_CASE(
     held.may_go.set();
     CHECK(waits.answer().find("GET /waits") != std::string::npos);
     CHECK(third.answer().find("GET /third") != std::string::npos);
-}
-
-TEST_CASE("draining server: at the limit, a connection that becomes idle later is closed") {
-    gate held;
-    draining_server_options options;
-    options.max_connections = 1;
-    options.idle_timeout = 1h;
-    const draining_server server = start(held.handler(), options);
-    peer::client first(server.port());
-    first.send(get("/held"));
-    REQUIRE(held.entered.wait_for(1));
-    peer::client next(server.port());
-    next.send(get("/next"));
-    CHECK_FALSE(peer::readable(next.fd, 50));
-    held.may_go.set();
-    CHECK(status_of(first.answer()) == "200");
-    CHECK(next.answer().find("GET /next") != std::string::npos);
 }
 
 TEST_CASE("draining server: a client that pipelines and reads no response is cut in time") {
@@ -368,44 +320,27 @@ std::size_t resident_memory() {
     return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-TEST_CASE("draining server: an idle connection holds no buffer") {
+TEST_CASE("draining server: an idle connection, and one whose request was refused, hold no buffer") {
     constexpr std::size_t large = 1000000;
     draining_server_options options;
     options.threads = 1;  // each has memory of its own, which it may keep
-    const draining_server server = start(
-        [](const http_request& request) {
-            return http_response{200, {}, std::string(request.body.size(), 'x'), false};
-        },
-        options);
-    const std::string post =
-        "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(large) + "\r\n\r\n";
-    std::vector<std::unique_ptr<peer::client>> clients;
-    std::size_t before = 0;
-    for (int i = 0; i < 20; ++i) {
-        if (i == 5) before = resident_memory();
-        clients.push_back(std::make_unique<peer::client>(server.port()));
-        clients.back()->send(post + std::string(large, 'x'));
-        CHECK(status_of(clients.back()->answer()) == "200");
-    }
-    CHECK(resident_memory() < before + 7 * large);  // 15 of them came since
-}
-
-TEST_CASE("draining server: a request that is refused keeps no memory until its peer closes") {
-    constexpr std::size_t large = 1000000;
-    draining_server_options options;
-    options.threads = 1;
     const draining_server server = start(&echo, options);
     const std::string post = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nF4240\r\n";
-    std::vector<std::unique_ptr<peer::client>> clients;
-    std::size_t before = 0;
-    for (int i = 0; i < 20; ++i) {
-        if (i == 5) before = resident_memory();
-        clients.push_back(std::make_unique<peer::client>(server.port()));
-        clients.back()->send(post + std::string(large, 'x') + "\r\nno size\r\n");
-        CHECK(status_of(clients.back()->answer()) == "400");
+    const std::pair<const char*, std::string> endings[] = {{"\r\n0\r\n\r\n", "200"},
+                                                           {"\r\nno size\r\n", "400"}};
+    for (const auto& [ending, status] : endings) {
+        std::vector<std::unique_ptr<peer::client>> clients;
+        std::size_t before = 0;
+        for (int i = 0; i < 20; ++i) {
+            if (i == 5) before = resident_memory();
+            clients.push_back(std::make_unique<peer::client>(server.port()));
+            clients.back()->send(post + std::string(large, 'x') + ending);
+            CHECK(status_of(clients.back()->answer()) == status);
+        }
+        CHECK(resident_memory() < before + 7 * large);  // 15 of them came since
     }
-    CHECK(resident_memory() < before + 7 * large);
 }
+
 #endif
 
 TEST_CASE("draining server: the buffers of all connections are bounded, and other clients unharmed") {
@@ -466,8 +401,6 @@ TEST_CASE("draining server: a thousand idle connections, and one request") {
     CHECK(drained.cut == 0);
     for (const auto& each : idle) CHECK(each->closed());
 }
-
-// ---- the end ----
 
 TEST_CASE("draining server: a drain answers requests in flight, closes idle connections, refuses new ones") {
     gate held;
@@ -728,14 +661,13 @@ TEST_CASE("draining server: under load, every request that was sent before the d
 TEST_CASE("draining server: out of descriptors, a drain ends as well") {
     draining_server server = start();
     const unconnected waits;
-    const no_descriptors from_here;
+    const test::no_descriptors from_here;
     REQUIRE(waits.connect(server.port()));
     peer::send_text(waits.fd, get("/"));
     CHECK(server.drain(until(steady_clock::now() + 200ms)).answered == 0);
 }
 
-TEST_CASE(
-    "draining server: out of descriptors, idle connections make room for requests that wait in the queue") {
+TEST_CASE("draining server: out of descriptors, idle connections make room for queued requests") {
     draining_server server = start();
     const unconnected wait[6];  // for one descriptor, one after the other
     {
@@ -748,7 +680,7 @@ TEST_CASE(
             may_drain.wait();
             server.drain(in_time());
         });
-        const no_descriptors from_here;
+        const test::no_descriptors from_here;
         for (const unconnected& each : wait) {
             REQUIRE(each.connect(server.port()));
             peer::send_text(each.fd, get("/waited"));
@@ -788,8 +720,6 @@ TEST_CASE("draining server: a client that had connected has 100 ms to send") {
         CHECK(server.drain({}).cut == 0);
     }
 }
-
-// ---- where it listens ----
 
 TEST_CASE("draining server: several addresses, one port for two, and addresses that cannot be") {
     const test::temporary_folder folder;
@@ -866,21 +796,17 @@ TEST_CASE("draining server: a forked child may destroy its copy; the parent's ke
     kept.send(get("/1"));
     CHECK(status_of(kept.answer()) == "200");
     const std::vector<int> listeners = server.listeners();
-    const pid_t child = ::fork();
-    if (child == 0) {
-        ::alarm(20);  // ends one that hangs
+    const pid_t child = test::forked([&] {
         {
             draining_server moved = std::move(server);
-            if (moved.drain().answered != 0) ::_exit(1);
+            if (moved.drain().answered != 0) return 1;
         }
         for (const int each : listeners) {
-            if (still_listens(each)) ::_exit(2);
+            if (still_listens(each)) return 2;
         }
-        ::_exit(0);
-    }
-    int status = -1;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
+        return 0;
+    });
+    CHECK(test::status_of(child) == 0);
     kept.send(get("/2"));
     CHECK(status_of(kept.answer()) == "200");
     CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
@@ -888,30 +814,26 @@ TEST_CASE("draining server: a forked child may destroy its copy; the parent's ke
 }
 
 TEST_CASE("draining server: the sockets that socket activation passes") {
-    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address = peer::loopback(0);
+    const int listener = a_listener();
+    sockaddr_in address{};
     socklen_t size = sizeof address;
-    REQUIRE(::bind(listener, reinterpret_cast<sockaddr*>(&address), size) == 0);
-    REQUIRE(::listen(listener, 4) == 0);
     ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
-    const pid_t child = ::fork();
-    if (child == 0) {
+    const pid_t child = test::forked([&] {
         ::dup2(listener, 3);
         ::setenv("LISTEN_FDS", "1", 1);
         ::setenv("LISTEN_PID", std::to_string(::getpid()).c_str(), 1);
         for (const char* twice : {"systemd:,systemd:", "fd:3,systemd:"}) {
-            if (draining_server::start(twice, &echo) || !still_listens(3)) ::_exit(2);
+            if (draining_server::start(twice, &echo) || !still_listens(3)) return 2;
         }
         const result<draining_server> server = draining_server::start("systemd:", &echo);
-        if (!server || server->port() != ntohs(address.sin_port)) ::_exit(1);
-        for (;;) ::pause();
-    }
+        return server && server->port() == ntohs(address.sin_port) ? ::pause() : 1;
+    });
     {
         peer::client client(ntohs(address.sin_port));
         client.send(get("/activated"));
         CHECK(client.answer().find("GET /activated") != std::string::npos);
     }
     ::kill(child, SIGKILL);
-    CHECK(::waitpid(child, nullptr, 0) == child);
+    CHECK(test::status_of(child) == -SIGKILL);
     ::close(listener);
 }

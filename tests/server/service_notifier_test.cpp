@@ -9,10 +9,9 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <map>
 #include <string>
 
-#include "files.hpp"
+#include "file_tree.hpp"
 #include "test.hpp"
 
 using namespace std::chrono_literals;
@@ -52,13 +51,10 @@ class manager {
     int fd_ = -1;
 };
 
-using variables = std::map<std::string, std::string>;
+using test::variables;
 
 ojs::result<service_notifier> notifier_of(const variables& set) {
-    return service_notifier::from_environment([&set](const char* name) -> const char* {
-        const auto found = set.find(name);
-        return found == set.end() ? nullptr : found->second.c_str();
-    });
+    return service_notifier::from_environment(test::lookup(set));
 }
 
 service_notifier notifier_for(const std::string& name) {
