@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -11,7 +10,7 @@
 
 #include "environment.hpp"
 #include "events.hpp"
-#include "files.hpp"
+#include "file_tree.hpp"
 #include "raw_peer.hpp"
 #include "test.hpp"
 #include "text.hpp"
@@ -86,10 +85,13 @@ class push_receiver {
     result<http_server> server_;
 };
 
-coordinator_options quiet_options() {
+const cause sigterm{cause_kind::signal, SIGTERM};
+
+coordinator_options quiet_options(const push_receiver* launcher = nullptr) {
     coordinator_options out;
     out.address = "127.0.0.1:0";
     out.process_id = "kv-1";
+    if (launcher != nullptr) out.launcher_address = launcher->address();
     out.log.level = log_level::off;
     return out;
 }
@@ -98,6 +100,24 @@ shutdown_coordinator start(coordinator_options options, lifecycle& life) {
     result<shutdown_coordinator> made = shutdown_coordinator::start(std::move(options), life);
     REQUIRE_MESSAGE(made, made.error().text);
     return std::move(*made);
+}
+
+// run(), and why its drain was cancelled, once it was.
+cancel_reason run_until_cancelled(shutdown_coordinator& coordinator, test::event& begun,
+                                  const cancel_token& until = {}) {
+    cancel_reason out = cancel_reason::none;
+    const result<void> ended = coordinator.run(
+        [&](const cancel_token& token) -> result<void> {
+            begun.set();
+            if (!token.sleep_for(test::hang_guard)) out = token.reason();
+            return {};
+        },
+        until);
+    CHECK(ended);
+    return out;
+}
+result<void> run_drained(shutdown_coordinator& coordinator, const cancel_token& until = {}) {
+    return coordinator.run([](const cancel_token&) { return result<void>(); }, until);
 }
 
 // run() on a thread of its own, whose drain waits to be let go.
@@ -130,8 +150,7 @@ class draining_program {
 
 TEST_CASE("coordinator: a Shutdown is acknowledged, drained, and told as complete, step by step") {
     push_receiver launcher;
-    coordinator_options options = quiet_options();
-    options.launcher_address = launcher.address();
+    coordinator_options options = quiet_options(&launcher);
     lifecycle life;
     test::event hook_runs, hook_may_end;
     shutdown_coordinator coordinator = start(options, life);
@@ -200,22 +219,14 @@ TEST_CASE("coordinator: a Shutdown is acknowledged, drained, and told as complet
 TEST_CASE("coordinator: a signal begins the same, and a Shutdown that follows sets its times") {
     lifecycle life;
     push_receiver launcher;
-    coordinator_options options = quiet_options();
-    options.launcher_address = launcher.address();
+    coordinator_options options = quiet_options(&launcher);
     options.max_shutdown = 1h;
     shutdown_coordinator coordinator = start(options, life);
     launcher_end from_outside(coordinator.address());
-    result<void> outcome;
     cancel_reason why = cancel_reason::none;
     test::event begun;
-    std::thread program([&] {
-        outcome = coordinator.run([&](const cancel_token& token) -> result<void> {
-            begun.set();
-            if (!token.sleep_for(test::hang_guard)) why = token.reason();
-            return {};
-        });
-    });
-    life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
+    std::thread program([&] { why = run_until_cancelled(coordinator, begun); });
+    life.apply(event::stop_signal, sigterm);
     REQUIRE(begun.wait());
     CHECK(from_outside.state() == shutdown_state::draining);
     const time_point asked = steady_clock::now();
@@ -223,7 +234,6 @@ TEST_CASE("coordinator: a signal begins the same, and a Shutdown that follows se
     program.join();
     CHECK(why == cancel_reason::grace_period_expired);
     CHECK(steady_clock::now() - asked >= 1s);  // all of the maximum is for the drain
-    CHECK(outcome);
     CHECK(from_outside.state() == shutdown_state::complete);
     CHECK_FALSE(launcher.pushes().empty());
 }
@@ -235,23 +245,11 @@ TEST_CASE("coordinator: a second stop signal, and the caller's token, cancel the
         shutdown_coordinator coordinator = start(quiet_options(), life);
         test::event begun;
         cancel_reason why = cancel_reason::none;
-        std::thread program([&] {
-            const result<void> ended = coordinator.run(
-                [&](const cancel_token& token) -> result<void> {
-                    begun.set();
-                    if (!token.sleep_for(test::hang_guard)) why = token.reason();
-                    return {};
-                },
-                until.token());
-            CHECK(ended);
-        });
-        life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
+        std::thread program([&] { why = run_until_cancelled(coordinator, begun, until.token()); });
+        life.apply(event::stop_signal, sigterm);
         REQUIRE(begun.wait());
-        if (by_signal) {
-            life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
-        } else {
-            until.cancel(cancel_reason::cancelled);
-        }
+        if (by_signal) life.apply(event::stop_signal, sigterm);
+        if (!by_signal) until.cancel(cancel_reason::cancelled);
         program.join();
         CHECK(why == (by_signal ? cancel_reason::forced : cancel_reason::cancelled));
     }
@@ -260,8 +258,7 @@ TEST_CASE("coordinator: a second stop signal, and the caller's token, cancel the
 TEST_CASE("coordinator: a drain that fails is BLOCKED, stays so, and is not told as complete") {
     lifecycle life;
     push_receiver launcher;
-    coordinator_options options = quiet_options();
-    options.launcher_address = launcher.address();
+    coordinator_options options = quiet_options(&launcher);
     {
         shutdown_coordinator coordinator = start(options, life);
         launcher_end from_outside(coordinator.address());
@@ -277,8 +274,7 @@ TEST_CASE("coordinator: a drain that fails is BLOCKED, stays so, and is not told
         coordinator.unblocked("x");
         CHECK(from_outside.state() == shutdown_state::blocked);
         CHECK(from_outside.status().message == "3 in flight");
-        const result<void> again = coordinator.run([](const cancel_token&) { return result<void>(); });
-        REQUIRE(test::code_of(again) == errc::busy);
+        CHECK(test::code_of(run_drained(coordinator)) == errc::busy);
     }
     CHECK(launcher.pushes().empty());
 }
@@ -314,7 +310,7 @@ TEST_CASE("coordinator: times without a limit are a day, and none of them overfl
         CHECK(from_outside.shut_down().estimated_seconds == 24 * 3600);
     }
     SUBCASE("of a signal") {
-        life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
+        life.apply(event::stop_signal, sigterm);
     }
     REQUIRE(program.begun.wait());
     CHECK_FALSE(from_outside.status().need_more_time);
@@ -324,8 +320,7 @@ TEST_CASE("coordinator: times without a limit are a day, and none of them overfl
 TEST_CASE("coordinator: readiness is said, checked, and ends with the first request to stop") {
     lifecycle life;
     push_receiver launcher;
-    coordinator_options options = quiet_options();
-    options.launcher_address = launcher.address();
+    coordinator_options options = quiet_options(&launcher);
     shutdown_coordinator coordinator = start(options, life);
     launcher_end from_outside(coordinator.address());
     const auto state = [&] { return from_outside.readiness().state; };
@@ -417,53 +412,40 @@ TEST_CASE("coordinator: what is not for this process, or makes no sense, is refu
 }
 
 TEST_CASE("coordinator: without a launcher nothing is served, and run() works all the same") {
-    lifecycle life;
     coordinator_options options = quiet_options();
     options.address.clear();
     options.max_shutdown = 20ms;
-    {
-        shutdown_coordinator coordinator = start(options, life);
-        CHECK_FALSE(coordinator.active());
-        CHECK(coordinator.address().empty());
-        coordinator.ready();
-        cancel_source given_up;
-        given_up.cancel(cancel_reason::cancelled);
-        life.apply(event::stop_request, {cause_kind::api, 0});
-        cancel_reason why = cancel_reason::none;
-        const result<void> ended = coordinator.run([&](const cancel_token& token) -> result<void> {
-            if (!token.sleep_for(test::hang_guard)) why = token.reason();
-            return {};
-        });
-        CHECK(ended);
-        CHECK(why == cancel_reason::grace_period_expired);
-    }
+    lifecycle life;
+    shutdown_coordinator coordinator = start(options, life);
+    CHECK_FALSE(coordinator.active());
+    CHECK(coordinator.address().empty());
+    coordinator.ready();
+    life.apply(event::stop_request, {cause_kind::api, 0});
+    test::event begun;
+    CHECK(run_until_cancelled(coordinator, begun) == cancel_reason::grace_period_expired);
     lifecycle other;
-    shutdown_coordinator coordinator = start(options, other);
-    cancel_source given_up;
-    given_up.cancel(cancel_reason::cancelled);
-    const result<void> ended =
-        coordinator.run([](const cancel_token&) { return result<void>(); }, given_up.token());
-    REQUIRE(test::code_of(ended) == errc::cancelled);
+    shutdown_coordinator cancelled = start(options, other);
+    cancel_source until;
+    until.cancel(cancel_reason::cancelled);
+    CHECK(test::code_of(run_drained(cancelled, until.token())) == errc::cancelled);
 }
 
-TEST_CASE("coordinator: of two that call run() at once, one is told that it was called") {
+TEST_CASE("coordinator: of two that call run() at once, one gets busy") {
     lifecycle life;
     coordinator_options options = quiet_options();
     options.address.clear();
     shutdown_coordinator coordinator = start(options, life);
     test::counter drained, busy;
-    const auto runs = [&] {
-        const result<void> ended = coordinator.run([&](const cancel_token&) {
-            drained.add();
-            return result<void>();
-        });
-        if (!ended && ended.error().code == errc::busy) busy.add();
-    };
-    std::thread one(runs), other(runs);
-    CHECK(busy.wait_for(1));
-    life.apply(event::stop_request, {cause_kind::api, 0});
-    one.join();
-    other.join();
+    test::at_once(3, [&](int thread) {
+        if (thread == 0) {
+            CHECK(busy.wait_for(1));
+            life.apply(event::stop_request, {cause_kind::api, 0});
+            return;
+        }
+        const result<void> ended = run_drained(coordinator);
+        (ended ? drained : busy).add();
+        CHECK(test::code_of(ended).value_or(errc::busy) == errc::busy);
+    });
     CHECK(drained.count() == 1);
     CHECK(busy.count() == 1);
 }
@@ -472,11 +454,10 @@ TEST_CASE("coordinator: a launcher that does not answer delays the end by a boun
     for (const int status : {503, 404}) {
         lifecycle life;
         push_receiver launcher(status);
-        coordinator_options options = quiet_options();
-        options.launcher_address = launcher.address();
+        coordinator_options options = quiet_options(&launcher);
         shutdown_coordinator coordinator = start(options, life);
         launcher_end(coordinator.address()).shut_down();
-        CHECK(coordinator.run([](const cancel_token&) { return result<void>(); }));
+        CHECK(run_drained(coordinator));
         CHECK(launcher.pushes().size() == (status == 503 ? 2 : 1));  // 404: asking again will not help
     }
 }
@@ -508,14 +489,8 @@ TEST_CASE("coordinator: its socket replaces a dead one, and neither a live one n
 }
 
 TEST_CASE("coordinator: options from the environment, whose faults name the variable") {
-    const auto from = [](std::initializer_list<std::pair<std::string, std::string>> set) {
-        const std::vector<std::pair<std::string, std::string>> all(set);
-        return coordinator_options::from_environment([all](const char* name) -> const char* {
-            for (const auto& each : all) {
-                if (each.first == name) return each.second.c_str();
-            }
-            return nullptr;
-        });
+    const auto from = [](const test::variables& set) {
+        return coordinator_options::from_environment(test::lookup(set));
     };
     const auto alone = from({});
     REQUIRE(alone);
@@ -525,25 +500,22 @@ TEST_CASE("coordinator: options from the environment, whose faults name the vari
                              {"OJS_PROCESS_ID", "kv-1"},
                              {"OJS_LAUNCHER_ADDR", "127.0.0.1:9"}});
     REQUIRE(child);
-    CHECK(child->address == "unix:/run/x");
-    CHECK(child->process_id == "kv-1");
-    CHECK(child->launcher_address == "127.0.0.1:9");
+    CHECK(child->address + " " + child->process_id + " " + child->launcher_address ==
+          "unix:/run/x kv-1 127.0.0.1:9");
     CHECK(child->log.level == log_level::info);
-    const auto quiet = from({{"OJS_LOG_LEVEL", "warn"}, {"OJS_LOG_FORMAT", "logfmt"}});
-    REQUIRE(quiet);
-    CHECK(quiet->log.level == log_level::warn);
-    CHECK(quiet->log.format == log_format::logfmt);
-    for (const char* name : {"OJS_LOG_LEVEL", "OJS_LOG_FORMAT"}) {
-        const auto wrong = from({{name, "loud"}});
+    const auto logs = from({{"OJS_LOG_LEVEL", "warn"}, {"OJS_LOG_FORMAT", "logfmt"}});
+    REQUIRE(logs);
+    CHECK(logs->log.level == log_level::warn);
+    CHECK(logs->log.format == log_format::logfmt);
+    const std::pair<const char*, const char*> bad[] = {
+        {"OJS_LOG_LEVEL", "loud"},          {"OJS_LOG_FORMAT", "loud"},
+        {"OJS_LIFECYCLE_ADDR", "nonsense"}, {"OJS_LIFECYCLE_ADDR", "http://x:1"},
+        {"OJS_LAUNCHER_ADDR", "nonsense"},  {"OJS_LAUNCHER_ADDR", "http://x:1"}};
+    for (const auto& [name, value] : bad) {
+        CAPTURE(name);
+        const auto wrong = from({{name, value}});
         REQUIRE(test::code_of(wrong) == errc::invalid_argument);
-        CHECK(holds(wrong.error().text, std::string(name) + "='loud'"));
-    }
-    for (const char* name : {"OJS_LIFECYCLE_ADDR", "OJS_LAUNCHER_ADDR"}) {
-        for (const char* value : {"nonsense", "http://x:1"}) {
-            const auto wrong = from({{name, value}});
-            REQUIRE(test::code_of(wrong) == errc::invalid_argument);
-            CHECK(holds(wrong.error().text, name));
-        }
+        CHECK(holds(wrong.error().text, std::string(name) + (value[0] == 'l' ? "='loud'" : "")));
     }
 }
 
@@ -576,7 +548,7 @@ TEST_CASE("coordinator: one line for a worker: its jobs are the metrics, its end
         CHECK(launcher.ready.wait_for(by_signal ? 2 : 1));
         CHECK(from_outside.readiness().state == readiness_state::ready);
         if (by_signal) {
-            life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
+            life.apply(event::stop_signal, sigterm);
         } else {
             CHECK(from_outside.shut_down("{\"processId\":\"w-1\",\"maxShutdownSeconds\":3600}").acknowledged);
         }
