@@ -248,10 +248,10 @@ TEST_CASE("parse_number takes whole decimal numbers up to its limit and nothing 
         {"a", UINT64_MAX},          {"18446744073709551616", UINT64_MAX},
         {"10001", 10000},           {"9", 8},
         {"18446744073709551615", 3}};
-    for (const auto& [text, limit] : bad) {
-        CAPTURE(std::string(text));
+    for (const auto& each : bad) {
+        CAPTURE(std::string(each.first));
         std::uint64_t out = 77;
-        CHECK_FALSE(parse_number(text, limit, out));
+        CHECK_FALSE(parse_number(each.first, each.second, out));
         CHECK(out == 77);
     }
 }

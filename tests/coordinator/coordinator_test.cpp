@@ -511,11 +511,11 @@ TEST_CASE("coordinator: options from the environment, whose faults name the vari
         {"OJS_LOG_LEVEL", "loud"},          {"OJS_LOG_FORMAT", "loud"},
         {"OJS_LIFECYCLE_ADDR", "nonsense"}, {"OJS_LIFECYCLE_ADDR", "http://x:1"},
         {"OJS_LAUNCHER_ADDR", "nonsense"},  {"OJS_LAUNCHER_ADDR", "http://x:1"}};
-    for (const auto& [name, value] : bad) {
-        CAPTURE(name);
-        const auto wrong = from({{name, value}});
+    for (const auto& each : bad) {
+        CAPTURE(each.first);
+        const auto wrong = from({{each.first, each.second}});
         REQUIRE(test::code_of(wrong) == errc::invalid_argument);
-        CHECK(holds(wrong.error().text, std::string(name) + (value[0] == 'l' ? "='loud'" : "")));
+        CHECK(holds(wrong.error().text, std::string(each.first) + (each.second[0] == 'l' ? "='loud'" : "")));
     }
 }
 

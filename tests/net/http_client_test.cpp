@@ -99,13 +99,13 @@ TEST_CASE("client: responses of every status and form are values") {
         {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nA: b\r\n\r\n" + peer::ok("x"), "200 x "},
         {peer::ok("1e999"), "200 1e999 "}};
     for (const bool byte_by_byte : {false, true}) {
-        for (const auto& [raw, values] : responses) {
-            CAPTURE(raw);
-            const result<http_response> got = answered(raw, "GET", byte_by_byte);
+        for (const auto& each : responses) {
+            CAPTURE(each.first);
+            const result<http_response> got = answered(each.first, "GET", byte_by_byte);
             REQUIRE(got);
             CHECK(std::to_string(got->status) + " " + got->body + " " +
                       std::string(find_header(got->headers, "x-y")) ==
-                  values);
+                  each.second);
         }
     }
     CHECK(answered("HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", "HEAD")->body == "");

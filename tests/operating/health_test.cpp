@@ -746,10 +746,10 @@ TEST_CASE("metrics: outcomes of jobs, by the names of the observability specific
         {"ojs_worker_build_info{version=\"" OJS_SHUTDOWN_VERSION "\"}", "1"},
         {"ojs_worker_grace_left_seconds", "3600.000000"},
         {"ojs_worker_drain_duration_seconds_count", "0"}};
-    for (const auto& [name, value] : expected) {
-        CAPTURE(name);
-        REQUIRE(page.count(name) == 1);
-        CHECK(page.at(name) == value);
+    for (const auto& each : expected) {
+        CAPTURE(each.first);
+        REQUIRE(page.count(each.first) == 1);
+        CHECK(page.at(each.first) == each.second);
     }
     CHECK(page.count("ojs_job_duration_seconds_sum" + work + ",state=\"completed\"}") == 1);
     CHECK(page.count("ojs_job_duration_seconds_count{queue=\"default\",type=\"gone\",state=\"completed\"}") ==
@@ -773,9 +773,9 @@ TEST_CASE("metrics: a drain, and the stop after it") {
     const auto check = [](const std::string& page,
                           std::initializer_list<std::pair<const char*, const char*>> expected) {
         const auto all = samples(page);
-        for (const auto& [name, value] : expected) {
-            CAPTURE(name);
-            CHECK(all.at(name) == value);
+        for (const auto& each : expected) {
+            CAPTURE(each.first);
+            CHECK(all.at(each.first) == each.second);
         }
         return std::stod(all.at("ojs_worker_grace_left_seconds"));
     };

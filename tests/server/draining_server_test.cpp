@@ -183,12 +183,12 @@ TEST_CASE("draining server: handlers that throw, end their thread, drop the conn
         {"/end", ""},  // there is one thread: another takes its place
         {"/drop", ""}, {"/throw", "500"}, {"/int", "500"}, {"/bad", "500"}, {"/split", "500"}, {"/", "200"}};
     for (int i = 0; i < 3; ++i) {
-        for (const auto& [target, status] : cases) {
-            CAPTURE(target);
+        for (const auto& each : cases) {
+            CAPTURE(each.first);
             peer::client client(server.port());
-            client.send(get(target, "Connection: close\r\n"));
+            client.send(get(each.first, "Connection: close\r\n"));
             const std::string answer = client.rest();
-            CHECK(status_of(answer) == status);
+            CHECK(status_of(answer) == each.second);
             CHECK(answer.find("secret") == std::string::npos);
             CHECK(answer.find("Set-Cookie") == std::string::npos);
         }

@@ -10,22 +10,20 @@
 #include <set>
 #include <thread>
 
+#include "events.hpp"
 #include "spool_dir.hpp"
 
 using namespace spool_test;
 
-// ---- what is not run ----
-
 TEST_CASE(
-    "spool: links, folders, FIFOs, odd names and other users' files are refused, reported once, and stay") {
+    "spool: links, folders, FIFOs, odd names and files of others are refused, reported once, and stay") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         spool_dir dir;
         dir.options.any_file = any_file;
         const auto transport = dir.open();
         const fs::path request = dir.path / "request";
-        const std::string good = R"({"type":"noop","args":[]})";
-        write_file(dir.path / "outside", good);
+        write_file(dir.path / "outside", noop);
         fs::create_symlink(dir.path / "outside", request / "symlink");
         fs::create_symlink("/etc/passwd", request / "symlink-away");
         fs::create_symlink("nowhere", request / "symlink-broken");
@@ -36,17 +34,17 @@ TEST_CASE(
         for (const std::string& odd :
              {std::string("new\nline"), std::string("bell\a"), std::string("\x7f"), std::string("\xff\xfe"),
               std::string("over\xc0\xaf"), std::string(201, 'x')}) {
-            write_file(request / odd, good);
+            write_file(request / odd, noop);
             refused.push_back(odd);
         }
         if (::geteuid() == 0) {
-            write_file(request / "foreign", good);
+            write_file(request / "foreign", noop);
             REQUIRE(::chown((request / "foreign").c_str(), 12345, 12345) == 0);
             refused.emplace_back("foreign");
         }
-        write_file(request / ".hidden", good);
+        write_file(request / ".hidden", noop);
         const std::string longest(200, 'y');
-        write_file(request / longest, good);
+        write_file(request / longest, noop);
         make_old(request / longest);
 
         const job only = dir.fetch_one(*transport);
@@ -60,7 +58,7 @@ TEST_CASE(
         for (const std::string& name : refused) CHECK(fs::exists(fs::symlink_status(request / name)));
         CHECK(fs::exists(request / ".hidden"));
         CHECK(dir.names("failed").empty());
-        CHECK(accept(transport->ack({longest, ""}, deadline_after(1s))) == settled::accepted);
+        CHECK(ack(*transport, longest) == settled::accepted);
         CHECK(dir.names("done") == names{longest});
     }
 }
@@ -119,7 +117,7 @@ TEST_CASE("spool: a file that is still being written waits until it is complete"
 TEST_CASE("spool: a file left open for writing is reported, and run when it is closed") {
     spool_dir dir;
     const auto transport = dir.open();
-    dir.put("a", R"({"type":"noop","args":[]})");
+    dir.put("a");
     make_old(dir.path / "request/a");
     const int writer = ::open((dir.path / "request/a").c_str(), O_WRONLY | O_CLOEXEC);
     REQUIRE(writer >= 0);
@@ -178,25 +176,23 @@ TEST_CASE("spool: a malformed file is FAILed with its reason, keeps its bytes, a
         {R"({"type":"noop"})", "args: missing"},
         {R"({"type":"noop","args":{}})", "args is not an array"}};
     for (const auto& each : bad) {
-        const std::string& text = each.first;
-        const std::string& reason = each.second;
-        CAPTURE(text);
+        CAPTURE(each.first);
         spool_dir dir;
         const auto transport = dir.open();
-        write_file(dir.path / "request/bad.json", text);
+        write_file(dir.path / "request/bad.json", each.first);
         make_old(dir.path / "request/bad.json");
         const job claimed = dir.fetch_one(*transport);
         CHECK(claimed.id == "bad");
-        CHECK(holds(claimed.malformed, reason));
-        CHECK(accept(transport->fail({"bad", {"invalid_payload", claimed.malformed, false, "{}"}, false, ""},
-                                     deadline_after(1s))) == settled::accepted);
+        CHECK(holds(claimed.malformed, each.second));
+        CHECK(fail(*transport, "bad", {"invalid_payload", claimed.malformed, false, "{}"}) ==
+              settled::accepted);
         CHECK(dir.names("failed") == names{"bad.json"});
         CHECK(dir.names("request").empty());
-        const bool is_object = holds(reason, "args") || holds(reason, "type");
+        const bool is_object = holds(each.second, "args") || holds(each.second, "type");
         const std::string holder =
             is_object ? dir.read("failed/bad.json") : dir.read("failed/.about.bad.json");
-        CHECK(holds(member(holder, "error"), reason));
-        if (!is_object) CHECK(dir.read("failed/bad.json") == text);
+        CHECK(holds(member(holder, "error"), each.second));
+        if (!is_object) CHECK(dir.read("failed/bad.json") == each.first);
         CHECK(dir.fetch(*transport).empty());
     }
 }
@@ -228,8 +224,7 @@ TEST_CASE("spool: members of the wrong type do not stop a job, and an id is what
     CHECK(claimed.attempt == 1);
     CHECK(claimed.max_attempts == 3);
     CHECK(fs::exists(spool_path(claimed)));
-    CHECK(accept(transport->fail({"a", boom(), false, "{\"c\":1}"}, deadline_after(1s))) ==
-          settled::accepted);
+    CHECK(fail(*transport, "a", boom(), "{\"c\":1}") == settled::accepted);
     CHECK(member(member(dir.read("request/a"), "meta"), "checkpoint") == "{\"c\":1}");
 }
 
@@ -239,10 +234,10 @@ TEST_CASE("spool: two files with one id are not claimed at the same time by one 
     dir.put("a", R"({"type":"noop","args":[1],"id":"same"})");
     dir.put("b", R"({"type":"noop","args":[2],"id":"same"})");
     CHECK(dir.fetch(*transport, 5).size() == 1);
-    CHECK(accept(transport->ack({"same", ""}, deadline_after(1s))) == settled::accepted);
+    CHECK(ack(*transport, "same") == settled::accepted);
     const auto fresh = dir.open();
     CHECK(dir.fetch(*fresh, 5).size() == 1);
-    CHECK(accept(fresh->ack({"same", ""}, deadline_after(1s))) == settled::accepted);
+    CHECK(ack(*fresh, "same") == settled::accepted);
     CHECK(dir.names("done") == names{"a", "b"});
 }
 
@@ -250,8 +245,7 @@ TEST_CASE("spool: a job of a queue that is not ours is left to others") {
     spool_dir dir;
     const auto transport = dir.open();
     dir.put("a", R"({"type":"noop","args":[],"queue":"mail"})");
-    dir.put("b", R"({"type":"noop","args":[]})");
-    CHECK(dir.fetch_one(*transport).id == "b");
+    CHECK(dir.claim(*transport, "b").id == "b");
     CHECK(dir.fetch(*transport).empty());
     CHECK(dir.names("request") == names{"a"});
     dir.worker.queues = {"other", "mail"};
@@ -271,7 +265,7 @@ TEST_CASE("spool: a job of another queue is left to its workers, whatever else i
     CHECK(dir.fetch(*transport, 5).size() == 2);
     CHECK(dir.names("request") == names{"a", "b"});
     dir.worker.queues = {"mail"};
-    dir.put("e", R"({"type":"noop","args":[]})");
+    dir.put("e");
     const auto other = dir.open();
     const std::vector<job> got = dir.fetch(*other, 5);
     REQUIRE(got.size() == 2);
@@ -314,8 +308,6 @@ TEST_CASE("spool: a file of another queue is not opened again until it changes")
 }
 #endif
 
-// ---- claiming ----
-
 TEST_CASE("spool: a file in the way of a claim costs one event, and no other job") {
     for (const bool any_file : {false, true}) {
         for (const bool folder : {false, true}) {
@@ -330,9 +322,8 @@ TEST_CASE("spool: a file in the way of a claim costs one event, and no other job
             } else {
                 write_file(stray, "put there by somebody");
             }
-            dir.put("a", R"({"type":"noop","args":[]})");
-            dir.put("b", R"({"type":"noop","args":[]})");
-            CHECK(dir.fetch_one(*transport).id == "b");
+            dir.put("a");
+            CHECK(dir.claim(*transport, "b").id == "b");
             for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*transport).empty());
             CHECK(dir.event_count(spool_event_kind::refused) == 1);
             CHECK(fs::exists(folder ? stray / "x" : stray));
@@ -345,10 +336,11 @@ TEST_CASE("spool: a file in the way of a claim costs one event, and no other job
 TEST_CASE("spool: a FETCH cancelled before or between claims claims nothing more") {
     spool_dir dir;
     const auto transport = dir.open();
-    for (const char* name : {"a", "b", "c"}) dir.put(name, R"({"type":"noop","args":[]})");
+    for (const char* name : {"a", "b", "c"}) dir.put(name);
     fetch_request request = dir.asking(3);
     request.should_send = [] { return false; };
     CHECK(test::code_of(transport->fetch(request, deadline_after(1s))) == errc::cancelled);
+    CHECK(!transport->fetch(dir.asking(), steady_clock::now() - 1s));  // a deadline that has passed
     CHECK(dir.names("request").size() == 3);
     CHECK(dir.owners() == 1);
 
@@ -386,44 +378,27 @@ TEST_CASE("spool: a file replaced or changed between examination and claim is no
     }
 }
 
-TEST_CASE("spool: a deadline that has passed claims nothing") {
-    spool_dir dir;
-    const auto transport = dir.open();
-    dir.put("a", R"({"type":"noop","args":[]})");
-    const auto answer = transport->fetch(dir.asking(), steady_clock::now() - 1s);
-    CHECK(!answer);
-    CHECK(dir.names("request") == names{"a"});
-    CHECK(dir.fetch(*transport).size() == 1);
-}
-
 TEST_CASE("spool: several transports with several threads each claim every job once") {
     spool_dir dir;
     constexpr int jobs = 400;
     { const auto makes_it = dir.open(); }
-    for (int i = 0; i < jobs; ++i)
-        write_file(dir.path / "request" / ("j" + std::to_string(i)), R"({"type":"noop","args":[]})");
+    for (int i = 0; i < jobs; ++i) write_file(dir.path / "request" / ("j" + std::to_string(i)), noop);
     std::mutex mutex;
     std::multiset<std::string> had;
     std::vector<transport_ref> transports;
     for (int i = 0; i < 4; ++i) transports.push_back(dir.open());
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 8; ++i) {
-        threads.emplace_back([&, i] {
-            transport& own = *transports[static_cast<std::size_t>(i % 4)];
-            for (;;) {
-                const auto got = own.fetch(dir.asking(3), deadline_after(20s));
-                if (!got || got->empty()) return;
-                for (const job& each : *got) {
-                    {
-                        const std::lock_guard<std::mutex> held(mutex);
-                        had.insert(each.id);
-                    }
-                    static_cast<void>(own.ack({each.id, ""}, deadline_after(20s)));
-                }
+    test::at_once(8, [&](int thread) {
+        transport& own = *transports[static_cast<std::size_t>(thread % 4)];
+        for (;;) {
+            const auto got = own.fetch(dir.asking(3), deadline_after(20s));
+            if (!got || got->empty()) return;
+            for (const job& each : *got) {
+                static_cast<void>(own.ack({each.id, ""}, deadline_after(20s)));
+                const std::lock_guard<std::mutex> held(mutex);
+                had.insert(each.id);
             }
-        });
-    }
-    for (std::thread& each : threads) each.join();
+        }
+    });
     CHECK(had.size() == jobs);
     CHECK(std::set<std::string>(had.begin(), had.end()).size() == jobs);
     CHECK(dir.names("done").size() == jobs);
@@ -433,8 +408,7 @@ TEST_CASE("spool: several transports with several threads each claim every job o
 TEST_CASE("spool: heartbeats renew what is held, and nothing else") {
     spool_dir dir;
     const auto transport = dir.open();
-    dir.put("a", R"({"type":"noop","args":[]})");
-    dir.fetch_one(*transport);
+    dir.claim(*transport, "a");
     const auto answer = transport->heartbeat({&dir.worker, "running", {"a", "b"}}, deadline_after(1s));
     REQUIRE(answer);
     CHECK(answer->jobs_extended == std::vector<std::string>{"a"});

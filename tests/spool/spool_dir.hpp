@@ -33,6 +33,8 @@ inline void make_old(const fs::path& path) {
     REQUIRE(::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
 }
 
+inline const std::string noop = R"({"type":"noop","args":[]})";
+
 // A spool directory and what the test does to it from outside.
 class spool_dir {
   public:
@@ -52,7 +54,7 @@ class spool_dir {
         return *out;
     }
     // cp to a hidden name, then mv.
-    void put(const std::string& name, const std::string& text) {
+    void put(const std::string& name, const std::string& text = noop) {
         write_file(path / "request" / ".cp", text);
         fs::rename(path / "request" / ".cp", path / "request" / name);
     }
@@ -74,6 +76,31 @@ class spool_dir {
         while (got.empty() && steady_clock::now() < end) got = fetch(from);
         REQUIRE(got.size() == 1);
         return got.front();
+    }
+    job claim(transport& by, const std::string& name, const std::string& text = noop) {
+        put(name, text);
+        return fetch_one(by);
+    }
+    // What a worker that died left behind: a folder with a free lock, and these files.
+    fs::path leave_dead_worker(std::initializer_list<std::pair<std::string, std::string>> files) {
+        if (!fs::exists(path)) static_cast<void>(open());
+        const fs::path out = path / "processing" / "1-dead";
+        fs::create_directory(out);
+        write_file(out / ".owner", "{}");
+        for (const auto& [name, text] : files) write_file(out / name, text);
+        return out;
+    }
+    // All that is in request/, done/ and failed/, sorted: "done/a request/.about.b request/b".
+    std::string listing() const {
+        std::string out;
+        for (const char* folder : {"done", "failed", "request"}) {
+            std::vector<std::string> all = hidden(folder);
+            for (const std::string& each : names(folder)) all.push_back(each);
+            std::sort(all.begin(), all.end());
+            for (const std::string& each : all)
+                out += (out.empty() ? "" : " ") + std::string(folder) + "/" + each;
+        }
+        return out;
     }
     // Visible names, sorted.
     std::vector<std::string> names(const std::string& folder) const {
@@ -140,11 +167,21 @@ inline settled accept(const result<settled>& answer) {
     return *answer;
 }
 
+inline settled ack(transport& to, const std::string& id, const std::string& result = "") {
+    return accept(to.ack({id, result}, deadline_after(10s)));
+}
+inline settled fail(transport& to, const std::string& id, const job_error& why = boom(),
+                    const std::string& checkpoint = "") {
+    return accept(to.fail({id, why, false, checkpoint}, deadline_after(10s)));
+}
+inline settled requeue(transport& to, const std::string& id) {
+    return accept(to.fail({id, boom(), true, ""}, deadline_after(10s)));
+}
+inline settled checkpoint(transport& to, const std::string& id, const std::string& state) {
+    return accept(to.save_checkpoint({id, state}, deadline_after(10s)));
+}
+
 // Bytes that are no JSON, no text and not even UTF-8.
 inline const std::string odd_bytes("\0\xff\xfe{\"type\":\n", 12);
-
-inline fail_request hand_back(const std::string& id, std::string checkpoint = {}) {
-    return {id, boom(), true, std::move(checkpoint)};
-}
 
 }  // namespace spool_test
