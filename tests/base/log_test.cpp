@@ -1,5 +1,4 @@
 // Log records as lines, the filter and the hook, and writing to an end that nobody reads.
-#include <errno.h>
 #include <fcntl.h>
 #include <picojson.h>
 #include <signal.h>

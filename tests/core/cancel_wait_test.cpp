@@ -19,7 +19,6 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "events.hpp"
 #include "processes.hpp"

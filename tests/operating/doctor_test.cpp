@@ -3,9 +3,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <initializer_list>
 #include <string>
 #include <vector>
 

@@ -1,5 +1,4 @@
 #include <picojson.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <map>

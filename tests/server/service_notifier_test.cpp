@@ -1,11 +1,8 @@
 // The notify protocol, spoken to a socket of our own in the service manager's place.
 #include <fcntl.h>
-#include <limits.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>

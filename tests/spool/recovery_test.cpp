@@ -322,15 +322,14 @@ TEST_CASE("spool: a worker that claims no jobs still recovers those of a dead on
 }
 
 TEST_CASE("spool: in a forked process a transport claims into a folder of its own, and leaves the other's") {
-    spool_dir dir;
-    const auto transport = dir.open();
+    opened_dir dir;
     dir.put("a");
-    dir.claim(*transport, "b");
+    dir.claim("b");
     const pid_t child = test::forked([&] {
-        const auto got = transport->fetch(dir.asking(), deadline_after(10s));
+        const auto got = dir.transport->fetch(dir.asking(), deadline_after(10s));
         const bool is_b = got && got->size() == 1 && got->front().id == "b";
-        const auto done = is_b ? transport->ack({"b", ""}, deadline_after(10s)) : settled::gone;
-        delete transport.get();
+        const auto done = is_b ? dir.transport->ack({"b", ""}, deadline_after(10s)) : settled::gone;
+        delete dir.transport.get();
         return done && *done == settled::accepted ? 0 : 1;
     });
     CHECK(test::status_of(child) == 0);
@@ -338,30 +337,28 @@ TEST_CASE("spool: in a forked process a transport claims into a folder of its ow
     CHECK(dir.owners() == 1);
     const auto other = dir.open();
     CHECK(dir.fetch(*other).empty());  // a is held by the one that lives
-    CHECK(ack(*transport, "a") == settled::accepted);
+    CHECK(ack(dir, "a") == settled::accepted);
 }
 
 TEST_CASE("spool: a folder of an unknown owner is left in place, and reported once") {
-    spool_dir dir;
-    const auto transport = dir.open();
+    opened_dir dir;
     const fs::path odd = dir.path / "processing" / "somebody";
     fs::create_directory(odd);
     write_file(odd / "a", noop);  // and no lock file
     fs::create_symlink("/tmp", dir.path / "processing" / "link");
     write_file(dir.path / "processing" / "file", "not a folder");
-    for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*transport).empty());
+    for (int i = 0; i < 3; ++i) CHECK(dir.fetch().empty());
     CHECK(dir.event_count(spool_event_kind::owner_unknown) == 3);
     CHECK(fs::exists(odd / "a"));
     CHECK(dir.event_count(spool_event_kind::recovered) == 0);
 }
 
 TEST_CASE("spool: an empty folder without a lock is removed when it is old, not while it may be in use") {
-    spool_dir dir;
-    const auto transport = dir.open();
+    opened_dir dir;
     fs::create_directory(dir.path / "processing" / "young");
     fs::create_directory(dir.path / "processing" / "old");
     make_old(dir.path / "processing" / "old");
-    CHECK(dir.fetch(*transport).empty());
+    CHECK(dir.fetch().empty());
     CHECK(fs::exists(dir.path / "processing" / "young"));
     CHECK(!fs::exists(dir.path / "processing" / "old"));
 }
@@ -379,8 +376,7 @@ TEST_CASE("spool: a transport that ends without jobs leaves nothing behind") {
 }
 
 TEST_CASE("spool: the owner's record says who it is") {
-    spool_dir dir;
-    const auto transport = dir.open();
+    opened_dir dir;
     const std::string record = dir.read("processing/" + dir.names("processing").front() + "/.owner");
     CHECK(member(record, "pid") == std::to_string(::getpid()));
     for (const char* key : {"start_time", "boot_id", "pid_namespace", "host"})
@@ -426,30 +422,30 @@ class small_disk {
 TEST_CASE("spool: a full disk is an error that loses nothing, and work continues when there is room") {
     const small_disk disk;
     if (!disk.is_mounted()) return;
-    spool_dir dir(disk.path() / "spool");
-    const auto transport = dir.open();
+    opened_dir dir(disk.path() / "spool");
     for (const char* name : {"a", "b", "c"}) dir.put(name);
-    REQUIRE(dir.fetch(*transport, 3).size() == 3);
+    REQUIRE(dir.fetch(3).size() == 3);
     disk.fill();
-    const auto refused = transport->fail({"a", boom(), false, ""}, deadline_after(1s));
+    const auto refused = dir.transport->fail({"a", boom(), false, ""}, deadline_after(1s));
     REQUIRE(test::code_of(refused) == errc::unavailable);
     CHECK(refused.error().sys_errno == ENOSPC);
     CHECK(holds(refused.error().text, "No space left"));
-    CHECK(!transport->save_checkpoint({"b", "1"}, deadline_after(1s)));
+    CHECK(!dir.transport->save_checkpoint({"b", "1"}, deadline_after(1s)));
     CHECK(dir.listing().empty());
     CHECK(dir.event_count(spool_event_kind::result_dropped) == 0);
-    const auto answer = transport->heartbeat({&dir.worker, "running", {"a", "b", "c"}}, deadline_after(1s));
+    const auto answer =
+        dir.transport->heartbeat({&dir.worker, "running", {"a", "b", "c"}}, deadline_after(1s));
     CHECK(answer->jobs_extended.size() == 3);  // all still ours
     // What needs no room works.
-    CHECK(ack(*transport, "b") == settled::accepted);
-    CHECK(requeue(*transport, "c") == settled::accepted);
-    CHECK(dir.fetch_one(*transport).id == "c");
+    CHECK(ack(dir, "b") == settled::accepted);
+    CHECK(requeue(dir, "c") == settled::accepted);
+    CHECK(dir.fetch_one().id == "c");
     CHECK(!spool_enqueue(dir.path.string(), {"noop", "[]", "default", 0, ""}));
     CHECK(dir.listing() == "done/b");
 
     disk.make_room();
-    CHECK(fail(*transport, "a") == settled::accepted);
-    CHECK(ack(*transport, "c", "\"result\"") == settled::accepted);
+    CHECK(fail(dir, "a") == settled::accepted);
+    CHECK(ack(dir, "c", "\"result\"") == settled::accepted);
     CHECK(dir.listing() == "done/b done/c request/a");
     CHECK(member(dir.read("request/a"), "attempt") == "1");
     CHECK(member(dir.read("done/c"), "result") == "\"result\"");
@@ -458,54 +454,50 @@ TEST_CASE("spool: a full disk is an error that loses nothing, and work continues
 TEST_CASE("spool: without room for its result a completed job is settled without it, and reported") {
     const small_disk disk;
     if (!disk.is_mounted()) return;
-    spool_dir dir(disk.path() / "spool");
-    const auto transport = dir.open();
-    dir.claim(*transport, "a");
+    opened_dir dir(disk.path() / "spool");
+    dir.claim("a");
     disk.fill();
-    CHECK(ack(*transport, "a", "\"result\"") == settled::accepted);
+    CHECK(ack(dir, "a", "\"result\"") == settled::accepted);
     CHECK(dir.listing() == "done/a");
     CHECK(member(dir.read("done/a"), "result").empty());
     CHECK(dir.event_count(spool_event_kind::result_dropped) == 1);
     disk.make_room();
-    CHECK(ack(*transport, "a", "\"result\"") == settled::gone);
+    CHECK(ack(dir, "a", "\"result\"") == settled::gone);
     CHECK(dir.event_count(spool_event_kind::result_dropped) == 1);
 }
 
 TEST_CASE("spool: with any_file a full disk keeps a job from being claimed, which is then done later") {
     const small_disk disk;
     if (!disk.is_mounted()) return;
-    spool_dir dir(disk.path() / "spool");
-    dir.options.any_file = true;
-    const auto transport = dir.open();
+    opened_dir dir(disk.path() / "spool", true);
     dir.put("a", odd_bytes);
     disk.fill();
-    const auto refused = transport->fetch(dir.asking(), deadline_after(1s));
+    const auto refused = dir.transport->fetch(dir.asking(), deadline_after(1s));
     REQUIRE(!refused);
     CHECK(refused.error().sys_errno == ENOSPC);
     CHECK(dir.names("request") == names{"a"});
     disk.make_room();
-    CHECK(dir.fetch_one(*transport).attempt == 1);
+    CHECK(dir.fetch_one().attempt == 1);
 }
 
 TEST_CASE("spool: on a read-only file system there is a clear error, and nothing is lost") {
     const small_disk disk;
     if (!disk.is_mounted()) return;
-    spool_dir dir(disk.path() / "spool");
-    const auto transport = dir.open();
+    opened_dir dir(disk.path() / "spool");
     for (const char* name : {"a", "b"}) dir.put(name);
-    dir.fetch_one(*transport);
+    dir.fetch_one();
     REQUIRE(disk.set_read_only(true));
-    const auto refused = transport->fetch(dir.asking(), deadline_after(1s));
+    const auto refused = dir.transport->fetch(dir.asking(), deadline_after(1s));
     REQUIRE(test::code_of(refused) == errc::unavailable);
     CHECK(holds(refused.error().text, "Read-only file system"));
-    CHECK(!transport->ack({"a", ""}, deadline_after(1s)));
-    CHECK(!transport->fail({"a", boom(), false, ""}, deadline_after(1s)));
+    CHECK(!dir.transport->ack({"a", ""}, deadline_after(1s)));
+    CHECK(!dir.transport->fail({"a", boom(), false, ""}, deadline_after(1s)));
     const auto opened = open_spool(dir.options);
     REQUIRE(!opened);
     CHECK(holds(opened.error().text, "Read-only file system"));
     REQUIRE(disk.set_read_only(false));
-    CHECK(ack(*transport, "a") == settled::accepted);
-    CHECK(dir.fetch_one(*transport).id == "b");
+    CHECK(ack(dir, "a") == settled::accepted);
+    CHECK(dir.fetch_one().id == "b");
 }
 
 TEST_CASE("spool: folders on different file systems are refused from the start") {
@@ -528,18 +520,17 @@ TEST_CASE("spool: folders on different file systems are refused from the start")
 }
 
 TEST_CASE("spool: without a free descriptor nothing is lost, and calls that need none still work") {
-    spool_dir dir;
-    const auto transport = dir.open();
+    opened_dir dir;
     for (const char* name : {"a", "b", "c"}) dir.put(name);
-    REQUIRE(dir.fetch(*transport, 2).size() == 2);
+    REQUIRE(dir.fetch(2).size() == 2);
     result<std::vector<job>> fetched = std::vector<job>();
     result<settled> failed = settled::accepted;
     result<settled> acked = settled::gone;
     {
         const test::no_descriptors now;
-        fetched = transport->fetch(dir.asking(), deadline_after(1s));
-        failed = transport->fail({"a", boom(), false, ""}, deadline_after(1s));
-        acked = transport->ack({"b", ""}, deadline_after(1s));
+        fetched = dir.transport->fetch(dir.asking(), deadline_after(1s));
+        failed = dir.transport->fail({"a", boom(), false, ""}, deadline_after(1s));
+        acked = dir.transport->ack({"b", ""}, deadline_after(1s));
     }
     REQUIRE(test::code_of(fetched) == errc::unavailable);
     CHECK(holds(fetched.error().text, std::strerror(EMFILE)));
@@ -547,59 +538,56 @@ TEST_CASE("spool: without a free descriptor nothing is lost, and calls that need
     CHECK(failed.error().sys_errno == EMFILE);
     CHECK(accept(acked) == settled::accepted);
     CHECK(dir.names("request") == names{"c"});
-    CHECK(dir.fetch_one(*transport).id == "c");
-    CHECK(fail(*transport, "a") == settled::accepted);
+    CHECK(dir.fetch_one().id == "c");
+    CHECK(fail(dir, "a") == settled::accepted);
     CHECK(dir.names("request") == names{"a"});
 }
 
 TEST_CASE("spool: a removed directory is an error until it is back; its jobs are not lost") {
-    spool_dir dir;
-    const auto transport = dir.open();
-    dir.claim(*transport, "a");
+    opened_dir dir;
+    dir.claim("a");
     const fs::path away = dir.path.string() + ".away";
     fs::rename(dir.path, away);
     for (int i = 0; i < 2; ++i) {
-        const auto refused = transport->fetch(dir.asking(), deadline_after(1s));
+        const auto refused = dir.transport->fetch(dir.asking(), deadline_after(1s));
         REQUIRE(test::code_of(refused) == errc::unavailable);
         CHECK(holds(refused.error().text, "No such file or directory"));
         CHECK(!fs::exists(dir.path));  // it may be a volume that is not mounted: nothing is made in its place
     }
     fs::rename(away, dir.path);
-    CHECK(dir.claim(*transport, "b").id == "b");
-    CHECK(ack(*transport, "a") == settled::accepted);
+    CHECK(dir.claim("b").id == "b");
+    CHECK(ack(dir, "a") == settled::accepted);
     CHECK(dir.names("done") == names{"a"});
 }
 
 TEST_CASE("spool: a removed folder is created again, and no job in flight is lost") {
     for (const char* folder : {"done", "failed", "request"}) {
         CAPTURE(folder);
-        spool_dir dir;
-        const auto transport = dir.open();
-        dir.claim(*transport, "a");
+        opened_dir dir;
+        dir.claim("a");
         fs::remove_all(dir.path / folder);
         const auto settle = [&]() -> result<settled> {
-            if (std::string(folder) == "done") return transport->ack({"a", ""}, deadline_after(1s));
+            if (std::string(folder) == "done") return dir.transport->ack({"a", ""}, deadline_after(1s));
             if (std::string(folder) == "failed")
-                return transport->fail({"a", boom(false), false, ""}, deadline_after(1s));
-            return transport->fail({"a", boom(), true, ""}, deadline_after(1s));
+                return dir.transport->fail({"a", boom(false), false, ""}, deadline_after(1s));
+            return dir.transport->fail({"a", boom(), true, ""}, deadline_after(1s));
         };
         CHECK(test::code_of(settle()) == errc::unavailable);
-        CHECK(dir.fetch(*transport).empty());
+        CHECK(dir.fetch().empty());
         CHECK(accept(settle()) == settled::accepted);
         CHECK(dir.names(folder) == names{"a"});
     }
 }
 
 TEST_CASE("spool: a transport whose own folder was removed continues in a new one, and its jobs are gone") {
-    spool_dir dir;
-    const auto transport = dir.open();
+    opened_dir dir;
     for (const char* name : {"a", "b"}) dir.put(name);
-    dir.fetch_one(*transport);
+    dir.fetch_one();
     fs::remove_all(dir.path / "processing");
-    CHECK(!transport->fetch(dir.asking(), deadline_after(1s)));  // it wanted to claim b into it
-    CHECK(dir.fetch_one(*transport).id == "b");
-    CHECK(ack(*transport, "a") == settled::gone);
-    CHECK(ack(*transport, "b") == settled::accepted);
+    CHECK(!dir.transport->fetch(dir.asking(), deadline_after(1s)));  // it wanted to claim b into it
+    CHECK(dir.fetch_one().id == "b");
+    CHECK(ack(dir, "a") == settled::gone);
+    CHECK(ack(dir, "b") == settled::accepted);
 }
 
 TEST_CASE("spool: an unusable directory is a clear error, and nothing is created") {

@@ -1,12 +1,9 @@
 // A spool directory for a test, what is done to it from outside, and short ways to look at it.
 #pragma once
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "../worker/recorder.hpp"
 #include "files.hpp"
@@ -38,8 +35,12 @@ inline const std::string noop = R"({"type":"noop","args":[]})";
 // A spool directory and what the test does to it from outside.
 class spool_dir {
   public:
-    explicit spool_dir(fs::path where = {}) : path(where.empty() ? own_.path() / "spool" : where) {
+    explicit spool_dir(fs::path where = {}, bool any_file = false,
+                       std::vector<std::chrono::milliseconds> retry_delays = spool_options().retry_delays)
+        : path(where.empty() ? own_.path() / "spool" : where) {
         options.directory = path.string();
+        options.any_file = any_file;
+        options.retry_delays = std::move(retry_delays);
         options.recovery_interval = 0ms;
         options.on_event = [this](const spool_event& event) {
             const std::lock_guard<std::mutex> held(mutex_);
@@ -144,6 +145,25 @@ class spool_dir {
     const fs::path path;
     spool_options options;
     worker_identity worker;
+};
+
+// With a transport, which is what the calls without one go to.
+struct opened_dir : spool_dir {
+    explicit opened_dir(bool any_file = false,
+                        std::vector<std::chrono::milliseconds> retry_delays = spool_options().retry_delays)
+        : spool_dir({}, any_file, std::move(retry_delays)), transport(open()) {}
+    explicit opened_dir(fs::path where, bool any_file = false)
+        : spool_dir(std::move(where), any_file), transport(open()) {}
+    operator ojs::transport&() const { return *transport; }
+    using spool_dir::claim;
+    using spool_dir::fetch;
+    using spool_dir::fetch_one;
+    std::vector<job> fetch(std::size_t count = 1) { return spool_dir::fetch(*transport, count); }
+    job fetch_one() { return spool_dir::fetch_one(*transport); }
+    job claim(const std::string& name, const std::string& text = noop) {
+        return spool_dir::claim(*transport, name, text);
+    }
+    const transport_ref transport;
 };
 
 using names = std::vector<std::string>;

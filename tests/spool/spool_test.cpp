@@ -1,7 +1,5 @@
 // open_spool: a job on its way through the folders, its runs and checkpoints; any file; putting jobs in.
 #include <atomic>
-#include <set>
-#include <thread>
 
 #include "events.hpp"
 #include "spool_dir.hpp"
@@ -9,14 +7,13 @@
 using namespace spool_test;
 
 TEST_CASE("spool: a job is claimed, completed, and its file in done/ has the result and all it came with") {
-    spool_dir dir;
-    const auto transport = dir.open();
-    CHECK(dir.fetch(*transport).empty());
+    opened_dir dir;
+    CHECK(dir.fetch().empty());
     dir.put(
         "a.json",
         R"({"type":"text.count","args":[12345678901234567890, 1.10],"x_unknown":{"big":98765432109876543210},)"
         R"("meta":{"trace":"t1"}})");
-    const job claimed = dir.fetch_one(*transport);
+    const job claimed = dir.fetch_one();
     CHECK(claimed.id + " " + claimed.type + " " + claimed.queue + " " + claimed.args_json ==
           "a text.count default [12345678901234567890, 1.10]");
     CHECK(claimed.attempt == 1);
@@ -26,8 +23,8 @@ TEST_CASE("spool: a job is claimed, completed, and its file in done/ has the res
     CHECK(spool_path(claimed).front() == '/');
     CHECK(fs::exists(spool_path(claimed)));
     CHECK(dir.listing().empty());
-    CHECK(dir.fetch(*transport).empty());
-    CHECK(ack(*transport, "a", "{\"words\":18446744073709551615}") == settled::accepted);
+    CHECK(dir.fetch().empty());
+    CHECK(ack(dir, "a", "{\"words\":18446744073709551615}") == settled::accepted);
     CHECK(dir.listing() == "done/a.json");
     const std::string done = dir.read("done/a.json");
     const std::pair<const char*, const char*> members[] = {{"result", "{\"words\":18446744073709551615}"},
@@ -40,52 +37,48 @@ TEST_CASE("spool: a job is claimed, completed, and its file in done/ has the res
 }
 
 TEST_CASE("spool: without a result the file goes to done/ as it came") {
-    spool_dir dir;
-    const auto transport = dir.open();
+    opened_dir dir;
     const std::string text = "  {\"type\" : \"noop\", \"args\":[],\n\"id\":\"my-id\"}\n\n";
-    CHECK(dir.claim(*transport, "a.json", text).id == "my-id");
-    CHECK(ack(*transport, "my-id") == settled::accepted);
+    CHECK(dir.claim("a.json", text).id == "my-id");
+    CHECK(ack(dir, "my-id") == settled::accepted);
     CHECK(dir.read("done/a.json") == text);
 }
 
 TEST_CASE("spool: files are taken in the order of their names, also one that comes later") {
-    spool_dir dir;
-    const auto transport = dir.open();
+    opened_dir dir;
     for (const char* name : {"5-c.json", "5-a.json", "9-z.json", "0-now.json", "5-b.json"}) dir.put(name);
-    CHECK(dir.fetch_one(*transport).id == "0-now");
-    CHECK(dir.fetch_one(*transport).id == "5-a");
+    CHECK(dir.fetch_one().id == "0-now");
+    CHECK(dir.fetch_one().id == "5-a");
 #if OJS_SHUTDOWN_USE_INOTIFY
-    CHECK(dir.claim(*transport, "1-late.json").id == "1-late");
+    CHECK(dir.claim("1-late.json").id == "1-late");
 #endif
-    const std::vector<job> rest = dir.fetch(*transport, 2);
+    const std::vector<job> rest = dir.fetch(2);
     REQUIRE(rest.size() == 2);
     CHECK(rest[0].id == "5-b");
     CHECK(rest[1].id == "5-c");
-    CHECK(dir.fetch_one(*transport).id == "9-z");
+    CHECK(dir.fetch_one().id == "9-z");
 }
 
 TEST_CASE("spool: settling again, or what was never claimed, or is no longer there, is gone") {
-    spool_dir dir;
-    const auto transport = dir.open();
-    dir.claim(*transport, "a");
-    CHECK(ack(*transport, "a") == settled::accepted);
-    for (const char* id : {"a", "never"}) CHECK(ack(*transport, id) == settled::gone);
-    CHECK(fail(*transport, "a") == settled::gone);
-    CHECK(checkpoint(*transport, "a", "1") == settled::gone);
-    fs::remove(spool_path(dir.claim(*transport, "removed")));
-    CHECK(fail(*transport, "removed", boom(false)) == settled::gone);
+    opened_dir dir;
+    dir.claim("a");
+    CHECK(ack(dir, "a") == settled::accepted);
+    for (const char* id : {"a", "never"}) CHECK(ack(dir, id) == settled::gone);
+    CHECK(fail(dir, "a") == settled::gone);
+    CHECK(checkpoint(dir, "a", "1") == settled::gone);
+    fs::remove(spool_path(dir.claim("removed")));
+    CHECK(fail(dir, "removed", boom(false)) == settled::gone);
     CHECK(dir.listing() == "done/a");
 }
 
 TEST_CASE("spool: of several threads that settle one job at the same time, one is accepted") {
-    spool_dir dir;
-    const auto transport = dir.open();
+    opened_dir dir;
     for (int i = 0; i < 20; ++i) {
         const std::string id = "j" + std::to_string(i);
-        dir.claim(*transport, id);
+        dir.claim(id);
         std::atomic<int> accepted{0};
         test::at_once(4, [&](int thread) {
-            const settled answer = thread % 2 == 0 ? ack(*transport, id, "1") : fail(*transport, id);
+            const settled answer = thread % 2 == 0 ? ack(dir, id, "1") : fail(dir, id);
             if (answer == settled::accepted) accepted.fetch_add(1);
         });
         CHECK(accepted == 1);
@@ -136,46 +129,40 @@ TEST_CASE("spool: a failed run waits its delay, kept in the file, and the last o
 }
 
 TEST_CASE("spool: a job's own max_attempts counts, and more than the delays last take the last one again") {
-    spool_dir dir;
-    dir.options.retry_delays = {0ms};
-    const auto transport = dir.open();
-    CHECK(dir.claim(*transport, "one", R"({"type":"noop","args":[],"max_attempts":1})").max_attempts == 1);
-    CHECK(fail(*transport, "one") == settled::accepted);
+    opened_dir dir(false, {0ms});
+    CHECK(dir.claim("one", R"({"type":"noop","args":[],"max_attempts":1})").max_attempts == 1);
+    CHECK(fail(dir, "one") == settled::accepted);
     CHECK(dir.names("failed") == names{"one"});
     dir.put("four", R"({"type":"noop","args":[],"max_attempts":4})");
     for (int run = 1; run <= 4; ++run) {
-        CHECK(dir.fetch_one(*transport).attempt == run);
-        CHECK(fail(*transport, "four") == settled::accepted);
+        CHECK(dir.fetch_one().attempt == run);
+        CHECK(fail(dir, "four") == settled::accepted);
     }
-    CHECK(dir.fetch(*transport).empty());
+    CHECK(dir.fetch().empty());
     CHECK(dir.names("failed") == names{"four", "one"});
 }
 
 TEST_CASE("spool: a delay never lasts longer than it was meant to, wherever the clock was set") {
-    spool_dir dir;
-    const auto transport = dir.open();
-    CHECK(dir.claim(*transport, "a",
-                    R"({"type":"noop","args":[],"spool":{"not_before_ms":9000000000000000,"delay_ms":0}})")
-              .id == "a");
+    opened_dir dir;
+    CHECK(
+        dir.claim("a", R"({"type":"noop","args":[],"spool":{"not_before_ms":9000000000000000,"delay_ms":0}})")
+            .id == "a");
 }
 
 TEST_CASE("spool: a job handed back is in request/ at once, unchanged, once, and no run counts") {
-    spool_dir dir;
-    const auto transport = dir.open();
+    opened_dir dir;
     const std::string text = " {\"type\":\"noop\", \"args\":[ ]}\n";
     dir.put("a", text);
     for (int i = 0; i < 4; ++i) {
-        CHECK(dir.fetch_one(*transport).attempt == 1);
-        CHECK(requeue(*transport, "a") == settled::accepted);
+        CHECK(dir.fetch_one().attempt == 1);
+        CHECK(requeue(dir, "a") == settled::accepted);
         CHECK(dir.listing() == "request/a");
         CHECK(dir.read("request/a") == text);
     }
 }
 
 TEST_CASE("spool: with any_file every regular file is a job, and stays as it is") {
-    spool_dir dir;
-    dir.options.any_file = true;
-    const auto transport = dir.open();
+    opened_dir dir(true);
     dir.put("4-200-prove.json", odd_bytes);
     const auto inode = [&](const char* file) {
         struct stat about {};
@@ -183,7 +170,7 @@ TEST_CASE("spool: with any_file every regular file is a job, and stays as it is"
         return about.st_ino;
     };
     const ino_t before = inode("request/4-200-prove.json");
-    job claimed = dir.fetch_one(*transport);
+    job claimed = dir.fetch_one();
     CHECK(claimed.id + " " + claimed.type + " " + claimed.queue == "4-200-prove.json file default");
     CHECK(claimed.attempt == 1);
     CHECK(claimed.malformed.empty());
@@ -191,17 +178,17 @@ TEST_CASE("spool: with any_file every regular file is a job, and stays as it is"
 
     // Handed back: byte for byte, and no run is counted.
     for (int i = 0; i < 3; ++i) {
-        CHECK(requeue(*transport, claimed.id) == settled::accepted);
+        CHECK(requeue(dir, claimed.id) == settled::accepted);
         CHECK(dir.listing() == "request/4-200-prove.json");
         CHECK(dir.read("request/4-200-prove.json") == odd_bytes);
-        claimed = dir.fetch_one(*transport);
+        claimed = dir.fetch_one();
         CHECK(claimed.attempt == 1);
     }
-    CHECK(ack(*transport, claimed.id, "{\"n\":1}") == settled::accepted);
+    CHECK(ack(dir, claimed.id, "{\"n\":1}") == settled::accepted);
     CHECK(dir.listing() == "done/4-200-prove.json");
     CHECK(dir.read("done/4-200-prove.json") == odd_bytes);
     CHECK(inode("done/4-200-prove.json") == before);
-    CHECK(ack(*transport, claimed.id) == settled::gone);
+    CHECK(ack(dir, claimed.id) == settled::gone);
 }
 
 TEST_CASE("spool: with any_file runs, delay, checkpoint and error are kept beside the file") {
@@ -241,12 +228,9 @@ TEST_CASE("spool: with any_file runs, delay, checkpoint and error are kept besid
 }
 
 TEST_CASE("spool: with any_file a file that failed for good has its error beside it") {
-    spool_dir dir;
-    dir.options.any_file = true;
-    dir.options.retry_delays = {};
-    const auto transport = dir.open();
-    CHECK(dir.claim(*transport, "proof", odd_bytes).max_attempts == 1);
-    CHECK(fail(*transport, "proof") == settled::accepted);
+    opened_dir dir(true, {});
+    CHECK(dir.claim("proof", odd_bytes).max_attempts == 1);
+    CHECK(fail(dir, "proof") == settled::accepted);
     CHECK(dir.listing() == "failed/.about.proof failed/proof");
     CHECK(dir.read("failed/proof") == odd_bytes);
     const std::string about = dir.read("failed/.about.proof");
@@ -257,13 +241,10 @@ TEST_CASE("spool: with any_file a file that failed for good has its error beside
 TEST_CASE("spool: a job moved from failed/ to request/ by hand has one more run") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
-        spool_dir dir;
-        dir.options.any_file = any_file;
-        dir.options.retry_delays = {0ms};
-        const auto transport = dir.open();
+        opened_dir dir(any_file, {0ms});
         const auto fail_run = [&](int attempt) {
-            CHECK(dir.fetch_one(*transport).attempt == attempt);
-            CHECK(fail(*transport, "proof") == settled::accepted);
+            CHECK(dir.fetch_one().attempt == attempt);
+            CHECK(fail(dir, "proof") == settled::accepted);
         };
         dir.put("proof");
         fail_run(1);
@@ -272,58 +253,54 @@ TEST_CASE("spool: a job moved from failed/ to request/ by hand has one more run"
             CHECK(dir.names("failed") == names{"proof"});
             fs::rename(dir.path / "failed/proof", dir.path / "request/proof");
             // Handed back, it still has it.
-            const job claimed = dir.fetch_one(*transport);
+            const job claimed = dir.fetch_one();
             CHECK(claimed.attempt == attempt);
             CHECK(dir.hidden("failed").empty());
-            CHECK(requeue(*transport, claimed.id) == settled::accepted);
+            CHECK(requeue(dir, claimed.id) == settled::accepted);
             fail_run(attempt);
         }
         CHECK(dir.names("failed") == names{"proof"});
         CHECK(dir.names("request").empty());
 
         // Another file of its name is another job.
-        CHECK(dir.claim(*transport, "proof", R"({"type":"noop","args":[1]})").attempt == 1);
+        CHECK(dir.claim("proof", R"({"type":"noop","args":[1]})").attempt == 1);
     }
 }
 
 TEST_CASE("spool: with any_file a job that removed its own file is done") {
-    spool_dir dir;
-    dir.options.any_file = true;
-    const auto transport = dir.open();
+    opened_dir dir(true);
     for (const bool renamed : {false, true}) {
         CAPTURE(renamed);
         dir.put("proof", odd_bytes);
-        const fs::path own = spool_path(dir.fetch_one(*transport));
+        const fs::path own = spool_path(dir.fetch_one());
         const fs::path elsewhere = dir.path / "elsewhere";
         fs::rename(own, elsewhere);
         if (!renamed) fs::remove(elsewhere);
-        CHECK(ack(*transport, "proof") == settled::accepted);
+        CHECK(ack(dir, "proof") == settled::accepted);
         CHECK_FALSE(fs::exists(own.parent_path() / ".about.proof"));
-        CHECK(ack(*transport, "proof") == settled::gone);
+        CHECK(ack(dir, "proof") == settled::gone);
     }
     // One that somebody else has taken over, with all that belongs to it, is not.
     dir.put("proof", odd_bytes);
-    const fs::path own = spool_path(dir.fetch_one(*transport));
+    const fs::path own = spool_path(dir.fetch_one());
     fs::remove(own.parent_path() / ".about.proof");
     fs::remove(own);
-    CHECK(ack(*transport, "proof") == settled::gone);
+    CHECK(ack(dir, "proof") == settled::gone);
 }
 
 TEST_CASE("spool: a sidecar is ignored for another file of the same name") {
-    spool_dir dir;
-    dir.options.any_file = true;
-    const auto transport = dir.open();
-    dir.claim(*transport, "proof", odd_bytes);
-    CHECK(fail(*transport, "proof", boom(), "1") == settled::accepted);
+    opened_dir dir(true);
+    dir.claim("proof", odd_bytes);
+    CHECK(fail(dir, "proof", boom(), "1") == settled::accepted);
     CHECK(dir.hidden("request") == names{".about.proof"});
     write_file(dir.path / "request/.cp", "another");
     fs::rename(dir.path / "request/.cp",
                dir.path / "request/proof");  // while the first is still there: another inode
-    job claimed = dir.fetch_one(*transport);
+    job claimed = dir.fetch_one();
     CHECK(claimed.attempt == 1);
     CHECK(member(claimed.meta_json, "checkpoint").empty());
     // The same inode, as of a file that was made after the first one was gone.
-    CHECK(fail(*transport, "proof", boom(), "2") == settled::accepted);
+    CHECK(fail(dir, "proof", boom(), "2") == settled::accepted);
     write_file(dir.path / "request/proof", "a third content");
     const auto fresh = dir.open();
     claimed = dir.fetch_one(*fresh);
@@ -332,13 +309,11 @@ TEST_CASE("spool: a sidecar is ignored for another file of the same name") {
 }
 
 TEST_CASE("spool: with any_file a job may write into its file, and its runs are counted all the same") {
-    spool_dir dir;
-    dir.options.any_file = true;
-    const auto transport = dir.open();
+    opened_dir dir(true);
     dir.put("proof", odd_bytes);
-    write_file(spool_path(dir.fetch_one(*transport)), "written by the job");
-    CHECK(fail(*transport, "proof", boom(), "1") == settled::accepted);
-    const job again = dir.fetch_one(*transport);
+    write_file(spool_path(dir.fetch_one()), "written by the job");
+    CHECK(fail(dir, "proof", boom(), "1") == settled::accepted);
+    const job again = dir.fetch_one();
     CHECK(again.attempt == 2);
     CHECK(member(again.meta_json, "checkpoint") == "1");
 }
@@ -371,19 +346,17 @@ TEST_CASE("spool: with any_file a run that another worker counted before the cla
 TEST_CASE("spool: a name that is taken is not overwritten, in any folder") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
-        spool_dir dir;
-        dir.options.any_file = any_file;
-        const auto transport = dir.open();
+        opened_dir dir(any_file);
         const std::string first = R"({"type":"noop","args":[1]})";
         const std::string second = R"({"type":"noop","args":[2]})";
         for (const char* folder : {"done", "failed"}) {
             write_file(dir.path / folder / "a", "there before");
             write_file(dir.path / folder / "a.1", "there before too");
         }
-        dir.claim(*transport, "a", first);
+        dir.claim("a", first);
         dir.put("a", second);
-        CHECK(dir.fetch(*transport).empty());  // one "a" at a time
-        CHECK(requeue(*transport, "a") == settled::accepted);
+        CHECK(dir.fetch().empty());  // one "a" at a time
+        CHECK(requeue(dir, "a") == settled::accepted);
         CHECK(dir.read("request/a") == second);
         CHECK(dir.read("request/a.1") == first);
         const auto fresh = dir.open();
@@ -399,8 +372,7 @@ TEST_CASE("spool: a name that is taken is not overwritten, in any folder") {
 
 TEST_CASE("spool: a free name is found at once among any number of files") {
     const temporary_folder where(temporary_folder::kind::in_memory);
-    spool_dir dir(where.path() / "spool");
-    const auto transport = dir.open();
+    opened_dir dir(where.path() / "spool");
     constexpr int many = 100001;
     const detail::unique_fd done(::open((dir.path / "done").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const auto make = [&](const std::string& name) {
@@ -410,41 +382,39 @@ TEST_CASE("spool: a free name is found at once among any number of files") {
     };
     make("a");
     for (int i = 1; i <= many; ++i) make("a." + std::to_string(i));
-    dir.claim(*transport, "a");
-    CHECK(ack(*transport, "a") == settled::accepted);
+    dir.claim("a");
+    CHECK(ack(dir, "a") == settled::accepted);
     CHECK(fs::exists(dir.path / "done" / ("a." + std::to_string(many + 1))));
 }
 
 TEST_CASE("spool: a checkpoint travels with a FAIL in meta.checkpoint, and one that was saved does as well") {
-    spool_dir dir;
-    const auto transport = dir.open();
+    opened_dir dir;
     dir.put("a", R"({"type":"noop","args":[],"meta":{"m":1,"checkpoint":"old"}})");
-    CHECK(member(dir.fetch_one(*transport).meta_json, "checkpoint") == "\"old\"");
-    CHECK(*transport->load_checkpoint("a", deadline_after(1s)) == "\"old\"");
-    CHECK(checkpoint(*transport, "a", "{\"step\":12345678901234567890}") == settled::accepted);
-    CHECK(*transport->load_checkpoint("a", deadline_after(1s)) == "{\"step\":12345678901234567890}");
-    CHECK(requeue(*transport, "a") == settled::accepted);
-    const job again = dir.fetch_one(*transport);
+    CHECK(member(dir.fetch_one().meta_json, "checkpoint") == "\"old\"");
+    CHECK(*dir.transport->load_checkpoint("a", deadline_after(1s)) == "\"old\"");
+    CHECK(checkpoint(dir, "a", "{\"step\":12345678901234567890}") == settled::accepted);
+    CHECK(*dir.transport->load_checkpoint("a", deadline_after(1s)) == "{\"step\":12345678901234567890}");
+    CHECK(requeue(dir, "a") == settled::accepted);
+    const job again = dir.fetch_one();
     CHECK(again.attempt == 1);
     CHECK(member(again.meta_json, "checkpoint") == "{\"step\":12345678901234567890}");
     CHECK(member(again.meta_json, "m") == "1");
-    CHECK(fail(*transport, "a", boom(), "[3]") == settled::accepted);
-    const job third = dir.fetch_one(*transport);
+    CHECK(fail(dir, "a", boom(), "[3]") == settled::accepted);
+    const job third = dir.fetch_one();
     CHECK(third.attempt == 2);
     CHECK(member(third.meta_json, "checkpoint") == "[3]");
-    CHECK(ack(*transport, "a") == settled::accepted);
+    CHECK(ack(dir, "a") == settled::accepted);
     CHECK(dir.owners() == 1);
     CHECK(dir.names("processing").size() == 1);
 }
 
 TEST_CASE("spool: a checkpoint that is no JSON is refused, and spoils no FAIL") {
-    spool_dir dir;
-    const auto transport = dir.open();
-    dir.claim(*transport, "a");
-    CHECK(test::code_of(transport->save_checkpoint({"a", "{broken"}, deadline_after(1s))) ==
+    opened_dir dir;
+    dir.claim("a");
+    CHECK(test::code_of(dir.transport->save_checkpoint({"a", "{broken"}, deadline_after(1s))) ==
           errc::invalid_argument);
-    CHECK(fail(*transport, "a", boom(), "{broken") == settled::accepted);
-    CHECK(member(dir.fetch_one(*transport).meta_json, "checkpoint").empty());
+    CHECK(fail(dir, "a", boom(), "{broken") == settled::accepted);
+    CHECK(member(dir.fetch_one().meta_json, "checkpoint").empty());
 }
 
 TEST_CASE("spool_enqueue: a job arrives whole, and in its place in the order") {
@@ -499,22 +469,21 @@ TEST_CASE("spool_enqueue: many at the same time all arrive") {
 
 #if OJS_SHUTDOWN_USE_INOTIFY
 TEST_CASE("spool: the transport notifies of work, until the callback is removed") {
-    spool_dir dir;
-    const auto transport = dir.open();
-    CHECK(dir.fetch(*transport).empty());
+    opened_dir dir;
+    CHECK(dir.fetch().empty());
     recorder::counter notified;
-    transport->on_work_available([&] { notified.add(); });
+    dir.transport->on_work_available([&] { notified.add(); });
     for (int times = 1; times <= 2; ++times) {
         dir.put("a");
         REQUIRE(notified.wait_for(times));
-        CHECK(dir.fetch(*transport).size() == 1);
-        CHECK(ack(*transport, "a") == settled::accepted);
+        CHECK(dir.fetch().size() == 1);
+        CHECK(ack(dir, "a") == settled::accepted);
     }
-    transport->on_work_available(nullptr);
+    dir.transport->on_work_available(nullptr);
     const int before = notified.count();
-    CHECK(dir.claim(*transport, "c").id == "c");
+    CHECK(dir.claim("c").id == "c");
     CHECK(notified.count() == before);
-    transport->on_work_available([&] { notified.add(); });  // and once more
+    dir.transport->on_work_available([&] { notified.add(); });  // and once more
     dir.put("d");
     REQUIRE(notified.wait_for(before + 1));
 }
@@ -577,8 +546,7 @@ TEST_CASE("spool: a worker with a URL that names no usable directory does not st
 }
 
 TEST_CASE("spool: a job larger than can be read again is refused at once, and so is a checkpoint") {
-    spool_dir dir;
-    const auto transport = dir.open();
+    opened_dir dir;
     spool_job job;
     job.type = "noop";
     job.args_json = "[\"" + std::string(1 << 20, 'x') + "\"]";
@@ -586,9 +554,9 @@ TEST_CASE("spool: a job larger than can be read again is refused at once, and so
     CHECK(dir.names("request").empty());
     job.args_json = "[\"" + std::string(900 << 10, 'x') + "\"]";
     REQUIRE(spool_enqueue(dir.path, job));
-    const ojs::job got = dir.fetch_one(*transport);
+    const ojs::job got = dir.fetch_one();
     const std::string state = "\"" + std::string(200 << 10, 'y') + "\"";
-    const result<settled> saved = transport->save_checkpoint({got.id, state}, deadline_after(5s));
+    const result<settled> saved = dir.transport->save_checkpoint({got.id, state}, deadline_after(5s));
     REQUIRE(!saved);
     CHECK(saved.error().http_status == 413);
     fail_request failure;
@@ -596,22 +564,20 @@ TEST_CASE("spool: a job larger than can be read again is refused at once, and so
     failure.checkpoint_json = state;
     failure.error = {"boom", std::string(500 << 10, 'z'), true,
                      "{\"trace\":\"" + std::string(99999, 'z') + "\"}"};
-    REQUIRE(transport->fail(failure, deadline_after(5s)));
+    REQUIRE(dir.transport->fail(failure, deadline_after(5s)));
     CHECK(dir.names("request").size() == 1);
-    const ojs::job again = dir.fetch_one(*transport);  // an error that long is cut, not the job
+    const ojs::job again = dir.fetch_one();  // an error that long is cut, not the job
     CHECK(again.attempt == 2);
     CHECK(again.malformed.empty());
 }
 
 TEST_CASE("spool: with any_file a checkpoint too large to be read again is refused") {
-    spool_dir dir;
-    dir.options.any_file = true;
-    const auto transport = dir.open();
-    dir.claim(*transport, "a", odd_bytes);
+    opened_dir dir(true);
+    dir.claim("a", odd_bytes);
     const std::string state = "\"" + std::string(1 << 20, 'y') + "\"";
-    CHECK(!transport->save_checkpoint({"a", state}, deadline_after(5s)));
-    CHECK(fail(*transport, "a", boom(), state) == settled::accepted);
-    CHECK(dir.fetch_one(*transport).attempt == 2);
+    CHECK(!dir.transport->save_checkpoint({"a", state}, deadline_after(5s)));
+    CHECK(fail(dir, "a", boom(), state) == settled::accepted);
+    CHECK(dir.fetch_one().attempt == 2);
 }
 
 TEST_CASE("spool: a file whose clock is a little ahead of ours may still be written") {
