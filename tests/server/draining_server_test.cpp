@@ -43,10 +43,40 @@ bool says_close(const std::string& answer) {
     return answer.find("Connection: close") != std::string::npos;
 }
 
+// A client that has sent `text`.
+struct sent : peer::client {
+    sent(const draining_server& server, const std::string& text) : client(server.port()) { send(text); }
+    std::string status() { return status_of(answer()); }
+};
+
 std::string verdict(const draining_server& server, const std::string& raw) {
-    peer::client client(server.port());
-    client.send(raw);
+    sent client(server, raw);
     return status_of(client.rest());
+}
+
+// A drain on a thread of its own.
+class draining {
+  public:
+    draining(draining_server& server, drain_options options)
+        : thread_([this, &server, options] { result_ = server.drain(options); }) {}
+    ~draining() { result(); }
+    drain_result result() {
+        if (thread_.joinable()) thread_.join();
+        return result_;
+    }
+
+  private:
+    drain_result result_;
+    std::thread thread_;
+};
+
+http_handler always(const std::string& body) {
+    return [body](const http_request&) { return http_response{200, {}, body, false}; };
+}
+// 30 MB under /large, which no socket's buffer holds.
+http_response large_or_echo(const http_request& request) {
+    return request.target == "/large" ? http_response{200, {}, std::string(30000000, 'x'), false}
+                                      : echo(request);
 }
 
 drain_options until(time_point deadline) {
@@ -104,8 +134,7 @@ void await_connections(const draining_server& server, std::size_t count) {
 
 TEST_CASE("draining server: requests on one connection, in order, pipelined or not") {
     const draining_server server = start();
-    peer::client client(server.port());
-    client.send(get("/1"));
+    sent client(server, get("/1"));
     CHECK(client.answer() == "HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: keep-alive\r\n\r\nGET /1 ");
     std::string many = "POST /2 HTTP/1.1\r\nContent-Length: 2\r\nHost: h\r\n\r\nab";
     for (int i = 3; i < 3000; ++i)
@@ -185,8 +214,7 @@ TEST_CASE("draining server: handlers that throw, end their thread, drop the conn
     for (int i = 0; i < 3; ++i) {
         for (const auto& each : cases) {
             CAPTURE(each.first);
-            peer::client client(server.port());
-            client.send(get(each.first, "Connection: close\r\n"));
+            sent client(server, get(each.first, "Connection: close\r\n"));
             const std::string answer = client.rest();
             CHECK(status_of(answer) == each.second);
             CHECK(answer.find("secret") == std::string::npos);
@@ -216,17 +244,10 @@ TEST_CASE("draining server: connections that wait, send slowly or do not read bl
     draining_server_options options;
     options.threads = 1;
     options.request_timeout = 1h;
-    draining_server server = start(
-        [](const http_request& request) {
-            return request.target == "/large" ? http_response{200, {}, std::string(30000000, 'x'), false}
-                                              : echo(request);
-        },
-        options);
+    draining_server server = start(&large_or_echo, options);
     peer::client idle(server.port());
-    peer::client slow(server.port());
-    slow.send("POST /slow HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nab");
-    peer::client deaf(server.port());
-    deaf.send(get("/large", "Connection: close\r\n"));
+    sent slow(server, "POST /slow HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nab");
+    sent deaf(server, get("/large", "Connection: close\r\n"));
     await_connections(server, 3);
     for (int i = 0; i < 3; ++i) CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
     slow.send("cde");
@@ -240,24 +261,16 @@ TEST_CASE("draining server: slow requests, slow readers and idle connections end
     draining_server_options options;
     options.request_timeout = 100ms;
     options.idle_timeout = 100ms;
-    const draining_server server = start(
-        [](const http_request& request) {
-            return request.target == "/large" ? http_response{200, {}, std::string(30000000, 'x'), false}
-                                              : echo(request);
-        },
-        options);
+    const draining_server server = start(&large_or_echo, options);
     peer::client silent(server.port());
-    peer::client kept(server.port());
-    kept.send(get("/"));
-    CHECK(status_of(kept.answer()) == "200");
-    peer::client deaf(server.port());
-    deaf.send(get("/large"));
-    peer::client trickles(server.port());
-    trickles.send("GET / HTTP/1.1\r\n");
+    sent kept(server, get("/"));
+    CHECK(kept.status() == "200");
+    sent deaf(server, get("/large"));
+    sent trickles(server, "GET / HTTP/1.1\r\n");
     const time_point give_up = peer::soon();
     while (!peer::readable(trickles.fd, 5) && steady_clock::now() < give_up)
         peer::send_text(trickles.fd, "X: y\r\n");
-    CHECK(status_of(trickles.answer()) == "408");
+    CHECK(trickles.status() == "408");
     peer::client empty(server.port());
     while (!peer::readable(empty.fd, 5) && steady_clock::now() < give_up) peer::send_text(empty.fd, "\r\n");
     CHECK(empty.closed());
@@ -275,14 +288,11 @@ TEST_CASE("draining server: a request that waits for a thread is not idle") {
     options.max_connections = 2;
     options.idle_timeout = 1ms;
     const draining_server server = start(held.handler(), options);
-    peer::client first(server.port());
-    first.send(get("/held"));
+    sent first(server, get("/held"));
     REQUIRE(held.entered.wait_for(1));
-    peer::client waits(server.port());
-    waits.send(get("/waits"));
+    sent waits(server, get("/waits"));
     await_connections(server, 2);
-    peer::client third(server.port());
-    third.send(get("/third", "Connection: close\r\n"));
+    sent third(server, get("/third", "Connection: close\r\n"));
     CHECK_FALSE(peer::readable(waits.fd, 600));  // two looks at what is overdue
     held.may_go.set();
     CHECK(waits.answer().find("GET /waits") != std::string::npos);
@@ -292,11 +302,7 @@ TEST_CASE("draining server: a request that waits for a thread is not idle") {
 TEST_CASE("draining server: a client that pipelines and reads no response is cut in time") {
     draining_server_options options;
     options.request_timeout = 50ms;
-    const draining_server server = start(
-        [](const http_request&) {
-            return http_response{200, {}, std::string(200, 'x'), false};
-        },
-        options);
+    const draining_server server = start(always(std::string(200, 'x')), options);
     const unconnected deaf;
     const int small = 4096;
     ::setsockopt(deaf.fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
@@ -349,15 +355,13 @@ TEST_CASE("draining server: the buffers of all connections are bounded, and othe
     options.threads = 1;  // which has read all that came before it answers what comes after
     const draining_server server = start(&echo, options);
     const std::string head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 25000\r\n\r\n";
-    peer::client first(server.port());
-    first.send(head + std::string(20000, 'x'));
+    sent first(server, head + std::string(20000, 'x'));
     CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
-    peer::client second(server.port());
-    second.send(head + std::string(20000, 'x'));
-    CHECK(status_of(second.answer()) == "503");
+    sent second(server, head + std::string(20000, 'x'));
+    CHECK(second.status() == "503");
     CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
     first.send(std::string(5000, 'x'));
-    CHECK(status_of(first.answer()) == "200");
+    CHECK(first.status() == "200");
 }
 
 TEST_CASE("draining server: unread responses are bounded before a handler makes another one") {
@@ -373,8 +377,7 @@ TEST_CASE("draining server: unread responses are bounded before a handler makes 
             return http_response{200, {}, std::string(30000000, 'x'), false};
         },
         options);
-    peer::client deaf(server.port());
-    deaf.send(get("/", "Connection: close\r\n"));
+    sent deaf(server, get("/", "Connection: close\r\n"));
     REQUIRE(peer::readable(deaf.fd));
     for (int i = 0; i < 3; ++i) CHECK(verdict(server, get("/", "Connection: close\r\n")) == "503");
     CHECK(verdict(server, get("/readyz", "Connection: close\r\n")) == "200");
@@ -405,20 +408,16 @@ TEST_CASE("draining server: a thousand idle connections, and one request") {
 TEST_CASE("draining server: a drain answers requests in flight, closes idle connections, refuses new ones") {
     gate held;
     draining_server server = start(held.handler());
-    peer::client idle(server.port());
-    idle.send(get("/"));
-    CHECK(status_of(idle.answer()) == "200");
-    peer::client busy(server.port());
-    busy.send(get("/held"));
-    peer::client half(server.port());
-    half.send("POST /half HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
-    CHECK(status_of(half.answer()) == "100");
+    sent idle(server, get("/"));
+    CHECK(idle.status() == "200");
+    sent busy(server, get("/held"));
+    sent half(server, "POST /half HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+    CHECK(half.status() == "100");
     peer::client fresh(server.port());
     await_connections(server, 4);
     REQUIRE(held.entered.wait_for(1));
     CHECK_FALSE(server.draining());
-    drain_result drained;
-    std::thread drains([&] { drained = server.drain(in_time()); });
+    draining drains(server, in_time());
     CHECK(idle.closed());  // so the drain is past its begin
     CHECK(server.draining());
     CHECK(server.listeners() == std::vector<int>{-1});
@@ -436,7 +435,7 @@ TEST_CASE("draining server: a drain answers requests in flight, closes idle conn
     const std::string answer = busy.rest();
     CHECK(answer.find("GET /held") != std::string::npos);
     CHECK(says_close(answer));
-    drains.join();
+    const drain_result drained = drains.result();
     CHECK(drained.answered == 2);
     CHECK(drained.refused == 1);
     CHECK(drained.cut == 0);
@@ -450,21 +449,18 @@ TEST_CASE("draining server: requests received before the drain are answered, rea
     draining_server_options options;
     options.threads = 1;
     draining_server server = start(held.handler(), options);
-    peer::client first(server.port());
-    first.send(get("/held"));
+    sent first(server, get("/held"));
     REQUIRE(held.entered.wait_for(1));
     peer::client unread(server.port());  // the one thread is with the first
     unread.send(get("/unread"));
-    peer::client kept(server.port());
-    kept.send(get("/kept"));
+    sent kept(server, get("/kept"));
     await_connections(server, 3);
-    drain_result drained;
-    std::thread drains([&] { drained = server.drain(in_time()); });
+    draining drains(server, in_time());
     CHECK(unread.rest().find("GET /unread") != std::string::npos);  // by the drain's own thread
     CHECK(kept.rest().find("GET /kept") != std::string::npos);
     held.may_go.set();
     CHECK(first.rest().find("GET /held") != std::string::npos);
-    drains.join();
+    const drain_result drained = drains.result();
     CHECK(drained.answered == 3);
     CHECK(drained.cut == 0);
 }
@@ -476,31 +472,27 @@ TEST_CASE("draining server: a request half received before the drain gets the re
     options.request_timeout = 50ms;
     options.idle_timeout = 1h;
     draining_server server = start(held.handler(), options);
-    peer::client first(server.port());
-    first.send(get("/held"));
+    sent first(server, get("/held"));
     REQUIRE(held.entered.wait_for(1));
     peer::client half(server.port());  // which the one thread has not read
     half.send("GET / HT");
     await_connections(server, 2);
-    drain_result drained;
-    std::thread drains([&] { drained = server.drain(in_time()); });
+    draining drains(server, in_time());
     CHECK(status_of(half.rest()) == "408");
     ::shutdown(half.fd, SHUT_RDWR);  // else it is waited for
     held.may_go.set();
-    CHECK(status_of(first.answer()) == "200");
+    CHECK(first.status() == "200");
     ::shutdown(first.fd, SHUT_RDWR);
-    drains.join();
+    const drain_result drained = drains.result();
     CHECK(drained.cut == 0);
 }
 
 TEST_CASE("draining server: the deadline cuts the rest, and waits for no handler") {
     gate held;
     draining_server server = start(held.handler());
-    peer::client busy(server.port());
-    busy.send(get("/held"));
-    peer::client half(server.port());
-    half.send("POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
-    CHECK(status_of(half.answer()) == "100");
+    sent busy(server, get("/held"));
+    sent half(server, "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+    CHECK(half.status() == "100");
     REQUIRE(held.entered.wait_for(1));
     const drain_result drained =
         server.drain(until(steady_clock::now() + 20ms));  // returns, though the handler does not
@@ -517,17 +509,15 @@ TEST_CASE("draining server: aborting a drain cuts at once, also in the lame duck
         draining_server_options options;
         options.lame_duck = lame_duck;
         draining_server server = start(held.handler(), options);
-        peer::client busy(server.port());
-        busy.send(get("/held"));
+        sent busy(server, get("/held"));
         REQUIRE(held.entered.wait_for(1));
         cancel_source abort;
         drain_options how;
         how.abort = abort.token();
-        drain_result drained;
-        std::thread drains([&] { drained = server.drain(how); });
+        draining drains(server, how);
         while (!server.draining()) std::this_thread::yield();
         abort.cancel(cancel_reason::forced);
-        drains.join();
+        const drain_result drained = drains.result();
         CHECK(drained.cut == 1);
         CHECK(busy.closed());
         held.may_go.set();
@@ -541,14 +531,12 @@ TEST_CASE("draining server: a lame duck is not ready but answers everything unti
     draining_server server = start(&echo, options);
     const std::string ready = get("/readyz?verbose", "Connection: close\r\n");
     CHECK(verdict(server, ready) == "200");
-    peer::client kept(server.port());
-    kept.send(get("/1"));
+    sent kept(server, get("/1"));
     CHECK_FALSE(says_close(kept.answer()));
     cancel_source abort;
     drain_options how;
     how.abort = abort.token();
-    drain_result drained;
-    std::thread drains([&] { drained = server.drain(how); });
+    draining drains(server, how);
     while (!server.draining()) std::this_thread::yield();
     CHECK(verdict(server, ready) == "503");
     kept.send(get("/2"));
@@ -558,14 +546,14 @@ TEST_CASE("draining server: a lame duck is not ready but answers everything unti
     CHECK(verdict(server, get("/anew")) == "200");
     await_connections(server, 0);  // that one is counted as answered
     abort.cancel(cancel_reason::forced);
-    drains.join();
+    const drain_result drained = drains.result();
     CHECK(refuses(server.port()));
     CHECK(drained.answered == 3);
     CHECK(drained.cut == 0);
 }
 
 TEST_CASE("draining server: a successor takes over the socket and its queue") {
-    draining_server first = start([](const http_request&) { return http_response{200, {}, "first", false}; });
+    draining_server first = start(always("first"));
     peer::client kept(first.port());
     kept.send(get("/"));
     CHECK(kept.answer().find("first") != std::string::npos);
@@ -577,11 +565,7 @@ TEST_CASE("draining server: a successor takes over the socket and its queue") {
     peer::client waits(port);  // nobody accepts
     waits.send(get("/"));
     CHECK_FALSE(peer::readable(waits.fd, 20));
-    const draining_server second = start(
-        [](const http_request&) {
-            return http_response{200, {}, "second", false};
-        },
-        {}, "fd:" + std::to_string(shared));
+    const draining_server second = start(always("second"), {}, "fd:" + std::to_string(shared));
     CHECK(second.port() == port);
     CHECK(second.address() == "127.0.0.1:" + std::to_string(port));
     CHECK(waits.answer().find("second") != std::string::npos);
@@ -593,33 +577,30 @@ TEST_CASE("draining server: with a successor on another socket, this queue is st
     options.reuse_port = true;
     options.max_connections = 1;
     draining_server server = start(held.handler(), options);
-    peer::client first(server.port());
-    first.send(get("/held"));
+    sent first(server, get("/held"));
     REQUIRE(held.entered.wait_for(1));
     peer::client waits(server.port());  // for a place
     waits.send(get("/waits"));
     drain_options how = in_time();
     how.has_successor = true;
-    std::thread drains([&] { server.drain(how); });
+    draining drains(server, how);
     CHECK(waits.answer().find("GET /waits") != std::string::npos);
     held.may_go.set();
-    drains.join();
+    drains.result();
 }
 
 TEST_CASE("draining server: with a successor, a client between two requests can send the next one") {
     draining_server server = start();
-    peer::client kept(server.port());
-    kept.send(get("/1"));
-    CHECK(status_of(kept.answer()) == "200");
+    sent kept(server, get("/1"));
+    CHECK(kept.status() == "200");
     drain_options how = in_time();
     how.has_successor = true;
     const time_point began = steady_clock::now();
-    drain_result drained;
-    std::thread drains([&] { drained = server.drain(how); });
+    draining drains(server, how);
     while (server.listeners()[0] >= 0) std::this_thread::yield();
     peer::send_text(kept.fd, get("/2"));
     const std::string last = kept.rest();
-    drains.join();
+    const drain_result drained = drains.result();
     // A machine that stood still may have let the moment pass.
     if (last.empty()) CHECK(steady_clock::now() - began >= 100ms);
     CHECK(drained.answered == (last.find("GET /2") != std::string::npos ? 1 : 0));
@@ -671,9 +652,8 @@ TEST_CASE("draining server: out of descriptors, idle connections make room for q
     draining_server server = start();
     const unconnected wait[6];  // for one descriptor, one after the other
     {
-        peer::client idle(server.port());
-        idle.send(get("/"));
-        CHECK(status_of(idle.answer()) == "200");
+        sent idle(server, get("/"));
+        CHECK(idle.status() == "200");
         // Begun before: the check of a thread's vptr needs a descriptor.
         test::event may_drain;
         std::thread drains([&] {
@@ -701,12 +681,11 @@ TEST_CASE("draining server: a client that had connected has 100 ms to send") {
     await_connections(server, 1);
     const time_point began = steady_clock::now();
     SUBCASE("a request that comes then is told") {
-        drain_result drained;
-        std::thread drains([&] { drained = server.drain(in_time()); });
+        draining drains(server, in_time());
         while (!refuses(server.port())) std::this_thread::yield();
         late.send(get("/"));
         const std::string got = late.rest();
-        drains.join();
+        const drain_result drained = drains.result();
         // It may have come before it was looked for, or, where the machine stood still, when the moment was over.
         CHECK(drained.refused == (status_of(got) == "503" ? 1 : 0));
         CHECK(drained.answered == (status_of(got) == "200" ? 1 : 0));
@@ -792,9 +771,8 @@ TEST_CASE("draining server: a forked child may destroy its copy; the parent's ke
     const test::temporary_folder folder;
     const std::string path = folder.path().string() + "/socket";
     draining_server server = start(&echo, {}, "0,unix:" + path);
-    peer::client kept(server.port());
-    kept.send(get("/1"));
-    CHECK(status_of(kept.answer()) == "200");
+    sent kept(server, get("/1"));
+    CHECK(kept.status() == "200");
     const std::vector<int> listeners = server.listeners();
     const pid_t child = test::forked([&] {
         {
@@ -808,7 +786,7 @@ TEST_CASE("draining server: a forked child may destroy its copy; the parent's ke
     });
     CHECK(test::status_of(child) == 0);
     kept.send(get("/2"));
-    CHECK(status_of(kept.answer()) == "200");
+    CHECK(kept.status() == "200");
     CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
     CHECK(::access(path.c_str(), F_OK) == 0);
 }
