@@ -203,8 +203,7 @@ constexpr rpc_method lifecycle_methods[] = {
     {"GetShutdownStatus", "ShutdownStatusRequest", "ShutdownStatus"},
     {"NotifyShutdownComplete", "ShutdownComplete", "ShutdownCompleteAck"},
     {"GetReadinessStatus", "ReadinessRequest", "ReadinessResponse"},
-    {"NotifyReady", "ReadyNotification", "ReadyAck"},
-};
+    {"NotifyReady", "ReadyNotification", "ReadyAck"}};
 constexpr rpc_method manager_methods[] = {
     {"ShutdownProcess", "ShutdownProcessRequest", "ShutdownProcessResponse"},
     {"GetProcessStatus", "ProcessStatusRequest", "ProcessStatus"},
@@ -212,8 +211,7 @@ constexpr rpc_method manager_methods[] = {
     {"GetGroupStatus", "GroupStatusRequest", "GroupStatus"},
     {"RollingReplace", "RollingReplaceRequest", "RollingReplaceResponse"},
     {"CancelReplace", "CancelReplaceRequest", "CancelReplaceResponse"},
-    {"ListGroups", "ListGroupsRequest", "ListGroupsResponse"},
-};
+    {"ListGroups", "ListGroupsRequest", "ListGroupsResponse"}};
 
 // `rest`: what follows the package, before the service.
 template <std::size_t Methods>

@@ -164,8 +164,7 @@ TEST_CASE("rpc: a foreign response is an error that names the fix") {
         {"302 Found\r\nLocation: /\r\nContent-Length: 0\r\n\r\n", errc::rejected},
         {"409 Conflict\r\nContent-Length: 18\r\n\r\n{\"code\":\"aborted\"}", errc::rejected},
         {"200 OK\r\nContent-Length: 5\r\n\r\nhello", errc::bad_response},
-        {"200 OK\r\nContent-Length: 18\r\n\r\n{\"acknowledged\":1}", errc::bad_response},
-    };
+        {"200 OK\r\nContent-Length: 18\r\n\r\n{\"acknowledged\":1}", errc::bad_response}};
     for (const auto& each : responses) {
         CAPTURE(each.first);
         peer::server odd([&](int fd, int) {

@@ -166,14 +166,12 @@ TEST_CASE("signals: each drives the lifecycle, and wait() gives number and sende
         phase before;
         phase after;
         event what;
-    } const rules[] = {
-        {SIGTERM, phase::running, phase::draining, event::stop_signal},
-        {SIGINT, phase::running, phase::draining, event::stop_signal},
-        {SIGTSTP, phase::running, phase::quiet, event::quiet_request},
-        {SIGCONT, phase::quiet, phase::running, event::resume_request},
-        {SIGTERM, phase::quiet, phase::draining, event::stop_signal},
-        {SIGTTIN, phase::running, phase::running, event::report_request},
-    };
+    } const rules[] = {{SIGTERM, phase::running, phase::draining, event::stop_signal},
+                       {SIGINT, phase::running, phase::draining, event::stop_signal},
+                       {SIGTSTP, phase::running, phase::quiet, event::quiet_request},
+                       {SIGCONT, phase::quiet, phase::running, event::resume_request},
+                       {SIGTERM, phase::quiet, phase::draining, event::stop_signal},
+                       {SIGTTIN, phase::running, phase::running, event::report_request}};
     for (const auto& rule : rules) {
         CAPTURE(rule.number);
         lifecycle target(0ms);

@@ -112,8 +112,7 @@ TEST_CASE("container: each file is evidence alone") {
         {"/proc/1/environ", "A=1\0container=podman\0B=2\0"s, "podman"},
         {"/proc/1/environ", "container=lxc", "lxc"},
         {"/proc/1/environ", "container=oci\0"s, ""},
-        {"/proc/1/environ", "A=container=podman\0container=\0"s, nullptr},
-    };
+        {"/proc/1/environ", "A=container=podman\0container=\0"s, nullptr}};
     for (const file_case& each : cases) check_file(each);
 }
 
@@ -203,18 +202,16 @@ TEST_CASE("container: hints make one only where PID 1 is no machine's init") {
     const struct {
         variables set;
         const char* runtime;
-    } cases[] = {
-        {{{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}}, "kubernetes"},
-        {{{"ECS_CONTAINER_METADATA_URI", "http://169.254.170.2/v3/secret"}}, "ecs"},
-        {{{"ECS_CONTAINER_METADATA_URI_V4", "http://169.254.170.2/v4/secret"}}, "ecs"},
-        {{{"AWS_EXECUTION_ENV", "AWS_ECS_FARGATE"}}, "ecs"},
-        {{{"K_SERVICE", "s"}, {"K_REVISION", "s-1"}}, "cloud-run"},
-        {{{"CLOUD_RUN_JOB", "j"}}, "cloud-run"},
-        {{{"CLOUD_RUN_WORKER_POOL", "p"}}, "cloud-run"},
-        {{{"NOMAD_ALLOC_ID", "1"}}, "nomad"},
-        {{{"NOMAD_TASK_NAME", "1"}}, "nomad"},
-        {{{"container", "mine"}}, ""},
-    };
+    } cases[] = {{{{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}}, "kubernetes"},
+                 {{{"ECS_CONTAINER_METADATA_URI", "http://169.254.170.2/v3/secret"}}, "ecs"},
+                 {{{"ECS_CONTAINER_METADATA_URI_V4", "http://169.254.170.2/v4/secret"}}, "ecs"},
+                 {{{"AWS_EXECUTION_ENV", "AWS_ECS_FARGATE"}}, "ecs"},
+                 {{{"K_SERVICE", "s"}, {"K_REVISION", "s-1"}}, "cloud-run"},
+                 {{{"CLOUD_RUN_JOB", "j"}}, "cloud-run"},
+                 {{{"CLOUD_RUN_WORKER_POOL", "p"}}, "cloud-run"},
+                 {{{"NOMAD_ALLOC_ID", "1"}}, "nomad"},
+                 {{{"NOMAD_TASK_NAME", "1"}}, "nomad"},
+                 {{{"container", "mine"}}, ""}};
     for (const auto& each : cases) {
         file_tree machine;
         with_systemd(with_us(machine));
@@ -255,18 +252,16 @@ TEST_CASE("container: of several platforms the one that stops the process is nam
         const char* file;  // evidence that comes first, as it is conclusive
         variables set;
         const char* runtime;
-    } cases[] = {
-        {"/.dockerenv", {}, "docker"},
-        {"/.dockerenv", fargate, "ecs"},
-        {"/run/.containerenv", fargate, "ecs"},
-        {"/.dockerenv", knative, "cloud-run"},
-        {"/.dockerenv", knative_pod, "kubernetes"},
-        {"/var/run/secrets/kubernetes.io/serviceaccount/namespace", knative, "kubernetes"},
-        {"/.dockerenv", {{"NOMAD_ALLOC_ID", "1"}, {"NOMAD_TASK_NAME", "w"}}, "nomad"},
-        {"/.dockerenv", {{"NOMAD_ALLOC_ID", "1"}, {"KUBERNETES_SERVICE_HOST", "h"}}, "kubernetes"},
-        {"/.dockerenv", {{"container", "podman"}}, "docker"},
-        {"/run/.containerenv", {{"container", "lxc"}}, "podman"},
-    };
+    } cases[] = {{"/.dockerenv", {}, "docker"},
+                 {"/.dockerenv", fargate, "ecs"},
+                 {"/run/.containerenv", fargate, "ecs"},
+                 {"/.dockerenv", knative, "cloud-run"},
+                 {"/.dockerenv", knative_pod, "kubernetes"},
+                 {"/var/run/secrets/kubernetes.io/serviceaccount/namespace", knative, "kubernetes"},
+                 {"/.dockerenv", {{"NOMAD_ALLOC_ID", "1"}, {"NOMAD_TASK_NAME", "w"}}, "nomad"},
+                 {"/.dockerenv", {{"NOMAD_ALLOC_ID", "1"}, {"KUBERNETES_SERVICE_HOST", "h"}}, "kubernetes"},
+                 {"/.dockerenv", {{"container", "podman"}}, "docker"},
+                 {"/run/.containerenv", {{"container", "lxc"}}, "podman"}};
     for (const auto& each : cases) {
         CAPTURE(each.file);
         file_tree tree;
@@ -286,8 +281,7 @@ TEST_CASE("container: a file that names several runtimes is evidence for the one
         {"/proc/self/cgroup", "2:cpu:/docker/" + id + "\n1:memory:/kubepods/pod1/" + id + "\n"},
         {"/proc/self/mountinfo",
          mount_line("/", "/", "overlay overlay rw,lowerdir=/var/lib/docker/x") +
-             mount_line("/var/lib/kubelet/pods/1/etc-hosts", "/etc/hosts", "ext4 x rw")},
-    };
+             mount_line("/var/lib/kubelet/pods/1/etc-hosts", "/etc/hosts", "ext4 x rw")}};
     for (const auto& [path, content] : files) check_file({path, content, "kubernetes"});
 }
 
@@ -539,14 +533,12 @@ TEST_CASE("PID 1: its command line is shown up to its first argument, which is c
     const struct {
         const char* command;
         const char* shown;
-    } cases[] = {
-        {"sh|-c|OJS_AUTH_TOKEN=canary ./worker --password=canary", "sh -c ..."},
-        {"sh|/entrypoint.sh|--password|canary", "sh /entrypoint.sh ..."},
-        {"sh|PASSWORD=canary", "sh PASSWORD=..."},
-        {"sh: run --password canary", "sh: run ..."},  // a title, in one string
-        {"sh|a\tcanary\ncanary", "sh a ..."},
-        {"sh", "sh"},
-    };
+    } cases[] = {{"sh|-c|OJS_AUTH_TOKEN=canary ./worker --password=canary", "sh -c ..."},
+                 {"sh|/entrypoint.sh|--password|canary", "sh /entrypoint.sh ..."},
+                 {"sh|PASSWORD=canary", "sh PASSWORD=..."},
+                 {"sh: run --password canary", "sh: run ..."},  // a title, in one string
+                 {"sh|a\tcanary\ncanary", "sh a ..."},
+                 {"sh", "sh"}};
     for (const auto& each : cases) {
         CAPTURE(each.command);
         file_tree tree;

@@ -312,8 +312,7 @@ TEST_CASE("server: a unix path that is anything but a dead socket's file stays a
             REQUIRE(::listen(fd, 1) == 0);
         },
         [&] { fd = bound_socket(folder.path, SOCK_DGRAM); },
-        [&] { fd = bound_socket(folder.path, SOCK_SEQPACKET); },
-    };
+        [&] { fd = bound_socket(folder.path, SOCK_SEQPACKET); }};
     for (const auto& make : all) {
         CAPTURE(&make - all);
         make();

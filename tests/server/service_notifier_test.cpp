@@ -109,8 +109,7 @@ TEST_CASE("every message is one datagram, at a path and at an abstract name") {
             {notifier.extend_timeout(-1ms), "EXTEND_TIMEOUT_USEC=0"},
             {notifier.extend_timeout(std::chrono::milliseconds::max()), "EXTEND_TIMEOUT_USEC=31536000000000"},
             {notifier.watchdog(), "WATCHDOG=1"},
-            {notifier.send("MAINPID=7\nX_OURS=yes"), "MAINPID=7\nX_OURS=yes"},
-        };
+            {notifier.send("MAINPID=7\nX_OURS=yes"), "MAINPID=7\nX_OURS=yes"}};
         for (const auto& each : cases) {
             CHECK(each.sent);
             CHECK(systemd.receive() == each.wanted);
@@ -135,15 +134,13 @@ TEST_CASE("names that cannot be used are refused, naming the variable") {
     struct {
         std::string name;
         errc wanted;
-    } const cases[] = {
-        {"run/notify", errc::unsupported},
-        {"vsock:2:1234", errc::unsupported},
-        {"/", errc::invalid_argument},
-        {"@", errc::invalid_argument},
-        {"/" + std::string(room - 1, 'x'), errc::invalid_argument},
-        {"@" + std::string(room, 'x'), errc::invalid_argument},
-        {"/" + std::string(100000, '\n'), errc::invalid_argument},
-    };
+    } const cases[] = {{"run/notify", errc::unsupported},
+                       {"vsock:2:1234", errc::unsupported},
+                       {"/", errc::invalid_argument},
+                       {"@", errc::invalid_argument},
+                       {"/" + std::string(room - 1, 'x'), errc::invalid_argument},
+                       {"@" + std::string(room, 'x'), errc::invalid_argument},
+                       {"/" + std::string(100000, '\n'), errc::invalid_argument}};
     for (const auto& each : cases) {
         CAPTURE(each.name.substr(0, 200));
         const auto refused = notifier_of({{"NOTIFY_SOCKET", each.name}});

@@ -166,8 +166,7 @@ TEST_CASE("spool: with any_file, dying between two steps of settling neither los
         {"decided to fail it", "{\"attempt\":3,\"settled\":\"failed\",\"error\":{}}", "failed", 0},
         {"decided to hand it back", "{\"attempt\":0,\"settled\":\"request\"}", "request", 0},
         {"runs used up", "{\"attempt\":3}", "failed", 0},
-        {"sidecar unreadable", "{\"atte", "request", 0},
-    };
+        {"sidecar unreadable", "{\"atte", "request", 0}};
     for (const auto& each : moments) {
         CAPTURE(each.what);
         spool_dir dir;
