@@ -382,7 +382,7 @@ TEST_CASE("thread: runs its body, with its name, all signals blocked unless aske
         bool term_blocked = !takes_signals;
         ojs::detail::thread_options options;
         options.takes_signals = takes_signals;
-        options.stack_size = 1;  // less than a thread can have: the least is taken
+        options.stack_size = 1;  // below the minimum, which is taken
         auto started = ojs::detail::thread::start(
             [&term_blocked] {
                 sigset_t mask;

@@ -1,5 +1,5 @@
-// child_process with real children. What must come first is told by pipes; a pipe that everyone in a group holds is at
-// its end when the last of them is gone.
+// child_process with real children. Pipes force the order; a pipe that a whole group holds ends
+// with its last process.
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -630,8 +630,7 @@ TEST_CASE("child_process: a status taken by other code is an error, and its pid 
     CHECK(unaware.signal(SIGKILL).error().sys_errno == ECHILD);
 }
 
-TEST_CASE(
-    "child_process: orphans of the group are killed, or kept with leave_orphans, whoever reaps the leader") {
+TEST_CASE("child_process: orphans of the group are killed, or kept with leave_orphans") {
     for (const bool reaped_by_others : {false, true}) {
         for (const bool leave_orphans : {false, true}) {
             CAPTURE(reaped_by_others);
@@ -686,7 +685,7 @@ TEST_CASE("child_process: a group whose leader ends first is killed as well") {
 
 TEST_CASE("child_process: the grace is that of the whole group") {
     if (OJS_SHUTDOWN_USE_PROC == 0) return;
-    // A shell that ends at once, and a program in it that has something to save first, which takes until it is told.
+    // A shell that ends at once, and a program in it that has something to save first, until the test answers.
     ojs::child_process child = started_ready(
         reading("exec 3<&0 2>/dev/null; sh -c 'trap \"echo asked; read -r go; echo saved \\$go; exit\" TERM; "
                 "echo ready; while :; do sleep 0.01; done' <&3 & exec sleep 60"));
@@ -773,15 +772,15 @@ TEST_CASE("child_process: before_exec runs before the exec, and its error preven
     const folder files;
     const std::string mark = files.file("ran");
     ojs::child_options options = command({"/usr/bin/touch", mark});
-    pid_t told = 0;
+    pid_t given = 0;
     bool ran_before = true;
     options.before_exec = [&](pid_t pid) {
-        told = pid;
+        given = pid;
         ran_before = ::access(mark.c_str(), F_OK) == 0;
         return ojs::result<void>();
     };
     ojs::child_process child = started(options);
-    CHECK(told == child.pid());
+    CHECK(given == child.pid());
     CHECK_FALSE(ran_before);
     CHECK(ended(child).ok());
     REQUIRE(::unlink(mark.c_str()) == 0);

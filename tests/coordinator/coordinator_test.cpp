@@ -147,7 +147,7 @@ class draining_program {
 
 }  // namespace
 
-TEST_CASE("coordinator: a Shutdown is acknowledged, drained, and told as complete, step by step") {
+TEST_CASE("coordinator: a Shutdown is acknowledged, drained, and reported as complete, step by step") {
     push_receiver launcher;
     coordinator_options options = quiet_options(&launcher);
     lifecycle life;
@@ -254,7 +254,7 @@ TEST_CASE("coordinator: a second stop signal, and the caller's token, cancel the
     }
 }
 
-TEST_CASE("coordinator: a drain that fails is BLOCKED, stays so, and is not told as complete") {
+TEST_CASE("coordinator: a drain that fails is BLOCKED, stays so, and is not reported as complete") {
     lifecycle life;
     push_receiver launcher;
     coordinator_options options = quiet_options(&launcher);
@@ -278,7 +278,7 @@ TEST_CASE("coordinator: a drain that fails is BLOCKED, stays so, and is not told
     CHECK(launcher.pushes().empty());
 }
 
-TEST_CASE("coordinator: more time is asked for by itself once most of the grace period is over") {
+TEST_CASE("coordinator: more time is requested automatically late in the grace period") {
     lifecycle life;
     shutdown_coordinator coordinator = start(quiet_options(), life);
     launcher_end from_outside(coordinator.address());
@@ -316,7 +316,7 @@ TEST_CASE("coordinator: times without a limit are a day, and none of them overfl
     CHECK_FALSE(program.cancelled());
 }
 
-TEST_CASE("coordinator: readiness is said, checked, and ends with the first request to stop") {
+TEST_CASE("coordinator: readiness is log, checked, and ends with the first request to stop") {
     lifecycle life;
     push_receiver launcher;
     coordinator_options options = quiet_options(&launcher);
@@ -522,7 +522,7 @@ TEST_CASE("coordinator: one line for a worker: its jobs are the metrics, its end
     push_receiver launcher;
     const test::temporary_folder folder;
     const environment_variable address("OJS_LIFECYCLE_ADDR", "unix:" + folder.file("w.sock"));
-    const environment_variable told("OJS_LAUNCHER_ADDR", launcher.address());
+    const environment_variable launcher_address("OJS_LAUNCHER_ADDR", launcher.address());
     const environment_variable id("OJS_PROCESS_ID", "w-1");
     for (const bool by_signal : {false, true}) {
         memory_transport queue;
@@ -569,12 +569,12 @@ TEST_CASE("coordinator: a worker's jobs are cancelled at the launcher's maximum,
     memory_transport queue;
     lifecycle life;
     worker_options options;
-    std::mutex said_mutex;
-    std::string said;
+    std::mutex log_mutex;
+    std::string log;
     options.log.level = log_level::warn;
     options.log.hook = [&](const log_record& record) {
-        const std::lock_guard<std::mutex> held(said_mutex);
-        said += record.message + "\n";
+        const std::lock_guard<std::mutex> held(log_mutex);
+        log += record.message + "\n";
     };
     options.poll_interval = 1ms;
     options.times.shutdown_grace_period = 1h;
@@ -596,10 +596,10 @@ TEST_CASE("coordinator: a worker's jobs are cancelled at the launcher's maximum,
     CHECK(steady_clock::now() - asked >= 1s);
     CHECK(works.report().interrupted == 1);
     CHECK(works.report().unreported.empty());
-    { const shutdown_coordinator silent_from_here = std::move(*coordinator); }
-    // It speaks where the worker does, and no louder.
-    CHECK_MESSAGE(holds(said, "work in progress is cancelled"), said);
-    CHECK_FALSE(holds(said, "shutdown requested"));
+    { const shutdown_coordinator ended = std::move(*coordinator); }
+    // It logs where the worker does, at the worker's level.
+    CHECK_MESSAGE(holds(log, "work in progress is cancelled"), log);
+    CHECK_FALSE(holds(log, "shutdown requested"));
 }
 
 #if !OJS_SHUTDOWN_SEPARATE  // the table is an internal

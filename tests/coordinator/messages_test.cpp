@@ -450,7 +450,7 @@ std::set<std::string> numbers_and_names(const enum_type& type) {
     return out;
 }
 
-// Those that are right for a field of that kind, told without the reader.
+// The samples that a field of that kind accepts, independently of the reader.
 std::set<std::string> taken_by(const message_field& of) {
     const std::set<std::string> small = {"0", "1", "4", "-1", "\"1\""};
     switch (of.kind) {
@@ -511,7 +511,7 @@ TEST_CASE("launcher messages: a duplicate field or check is refused") {
           "ShutdownStatus.metrics.buffered_bytes: duplicate key");
     CHECK(fault_of<readiness_response>(R"({"checks":{"customChecks":{"a":true,"b":true,"\u0061":false}}})") ==
           "ReadinessResponse.checks.custom_checks: duplicate name");
-    // But of unknown ones nothing is asked.
+    // Unknown ones may be repeated.
     CHECK(fault_of<ready_ack>(R"({"later":1,"later":2})").empty());
 }
 

@@ -1,4 +1,4 @@
-// Asking work to return: reasons, waits that end at once, and callbacks that come and go.
+// cancel_token: reasons, sleeps, and callbacks with their registrations.
 #include <poll.h>
 
 #include <atomic>
@@ -277,14 +277,14 @@ TEST_CASE("cancel_token: dropping a registration waits for its callback running 
     for (int round = 0; round < 20; ++round) {
         cancel_source source;
         test::event inside;
-        test::event go_on;
+        test::event proceed;
         std::atomic<bool> dropping{false};
         std::atomic<bool> dropped{false};
         bool finished = false;  // plain: a race detector would report it
         bool early = false;
         auto registration = std::make_unique<cancel_registration>(source.token().on_cancel([&] {
             inside.set();
-            static_cast<void>(go_on.wait());
+            static_cast<void>(proceed.wait());
             early = dropped;
             finished = true;
         }));
@@ -296,9 +296,9 @@ TEST_CASE("cancel_token: dropping a registration waits for its callback running 
             dropped = true;
         });
         while (!dropping) std::this_thread::yield();
-        for (int i = 0; i < 20; ++i) std::this_thread::yield();  // time to get it wrong in
+        for (int i = 0; i < 20; ++i) std::this_thread::yield();  // a wrong drop returns by now
         CHECK_FALSE(dropped);
-        go_on.set();
+        proceed.set();
         dropper.join();
         CHECK(finished);
         CHECK_FALSE(early);
@@ -309,17 +309,17 @@ TEST_CASE("cancel_token: dropping a registration waits for its callback running 
 TEST_CASE("cancel_token: dropping another registration does not wait for a callback that runs") {
     cancel_source source;
     test::event inside;
-    test::event go_on;
+    test::event proceed;
     int other_called = 0;
     const cancel_registration running = source.token().on_cancel([&] {
         inside.set();
-        static_cast<void>(go_on.wait());
+        static_cast<void>(proceed.wait());
     });
     cancel_registration other = source.token().on_cancel([&other_called] { ++other_called; });
     std::thread canceller([&source] { source.cancel(cancel_reason::forced); });
     REQUIRE(inside.wait());
     other = cancel_registration();  // returns while the first callback is held up
-    go_on.set();
+    proceed.set();
     canceller.join();
     CHECK(other_called == 0);
 }
@@ -331,7 +331,7 @@ TEST_CASE("cancel_token: a callback may drop its own registration") {
     int after = 0;
     *registration = source.token().on_cancel([&registration, held] {
         registration.reset();
-        ++*held;  // and goes on, what it holds still there
+        ++*held;  // and continues with what it holds
     });
     const cancel_registration next = source.token().on_cancel([&after] { ++after; });
     CHECK(source.cancel(cancel_reason::forced));
@@ -379,7 +379,7 @@ TEST_CASE("cancel_token: what a callback throws is dropped, and the next one is 
     std::vector<int> calls;
     const cancel_registration first = source.token().on_cancel([&calls] {
         calls.push_back(1);
-        throw std::runtime_error("nobody hears this");
+        throw std::runtime_error("is dropped");
     });
     const cancel_registration second = source.token().on_cancel([&calls] {
         calls.push_back(2);
@@ -390,7 +390,7 @@ TEST_CASE("cancel_token: what a callback throws is dropped, and the next one is 
     CHECK(calls == std::vector<int>{1, 2, 3});
     const cancel_registration late = source.token().on_cancel([&calls] {
         calls.push_back(4);
-        throw std::runtime_error("nor this");
+        throw std::runtime_error("is dropped too");
     });
     CHECK(calls.size() == 4);
 }

@@ -1,4 +1,4 @@
-// The gate with a count: who gets in, who is the last one out, and when the barrier may go.
+// drain_barrier: entries, the last one to leave, waits, and when it may be destroyed.
 #include <atomic>
 #include <chrono>
 #include <memory>

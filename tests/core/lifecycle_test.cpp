@@ -171,8 +171,7 @@ TEST_CASE("lifecycle: a new one is running, with no request") {
     }
 }
 
-TEST_CASE(
-    "lifecycle: signals escalate to the third, modes only rise, SIGCONT ends a quiet and never a drain") {
+TEST_CASE("lifecycle: signals escalate to the third, modes rise, SIGCONT ends a quiet and never a drain") {
     using e = event;
     CHECK(walk({e::stop_signal, e::stop_signal, e::stop_signal, e::stop_signal, e::stop_signal}) ==
           "draining; stopping forced x2; stopping forced x3 exits; -; -");
@@ -318,8 +317,7 @@ TEST_CASE("lifecycle: a reader too far behind misses the oldest, and gets the ne
     }
 }
 
-TEST_CASE(
-    "lifecycle: four writers flapping and a reader: no step back, nothing torn, the newest at the end") {
+TEST_CASE("lifecycle: with four writers a reader finds no step back, nothing torn, the newest at the end") {
     for (int round = 0; round < 20; ++round) {
         lifecycle tested;
         std::atomic<int> writing{4};
@@ -369,8 +367,7 @@ void flap_in_handler(int) {
     ++interruptions;
 }
 
-TEST_CASE(
-    "lifecycle: a change interrupted by a handler that makes many more hides none of them from a reader") {
+TEST_CASE("lifecycle: a change interrupted by a handler's many changes hides none of them from a reader") {
     // The last of them has the place of the interrupted one in the history; 144 are more than half of what the sequence can
     // count, 256 are all of it, and mostly within one millisecond.
     for (const int changes : {16, 18, 144, 256}) {

@@ -1,4 +1,4 @@
-// Claiming the process's signals and giving them back: dispositions, waiting, storms, forks.
+// signals: dispositions claimed and restored, waits, storms, forks.
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -844,7 +844,7 @@ namespace {
 
 int child_status = -1;
 
-// A foreign handler that forks; its child goes on by itself, out of our handler below it.
+// A foreign handler that forks; the child returns from our handler below it.
 void forking_handler(int) {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -856,8 +856,7 @@ void forking_handler(int) {
 
 }  // namespace
 
-TEST_CASE(
-    "signals: a child made in a chained handler comes back from ours, and may claim and give up signals") {
+TEST_CASE("signals: a child made in a chained handler returns from ours, and may claim signals") {
     const pid_t self = ::getpid();
     const with_disposition theirs(SIGTERM, forking_handler);
     lifecycle target;

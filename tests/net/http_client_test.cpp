@@ -211,7 +211,7 @@ TEST_CASE("client: connections that must not be used again are not") {
     for (const std::string& answer :
          {peer::ok("x", "Connection: close\r\n"), peer::ok("x", "Connection: Foo, CLOSE\r\n"),
           std::string("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx"), peer::ok("x") + "surplus",
-          peer::ok("x") + peer::ok("HTTP/1.1 nobody asked for this")}) {
+          peer::ok("x") + peer::ok("HTTP/1.1 not requested")}) {
         CAPTURE(answer);
         peer::server server([&](int fd, int) {
             peer::read_message(fd);
@@ -346,7 +346,7 @@ TEST_CASE("client: an early refusal of a large body is read") {
 TEST_CASE("client: a child made by fork() leaves the parent's connection to it") {
     std::atomic<int> kept{-1};
     peer::server server([&](int fd, int connection) {
-        if (connection == 0) kept = ::dup(fd);  // goes on when this returns
+        if (connection == 0) kept = ::dup(fd);  // stays open when this returns
         std::string request;
         peer::read_some(fd, request);
         peer::send_text(fd, peer::ok(std::to_string(connection)));
@@ -465,7 +465,7 @@ TEST_CASE("client: an interruption takes precedence over a response that has arr
     http_client client = peer::make_client(peer_of.server.url());
     http_call call = it.call();
     it.come();
-    check_interrupted(client, peer_of, call);  // and "late" is nobody's answer
+    check_interrupted(client, peer_of, call);  // and "late" answers no request
 }
 
 TEST_CASE("client: without an interruption responses arrive, connections are kept, the deadline holds") {

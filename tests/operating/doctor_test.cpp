@@ -242,8 +242,7 @@ TEST_CASE("doctor: the health address") {
     check_found(ask_health("unix:/nowhere/at/all"), "health-bind", severity::error, "/nowhere/at/all");
 }
 
-// From within the container of a running worker it is that worker which holds the address; but that one runs says nothing
-// of who listens there.
+// In the container of a running worker that worker holds the address; a process that runs this program need not listen.
 TEST_CASE("doctor: the health address of a running worker, and one that another program holds") {
     const pid_t second = forked([] { return ::pause(); });  // a process that runs this program
     const ojs::http_server taken = backend(200);

@@ -98,16 +98,16 @@ worker_options controlled() {
     return out;
 }
 
-// The transition to quiet waits until `go_on` is set, and with it the worker's own loop.
+// The transition to quiet waits until `proceed` is set, and with it the worker's own loop.
 struct stuck_transition {
     const shared_event stuck = make_event();
-    const shared_event go_on = make_event();
+    const shared_event proceed = make_event();
     worker_options options = recorder::options();
     stuck_transition() {
-        options.on_transition = [stuck = stuck, go_on = go_on](const lifecycle_state& state) {
+        options.on_transition = [stuck = stuck, proceed = proceed](const lifecycle_state& state) {
             if (state.phase != phase::quiet) return;
             stuck->set();
-            CHECK(go_on->wait());
+            CHECK(proceed->wait());
         };
     }
 };
@@ -249,7 +249,7 @@ TEST_CASE("health: /livez fails when the worker's own loop is stuck") {
     REQUIRE(at.stuck->wait());
     CHECK(tested.status("/livez") == 503);
     CHECK(tested.status("/readyz") == 503);  // and does not wait for anything
-    at.go_on->set();
+    at.proceed->set();
     CHECK(tested.liveness() == 200);
 }
 
@@ -286,7 +286,7 @@ TEST_CASE("health: a worker that follows a lifecycle shows the further phase of 
     REQUIRE(shared.apply(event::stop_signal, {cause_kind::signal, 15}));
     CHECK(tested.shown() == "503 draining, 1 active");
     CHECK(tested.body->phase() == phase::draining);
-    at.go_on->set();
+    at.proceed->set();
     CHECK(tested.liveness() == 200);
     CHECK(tested.shown() == "503 draining, 1 active");
     tested.end();
@@ -762,7 +762,7 @@ TEST_CASE("metrics: outcomes of jobs, by the names of the observability specific
 }
 
 TEST_CASE("metrics: a drain, and the stop after it") {
-    std::string last;  // as of the last heartbeat
+    std::string last;  // during the last heartbeat
     busy tested(recorder::options(), nullptr, [&last](busy& me) {
         me.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
             if (request.state == "terminate") last = me.get("/metrics").body;

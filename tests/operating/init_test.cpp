@@ -167,18 +167,18 @@ TEST_CASE("as_init: signals are forwarded") {
     sigset_t all = set_of(forwarded);
     for (const int number : forwarded) {
         CAPTURE(number);
-        const pipe_ends told;
+        const pipe_ends report;
         const pid_t init = start([&] { ::sigprocmask(SIG_BLOCK, &all, nullptr); },
                                  [&] {
-                                     send(told.writer(), 0);
+                                     send(report.writer(), 0);
                                      int taken = 0;
                                      ::sigwait(&all, &taken);
-                                     send(told.writer(), taken);
+                                     send(report.writer(), taken);
                                      return 5;
                                  });
-        CHECK(receive(told.reader()) == 0);
+        CHECK(receive(report.reader()) == 0);
         ::kill(init, number);
-        CHECK(receive(told.reader()) == number);
+        CHECK(receive(report.reader()) == number);
         CHECK(test::status_of(init) == 5);
     }
 }
@@ -241,15 +241,15 @@ TEST_CASE("as_init: the program finds mask and SIGCHLD as they were") {
 }
 
 #if OJS_SHUTDOWN_USE_PROC
-TEST_CASE("as_init: known by its name") {
-    const pipe_ends told;
+TEST_CASE("as_init: its process name is ojs-init") {
+    const pipe_ends report;
     const pipe_ends go;
     const pid_t init = start([] {},
                              [&] {
-                                 send(told.writer(), ::getpid());
+                                 send(report.writer(), ::getpid());
                                  return receive(go.reader());
                              });
-    const int program = receive(told.reader());
+    const int program = receive(report.reader());
     CHECK(program != init);
     const auto comm = [](pid_t pid) {
         std::string out;

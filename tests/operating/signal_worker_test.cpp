@@ -1,4 +1,4 @@
-// signal_worker: whom it finds, by made-up /proc trees, and whom it signals, by real processes.
+// signal_worker: finds in made-up /proc trees, signals to real processes.
 #include <errno.h>
 #include <signal.h>
 #include <unistd.h>

@@ -680,7 +680,7 @@ TEST_CASE("draining server: a client that had connected has 100 ms to send") {
     peer::client late(server.port());
     await_connections(server, 1);
     const time_point began = steady_clock::now();
-    SUBCASE("a request that comes then is told") {
+    SUBCASE("a request that comes then gets an answer") {
         draining drains(server, in_time());
         while (!refuses(server.port())) std::this_thread::yield();
         late.send(get("/"));
@@ -690,11 +690,11 @@ TEST_CASE("draining server: a client that had connected has 100 ms to send") {
         CHECK(drained.refused == (status_of(got) == "503" ? 1 : 0));
         CHECK(drained.answered == (status_of(got) == "200" ? 1 : 0));
     }
-    SUBCASE("but not for ever") {
+    SUBCASE("without one the drain ends after that time") {
         CHECK(server.drain({}).cut == 0);
         CHECK(steady_clock::now() - began >= 100ms);
     }
-    SUBCASE("unless nobody is left") {
+    SUBCASE("the drain ends at once if the client disconnects") {
         ::shutdown(late.fd, SHUT_WR);
         CHECK(server.drain({}).cut == 0);
     }

@@ -95,7 +95,7 @@ TEST_CASE("server: no more connections at a time than allowed, and the others wa
     sent second(server);
     CHECK(held.entered.wait_for(2));
     sent waiting(server);
-    CHECK_FALSE(peer::readable(waiting.fd, 100));  // time to get it wrong in
+    CHECK_FALSE(peer::readable(waiting.fd, 100));  // a wrong server has answered by now
     held.may_go.set();
     for (sent* each : {&first, &second, &waiting}) CHECK(each->status() == "200");
     std::atomic<int> good{0};
@@ -111,9 +111,9 @@ TEST_CASE("server: at the limit, the connection that has been idle longest is cl
     options.max_connections = 3;
     options.idle_timeout = options.request_timeout = 1h;
     const http_server server = start(&echo, options);
-    const auto asks = [&](peer::client& who) {
-        who.send(get);
-        const std::string answer = who.answer();
+    const auto asks = [&](peer::client& client) {
+        client.send(get);
+        const std::string answer = client.answer();
         CHECK(answer.find("Connection: keep-alive") != std::string::npos);
         CHECK(status_of(answer) == "200");
     };
@@ -451,7 +451,7 @@ TEST_CASE("server: one thread, one more per connection, and none wakes without a
         for (sent* each : {&first, &second}) CHECK(each->status() == "200");
         await_threads(3);
         const server_threads before;
-        std::this_thread::sleep_for(600ms);  // time to get it wrong in
+        std::this_thread::sleep_for(600ms);  // a wrong server has answered by now
         CHECK(server_threads().sleeps == before.sleeps);
     }
     await_threads(1);

@@ -22,7 +22,7 @@ using namespace spool_test;
 
 namespace {
 
-// Nothing can be moved into it, by nobody. Not everywhere to be had.
+// Nothing can be moved into it, not even by root. Some file systems have no such folders.
 class immutable_folder {
   public:
     explicit immutable_folder(const fs::path& path)
@@ -374,7 +374,7 @@ TEST_CASE("spool: a transport that ends without jobs leaves nothing behind") {
     CHECK(dir.listing() == "done/a");
 }
 
-TEST_CASE("spool: the owner's record says who it is") {
+TEST_CASE("spool: the owner's record identifies the process") {
     opened_dir dir;
     const std::string record = dir.read("processing/" + dir.names("processing").front() + "/.owner");
     CHECK(member(record, "pid") == std::to_string(::getpid()));

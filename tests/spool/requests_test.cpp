@@ -14,8 +14,7 @@
 
 using namespace spool_test;
 
-TEST_CASE(
-    "spool: links, folders, FIFOs, odd names and files of others are refused, reported once, and stay") {
+TEST_CASE("spool: links, folders, FIFOs, odd names and others' files are refused, reported once, and stay") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         opened_dir dir(any_file);
@@ -73,7 +72,7 @@ TEST_CASE("spool: a socket and a device are not opened") {
 
 namespace {
 
-bool kernel_says_it_is_written(const fs::path& path) {
+bool has_reported_writer(const fs::path& path) {
 #ifdef F_SETLEASE
     const detail::unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     return ::fcntl(file.get(), F_SETLEASE, F_RDLCK) != 0 && errno == EAGAIN;
@@ -96,13 +95,13 @@ TEST_CASE("spool: a file that is still being written waits until it is complete"
         REQUIRE(::write(writer, "{\"type\":\"noop\"", 14) == 14);
         CHECK(dir.fetch(*transport).empty());
         REQUIRE(::write(writer, ",\"args\":[]}", 11) == 11);
-        // Whole, but still open for writing: where the kernel tells us, we wait.
-        const bool kernel_reports_writers = kernel_says_it_is_written(dir.path / "request/a");
+        // Whole, but still open for writing: where the kernel reports it, the file waits.
+        const bool kernel_reports_writers = has_reported_writer(dir.path / "request/a");
         if (kernel_reports_writers) {
             const auto fresh = dir.open();
             CHECK(dir.fetch(*fresh).empty());
         } else {
-            MESSAGE("this kernel does not say who has a file open for writing");
+            MESSAGE("this kernel does not report writers of a file");
         }
         ::close(writer);
         const auto fresh = dir.open();
@@ -116,15 +115,15 @@ TEST_CASE("spool: a file left open for writing is reported, and run when it is c
     make_old(dir.path / "request/a");
     const int writer = ::open((dir.path / "request/a").c_str(), O_WRONLY | O_CLOEXEC);
     REQUIRE(writer >= 0);
-    if (!kernel_says_it_is_written(dir.path / "request/a")) {
+    if (!has_reported_writer(dir.path / "request/a")) {
         ::close(writer);
-        MESSAGE("skipped: this kernel does not say who has a file open for writing");
+        MESSAGE("skipped: this kernel does not report writers of a file");
         return;
     }
     for (int i = 0; i < 2; ++i) CHECK(dir.fetch().empty());
     CHECK(dir.event_count(spool_event_kind::refused) == 1);
     ::close(writer);
-    CHECK(dir.fetch().size() <= 1);  // the kernel tells of the close, where it tells at all
+    CHECK(dir.fetch().size() <= 1);  // the close is an event, with inotify
     const auto fresh = dir.open();
     CHECK(dir.fetch(*fresh).size() + dir.fetch().size() <= 1);
     CHECK(dir.names("request").empty());
@@ -231,17 +230,6 @@ TEST_CASE("spool: two files with one id are not claimed at the same time by one 
     CHECK(dir.names("done") == names{"a", "b"});
 }
 
-TEST_CASE("spool: a job of a queue that is not ours is left to others") {
-    opened_dir dir;
-    dir.put("a", R"({"type":"noop","args":[],"queue":"mail"})");
-    CHECK(dir.claim("b").id == "b");
-    CHECK(dir.fetch().empty());
-    CHECK(dir.names("request") == names{"a"});
-    dir.worker.queues = {"other", "mail"};
-    const auto other = dir.open();
-    CHECK(dir.fetch_one(*other).queue == "mail");
-}
-
 TEST_CASE("spool: a job of another queue is left to its workers, whatever else is wrong with it") {
     opened_dir dir;
     const std::string large(100 << 10, 'x');
@@ -269,7 +257,7 @@ TEST_CASE("spool: a file of another queue is not opened again until it changes")
     dir.put("a", R"({"type":"noop","args":[],"queue":"mail"})");
     make_old(file);
     CHECK(dir.fetch().empty());
-    const auto tell_again = [&] {  // as if it had been written
+    const auto touch = [&] {  // as if it had been written
         const detail::unique_fd writer(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
         REQUIRE(writer);
     };
@@ -288,7 +276,7 @@ TEST_CASE("spool: a file of another queue is not opened again until it changes")
         }
         return out;
     };
-    tell_again();
+    touch();
     CHECK(!was_opened([&] { CHECK(dir.fetch().empty()); }));
     write_file(file, R"({"type":"noop","args":[],"queue":"default"})");
     CHECK(was_opened([&] { CHECK(dir.fetch_one().id == "a"); }));
@@ -386,12 +374,4 @@ TEST_CASE("spool: several transports with several threads each claim every job o
     CHECK(std::set<std::string>(had.begin(), had.end()).size() == jobs);
     CHECK(dir.names("done").size() == jobs);
     CHECK(dir.names("request").empty());
-}
-
-TEST_CASE("spool: heartbeats renew what is held, and nothing else") {
-    opened_dir dir;
-    dir.claim("a");
-    const auto answer = dir.transport->heartbeat({&dir.worker, "running", {"a", "b"}}, deadline_after(1s));
-    REQUIRE(answer);
-    CHECK(answer->jobs_extended == std::vector<std::string>{"a"});
 }
