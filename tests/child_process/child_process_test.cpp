@@ -140,8 +140,6 @@ ojs::error refusal(const ojs::child_options& options) {
 constexpr const char* list_descriptors =
     "ls /proc/$$/fd; true";  // from another process: ls itself opens the folder
 
-}  // namespace
-
 TEST_CASE("child_process: the arguments arrive as they are; no shell reads them") {
     const std::string script = "for each in \"$@\"; do printf '%s|' \"$each\"; done";
     CHECK(output_of(command({"/bin/sh", "-c", script, "name", "a b", "", "$(id)", "'\"", "*", "\n"})) ==
@@ -511,11 +509,8 @@ TEST_CASE("child_process: starts with an empty mask and default dispositions, wh
 }
 #endif
 
-namespace {
 std::atomic<int>* ran_in_child = nullptr;  // in memory shared with the children
 pid_t handler_owner = 0;
-}  // namespace
-
 TEST_CASE("child_process: no handler of ours ever runs in the child") {
     void* const shared = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(shared != MAP_FAILED);
@@ -861,8 +856,6 @@ TEST_CASE("child_process: without a death signal a child outlives this process")
     CHECK(read_line(ends.reader()) == "read on");
 }
 
-namespace {
-
 // From now on this process has no such system call.
 bool forbid(long number) {
     sock_filter rules[] = {
@@ -875,8 +868,6 @@ bool forbid(long number) {
     return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
            ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
-
-}  // namespace
 
 TEST_CASE("child_process: a kernel without pidfd_open and close_range") {
     const int leaky = ::open("/dev/null", O_RDONLY);
@@ -920,3 +911,5 @@ TEST_CASE("child_reset: for a custom fork") {
     });
     CHECK(status_of(other) == 0);
 }
+
+}  // namespace

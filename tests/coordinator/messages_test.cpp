@@ -237,8 +237,6 @@ void check_proto(const std::string& name, const texts& table) {
     CHECK(file.size() == table.size());
 }
 
-}  // namespace
-
 TEST_CASE("launcher messages: the .proto files say what the table says") {
     check_proto("lifecycle.proto",
                 proto_of(lifecycle_service, {}, lifecycle_methods, test::lifecycle_messages()));
@@ -309,8 +307,6 @@ TEST_CASE("launcher messages: a message as JSON") {
           R"("blockingOperations":["waiting for Kafka flush"]}},"uptimeMs":"12500"},{}],"quiet":true})");
 }
 
-namespace {
-
 template <class Message, class State>
 void check_states(const std::string& all, State Message::*place, const std::string& field = "state") {
     const texts names = test::words(all);
@@ -324,8 +320,6 @@ void check_states(const std::string& all, State Message::*place, const std::stri
     }
     CHECK_FALSE(read_message<Message>("{\"" + field + "\":" + std::to_string(names.size()) + "}"));
 }
-
-}  // namespace
 
 TEST_CASE("launcher messages: every state has its name, and is read by name and by number") {
     check_states(
@@ -429,8 +423,6 @@ TEST_CASE("launcher messages: fields of a newer peer are ignored, whatever they 
     }
 }
 
-namespace {
-
 // One of each shape of JSON, and more of what some field takes.
 const texts samples = test::words(
     R"(true "" "x" 0 1 4 1.5 -1 3000000000 "1" [] ["x"] [1] ["x",[]] {} {"x":true} {"x":1} {"x":null} "WARMING")"
@@ -480,8 +472,6 @@ void every_field(const array<message_field>& fields, const std::string& path, co
         every_field(each.fields, here, begin, "}" + after, check);
     }
 }
-
-}  // namespace
 
 TEST_CASE("launcher messages: a value of another type is refused by the name of its field") {
     int refused = 0;
@@ -589,3 +579,5 @@ TEST_CASE("launcher messages: another parser of JSON finds the same") {
         }
     }
 }
+
+}  // namespace

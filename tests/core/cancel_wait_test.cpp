@@ -119,8 +119,6 @@ void check_wait_ends() {
     CHECK_FALSE(source.has_pending_callbacks());
 }
 
-}  // namespace
-
 TEST_CASE("cancel_token: a wait on a condition variable ends at once, with whatever mutex and lock") {
     check_wait_ends<std::condition_variable, std::mutex, std::unique_lock<std::mutex>>();
     check_wait_ends<std::condition_variable_any, std::mutex, std::unique_lock<std::mutex>>();
@@ -241,14 +239,10 @@ TEST_CASE("cancel_token: a blocking queue: a taker of an empty one, and of one t
     CHECK(taken == 100);
 }
 
-namespace {
-
 bool readable(int fd, int timeout_ms = 0) {
     pollfd one{fd, POLLIN, 0};
     return ::poll(&one, 1, timeout_ms) == 1 && (one.revents & POLLIN) != 0;
 }
-
-}  // namespace
 
 TEST_CASE("cancel_token: its descriptor becomes readable with the cancellation, and stays so") {
     int fd = -1;
@@ -389,3 +383,5 @@ TEST_CASE("cancel_token: a job that waits for a child process ends it") {
     CHECK(how.si_code == CLD_KILLED);
     CHECK(how.si_status == SIGTERM);
 }
+
+}  // namespace

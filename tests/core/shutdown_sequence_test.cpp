@@ -57,8 +57,6 @@ sequence_options silent() {
     return out;
 }
 
-}  // namespace
-
 TEST_CASE("shutdown sequence: steps run in order, once, and each has a status") {
     struct silence : std::exception {
         const char* what() const noexcept override { return nullptr; }
@@ -280,8 +278,6 @@ TEST_CASE("shutdown sequence: the timeout from the environment") {
     }
 }
 
-namespace {
-
 // As a thread_local: its destructor, which runs at the thread's end, waits for the event.
 struct blocks_at_end {
     std::shared_ptr<test::event> let_go;
@@ -291,8 +287,6 @@ struct blocks_at_end {
         ended->set();
     }
 };
-
-}  // namespace
 
 TEST_CASE("shutdown sequence: a step whose thread does not end is abandoned, by timeout or signal") {
     const auto let_go = std::make_shared<test::event>();
@@ -337,3 +331,5 @@ TEST_CASE("shutdown sequence: without a thread, steps run on the calling one") {
     CHECK(ends(tested.run(options)) == std::vector<step_status>{step_status::done, step_status::failed});
     CHECK(ran == 2);
 }
+
+}  // namespace

@@ -107,8 +107,6 @@ void send_self(int number) {
 
 const signal_options with_reclaim{false, true, {SIGTERM, SIGINT}};
 
-}  // namespace
-
 // In a child: a session with a terminal, and in it a background process that claims the signals and reads the terminal.
 // 0 if that process was stopped, as it would be without us, and not asked for a report. no_terminal in a chroot without
 // /dev/pts, or in a build sandbox.
@@ -381,8 +379,6 @@ TEST_CASE("signals: chain_foreign drives the lifecycle and calls the other handl
     watched = nullptr;
 }
 
-namespace {
-
 void (*set_over)(int, siginfo_t*, void*) = nullptr;  // what a polite host found when it set its own handler
 
 void polite_handler(int number, siginfo_t* info, void* context) {
@@ -396,8 +392,6 @@ struct sigaction polite_action() {
     out.sa_flags = SA_SIGINFO;
     return out;
 }
-
-}  // namespace
 
 TEST_CASE("signals: a host set over us that chains to us and is chained by us is called once") {
     const struct sigaction before = disposition_of(SIGTERM);
@@ -446,16 +440,12 @@ TEST_CASE("signals: our handler, put back by a host after its installer went, do
     CHECK(test::status_of(child) == -SIGTERM);
 }
 
-namespace {
-
 std::atomic<char*> seen_stack{nullptr};
 
 void note_stack(int) {
     char here = 0;
     seen_stack = &here;
 }
-
-}  // namespace
 
 TEST_CASE("signals: the handler runs on the alternate stack of a thread that has one") {
     const with_disposition theirs(SIGTERM, note_stack);
@@ -747,8 +737,6 @@ TEST_CASE("signals: in a storm while others allocate none is torn, and the last 
     CHECK_FALSE(readable(installed.fd()));
 }
 
-namespace {
-
 // A child that gets SIGTERM after it reported its start dies of it. `make` forks.
 template <class Make>
 void check_dies_of_term(Make make, bool check_dispositions) {
@@ -780,13 +768,9 @@ void check_dies_of_term(Make make, bool check_dispositions) {
     CHECK(target.phase() == phase::draining);
 }
 
-}  // namespace
-
 TEST_CASE("signals: a fork's child has the previous dispositions, and dies of SIGTERM like any process") {
     check_dies_of_term([] { return ::fork(); }, true);
 }
-
-namespace {
 
 // In a child: claims the signals beside the object its parent made. 0, or what went wrong.
 int take_over(signals& parents, const lifecycle& parents_target) {
@@ -834,13 +818,9 @@ void check_taken_over(Fork fork) {
     CHECK(installed.wait(guard()).number == SIGTERM);
 }
 
-}  // namespace
-
 TEST_CASE("signals: the child of a fork takes over, though the parent's object is still there") {
     check_taken_over([] { return ::fork(); });
 }
-
-namespace {
 
 int child_status = -1;
 
@@ -853,8 +833,6 @@ void forking_handler(int) {
         child_status = -2;
     }
 }
-
-}  // namespace
 
 TEST_CASE("signals: a child made in a chained handler returns from ours, and may claim signals") {
     const pid_t self = ::getpid();
@@ -901,3 +879,5 @@ TEST_CASE("signals: a wait ends when its token is cancelled, and takes no signal
     CHECK(installed.wait(time_point::max(), source.token()).number == SIGTSTP);  // it came all the same
     CHECK(installed.wait(passed()).number == 0);
 }
+
+}  // namespace

@@ -34,8 +34,6 @@ errc fault(const std::string& raw) {
     return got.error().code;
 }
 
-}  // namespace
-
 TEST_CASE("client: the text of a request") {
     std::string seen;
     peer::server server([&](int fd, int) {
@@ -385,8 +383,6 @@ TEST_CASE("client: calls of many threads each have a connection of their own") {
     CHECK(good == 400);
 }
 
-namespace {
-
 // What a call is interrupted by.
 struct interruption : test::pipe_ends {
     void come() const { CHECK(::write(writer(), "x", 1) == 1); }
@@ -424,8 +420,6 @@ void check_interrupted(http_client& client, silent_at_first& peer_of, const http
     CHECK(peer_of.requests == 2);
     CHECK(peer_of.server.connections() == 2);
 }
-
-}  // namespace
 
 TEST_CASE("client: an interruption before the call leaves the request sent, and its response unread") {
     const interruption it;
@@ -502,3 +496,5 @@ TEST_CASE("client: an interruption on a kept connection closes it") {
     CHECK(requests == 3);
     CHECK(server.connections() == 2);
 }
+
+}  // namespace

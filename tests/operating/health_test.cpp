@@ -163,8 +163,6 @@ error refused(const worker_options& options) {
     return valid.error();
 }
 
-}  // namespace
-
 TEST_CASE("health: ready only once the backend has answered, and alive before that") {
     const shared_event answers = make_event();
     served tested(recorder::options());
@@ -420,8 +418,6 @@ TEST_CASE("health control: the token") {
         CHECK(send(tested.address, method, path, right).status == 200);
 }
 
-namespace {
-
 // The status of a request for `target` under that name; "none" sends no Host at all.
 std::string under_name(const served& tested, const std::string& host, const std::string& target = "/readyz") {
     peer::client client(tested.port());
@@ -430,8 +426,6 @@ std::string under_name(const served& tested, const std::string& host, const std:
     const std::string answer = client.answer();
     return answer.size() > 12 ? answer.substr(9, 3) : answer;
 }
-
-}  // namespace
 
 TEST_CASE("health names: on loopback a rebound DNS name is refused") {
     served tested(controlled());
@@ -877,3 +871,5 @@ TEST_CASE("metrics: durations fall into the recommended buckets") {
     CHECK(all.count("ojs_job_completed_total{queue=\"q\",type=\"t\"}") == 0);
 }
 #endif
+
+}  // namespace

@@ -73,8 +73,6 @@ struct gate {
     }
 };
 
-}  // namespace
-
 TEST_CASE("server: an empty line after a request does not make the connection busy") {
     http_server server = start();
     sent client(server);
@@ -272,8 +270,6 @@ TEST_CASE("server and client: unix sockets") {
     CHECK(::access(path.c_str(), F_OK) != 0);
 }
 
-namespace {
-
 // A folder of its own, with a path in it, gone afterwards.
 struct own_folder {
     ~own_folder() {
@@ -290,8 +286,6 @@ struct own_folder {
     const test::temporary_folder own;
     const std::string path = own.file("s");
 };
-
-}  // namespace
 
 TEST_CASE("server: a unix path that is anything but a dead socket's file stays as it is") {
     const own_folder folder;
@@ -408,8 +402,6 @@ TEST_CASE("server: once stopped its address is free, though a forked child still
 }
 
 #ifdef __linux__
-namespace {
-
 // The threads of servers in this process, and how often they have gone to sleep.
 struct server_threads {
     server_threads() {
@@ -439,8 +431,6 @@ void await_threads(std::size_t count) {
     }
 }
 
-}  // namespace
-
 TEST_CASE("server: one thread, one more per connection, and none wakes without an event") {
     await_threads(0);
     http_server server = start();
@@ -469,3 +459,5 @@ TEST_CASE("server: a handler that ends its thread ends its connection alone") {
     CHECK(sent(server).status() == "200");
     CHECK(server.stop(deadline_after(20s)) == 0);
 }
+
+}  // namespace
