@@ -294,7 +294,7 @@ void flap(lifecycle& target) {
 }
 
 TEST_CASE("lifecycle: a reader too far behind misses the oldest, and gets the newest 15 and more in order") {
-    // 15 behind is kept whole, from 16 on the oldest go; around 256 the sequence number itself wraps. A stop is never hidden.
+    // Up to 15 behind all are kept, from 16 on the oldest go; at 256 the sequence number wraps. No stop is hidden.
     for (int behind = 1; behind <= 600; ++behind) {
         CAPTURE(behind);
         lifecycle tested;
