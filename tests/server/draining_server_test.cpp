@@ -190,6 +190,7 @@ TEST_CASE("draining server: bad input is answered and the connection closed") {
     options.limits.body = 1000;
     const draining_server server = start(&echo, options);
     CHECK(verdict(server, "nonsense\r\n\r\n") == "400");
+    CHECK(verdict(server, get("/", "Transfer-Encoding: gzip\r\n")) == "501");
     CHECK(verdict(server, "GET / HTTP/3.0\r\nHost: h\r\n\r\n") == "505");
     CHECK(verdict(server, "GET / HTTP/1.1\r\nX: " + std::string(100000, 'x')) == "431");
     CHECK(verdict(server, get("/", "Content-Length: 100000\r\n") + std::string(100000, 'x')) == "413");

@@ -80,8 +80,10 @@ TEST_CASE("server: an empty line after a request does not make the connection bu
     client.send("\r\n" + get);
     CHECK(client.status() == "200");
     client.send("\r\n");
+    const peer::client silent(server.port());
     CHECK(server.stop(peer::soon()) == 0);
     CHECK(client.closed());
+    CHECK(silent.closed());
 }
 
 TEST_CASE("server: no more connections at a time than allowed, and the others wait their turn") {
