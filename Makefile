@@ -53,6 +53,10 @@ $(BUILD)/hello_worker: $(OBJ)/programs/hello_worker.o
 $(patsubst %,$(BUILD)/%,$(filter-out hello_worker,$(PROGRAMS))): $(BUILD)/%: $(OBJ)/programs/%.o \
     $(OBJ)/tests/link/implementation.o
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
+# One file to copy to any Linux machine of this processor.
+$(BUILD)/static/shutdown-probe: LDFLAGS += -static -s
+$(BUILD)/static/shutdown-probe: $(OBJ)/programs/shutdown-probe.o $(OBJ)/tests/link/implementation.o
+	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
 $(OBJ)/%.o: %.S $(OBJ)/flags
 	$(call compile,$(CXX) $(COMMON) $(CXXFLAGS))
 $(OBJ)/%.o: %.cpp $(OBJ)/flags

@@ -52,53 +52,79 @@ CHECK_PROGRAMS += x86_64-linux-musl/unit
 PREFIX ?= /usr/local
 DESTDIR ?=
 HASH := \#
-VERSION := $(shell sed -n 's/^$(HASH)define OJS_SHUTDOWN_VERSION "\(.*\)"/\1/p' src/ojs/base/config.hpp)
+VERSION := $(shell sed -n 's/^$(HASH)define OJS_SHUTDOWN_VERSION "\(.*\)".*/\1/p' src/ojs/base/config.hpp)
+RELEASE := $(BUILD)/dist/ojs_shutdown-$(VERSION)
 PICOJSON = $(shell echo '$(HASH)include <picojson.h>' | $(CXX) $(COMMON) -x c++ -M - | tr -s ' \\' '\n' | grep '/picojson\.h$$')
-VARIANTS := $(addprefix $(BUILD)/dist/,ojs_shutdown.hpp ojs_shutdown_core.hpp ojs_shutdown_bundled.hpp)
-EXTENSIONS := $(patsubst extensions/%,$(BUILD)/dist/%,$(wildcard extensions/*.hpp))
-INSTALLED := $(addprefix include/,$(notdir $(VARIANTS) $(EXTENSIONS))) lib/pkgconfig/ojs_shutdown.pc
+VARIANTS := $(addprefix $(RELEASE)/,ojs_shutdown.hpp ojs_shutdown_core.hpp ojs_shutdown_bundled.hpp)
+EXTENSIONS := $(patsubst extensions/%,$(RELEASE)/%,$(wildcard extensions/*.hpp))
+PACKAGE := $(addprefix share/ojs_shutdown/ojs_shutdown-,config.cmake config-version.cmake)
+TEMPLATES := lib/pkgconfig/ojs_shutdown.pc $(filter %-version.cmake,$(PACKAGE))
+INSTALLED := $(addprefix include/,$(notdir $(VARIANTS) $(EXTENSIONS))) $(TEMPLATES) $(filter-out $(TEMPLATES),$(PACKAGE))
+TO := $(DESTDIR)$(PREFIX)
 .PHONY: install uninstall
-install: $(VARIANTS) $(EXTENSIONS)  ## the headers and ojs_shutdown.pc to PREFIX (/usr/local), below DESTDIR
-	@install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	@install -m 644 $(VARIANTS) $(EXTENSIONS) $(DESTDIR)$(PREFIX)/include
-	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' packaging/ojs_shutdown.pc.in \
-	    >$(DESTDIR)$(PREFIX)/lib/pkgconfig/ojs_shutdown.pc
+install: $(VARIANTS) $(EXTENSIONS)  ## headers, CMake package and ojs_shutdown.pc to PREFIX (/usr/local), below DESTDIR
+	@install -d $(addprefix $(TO)/,include lib/pkgconfig share/ojs_shutdown)
+	@install -m 644 $(VARIANTS) $(EXTENSIONS) $(TO)/include
+	@install -m 644 packaging/ojs_shutdown-config.cmake $(TO)/share/ojs_shutdown
+	@for file in $(TEMPLATES); do \
+	    sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' packaging/$${file##*/}.in >$(TO)/$$file || exit; done
 uninstall:  ## remove what `make install` installed
-	@rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED))
+	@rm -f $(addprefix $(TO)/,$(INSTALLED))
+	@rmdir $(TO)/share/ojs_shutdown 2>/dev/null || true
 
-$(BUILD)/dist/ojs_shutdown.hpp: FORCE
+amalgamated.ojs_shutdown :=
+amalgamated.ojs_shutdown_core := --modules core  # no worker, no sockets, no JSON: signals, the lifecycle, the barrier
+amalgamated.ojs_shutdown_bundled = --bundle-picojson $(PICOJSON)  # with its license
+$(VARIANTS): $(RELEASE)/%.hpp: FORCE
 	@mkdir -p $(@D)
-	@python3 tools/amalgamate.py --output $@
-$(BUILD)/dist/ojs_shutdown_core.hpp: FORCE  # no worker, no sockets, no JSON: signals, the lifecycle, the barrier
-	@mkdir -p $(@D)
-	@python3 tools/amalgamate.py --modules core --output $@
-$(BUILD)/dist/ojs_shutdown_bundled.hpp: FORCE  # with picojson in it, and its license
-	@mkdir -p $(@D)
-	@python3 tools/amalgamate.py --bundle-picojson $(PICOJSON) --output $@
-
-$(EXTENSIONS): $(BUILD)/dist/%: extensions/%
+	@python3 tools/amalgamate.py $(amalgamated.$*) --output $@
+$(EXTENSIONS): $(RELEASE)/%: extensions/%
 	@mkdir -p $(@D)
 	@cp $< $@
 
 # ---- make dist -------------------------------------------------------------------------------------------------------
 
-# The worker of the image, for both processors: as examples/deploy/Dockerfile builds it, which says what each flag is for.
+# As examples/deploy/Dockerfile builds the worker; that file says what each flag is for.
 IMAGE := -Oz -Xclang -Oz -flto -ffunction-sections -fdata-sections -fno-rtti -fno-sanitize=undefined -D_FORTIFY_SOURCE=2 \
          -U_LIBCPP_HARDENING_MODE -D_LIBCPP_HARDENING_MODE=_LIBCPP_HARDENING_MODE_FAST -Xclang -stack-protector -Xclang 2 \
-         -fPIE -static -pie -s -Wl,-e,hold_signals
-WORKERS := $(addprefix $(BUILD)/dist/worker-,x86_64 aarch64)
-$(WORKERS): $(BUILD)/dist/worker-%: tools/worker.cpp examples/deploy/hold_signals.S examples/deploy/no_demangler.cpp \
-    ojs_shutdown.hpp $(wildcard extensions/*.hpp) packaging/packaging.mk | $(ZIG)/headers
+         -fPIE -static -pie -s
+image.worker := examples/deploy/hold_signals.S -Wl,-e,hold_signals  # not the probe: it does not run as PID 1
+# $(call static_rule,PROGRAM,PROCESSOR)
+define static_rule
+STATIC_PROGRAMS += $(RELEASE)/$(1)-$(2)
+$(RELEASE)/$(1)-$(2): $(BUILD)/programs/$(1).cpp $(sources.$(1)) $(wildcard $(dir $(firstword $(sources.$(1))))*.hpp) \
+    $(filter %.S,$(image.$(1))) examples/deploy/no_demangler.cpp ojs_shutdown.hpp $(wildcard extensions/*.hpp) \
+    packaging/packaging.mk | $(ZIG)/headers
+	@mkdir -p $$(@D)
+	@echo "link    $$@"
+	@$$(LOWER) $(ZIG)/bin/python -m ziglang c++ -target $(2)-linux-musl -std=c++17 $(IMAGE) -isystem $(ZIG)/headers \
+	    $(HEADERS) $$< $(image.$(1)) examples/deploy/no_demangler.cpp -o $$@
+endef
+$(foreach program,worker shutdown-probe,$(foreach processor,x86_64 aarch64,$(eval $(call static_rule,$(program),$(processor)))))
+
+# What CMake, Conan and vcpkg fetch. Reproducible: the same bytes wherever it is made.
+ARCHIVE := $(RELEASE)/ojs_shutdown-$(VERSION).tar.gz
+ARCHIVED := CMakeLists.txt LICENSE ojs_shutdown.hpp $(wildcard extensions/*.hpp packaging/*.cmake packaging/*.in)
+$(ARCHIVE): $(ARCHIVED)
 	@mkdir -p $(@D)
-	@echo "link    $@"
-	@$(LOWER) $(ZIG)/bin/python -m ziglang c++ -target $*-linux-musl -std=c++17 $(IMAGE) -isystem $(ZIG)/headers $(HEADERS) \
-	    $(filter %.cpp %.S,$^) -o $@
+	@tar --sort=name --mtime='1980-01-01 UTC' --owner=0 --group=0 --numeric-owner --mode=u=rw,go=r \
+	    --transform='s|^|ojs_shutdown-$(VERSION)/|' -cf - $^ | gzip -9n >$@
+# The section of this version, without its heading.
+$(RELEASE)/RELEASE_NOTES.md: CHANGELOG.md
+	@mkdir -p $(@D)
+	@awk -v heading='$(HASH)$(HASH) [$(VERSION)]' \
+	    '/^## /{on = index($$0, heading) == 1; found += on; next} on; END{exit !found}' $< >$@
+$(RELEASE)/LICENSE: LICENSE
+	@mkdir -p $(@D)
+	@cp $< $@
 
+RELEASED := $(VARIANTS) $(EXTENSIONS) $(STATIC_PROGRAMS) $(ARCHIVE) $(addprefix $(RELEASE)/,RELEASE_NOTES.md LICENSE)
 .PHONY: dist
-dist: $(VARIANTS) $(EXTENSIONS) $(WORKERS)  ## the files of a release, in build/dist: the headers, static workers, SHA256SUMS
-	@cd $(BUILD)/dist && sha256sum $(notdir $^) >SHA256SUMS
+dist: $(RELEASED)  ## the files of a release, with static programs, in build/dist/ojs_shutdown-VERSION
+	@rm -f $(filter-out $(RELEASED),$(wildcard $(RELEASE)/*))
+	@cd $(RELEASE) && sha256sum $(notdir $^) >SHA256SUMS
 
-$(RESULTS)/packaging $(RESULTS)/container: $(WORKERS)
+$(RESULTS)/packaging $(RESULTS)/container: $(STATIC_PROGRAMS)
 $(RESULTS)/packaging: FORCE
 	@OJS_TEST_BUILD=$(BUILD) CXX='$(CXX)' $(RUN) python3 -B tests/packaging/packaging_test.py
 CHECKS += packaging
@@ -111,6 +137,6 @@ $(CONAN):
 	@echo "fetch   conan $(CONAN_VERSION)"
 	@rm -rf $(BUILD)/conan-$(CONAN_VERSION) && python3 -m venv $(BUILD)/conan-$(CONAN_VERSION)
 	@$(BUILD)/conan-$(CONAN_VERSION)/bin/pip install -q --disable-pip-version-check conan==$(CONAN_VERSION)
-$(RESULTS)/recipes: FORCE | $(CONAN)
-	@CONAN=$(abspath $(CONAN)) CXX='$(CXX)' $(RUN) python3 -B tests/packaging/recipes_test.py
+$(RESULTS)/recipes: $(ARCHIVE) FORCE | $(CONAN)
+	@OJS_TEST_BUILD=$(BUILD) CONAN=$(abspath $(CONAN)) CXX='$(CXX)' $(RUN) python3 -B tests/packaging/recipes_test.py
 CHECKS += recipes

@@ -6,3 +6,8 @@
 #else
 #define OJS_SHUTDOWN_DEFINE 0
 #endif
+#if OJS_SHUTDOWN_DEFINE && !defined(__cpp_exceptions)
+#error "the definitions need exceptions: remove -fno-exceptions, or compile them separately (OJS_SHUTDOWN_SEPARATE)"
+#undef OJS_SHUTDOWN_DEFINE
+#define OJS_SHUTDOWN_DEFINE 0  // no further errors
+#endif

@@ -1,6 +1,6 @@
 # `make check`, `make fuzz` and `make duress`.
 
-CHECK_PROGRAMS := $(call each,asan tsan,$(SUITES)) $(call each,fallback clang,unit) $(TESTED)
+CHECK_PROGRAMS := $(call each,asan tsan,$(SUITES)) $(call each,fallback clang,unit) $(TESTED:internals=unit)
 CHECKS = format variants api $(WARNED) warnings/g++/optimised $(FUZZ) $(filter-out $(TESTED),$(TEST_CHECKS)) $(CHECK_PROGRAMS)
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wundef \
@@ -67,9 +67,12 @@ $(RESULTS)/fuzz/%: $(BUILD)/fuzz/% FORCE
 # ---- make duress -----------------------------------------------------------------------------------------------------
 
 # Not part of `make check`: it takes an hour and more.
-DURESS := $(foreach kind,busy quota freezes one-cpu bare,$(addprefix duress/$(kind)/,$(SUITES)))
-duress: deps  ## the tests on a machine that is busy, slow, frozen at times, or bare
-	@$(call run_checks,$(DURESS))
+DURESS := $(foreach kind,busy hogs user quota freezes one-cpu bare,$(addprefix duress/$(kind)/,$(SUITES)))
+RIVER_DURESS := $(addsuffix /river,$(addprefix duress/,busy hogs user one-cpu))
+duress: deps deps-adapters  ## the tests, River's too, on a machine that is busy, slow, frozen at times, or bare; as an ordinary user
+	@$(call run_checks,$(DURESS) $(RIVER_DURESS))
 $(addprefix $(RESULTS)/,$(DURESS)): $(addprefix $(BUILD)/test/header-separate/,$(SUITES)) FORCE
 	@OJS_TEST_BIN=$(abspath $(BUILD)/test/header-separate) $(RUN) tests/tools/duress.sh $(notdir $(@D)) \
 	    $(abspath $(BUILD)/test/header-separate/$(@F)) --duration=true
+$(addprefix $(RESULTS)/,$(RIVER_DURESS)): $(addprefix $(BUILD)/,river_worker river_probe_worker river_contract) FORCE
+	@OJS_TEST_BUILD=$(abspath $(BUILD)) $(RUN) tests/tools/duress.sh $(notdir $(@D)) python3 -B tests/adapters/river_test.py

@@ -31,6 +31,8 @@ $(BUILD)/dev_backend $(CONFIGURATIONS:%=$(BUILD)/test/%/dev_backend): \
 ROOMS := base core host net worker server operating spool child_process coordinator launcher
 $(foreach room,$(ROOMS),$(eval TESTS.$(room) := $(wildcard tests/$(room)/*.cpp tests/$(room)/*/*.cpp)))
 TESTS.rooms := $(foreach room,$(ROOMS),$(TESTS.$(room)))
+# Those that use internals, which the separate form does not declare.
+TESTS.internals := $(shell grep -l '^\#if !OJS_SHUTDOWN_SEPARATE' $(TESTS.rooms))
 # What a process that died leaves to the next; all other tests of whole processes. About as long each, side by side.
 TESTS.recovery := $(patsubst %,tests/process/%.cpp,checkpoints controller probe spool spool_crash)
 TESTS.process := $(filter-out %/harness.cpp $(TESTS.recovery),$(wildcard tests/process/*.cpp))
@@ -52,6 +54,7 @@ T := $(BUILD)/test/%
 O := $(BUILD)/test/%/obj
 $T/shutdown-probe: $(BUILD)/test/$(ONCE)/shutdown-probe
 	@cp $< $@
+$(BUILD)/test/$(ONCE)/shutdown-probe: LDFLAGS += $(if $(STATIC_WORKER),-static)
 $T/static_worker: $(BUILD)/test/$(ONCE)/static_worker
 	@cp $< $@
 $(BUILD)/test/$(ONCE)/static_worker: $(addprefix $(BUILD)/test/$(ONCE)/obj/, \
@@ -80,7 +83,7 @@ ALL_IN_ONE := src header
 test_objects = $(addprefix $(BUILD)/test/$(1)/obj/,$(if $(filter $(FILE_BY_FILE),$(1)), \
                    $(patsubst %.cpp,%.o,$(TESTS.$(2))),$(patsubst %,rooms/%.o, \
                    $(if $(filter-out $(ALL_IN_ONE),$(1)),$(patsubst rooms,$(ROOMS),$(2)),$(2)))))
-$(patsubst %,$(BUILD)/rooms/%.cpp,$(ROOMS) rooms process recovery): $(BUILD)/rooms/%.cpp: tests/tools/room.sh FORCE
+$(patsubst %,$(BUILD)/rooms/%.cpp,$(ROOMS) rooms internals process recovery): $(BUILD)/rooms/%.cpp: tests/tools/room.sh FORCE
 	$(call update,$< $(TESTS.$*))
 
 # What has two stems, the configuration and the file, is a template: $(1) is the configuration, $(2) its folder. Every
@@ -97,10 +100,11 @@ $(2)/obj/rooms/%.o: $(BUILD)/rooms/%.cpp $(2)/support/test.hpp.gch
 	$$(call compile,$$(compiler.$(1)) -include $(2)/support/test.hpp)
 
 $(2)/unit: $(call test_objects,$(1),rooms)
+$(2)/internals: $(2)/obj/rooms/internals.o
 $(2)/process: $(call test_objects,$(1),process)
 $(2)/recovery: $(call test_objects,$(1),recovery)
 $(2)/process $(2)/recovery: $(2)/obj/tests/process/harness.o | $(addprefix $(2)/,$(STARTED) $(STATIC_WORKER))
-$(addprefix $(2)/,$(SUITES)): $(2)/obj/tests/link/implementation.o \
+$(addprefix $(2)/,$(SUITES) internals): $(2)/obj/tests/link/implementation.o \
     $(BUILD)/test/$(if $(filter $(OWN_DOCTEST),$(1)),$(1),$(ONCE))/obj/tests/main.o
 	$$(call link,$$(compiler.$(1)))
 $(addprefix $(2)/,$(if $(filter $(ONCE),$(1)),$(STARTED),$(filter-out shutdown-probe,$(STARTED)))): \
@@ -112,9 +116,9 @@ $(foreach configuration,$(CONFIGURATIONS),$(eval \
 
 # $(call each,CONFIGURATIONS,NAMES): every pair, as CONFIGURATION/NAME.
 each = $(foreach configuration,$(1),$(addprefix $(configuration)/,$(2)))
-# All tests on the header; those of units in both its forms. That src/ is the same code is what `amalgamation` proves;
-# that it works as it is, two_units.
-TESTED := header/unit $(call each,header-separate,$(SUITES) versions) $(call each,header,two_units mixed hidden) \
+# All tests on the header: in the header-only form those of internals, as the rest is the same code in both; `make check`
+# has the rest too. That src/ is the same code is what `amalgamation` proves; that it works as it is, two_units.
+TESTED := header/internals $(call each,header-separate,$(SUITES) versions) $(call each,header,two_units mixed hidden) \
           src/two_units src/weak_memory
 TEST_CHECKS := amalgamation tools $(TESTED) $(patsubst tests/compile/%.cpp,header/compile/%,$(wildcard tests/compile/*.cpp))
 

@@ -42,10 +42,11 @@ class river_subject : public transport_contract::subject {
 
     traits can() const override {
         traits out;
-        out.keeps_args_text = false;  // jsonb
-        out.holds_nul = false;
-        out.any_type = false;  // a kind has 1 to 127 characters
-        out.tells_of_work = true;
+        out.first_in_first_out = out.requeue_spares_attempt = out.knows_holder = true;
+        out.jobs_outlive_worker = out.counts_lost_runs = out.passes_checkpoints = true;
+        out.largest_args = 200 * 1024;
+        // Not keeps_args_text and holds_nul: jsonb; not any_type: a kind has 1 to 127 characters.
+        out.saves_checkpoints = out.tells_of_work = true;
         return out;
     }
     // A lease short enough for a dead worker's jobs to come back in time.

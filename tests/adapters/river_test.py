@@ -218,7 +218,7 @@ class Work(Adapter):
         self.still_works(worker)
         self.signal(worker, signal.SIGTERM)
         self.ends(worker)
-        for job in jobs:  # handed back without an attempt used up
+        for job in jobs:  # requeued without an attempt used up
             row = self.db.job(job)
             self.assertEqual((row["state"], row["attempt"], row["errors"]), ("available", 0, None), worker.said())
 

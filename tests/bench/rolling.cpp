@@ -86,7 +86,7 @@ void rolling_jobs(table& out) {
     out.add(name + "jobs doubled", "", {static_cast<double>(doubled)}, at_most(0));
     out.add(name + "each", "ms", took);
     out.note("rolling_jobs: " + std::to_string(pushed) + " jobs, " + text_of(acks) + " ACKs, " +
-             std::to_string(jobs.jobs_in("handed_back")) + " handed back, " + workers.warnings());
+             std::to_string(jobs.jobs_in("requeued")) + " requeued, " + workers.warnings());
 }
 
 void rolling_requests(table& out) {

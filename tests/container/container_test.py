@@ -2,7 +2,7 @@
 """The worker in an image made FROM scratch, run by podman, stopped as an orchestrator stops it, and the same under the
 wrappers that people put around it. `make container-test` runs this; what it wants is built before:
 
-    OJS_TEST_BUILD    the folder with dist/worker-*, static_controller and dev_backend; default build
+    OJS_TEST_BUILD    the folder with dist/ojs_shutdown-VERSION/worker-*, static_controller and dev_backend; default build
 
 The images consist of files of this machine alone. Everything is kept in a storage folder of its own, which goes away
 at the end. What this machine cannot run is skipped, with the reason.
@@ -26,11 +26,14 @@ import urllib.request
 from pathlib import Path
 
 BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
-MANIFESTS = Path(__file__).resolve().parents[2] / "examples/deploy/kubernetes"
+ROOT = Path(__file__).resolve().parents[2]
+MANIFESTS = ROOT / "examples/deploy/kubernetes"
 GUARD = 20  # seconds to wait for what must happen: it ends a test that would hang, and proves nothing else
 MAX_BYTES = 700_000
 PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}  # and what images call them
-WORKER = BUILD / f"dist/worker-{platform.machine()}"
+VERSION = re.search(r'OJS_SHUTDOWN_VERSION "(.*)"', (ROOT / "src/ojs/base/config.hpp").read_text()).group(1)
+RELEASE = BUILD / f"dist/ojs_shutdown-{VERSION}"
+WORKER = RELEASE / f"worker-{platform.machine()}"
 ULIMITS = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
 # What it takes to run a container, from what any machine can do to what a confined one needs: one that may not raise
 # limits, one whose cgroups are read-only.
@@ -165,7 +168,7 @@ def setUpModule():
     atexit.register(storage.remove)  # also after a failure in here, or an interruption
     storage.image("scratch-worker", {"/worker": WORKER})
     for processor in PROCESSORS:
-        storage.image(f"worker-{processor}", {"/worker": BUILD / f"dist/worker-{processor}"}, processor)
+        storage.image(f"worker-{processor}", {"/worker": RELEASE / f"worker-{processor}"}, processor)
     obstacle = storage.find_way()
     if not obstacle:
         print("podman run", *storage.way)

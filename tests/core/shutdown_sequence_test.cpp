@@ -11,7 +11,9 @@
 #include <thread>
 
 #include "events.hpp"
+#include "standard_error.hpp"
 #include "test.hpp"
+#include "text.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
@@ -105,6 +107,7 @@ TEST_CASE("shutdown sequence: its log has a line for each step that has ended, a
     sequence_options options;
     options.log.level = log_level::debug;
     options.log.hook = [&](const log_record& record) {
+        CHECK(std::string(record.component) == "sequence");
         log += std::string(to_string(record.level)) + " " + record.message;
         for (const log_field& each : record.fields) {
             if (each.name != "took_ms") log += " " + each.name + "=" + each.value;
@@ -119,6 +122,21 @@ TEST_CASE("shutdown sequence: its log has a line for each step that has ended, a
           "debug shutdown step begins step=http\ninfo shutdown step step=http status=done\n"
           "debug shutdown step begins step=database\n"
           "error shutdown step step=database status=failed error=is full\n");
+}
+
+TEST_CASE(
+    "shutdown sequence: without a hook it writes plain lines, also without a terminal, and JSON if set") {
+    const auto log_of = [](log_format format) {
+        shutdown_sequence tested;
+        tested.add("http", [] {});
+        sequence_options options;
+        options.log.format = format;
+        return test::standard_error_of([&] { tested.run(options); });
+    };
+    const std::string plain = log_of(log_format::automatic);
+    CAPTURE(plain);
+    CHECK(test::holds(plain, "Z info  shutdown step  step=http  status=done  took_ms="));
+    CHECK(test::holds(log_of(log_format::json), "\"component\":\"sequence\""));
 }
 
 TEST_CASE("shutdown sequence: parallel steps run together, and the next waits for all of them") {

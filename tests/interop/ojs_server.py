@@ -330,7 +330,7 @@ def drain(server):
 
 
 def interrupt(server, queue, job, forced):
-    """Stops a worker in the middle of the job; how it was handed back is in its log."""
+    """Stops a worker in the middle of the job; how it was requeued is in its log."""
     with Worker(server, queue, grace="60s" if forced else "300ms") as worker:
         worker.wait_line("job fetched")
         worker.send(signal.SIGTERM)
@@ -344,7 +344,7 @@ def interrupt(server, queue, job, forced):
 
 
 def grace_over(server):
-    """the grace period is over: the job is handed back"""
+    """the grace period is over: the job is requeued"""
     queue = queue_name("grace")
     job = server.push(queue, "probe.sleep", 600000)
     after = interrupt(server, queue, job, forced=False)
@@ -354,7 +354,7 @@ def grace_over(server):
 
 
 def forced_stop(server):
-    """a second SIGTERM: the job is handed back now"""
+    """a second SIGTERM: the job is requeued now"""
     queue = queue_name("force")
     job = server.push(queue, "probe.sleep", 600000)
     after = interrupt(server, queue, job, forced=True)

@@ -175,7 +175,7 @@ struct claimed_job {
     int settlements = 0;
     int removals = 0;
     bool handler_ran = false;
-    bool handed_back = false;  // as a job that was never begun
+    bool requeued = false;  // as a job that was never begun
     bool removed_in_use = false;
 
     void remove() {
@@ -199,7 +199,7 @@ struct claimed_job {
     }
     void stop() {
         if (!word.take()) return;
-        handed_back = !word.has(job_flags::began);
+        requeued = !word.has(job_flags::began);
         report();
     }
     void lose() {
@@ -208,7 +208,7 @@ struct claimed_job {
     }
     bool is_wrong() {
         const bool again = word.take();
-        return settlements != 1 || removals != 1 || removed_in_use || again || (handed_back && handler_ran);
+        return settlements != 1 || removals != 1 || removed_in_use || again || (requeued && handler_ran);
     }
 };
 

@@ -113,7 +113,7 @@ class Rules(unittest.TestCase):
         changes = [(" < ojs_launcher_min", " > ojs_launcher_min"), ("[15m]) > 3", "[15m]) > 30"), ("== 1", "== 2")]
         changes += [('signal="SIGKILL"', 'signal="SIGTERM"'), ("rolled_back", "cancelled"), ("0.99", "0.5")]
         changes += [("for: 1m", "for: 9m"), ("for: 30m", "for: 1m"), (" unless ", " or ")]
-        changes += [('outcome="unreported"', 'outcome="interrupted"'), ('outcome="crashed"', 'outcome="forced"')]
+        changes += [('outcome="unreported"', 'outcome="requeued"'), ('outcome="crashed"', 'outcome="forced"')]
         for old, new in changes:
             with self.subTest(old), tempfile.TemporaryDirectory() as folder:
                 text = ALERTS.read_text()

@@ -38,7 +38,9 @@ struct served {
         given.parts.add(operating());
         given.log.level = log_level::info;
         given.log.hook = [this](const log_record& record) {
-            if (record.message == "health server listening") address = record.fields.at(0).value;
+            if (record.message != "health server listening") return;
+            CHECK(std::string(record.component) == "server");
+            address = record.fields.at(0).value;
         };
         body = shared != nullptr ? std::make_unique<worker>(given, wire, *shared)
                                  : std::make_unique<worker>(given, wire);
@@ -729,8 +731,8 @@ TEST_CASE("metrics: outcomes of jobs, by the names of the observability specific
         {"ojs_worker_jobs_total{outcome=\"completed\"}", "6"},
         {"ojs_worker_jobs_total{outcome=\"failed\"}", "3"},
         {"ojs_worker_jobs_total{outcome=\"gone\"}", "1"},
-        {"ojs_worker_jobs_total{outcome=\"interrupted\"}", "0"},
-        {"ojs_worker_jobs_total{outcome=\"handed_back\"}", "0"},
+        {"ojs_worker_jobs_interrupted_total", "0"},
+        {"ojs_worker_jobs_total{outcome=\"requeued\"}", "0"},
         {"ojs_worker_jobs_total{outcome=\"unreported\"}", "0"},
         {"ojs_worker_jobs_claimed_total", "10"},
         {"ojs_worker_fetches_total{result=\"jobs\"}", "10"},

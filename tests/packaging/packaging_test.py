@@ -2,19 +2,21 @@
 """The ways into another project: each one builds examples/hello_worker.cpp outside the tree and runs it; and what `make dist`
 makes. What it takes:
 
-    OJS_TEST_BUILD    a folder to work in, with the workers of `make dist`; default build
+    OJS_TEST_BUILD    a folder to work in, with the static programs of `make dist`; default build
     CXX               the compiler; default c++
 
-Without cmake or pkg-config its part is skipped; in CI (CI=true) that is a failure.
+Without cmake, git or pkg-config its part is skipped; in CI (CI=true) that is a failure.
 """
 
 import functools
+import hashlib
 import os
 import platform
 import re
 import shutil
 import struct
 import subprocess
+import tarfile
 import tempfile
 import unittest
 from pathlib import Path
@@ -31,12 +33,16 @@ add_executable(app hello.cpp)
 """
 EXTENSIONS = [path.name for path in (ROOT / "extensions").iterdir()]
 HEADERS = sorted(["ojs_shutdown.hpp", "ojs_shutdown_bundled.hpp", "ojs_shutdown_core.hpp", *EXTENSIONS])
+PACKAGE = ["share/ojs_shutdown/ojs_shutdown-config-version.cmake", "share/ojs_shutdown/ojs_shutdown-config.cmake"]
 DOCUMENT = (ROOT / "docs/installing.md").read_text()
+REPOSITORY = "https://github.com/OWNER/ojs-shutdown"  # the document's placeholder
+RELEASE = BUILD / "dist" / f"ojs_shutdown-{VERSION}"
+ARCHIVE = RELEASE / f"ojs_shutdown-{VERSION}.tar.gz"
 
 
-def documented(word):
-    """The lines for CMake that the document gives, as a user with this checkout would write them."""
-    (block,) = [each for each in re.findall(r"```cmake\n(.*?)```", DOCUMENT, re.DOTALL) if word in each]
+def documented(word, language="cmake"):
+    """The block of the document with that word."""
+    (block,) = [each for each in re.findall(rf"```{language}\n(.*?)```", DOCUMENT, re.DOTALL) if word in each]
     return block.replace("/path/to/ojs_shutdown", str(ROOT))
 
 
@@ -83,30 +89,33 @@ class Installed(Outside):
     def test_what_is_put_there_is_taken_away(self):
         make("install", f"PREFIX={self.prefix}")
         files = sorted(str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*") if path.is_file())
-        self.assertEqual(files, [*(f"include/{each}" for each in HEADERS), "lib/pkgconfig/ojs_shutdown.pc"])
+        self.assertEqual(files, [*(f"include/{each}" for each in HEADERS), "lib/pkgconfig/ojs_shutdown.pc", *PACKAGE])
         self.assertEqual((self.prefix / "include/ojs_shutdown.hpp").read_bytes(), (ROOT / "ojs_shutdown.hpp").read_bytes())
         make("uninstall", f"PREFIX={self.prefix}")
-        self.assertEqual([path for path in self.prefix.rglob("*") if path.is_file()], [])
+        left = {str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*")}
+        self.assertEqual(left, {"include", "lib", "lib/pkgconfig", "share"})
 
     def test_destdir_is_in_no_file(self):
         make("install", "PREFIX=/usr", f"DESTDIR={self.prefix}")
-        config = (self.prefix / "usr/lib/pkgconfig/ojs_shutdown.pc").read_text()
-        self.assertIn("prefix=/usr\n", config)
-        self.assertNotIn(str(self.prefix), config)
+        self.assertIn("prefix=/usr\n", (self.prefix / "usr/lib/pkgconfig/ojs_shutdown.pc").read_text())
+        for path in self.prefix.rglob("*"):
+            if path.is_file():
+                self.assertNotIn(str(self.prefix), path.read_text(), path)
 
-    def test_the_single_file_needs_no_picojson(self):
-        make("install", f"PREFIX={self.prefix}")
-        (self.folder / "hello.cpp").write_text(HELLO.replace("ojs_shutdown.hpp", "ojs_shutdown_bundled.hpp"))
+    def test_the_bundled_header_and_an_extension_are_all_to_copy(self):
+        make(*(RELEASE / each for each in ["ojs_shutdown_bundled.hpp", "ojs_spool.hpp"]))
+        shutil.copy(RELEASE / "ojs_shutdown_bundled.hpp", self.folder / "ojs_shutdown.hpp")
+        shutil.copy(RELEASE / "ojs_spool.hpp", self.folder)
+        (self.folder / "hello.cpp").write_text('#include "ojs_spool.hpp"\n' + HELLO)
         no_picojson = ROOT / "tests/compile/no_picojson"  # where picojson.h is an error
-        self.assert_works(self.compile("-pthread", f"-I{self.prefix}/include", f"-I{no_picojson}"))
+        self.assert_works(self.compile("-pthread", f"-I{no_picojson}"))
 
     def test_the_core_is_a_header_of_its_own(self):
         make("install", f"PREFIX={self.prefix}")
-        (self.folder / "hello.cpp").write_text(
-            "#include <ojs_shutdown_core.hpp>\n"
-            "int main() { ojs::lifecycle life; return ojs::signals::install(life) ? 0 : 1; }\n"
-        )
-        run(self.compile("-pthread", f"-I{self.prefix}/include"))
+        example = (ROOT / "examples/own_loop.cpp").read_text()
+        (self.folder / "hello.cpp").write_text(example.replace("ojs_shutdown.hpp", "ojs_shutdown_core.hpp"))
+        program = self.compile("-pthread", f"-I{self.prefix}/include")
+        self.assertEqual(subprocess.run([program, "soon"], capture_output=True).returncode, 64)
 
 
 class Program:
@@ -126,47 +135,61 @@ class Program:
 
 class Dist(unittest.TestCase):
     # The number that ELF has for the processor, and what runs its programs elsewhere.
-    WORKERS = {"x86_64": (62, "qemu-x86_64-static"), "aarch64": (183, "qemu-aarch64-static")}
+    PROCESSORS = {"x86_64": (62, "qemu-x86_64-static"), "aarch64": (183, "qemu-aarch64-static")}
+    MAX_BYTES = {"worker": 700_000, "shutdown-probe": 400_000}
     DYN, INTERP, RELRO, SYMTAB = 3, 3, 0x6474E552, 2
-    MAX_BYTES = 700_000
 
     @classmethod
     def setUpClass(cls):
+        RELEASE.mkdir(parents=True, exist_ok=True)
+        (RELEASE / "stale").touch()
         make("dist")
 
-    def worker(self, processor):
-        return BUILD / "dist" / f"worker-{processor}"
+    def programs(self):
+        for program in self.MAX_BYTES:
+            for processor in self.PROCESSORS:
+                with self.subTest(program, processor=processor):
+                    yield program, processor, RELEASE / f"{program}-{processor}"
 
     def test_the_sums_are_those_of_all_files(self):
-        said = run("sha256sum", "-c", "SHA256SUMS", cwd=BUILD / "dist").split()
-        files = [*HEADERS, *(f"worker-{each}" for each in self.WORKERS)]
+        said = run(*documented("sha256sum", "sh").split("\n")[0].split(), cwd=RELEASE).split()
+        programs = [f"{program}-{processor}" for program in self.MAX_BYTES for processor in self.PROCESSORS]
+        files = [*HEADERS, *programs, ARCHIVE.name, "RELEASE_NOTES.md", "LICENSE"]
         self.assertEqual(sorted(said), sorted(word for each in files for word in (f"{each}:", "OK")))
+        self.assertEqual({path.name for path in RELEASE.iterdir()}, {*files, "SHA256SUMS"})
 
-    def test_made_elsewhere_the_headers_are_the_same(self):
+    def test_made_elsewhere_all_but_the_programs_is_the_same(self):
+        names = [*HEADERS, ARCHIVE.name, "RELEASE_NOTES.md"]
         with tempfile.TemporaryDirectory(prefix="ojs-dist-") as elsewhere:
-            run("make", "-s", "-C", ROOT, f"BUILD={elsewhere}", *(f"{elsewhere}/dist/{each}" for each in HEADERS))
-            for each in HEADERS:
-                self.assertEqual((Path(elsewhere) / "dist" / each).read_bytes(), (BUILD / "dist" / each).read_bytes())
+            release = Path(elsewhere) / "dist" / RELEASE.name
+            run("make", "-s", "-C", ROOT, f"BUILD={elsewhere}", *(release / each for each in names))
+            for each in names:
+                self.assertEqual((release / each).read_bytes(), (RELEASE / each).read_bytes(), each)
 
-    def test_the_workers_are_static_small_and_know_no_place(self):
-        for processor, (machine, _) in self.WORKERS.items():
-            with self.subTest(processor):
-                program = Program(self.worker(processor))
-                self.assertEqual((program.type, program.machine), (self.DYN, machine))
-                self.assertNotIn(self.INTERP, program.segments)
-                self.assertIn(self.RELRO, program.segments)
-                self.assertNotIn(self.SYMTAB, program.sections)
-                self.assertLessEqual(len(program.bytes), self.MAX_BYTES)
-                for place in [ROOT, BUILD, Path.home()]:
-                    self.assertNotIn(str(place).encode() + b"/", program.bytes)
+    def test_the_notes_are_the_section_of_the_changelog(self):
+        notes = (RELEASE / "RELEASE_NOTES.md").read_text()
+        section = (ROOT / "CHANGELOG.md").read_text().split(f"## [{VERSION}]", 1)[1].split("\n", 1)[1]
+        self.assertEqual(notes, section.split("\n## ")[0] if "\n## " in section else section)
+        self.assertIn("### Added", notes)
 
-    def test_the_workers_run(self):
-        for processor, (_, emulator) in self.WORKERS.items():
-            with self.subTest(processor):
-                emulated = [] if processor == platform.machine() else [emulator]
-                if emulated and not shutil.which(emulator):
-                    self.skipTest(f"there is no {emulator}")
-                self.assertIn("usage: worker", run(*emulated, self.worker(processor), "--help"))
+    def test_the_programs_are_static_small_and_know_no_place(self):
+        for name, processor, path in self.programs():
+            program = Program(path)
+            self.assertEqual((program.type, program.machine), (self.DYN, self.PROCESSORS[processor][0]))
+            self.assertNotIn(self.INTERP, program.segments)
+            self.assertIn(self.RELRO, program.segments)
+            self.assertNotIn(self.SYMTAB, program.sections)
+            self.assertLessEqual(len(program.bytes), self.MAX_BYTES[name])
+            for place in [ROOT, BUILD, Path.home()]:
+                self.assertNotIn(str(place).encode() + b"/", program.bytes)
+
+    def test_the_programs_run(self):
+        for name, processor, path in self.programs():
+            emulator = self.PROCESSORS[processor][1]
+            emulated = [] if processor == platform.machine() else [emulator]
+            if emulated and not shutil.which(emulator):
+                self.skipTest(f"there is no {emulator}")
+            self.assertIn(f"usage: {name}", run(*emulated, path, "--help"))
 
 
 class PkgConfig(Outside):
@@ -181,41 +204,94 @@ class PkgConfig(Outside):
 
 
 @functools.cache
-def installed_by_cmake():
-    """Where; one for all tests, as it takes compiling the definitions."""
-    folder = Path(tempfile.mkdtemp(prefix="ojs-installed-"))
-    unittest.addModuleCleanup(shutil.rmtree, folder)
-    run("cmake", "-S", ROOT, "-B", folder / "lib", f"-DCMAKE_INSTALL_PREFIX={folder}/prefix", f"-DCMAKE_CXX_COMPILER={CXX}")
-    run("cmake", "--build", folder / "lib")
-    run("cmake", "--install", folder / "lib")
-    shutil.rmtree(folder / "lib")
-    return folder / "prefix"
+def installed_by(tool):
+    """Where; one installation for all tests."""
+    prefix = Path(tempfile.mkdtemp(prefix="ojs-installed-"))
+    unittest.addModuleCleanup(shutil.rmtree, prefix)
+    if tool == "make":
+        make("install", f"PREFIX={prefix}")
+        return prefix
+    # The document's commands, from a fresh configuration; not in the build folder of make.
+    for line in documented("cmake --install", "sh").splitlines():
+        words = [{"build": prefix / "build", "/usr/local": prefix}.get(word, word) for word in line.split()]
+        run(*words, cwd=ROOT, env={**os.environ, "CXX": CXX})
+    shutil.rmtree(prefix / "build")
+    return prefix
 
 
 class CMake(Outside):
     NEEDS = ["cmake"]
 
-    def build(self, lines, *settings):
+    def configure(self, lines, tool=None):
         (self.folder / "CMakeLists.txt").write_text(PROJECT + lines)
-        run("cmake", "-S", self.folder, "-B", self.folder / "out", f"-DCMAKE_CXX_COMPILER={CXX}", *settings)
+        where = [f"-DCMAKE_PREFIX_PATH={installed_by(tool)}"] if tool else []
+        shutil.rmtree(self.folder / "out", ignore_errors=True)
+        run("cmake", "-S", self.folder, "-B", self.folder / "out", f"-DCMAKE_CXX_COMPILER={CXX}", *where)
+
+    def build(self, lines, tool=None):
+        self.configure(lines, tool)
         run("cmake", "--build", self.folder / "out")
         self.assert_works(self.folder / "out/app")
+
+    def test_both_tools_install_one_package(self):
+        for name in [*PACKAGE, "include/ojs_shutdown.hpp"]:
+            self.assertEqual((installed_by("make") / name).read_text(), (installed_by("cmake") / name).read_text())
 
     def test_find_package(self):
         lines = documented("find_package")
         self.assertIn(VERSION, lines)
-        for target in ["ojs_shutdown::ojs_shutdown", "ojs_shutdown::separate", "ojs_shutdown::server"]:
-            with self.subTest(target):
-                shutil.rmtree(self.folder / "out", ignore_errors=True)
-                self.build(lines.replace("ojs_shutdown::ojs_shutdown", target), f"-DCMAKE_PREFIX_PATH={installed_by_cmake()}")
+        for tool, target in [("make", "ojs_shutdown"), ("cmake", "server")]:
+            with self.subTest(target, tool=tool):
+                self.build(lines.replace("ojs_shutdown::ojs_shutdown", f"ojs_shutdown::{target}"), tool)
 
-    def test_another_version_is_not_found(self):
-        where = f"-DCMAKE_PREFIX_PATH={installed_by_cmake()}"
-        with self.assertRaisesRegex(AssertionError, f"version: {VERSION}"):
-            self.build("find_package(ojs_shutdown 99.0 REQUIRED)\n", where)
+    def test_every_extension_has_a_target(self):
+        names = [re.fullmatch(r"ojs_(\w+)\.hpp", each).group(1) for each in EXTENSIONS]
+        asked = "".join(f"if(NOT TARGET ojs_shutdown::{each})\nmessage(FATAL_ERROR {each})\nendif()\n" for each in names)
+        self.configure("find_package(ojs_shutdown REQUIRED)\n" + asked, "make")
 
-    def test_fetch_content(self):
-        self.build(documented("FetchContent"))
+    def test_two_folders_of_a_project_share_one_and_export_a_library_that_links_it(self):
+        part = self.folder / "part"
+        part.mkdir()
+        (part / "part.cpp").write_text('#include <ojs_shutdown.hpp>\nvoid part() { ojs::lifecycle(); }\n')
+        (part / "CMakeLists.txt").write_text(
+            "find_package(ojs_shutdown REQUIRED)\nadd_library(part STATIC part.cpp)\n"
+            "target_link_libraries(part PRIVATE ojs_shutdown::separate)\n"
+            "install(TARGETS part EXPORT part ARCHIVE DESTINATION lib)\ninstall(EXPORT part DESTINATION share/part)\n")
+        self.build("add_subdirectory(part)\nfind_package(ojs_shutdown REQUIRED)\n"
+                   "target_link_libraries(app PRIVATE part ojs_shutdown::separate)\n", "make")
+        self.assertEqual(len(list((self.folder / "out").rglob("libojs_shutdown_separate.a"))), 1)
+
+    def test_only_a_compatible_version_is_found(self):
+        major, minor, _ = VERSION.split(".")
+        for asked in ["99.0", f"{major}.{int(minor) + 1}", f"{VERSION}.1", f"{int(major) + 1}.{minor}"]:
+            with self.subTest(asked), self.assertRaisesRegex(AssertionError, f"version: {VERSION}"):
+                self.configure(f"find_package(ojs_shutdown {asked} REQUIRED)\n", "make")
+        for asked in ["", f"{major}.{minor}", f"{VERSION} EXACT"]:
+            self.configure(f"find_package(ojs_shutdown {asked} REQUIRED)\n", "make")
+
+    def test_fetch_content_by_url(self):
+        make(ARCHIVE)
+        declared = documented("URL_HASH")
+        self.assertIn(f"URL {REPOSITORY}/releases/download/v{VERSION}/{ARCHIVE.name})", declared)
+        declared = re.sub(rf"{REPOSITORY}[^\s)]+", ARCHIVE.as_uri(), declared)
+        lines = re.sub(r"(?m)^FetchContent_Declare.*\n", declared, documented("GIT_REPOSITORY"))
+        (placeholder,) = re.findall(r"SHA256=(\w+)", lines)
+        with self.assertRaisesRegex(AssertionError, "hash"):
+            self.configure(lines.replace(placeholder, "0" * 64))
+        self.build(lines.replace(placeholder, hashlib.sha256(ARCHIVE.read_bytes()).hexdigest()))
+
+    @unittest.skipUnless(shutil.which("git") or os.environ.get("CI"), "there is no git")
+    def test_fetch_content_by_git(self):
+        make(ARCHIVE)
+        with tarfile.open(ARCHIVE) as archive:
+            archive.extractall(self.folder)
+        repository = self.folder / RELEASE.name
+        who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
+        for words in [["init", "-q"], ["add", "."], ["commit", "-qm", "release"], ["tag", f"v{VERSION}"]]:
+            run("git", *who, *words, cwd=repository)
+        lines = documented("GIT_REPOSITORY")
+        self.assertIn(f"GIT_TAG v{VERSION}", lines)
+        self.configure(lines.replace(REPOSITORY, repository.as_uri()))
 
     def test_add_subdirectory(self):
         self.build(documented("add_subdirectory"))

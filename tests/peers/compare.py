@@ -158,7 +158,7 @@ def probe(peer):
     """The rows by what became of them."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report"
-        command = [BUILD / "shutdown-probe", "--json", report, "--", *peer.command]
+        command = [BUILD / "shutdown-probe", "--all", "--json", report, "--", *peer.command]
         subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         rows = json.loads(report.read_text())["rows"]
     return {result: [row["id"] for row in rows if row["result"] == result] for result in ("holds", "FAILS", "skipped")}

@@ -189,7 +189,7 @@ class audit {
     int goodbyes() const { return static_cast<int>(said_goodbye_.size()); }
     double latest_fetch_ms() const { return static_cast<double>(latest_fetch_ns_) / 1e6; }
     int claims = 0;
-    int handed_back = 0;
+    int unstarted = 0;
     int interrupted = 0;
     int repeats = 0;
     int recovered = 0;
@@ -246,7 +246,7 @@ class audit {
             if (what == "ack")
                 CHECK_MESSAGE(completed_.insert(id).second, id << " was completed twice\n"
                                                                << jobs_.history(id));
-            if (what == "nack" && event["details"]["reason"].is("not_started")) ++handed_back;
+            if (what == "nack" && event["details"]["reason"].is("not_started")) ++unstarted;
             if (what == "nack" && !event["details"]["reason"].is("not_started")) ++interrupted;
             if (what == "nack") CHECK(event["requeue"].flag);
         }
@@ -342,7 +342,7 @@ TEST_CASE(
                   << " ms after the last signal; last FETCH received " << books.latest_fetch_ms()
                   << " ms after the stop signal");
     MESSAGE(books.pushed() << " jobs, " << books.claims << " claims: " << books.completed() << " completed, "
-                           << books.interrupted << " interrupted, " << books.handed_back << " handed back, "
+                           << books.interrupted << " interrupted, " << books.unstarted << " not started, "
                            << books.recovered << " recovered by the backend (" << books.late
                            << " reported too late), " << books.repeats << " repeated reports; "
                            << books.goodbyes() << " last heartbeats arrived");

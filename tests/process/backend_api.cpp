@@ -359,9 +359,9 @@ TEST_CASE("backend: a checkpoint is answered, and comes with the next claim, as 
     CHECK(ask(jobs, "GET", path).status == 404);
     CHECK(ask(jobs, "POST", path, R"({"state":{"at":7}})").body["checkpoint"]["job_id"].text == id);
     CHECK(ask(jobs, "GET", path).body["checkpoint"]["state"]["at"].number == 7);
-    const std::string handed_back =
+    const std::string requeued =
         R"({"job_id":")" + id + R"(","error":{"code":"ShutdownError"},"requeue":true})";
-    CHECK(ask(jobs, "POST", "/ojs/v1/workers/nack", handed_back).status == 200);
+    CHECK(ask(jobs, "POST", "/ojs/v1/workers/nack", requeued).status == 200);
     const json again = claim(jobs, "v");
     CHECK(again["checkpoint"]["state"]["at"].number == 7);
     CHECK(again["meta"]["checkpoint"]["at"].number == 7);

@@ -213,7 +213,7 @@ TEST_CASE("text.count, stopped by SIGTERM with a short grace, continues where it
         CHECK(result_of(jobs, id) == expected);
         CHECK(done.interruptions > 0);
         CHECK(failed >= done.interruptions);
-        CHECK(jobs.job(id)["attempt"].number == 1);  // handed back each time: no attempt used up
+        CHECK(jobs.job(id)["attempt"].number == 1);  // requeued each time: no attempt used up
         if (with_route) check_checkpoints(jobs, id);
         check_work(done, pass_count() * file_size);
     }

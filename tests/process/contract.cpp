@@ -28,7 +28,10 @@ class http_subject : public transport_contract::subject {
 
     traits can() const override {
         traits out;
-        out.any_type = false;  // they are dev_backend's to refuse
+        out.first_in_first_out = out.requeue_spares_attempt = out.knows_holder = true;
+        out.jobs_outlive_worker = out.counts_lost_runs = out.passes_checkpoints = true;
+        out.largest_args = 200 * 1024;
+        out.keeps_args_text = out.holds_nul = true;  // not any_type: dev_backend refuses others
         out.saves_checkpoints = keeps_checkpoints_;
         out.lease = milliseconds(300);
         return out;

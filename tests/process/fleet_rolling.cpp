@@ -1,5 +1,8 @@
 // Groups are replaced while they have work: no job is lost or done twice, no request fails, never are fewer ready than
-// promised, and a replacement that fails half-way leaves the group serving as it was.
+// promised, and a replacement that fails half-way leaves the group serving as it was. Settings from the environment:
+//
+//   OJS_TEST_ROLLS       how often a group is replaced in each of the first three cases; default 2
+//   OJS_TEST_SEQUENCES   how many groups get a random sequence of acts; default 10
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -21,6 +24,14 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr int group_size = 8;
+
+int rolls() {
+    return static_cast<int>(number_from("OJS_TEST_ROLLS", 2));
+}
+// One by one, and three at a time.
+int surge_of(int roll) {
+    return roll % 2 == 0 ? 1 : 3;
+}
 
 ojs::group_options group_of(std::vector<std::string> command) {
     ojs::group_options out;
@@ -56,6 +67,29 @@ void replace(ojs::launcher& of, ojs::group_options to, int surge) {
     const auto report = of.rolling_replace("group", to);
     REQUIRE(report);
     CHECK_MESSAGE(report->replaced == group_size, report->failed_id << " " << report->error);
+}
+
+// The number at the end of an id, group-N.
+int number_of(const ojs::process_info& of) {
+    return std::atoi(of.id.c_str() + of.id.rfind('-') + 1);
+}
+
+// A replacement whose fifth new process does not become ready.
+void fail_half_way(ojs::launcher& servers, ojs::group_options faulty) {
+    int newest = 0;
+    const auto before = servers.group("group");
+    for (const ojs::process_info& each : before->processes) newest = std::max(newest, number_of(each));
+    const std::string fifth = std::to_string(newest + 5);
+    std::vector<std::string>& command = faulty.process.child.command;
+    command.insert(command.begin(),
+                   {"/bin/sh", "-c",
+                    "test \"${OJS_PROCESS_ID#group-}\" -ne " + fifth + " && exec \"$0\" \"$@\"; exit 3"});
+    const auto report = servers.rolling_replace("group", faulty);
+    REQUIRE(report);
+    CHECK(report->rolled_back);
+    CHECK_FALSE(report->mixed);
+    CHECK(report->replaced == 0);
+    CHECK(report->failed_id == "group-" + fifth);
 }
 
 void stop(ojs::launcher& of) {
@@ -98,6 +132,7 @@ bool go_on(const requests& clients) {
 
 // A second is how long the launcher waits for the hooks of three that are taken off together.
 void check_served(const router& through, const requests& clients) {
+    MESSAGE(rolls() << " replacements, " << clients.sent() << " requests");
     CHECK_MESSAGE(clients.failed() == 0, clients.failure());
     CHECK(through.fewest() >= group_size);
     CHECK((through.passed_on() == 0 || through.slowest_removal() > 300ms));
@@ -163,12 +198,13 @@ TEST_CASE("fleet: workers on a backend are replaced under load, and every job is
     REQUIRE(ready.wait_for(group_size));
 
     job_load load(jobs);
-    for (const int surge : {1, 3}) replace(workers, group, surge);
+    for (int roll = 0; roll < rolls(); ++roll) replace(workers, group, surge_of(roll));
     const std::vector<std::string>& pushed = load.stop();
     const auto all = static_cast<std::int64_t>(pushed.size());
     CHECK(eventually([&] { return jobs.summary()["completed"].number >= all; }));
     stop(workers);
 
+    MESSAGE(rolls() << " replacements, " << all << " jobs");
     const std::map<std::string, int> times = read_done(done);
     CHECK(times.size() == pushed.size());
     for (const std::string& id : pushed) {
@@ -186,7 +222,7 @@ TEST_CASE("fleet: servers are replaced under requests, of which none fails, and 
     REQUIRE(servers.start());
     REQUIRE(ready.wait_for(group_size));
     requests clients(through, 4);
-    for (const int surge : {1, 3}) replace(servers, group, surge);
+    for (int roll = 0; roll < rolls(); ++roll) replace(servers, group, surge_of(roll));
     CHECK(go_on(clients));
     clients.stop();
     check_served(through, clients);
@@ -203,17 +239,7 @@ TEST_CASE("fleet: a replacement that fails half-way is taken back under requests
     REQUIRE(ready.wait_for(group_size));
     requests clients(through, 4);
 
-    // Of the new ones the fifth is not to become ready: ids are group-N.
-    ojs::group_options faulty = group;
-    faulty.process.child.command = {"/bin/sh", "-c",
-                                    "test \"${OJS_PROCESS_ID#group-}\" -ne 13 && exec \"$0\" \"$@\"; exit 3"};
-    for (const std::string& each : group.process.child.command) faulty.process.child.command.push_back(each);
-    const auto report = servers.rolling_replace("group", faulty);
-    REQUIRE(report);
-    CHECK(report->rolled_back);
-    CHECK_FALSE(report->mixed);
-    CHECK(report->replaced == 0);
-    CHECK(report->failed_id == "group-13");
+    for (int roll = 0; roll < rolls(); ++roll) fail_half_way(servers, group);
     CHECK(go_on(clients));
     clients.stop();
     check_served(through, clients);
@@ -292,14 +318,19 @@ class restless_group {
         if (all.empty()) return;
         const std::string& id = all[random_() % all.size()].id;
         REQUIRE(of_.force_process(id));
-        CHECK(eventually([&] { return ojs::is_final(of_.process(id)->state); }));
+        await_exit(id);
     }
     void stop_one() {
         await_roll();  // in one, it depends on the moment which place it was
         const auto all = running();
         if (all.empty() || stopped_ == 2) return;
-        REQUIRE(of_.shut_down_process(all[random_() % all.size()].id, {"operator", {}, {}}));
+        const std::string& id = all[random_() % all.size()].id;
+        REQUIRE(of_.shut_down_process(id, {"operator", {}, {}}));
+        await_exit(id);  // else the next stop may be of the same process, and empty no slot
         ++stopped_;
+    }
+    void await_exit(const std::string& id) const {
+        CHECK(eventually([&] { return ojs::is_final(of_.process(id)->state); }));
     }
     void roll() {
         await_roll();
@@ -332,8 +363,7 @@ class restless_group {
 
 TEST_CASE("fleet: whatever happens to groups, each returns to its size") {
     if (!may_have_many_children()) return;
-    const char* const configured = std::getenv("OJS_GROUP_SEQUENCES");
-    const int sequences = configured != nullptr ? std::atoi(configured) : 10;
+    const auto sequences = static_cast<int>(number_from("OJS_TEST_SEQUENCES", 10));
     constexpr int at_a_time = 10;
     for (int first = 0; first < sequences; first += at_a_time) {
         CAPTURE(first);

@@ -186,7 +186,7 @@ TEST_CASE("health: requests waiting in /drain do not delay the end of the worker
     const std::string answer = waiting.rest();
     CHECK(answer != "...");
     if (!answer.empty()) {
-        CHECK(answer.find("HTTP/1.1 200") == 0);  // handed back: nothing is in flight
+        CHECK(answer.find("HTTP/1.1 200") == 0);  // requeued: nothing is in flight
         CHECK(answer.find("\"drained\":true") != std::string::npos);
     }
     CHECK(jobs.count(beat_in_state("w", "terminate")) == 1);

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <memory>
 #include <set>
 #include <sstream>
 
@@ -16,21 +15,32 @@ using namespace test;
 namespace {
 
 constexpr milliseconds probe_limit{180000};
+using words = std::vector<std::string>;
 
-// One run of the probe, in progress.
+// One run of the probe: its flags, the worker, what must come out.
 struct probe_run {
-    std::vector<std::string> breakage;  // id, row, scenario; empty: none, and every scenario
-    std::string report;
+    words flags;
+    words worker;
+    int status = 0;
+    std::set<std::string> failing;
+    words says;  // texts that it prints
+    std::string report = scratch_file("probe" + std::to_string(++number) + ".json");
     process probe;
 
-    explicit probe_run(std::vector<std::string> what) : breakage(std::move(what)) {
-        static int number = 0;
-        report = scratch_file("probe" + std::to_string(++number) + ".json");
-        std::vector<std::string> command = {program("shutdown-probe"), "--json", report};
-        if (!breakage.empty()) command.insert(command.end(), {"--scenario", breakage[2]});
-        command.insert(command.end(), {"--", program("broken_worker")});
-        if (!breakage.empty()) command.insert(command.end(), {"--break", breakage[0]});
+    void start() {
+        words command = {program("shutdown-probe"), "--json", report};
+        command.insert(command.end(), flags.begin(), flags.end());
+        command.emplace_back("--");
+        command.insert(command.end(), worker.begin(), worker.end());
         probe = process(command, {});
+    }
+
+    void check() {
+        INFO("worker: " << worker.back());
+        INFO(probe.output());
+        CHECK(probe.wait(milliseconds(0)) == status);
+        CHECK(rows("FAILS") == failing);
+        for (const std::string& text : says) CHECK(probe.count(text) > 0);
     }
 
     // The rows with that result.
@@ -43,59 +53,104 @@ struct probe_run {
         return out;
     }
 
-    void check() {
-        INFO(probe.output());
-        if (breakage.empty()) {
-            CHECK(probe.wait(milliseconds(0)) == 0);
-            CHECK(rows("FAILS").empty());
-            CHECK(rows("skipped").empty());
-            CHECK(rows("holds").size() >= 39);
-        } else {
-            INFO(breakage[0] << " breaks " << breakage[1] << " in scenario " << breakage[2]);
-            CHECK(probe.wait(milliseconds(0)) == 1);
-            CHECK(rows("FAILS") == std::set<std::string>{breakage[1]});
-        }
-    }
+    static inline int number = 0;
 };
 
 // Lines of what `program --list` prints, in words, to the first empty one.
-std::vector<std::vector<std::string>> list_of(const char* name) {
+std::vector<words> list_of(const char* name) {
     process lists({program(name), "--list"}, {});
     REQUIRE(lists.wait() == 0);
-    std::vector<std::vector<std::string>> out;
+    std::vector<words> out;
     std::istringstream lines(lists.output());
     for (std::string line; std::getline(lines, line) && !line.empty();) {
-        std::istringstream words(line);
+        std::istringstream rest(line);
         out.emplace_back();
-        for (std::string word; words >> word;) out.back().push_back(word);
+        for (std::string word; rest >> word;) out.back().push_back(word);
     }
+    return out;
+}
+
+// A first try in another language: no heartbeat, no signals.
+constexpr const char* naive_worker = R"(
+import json, os, time, urllib.request
+
+def call(route, body):
+    url = os.environ["OJS_URL"] + "/ojs/v1/workers/" + route
+    return json.load(urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode())))
+
+while True:
+    for job in call("fetch", {"queues": ["default"], "worker_id": "me", "count": 1})["jobs"]:
+        time.sleep(job["args"][0] / 1000)
+        call("ack", {"job_id": job["id"]})
+    time.sleep(0.05)
+)";
+
+// They mostly sleep: a few at a time.
+void run_all(std::vector<probe_run>& runs) {
+    constexpr std::size_t at_a_time = 8;
+    const auto end = clock::now() + probe_limit;
+    std::vector<probe_run*> running;
+    for (std::size_t next = 0; next < runs.size() || !running.empty();) {
+        if (next < runs.size() && running.size() < at_a_time) {
+            running.push_back(&runs[next++]);
+            running.back()->start();
+        }
+        for (auto each = running.begin(); each != running.end();) {
+            if (!(*each)->probe.ended()) {
+                ++each;
+                continue;
+            }
+            (*each)->check();
+            each = running.erase(each);
+        }
+        REQUIRE(clock::now() < end);
+        ::usleep(10000);  // from one look to the next
+    }
+}
+
+std::vector<probe_run> runs_of_python() {
+    const std::string example = "examples/python_worker.py";
+    const bool starts = process({"python3", "-c", ""}, {}).wait(milliseconds(3000)) == 0;
+    if (!starts || access(example.c_str(), R_OK) != 0) {
+        MESSAGE("skipped: workers in Python; no python3 that starts in 3 s, or no ", example);
+        return {};
+    }
+    std::vector<probe_run> out(2);
+    for (const char* name : {"drain", "grace", "tstp", "second-term", "fetch-in-flight", "lost-answer",
+                             "away-for-good", "terminate", "frozen"})
+        out[0].flags.insert(out[0].flags.end(), {"--scenario", name});
+    out[0].worker = {"python3", example};
+    out[0].says = {"20 hold, 0 fail, 0 skipped"};
+    out[1].worker = {"python3", "-c", naive_worker};
+    out[1].status = 2;
+    out[1].failing = {"HANDSHAKE"};
+    out[1].says = {"no BEAT to OJS_URL", "BEAT: missing; send POST OJS_URL",
+                   "SIGTERM: it was ended by Terminated"};
     return out;
 }
 
 }  // namespace
 
 TEST_CASE("shutdown-probe: each breakage fails its row and no other; without one every row holds") {
-    // They mostly sleep: a few at a time. The run of everything takes longest and begins first.
-    constexpr std::size_t at_a_time = 8;
-    std::vector<std::vector<std::string>> to_do = list_of("broken_worker");
-    REQUIRE(to_do.size() >= 38);
-    to_do.insert(to_do.begin(), std::vector<std::string>());
-    std::vector<std::unique_ptr<probe_run>> under_way;
-    const auto end = clock::now() + probe_limit;
-    for (std::size_t next = 0; next < to_do.size() || !under_way.empty();) {
-        if (next < to_do.size() && under_way.size() < at_a_time)
-            under_way.push_back(std::make_unique<probe_run>(to_do[next++]));
-        for (auto each = under_way.begin(); each != under_way.end();) {
-            if (!(*each)->probe.ended()) {
-                ++each;
-                continue;
-            }
-            (*each)->check();
-            each = under_way.erase(each);
-        }
-        REQUIRE(clock::now() < end);
-        ::usleep(10000);  // from one look to the next
+    std::vector<probe_run> runs(2);
+    runs[0].worker = {program("broken_worker")};  // all scenarios: it takes longest and begins first
+    runs[0].says = {"39 hold, 0 fail, 0 skipped"};
+    runs[1].worker = {"sleep", "1000"};
+    runs[1].status = 2;
+    runs[1].failing = {"HANDSHAKE"};
+    runs[1].says = {"the command sent no FETCH and no BEAT to OJS_URL in 10 s", "39 not judged"};
+    for (probe_run& each : runs_of_python()) runs.push_back(std::move(each));
+    const std::vector<words> breakages = list_of("broken_worker");
+    REQUIRE(breakages.size() >= 38);
+    for (const words& each : breakages) {
+        runs.emplace_back();
+        runs.back().flags = {"--scenario", each[2]};
+        runs.back().worker = {program("broken_worker"), "--break", each[0]};
+        runs.back().status = 1;
+        runs.back().failing = {each[1]};
+        runs.back().says = {"\n    request ", "\n    answer "};
     }
+    run_all(runs);
 }
 
 TEST_CASE("shutdown-probe: every row of its list can be made to fail") {
@@ -113,26 +168,58 @@ TEST_CASE("shutdown-probe: every row of its list can be made to fail") {
 
 TEST_CASE("shutdown-probe: wrong usage is 64, a command that cannot be started is 70") {
     const std::string probe = program("shutdown-probe");
-    CHECK(process({probe}, {}).wait() == 64);
-    CHECK(process({probe, "--scenario", "none", "--", "true"}, {}).wait() == 64);
-    CHECK(process({probe, "--scenario"}, {}).wait() == 64);
-    CHECK(process({probe, "--help"}, {}).wait() == 0);
+    for (const words& wrong :
+         {words{}, {"--"}, {"--scenario"}, {"--scenario", "none", "--", "true"}, {"true"}}) {
+        words command = {probe};
+        command.insert(command.end(), wrong.begin(), wrong.end());
+        process run(command, {});
+        CHECK(run.wait() == 64);
+        CHECK(run.prints("; see --help"));
+    }
+    process help({probe, "--help"}, {});
+    CHECK(help.wait() == 0);
+    CHECK(help.prints(
+        "Exit status: 0 no requirement fails; 1 some fail; 2 the handshake fails; 64 usage error; 70"));
     process missing({probe, "--", "/nowhere/worker"}, {});
     CHECK(missing.wait() == 70);
     CHECK(missing.prints("/nowhere/worker: No such file or directory"));
+    CHECK(process({probe, "--json", "/nowhere/report", "--", "true"}, {}).wait() == 70);
 }
 
-TEST_CASE("shutdown-probe: a command that is no worker fails its rows, and the last it said is shown") {
+TEST_CASE("shutdown-probe: a command that ends fails the handshake, and the last it said is shown") {
     const std::string xml = scratch_file("probe.xml");
-    process probe({program("shutdown-probe"), "--scenario", "drain", "--junit", xml, "--", "sh", "-c",
-                   "echo '<gone> & away'; exit 3"},
-                  {});
-    CHECK(probe.wait() == 1);
-    CHECK(probe.prints("the worker ended while it started; it exited with status 3"));
+    process probe(
+        {program("shutdown-probe"), "--junit", xml, "--", "sh", "-c", "echo '<gone> & away'; exit 3"}, {});
+    CHECK(probe.wait() == 2);
+    CHECK(probe.prints("the command sent no FETCH and no BEAT to OJS_URL; it exited with status 3"));
     CHECK(probe.prints("] <gone> & away"));
     const std::string report = read_file(xml);
-    CHECK(report.find("failures=\"7\"") != std::string::npos);
+    CHECK(report.find("failures=\"1\"") != std::string::npos);
     CHECK(report.find("&lt;gone&gt; &amp; away") != std::string::npos);
+}
+
+TEST_CASE(
+    "shutdown-probe: with --all it continues after the handshake; nothing holds where nothing was claimed") {
+    process probe(
+        {program("shutdown-probe"), "--all", "--scenario", "drain", "--scenario", "early-term", "--", "true"},
+        {});
+    CHECK(probe.wait() == 1);
+    CHECK(probe.prints("the worker ended while it started; it exited with status 0"));
+    CHECK(probe.prints("EARLY      skipped"));
+    CHECK(probe.prints("0 hold, 8 fail, 1 skipped"));
+}
+
+TEST_CASE("shutdown-probe: rows are printed as they are judged; SIGTERM adds the sums and the reports") {
+    const std::string report = scratch_file("probe.json");
+    process probe({program("shutdown-probe"), "--json", report, "--scenario", "drain", "--scenario",
+                   "grace-default", "--", program("broken_worker")},
+                  {});
+    REQUIRE(probe.prints("EXIT-0     holds"));
+    probe.signal(SIGTERM);
+    CHECK(probe.wait() == 128 + SIGTERM);
+    CHECK(probe.prints("7 hold, 0 fail, 0 skipped, 1 not judged, in "));
+    CHECK(probe.prints("; ended by signal: Terminated"));
+    CHECK(json::parse(read_file(report))["rows"].items.size() == 7);
 }
 
 TEST_CASE("shutdown-probe: interrupted, it exits with 130 and leaves no worker behind") {

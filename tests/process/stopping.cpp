@@ -1,7 +1,10 @@
 // Stops that meet trouble: handlers that never return, a backend that is gone or loses answers, supervisors with
 // habits of their own, frozen and killed workers.
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +24,115 @@ void await_beat(backend& jobs, const std::string& worker) {
     REQUIRE(jobs.event(worker_event(worker, "beat")).what == json::kind::object);
 }
 
+// A worker whose standard streams are a pseudo-terminal of its own, which Ctrl-C reaches.
+class terminal {
+  public:
+    terminal(const std::string& url, const environment& extra) {
+        master_ = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+        REQUIRE(master_ >= 0);
+        REQUIRE(::grantpt(master_) == 0);
+        REQUIRE(::unlockpt(master_) == 0);
+        const std::string slave = ::ptsname(master_);
+        const pid_t child = ::fork();
+        REQUIRE(child >= 0);
+        if (child == 0) run_worker(slave, url, extra);
+        worker_ = process(child, slave);
+    }
+    terminal(const terminal&) = delete;
+    terminal& operator=(const terminal&) = delete;
+    ~terminal() { ::close(master_); }
+
+    void terminate() const { worker_.signal(SIGTERM); }
+    void press_ctrl_c() const { REQUIRE(::write(master_, "\3", 1) == 1); }
+    // Waits until the terminal shows it.
+    bool shows(const std::string& text) {
+        const auto end = clock::now() + guard;
+        while (shown_.find(text) == std::string::npos && read_until(end)) {
+        }
+        return shown_.find(text) != std::string::npos;
+    }
+    // Reads to the end of the worker. Returns its exit status.
+    int wait() {
+        const auto end = clock::now() + guard;
+        while (read_until(end)) {
+        }
+        return worker_.wait();
+    }
+    const std::string& shown() const { return shown_; }
+
+  private:
+    [[noreturn]] static void run_worker(const std::string& slave, const std::string& url,
+                                        const environment& extra) {
+        ::setsid();
+        const int fd = ::open(slave.c_str(), O_RDWR);  // becomes the controlling terminal
+        ::ioctl(fd, TIOCSCTTY, 0);
+        for (const int stream : {0, 1, 2}) ::dup2(fd, stream);
+        ::signal(SIGINT, SIG_DFL);
+        ::setenv("OJS_URL", url.c_str(), 1);
+        ::setenv("OJS_POLL_INTERVAL", "20ms", 1);
+        ::setenv("OJS_REPEAT_SIGNAL_GAP", "0s", 1);
+        for (const auto& [name, value] : extra) ::setenv(name.c_str(), value.c_str(), 1);
+        ::execl(program("test_worker").c_str(), "test_worker", nullptr);
+        ::_exit(127);
+    }
+    // False: nothing follows by then.
+    bool read_until(clock::time_point end) {
+        pollfd ready{master_, POLLIN, 0};
+        const auto left = std::chrono::duration_cast<milliseconds>(end - clock::now()).count();
+        if (left <= 0 || ::poll(&ready, 1, static_cast<int>(left)) <= 0) return false;
+        char bytes[4096];
+        const ssize_t got = ::read(master_, bytes, sizeof bytes);
+        if (got > 0) shown_.append(bytes, static_cast<std::size_t>(got));
+        return got > 0;  // EIO: the other end is closed
+    }
+
+    int master_ = -1;
+    process worker_;
+    std::string shown_;
+};
+
 }  // namespace
+
+TEST_CASE("Ctrl-C on a terminal says what is waited for, how long, and what the next one does") {
+    backend jobs;
+    terminal worker(jobs.url(), {{"OJS_SHUTDOWN_GRACE_PERIOD", "1h"}});
+    for (const std::string& id : jobs.push("test.sleep", "[600000]", 2)) REQUIRE(worker.shows("start " + id));
+    worker.press_ctrl_c();
+    const std::string notice =
+        "draining: waiting for 2 jobs, at most 1h; press Ctrl-C again to hand them back now\r\n";
+    CHECK(worker.shows(notice));
+    worker.press_ctrl_c();
+    CHECK(worker.shows("worker stopped"));
+    CHECK(worker.wait() == 0);
+    INFO(worker.shown());
+    CHECK(worker.shown().find("draining: waiting") == worker.shown().rfind("draining: waiting"));
+    CHECK(jobs.summary()["requeued"].number == 2);
+}
+
+TEST_CASE("Ctrl-C says nothing of it to a log that is not text on a terminal") {
+    backend jobs;
+    SUBCASE("JSON on a terminal") {
+        terminal worker(jobs.url(), {{"OJS_SHUTDOWN_GRACE_PERIOD", "300ms"}, {"OJS_LOG_FORMAT", "json"}});
+        REQUIRE(worker.shows("start " + jobs.push_one("test.sleep", "[600000]")));
+        worker.press_ctrl_c();
+        CHECK(worker.wait() == 0);
+        CHECK(worker.shown().find("Ctrl-C") == std::string::npos);
+    }
+    SUBCASE("text in a file") {
+        process worker = start_worker(jobs.url(), "w", {{"OJS_SHUTDOWN_GRACE_PERIOD", "300ms"}});
+        REQUIRE(worker.prints("start " + jobs.push_one("test.sleep", "[600000]")));
+        worker.signal(SIGINT);
+        CHECK(worker.wait() == 0);
+        CHECK(worker.count("Ctrl-C") == 0);
+    }
+    SUBCASE("SIGTERM") {
+        terminal worker(jobs.url(), {{"OJS_SHUTDOWN_GRACE_PERIOD", "300ms"}});
+        REQUIRE(worker.shows("start " + jobs.push_one("test.sleep", "[600000]")));
+        worker.terminate();
+        CHECK(worker.wait() == 0);
+        CHECK(worker.shown().find("Ctrl-C") == std::string::npos);
+    }
+}
 
 TEST_CASE("a job deaf to its cancellation does not hold up the exit") {
     backend jobs;
@@ -151,7 +262,7 @@ TEST_CASE("the backend is gone during the drain: bounded, status 75, the job nam
     CHECK(log.find(id, named) < log.find('\n', named));
 }
 
-TEST_CASE("a FETCH on the wire at SIGTERM: what it claims is handed back") {
+TEST_CASE("a FETCH on the wire at SIGTERM: what it claims is requeued") {
     backend jobs;
     relay between(jobs.url(), "/workers/fetch");
     const std::vector<std::string> ids = jobs.push("test.sleep", "[0]", 3);
@@ -171,7 +282,7 @@ TEST_CASE("a FETCH on the wire at SIGTERM: what it claims is handed back") {
         CHECK(jobs.job(id)["attempt"].number == 0);
         CHECK(worker.count("start " + id) == 0);
     }
-    CHECK(jobs.summary()["handed_back"].number == 3);
+    CHECK(jobs.summary()["requeued"].number == 3);
     CHECK(jobs.count(beat_in_state("w", "terminate")) == 1);
 }
 

@@ -145,7 +145,7 @@ TEST_CASE("spool: a delay never lasts longer than it was meant to, wherever the 
             .id == "a");
 }
 
-TEST_CASE("spool: a job handed back is in request/ at once, unchanged, once, and no run counts") {
+TEST_CASE("spool: a job requeued is in request/ at once, unchanged, once, and no run counts") {
     opened_dir dir;
     const std::string text = " {\"type\":\"noop\", \"args\":[ ]}\n";
     dir.put("a", text);

@@ -36,7 +36,7 @@ inline const std::vector<contract_case>& cases() {
         {"a worker settles only what it has claimed", settles_only_claimed},
         {"a failed job comes back until its attempts are used up", retried_until_used_up},
         {"a job that must not be retried does not come back", not_retried},
-        {"a job handed back is available at once", requeued_at_once},
+        {"a requeued job is available at once", requeued_at_once},
         {"a late report of an earlier run is gone", late_report_is_gone},
         {"a heartbeat renews claimed jobs, and no others", heartbeat_renews_held},
         {"checkpoints are stored, replaced, and loaded in the next run", keeps_checkpoints},

@@ -25,7 +25,7 @@ TESTS, COMPILES, ALONE = range(3)
 # The first row that fits a check says how it runs and how many seconds it may take. Checks begin in the order of the
 # rows, the minutes first: what begins last must not go on alone.
 PLAN = [
-    (r"header/unit", TESTS, 600),
+    (r"header/(unit|internals)", TESTS, 600),
     (r"asan/.*", TESTS, 600),
     (r"tsan/.*", TESTS, 1500),
     (r"packaging", COMPILES, 1200),
@@ -45,7 +45,7 @@ PLAN = [
     (r".*", TESTS, 600),
 ]
 # Compilers yield to tests. The minute that compiles all tests as one file goes before the rest.
-LOWER = "LOWER=nice -n $(if $(filter %/rooms/rooms.o,$@),5,10)"
+LOWER = "LOWER=nice -n $(if $(filter %/rooms/rooms.o %/rooms/internals.o,$@),5,10)"
 
 DOCTEST = re.compile(r"\[doctest\] test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+) failed \|\s*(\d+) skipped")
 # With --duration, doctest puts a heading above the one line with a case's time, also above that of one that passed.

@@ -3,18 +3,20 @@
 # exit status are the program's own. Kinds:
 #
 #   busy      beside 100 threads that never sleep
+#   hogs      beside two processes that never sleep
+#   user      as nobody, beside the same
 #   quota     in a cgroup with 0.3 of a processor
 #   freezes   stopped as a whole for 0.1 to 0.4 s, again and again
 #   one-cpu   on one processor
 #   bare      as nobody, no standard input, no IPv6, no /dev/pts, no /dev/shm, 512 descriptors at most
 #
-# The second and third need a cgroup that one may write to, the last one root; where that is missing, it says so and exits
+# `quota` and `freezes` need a cgroup that one may write to, `bare` needs root; where that is missing, it says so and exits
 # with 77.
 # What it starts and makes is gone when it ends.
 set -u
 
 usage() {
-    sed -n 's/^# \{0,1\}//p' "$0" | sed -n 2,10p
+    sed -n 's/^# \{0,1\}//p' "$0" | sed -n 2,12p
     exit 64
 }
 skip() {
@@ -51,14 +53,26 @@ run_in_group() {
     bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" "$@"
 }
 
-busy() {
+# Starts $1 processes that never sleep.
+start_hogs() {
     local i
-    for ((i = 0; i < 100; i++)); do
+    for ((i = 0; i < $1; i++)); do
         # Ends by itself should we be killed: no later than that.
-        timeout 900 bash -c 'while :; do :; done' &
+        timeout 1800 bash -c 'while :; do :; done' &
         helpers+=($!)
     done
+}
+busy() {
+    start_hogs 100
     "$@"
+}
+hogs() {
+    start_hogs 2
+    "$@"
+}
+user() {
+    [ "$(id -u)" -ne 0 ] || set -- setpriv --reuid=65534 --regid=65534 --clear-groups env HOME=/ "$@"
+    hogs "$@"
 }
 
 quota() {
@@ -106,7 +120,7 @@ bare() {
 }
 
 case $kind in
-    busy) busy "$@" ;;
+    busy | hogs | user) "$kind" "$@" ;;
     quota) quota "$@" ;;
     freezes) freezes "$@" ;;
     one-cpu) one_cpu "$@" ;;

@@ -1,6 +1,6 @@
 """Looks whether a picture that build/demo --svg drew is whole and readable: python3 picture.py FILE
 
-Prints what is wrong with it, or how many bars, handed back jobs, ticks and signals it has.
+Prints what is wrong with it, or how many bars, requeued jobs, ticks and signals it has.
 """
 
 import re
@@ -74,6 +74,7 @@ class Picture:
             yield "no title that a reading program finds"
         yield from self.faults_of_jobs()
         yield from self.faults_of_times()
+        yield from self.faults_of_motion()
         yield from contrast_faults(text_of(self.root, "style"))
 
     def faults_of_jobs(self):
@@ -83,7 +84,7 @@ class Picture:
         for job in range(1, len(self.rows) + 1):
             runs = sorted((each for each in self.bars if each.get("data-job") == str(job)), key=left)
             if not runs or runs[-1] in self.back or any(each not in self.back for each in runs[:-1]):
-                yield f"job {job} is not handed back until it is done"
+                yield f"job {job} is not requeued until it is done"
             if any(left(later) < right(run) for run, later in zip(runs, runs[1:])):
                 yield f"two runs of job {job} overlap"
 
@@ -102,6 +103,21 @@ class Picture:
         states = [each.get("data-state") for each in self.ticks]
         if not re.fullmatch("(running )+(quiet )+terminate (running )+", " ".join([*states, ""])):
             yield f"the heartbeats are {states}"
+
+    def faults_of_motion(self):
+        """A viewer that moves nothing shows all of it; the others show it in real time."""
+        (group,) = [each for each in self.root.iter() if each.get("class") == "future"]
+        hidden = float(self.root.get("viewBox").split()[2])
+        if any(left(shape) <= hidden for shape in group):
+            yield "a part is covered where nothing moves"
+        style = text_of(self.root, "style")
+        if "@media (prefers-reduced-motion:reduce){.future{animation:none}}" not in style:
+            yield "it moves for those who do not want that"
+        distance, percent = map(int, re.search(r"from\{transform:translateX\(-(\d+)px\)\}(\d+)%", style).groups())
+        seconds = float(re.search(r"animation-duration:([\d.]+)s", group.get("style"))[1]) * percent / 100
+        at = {each.text: left(each) for each in self.root.iter() if each.get("class") == "dim"}
+        if abs(distance / seconds - (at["1 s"] - at["0 s"])) > 2:
+            yield f"it plays {distance} units in {seconds} s"
 
     def begun_in_shutdown(self):
         return [each for each in self.bars if left(self.bands[1]) < left(each) < right(self.bands[3])]

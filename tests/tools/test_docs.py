@@ -28,7 +28,7 @@ import picture
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = {"unit": [path.name for path in (ROOT / "tests").iterdir() if any(path.glob("*_test.cpp"))], "process": ("process",), "recovery": ("process",)}
 MAKEFILES = [ROOT / "Makefile", *(path for folder in ("tests", "packaging") for path in (ROOT / folder).rglob("*.mk"))]
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 COMPILER = [os.environ.get("CXX", "c++"), "-std=c++17", "-pthread", "-fsyntax-only"]
 INCLUDES = [f"-I{ROOT}", f"-I{ROOT}/extensions", "-isystem", str(ROOT / "third_party/include")]
 
@@ -182,6 +182,8 @@ def check_make(words):
         elif word.startswith("build/test/"):
             _, _, configuration, suite = word.split("/")
             assert f"\ncompiler.{configuration} " in makefile and suite in SUITES, word
+        elif word.startswith("build/"):
+            assert word.removeprefix("build/") in USAGE_IN, f"there is no program {word}"
         else:
             assert word in targets, f"no Makefile has a target {word}"
 
@@ -284,6 +286,8 @@ COMMANDS = {
     "conan": check_recipe,
     "vcpkg": check_recipe,
     "addr2line": check_tool,
+    "sha256sum": check_tool,
+    "cmake": lambda words: None,  # the test of packaging runs it
     "grep": check_grep,
     "export": lambda words: None,  # its variables were looked at
     "/worker": check_program,
@@ -353,7 +357,7 @@ def check_shell(block):
         if commands[0][0] in FILE_COMMANDS:
             run_on_files(line)
         elif commands[0][0] == "g++":
-            (main,) = [each for each in blocks("README.md") if "int main" in each.text]
+            (main,) = [each for each in blocks("README.md") if "int main()" in each.text]
             check_build(line, source_of(main))
             built.add("./" + shlex.split(line)[shlex.split(line).index("-o") + 1])
         else:
@@ -369,7 +373,7 @@ def is_in_the_header(block):
 
 def is_built(block):
     """A block for CMake is built by the test of packaging, which asks for it by a word."""
-    asked = re.findall(r'documented\("(\w+)"\)', read("tests/packaging/packaging_test.py"))
+    asked = re.findall(r'documented\("(.+?)"', read("tests/packaging/packaging_test.py"))
     assert any(word in block.text for word in asked), "tests/packaging/packaging_test.py does not build this"
 
 
@@ -468,7 +472,7 @@ class Readme(unittest.TestCase):
         self.assertLessEqual(len(read("README.md").encode()), 10_000)
 
     def test_it_leads_to_every_document(self):
-        for document in DOCUMENTS[1:]:
+        for document in set(DOCUMENTS) - {"README.md", "SECURITY.md"}:  # the forge links SECURITY.md itself
             self.assertIn(f"]({document})", read("README.md"))
 
 
@@ -499,6 +503,20 @@ class Comparison(unittest.TestCase):
     def test_table_and_picture_are_what_was_measured(self):
         self.assertIn("\n" + self.chart.table(self.result), read("docs/comparison.md"))
         self.assertEqual(self.chart.drawn(self.result), read("docs/comparison.svg"))
+
+    def test_the_figures_of_the_readme_are_among_them(self):
+        def figures(row):  # this library's, and those of the SDKs
+            cells = re.search(rf"(?m)^\| {row} \|(.*)\|$", read("docs/comparison.md"))[1].split("|")
+            own, *others = [re.sub(r" \(.*", "", cell.strip()) for cell in cells]
+            return own, sorted(others, key=lambda each: float(each.split()[0].replace(",", "")))
+
+        (probe, probes), (cpu, cpus), (memory, memories) = map(
+            figures, ("rows of the probe that hold", "CPU a job, µs", "memory at most, MiB"))  # fmt: skip
+        said = " ".join(read("README.md").split())
+        self.assertIn(f"{probe} rows of the [shutdown probe]", said)
+        self.assertIn(f"(theirs: {probes[0].split()[0]} to {probes[-1]})", said)
+        self.assertIn(f"{cpu} µs of CPU a job ({cpus[0]} to {cpus[-1]})", said)
+        self.assertIn(f"{memory} MiB of memory ({memories[0]} to {memories[-1]})", said)
 
     def test_the_picture_can_be_read_on_light_pages_and_dark_ones(self):
         for name, pair in self.chart.COLOURS.items():

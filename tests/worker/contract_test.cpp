@@ -17,8 +17,9 @@ class memory_subject : public transport_contract::subject {
   public:
     traits can() const override {
         traits out;
-        out.knows_holder = false;         // all workers are one
-        out.jobs_outlive_worker = false;  // as the queue is the transport
+        out.first_in_first_out = out.keeps_args_text = out.holds_nul = out.any_type = true;
+        out.requeue_spares_attempt = out.saves_checkpoints = out.passes_checkpoints = true;
+        out.largest_args = 200 * 1024;
         return out;
     }
     std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& /*as*/) override { return queue_; }
@@ -72,15 +73,7 @@ class modest_transport : public ojs::transport {
 
 class modest_subject : public memory_subject {
   public:
-    traits can() const override {
-        traits out = memory_subject::can();
-        out.first_in_first_out = false;
-        out.keeps_args_text = false;
-        out.requeue_spares_attempt = false;
-        out.saves_checkpoints = false;
-        out.passes_checkpoints = false;
-        return out;
-    }
+    traits can() const override { return {}; }
     std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& /*as*/) override {
         return std::make_shared<modest_transport>(*queue_);
     }

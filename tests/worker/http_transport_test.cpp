@@ -164,6 +164,32 @@ TEST_CASE("http: FETCH is not sent when no longer wanted") {
     CHECK(peer.requests().empty());
 }
 
+TEST_CASE("http: the response to FAIL says what becomes of the job, if it has a state") {
+    const std::pair<const char*, settled> rows[] = {
+        {"{\"state\":\"retryable\"}", settled::will_retry},
+        {"{\"job\":{\"id\":\"j\",\"state\":\"available\"}}", settled::will_retry},
+        {"{\"state\":\"scheduled\"}", settled::will_retry},
+        {"{\"state\":\"discarded\"}", settled::discarded},
+        {"{\"state\":\"cancelled\"}", settled::discarded},
+        {"{\"state\":\"other\"}", settled::accepted},
+        {"{\"state\":7}", settled::accepted},
+        {"{}", settled::accepted},
+        {"", settled::accepted}};
+    for (const auto& [body, expected] : rows) {
+        CAPTURE(body);
+        const backend peer(200, body);
+        const std::unique_ptr<http_transport> wire = connect(peer);
+        CHECK(wire->fail({"j", {"handler_error", "no"}, false, ""}, soon()).value_or(settled::gone) ==
+              expected);
+        CHECK(wire->fail({"j", {"handler_error", "no"}, false, "[1]"}, soon()).value_or(settled::gone) ==
+              expected);
+    }
+    const backend gone(409, "{\"state\":\"retryable\"}");
+    CHECK(
+        connect(gone)->fail({"j", {"handler_error", "no"}, false, ""}, soon()).value_or(settled::accepted) ==
+        settled::gone);
+}
+
 TEST_CASE("http: ACK and FAIL") {
     const backend peer(200, "{\"state\":\"completed\"}");
     const std::unique_ptr<http_transport> wire = connect(peer);

@@ -648,7 +648,7 @@ TEST_CASE("termination mode: a reclaim in the drain, and none where the first si
     }
 }
 
-TEST_CASE("reclaim_wait: handlers may bring their work to an end before the job is handed back") {
+TEST_CASE("reclaim_wait: handlers may bring their work to an end before the job is requeued") {
     worker_options options = recorder::options();
     options.times.reclaim_wait = 4s;
     busy_worker busy(options, [](job_context& job) {

@@ -61,7 +61,7 @@ TEST_CASE(
     CHECK(states(queue) == texts{"job-1 active", "job-2 active", "job-3 active", "job-4 active"});
 }
 
-TEST_CASE("memory: attempts are counted, but not that of a job handed back") {
+TEST_CASE("memory: attempts are counted, but not that of a requeued job") {
     memory_transport queue;
     queue.push("t", "[7]", 2);
     for (const bool requeue : {true, true, false}) {

@@ -285,7 +285,8 @@ TEST_CASE("settlement: with the backend down the stop is bounded, names the jobs
         REQUIRE(began.wait_for(5));
         REQUIRE(worker.stop(recorder::guard).status == stop_status::unreported);
         CHECK(worker.report().unreported.size() == 5);
-        CHECK(worker.report().interrupted == 0);
+        CHECK(worker.report().interrupted == 5);
+        CHECK(worker.report().requeued == 0);
         CHECK(worker.exit_code() == exit_status::unreported);
     }
 }
@@ -633,7 +634,7 @@ TEST_CASE("settlement: a transport that throws ends no thread") {
     REQUIRE(wire.wait_for("fail", 1));
     REQUIRE(worker.stop(recorder::guard));
     CHECK(worker.report().completed == 1);
-    CHECK(worker.report().handed_back == 1);
+    CHECK(worker.report().requeued == 1);
     CHECK(worker.exit_code() == 0);
     for (const std::atomic<int>& each : wire.left) CHECK(each.load() <= 0);
     recorder::check_last_word(wire);

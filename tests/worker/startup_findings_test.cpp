@@ -65,6 +65,48 @@ TEST_CASE("startup findings: budgets and PID 1, without infos") {
     CHECK(find(found, "pid1-wrapper") != nullptr);
 }
 
+TEST_CASE("startup findings: started by hand, those of the container's command are one info") {
+    const auto ids = [](const std::string& marker, int pid, int parent, int session, int terminal) {
+        file_tree tree;
+        tree.file(marker, "").process("1", 1, 0, "sh", "sh|-c|x");
+        for (const std::string& name : {std::string("self"), std::to_string(pid)})
+            tree.process(name, pid, parent, "worker", "./worker", "", session, terminal);
+        worker_options options = quiet_options();
+        options.times.cancel_wait = 10s;
+        std::string out;
+        for (const finding& each : startup_findings(options, probe(tree.root(), pid)))
+            out += (each.severity == severity::info ? "info " : "") + each.id + ";";
+        return out;
+    };
+    if (OJS_SHUTDOWN_USE_PROC == 0) return;
+    const char* const docker = "/.dockerenv";
+    const std::string by_hand = "cancel-wait-cut;info started-by-hand;";
+    CHECK(ids(docker, 7, 5, 6, 0) == by_hand);      // docker exec, a job of CI
+    CHECK(ids(docker, 7, 0, 7, 0) == by_hand);      // its first process
+    CHECK(ids(docker, 7, 1, 1, 34816) == by_hand);  // the shell of docker run -it
+    const std::string as_command = "budget-unknown;cancel-wait-cut;pid1-wrapper;";
+    CHECK(ids(docker, 7, 1, 1, 0) == as_command);  // CMD ./worker; true
+    CHECK(ids(docker, 7, 5, 1, 0) == as_command);  // by a script
+    CHECK(ids(docker, 7, 1, 7, 0) == as_command);  // as dumb-init does
+    CHECK(ids("/var/run/secrets/kubernetes.io/serviceaccount/namespace", 7, 5, 6, 34816) ==
+          "budget-unknown;cancel-wait-cut;info health-kubernetes;pid1-wrapper;");
+}
+
+TEST_CASE("startup findings: what is folded is named, with where its details are") {
+    file_tree tree;
+    tree.file("/.dockerenv", "").process("1", 1, 0, "x", "x");
+    tree.process("self", 7, 5, "worker", "./worker", "", 6).process("7", 7, 5, "worker", "./worker");
+    if (OJS_SHUTDOWN_USE_PROC == 0) return;
+    const std::vector<finding> found = startup_findings(quiet_options(), probe(tree.root(), 7));
+    REQUIRE(found.size() == 1);
+    CHECK(holds(found[0].problem, "findings budget-unknown, pid1-wrapper"));
+    CHECK(holds(found[0].fix, "--doctor"));
+    worker_options fits = quiet_options();
+    fits.container_grace_period = 60s;
+    tree.process("1", 1, 0, "tini", "tini");
+    CHECK(startup_findings(fits, probe(tree.root(), 7)).empty());
+}
+
 TEST_CASE("startup findings: a stale mode file, but not a missing one") {
     file_tree tree;
     const ojs::detail::container_probe nowhere = probe("/nowhere", 7);

@@ -33,15 +33,15 @@ void signalled(facts& now) {
     now.own.cause = {cause_kind::signal, SIGTERM};
 }
 // The lifecycle that the worker follows drains as well; whoever asked for that, it was no signal.
-void outside_drains(facts& now) {
+void shared_drains(facts& now) {
     now.has_mode_file = true;
-    now.outside.phase = phase::draining;
-    now.outside.sequence = 1;
+    now.shared.phase = phase::draining;
+    now.shared.sequence = 1;
 }
-void outside_is_signalled(facts& now, int signal) {
-    outside_drains(now);
-    now.outside.sequence = 2;
-    now.outside.cause = {cause_kind::signal, signal};
+void shared_is_signalled(facts& now, int signal) {
+    shared_drains(now);
+    now.shared.sequence = 2;
+    now.shared.cause = {cause_kind::signal, signal};
 }
 
 struct row {
@@ -151,32 +151,32 @@ const row stops[] = {
 };
 
 const row others[] = {
-    {"the outside lifecycle changes",
+    {"the shared lifecycle changes",
      in(phase::running),
-     in(phase::running, [](facts& now) { now.outside.sequence = 1; }),
+     in(phase::running, [](facts& now) { now.shared.sequence = 1; }),
      {action::apply_shared_lifecycle, action::wake_pool}},
     {"its drain is signalled",
-     in(phase::draining, outside_drains),
-     in(phase::draining, [](facts& now) { outside_is_signalled(now, SIGTERM); }),
+     in(phase::draining, shared_drains),
+     in(phase::draining, [](facts& now) { shared_is_signalled(now, SIGTERM); }),
      {action::apply_shared_lifecycle, action::wake_pool, action::decide_mode}},
     {"SIGUSR1 is a reclaim whatever the file says",
-     in(phase::draining, outside_drains),
-     in(phase::draining, [](facts& now) { outside_is_signalled(now, SIGUSR1); }),
+     in(phase::draining, shared_drains),
+     in(phase::draining, [](facts& now) { shared_is_signalled(now, SIGUSR1); }),
      {action::apply_shared_lifecycle, action::wake_pool}},
     {"its third signal",
-     in(phase::draining, outside_drains),
+     in(phase::draining, shared_drains),
      in(phase::draining,
         [](facts& now) {
-            outside_drains(now);
-            now.outside.exit_now = true;
+            shared_drains(now);
+            now.shared.exit_now = true;
         }),
      {action::give_up}},
     {"its third signal where the first one wins",
-     in(phase::draining, outside_drains),
+     in(phase::draining, shared_drains),
      in(phase::draining,
         [](facts& now) {
-            outside_drains(now);
-            now.outside.exit_now = true;
+            shared_drains(now);
+            now.shared.exit_now = true;
             now.first_signal_wins = true;
         }),
      {}},
@@ -185,10 +185,10 @@ const row others[] = {
      in(phase::quiet, [](facts& now) { now.resume_requests = 1; }),
      {action::resume}},
     {"SIGCONT to a quiet one: its change is yet to come",
-     in(phase::quiet, [](facts& now) { now.outside.phase = phase::quiet; }),
+     in(phase::quiet, [](facts& now) { now.shared.phase = phase::quiet; }),
      in(phase::quiet,
         [](facts& now) {
-            now.outside.phase = phase::quiet;
+            now.shared.phase = phase::quiet;
             now.resume_requests = 1;
         }),
      {}},
@@ -225,7 +225,7 @@ TEST_CASE("stop plan: each change asks for its actions, in this order") {
 TEST_CASE("stop plan: all actions of one change fit") {
     facts now = in(phase::stopping, reclaimed);
     now.cancel_due = now.own.exit_now = true;
-    now.outside.sequence = now.own.sequence = 9;
+    now.shared.sequence = now.own.sequence = 9;
     now.resume_requests = now.report_requests = now.queues_version = 1;
     const detail::stop_plan plan = detail::plan_stop(facts(), now);
     CHECK(plan.end() - plan.begin() <= detail::stop_action_count);

@@ -506,7 +506,7 @@ TEST_CASE("stopping: a FETCH in flight") {
         CHECK(worker.stop(recorder::guard));
         CHECK(wire.calls("fetch").size() == 1);
     }
-    SUBCASE("at the drain: its jobs are handed back") {
+    SUBCASE("at the drain: its jobs are requeued") {
         worker.request_stop();
         give_two();
         answer.set();
@@ -521,18 +521,18 @@ TEST_CASE("stopping: a FETCH in flight") {
             CHECK(settled.error.retryable);
             CHECK(parse(settled.error.details_json).get("reason").to_str() == "not_started");
         }
-        CHECK(worker.report().handed_back == 2);
+        CHECK(worker.report().requeued == 2);
         CHECK(worker.report().claimed == 2);
         CHECK(worker.exit_code() == 0);
     }
-    SUBCASE("at a forced stop: handed back too") {
+    SUBCASE("at a forced stop: requeued too") {
         life.apply(event::stop_signal, sigterm);
         life.apply(event::stop_signal, sigterm);
         REQUIRE(wire.wait_for("beat", 1, "quiet"));
         give_two();
         answer.set();
         REQUIRE(worker.wait(deadline_after(recorder::guard)));
-        CHECK(worker.report().handed_back == 2);
+        CHECK(worker.report().requeued == 2);
         CHECK(worker.exit_code() == 0);
     }
     SUBCASE("at the drain, and it brings nothing: that ends at once") {
@@ -605,7 +605,7 @@ TEST_CASE("stopping: no FETCH begins once the phase has left running") {
         REQUIRE(worker.wait(deadline_after(recorder::guard)));
         CHECK(wire.calls("fetch").size() == fetches);
         const worker_report report = worker.report();
-        CHECK(report.claimed == report.completed + report.handed_back);
+        CHECK(report.claimed == report.completed + report.requeued);
         recorder::check_last_word(wire);
     }
 }
@@ -1024,7 +1024,7 @@ TEST_CASE("stopping: an unanswered FETCH is logged along with the unreported job
     CHECK(worker.exit_code() == exit_status::unreported);
 }
 
-TEST_CASE("stopping: jobs that still wait for a thread are handed back, not interrupted") {
+TEST_CASE("stopping: jobs that still wait for a thread are requeued, not interrupted") {
     recorder::generous_transport wire({"b", "c"});
     wire.give(make_job("a"));
     worker_options options = recorder::options(1);
@@ -1050,7 +1050,7 @@ TEST_CASE("stopping: jobs that still wait for a thread are handed back, not inte
         CHECK(wire.settlements(id)[0].error.details_json == "{\"reason\":\"not_started\"}");
     }
     CHECK(worker.report().interrupted == 1);
-    CHECK(worker.report().handed_back == 2);
+    CHECK(worker.report().requeued == 2);
 }
 
 TEST_CASE("stopping: the third signal ends a stop that waits for a FETCH alone") {

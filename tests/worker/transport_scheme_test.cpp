@@ -127,21 +127,21 @@ TEST_CASE("scheme: one that returns no transport, or throws, ends the start with
 
 TEST_CASE(
     "scheme: the environment may name one that is added later; without it the start says what there is") {
-    for (const char* url : {"other:x", "localhost:80", "spool:/dir", "SPOOL:", "a+b-c.d:"}) {
+    for (const char* url : {"other:x", "localhost:80", "spool:/dir", "nonsense"}) {
         CAPTURE(url);
         CHECK(from_url(url));
     }
-    for (const char* url : {"", "nonsense", ":x", "1a:x", "a b:x", "http:x", "memory:x", "unix:x"})
-        CHECK_MESSAGE(!from_url(url), url);
+    for (const char* url : {"", "nonsense", ":x", "1a:x", "a b:x", "memory:x", "unix:x"})
+        CHECK_MESSAGE(!start_with(url, none), url);
     const auto adds = [](worker_options& options) {
         options.transports.add(scheme("mine", transport_ref()));
     };
     check_refused(start_with("other:x", adds), errc::invalid_argument,
-                  "url (OJS_URL) 'other:x': unknown scheme; use http://HOST:PORT or one of "
-                  "http:, https:, unix:, memory:, mine:");
+                  "url (OJS_URL) 'other:x': unknown scheme; write http://HOST:PORT (schemes: "
+                  "http:, unix:, memory:, mine:)");
     check_refused(start_with("Spool:/dir", none), errc::unsupported,
                   "needs ojs_spool.hpp: include it, and call options->transports.add(ojs::spool())");
-    check_refused(start_with("", none), errc::invalid_argument, "unknown scheme");
+    check_refused(start_with("", none), errc::invalid_argument, "the scheme is missing; write http://");
     check_refused(start_with("memory:x", none), errc::invalid_argument, "memory: takes no address");
     check_refused(start_with("other://me:pa55@h", none), errc::invalid_argument, "(redacted");
     for (const char* url : {"other:x", "spool:/dir", "", "memory:x"}) {
@@ -151,6 +151,73 @@ TEST_CASE(
         const result<void> valid = validate(options);
         REQUIRE(!valid);
         CHECK(valid.error().text == start_with(url, none).error().text);
+    }
+}
+
+TEST_CASE("scheme: for an address that cannot be meant, the start shows one that can, and the schemes") {
+    const struct {
+        const char* url;
+        const char* problem;
+        const char* suggestion;
+    } cases[] = {
+        {"localhost:8080", "unknown scheme", "http://localhost:8080"},
+        {"localhost:8080/ojs/v1/", "unknown scheme", "http://localhost:8080"},
+        {"10.0.0.1:8080", "the scheme is missing", "http://10.0.0.1:8080"},
+        {"[::1]:8080/base", "the scheme is missing", "http://[::1]:8080/base"},
+        {"backend", "the scheme is missing", "http://backend"},
+        {"//host", "the scheme is missing", "http://host"},
+        {"htp://h", "unknown scheme", "http://h"},
+        {"HTPS://h:1", "unknown scheme", "https://h:1"},
+        {"http:/h", "// is missing", "http://h"},
+        {"http:h", "// is missing", "http://h"},
+        {"https:h", "// is missing", "https://h"},
+        {"HTTP//h", "the scheme is missing", "http://h"},
+        {"minr:/x/ojs/v1", "unknown scheme", "mine:/x/ojs/v1"},
+        {"unux:/run/ojs", "unknown scheme", "unix:/run/ojs"},
+    };
+    const auto adds = [](worker_options& options) {
+        options.transports.add(scheme("mine", transport_ref()));
+    };
+    for (const auto& each : cases) {
+        CAPTURE(each.url);
+        check_refused(start_with(each.url, adds), errc::invalid_argument,
+                      std::string("url (OJS_URL) '") + each.url + "': " + each.problem + "; did you mean " +
+                          each.suggestion + "? (schemes: http:, unix:, memory:, mine:)");
+    }
+    for (const char* url : {"HTTP//", "/tmp/jobs", "redis://h", "file:/x", "http:", "localhost:99999", "a b"})
+        check_refused(start_with(url, none), errc::invalid_argument, "; write http://HOST:PORT (schemes");
+    const auto has_https = [](worker_options& options) {
+        options.https_stream = [](const stream_request&) { return byte_stream_ref(); };
+    };
+    check_refused(start_with("h:1", has_https), errc::invalid_argument,
+                  "(schemes: https:, http:, unix:, memory:)");
+    check_refused(start_with("http//me:pa55@h", none), errc::invalid_argument,
+                  "(redacted: may contain credentials)': the scheme is missing; write http://HOST:PORT (");
+}
+
+TEST_CASE("scheme: the path of the API is refused, because it is appended, wherever it stands at the end") {
+    const struct {
+        const char* url;
+        const char* suggestion;
+    } cases[] = {{"http://h:1/ojs/v1", "http://h:1"},
+                 {"http://h/ojs/v1//", "http://h"},
+                 {"HTTP://h/base/ojs/v1", "HTTP://h/base"},
+                 {"http://h/ojs/v1/ojs/v1", "http://h"}};
+    for (const auto& each : cases) {
+        CAPTURE(each.url);
+        check_refused(
+            start_with(each.url, none), errc::invalid_argument,
+            std::string("': /ojs/v1 is appended to the URL; did you mean ") + each.suggestion + "?");
+    }
+    const result<void> secret = start_with("http://h/me:pa55@x/ojs/v1", none);
+    REQUIRE(!secret);
+    CHECK(!holds(secret.error().text, "pa55"));
+    worker_options options;
+    for (const char* url : {"http://h/ojs", "http://h/ojs/v1/x", "http://h/ojs/v10", "http://ojs/v1",
+                            "http://h/a-ojs/v1", "unix:/ojs/v1"}) {
+        CAPTURE(url);
+        options.url = url;
+        CHECK(validate(options));
     }
 }
 

@@ -56,14 +56,14 @@ recorder::call settled_with(unknown_type_action action) {
     REQUIRE(worker.start());
     REQUIRE(wire.wait_for("fail", 1));
     REQUIRE(worker.stop(recorder::guard));
-    CHECK(worker.report().handed_back == (action == unknown_type_action::requeue ? 1 : 0));
+    CHECK(worker.report().requeued == (action == unknown_type_action::requeue ? 1 : 0));
     CHECK(worker.report().failed == (action == unknown_type_action::requeue ? 0 : 1));
     return wire.settlements("u").at(0);
 }
 
 }  // namespace
 
-TEST_CASE("unknown type: handed back, failed or discarded, as the options say") {
+TEST_CASE("unknown type: requeued, failed or discarded, as the options say") {
     const recorder::call requeued = settled_with(unknown_type_action::requeue);
     CHECK(requeued.error.code == "unsupported");
     CHECK(requeued.error.retryable);
@@ -99,7 +99,7 @@ TEST_CASE("unknown type: a lone worker does not spin, runs known types, and hand
     CHECK(reports[4].error.code == "ShutdownError");  // as any job that never started
     CHECK(reports[4].at - wire.claim(4) < 1600ms);
     CHECK(warnings.count() == 1);
-    CHECK(worker.report().handed_back == 5);
+    CHECK(worker.report().requeued == 5);
     CHECK(worker.exit_code() == 0);
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("unknown type: at most 100 are claimed in addition to the slots") {
     REQUIRE(wire.wait_for("fail", jobs));
     REQUIRE(worker.stop(recorder::guard));
     CHECK(max_claimed <= 102);
-    CHECK(worker.report().handed_back == jobs);
+    CHECK(worker.report().requeued == jobs);
 }
 
 TEST_CASE("unknown type: only the first 64 are remembered and logged") {

@@ -68,7 +68,7 @@ TEST_CASE("worker: jobs run and are settled, in the backend's order") {
     const worker_report report = worker.report();
     CHECK(report.claimed == 50);
     CHECK(report.completed == 50);
-    CHECK(report.failed + report.interrupted + report.handed_back + report.gone == 0);
+    CHECK(report.failed + report.interrupted + report.requeued + report.gone == 0);
     CHECK(report.unreported.empty());
     CHECK(report.stuck.empty());
     CHECK(worker.stopped());
@@ -217,7 +217,7 @@ TEST_CASE("worker: jobs that cannot be run are failed for good, and none is skip
     CHECK(ran.count() == 1);
     CHECK(worker.report().claimed == 4);
     CHECK(worker.report().failed == 1);
-    CHECK(worker.report().handed_back == 1);
+    CHECK(worker.report().requeued == 1);
     CHECK(worker.report().completed == 1);
     REQUIRE(worker.report().unreported.size() == 1);
     CHECK(holds(worker.report().unreported[0], "args is not an array"));
@@ -413,6 +413,10 @@ TEST_CASE("worker: arguments by type, digit for digit") {
         CHECK(*job.arg<std::string>(6) == "{\"a\": [1, 2]}");
         CHECK(*job.arg<std::string>(7) == "null");
         CHECK(*job.arg<std::int64_t>(8) == 0);
+        CHECK(job.require(0, std::string("other")) == "text");
+        CHECK(job.require(7, 4) == 4);  // null
+        CHECK(job.require<std::string>(20, "default") == "default");
+        CHECK_THROWS_AS(job.require(0, 4), bad_argument);
         CHECK(*job.arg<double>(1) > 9e18);
         const auto refused = [](const auto& answer) {
             return !answer && answer.error().code == errc::invalid_argument;
@@ -777,7 +781,7 @@ TEST_CASE("worker: the fields of a heartbeat") {
     CHECK(wire.calls("beat").back().active.empty());
 }
 
-TEST_CASE("worker: the log never holds arguments") {
+TEST_CASE("worker: the log holds no arguments, unless a handler's error quotes them") {
     std::mutex mutex;
     std::string all;
     recorder::transport wire;
@@ -786,6 +790,12 @@ TEST_CASE("worker: the log never holds arguments") {
     worker_options options = recorder::options();
     options.auth_token = "t0ken";
     options.log.level = log_level::debug;
+    SUBCASE("quoted") {
+        options.log.error_messages = true;
+    }
+    SUBCASE("not quoted") {
+        options.log.error_messages = false;
+    }
     options.log.hook = [&](const log_record& record) {
         const std::lock_guard<std::mutex> held(mutex);
         all += format_log_record(record, log_format::logfmt) + "\n";
@@ -797,7 +807,7 @@ TEST_CASE("worker: the log never holds arguments") {
     REQUIRE(wire.wait_for("fail", 2));
     REQUIRE(worker.stop(recorder::guard));
     CHECK(holds(all, "job_id=a"));
-    CHECK(!holds(all, "hush"));
+    CHECK(holds(all, "hush") == options.log.error_messages);
     CHECK(!holds(all, "t0ken"));
 }
 

@@ -274,8 +274,8 @@ class illustrator {
             " runs. After SIGTSTP no job starts; after SIGTERM running jobs continue until the "
             "grace period is over. " +
             number(out_.bars.size() - static_cast<std::size_t>(done)) +
-            " are then handed back, and another worker continues them from their checkpoints. " +
-            number(done) + " are completed, none is lost.";
+            " are then requeued, and another worker continues them from their checkpoints. " + number(done) +
+            " are completed, none is lost.";
     }
 
     const std::vector<event>& history_;
@@ -330,7 +330,7 @@ void show_account(stage& stage) {
     print("\nThe backend's record:", style::title);
     row("pushed", account.pushed());
     row("completed", account.in_state("completed"));
-    row("handed back by a worker", static_cast<std::int64_t>(account.handed_back().size()));
+    row("requeued by a worker", static_cast<std::int64_t>(account.requeued().size()));
     row("still queued", account.in_state("available"));
     row("lost", account.lost(), account.lost() == 0 ? style::good : style::bad);
     row("duplicated", account.duplicated(), account.duplicated() == 0 ? style::good : style::bad);
@@ -379,7 +379,7 @@ struct interrupted_jobs {
 };
 
 interrupted_jobs check_back_in_queue(stage& stage) {
-    interrupted_jobs out{stage.account().handed_back(), {}};
+    interrupted_jobs out{stage.account().requeued(), {}};
     if (out.ids.empty()) throw failed{"no job was interrupted"};
     for (const std::string& id : out.ids) {
         const std::string state = text_of(member(stage.call("GET", "/ojs/v1/jobs/" + id), "job"), "state");

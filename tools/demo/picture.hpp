@@ -1,4 +1,5 @@
 // Draws a shutdown as SVG, for light and dark pages: jobs as bars, heartbeats as ticks, signals as lines, phases as bands.
+// It plays in real time, where the viewer moves pictures; else all of it is shown.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,7 @@ struct band {
 };
 struct bar {
     std::size_t row = 0;
-    bool done = false;  // else handed back
+    bool done = false;  // else requeued
     double from = 0;
     double until = 0;
 };
@@ -65,6 +66,7 @@ class drawing {
         draw_marks();
         draw_jobs();
         draw_ticks();
+        draw_future();
         return out_ + "</svg>\n";
     }
 
@@ -91,6 +93,10 @@ class drawing {
         ".beat{stroke:#0550ae;stroke-width:2}\n"
         ".mark{stroke:#a40e26}\n"
         ".mark-label{fill:#a40e26;font-weight:600}\n"
+        ".now{stroke:#1f2328}\n"
+        ".future{animation:play linear 3}\n"
+        "@keyframes play{from{transform:translateX(-772px)}60%,to{transform:none}}\n"
+        "@media (prefers-reduced-motion:reduce){.future{animation:none}}\n"
         "@media (prefers-color-scheme:dark){\n"
         "text{fill:#f0f6fc}\n"
         ".page{fill:#0d1117}\n"
@@ -106,6 +112,7 @@ class drawing {
         ".beat{stroke:#79c0ff}\n"
         ".mark{stroke:#ff9a92}\n"
         ".mark-label{fill:#ff9a92}\n"
+        ".now{stroke:#f0f6fc}\n"
         "}\n";
 
     int rows_end() const { return rows_top + row_height * static_cast<int>(timeline_.rows.size()); }
@@ -135,8 +142,7 @@ class drawing {
             put("<rect class=\"bar ", bar.done ? "done" : "back", "\" data-job=\"", bar.row + 1, "\" x=\"",
                 x(bar.from), "\" y=\"", middle(bar.row) - bar_height / 2, "\" width=\"",
                 length(bar.from, bar.until), "\" height=\"", bar_height, "\" rx=\"2\"/>\n");
-            label(x(bar.from) + " dx=\"5\"", middle(bar.row) + 4, "on-bar",
-                  bar.done ? "done" : "handed back");
+            label(x(bar.from) + " dx=\"5\"", middle(bar.row) + 4, "on-bar", bar.done ? "done" : "requeued");
         }
     }
     void draw_ticks() {
@@ -152,6 +158,17 @@ class drawing {
                 x(mark.at), "\" y1=\"", band_top - 8, "\" y2=\"", ticks_end(), "\"/>\n");
             label(x(mark.at), band_top - 12, "mark-label", mark.label);
         }
+    }
+
+    // What has not happened yet is covered: a cover moves to the right in real time, rests there, and starts again, three
+    // times. Without animation it lies outside of the picture.
+    void draw_future() {
+        constexpr int outside = width + 2;
+        constexpr double moving = 0.6;  // as in `style`
+        put("<g class=\"future\" style=\"animation-duration:", decimal((outside - left) / scale() / moving),
+            "s\">\n<rect class=\"page\" x=\"", outside, "\" width=\"", outside - left, "\" height=\"",
+            ticks_end() + 1, "\"/>\n<line class=\"now\" x1=\"", outside, "\" x2=\"", outside, "\" y1=\"",
+            band_top, "\" y2=\"", ticks_end(), "\"/>\n</g>\n");
     }
 
     static int middle(std::size_t row) {

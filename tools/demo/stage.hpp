@@ -207,7 +207,7 @@ class account {
     // The passes in the checkpoints: the first since the last claim, and the last.
     std::int64_t first_pass(const std::string& id) const { return jobs_.at(id).first_pass; }
     std::int64_t last_pass(const std::string& id) const { return jobs_.at(id).last_pass; }
-    const texts& handed_back() const { return handed_back_; }
+    const texts& requeued() const { return requeued_; }
     const picojson::value& last_result() const { return last_result_; }
 
     // Claims that were never settled. Meaningless while a worker runs.
@@ -243,7 +243,7 @@ class account {
         ++job.settlements;
         if (state == "completed") ++job.completions;
         if (state == "completed") last_result_ = member(event, "result");
-        if (text_of(event, "requeue") == "true") handed_back_.push_back(text_of(event, "job_id"));
+        if (text_of(event, "requeue") == "true") requeued_.push_back(text_of(event, "job_id"));
         job.state = state;
     }
     template <class Count>
@@ -254,7 +254,7 @@ class account {
     }
 
     std::map<std::string, entry> jobs_;
-    texts handed_back_;
+    texts requeued_;
     std::int64_t refused_ = 0;
     picojson::value last_result_;
 };

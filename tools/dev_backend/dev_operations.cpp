@@ -67,7 +67,7 @@ std::string summary(backend& of) {
     json_object out;
     out.number("pushed", static_cast<std::int64_t>(of.jobs.pushed()));
     for (std::size_t i = 0; i < state_names.size(); ++i) out.number(state_names[i], counted.in_state[i]);
-    out.number("handed_back", counted.handed_back)
+    out.number("requeued", counted.requeued)
         .number("expired", counted.expired)
         .number("conflicts", of.conflicts);
     return out.raw("workers", workers.str()).str();

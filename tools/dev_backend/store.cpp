@@ -152,8 +152,8 @@ job_state store::fail(const std::string& id, const failure& report) {
     job& failed = own_job(id);
     failed.error = report.error;
     if (report.requeue) {
-        --failed.attempt;  // handed back: the attempt does not count
-        ++counts_.handed_back;
+        --failed.attempt;  // the attempt does not count
+        ++counts_.requeued;
         move(failed, job_state::available);
         return failed.state;
     }

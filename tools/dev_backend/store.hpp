@@ -27,7 +27,7 @@ namespace dev_backend {
 
 struct counts {
     std::array<std::int64_t, state_names.size()> in_state{};
-    std::int64_t handed_back = 0;
+    std::int64_t requeued = 0;
     std::int64_t expired = 0;
 };
 

@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
-#include <exception>
+#include <functional>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,10 +20,12 @@ namespace {
 using probe::clock;
 
 constexpr const char* usage =
-    "usage: shutdown-probe [--scenario NAME]... [--json FILE] [--junit FILE] [--list] [--help] -- "
-    "COMMAND...\n"
+    "usage: shutdown-probe [--scenario NAME]... [--all] [--json FILE] [--junit FILE] -- COMMAND...\n"
+    "       shutdown-probe --list | --help\n"
     "Starts COMMAND, an Open Job Spec worker, against its own backend, stops it in many ways, and prints\n"
     "for each requirement on graceful shutdown whether it holds. Each scenario starts COMMAND again.\n"
+    "The first start is a handshake: without a FETCH, a BEAT and an ACK in 10 s, the probe says what is\n"
+    "missing, and ends. --all continues: for a COMMAND that takes up to 30 s to start.\n"
     "\n"
     "The worker must\n"
     "  speak the OJS worker protocol over HTTP (POST OJS_URL/ojs/v1/workers/{fetch,ack,nack,heartbeat}),\n"
@@ -43,14 +47,15 @@ constexpr const char* usage =
     "  Other variables OJS_* are removed; to set one: -- env OJS_X=... COMMAND.\n"
     "  Signals go to the started process, not to its group: a shell around the worker must exec it.\n"
     "\n"
-    "Exit status: 0 every requirement holds; 1 some fail; 64 usage error; 70 the probe failed;\n"
-    "130 interrupted (the worker is killed).\n";
+    "Exit status: 0 no requirement fails; 1 some fail; 2 the handshake fails; 64 usage error; 70 the probe\n"
+    "failed; 128+N ended by signal N: it reports the rows judged so far, and kills the worker.\n";
 
 struct arguments {
     std::vector<std::string> scenarios;
     std::string json;
     std::string junit;
     std::vector<std::string> command;
+    bool all = false;
     bool help = false;
     bool list = false;
 };
@@ -61,8 +66,8 @@ bool parse(int argc, char** argv, arguments& out, std::string& why) {
     for (; i < argc && std::strcmp(argv[i], "--") != 0; ++i) {
         const std::string flag = argv[i];
         std::string value;
-        if (flag == "--help" || flag == "--list") {
-            (flag == "--help" ? out.help : out.list) = true;
+        if (flag == "--help" || flag == "--list" || flag == "--all") {
+            (flag == "--help" ? out.help : flag == "--list" ? out.list : out.all) = true;
             continue;
         }
         if (flag != "--scenario" && flag != "--json" && flag != "--junit") {
@@ -107,13 +112,7 @@ void play(const probe::scenario& one, probe::findings& out) {
     try {
         one.play(out);
     } catch (const probe::gives_up& stopped) {
-        const std::vector<probe::finding> all = out.all();
-        for (const char* id : one.judges) {
-            const bool judged = std::any_of(all.begin(), all.end(), [&](const probe::finding& each) {
-                return each.id == id && each.scenario == one.name;
-            });
-            if (!judged) out.add({id, one.name, probe::fails(stopped.why), stopped.last_lines});
-        }
+        out.add_pending(one.name, stopped.why);
     }
 }
 
@@ -126,55 +125,106 @@ bool write_file(const std::string& path, const std::string& text) {
     return written;
 }
 
-void leave(int number) {
-    probe::child::kill_all();
-    ::_exit(128 + number);
-}
+using plan = std::vector<const probe::scenario*>;
 
-// A scenario in the background; what it throws is kept for the main thread.
-class background {
-  public:
-    background(const probe::scenario& one, probe::findings& out)
-        : thread_([this, &one, &out] {
-              try {
-                  play(one, out);
-              } catch (...) {
-                  thrown_ = std::current_exception();
-              }
-          }) {}
-    void join() {
-        thread_.join();
-        if (thrown_) std::rethrow_exception(thrown_);
-    }
-
-  private:
-    std::exception_ptr thrown_;
-    std::thread thread_;
-};
-
-void play_all(const std::vector<std::string>& names, probe::findings& out) {
-    std::vector<const probe::scenario*> chosen;
+plan chosen(const std::vector<std::string>& names) {
+    plan out;
     for (const probe::scenario& each : probe::scenarios) {
         if (names.empty() || std::find(names.begin(), names.end(), each.name) != names.end())
-            chosen.push_back(&each);
+            out.push_back(&each);
     }
-    std::vector<background*> beside;
-    for (const probe::scenario* each : chosen) {
-        if (!each->in_background) continue;
-        std::fprintf(stderr, "%s: %s (in the background)\n", each->name, each->what);
-        beside.push_back(new background(*each, out));
-    }
-    int number = 0;
-    for (const probe::scenario* each : chosen) {
-        ++number;
-        if (each->in_background) continue;
-        std::fprintf(stderr, "[%d/%d] %s: %s\n", number, static_cast<int>(chosen.size()), each->name,
-                     each->what);
-        play(*each, out);
-    }
-    for (background* each : beside) each->join();
-    for (background* each : beside) delete each;
+    return out;
 }
+
+std::vector<probe::row> rows_of(const plan& scenarios) {
+    std::vector<probe::row> out;
+    for (const probe::requirement& each : probe::requirements) {
+        out.push_back({each.id, each.what, {}, false, "", {}});
+        for (const probe::scenario* one : scenarios) {
+            if (std::count(one->judges.begin(), one->judges.end(), std::string(each.id)) != 0)
+                out.back().pending.emplace_back(one->name);
+        }
+    }
+    return out;
+}
+
+// Without destructors: a scenario may still run in the background.
+[[noreturn]] void leave(int status) {
+    probe::child::kill_all();
+    std::fflush(nullptr);
+    ::_exit(status);
+}
+
+class run {
+  public:
+    run(const arguments& given, plan scenarios)
+        : given_(given), scenarios_(std::move(scenarios)), findings_(given.command, rows_of(scenarios_)) {}
+
+    [[noreturn]] void play_all() {
+        try {
+            std::fprintf(stderr, "%s: %s\n", probe::handshake.name, probe::handshake.what);
+            play(probe::handshake, findings_);
+            const bool judges = given_.all || findings_.count(probe::verdict::kind::fails) == 0;
+            if (judges) play_scenarios();
+            finish(0, judges ? 1 : 2);
+        } catch (const probe::cannot_work& failure) {
+            std::fprintf(stderr, "shutdown-probe: %s\n", failure.why.c_str());
+            leave(70);
+        }
+    }
+
+    // For a thread of its own. A second signal ends the probe at once, whatever its output waits for.
+    void await_signal(const sigset_t& signals) {
+        int number = 0;
+        while (::sigwait(&signals, &number) != 0) {
+        }
+        for (const int each : stop_signals) ::signal(each, SIG_DFL);
+        ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+        finish(number, 0);
+    }
+
+    static constexpr std::array<int, 3> stop_signals = {SIGINT, SIGTERM, SIGHUP};
+
+  private:
+    void play_scenarios() {
+        for (const probe::scenario* each : scenarios_) {
+            if (!each->in_background) continue;
+            std::fprintf(stderr, "%s: %s (in the background)\n", each->name, each->what);
+            background_.push_back(
+                std::async(std::launch::async, play, std::cref(*each), std::ref(findings_)));
+        }
+        int number = 0;
+        for (const probe::scenario* each : scenarios_) {
+            ++number;
+            if (each->in_background) continue;
+            std::fprintf(stderr, "[%d/%zu] %s: %s\n", number, scenarios_.size(), each->name, each->what);
+            play(*each, findings_);
+        }
+        for (std::future<void>& each : background_) each.get();
+    }
+
+    // The first caller prints what was judged, and ends the probe.
+    [[noreturn]] void finish(int interrupted, int status_if_any_fails) {
+        findings_.close();
+        probe::child::kill_all();
+        const double took = probe::milliseconds_between(began_, clock::now()) / 1000;
+        const bool printed = findings_.print_end(took, interrupted);
+        const bool any_fails = findings_.count(probe::verdict::kind::fails) > 0;
+        if (any_fails && status_if_any_fails == 2)
+            std::fputs("Nothing else was judged; docs/probe.md shows a worker in five steps.\n", stderr);
+        if (!write_file(given_.json, findings_.as_json(took, interrupted)) ||
+            !write_file(given_.junit, findings_.as_junit(took)) || !printed)
+            leave(70);
+        if (interrupted != 0) leave(128 + interrupted);
+        leave(any_fails ? status_if_any_fails : 0);
+    }
+
+    const clock::time_point began_ = clock::now();
+    const arguments& given_;
+    const plan scenarios_;
+    probe::findings findings_;
+    std::vector<std::future<void>> background_;  // never destroyed: that would wait for them
+};
 
 }  // namespace
 
@@ -190,25 +240,12 @@ int main(int argc, char** argv) {
         print_list();
         return 0;
     }
-    for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::signal(number, leave);
     ::signal(SIGPIPE, SIG_IGN);
-
-    const clock::time_point began = clock::now();
-    probe::findings out(given.command);
-    try {
-        play_all(given.scenarios, out);
-    } catch (const probe::cannot_work& failure) {
-        std::fprintf(stderr, "shutdown-probe: %s\n", failure.why.c_str());
-        probe::child::kill_all();
-        std::fflush(nullptr);
-        ::_exit(70);  // a scenario may still run in the background
-    }
-    const double seconds = probe::milliseconds_between(began, clock::now()) / 1000;
-    const std::vector<probe::row> rows = probe::rows_of(out.all());
-    const std::string text = probe::as_text(rows, out, seconds);
-    const bool printed = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
-    if (!write_file(given.json, probe::as_json(rows, out, seconds)) ||
-        !write_file(given.junit, probe::as_junit(rows, seconds)) || !printed)
-        return 70;
-    return probe::count(rows, probe::verdict::kind::fails) == 0 ? 0 : 1;
+    sigset_t signals;
+    ::sigemptyset(&signals);
+    for (const int number : run::stop_signals) ::sigaddset(&signals, number);
+    ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    run all(given, chosen(given.scenarios));
+    std::thread([&] { all.await_signal(signals); }).detach();
+    all.play_all();
 }

@@ -50,6 +50,14 @@ std::string lower(std::string text) {
     return text;
 }
 
+// Printable, and at most as long as a line of a report.
+std::string as_line(const std::string& text) {
+    constexpr std::size_t max_length = 160;
+    std::string out = text.substr(0, max_length);
+    for (char& c : out) c = c < ' ' || c > '~' ? ' ' : c;
+    return text.size() > max_length ? out + "..." : out;
+}
+
 // A header's value in a head of lower case; empty if it is not there.
 std::string header(const std::string& head, const std::string& name) {
     const std::size_t at = head.find("\r\n" + name + ":");
@@ -157,6 +165,7 @@ request describe(const std::string& method, const std::string& target, const std
     request out;
     out.at = clock::now();
     out.route = method + " " + target;
+    out.body = as_line(text);
     out.what = method == "POST" ? kind_of(target) : kind::other;
     const picojson::value body = parsed(text);
     out.valid = body.is<picojson::object>();
@@ -419,7 +428,9 @@ recorder::reply recorder::handle(const message& asked) {
         out.drop = true;
         kept.lost = true;
     }
-    kept.status = out.drop || !out.raw.text.empty() ? 0 : out.status;
+    const bool raw = !out.raw.text.empty();
+    kept.status = out.drop || raw ? 0 : out.status;
+    kept.answer = out.drop ? "none: the connection was cut" : as_line(raw ? out.raw.text : out.body);
     kept.answered = clock::now();
     changed_.notify_all();
     return out;

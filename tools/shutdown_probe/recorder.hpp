@@ -28,6 +28,7 @@ struct request {
     moment at;                        // read to its last byte
     moment answered = moment::max();  // right before the answer was sent
     std::string route;
+    std::string body;                 // as one line, shortened
     bool valid = false;               // the body is a JSON object
     std::string state;                // BEAT
     std::vector<std::string> active;  // BEAT: ids, under either name
@@ -39,6 +40,7 @@ struct request {
     bool retryable = true;            // FAIL
     bool requeue = false;             // FAIL
     int status = 0;                   // answered; 0: nothing, or bytes that are no HTTP
+    std::string answer;               // its body, shortened, or what came instead of it
     bool settles = false;             // ACK, FAIL: this one decided the job
     bool lost = false;                // processed, and the answer withheld
     std::string refused;              // by the strict backend: why

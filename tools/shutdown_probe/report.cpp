@@ -1,9 +1,10 @@
-// report: texts.
+// report: merging verdicts, and the texts.
 #include "report.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstring>
 
 namespace probe {
 namespace {
@@ -60,113 +61,161 @@ std::string xml(const std::string& text) {
     return out;
 }
 
-std::string joined(const std::vector<std::string>& lines) {
+std::string json(const std::vector<std::string>& texts) {
     std::string out;
-    for (const std::string& each : lines) out += each + "\n";
-    return out;
+    for (const std::string& each : texts) out += (out.empty() ? "" : ",") + json(each);
+    return "[" + out + "]";
 }
 
-}  // namespace
-
-std::vector<row> rows_of(const std::vector<finding>& all) {
-    std::vector<row> out;
-    for (const requirement& each : requirements) {
-        const finding* worst = nullptr;
-        const auto weight = [](const finding& one) {
-            return one.what.what == verdict::kind::fails ? 2 : one.what.what == verdict::kind::holds ? 1 : 0;
-        };
-        std::string figures;
-        for (const finding& one : all) {
-            if (one.id != each.id) continue;
-            if (!one.what.figures.empty()) figures += (figures.empty() ? "" : "; ") + one.what.figures;
-            if (worst == nullptr || weight(one) > weight(*worst)) worst = &one;
-        }
-        if (worst == nullptr) continue;
-        out.push_back({each.id, each.what, *worst});
-        out.back().result.what.figures = figures;
-    }
+std::string indented(const std::vector<std::string>& lines, const char* by) {
+    std::string out;
+    for (const std::string& each : lines) out += by + each + "\n";
     return out;
-}
-
-int count(const std::vector<row>& rows, verdict::kind what) {
-    return static_cast<int>(std::count_if(rows.begin(), rows.end(),
-                                          [&](const row& each) { return each.result.what.what == what; }));
 }
 
 double median(std::vector<double> values) {
-    if (values.empty()) return 0;
     std::sort(values.begin(), values.end());
     const std::size_t half = values.size() / 2;
     return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-std::string as_text(const std::vector<row>& rows, const findings& all, double took) {
-    std::string out;
-    for (const row& each : rows) {
-        const verdict& result = each.result.what;
-        out += padded(each.id, 11) + padded(word(result.what), 9) + padded(each.what, 64) + result.figures;
-        out.erase(out.find_last_not_of(' ') + 1);
-        out += '\n';
-        if (!result.reason.empty()) out += "    " + each.result.scenario + ": " + result.reason + "\n";
-        for (const std::string& line : each.result.last_lines) out += "        " + line + "\n";
-    }
-    out += '\n';
-    for (const auto& [name, values] : all.figures()) {
-        out += padded(name, 40) + "median " + decimal(median(values)) + " ms, worst " +
-               decimal(*std::max_element(values.begin(), values.end())) + " ms of " +
-               std::to_string(values.size()) + "\n";
-    }
-    return out + std::to_string(count(rows, verdict::kind::holds)) + " hold, " +
-           std::to_string(count(rows, verdict::kind::fails)) + " fail, " +
-           std::to_string(count(rows, verdict::kind::skipped)) + " skipped, in " + decimal(took) + " s\n";
+double worst(const std::vector<double>& values) {
+    return *std::max_element(values.begin(), values.end());
 }
 
-std::string as_json(const std::vector<row>& rows, const findings& all, double took) {
-    std::string command;
-    for (const std::string& each : all.command()) command += (command.empty() ? "" : ",") + json(each);
-    std::string out = "{\"command\":[" + command + "],\"seconds\":" + decimal(took) +
-                      ",\"holds\":" + std::to_string(count(rows, verdict::kind::holds)) +
-                      ",\"fails\":" + std::to_string(count(rows, verdict::kind::fails)) +
-                      ",\"skipped\":" + std::to_string(count(rows, verdict::kind::skipped)) + ",\"rows\":[";
+// A failure outweighs what holds, and that what was skipped.
+int weight(const verdict& one) {
+    return one.what == verdict::kind::fails ? 2 : one.what == verdict::kind::holds ? 1 : 0;
+}
+
+void merge(row& into, const std::string& scenario, const verdict& what) {
+    std::string figures = into.result.figures;
+    if (!what.figures.empty()) figures += (figures.empty() ? "" : "; ") + what.figures;
+    if (!into.judged || weight(what) > weight(into.result)) {
+        into.result = what;
+        into.scenario = scenario;
+    }
+    into.result.figures = figures;
+    into.judged = true;
+    into.pending.erase(std::remove(into.pending.begin(), into.pending.end(), scenario), into.pending.end());
+}
+
+bool print(const row& one) {
+    const verdict& result = one.result;
+    std::string out =
+        padded(one.id, 11) + padded(word(result.what), 9) + padded(one.what, 64) + result.figures;
+    out.erase(out.find_last_not_of(' ') + 1);
+    out += '\n';
+    if (!result.reason.empty()) out += "    " + one.scenario + ": " + result.reason + "\n";
+    out += indented(result.details, "    ") + indented(result.output, "        ");
+    return std::fputs(out.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+}
+
+}  // namespace
+
+void findings::add(const std::string& id, const std::string& scenario, const verdict& what) {
+    const std::lock_guard<std::recursive_mutex> held(mutex_);
+    for (row& each : rows_) {
+        if (each.id != id) continue;
+        merge(each, scenario, what);
+        if (each.pending.empty()) print(each);
+    }
+}
+
+void findings::add_pending(const std::string& scenario, const verdict& what) {
+    const std::lock_guard<std::recursive_mutex> held(mutex_);
+    for (const row& each : std::vector<row>(rows_)) {
+        if (std::count(each.pending.begin(), each.pending.end(), scenario) != 0) add(each.id, scenario, what);
+    }
+}
+
+void findings::measured(const std::string& name, double ms) {
+    const std::lock_guard<std::recursive_mutex> held(mutex_);
+    figures_[name].push_back(ms);
+}
+
+std::vector<row> findings::judged() const {
+    const std::lock_guard<std::recursive_mutex> held(mutex_);
+    std::vector<row> out;
+    std::copy_if(rows_.begin(), rows_.end(), std::back_inserter(out),
+                 [](const row& each) { return each.judged; });
+    return out;
+}
+
+int findings::count(verdict::kind what) const {
+    const std::vector<row> rows = judged();
+    return static_cast<int>(
+        std::count_if(rows.begin(), rows.end(), [&](const row& each) { return each.result.what == what; }));
+}
+
+bool findings::print_end(double took, int interrupted) {
+    int not_judged = 0;
+    for (row& each : rows_) {
+        if (each.pending.empty()) continue;
+        not_judged += each.judged ? 0 : 1;
+        if (each.judged && each.result.what == verdict::kind::holds)
+            each.result = skipped("holds here, but " + each.pending.front() + " was not judged");
+        if (each.judged) print(each);
+    }
+    std::string out = "\n";
+    for (const auto& [name, values] : figures_) {
+        out += padded(name, 40) + "median " + decimal(median(values)) + " ms, worst " +
+               decimal(worst(values)) + " ms of " + std::to_string(values.size()) + "\n";
+    }
+    out += std::to_string(count(verdict::kind::holds)) + " hold, " +
+           std::to_string(count(verdict::kind::fails)) + " fail, " +
+           std::to_string(count(verdict::kind::skipped)) + " skipped, ";
+    if (not_judged > 0) out += std::to_string(not_judged) + " not judged, ";
+    out += "in " + decimal(took) + " s";
+    if (interrupted != 0) out += std::string("; ended by signal: ") + strsignal(interrupted);
+    out += '\n';
+    return std::fputs(out.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+}
+
+std::string findings::as_json(double took, int interrupted) const {
+    std::string out = "{\"command\":" + json(command_) + ",\"seconds\":" + decimal(took) +
+                      ",\"interrupted\":" + (interrupted != 0 ? "true" : "false") +
+                      ",\"holds\":" + std::to_string(count(verdict::kind::holds)) +
+                      ",\"fails\":" + std::to_string(count(verdict::kind::fails)) +
+                      ",\"skipped\":" + std::to_string(count(verdict::kind::skipped)) + ",\"rows\":[";
     const char* comma = "";
-    for (const row& each : rows) {
-        const finding& result = each.result;
-        std::string lines;
-        for (const std::string& line : result.last_lines) lines += (lines.empty() ? "" : ",") + json(line);
+    for (const row& each : judged()) {
+        const verdict& result = each.result;
         out += std::string(comma) + "\n{\"id\":" + json(each.id) + ",\"what\":" + json(each.what) +
-               ",\"result\":" + json(word(result.what.what)) + ",\"scenario\":" + json(result.scenario) +
-               ",\"figures\":" + json(result.what.figures) + ",\"reason\":" + json(result.what.reason) +
-               ",\"output\":[" + lines + "]}";
+               ",\"result\":" + json(word(result.what)) + ",\"scenario\":" + json(each.scenario) +
+               ",\"figures\":" + json(result.figures) + ",\"reason\":" + json(result.reason) +
+               ",\"details\":" + json(result.details) + ",\"output\":" + json(result.output) + "}";
         comma = ",";
     }
     out += "],\"figures\":[";
     comma = "";
-    for (const auto& [name, values] : all.figures()) {
+    for (const auto& [name, values] : figures_) {
         out += std::string(comma) + "\n{\"name\":" + json(name) +
-               ",\"median_ms\":" + decimal(median(values)) +
-               ",\"worst_ms\":" + decimal(*std::max_element(values.begin(), values.end())) +
+               ",\"median_ms\":" + decimal(median(values)) + ",\"worst_ms\":" + decimal(worst(values)) +
                ",\"count\":" + std::to_string(values.size()) + "}";
         comma = ",";
     }
     return out + "]}\n";
 }
 
-std::string as_junit(const std::vector<row>& rows, double took) {
+std::string findings::as_junit(double took) const {
+    const std::vector<row> rows = judged();
     std::string out =
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"shutdown-probe\" tests=\"" +
-        std::to_string(rows.size()) + "\" failures=\"" + std::to_string(count(rows, verdict::kind::fails)) +
-        "\" skipped=\"" + std::to_string(count(rows, verdict::kind::skipped)) + "\" time=\"" + decimal(took) +
+        std::to_string(rows.size()) + "\" failures=\"" + std::to_string(count(verdict::kind::fails)) +
+        "\" skipped=\"" + std::to_string(count(verdict::kind::skipped)) + "\" time=\"" + decimal(took) +
         "\">\n";
     for (const row& each : rows) {
-        const finding& result = each.result;
-        out += "<testcase classname=\"" + xml(result.scenario) + "\" name=\"" +
-               xml(each.id + " " + each.what) + "\"";
-        if (result.what.what == verdict::kind::holds) {
+        const verdict& result = each.result;
+        out += "<testcase classname=\"" + xml(each.scenario) + "\" name=\"" + xml(each.id + " " + each.what) +
+               "\"";
+        if (result.what == verdict::kind::holds) {
             out += "/>\n";
-        } else if (result.what.what == verdict::kind::skipped) {
-            out += "><skipped message=\"" + xml(result.what.reason) + "\"/></testcase>\n";
+        } else if (result.what == verdict::kind::skipped) {
+            out += "><skipped message=\"" + xml(result.reason) + "\"/></testcase>\n";
         } else {
-            out += "><failure message=\"" + xml(result.what.reason) + "\">" + xml(joined(result.last_lines)) +
+            out += "><failure message=\"" + xml(result.reason) + "\">" +
+                   xml(indented(result.details, "") + indented(result.output, "")) +
                    "</failure></testcase>\n";
         }
     }

@@ -1,9 +1,11 @@
-// report: one row a requirement, as text, JSON and JUnit.
+// report: one row a requirement, printed once it is judged; all rows as JSON and JUnit.
 #pragma once
+#include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
-#include "scenarios.hpp"
+#include "verdicts.hpp"
 
 namespace probe {
 
@@ -11,16 +13,40 @@ namespace probe {
 struct row {
     std::string id;
     std::string what;
-    finding result;
+    std::vector<std::string> pending;  // scenarios that have not judged it yet
+    bool judged = false;
+    std::string scenario;  // whose verdict counts
+    verdict result;
 };
 
-std::vector<row> rows_of(
-    const std::vector<finding>& all);  // in the order of `requirements`; only those judged
-int count(const std::vector<row>& rows, verdict::kind what);
+// The worker's command, and the verdicts of all scenarios. Thread-safe.
+class findings {
+  public:
+    findings(std::vector<std::string> command, std::vector<row> rows)
+        : command_(std::move(command)), rows_(std::move(rows)) {}
 
-double median(std::vector<double> values);
-std::string as_text(const std::vector<row>& rows, const findings& all, double took);
-std::string as_json(const std::vector<row>& rows, const findings& all, double took);
-std::string as_junit(const std::vector<row>& rows, double took);
+    const std::vector<std::string>& command() const { return command_; }
+    // Prints the row if no other scenario is left to judge it.
+    void add(const std::string& id, const std::string& scenario, const verdict& what);
+    // Adds that verdict to all rows which the scenario has not judged.
+    void add_pending(const std::string& scenario, const verdict& what);
+    void measured(const std::string& name, double ms);
+    int count(verdict::kind what) const;
+
+    // Ends the collection: from now on, every other thread that calls a member blocks.
+    void close() { mutex_.lock(); }
+    // Prints the rows that only some of their scenarios have judged, and the sums. `interrupted`: by that signal, or 0.
+    bool print_end(double took, int interrupted);
+    std::string as_json(double took, int interrupted) const;
+    std::string as_junit(double took) const;
+
+  private:
+    std::vector<row> judged() const;
+
+    const std::vector<std::string> command_;
+    mutable std::recursive_mutex mutex_;  // guards what follows
+    std::vector<row> rows_;
+    std::map<std::string, std::vector<double>> figures_;
+};
 
 }  // namespace probe

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <string>
 #include <thread>
@@ -24,6 +25,66 @@ void measure_stop(session& at, const record& run) {
         at.measured("tail: last settlement -> exit", milliseconds_between(settled->answered, run.ended_at));
 }
 
+// ---- the handshake ----
+
+struct step {
+    kind what;
+    const char* send;  // what a worker does to take it
+};
+constexpr std::array<step, 3> steps = {{
+    {kind::fetch,
+     "POST OJS_URL/ojs/v1/workers/fetch {\"queues\":[\"default\"],\"worker_id\":ID,\"count\":N} while a slot "
+     "is "
+     "free"},
+    {kind::beat,
+     "POST OJS_URL/ojs/v1/workers/heartbeat "
+     "{\"worker_id\":ID,\"state\":\"running\",\"active_jobs\":[JOB...]}, "
+     "every OJS_HEARTBEAT_INTERVAL (100ms)"},
+    {kind::ack,
+     "POST OJS_URL/ojs/v1/workers/ack {\"job_id\":JOB} when the handler of probe.sleep has returned"},
+}};
+
+std::string how_it_stopped(const record& run) {
+    const bool killed = run.ended && run.status == -SIGTERM;
+    return "SIGTERM: " + ended_how(run) + (killed ? ": the jobs in flight are lost; it needs a handler" : "");
+}
+
+verdict missing_steps(const record& started, const record& stopped) {
+    std::string missing;
+    std::vector<std::string> details;
+    for (const step& each : steps) {
+        const request* seen = first_accepted(started.requests, each.what);
+        const std::string name = name_of(each.what);
+        details.push_back(name + ": " +
+                          (seen != nullptr ? "seen at " + started.when(seen->at)
+                                           : std::string("missing; send ") + each.send));
+        const bool possible = each.what != kind::ack || started.count(kind::fetch) > 0;
+        if (seen == nullptr && possible) missing += (missing.empty() ? "no " : " and no ") + name;
+    }
+    if (!started.ended) details.push_back(how_it_stopped(stopped));
+    for (std::string& each : exchange(started, last_request(started))) details.push_back(std::move(each));
+    verdict out = fails("the command sent " + missing + " to OJS_URL" +
+                        (started.ended ? "; " + ended_how(started) : " in 10 s"));
+    out.details = details;
+    return out;
+}
+
+// Judges only a worker that does not take the three steps, and stops it, to see what it does.
+void shake_hands(findings& out) {
+    session at(out, "handshake");
+    const std::string job = at.backend.add_jobs("probe.sleep", 0).front();
+    at.start();
+    const auto complete = [](const std::vector<request>& all) {
+        return std::all_of(steps.begin(), steps.end(),
+                           [&](const step& each) { return first_accepted(all, each.what) != nullptr; });
+    };
+    if (at.wait(complete, seconds(10))) return;
+    const record started = at.so_far();
+    if (!started.ended) at.signal(SIGTERM);
+    at.await_exit(seconds(2));
+    at.judge("HANDSHAKE", missing_steps(started, at.finish()));
+}
+
 // ---- signals and phases ----
 
 void drain(findings& out) {
@@ -40,7 +101,8 @@ void drain(findings& out) {
     at.judge("NO-FETCH", no_fetch_after_quiet(run));
     at.judge("LAST-BEAT", last_request_is_terminate(run));
     at.judge("ONCE", settled_once(run));
-    at.judge("EXIT-0", exit_status_is(run, 0));
+    const bool clean = completed(run, jobs).what == verdict::kind::holds;
+    at.judge("EXIT-0", clean ? exit_status_is(run, 0) : skipped("the drain was not clean"));
 }
 
 void interrupt(findings& out) {
@@ -72,12 +134,7 @@ void default_grace(findings& out) {
     at.start_and_await_beat();
     const std::string job = at.run_jobs("probe.sleep", 120000).front();
     at.signal(SIGTERM);
-    at.backend.wait(
-        [&](const std::vector<request>& requests) {
-            return std::any_of(requests.begin(), requests.end(),
-                               [&](const request& each) { return each.settles && each.job == job; });
-        },
-        seconds(36));
+    at.backend.wait([&](const std::vector<request>& all) { return is_settled(all, job); }, seconds(36));
     at.judge("GS-003", interrupted_at(at.finish(), job, milliseconds(29500), seconds(35)));
 }
 
@@ -263,7 +320,7 @@ void slow_settlement(findings& out) {
     at.backend.hold(kind::ack);
     at.run_jobs("probe.sleep", 300);
     at.signal(SIGTERM);
-    if (!at.backend.wait_held(kind::ack, 1, seconds(5))) throw gives_up{"no ACK within 5 s", {}};
+    if (!at.backend.wait_held(kind::ack, 1, seconds(5))) at.give_up("no ACK within 5 s");
     const bool beats = at.await_beats(3, "", seconds(3));
     const record meanwhile = at.so_far();
     at.backend.release(kind::ack);
@@ -298,12 +355,12 @@ void many_failures(findings& out) {
 
 void fetch_in_flight(findings& out) {
     std::vector<verdict> settled;
-    std::vector<verdict> handed_back;
+    std::vector<verdict> requeued;
     for (const int delay : {0, 10, 25, 50}) {
         session at(out, "fetch-in-flight");
         at.start_and_await_beat();
         at.backend.hold(kind::fetch);
-        if (!at.backend.wait_held(kind::fetch, 1, seconds(5))) throw gives_up{"no FETCH within 5 s", {}};
+        if (!at.backend.wait_held(kind::fetch, 1, seconds(5))) at.give_up("no FETCH within 5 s");
         at.backend.add_jobs("probe.sleep", 0, 2);
         at.signal(SIGTERM);
         std::this_thread::sleep_for(milliseconds(delay));
@@ -314,11 +371,10 @@ void fetch_in_flight(findings& out) {
         const record run = at.finish();
         settled.push_back(
             all_of({all_claimed_settled(run), ends_within(run, run.first_signal(), seconds(8))}));
-        for (const std::string& job : claimed(run))
-            handed_back.push_back(interrupted_without_attempt(run, job));
+        for (const std::string& job : claimed(run)) requeued.push_back(interrupted_without_attempt(run, job));
         if (!last_moment && settled.back().what != verdict::kind::fails) continue;
         at.judge("IN-FLIGHT", all_of(settled));
-        const verdict returned = all_of(handed_back);  // skipped: they were run
+        const verdict returned = all_of(requeued);  // skipped: they were run
         at.judge("HAND-BACK",
                  returned.what == verdict::kind::skipped && settled.back().what == verdict::kind::holds
                      ? holds("all run")
@@ -413,8 +469,7 @@ void hostile(findings& out) {
         return;
     }
     if (at.backend.raw_left())
-        throw gives_up{
-            "40 s were not enough to send all hostile responses: the worker sends too few requests", {}};
+        at.give_up("40 s were not enough to send all hostile responses: the worker sends too few requests");
     const std::int64_t grown_mb = (at.worker.resident_kb() - before) / 1024;
     at.await_settled(jobs, seconds(15));
     at.signal(SIGTERM);
@@ -540,18 +595,14 @@ void cont_after_term(findings& out) {
     at.judge("CONT", all_of({quiet_drain_stop(run, jobs), never_runs_again(run), no_fetch_after_quiet(run)}));
 }
 
-bool was_at_work(const record& run) {
-    return !run.requests.empty() && run.requests.front().at < run.first_signal();
-}
-
-// Short steps at first; then even ones, until the worker has started.
+// Short steps at first; then even ones, until the worker has started; long ones if it takes its time.
 int next_delay(int delay) {
-    return delay < 160 ? std::max(delay + 1, delay * 2) : delay + 160;
+    return delay < 160 || delay > 4000 ? std::max(delay + 1, delay * 2) : delay + 160;
 }
 
 void early_term(findings& out) {
     constexpr int least = 160;
-    constexpr int most = 4000;
+    constexpr int most = 16000;
     std::vector<verdict> all;
     for (int delay = 0;; delay = next_delay(delay)) {
         session at(out, "early-term", {{"OJS_SHUTDOWN_GRACE_PERIOD", "1s"}});
@@ -561,13 +612,17 @@ void early_term(findings& out) {
         at.signal(SIGTERM);
         at.await_exit(seconds(6));
         const record run = at.finish();
+        const bool worked = !claimed(run).empty();
         all.push_back(all_of({ends_within(run, run.first_signal(), seconds(6)), all_claimed_settled(run)}));
-        const bool tried_all = delay >= most || (delay >= least && was_at_work(run));
+        const bool gone = run.ended && run.ended_at < run.first_signal();
+        const bool tried_all = gone || next_delay(delay) > most || (delay >= least && worked);
         if (all.back().what != verdict::kind::fails && !tried_all) continue;
         if (all.back().what == verdict::kind::fails)
             all.back().reason += " (SIGTERM " + std::to_string(delay) + " ms after the start)";
         all.back().figures.clear();
-        at.judge("EARLY", all_of(all));
+        at.judge("EARLY", worked || all.back().what == verdict::kind::fails
+                              ? all_of(all)
+                              : skipped("no job was claimed, however late SIGTERM came"));
         return;
     }
 }
@@ -636,6 +691,7 @@ void cancelled_at_backend(findings& out) {
 }  // namespace
 
 const std::vector<requirement> requirements = {
+    {"HANDSHAKE", "the command fetches a job, beats, and acknowledges the job"},
     {"GS-001", "SIGTERM: quiet, drain, stop"},
     {"GS-002", "SIGINT: the same"},
     {"GS-003", "the grace period is configurable, 30 s by default"},
@@ -649,15 +705,15 @@ const std::vector<requirement> requirements = {
     {"LAST-BEAT", "one beat `terminate`, and it is the last request"},
     {"ONCE", "each job is settled exactly once"},
     {"EXIT-0", "exit status 0 after a clean drain"},
-    {"ATTEMPT", "an interrupted job is handed back without using up an attempt"},
+    {"ATTEMPT", "an interrupted job is requeued without using up an attempt"},
     {"RESUME", "SIGCONT undoes SIGTSTP"},
     {"SENDER", "the log names the sender of the signal"},
     {"LIVE", "liveness holds while readiness fails"},
     {"BEATS-JOBS", "heartbeats of the drain name the jobs in flight"},
     {"BEATS-END", "heartbeats continue until the last settlement is answered"},
     {"FAIL-FAST", "FAILs of many jobs are sent in parallel"},
-    {"IN-FLIGHT", "a FETCH in flight at SIGTERM: its jobs are run or handed back"},
-    {"HAND-BACK", "jobs never started are handed back without using up an attempt"},
+    {"IN-FLIGHT", "a FETCH in flight at SIGTERM: its jobs are run or requeued"},
+    {"HAND-BACK", "jobs never started are requeued without using up an attempt"},
     {"LOST", "the response to an ACK is lost: repeated, 409 accepted"},
     {"AWAY-BACK", "the backend is down for part of the drain: jobs are settled"},
     {"AWAY-GOOD", "the backend stays down: the exit is bounded"},
@@ -676,6 +732,9 @@ const std::vector<requirement> requirements = {
     {"FROZEN", "a job frozen past its lease is not reported"},
     {"CANCELLED", "a job cancelled at the backend is cancelled in the worker, and not reported"},
 };
+
+const scenario handshake = {
+    "handshake", "a FETCH, a BEAT and an ACK, in 10 s", {"HANDSHAKE"}, shake_hands, false};
 
 const std::vector<scenario> scenarios = {
     {"grace-default", "no grace period set: 30 s", {"GS-003"}, default_grace, true},
@@ -733,25 +792,5 @@ const std::vector<scenario> scenarios = {
      cancelled_at_backend,
      false},
 };
-
-void findings::add(finding one) {
-    const std::lock_guard<std::mutex> held(mutex_);
-    all_.push_back(std::move(one));
-}
-
-std::vector<finding> findings::all() const {
-    const std::lock_guard<std::mutex> held(mutex_);
-    return all_;
-}
-
-void findings::measured(const std::string& name, double ms) {
-    const std::lock_guard<std::mutex> held(mutex_);
-    figures_[name].push_back(ms);
-}
-
-std::map<std::string, std::vector<double>> findings::figures() const {
-    const std::lock_guard<std::mutex> held(mutex_);
-    return figures_;
-}
 
 }  // namespace probe

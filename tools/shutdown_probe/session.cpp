@@ -7,7 +7,7 @@ namespace probe {
 namespace {
 
 constexpr seconds start_limit{30};  // some runtimes take their time
-constexpr std::size_t lines_shown = 12;
+constexpr std::size_t max_lines_shown = 6;
 
 // What all scenarios start the worker with. --help lists it.
 const environment common = {
@@ -61,11 +61,8 @@ void session::start() {
 void session::start_and_await_beat() {
     start();
     const auto works = [](const std::vector<request>& requests) {
-        const auto has = [&](kind what) {
-            return std::any_of(requests.begin(), requests.end(),
-                               [&](const request& each) { return each.what == what && each.status != 0; });
-        };
-        return has(kind::fetch) && has(kind::beat);
+        return first_accepted(requests, kind::fetch) != nullptr &&
+               first_accepted(requests, kind::beat) != nullptr;
     };
     if (wait(works, start_limit)) return;
     give_up(worker.alive() ? "no FETCH and BEAT received in 30 s" : "the worker ended while it started");
@@ -98,10 +95,8 @@ void session::await(const recorder::condition& holds, const std::string& what, m
 void session::await_settled(const std::vector<std::string>& jobs, milliseconds limit) {
     await(
         [&](const std::vector<request>& requests) {
-            std::size_t settled = 0;
-            for (const request& each : requests)
-                settled += each.settles && contains(jobs, each.job) ? 1U : 0U;
-            return settled >= jobs.size();
+            return std::all_of(jobs.begin(), jobs.end(),
+                               [&](const std::string& job) { return is_settled(requests, job); });
         },
         "jobs were not settled", limit);
 }
@@ -136,26 +131,19 @@ record session::finish() {
     return out;
 }
 
-std::vector<std::string> session::last_lines() const {
-    std::vector<std::string> out;
-    const std::vector<line> all = worker.output();
-    for (std::size_t i = all.size() > lines_shown ? all.size() - lines_shown : 0; i < all.size(); ++i)
-        out.push_back("[" + run_.when(all[i].at) + "] " + all[i].text.substr(0, 300));
-    return out;
-}
-
-void session::judge(const char* id, verdict what) {
-    finding one{id, scenario_, std::move(what), {}};
-    if (one.what.what == verdict::kind::fails) one.last_lines = last_lines();
-    out_.add(std::move(one));
+verdict session::with_evidence(verdict what) {
+    if (what.what != verdict::kind::fails) return what;
+    const record run = so_far();
+    if (what.details.empty()) what.details = exchange(run, last_request(run));
+    const std::size_t lines = run.output.size();
+    for (std::size_t i = lines - std::min(lines, max_lines_shown); i < lines; ++i)
+        what.output.push_back("[" + run.when(run.output[i].at) + "] " + run.output[i].text.substr(0, 300));
+    return what;
 }
 
 void session::give_up(const std::string& why) {
     const record run = so_far();
-    const std::string how = !run.ended       ? "; it is running"
-                            : run.status < 0 ? "; it was ended by signal " + std::to_string(-run.status)
-                                             : "; it exited with status " + std::to_string(run.status);
-    throw gives_up{why + how, last_lines()};
+    throw gives_up{with_evidence(fails(why + "; " + (run.ended ? ended_how(run) : "it is running")))};
 }
 
 }  // namespace probe

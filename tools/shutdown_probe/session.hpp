@@ -11,8 +11,7 @@ using std::chrono::seconds;
 
 // Thrown when a scenario cannot reach its test; every requirement that it has not judged yet fails.
 struct gives_up {
-    std::string why;
-    std::vector<std::string> last_lines;
+    verdict why;
 };
 
 class session {
@@ -29,6 +28,8 @@ class session {
     std::vector<std::string> run_jobs(const char* type, std::int64_t ms, std::size_t count = 1);
     void signal(int number);
     void mark_event() { run_.marks.push_back({0, clock::now()}); }  // for what is no signal
+    // As recorder::wait(), but no longer than the worker lives.
+    bool wait(const recorder::condition& holds, milliseconds limit);
     // Each gives up with `what` if the condition never holds; `limit` ends a hang and judges nothing.
     void await(const recorder::condition& holds, const std::string& what, milliseconds limit = seconds(10));
     void await_settled(const std::vector<std::string>& jobs, milliseconds limit = seconds(10));
@@ -38,14 +39,13 @@ class session {
 
     record so_far();
     record finish();  // kills what is left of the worker
-    void judge(const char* id, verdict what);
+    [[noreturn]] void give_up(const std::string& why);
+    void judge(const char* id, const verdict& what) { out_.add(id, scenario_, with_evidence(what)); }
     void measured(const char* name, double ms) { out_.measured(name, ms); }
 
   private:
-    // As recorder::wait(), but no longer than the worker lives.
-    bool wait(const recorder::condition& holds, milliseconds limit);
-    [[noreturn]] void give_up(const std::string& why);
-    std::vector<std::string> last_lines() const;
+    // A failure, with the last request if it shows no other one, and with the last output of the worker.
+    verdict with_evidence(verdict what);
 
     findings& out_;
     const char* const scenario_;

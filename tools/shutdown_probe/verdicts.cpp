@@ -21,11 +21,6 @@ bool is_settlement(const request& each) {
     return each.what == kind::ack || each.what == kind::fail;
 }
 
-std::string name_of(kind what) {
-    constexpr std::array<const char*, 5> names = {"FETCH", "ACK", "FAIL", "BEAT", "request"};
-    return names[static_cast<std::size_t>(what)];
-}
-
 std::string describe(const record& run, const request& each) {
     std::string out = each.what == kind::other ? each.route : name_of(each.what);
     if (!each.state.empty()) out += " " + quoted(each.state);
@@ -34,6 +29,11 @@ std::string describe(const record& run, const request& each) {
 }
 
 }  // namespace
+
+const char* name_of(kind what) {
+    constexpr std::array<const char*, 5> names = {"FETCH", "ACK", "FAIL", "BEAT", "request"};
+    return names[static_cast<std::size_t>(what)];
+}
 
 std::string record::when(moment at) const {
     const moment zero = marks.empty() ? started : marks.front().at;
@@ -54,24 +54,36 @@ std::size_t record::count(kind what) const {
 }
 
 verdict holds(std::string figures) {
-    return {verdict::kind::holds, "", std::move(figures)};
+    return {verdict::kind::holds, "", std::move(figures), {}, {}};
 }
 verdict fails(std::string reason) {
-    return {verdict::kind::fails, std::move(reason), ""};
+    return {verdict::kind::fails, std::move(reason), "", {}, {}};
+}
+verdict fails(std::string reason, const record& run, const request* shown_by) {
+    return {verdict::kind::fails, std::move(reason), "", exchange(run, shown_by), {}};
 }
 verdict skipped(std::string reason) {
-    return {verdict::kind::skipped, std::move(reason), ""};
+    return {verdict::kind::skipped, std::move(reason), "", {}, {}};
 }
 
 verdict all_of(const std::vector<verdict>& each) {
-    verdict out;
-    bool skips = !each.empty();
+    verdict out = each.empty() ? skipped("nothing to judge") : each.front();
+    out.figures.clear();
     for (const verdict& one : each) {
         if (one.what == verdict::kind::fails) return one;
-        skips = skips && one.what == verdict::kind::skipped;
+        if (one.what == verdict::kind::holds && out.what != one.what) out = holds(out.figures);
         if (!one.figures.empty()) out.figures += (out.figures.empty() ? "" : ", ") + one.figures;
     }
-    return skips ? each.front() : out;
+    return out;
+}
+
+std::vector<std::string> exchange(const record& run, const request* about) {
+    if (about == nullptr) return {};
+    const std::string status = about->status == 0 ? "" : std::to_string(about->status) + " ";
+    return {"request " + run.when(about->at) + "  " + about->route + " " + about->body,
+            about->answered == moment::max()
+                ? std::string("answer  none yet")
+                : "answer  " + run.when(about->answered) + "  " + status + about->answer};
 }
 
 double milliseconds_between(moment from, moment to) {
@@ -87,6 +99,13 @@ std::string figure(const char* name, double ms) {
 const request* quiet_beat(const record& run) {
     for (const request& each : run.requests) {
         if (each.what == kind::beat && each.at >= run.first_signal() && each.state == "quiet") return &each;
+    }
+    return nullptr;
+}
+
+const request* first_accepted(const std::vector<request>& requests, kind what) {
+    for (const request& each : requests) {
+        if (each.what == what && each.status / 100 == 2) return &each;
     }
     return nullptr;
 }
@@ -117,6 +136,18 @@ const request* last_settlement(const record& run) {
     return out;
 }
 
+const request* last_beat(const record& run) {
+    const request* out = nullptr;
+    for (const request& each : run.requests) {
+        if (each.what == kind::beat) out = &each;
+    }
+    return out;
+}
+
+const request* last_request(const record& run) {
+    return run.requests.empty() ? nullptr : &run.requests.back();
+}
+
 const request* claim(const record& run, const std::string& job) {
     for (const request& each : run.requests) {
         if (std::find(each.given.begin(), each.given.end(), job) != each.given.end()) return &each;
@@ -139,9 +170,10 @@ int beats_between(const record& run, moment from, moment to) {
 verdict completed(const record& run, const std::vector<std::string>& jobs) {
     for (const std::string& job : jobs) {
         const request* settled = settlement(run, job);
-        if (settled == nullptr) return fails("job " + job + " was never settled; " + ended_how(run));
+        if (settled == nullptr)
+            return fails("job " + job + " was never settled; " + ended_how(run), run, claim(run, job));
         if (settled->what != kind::ack)
-            return fails("FAIL of a job that had time to finish: " + describe(run, *settled));
+            return fails("FAIL of a job that had time to finish: " + describe(run, *settled), run, settled);
     }
     return holds();
 }
@@ -159,10 +191,11 @@ verdict quiet_drain_stop(const record& run, const std::vector<std::string>& jobs
     const verdict done = completed(run, jobs);
     if (done.what == verdict::kind::fails) return done;
     const request* quiet = quiet_beat(run);
-    if (quiet == nullptr) return fails("no BEAT with state \"quiet\" after the signal");
+    if (quiet == nullptr) return fails("no BEAT with state \"quiet\" after the signal", run, last_beat(run));
     const request* settled = last_settlement(run);
     if (settled != nullptr && quiet->at > settled->at)
-        return fails("the first quiet BEAT came after the last settlement: " + describe(run, *quiet));
+        return fails("the first quiet BEAT came after the last settlement: " + describe(run, *quiet), run,
+                     quiet);
     if (!run.ended) return fails("jobs done, but no exit: " + ended_how(run));
     if (run.status < 0) return fails(ended_how(run));
     return holds(figure("quiet beat", milliseconds_between(run.first_signal(), quiet->at)));
@@ -175,8 +208,9 @@ verdict beats_in_drain(const record& run, int least) {
     const int seen = beats_between(run, quiet == nullptr ? run.first_signal() : quiet->at, settled->at);
     if (seen < least) {
         return fails(std::to_string(seen) +
-                     " BEATs after the first of the drain, until the last settlement at " +
-                     run.when(settled->at) + "; expected " + std::to_string(least));
+                         " BEATs after the first of the drain, until the last settlement at " +
+                         run.when(settled->at) + "; expected " + std::to_string(least),
+                     run, last_beat(run));
     }
     return holds(std::to_string(seen) + " beats");
 }
@@ -199,7 +233,8 @@ verdict beats_name_jobs(const record& run, const std::vector<std::string>& jobs)
     for (const request& each : run.requests) {
         if (each.what != kind::beat || each.at < run.first_signal() || each.answered >= first_settled)
             continue;
-        if (!names_all(each, jobs)) return fails(describe(run, each) + " does not name the jobs in flight");
+        if (!names_all(each, jobs))
+            return fails(describe(run, each) + " does not name the jobs in flight", run, &each);
         ++seen;
     }
     return seen > 0 ? holds() : skipped("no BEAT came while all jobs were in flight");
@@ -207,15 +242,17 @@ verdict beats_name_jobs(const record& run, const std::vector<std::string>& jobs)
 
 verdict interrupted_as(const record& run, const std::string& job, const std::string& error) {
     const request* settled = settlement(run, job);
-    if (settled == nullptr) return fails("the job in flight was never settled; " + ended_how(run));
+    if (settled == nullptr)
+        return fails("the job in flight was never settled; " + ended_how(run), run, claim(run, job));
     if (settled->what == kind::ack)
-        return fails("the interrupted job was reported as done: " + describe(run, *settled));
+        return fails("the interrupted job was reported as done: " + describe(run, *settled), run, settled);
     if (!error.empty() &&
         std::find(settled->errors.begin(), settled->errors.end(), error) == settled->errors.end()) {
         return fails(describe(run, *settled) + " has error " +
-                     quoted(settled->errors.empty() ? "" : settled->errors.front()) + ", not " + error);
+                         quoted(settled->errors.empty() ? "" : settled->errors.front()) + ", not " + error,
+                     run, settled);
     }
-    if (!settled->retryable) return fails(describe(run, *settled) + " is not retryable");
+    if (!settled->retryable) return fails(describe(run, *settled) + " is not retryable", run, settled);
     return holds();
 }
 
@@ -223,18 +260,20 @@ verdict interrupted_without_attempt(const record& run, const std::string& job) {
     const request* settled = settlement(run, job);
     if (settled == nullptr || settled->what != kind::fail) return skipped("the job was not failed");
     if (!settled->requeue)
-        return fails(describe(run, *settled) +
-                     " has no requeue:true, so the deploy uses up its only attempt");
+        return fails(describe(run, *settled) + " has no requeue:true, so the deploy uses up its only attempt",
+                     run, settled);
     return holds();
 }
 
 verdict interrupted_at(const record& run, const std::string& job, milliseconds least, milliseconds most) {
     const request* settled = settlement(run, job);
-    if (settled == nullptr) return fails("the job in flight was never settled; " + ended_how(run));
+    if (settled == nullptr)
+        return fails("the job in flight was never settled; " + ended_how(run), run, claim(run, job));
     const double after = milliseconds_between(run.first_signal(), settled->at);
     if (after < static_cast<double>(least.count()) || after > static_cast<double>(most.count())) {
         return fails(describe(run, *settled) + ", not within " + std::to_string(least.count()) + " to " +
-                     std::to_string(most.count()) + " ms");
+                         std::to_string(most.count()) + " ms",
+                     run, settled);
     }
     return holds(figure("interrupted after", after));
 }
@@ -250,9 +289,10 @@ verdict no_fetch_after_quiet(const record& run) {
         if (first == nullptr) first = &each;
     }
     if (later > 0)
-        return fails(std::to_string(later) + " FETCH(es) after the quiet BEAT, the first " +
-                     describe(run, *first));
-    return holds();
+        return fails(
+            std::to_string(later) + " FETCH(es) after the quiet BEAT, the first " + describe(run, *first),
+            run, first);
+    return quiet == nullptr ? skipped("there was no BEAT with state \"quiet\"") : holds();
 }
 
 verdict last_request_is_terminate(const record& run) {
@@ -274,19 +314,23 @@ verdict settled_once(const record& run) {
         if (!is_settlement(each)) continue;
         const request*& before = settled[each.job];
         if (before != nullptr && !before->lost)
-            return fails("settled twice: " + describe(run, *before) + ", then " + describe(run, each));
+            return fails("settled twice: " + describe(run, *before) + ", then " + describe(run, each), run,
+                         &each);
         before = &each;
     }
+    if (settled.empty()) return skipped("no job was settled");
     return holds(std::to_string(settled.size()) + " jobs");
 }
 
 verdict all_claimed_settled(const record& run) {
     const std::vector<std::string> jobs = claimed(run);
+    if (jobs.empty()) return skipped("no job was claimed");
     for (const std::string& job : jobs) {
         if (settlement(run, job) == nullptr) {
             return fails("job " + job + ", given to the FETCH of " + run.when(claim(run, job)->at) +
-                         " (answered at " + run.when(claim(run, job)->answered) + "), was never settled; " +
-                         ended_how(run));
+                             " (answered at " + run.when(claim(run, job)->answered) +
+                             "), was never settled; " + ended_how(run),
+                         run, claim(run, job));
         }
     }
     return holds(std::to_string(jobs.size()) + " claimed");
@@ -302,8 +346,9 @@ verdict repeated_after_loss(const record& run, const std::string& job) {
     bool conflict = false;
     for (const request& each : run.requests) {
         if (!is_settlement(each) || each.job != job) continue;
-        if (each.what == kind::fail) return fails("the job was ACKed, then FAILed: " + describe(run, each));
-        if (conflict) return fails("repeated after ACK was answered 409: " + describe(run, each));
+        if (each.what == kind::fail)
+            return fails("the job was ACKed, then FAILed: " + describe(run, each), run, &each);
+        if (conflict) return fails("repeated after ACK was answered 409: " + describe(run, each), run, &each);
         conflict = each.status == 409;
         ++asked;
     }
@@ -316,7 +361,7 @@ verdict never_runs_again(const record& run) {
     const request* quiet = quiet_beat(run);
     for (const request& each : run.requests) {
         if (quiet != nullptr && each.what == kind::beat && each.at > quiet->at && each.state == "running")
-            return fails(describe(run, each) + ", after the quiet one");
+            return fails(describe(run, each) + ", after the quiet one", run, &each);
     }
     return holds();
 }
@@ -324,28 +369,29 @@ verdict never_runs_again(const record& run) {
 verdict accepted_by_strict(const record& run) {
     struct accepted_kind {
         kind what;
-        const char* name;
         int accepted;
-        std::string refused;
+        const request* refused;
     };
-    std::array<accepted_kind, 4> all = {{{kind::fetch, "FETCH", 0, ""},
-                                         {kind::beat, "BEAT", 0, ""},
-                                         {kind::ack, "ACK", 0, ""},
-                                         {kind::fail, "FAIL", 0, ""}}};
+    std::array<accepted_kind, 4> all = {{{kind::fetch, 0, nullptr},
+                                         {kind::beat, 0, nullptr},
+                                         {kind::ack, 0, nullptr},
+                                         {kind::fail, 0, nullptr}}};
     for (const request& each : run.requests) {
         for (accepted_kind& one : all) {
             if (one.what != each.what) continue;
             one.accepted += each.status == 200 ? 1 : 0;
-            if (!each.refused.empty()) one.refused = each.refused;
+            if (!each.refused.empty()) one.refused = &each;
         }
     }
     std::string missing;
+    const request* refused = nullptr;
     for (const accepted_kind& one : all) {
         if (one.accepted > 0) continue;
-        missing += (missing.empty() ? "" : "; ") + std::string("no ") + one.name + " was accepted";
-        if (!one.refused.empty()) missing += " (400: " + one.refused + ")";
+        missing += (missing.empty() ? "" : "; ") + std::string("no ") + name_of(one.what) + " was accepted";
+        if (one.refused != nullptr) missing += " (400: " + one.refused->refused + ")";
+        if (refused == nullptr) refused = one.refused;
     }
-    return missing.empty() ? all_claimed_settled(run) : fails(missing);
+    return missing.empty() ? all_claimed_settled(run) : fails(missing, run, refused);
 }
 
 verdict took_at_least(const record& run, const std::vector<std::string>& jobs, milliseconds least) {
@@ -362,7 +408,8 @@ verdict took_at_least(const record& run, const std::vector<std::string>& jobs, m
 
 verdict not_reported(const record& run, const std::string& job, const char* why_not) {
     for (const request& each : run.requests) {
-        if (is_settlement(each) && each.job == job) return fails(why_not + (": " + describe(run, each)));
+        if (is_settlement(each) && each.job == job)
+            return fails(why_not + (": " + describe(run, each)), run, &each);
     }
     return run.ended ? fails(ended_how(run)) : holds();
 }

@@ -33,15 +33,20 @@ struct record {
 struct verdict {
     enum class kind { holds, fails, skipped };
     kind what = kind::holds;
-    std::string reason;   // what was seen, and when
-    std::string figures;  // measured on the way
+    std::string reason;                // what was seen, and when
+    std::string figures;               // measured on the way
+    std::vector<std::string> details;  // where it fails: hints, the request that shows it and its answer
+    std::vector<std::string> output;   // where it fails: the last lines of the worker
 };
 
 verdict holds(std::string figures = {});
 verdict fails(std::string reason);
+verdict fails(std::string reason, const record& run, const request* shown_by);
 verdict skipped(std::string reason);
-// The first that fails, else the first with the figures of all.
+// The first that fails, else the figures of all; skipped if all are, or there is none.
 verdict all_of(const std::vector<verdict>& each);
+// The request and its answer, a line each.
+std::vector<std::string> exchange(const record& run, const request* about);
 
 double milliseconds_between(moment from, moment to);
 std::string figure(const char* name, double ms);
@@ -51,13 +56,17 @@ std::string figure(const char* name, double ms);
 const request* quiet_beat(const record& run);                          // the first after the first signal
 const request* settlement(const record& run, const std::string& job);  // the one that decided the job
 const request* last_settlement(const record& run);
+const request* last_beat(const record& run);
+const request* last_request(const record& run);
 const request* claim(const record& run, const std::string& job);
 std::vector<std::string> claimed(const record& run);
 int beats_between(const record& run, moment from, moment to);
 
+const request* first_accepted(const std::vector<request>& requests, kind what);  // answered by 2xx
 bool is_settled(const std::vector<request>& requests, const std::string& job);
 bool was_given(const std::vector<request>& requests, const std::string& job);
 std::string ended_how(const record& run);
+const char* name_of(kind what);
 
 // ---- the requirements ----
 

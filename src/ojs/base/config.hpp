@@ -10,6 +10,10 @@
 // No macro changes the layout of a type, so translation units with different settings link.
 #pragma once
 
+#if __cplusplus < 201703L
+#error "ojs_shutdown.hpp needs C++17: compile with -std=c++17 or later"
+#endif
+
 #define OJS_SHUTDOWN_VERSION_MAJOR 0  // major version; all headers must be of one version
 #define OJS_SHUTDOWN_VERSION_MINOR 1  // minor version
 #define OJS_SHUTDOWN_VERSION_PATCH 0  // patch version

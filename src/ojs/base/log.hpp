@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "detail/text.hpp"
+#include "error.hpp"
 #include "function.hpp"
 
 namespace ojs {
@@ -33,13 +34,13 @@ struct log_field {
     bool is_number = false;  // JSON writes it without quotes
 };
 
-// What happened, as data. Job arguments and tokens never appear in a record.
+// What happened, as data. Tokens never appear in a record; job arguments do only if a handler's error quotes them.
 struct log_record {
     log_level level = log_level::info;  // not off
     std::string message;                // constant text to search for; values are in `fields`
     std::vector<log_field> fields;      // in the order in which text shows them
     std::string worker_id;              // the worker it is about; not in text format
-    const char* component = "";         // who logs it, a literal: "worker", "launcher", ...; JSON only
+    const char* component = "";  // the part that logs, a literal: "worker", "server", "sequence"; JSON only
 };
 
 // Receives every record at or above the level. May be called from several threads at once, never from a signal handler.
@@ -51,6 +52,7 @@ struct log_options {
     log_level level = log_level::info;          // the lowest level that is logged
     log_format format = log_format::automatic;  // on standard error
     log_hook hook;                              // replaces standard error and `format`
+    bool error_messages = true;                 // with the texts of handlers' errors, cut after 1 KiB
 };
 
 // Formats the record as one line without newline, with the time in UTC; `automatic` means text. Thread-safe.
@@ -73,6 +75,9 @@ class logger {
     }
     void write(log_level level, std::string_view message, std::initializer_list<log_field> fields = {}) const;
     void write(log_record record) const;
+    // Standard error is a terminal, and records are written there as text.
+    bool is_on_terminal() const noexcept;
+    void mask_secrets(std::string& text) const;
     // Writes what an operator requested, at every level but `off`.
     void write_requested(std::string_view message, std::vector<log_field> fields) const;
 
@@ -80,7 +85,6 @@ class logger {
     void emit(log_record record) const;
     void call_hook(const log_record& record) const;
     void report_lost() const;
-    void mask_secrets(std::string& text) const;
 
     log_options options_;
     const char* component_ = "";
@@ -102,6 +106,9 @@ void limit_log_flush(std::chrono::milliseconds total) noexcept;
 inline void write_log_line(int fd, std::string line) {
     static_cast<void>(detail::write_line(fd, std::move(line)));
 }
+
+// Prints "error: ..." on standard error and returns 64, for main to return.
+int report_usage(const error& failure);
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -235,6 +235,10 @@ OJS_SHUTDOWN_INLINE logger::logger(log_options options, const char* component, s
         options_.format = ::isatty(STDERR_FILENO) == 1 ? log_format::text : log_format::json;
 }
 
+OJS_SHUTDOWN_INLINE bool logger::is_on_terminal() const noexcept {
+    return !options_.hook && options_.format == log_format::text && ::isatty(STDERR_FILENO) == 1;
+}
+
 OJS_SHUTDOWN_INLINE void logger::write(log_level level, std::string_view message,
                                        std::initializer_list<log_field> fields) const {
     if (enabled(level) && !attempt([&] { emit({level, std::string(message), fields, {}}); }))
@@ -296,6 +300,11 @@ OJS_SHUTDOWN_INLINE std::string format_log_record(const log_record& record, log_
     const std::string time = detail::utc_timestamp();
     if (format == log_format::json) return detail::format_json(record, time);
     return detail::format_text(record, time, format == log_format::logfmt);
+}
+
+OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {
+    detail::write_line(STDERR_FILENO, detail::cat({"error: ", failure.text}));
+    return 64;
 }
 
 }  // namespace v0_1_0

@@ -56,7 +56,8 @@ struct sequence_options {
     // Called when a step starts and when it has ended, on the thread that called run(), which waits for it. It must not
     // throw.
     function<void(const step_result&)> progress;
-    log_options log;                    // debug: a step starts; info or error: it has ended
+    // debug: a step starts; info or error: it has ended. Without a hook, `automatic` writes text to standard error.
+    log_options log;
     std::size_t thread_stack_size = 0;  // bytes, as in worker_options
 };
 

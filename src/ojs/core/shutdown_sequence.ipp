@@ -68,15 +68,24 @@ class running_step : public ref_counted {
 };
 
 OJS_SHUTDOWN_INLINE void log_step(const logger& log, const step_result& result) {
-    if (result.status == step_status::running)
-        return log.write(log_level::debug, "shutdown step begins", {field("step", result.name)});
-    log_record record{result.status == step_status::done ? log_level::info : log_level::error,
-                      "shutdown step",
-                      {field("step", result.name), field("status", to_string(result.status)),
-                       field("took_ms", result.took.count())},
-                      {}};
-    if (!result.error.empty()) record.fields.push_back(field("error", result.error));
+    log_record record{log_level::debug, "shutdown step begins", {field("step", result.name)}, {}};
+    if (result.status != step_status::running) {
+        record = {log_level::error,
+                  "shutdown step",
+                  {field("step", result.name), field("status", to_string(result.status)),
+                   field("took_ms", result.took.count())},
+                  {}};
+        if (result.status == step_status::done) record.level = log_level::info;
+        if (!result.error.empty()) record.fields.push_back(field("error", result.error));
+    }
+    record.component = "sequence";
     log.write(std::move(record));
+}
+
+// Plain lines, also without a terminal: the program need not be one that logs JSON.
+inline log_options as_text(log_options log) {
+    if (log.format == log_format::automatic) log.format = log_format::text;
+    return log;
 }
 
 class sequence_run {
@@ -213,7 +222,7 @@ class sequence_run {
 
     array<entry>& steps_;
     const sequence_options& options_;
-    const logger log_{options_.log, "sequence"};
+    const logger log_{as_text(options_.log), "sequence"};
     const ref<step_wakeup> board_ = make_ref<step_wakeup>();
     const time_point deadline_ = deadline_after(options_.timeout);
     time_point started_at_;

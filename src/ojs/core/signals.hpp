@@ -79,8 +79,8 @@ class [[nodiscard]] signals {
     // For your poll loop: readable while wait() has signals to return. After thousands, the oldest are dropped. Do not
     // read it. -1 if this object holds nothing.
     int fd() const noexcept;
-    // The next signal; number 0 at the deadline (time_point::max(): none) or once `until` is cancelled. For one thread
-    // at a time.
+    // The next signal; number 0 at the deadline (max(): none; a past one: only looks) or once `until` is cancelled. For
+    // one thread at a time.
     received_signal wait(time_point deadline = time_point::max(), const cancel_token& until = {});
     // The latest signal of that number, without waiting or consuming it; number 0 if there was none. Thread-safe.
     static received_signal last_received(int number);

@@ -123,8 +123,8 @@ inline retry_options retry_of(retry_policy policy, const retry_options& given) n
     if (policy == retry_policy::manual) return {};
     const int limit = given.max_retries > 0 ? given.max_retries : default_retries;
     if (policy == retry_policy::immediate) return {limit, none, none};
-    const retry_options pauses = given.max_backoff > none ? given : retry_options();
-    return {limit, pauses.initial_backoff, pauses.max_backoff};
+    const retry_options backoff = given.max_backoff > none ? given : retry_options();
+    return {limit, backoff.initial_backoff, backoff.max_backoff};
 }
 
 // UINT64_MAX: unlimited.

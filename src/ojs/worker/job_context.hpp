@@ -162,6 +162,12 @@ class job_context {
 #endif
         return *std::move(found);
     }
+    // An optional argument: `fallback` if it is missing or null. Throws bad_argument if it has another type.
+    template <class T>
+    T require(std::size_t index, T fallback) const {
+        const std::string_view source = json_view(args_json()).element(index).text();
+        return source.empty() || source == "null" ? std::move(fallback) : require<T>(index);
+    }
     // A member of `meta`: a string as it is, anything else as JSON text, empty if absent.
     std::string meta(std::string_view key) const;
 

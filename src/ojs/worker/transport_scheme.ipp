@@ -72,31 +72,79 @@ inline backend_url split_url(std::string_view url, const scheme_list& schemes) n
     return out;
 }
 
-// `may_be_unknown`: an unknown scheme is not an error, because the program may add it later.
-inline result<backend_url> read_url(std::string_view text, const scheme_list& schemes, bool has_https,
-                                    bool may_be_unknown = false) {
-    const backend_url url = split_url(text, schemes);
-    if (url.added != nullptr || (url.is_memory && url.address.empty())) return url;
-    if (url.is_memory) return error{errc::invalid_argument, 0, "memory: takes no address"};
-    if (url.is_http) {
-        const result<endpoint> target = parse_url(text, has_https);
-        return target ? result<backend_url>(url) : target.error();
-    }
-    if (may_be_unknown && !url.scheme.empty()) return url;
-    if (equals_ignore_case(url.scheme, "spool"))
-        return error{errc::unsupported, 0,
-                     "spool: needs ojs_spool.hpp: include it, and call "
-                     "options->transports.add(ojs::spool())"};
-    std::string known = "http:, https:, unix:, memory:";
-    for (const transport_scheme& added : schemes) append(known, {", ", added.name, ":"});
-    return error{errc::invalid_argument, 0, cat({"unknown scheme; use http://HOST:PORT or one of ", known})};
-}
-
 // A value for an error text, without passwords.
 inline std::string redacted(std::string_view value) {
     return value.find('@') == std::string_view::npos ? printable(value, 100)
                                                      : "(redacted: may contain credentials)";
 }
+
+// Without slashes at the end and the path that the transport appends.
+inline std::string_view without_api_path(std::string_view url) noexcept {
+    constexpr std::string_view api_path = "/ojs/v1";
+    while (!url.empty() && url.back() == '/') url.remove_suffix(1);
+    const std::size_t rest = url.size() < api_path.size() ? 0 : url.size() - api_path.size();
+    return url.substr(rest) == api_path ? without_api_path(url.substr(0, rest)) : url;
+}
+
+inline std::string http_url(std::string_view scheme, std::string_view address) {
+    address = without_api_path(address.substr(detail::min(address.find_first_not_of(":/"), address.size())));
+    std::string out = cat({scheme, "://", address});
+    return address.size() <= 100 && parse_url(out, true) ? out : "";
+}
+
+// What was probably meant by a URL without a valid scheme; empty: unknown, or it may contain a password.
+inline std::string suggest_url(std::string_view text, const array<std::string>& schemes) {
+    if (text.find('@') != std::string_view::npos) return {};
+    std::string_view address = text;
+    std::string scheme(next_part(address, ":/"));
+    for (char& c : scheme) c = lower_ascii(c);
+    const std::string_view known = nearest_name(scheme, schemes);
+    const bool is_http = known == "http" || known == "https";
+    if (!is_http && !known.empty()) return cat({known, ":", printable(address, 100)});
+    if (is_http) return http_url(known, address);
+    return text.front() != '/' || text.substr(0, 2) == "//" ? http_url("http", text) : "";  // else a file
+}
+
+inline error bad_scheme(std::string_view text, const backend_url& url, const scheme_list& added,
+                        bool has_https) {
+    array<std::string> schemes = {"http", "unix", "memory"};
+    for (const transport_scheme& each : added) schemes.push_back(each.name);
+    std::string names = has_https ? ", https:" : "";
+    for (const std::string& name : schemes) append(names, {", ", name, ":"});
+    schemes.push_back("https");  // without a stream, the next error names the fix
+    const std::string suggestion = text.empty() ? "" : suggest_url(text, schemes);
+    return error{
+        errc::invalid_argument, 0,
+        cat({url.is_http          ? "// is missing"
+             : url.scheme.empty() ? "the scheme is missing"
+                                  : "unknown scheme",
+             suggestion.empty() ? "; write http://HOST:PORT" : cat({"; did you mean ", suggestion, "?"}),
+             " (schemes: ", names.substr(2), ")"})};
+}
+
+inline result<backend_url> read_http_url(std::string_view text, const backend_url& url, bool has_https) {
+    const result<endpoint> target = parse_url(text, has_https);
+    if (!target) return target.error();
+    if (without_api_path(target->base).size() == target->base.size()) return url;
+    return error{
+        errc::invalid_argument, 0,
+        cat({"/ojs/v1 is appended to the URL; did you mean ", redacted(without_api_path(text)), "?"})};
+}
+
+inline result<backend_url> read_url(std::string_view text, const scheme_list& schemes, bool has_https) {
+    const backend_url url = split_url(text, schemes);
+    if (url.added != nullptr || (url.is_memory && url.address.empty())) return url;
+    if (url.is_memory) return error{errc::invalid_argument, 0, "memory: takes no address"};
+    const bool is_unix = url.is_http && equals_ignore_case(url.scheme, "unix");
+    if (is_unix || (url.is_http && url.address.substr(0, 2) == "//"))
+        return read_http_url(text, url, has_https);
+    if (equals_ignore_case(url.scheme, "spool"))
+        return error{errc::unsupported, 0,
+                     "spool: needs ojs_spool.hpp: include it, and call "
+                     "options->transports.add(ojs::spool())"};
+    return bad_scheme(text, url, schemes, has_https);
+}
+
 inline error bad_url(std::string_view url, error failure) {
     failure.text = cat({"url (OJS_URL) '", redacted(url), "': ", failure.text});
     return failure;

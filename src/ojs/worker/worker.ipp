@@ -181,7 +181,7 @@ struct worker_impl : ref_counted {
         if (!parts) return parts;
         const int notify_fd = worker.supervisor.notify_fd();
         worker.stage.own.subscribe(notify_fd);  // its first subscriber, so this cannot fail
-        if (worker.stage.outside != nullptr && !worker.stage.outside->subscribe(notify_fd))
+        if (worker.stage.shared != nullptr && !worker.stage.shared->subscribe(notify_fd))
             return error{errc::busy, 0, "too many workers follow one lifecycle (at most 16)"};
         const ref<job_pool> pool = make_ref<job_pool>(context, handlers);
         worker.backend.transport->on_work_available([pool] { pool->wake(); });
@@ -231,7 +231,7 @@ struct worker_impl : ref_counted {
         worker_context& worker = *context;
         stop_worker_parts(worker, steady_clock::now());
         if (!worker.user.callbacks.closed()) clear_transport_callbacks();
-        if (worker.stage.outside != nullptr) worker.stage.outside->unsubscribe(worker.supervisor.notify_fd());
+        if (worker.stage.shared != nullptr) worker.stage.shared->unsubscribe(worker.supervisor.notify_fd());
         worker.stage.own.unsubscribe(worker.supervisor.notify_fd());
         delete detail::exchange(running_supervisor, nullptr);
     }

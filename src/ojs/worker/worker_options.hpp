@@ -67,7 +67,7 @@ struct dialect {
 
 // What happens to a job of a type without a handler.
 enum class unknown_type_action {
-    requeue,  // it is handed back to the queue after a back-off of 100 ms to 5 s
+    requeue,  // it is requeued to the queue after a back-off of 100 ms to 5 s
     fail,     // its attempt fails and is retried
     discard   // its attempt fails and is not retried
 };
@@ -153,7 +153,8 @@ struct worker_options {
     // Returns the defaults, overridden by the environment (docs/options.md has the table), or the first error,
     // with variable and value. In Kubernetes, Amazon ECS and Cloud Run, if neither the grace period nor the
     // container's is set, the grace period is the platform's default (30 s, 30 s, 10 s) minus reporting
-    // (stop_timeout, at least 5 s) and the preStop hook. The URL's scheme may be added to `transports` later.
+    // (stop_timeout, at least 5 s) and the preStop hook. The URL is checked at the start of the worker, when
+    // `transports` is complete.
     // For tests: `lookup` replaces the environment, and `root` is the prefix of paths that identify a container.
     static result<worker_options> from_environment(const environment_lookup& lookup = nullptr,
                                                    const std::string& root = "");
@@ -161,9 +162,6 @@ struct worker_options {
 
 // Checks the options, as run() and start() do. errc::invalid_argument or unsupported.
 result<void> validate(const worker_options& options);
-
-// Prints "error: ..." on standard error and returns 64, for main to return.
-int report_usage(const error& failure);
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -25,8 +25,6 @@ inline bool is_visible_ascii(std::string_view text) noexcept {
 inline constexpr const char* grace_variables =
     "OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT";
 
-struct any_url {};  // the program may add its scheme, and a stream for https, later
-
 template <class Options, class Visit>
 void visit_log_options(Options& log, Visit& visit) {
     visit("log.level", "OJS_LOG_LEVEL", log.level, "debug info warn error off");
@@ -39,7 +37,7 @@ void visit_options(Options& o, Visit& visit) {
     using namespace std::chrono_literals;
     visit("dialect", "OJS_DIALECT", o,  // first, as it sets other options
           "graceful_shutdown website worker_protocol river spot_controller");
-    visit("url", "OJS_URL OJS_BACKEND_URL", o.url, any_url());
+    visit("url", "OJS_URL OJS_BACKEND_URL", o.url);
     visit("queues", "OJS_QUEUES OJS_QUEUE", o.queues);
     visit("concurrency", "OJS_CONCURRENCY", o.concurrency, 1, 10000);
     visit("times.shutdown_grace_period", grace_variables, o.times.shutdown_grace_period, 0ms, no_limit);
@@ -67,6 +65,7 @@ void visit_options(Options& o, Visit& visit) {
     visit("worker_id", "OJS_WORKER_ID", o.worker_id);
     visit("auth_token", "OJS_AUTH_TOKEN", o.auth_token);
     visit_log_options(o.log, visit);
+    visit("log.error_messages", "OJS_LOG_ERROR_MESSAGES", o.log.error_messages, "0 1");
     visit("registration_path", "OJS_REGISTRATION_PATH", o.registration_path);
 }
 
@@ -107,11 +106,6 @@ class environment_reader {
     std::string parse(std::string& out) {
         out = value_;
         return out.empty() ? "must not be empty" : "";
-    }
-    std::string parse(std::string& out, any_url) {
-        out = value_;
-        const result<backend_url> url = read_url(out, {}, true, true);
-        return url ? "" : url.error().text;
     }
     std::string parse(std::vector<std::string>& out, bool may_be_empty = false) {
         out = *value_ == '\0' && may_be_empty ? std::vector<std::string>() : split_list(value_);
@@ -291,11 +285,6 @@ OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
     if (!url) return url.error();
     const result<void> valid = detail::check_options(options);
     return valid ? detail::check_extensions(options) : valid;
-}
-
-OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {
-    detail::write_line(STDERR_FILENO, detail::cat({"error: ", failure.text}));
-    return 64;
 }
 
 OJS_SHUTDOWN_INLINE dialect dialect::graceful_shutdown() {

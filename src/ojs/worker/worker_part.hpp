@@ -82,7 +82,7 @@ enum class fetch_status : std::uint8_t { jobs, empty, failed };  // the result o
 // The job state that a settlement requested.
 enum class settled_state : std::uint8_t { completed, retryable, discarded, available };
 
-// A settlement that the backend accepted. Jobs handed back before they began have none. The texts are valid
+// A settlement that the backend accepted. Jobs requeued before they began have none. The texts are valid
 // during the call.
 struct job_settlement {
     std::string_view queue;                          // job::queue

@@ -80,6 +80,7 @@ inline void environment(input in) {
                                             "OJS_AUTH_TOKEN",
                                             "OJS_LOG_LEVEL",
                                             "OJS_LOG_FORMAT",
+                                            "OJS_LOG_ERROR_MESSAGES",
                                             "OJS_DIALECT",
                                             "OJS_CONTAINER_GRACE_PERIOD"};
     std::map<std::string, std::string> set;

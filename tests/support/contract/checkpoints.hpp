@@ -60,9 +60,9 @@ inline void checkpoint_travels(trial& t) {
     worker.fail(id, true, state);
     const ojs::job second = other.claim_one();
     check_checkpoint(t, checkpoint_of(t, other, second), state);
-    const std::string newer = "[\"handed back\"]";
-    const auto handed_back = other.try_fail(id, true, true, newer);
-    t.check(is_accepted(handed_back), "FAIL with requeue is answered " + test_worker::text_of(handed_back));
+    const std::string newer = "[\"requeued\"]";
+    const auto requeued = other.try_fail(id, true, true, newer);
+    t.check(is_accepted(requeued), "FAIL with requeue is answered " + test_worker::text_of(requeued));
     const ojs::job third = worker.claim_one();
     check_checkpoint(t, checkpoint_of(t, worker, third), newer);
     worker.fail(id, true);  // without a checkpoint: the last one stays

@@ -126,12 +126,12 @@ inline void requeued_at_once(trial& t) {
         test_worker& runs_it = times == 2 ? other : worker;
         const ojs::job got = runs_it.claim_at_once();
         t.equal(got.id, id, "the id");
-        if (t.can.requeue_spares_attempt) t.equal(got.attempt, 1, "the attempt of a job handed back");
+        if (t.can.requeue_spares_attempt) t.equal(got.attempt, 1, "the attempt of a requeued job");
         runs_it.hand_back(id);
         t.state_is(id, job_state::waiting);
     }
     const ojs::job got = worker.claim_at_once();
-    if (t.can.requeue_spares_attempt) t.equal(got.attempt, 1, "the attempt of a job handed back");
+    if (t.can.requeue_spares_attempt) t.equal(got.attempt, 1, "the attempt of a requeued job");
     worker.fail(id, true);
     t.state_is(id, t.can.requeue_spares_attempt ? job_state::discarded : job_state::waiting);
 }

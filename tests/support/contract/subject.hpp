@@ -9,24 +9,22 @@
 
 namespace transport_contract {
 
-// The capabilities of the queue behind the transport. The cases check those that are set and skip the others.
+// What the queue behind the transport does beyond the minimum. Each trait that is set adds the checks in its comment.
 struct traits {
-    bool first_in_first_out =
-        true;  // jobs of one queue, pushed one after the other, are claimed in that order
-    bool keeps_args_text =
-        true;  // args arrive byte for byte; false: as the same JSON, numbers with all their digits
-    bool holds_nul = true;  // "\u0000" in args
-    bool any_type = true;   // a type is any text; false: lower-case words with dots between them
-    bool any_id = false;    // push() takes new_job::id, which is any text
-    std::size_t largest_args = 200 * 1024;  // bytes; no larger ones are pushed
-    bool requeue_spares_attempt = true;     // a job that was handed back runs with the same attempt again
-    bool saves_checkpoints = true;          // false: save_checkpoint() answers errc::unsupported
-    bool passes_checkpoints = true;         // that of a FAIL is there in the next run
-    bool knows_holder = true;    // a job is settled by the worker that claimed it; for others it is `gone`
-    bool tells_of_work = false;  // calls the callback of on_work_available() after a push
-    bool jobs_outlive_worker = true;  // the jobs in flight of a dead worker come back
-    bool counts_lost_runs = true;     // and that run was one of its attempts
-    // The shortest effective worker_identity::visibility_timeout; 0: a claim holds while its worker lives.
+    bool first_in_first_out = false;      // jobs of one queue are claimed in the order of their pushes
+    bool keeps_args_text = false;         // args arrive byte for byte, not only as the same JSON
+    bool holds_nul = false;               // "\u0000" in args arrives
+    bool any_type = false;                // types of any text run, not only lower-case words with dots
+    bool any_id = false;                  // push() takes new_job::id, and ids of any text run
+    std::size_t largest_args = 0;         // args of that many bytes arrive
+    bool requeue_spares_attempt = false;  // a requeued job runs with the same attempt again
+    bool saves_checkpoints = false;       // they are stored and loaded; not set: they are errc::unsupported
+    bool passes_checkpoints = false;      // the next run loads the checkpoint of a FAIL
+    bool knows_holder = false;            // ACK and FAIL of a worker that did not claim the job are `gone`
+    bool tells_of_work = false;           // a push calls the callback of on_work_available()
+    bool jobs_outlive_worker = false;     // the jobs in flight of a dead worker come back
+    bool counts_lost_runs = false;        // and that run was one of their attempts
+    // Late reports are `gone`, after this shortest visibility_timeout; 0: a claim holds while its worker lives.
     std::chrono::milliseconds lease{0};
 };
 

@@ -283,7 +283,7 @@ class test_worker {
     }
     static std::string text_of(const ojs::result<ojs::settled>& answer) {
         if (!answer) return error_text(answer);
-        return *answer == ojs::settled::accepted ? "accepted" : "gone";
+        return *answer == ojs::settled::gone ? "gone" : "accepted";
     }
 
     ojs::worker_identity identity;
@@ -291,7 +291,7 @@ class test_worker {
 
   private:
     void accept(const std::string& id, const char* what, const ojs::result<ojs::settled>& answer) {
-        trial_.check(answer && *answer == ojs::settled::accepted,
+        trial_.check(answer && *answer != ojs::settled::gone,
                      std::string(what) + " of job " + id + " is answered " + text_of(answer));
         const std::lock_guard<std::mutex> held(mutex_);
         held_.erase(id);
@@ -306,7 +306,7 @@ inline bool is_gone(const ojs::result<ojs::settled>& answer) {
     return answer && *answer == ojs::settled::gone;
 }
 inline bool is_accepted(const ojs::result<ojs::settled>& answer) {
-    return answer && *answer == ojs::settled::accepted;
+    return answer && *answer != ojs::settled::gone;
 }
 inline void check_gone(trial& t, const ojs::result<ojs::settled>& answer, const std::string& what) {
     t.check(is_gone(answer), what + " is answered " + test_worker::text_of(answer) + " and not gone");

@@ -87,8 +87,7 @@ class contract_worker {
         trial_.check(end.status == ojs::stop_status::ended,
                      std::string("the stop ") + ojs::to_string(end.status));
         const ojs::worker_report report = worker_.report();
-        const std::uint64_t settled =
-            report.completed + report.failed + report.interrupted + report.handed_back;
+        const std::uint64_t settled = report.completed + report.failed + report.requeued;
         trial_.equal(settled, report.claimed, "the number of jobs settled");
         trial_.equal(report.gone, 0U, "the number of jobs gone");
         trial_.equal(report.unreported, texts(), "the list of jobs unreported");
@@ -125,7 +124,7 @@ inline void check_runs(trial& t, const run_book& book, std::int64_t count) {
         const bool twice = of == fate::second_time || of == fate::never;
         const std::vector<std::int64_t> wanted =
             twice ? std::vector<std::int64_t>{1, 2} : std::vector<std::int64_t>{1};
-        // Where a job handed back at the stop has lost an attempt, that run is left out.
+        // Where a job requeued at the stop has lost an attempt, that run is left out.
         const bool fits = t.can.requeue_spares_attempt ? attempts == wanted
                                                        : attempts.size() <= wanted.size() &&
                                                              std::is_sorted(attempts.begin(), attempts.end());

@@ -54,10 +54,12 @@ struct process_stat {
     pid_t pid = 0;                  // 0: no such process
     char state = 0;                 // 'R', 'S', 'Z', ...
     pid_t parent = 0;               // 0: none, or in another PID namespace
+    pid_t session = 0;              // likewise
+    bool has_terminal = false;      // a controlling one
     std::uint64_t start_ticks = 0;  // start time in clock ticks since boot; 0: unknown
 };
 
-// `id`: a number or "self". Format: "PID (COMM) STATE PARENT ...", COMM may contain anything; field 22: start time.
+// `id`: a number or "self". Format: "PID (COMM) STATE PARENT GROUP SESSION TERMINAL ..."; field 22: start time.
 inline process_stat read_stat(std::string_view root, std::string_view id) {
     process_stat out;
     const std::string stat = proc_file(root, cat({id, "/stat"}));
@@ -67,7 +69,11 @@ inline process_stat read_stat(std::string_view root, std::string_view id) {
     std::string_view rest = trim_blanks(std::string_view(stat).substr(comm_end + 1));
     if (!rest.empty()) out.state = next_part(rest, " ").front();
     out.parent = leading_pid(next_part(rest, " "));
-    for (int field = 5; field < 22; ++field) next_part(rest, " ");
+    next_part(rest, " ");
+    out.session = leading_pid(next_part(rest, " "));
+    const std::string_view terminal = next_part(rest, " ");
+    out.has_terminal = !terminal.empty() && terminal != "0";
+    for (int field = 8; field < 22; ++field) next_part(rest, " ");
     parse_number(next_part(rest, " "), ~std::uint64_t{0}, out.start_ticks);
     return out;
 }

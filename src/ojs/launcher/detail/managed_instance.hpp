@@ -85,7 +85,7 @@ class managed_instance final : public instance {
     }
     // Kills a process that still runs, and joins the thread. Must not be called by `changed`.
     ~managed_instance() override {
-        post(&commands::abandoned);
+        post(&commands::destroy);
         thread_.join();
     }
 
@@ -117,7 +117,7 @@ class managed_instance final : public instance {
         bool shut_down = false;
         bool force = false;
         bool poll = false;
-        bool abandoned = false;
+        bool destroy = false;
     };
     enum class stop_method { none, request, signal, force };
     using fields = std::initializer_list<log_field>;
@@ -192,7 +192,7 @@ class managed_instance final : public instance {
         const time_point limit = force_deadline();
         if (!sleep_until(std::min(next_poll_, limit))) return;
         const commands taken = take_commands();
-        if (taken.abandoned) return kill_child();
+        if (taken.destroy) return kill_child();
         if (taken.force) return force_child("forced by the launcher");
         act(taken, limit);
     }
@@ -343,12 +343,12 @@ class managed_instance final : public instance {
     bool has_descendants() {
         return spec_.options.child.own_group && child_.signal(0) && group_has_others(child_.pid());
     }
-    // Waits for a process that sleeps in the kernel until this object is abandoned.
+    // Waits for a process that sleeps in the kernel until this object is destroyed.
     void kill_child() {
         stop_method_ = stop_method::force;
         if (requested_at_ == time_point{}) requested_at_ = steady_clock::now();
         result<child_exit> ended = child_.kill(kill_timeout);
-        while (!ended && ended.error().code == errc::timed_out && !take_commands().abandoned) {
+        while (!ended && ended.error().code == errc::timed_out && !take_commands().destroy) {
             log_failure("SIGKILL did not end the process", log_level::error, ended.error());
             update([&](process_info& now) { now.message = "SIGKILL did not end it"; });
             ended = child_.wait(deadline_after(kill_timeout));

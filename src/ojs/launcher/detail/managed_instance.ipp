@@ -141,7 +141,7 @@ inline void managed_instance::await_end(time_point kill_at) {
         ended = ended || watched[0].revents != 0;
         if (ended && !has_descendants()) return on_exit(child_.wait());
         const commands taken = take_commands();
-        if (taken.abandoned) return kill_child();
+        if (taken.destroy) return kill_child();
         if (!taken.force || stop_method_ == stop_method::force) continue;
         stop_method_ = stop_method::force;
         kill_at = std::min(kill_at, deadline_after(spec_.options.shutdown.kill_delay));

@@ -15,9 +15,9 @@ namespace ojs::detail {
 // The restarts of one slot of a group. Guarded by the mutex of the group.
 struct restart_history : ref_counted {
     explicit restart_history(const restart_options& options)
-        : pauses(options.initial_backoff, options.max_backoff) {}
+        : delays(options.initial_backoff, options.max_backoff) {}
 
-    backoff pauses;
+    backoff delays;
     int restarts = 0;         // since a process lasted stable_after
     time_point started_at{};  // the last process of the slot
 };
@@ -35,12 +35,12 @@ inline restart_decision restart_after(const restart_options& options, bool faile
     if (!restarts) return {};
     if (now - history.started_at >= options.stable_after) {
         history.restarts = 0;
-        history.pauses.reset();
+        history.delays.reset();
     }
     if (options.max_restarts > 0 && history.restarts >= options.max_restarts)
         return {time_point::max(), true};
     ++history.restarts;
-    return {now + history.pauses.next(), false};
+    return {now + history.delays.next(), false};
 }
 
 // One process of a group. The group's mutex guards its fields.
@@ -146,7 +146,7 @@ struct rollout : ref_counted {
           max_old(std::max(before.desired, target.desired)),
           max_total(max_old + std::max(target.max_surge, 1)),
           min_healthy(std::min(before.min_healthy, target.min_healthy)),
-          pauses(options.initial_backoff, options.max_backoff) {
+          delays(options.initial_backoff, options.max_backoff) {
         begin_stage(stage::forward);
         if (options.canary == 0) canary = canary_step::passed;
     }
@@ -167,7 +167,7 @@ struct rollout : ref_counted {
         if (may_retry && retries_left > 0) {
             --retries_left;
             ++status.retries;
-            paused_until = now + pauses.next();
+            paused_until = now + delays.next();
             return failure_step::retry;
         }
         if (current_stage != stage::forward) return failure_step::give_up;
@@ -256,7 +256,7 @@ struct rollout : ref_counted {
     void begin_stage(stage next) noexcept {
         current_stage = next;
         retries_left = options.retries;
-        pauses.reset();
+        delays.reset();
         paused_until = time_point();
     }
     static rolling_options with_retries(rolling_options out, const retry_options& configured) {
@@ -267,7 +267,7 @@ struct rollout : ref_counted {
     }
 
     int retries_left = 0;
-    backoff pauses;
+    backoff delays;
     bool may_retry = true;
     int logged_replaced = 0;
 };

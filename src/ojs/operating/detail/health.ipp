@@ -64,10 +64,11 @@ inline void show_outcomes(metrics_page& page, const worker_report& so_far, std::
     page.family("ojs_worker_jobs_total", "counter", "Jobs claimed, by outcome.");
     page.sample(so_far.completed, label("outcome", "completed"));
     page.sample(so_far.failed, label("outcome", "failed"));
-    page.sample(so_far.interrupted, label("outcome", "interrupted"));
-    page.sample(so_far.handed_back, label("outcome", "handed_back"));
+    page.sample(so_far.requeued, label("outcome", "requeued"));
     page.sample(so_far.gone, label("outcome", "gone"));
     page.sample(unreported, label("outcome", "unreported"));
+    page.single("ojs_worker_jobs_interrupted_total", "counter", "Runs that the stop cut short.",
+                so_far.interrupted);
 }
 
 inline void show_requests(metrics_page& page, const worker_metrics& metrics) {
@@ -316,11 +317,13 @@ inline result<http_server> serve_health(const running_worker& worker, ref<health
                      cat({"health_address (OJS_HEALTH_ADDR) '", printable(options.health_address, 120),
                           "': ", server.error().text})};
     }
-    worker.log(
-        {log_level::info,
-         "health server listening",
-         {field("address", server->address()), field("control", options.health_control ? "on" : "off")},
-         {}});
+    log_record listening{
+        log_level::info,
+        "health server listening",
+        {field("address", server->address()), field("control", options.health_control ? "on" : "off")},
+        {}};
+    listening.component = "server";
+    worker.log(std::move(listening));
     return server;
 }
 

@@ -46,8 +46,8 @@ struct draining_context {
 
 class server_connection final : public ref_counted {
   public:
-    // The events of poll() to wait for next; `turn`: writable at once, so that other connections come first.
-    enum class next : short { close = 0, read = POLLIN, write = POLLOUT, turn = POLLIN | POLLOUT };
+    // The events of poll() to wait for next; `yield`: writable at once, so that other connections come first.
+    enum class next : short { close = 0, read = POLLIN, write = POLLOUT, yield = POLLIN | POLLOUT };
 
     server_connection(unique_fd socket, draining_context& server)
         : socket_(std::move(socket)),
@@ -283,7 +283,7 @@ class server_connection final : public ref_counted {
         idle_deadline_ = deadline_after(server_.options.idle_timeout);
         if (!parser_.has_surplus()) return await_bytes();
         move_to(state::reading, server_.options.request_timeout);
-        return next::turn;
+        return next::yield;
     }
     next discard_input() noexcept {
         char discarded[16 * 1024];

@@ -141,32 +141,6 @@ OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& opti
     return out;
 }
 
-// The Levenshtein distance of two words of at most 64 letters.
-inline std::size_t edit_distance(std::string_view a, std::string_view b) noexcept {
-    std::size_t row[65];
-    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-    for (std::size_t i = 1; i <= a.size(); ++i) {
-        std::size_t diagonal = detail::exchange(row[0], i);
-        for (std::size_t j = 1; j <= b.size(); ++j) {
-            const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-            diagonal = row[j];
-            row[j] = detail::min(changed, detail::min(row[j], row[j - 1]) + 1);
-        }
-    }
-    return row[b.size()];
-}
-
-inline std::string_view nearest_variable(std::string_view name, const array<std::string>& known) noexcept {
-    std::string_view nearest;
-    std::size_t limit = name.size() / 3 + 1;
-    for (const std::string& variable : known) {
-        const std::size_t distance = edit_distance(name, variable);
-        if (distance < limit) nearest = variable;
-        limit = detail::min(limit, distance);
-    }
-    return nearest;
-}
-
 inline void check_variables(std::vector<finding>& out) {
     known_variables known;
     const worker_options unused;
@@ -176,8 +150,8 @@ inline void check_variables(std::vector<finding>& out) {
         name = next_part(name, "=");
         // Kubernetes sets some for every service, which may be named "ojs".
         const bool is_of_service = name.find("_SERVICE_") != name.npos || name.find("_PORT") != name.npos;
-        if (name.substr(0, 4) != "OJS_" || name.size() > 64 || is_of_service) continue;
-        const std::string_view nearest = nearest_variable(name, known.names);
+        if (name.substr(0, 4) != "OJS_" || is_of_service) continue;
+        const std::string_view nearest = nearest_name(name, known.names);
         if (nearest == name) continue;
         out.push_back(
             {severity::warning, "variable-unknown",
@@ -222,6 +196,34 @@ inline void check_settings(const worker_options& options, const container_info& 
     if (!probe.environment) check_variables(out);
 }
 
+// From a terminal or by `docker exec`, not as the container's command. A platform that adapts runs no such processes.
+inline bool is_started_by_hand(const container_probe& probe, const container_info& info) {
+    const stop_platform* const platform = find_platform(info);
+    if (platform == nullptr || platform->adapts_grace_period) return false;
+    const process_stat self = read_stat(probe.root, "self");
+    const bool is_command = self.pid == 1 || self.parent == 1 || self.session == 1;
+    return self.pid != 0 && (self.has_terminal || !is_command);
+}
+
+// Replaces the findings about a container's command by one line.
+inline void fold_command_findings(std::vector<finding>& findings) {
+    std::vector<finding> kept;
+    std::string ids;
+    for (finding& found : findings) {
+        if (is_listed(found.id, "budget-unknown pid1-wrapper pid1-sigtstp")) {
+            append(ids, {ids.empty() ? "" : ", ", found.id});
+        } else {
+            kept.push_back(std::move(found));
+        }
+    }
+    if (!ids.empty())
+        kept.push_back(
+            {severity::info, "started-by-hand",
+             cat({"started by hand in a container; as its command it would have the findings ", ids}),
+             "for details, run it with --doctor, or call ojs::doctor()"});
+    findings = std::move(kept);
+}
+
 OJS_SHUTDOWN_INLINE std::vector<finding> startup_findings(const worker_options& options,
                                                           const container_probe& probe,
                                                           std::chrono::milliseconds steps_timeout) {
@@ -232,6 +234,7 @@ OJS_SHUTDOWN_INLINE std::vector<finding> startup_findings(const worker_options& 
     for (finding& found : info.findings) {
         if (found.severity > severity::info) out.push_back(std::move(found));
     }
+    if (is_started_by_hand(probe, info)) fold_command_findings(out);
     return out;
 }
 

@@ -47,36 +47,36 @@ class user_call {
     user_call* const outer_;
 };
 
-// The phase of a worker: its own lifecycle, and an outside one that it may follow.
+// The phase of a worker: its own lifecycle, and a shared one that it may follow.
 class worker_stage {
   public:
-    worker_stage(const worker_options& options, lifecycle* shared)
-        : own(shared == nullptr ? options.repeat_signal_gap : std::chrono::milliseconds(0)),
-          outside(shared),
+    worker_stage(const worker_options& options, lifecycle* shared_lifecycle)
+        : own(shared_lifecycle == nullptr ? options.repeat_signal_gap : std::chrono::milliseconds(0)),
+          shared(shared_lifecycle),
           grace_period_(options.times.shutdown_grace_period) {
-        own.set_first_signal_wins(shared == nullptr && options.dialect.first_signal_wins);
+        own.set_first_signal_wins(shared_lifecycle == nullptr && options.dialect.first_signal_wins);
     }
 
     // False from the moment of a stop or quiet, even before the supervisor has noticed it.
     bool may_fetch() const noexcept {
-        return own.phase() == phase::running && (outside == nullptr || outside->phase() == phase::running);
+        return own.phase() == phase::running && (shared == nullptr || shared->phase() == phase::running);
     }
-    // The later of the two phases. The outside lifecycle takes the worker as far as the drain.
+    // The later of the two phases. The shared lifecycle takes the worker as far as the drain.
     ojs::phase effective_phase() const noexcept {
         const ojs::phase self = own.phase();
-        if (self >= phase::draining || outside == nullptr) return self;
-        const ojs::phase other = outside->phase();
+        if (self >= phase::draining || shared == nullptr) return self;
+        const ojs::phase other = shared->phase();
         return other >= phase::draining ? phase::draining : self < other ? other : self;
     }
     bool has_stop_begun() const noexcept { return effective_phase() >= phase::draining; }
     // The lifecycle that signals change.
-    lifecycle& signalled() noexcept { return outside == nullptr ? own : *outside; }
+    lifecycle& signalled() noexcept { return shared == nullptr ? own : *shared; }
 
     // time_point::max(): no drain. Set as soon as the drain begins, even before the supervisor has noticed it.
     time_point drain_deadline() const noexcept {
         const time_point known = drain_deadline_.load(memory_order::acquire);
         if (known != time_point::max() || !has_stop_begun()) return known;
-        const lifecycle& began = own.phase() >= phase::draining ? own : *outside;
+        const lifecycle& began = own.phase() >= phase::draining ? own : *shared;
         return begin_drain(lifecycle::changed_at(began.state()));
     }
     // Returns when the drain ends.
@@ -87,7 +87,7 @@ class worker_stage {
     }
 
     lifecycle own;
-    lifecycle* const outside;
+    lifecycle* const shared;
 
   private:
     const std::chrono::milliseconds grace_period_;
@@ -139,9 +139,37 @@ class paused_queues {
     atomic<std::uint32_t> changes_{0};
 };
 
+// Measures how long the backend does not respond. Thread-safe.
+class outage_watch {
+  public:
+    // A request sent at `sent_at` got no response. Not counted if the backend has responded to another one since.
+    void note_failure(time_point sent_at) {
+        const unique_lock held(mutex_);
+        if (last_response_at_ < sent_at) began_at_ = detail::min(began_at_, sent_at);
+    }
+    // Returns, once after an outage, how long it was; else 0.
+    steady_clock::duration note_response(time_point now) {
+        const unique_lock held(mutex_);
+        last_response_at_ = detail::max(last_response_at_, now);
+        const time_point began_at = detail::exchange(began_at_, never);
+        return began_at == never ? steady_clock::duration() : now - began_at;
+    }
+
+  private:
+    mutex mutex_;
+    time_point began_at_ = never;  // without an outage
+    time_point last_response_at_ = time_point::min();
+};
+
+// The request failed without a response of the backend; that of a proxy counts as none.
+constexpr bool is_unanswered(const error& failure) noexcept {
+    return failure.code == errc::unreachable || failure.code == errc::disconnected ||
+           failure.code == errc::timed_out || (failure.http_status >= 502 && failure.http_status <= 504);
+}
+
 class backend_calls {
   public:
-    explicit backend_calls(ojs::transport* outside) : transport(outside) {}
+    explicit backend_calls(ojs::transport* given) : transport(given) {}
 
     // Makes every call to the transport. None begins once `calls` is closed: nothing follows the last heartbeat,
     // and the transport's owner can wait until no thread is in it.
@@ -162,6 +190,7 @@ class backend_calls {
     }
     bool has_responded() const noexcept { return connected.requested(); }
 
+    outage_watch outage;
     ojs::transport* transport;  // set before any thread starts
     drain_barrier calls;
     cancel_source connected;
@@ -231,11 +260,11 @@ class user_code {
 // Lives as long as the last thread that uses it.
 class worker_context : public ref_counted {
   public:
-    explicit worker_context(worker_options given, ojs::transport* outside, lifecycle* shared)
+    explicit worker_context(worker_options given, ojs::transport* given_transport, lifecycle* shared)
         : options(std::move(given)),
           user(log),
           log(user.with_gated_hook(options.log), "worker"),
-          backend(outside),
+          backend(given_transport),
           stage(options, shared),
           beats(options.heartbeat_interval) {}
 
@@ -245,6 +274,18 @@ class worker_context : public ref_counted {
     }
     // Nothing is in flight, and no FETCH follows. In this order, because a FETCH takes a ticket first.
     bool is_drained() const noexcept { return !stage.may_fetch() && claims.count() == 0; }
+
+    // For each FETCH, heartbeat, ACK and FAIL: logs the end of an outage.
+    template <class T>
+    void note_response(const result<T>& response, time_point sent_at) {
+        if (!response && is_unanswered(response.error())) return backend.outage.note_failure(sent_at);
+        if (!response && response.error().http_status == 0) return;  // it may not have been sent
+        const auto outage = backend.outage.note_response(steady_clock::now());
+        if (outage.count() == 0) return;
+        const auto outage_ms = std::chrono::duration_cast<std::chrono::milliseconds>(outage).count();
+        attempt(
+            [&] { log.write(log_level::info, "backend reachable again", {field("outage_ms", outage_ms)}); });
+    }
 
     // For threads that run no jobs: the transports, hooks and callbacks that they call may need much stack.
     thread_options service_thread(const char* name) const noexcept {

@@ -69,6 +69,7 @@ class heartbeat : public ref_counted {
     void send_beat(std::uint64_t number) {
         std::string state;
         bool must_arrive = false;
+        const time_point begun_at = steady_clock::now();
         const auto is_current = [&] { return !worker_.beats.has_last_begun() && state == current_state(); };
         const result<void> sent = unless_out_of_memory([&] {
             state = current_state();
@@ -78,6 +79,7 @@ class heartbeat : public ref_counted {
         retry_allocation([&] { worker_.beats.end_beat(number, sent, state); });
         if (worker_.backend.has_responded() && worker_.backend.connected.has_pending_callbacks())
             worker_.backend.connected.run_callbacks();
+        worker_.note_response(sent, begun_at);
         if (!sent) plan_retry(sent.error(), must_arrive);
     }
     // A beat that must arrive does not wait for the next interval.

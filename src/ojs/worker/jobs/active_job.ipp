@@ -111,7 +111,7 @@ class active_job : public ref_counted {
         remove_and_notify(job_flags::pinned);
     }
 
-    // due_at_ is when a job without a handler is handed back, and when one with a handler times out.
+    // due_at_ is when a job without a handler is requeued, and when one with a handler times out.
     void set_hand_back_at(time_point due) noexcept { due_at_ = due; }
     time_point hand_back_at() const noexcept { return handler ? never : due_at_.load(); }
     time_point timeout_at() const noexcept { return handler ? due_at_.load() : never; }

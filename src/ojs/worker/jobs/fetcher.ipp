@@ -64,6 +64,7 @@ class fetcher {
                                                   : fetch_status::empty;
         if (was_sent) worker_.user.notify_parts([status](worker_part& part) { part.on_fetch(status); });
         if (response) worker_.backend.note_response();
+        worker_.note_response(response, sent);
         worker_.leave(ticket);
         return response ? result<std::size_t>(claimed) : response.error();
     }
@@ -72,7 +73,7 @@ class fetcher {
     std::size_t held_jobs() const noexcept { return held_jobs_; }
     void hand_back(const ref<active_job>& job) {
         verdict report =
-            worker_.stage.has_stop_begun() ? handed_back(worker_) : unknown_type_verdict(worker_, *job);
+            worker_.stage.has_stop_begun() ? unstarted(worker_) : unknown_type_verdict(worker_, *job);
         held_jobs_.fetch_sub(1);
         report_unstarted(job, std::move(report));
     }
@@ -135,7 +136,7 @@ class fetcher {
 
     // False: it is being reported.
     bool run_or_report(const ref<active_job>& job) {
-        if (worker_.stage.has_stop_begun()) return report_unstarted(job, handed_back(worker_));
+        if (worker_.stage.has_stop_begun()) return report_unstarted(job, unstarted(worker_));
         if (!job->job.malformed.empty())
             return report_unstarted(job, failed({"invalid_payload", job->job.malformed, false, "{}"}));
         if (!job->handler) return hold_unknown(job);
@@ -152,7 +153,7 @@ class fetcher {
         if (is_first) {
             constexpr const char* fix =
                 "register a handler, serve the type from a queue of its own, or set OJS_UNKNOWN_TYPE";
-            worker_.log.write(log_level::warn, "no handler for this job type; its jobs are handed back",
+            worker_.log.write(log_level::warn, "no handler for this job type; its jobs are requeued",
                               {field("job_type", printable(job->job.type)), field("job_id", job->job.id),
                                field("fix", fix)});
         }

@@ -8,10 +8,11 @@
 
 namespace ojs::detail {
 
-// How a job was reported; gone: the backend had reassigned it. All others are unreported, by name.
-enum class job_status : std::uint8_t { completed, failed, interrupted, handed_back, gone };
+// How a job was reported. `interrupted`: its run; the job is then requeued, or failed if that uses up an attempt.
+// `requeued`: it never ran. `gone`: the backend had reassigned it. All others are unreported, by name.
+enum class job_status : std::uint8_t { completed, failed, interrupted, requeued, gone };
 inline constexpr const char* status_messages[] = {"job completed", "job failed", "job interrupted",
-                                                  "job handed back"};
+                                                  "job requeued"};
 
 // The report about a job: an ACK or a FAIL, and how it counts.
 struct verdict {
@@ -23,7 +24,14 @@ struct verdict {
     job_status status = job_status::completed;
     log_level level = log_level::debug;
     cancel_reason reason = cancel_reason::none;
-    int signal = 0;  // that caused an interruption
+    int signal = 0;                    // that caused an interruption
+    settled response = settled::gone;  // the backend's, if it has accepted the report
+
+    // What became of the job, once the backend has accepted the report.
+    job_status accepted_as() const noexcept {
+        if (status != job_status::interrupted) return status;
+        return requeue ? job_status::requeued : job_status::failed;
+    }
 };
 
 // The counts behind worker::report(), the log and the metrics. Thread-safe.
@@ -55,7 +63,7 @@ class job_tally {
                 read(job_status::completed),
                 read(job_status::failed),
                 read(job_status::interrupted),
-                read(job_status::handed_back),
+                read(job_status::requeued),
                 read(job_status::gone),
                 unreported_,
                 std::move(stuck),

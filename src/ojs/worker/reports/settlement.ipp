@@ -30,9 +30,9 @@ inline verdict failed(job_error failure) {
 }
 
 // For a job that arrived after the fetcher was closed, and never started.
-inline verdict handed_back(const worker_context& worker) {
+inline verdict unstarted(const worker_context& worker) {
     return make_fail(
-        job_status::handed_back, log_level::info,
+        job_status::requeued, log_level::info,
         {worker.options.dialect.interrupted_error, "the worker is shutting down; the job was not started",
          true, "{\"reason\":\"not_started\"}"},
         true);
@@ -45,7 +45,7 @@ inline verdict unknown_type_verdict(const worker_context& worker, const active_j
                          cat({"no handler is registered for job type '", printable(job.job.type), "'"}),
                          action != unknown_type_action::discard, "{}"};
     if (action != unknown_type_action::requeue) return failed(std::move(failure));
-    return make_fail(job_status::handed_back, log_level::debug, std::move(failure), true);
+    return make_fail(job_status::requeued, log_level::debug, std::move(failure), true);
 }
 
 // For a job that the stop interrupts. [GS-005, GS 7.2]
@@ -152,7 +152,7 @@ inline result<settled> send_report(worker_context& worker, const active_job& job
 }
 
 // One try. A heartbeat must first renew an expired lease (a frozen process, a long outage) by name.
-inline result<report_status> report_once(worker_context& worker, active_job& job, const verdict& report) {
+inline result<report_status> report_once(worker_context& worker, active_job& job, verdict& report) {
     const time_point queried_at = steady_clock::now();
     if (job.lease_expired(queried_at)) {
         const result<void> renewed = worker.beats.await_response(try_deadline(worker));
@@ -161,9 +161,12 @@ inline result<report_status> report_once(worker_context& worker, active_job& job
         if (job.lease_until() <= queried_at) return report_status::gone;
         if (steady_clock::now() >= worker.reports.deadline()) return report_status::unreported;
     }
+    const time_point sent_at = steady_clock::now();
     const result<settled> response = send_report(worker, job, report);
+    worker.note_response(response, sent_at);
     if (!response) return response.error();
-    return *response == settled::accepted ? report_status::accepted : report_status::gone;
+    report.response = *response;
+    return *response == settled::gone ? report_status::gone : report_status::accepted;
 }
 
 // Honours Retry-After; in a drain or stop, for at most half of the remaining time.
@@ -174,6 +177,14 @@ inline time_point next_try_at(const worker_context& worker, const error& failure
     const time_point deadline = stop == never ? worker.stage.drain_deadline() : stop;
     return detail::max(detail::min(deadline_after(failure.retry_after), now + (deadline - now) / 2),
                        now + min_delay);
+}
+
+inline void log_failed_try(const worker_context& worker, const active_job& job, const verdict& report,
+                           const error& failure, time_point retry_at) {
+    std::vector<log_field> fields = {field("job_id", job.job.id), field("error", failure.text)};
+    if (retry_at < worker.reports.deadline())
+        fields.push_back(field("retry_in_ms", detail::max(-milliseconds_since(retry_at), 0LL)));
+    worker.log.write({log_level::warn, report.ack ? "ACK failed" : "FAIL failed", std::move(fields), {}});
 }
 
 // Retries until the backend accepts or rejects. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
@@ -187,20 +198,18 @@ inline report_status report_with_retries(worker_context& worker, active_job& job
         const auto status = unless_out_of_memory([&] { return report_once(worker, job, report); });
         if (status) return *status;
         const error& failure = status.error();
-        attempt([&] {
-            worker.log.write(log_level::warn, report.ack ? "ACK failed" : "FAIL failed",
-                             {field("job_id", job.job.id), field("error", failure.text)});
-        });
         // A 400 without an API error may be a proxy's: it is final when repeated.
         const bool stray = failure.code == errc::bad_response && failure.http_status / 100 == 4;
-        if (failure.code == errc::rejected || (stray && ++stray_responses >= max_stray_responses)) {
-            // Perhaps it was too large: report without it.
-            std::string& payload = report.ack ? report.result_json : report.checkpoint;
-            if (payload.empty()) return report_status::unreported;
-            payload.clear();
-        } else {
-            worker.reports.pause(next_try_at(worker, failure, retry_backoff.next()), seen);
-        }
+        const bool rejected =
+            failure.code == errc::rejected || (stray && ++stray_responses >= max_stray_responses);
+        std::string& payload = report.ack ? report.result_json : report.checkpoint;
+        const time_point retry_at = !rejected         ? next_try_at(worker, failure, retry_backoff.next())
+                                    : payload.empty() ? never
+                                                      : steady_clock::now();
+        attempt([&] { log_failed_try(worker, job, report, failure, retry_at); });
+        if (retry_at == never) return report_status::unreported;
+        if (rejected) payload.clear();  // perhaps it was too large: report without it
+        worker.reports.pause(retry_at, seen);
     }
     return report_status::unreported;
 }
@@ -211,20 +220,46 @@ inline std::vector<log_field> job_fields(const active_job& job) {
             field("attempt", job.job.attempt), field("elapsed_ms", milliseconds_since(job.claimed_at))};
 }
 
+// A handler's message may be long, and quote anything. Masked first: half a token could not be.
+inline std::string error_message(const worker_context& worker, const job_error& failure) {
+    constexpr std::size_t max_length = 1024;
+    if (!worker.options.log.error_messages) return {};
+    std::string text = failure.message;
+    worker.log.mask_secrets(text);
+    return printable(text, max_length);
+}
+
+// Whether a failed job runs again: as the backend says, else by its attempts. Empty: unknown, or not reported.
+inline const char* will_retry(const active_job& job, const verdict& report) noexcept {
+    if (report.response == settled::gone) return "";
+    if (report.response == settled::will_retry) return "yes";
+    if (report.response == settled::discarded || !report.failure.retryable) return "no";
+    if (job.job.max_attempts == 0) return "";
+    return job.job.attempt < job.job.max_attempts ? "yes" : "no";
+}
+
+inline void add_failure(const worker_context& worker, const active_job& job, const verdict& report,
+                        std::vector<log_field>& fields) {
+    fields.push_back(field("error_type", report.failure.code));
+    if (report.status != job_status::failed) return;
+    fields.push_back(field("error", error_message(worker, report.failure)));
+    fields.push_back(field("will_retry", will_retry(job, report)));
+    if (job.job.max_attempts > 0) fields.push_back(field("max_attempts", job.job.max_attempts));
+}
+
 inline void log_job(const worker_context& worker, const active_job& job, log_level level,
                     std::string_view message, const verdict& report = {}) {
     if (!worker.log.enabled(level)) return;
     std::vector<log_field> fields = job_fields(job);
-    // Not the error's text, which may quote arguments.
-    if (!report.failure.code.empty()) fields.push_back(field("error_type", report.failure.code));
+    if (!report.failure.code.empty()) add_failure(worker, job, report, fields);
     if (report.reason != cancel_reason::none) fields.push_back(field("reason", to_string(report.reason)));
     if (report.signal != 0) fields.push_back(field("signal", signal_name(report.signal)));
     worker.log.write({level, std::string(message), std::move(fields), {}});
 }
 
-// A job handed back never ran, so it has no duration.
+// A job without a run has no duration.
 inline void notify_settled(worker_context& worker, const active_job& job, const verdict& report) {
-    if (report.status == job_status::handed_back) return;
+    if (report.status == job_status::requeued) return;
     const settled_state state = report.ack                 ? settled_state::completed
                                 : report.requeue           ? settled_state::available
                                 : report.failure.retryable ? settled_state::retryable
@@ -243,11 +278,12 @@ inline void mark_unreported(worker_context& worker, active_job& job) {
 inline report_status report_and_release(worker_context& worker, active_job& job, verdict& report) {
     job.await_checkpoint_unlock(detail::min(try_deadline(worker), worker.reports.checkpoint_deadline()));
     if (!report.ack) retry_allocation([&] { report.checkpoint = job.saved_checkpoint(); });
+    if (report.status == job_status::interrupted) worker.tally.count(job_status::interrupted);
     const report_status status = report_with_retries(worker, job, report);
     if (status == report_status::unreported) mark_unreported(worker, job);
     if (status == report_status::gone) worker.tally.count(job_status::gone);
     if (status == report_status::accepted) {
-        worker.tally.count(report.status);
+        worker.tally.count(report.accepted_as());
         notify_settled(worker, job, report);
     }
     worker.jobs.end_report(job);
@@ -435,7 +471,7 @@ class report_queue {
     }
 
     verdict shutdown_result(const active_job& job) const {
-        if (!job.began()) return handed_back(worker_);
+        if (!job.began()) return unstarted(worker_);
         // A timeout or a cancellation from before the stop keeps its reason.
         return cut_short(worker_, job, job.cancelled_alone() ? job.cancel.reason() : reason_, "");
     }

@@ -46,6 +46,23 @@ class stop_log {
                     {}});
     }
 
+    // For the person at the keyboard: not a record, and only where the log is text on a terminal. A
+    // termination-mode file has lines of its own.
+    void write_interactive_notice(ojs::phase before, const lifecycle_state& after) const {
+        const bool is_first = before < phase::draining && after.phase == phase::draining;
+        const bool by_keyboard = after.cause.kind == cause_kind::signal && after.cause.signal == SIGINT;
+        const worker_options& options = worker_.options;
+        const std::size_t jobs = worker_.jobs.size();
+        if (!is_first || !by_keyboard || jobs == 0 || !options.termination_mode_file.empty() ||
+            options.dialect.first_signal_wins || !log_.enabled(log_level::info) || !log_.is_on_terminal())
+            return;
+        const std::chrono::milliseconds grace = options.times.shutdown_grace_period;
+        const std::string limit = grace == no_limit ? "" : cat({", at most ", format_duration(grace)});
+        const char* const second = options.dialect.requeue_interrupted ? "hand them back" : "cancel them";
+        write_line(STDERR_FILENO, cat({"draining: waiting for ", jobs, jobs == 1 ? " job" : " jobs", limit,
+                                       "; press Ctrl-C again to ", second, " now"}));
+    }
+
     // In the words of the controller guide. [Spot]
     void write_grace_period(const cause& cause) const {
         const std::chrono::milliseconds grace = worker_.options.times.shutdown_grace_period;
@@ -123,7 +140,7 @@ class stop_log {
             field("completed", report.completed),
             field("failed", report.failed),
             field("interrupted", report.interrupted),
-            field("handed_back", report.handed_back),
+            field("requeued", report.requeued),
             field("gone", report.gone),
             field("unreported", worker_.tally.unreported()),
             field("uptime_ms", milliseconds_since(started_)),

@@ -9,8 +9,8 @@ namespace ojs::detail {
 
 // The inputs of a decision. Each change of one wakes the supervisor, which reads them all.
 struct stop_facts {
-    lifecycle_state own;      // after the latest noticed change
-    lifecycle_state outside;  // the same for the lifecycle that the worker follows
+    lifecycle_state own;     // after the latest noticed change
+    lifecycle_state shared;  // the same for the lifecycle that the worker follows
     std::uint32_t resume_requests = 0;
     std::uint32_t report_requests = 0;  // by SIGTTIN
     std::uint32_t queues_version = 0;
@@ -22,7 +22,7 @@ struct stop_facts {
 };
 
 enum class stop_action : std::uint8_t {
-    apply_shared_lifecycle,  // apply the outside lifecycle's changes
+    apply_shared_lifecycle,  // apply the shared lifecycle's changes
     resume,                  // by SIGCONT, where only this worker is quiet
     send_heartbeat,          // announces running or quiet at once
     stop_fetching,           // begin the drain
@@ -67,9 +67,9 @@ constexpr bool cancels_jobs(const stop_facts& facts) noexcept {
 
 // A signal, if either lifecycle received one.
 constexpr cause drain_cause(const stop_facts& facts) noexcept {
-    const bool is_outside =
-        facts.own.cause.kind != cause_kind::signal && facts.outside.phase >= phase::draining;
-    return is_outside ? facts.outside.cause : facts.own.cause;
+    const bool is_shared =
+        facts.own.cause.kind != cause_kind::signal && facts.shared.phase >= phase::draining;
+    return is_shared ? facts.shared.cause : facts.own.cause;
 }
 
 // The termination-mode file decides about a stop by signal, which may come late in a drain.
@@ -81,7 +81,7 @@ constexpr bool needs_mode_file(const stop_facts& facts) noexcept {
 
 // After a third stop signal.
 constexpr bool must_exit_now(const stop_facts& facts) noexcept {
-    return facts.own.exit_now || (facts.outside.exit_now && !facts.first_signal_wins);
+    return facts.own.exit_now || (facts.shared.exit_now && !facts.first_signal_wins);
 }
 
 // Plans for one change of a lifecycle at a time, so that listeners are notified of each.
@@ -89,19 +89,19 @@ constexpr stop_plan plan_stop(const stop_facts& before, const stop_facts& now) n
     const ojs::phase was = before.own.phase;
     const ojs::phase is = now.own.phase;
     const bool phase_changed = was != is;
-    const bool outside_changed = has_changed(before.outside, now.outside);
-    const bool resumed = before.resume_requests != now.resume_requests && now.outside.phase == phase::running;
+    const bool shared_changed = has_changed(before.shared, now.shared);
+    const bool resumed = before.resume_requests != now.resume_requests && now.shared.phase == phase::running;
     const bool cancels = cancels_jobs(now) && !cancels_jobs(before) && !now.idle;
     const bool reclaims = phase_changed && is == phase::stopping && now.own.mode == stop_mode::reclaim;
     stop_plan out;
-    out.add_if(outside_changed, stop_action::apply_shared_lifecycle);
+    out.add_if(shared_changed, stop_action::apply_shared_lifecycle);
     out.add_if(resumed, stop_action::resume);
     out.add_if(phase_changed && (was == phase::running || is == phase::running), stop_action::send_heartbeat);
     out.add_if(was < phase::draining && is >= phase::draining, stop_action::stop_fetching);
     out.add_if(was < phase::stopping && is >= phase::stopping, stop_action::divide_stop_timeout);
     out.add_if(phase_changed, stop_action::notify_parts);
     out.add_if(now.registration_tried && !before.registration_tried, stop_action::begin_fetching);
-    out.add_if(phase_changed || outside_changed || before.queues_version != now.queues_version,
+    out.add_if(phase_changed || shared_changed || before.queues_version != now.queues_version,
                stop_action::wake_pool);
     out.add_if(cancels, stop_action::cancel);
     out.add_if(cancels && !reclaims, stop_action::call_cancel_callbacks);

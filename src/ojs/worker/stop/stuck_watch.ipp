@@ -70,7 +70,7 @@ class stuck_watch {
         array<ref<active_job>> timed_out;  // their callbacks must be called
         array<ref<active_job>> revoked;    // likewise
         array<ref<active_job>> stuck;      // newly
-        array<ref<active_job>> held;       // unknown types, to be handed back now
+        array<ref<active_job>> held;       // unknown types, to be requeued now
         time_point next = never;
     };
 

@@ -40,8 +40,7 @@ class supervisor {
           shutdown_steps_(at_shutdown) {
         facts_.has_mode_file = !worker_.options.termination_mode_file.empty();
         facts_.first_signal_wins = worker_.options.dialect.first_signal_wins;
-        if (worker_.stage.outside != nullptr)
-            facts_.resume_requests = worker_.stage.outside->resume_requests();
+        if (worker_.stage.shared != nullptr) facts_.resume_requests = worker_.stage.shared->resume_requests();
     }
 
     result<void> start() {
@@ -63,7 +62,7 @@ class supervisor {
         });
         notify_parts();
         stop_facts now = facts_;
-        if (worker_.stage.outside != nullptr) now.outside = worker_.stage.outside->state();
+        if (worker_.stage.shared != nullptr) now.shared = worker_.stage.shared->state();
         act_on(now);
         await(time_point::max(), [this] { return phase() >= phase::draining; });
         drain();
@@ -114,7 +113,7 @@ class supervisor {
 
     void act(stop_action action, const stop_facts& before) {
         switch (action) {
-            case stop_action::apply_shared_lifecycle: return apply_shared_lifecycle(before.outside);
+            case stop_action::apply_shared_lifecycle: return apply_shared_lifecycle(before.shared);
             case stop_action::resume: return resume();
             case stop_action::send_heartbeat: return worker_.beats.request_by(time_point::min());
             case stop_action::stop_fetching: return stop_fetching();
@@ -126,7 +125,9 @@ class supervisor {
                 return static_cast<void>(pool_->group->request(stop_reason(), steady_clock::now()));
             case stop_action::call_cancel_callbacks:
             case stop_action::call_reclaim_callbacks: return pool_->reports.request_first_task();
-            case stop_action::log_change: return log_.write_change(before.own.phase, facts_.own);
+            case stop_action::log_change:
+                log_.write_interactive_notice(before.own.phase, facts_.own);
+                return log_.write_change(before.own.phase, facts_.own);
             case stop_action::decide_mode: return decide_mode();
             case stop_action::log_reclaim:
                 return log_.write_reclaim(has_reclaim_source_ || facts_.own.last_event == event::reclaim);
@@ -161,14 +162,14 @@ class supervisor {
         while (act_on(read_facts())) {
         }
     }
-    // Takes at most one change of a lifecycle, of the outside one first.
+    // Takes at most one change of a lifecycle, of the shared one first.
     stop_facts read_facts() const noexcept {
         stop_facts now = facts_;
-        const lifecycle* const outside = worker_.stage.outside;
-        if (outside == nullptr || !outside->next_change(now.outside)) worker_.stage.own.next_change(now.own);
-        now.resume_requests = outside == nullptr ? 0 : outside->resume_requests();
+        const lifecycle* const shared = worker_.stage.shared;
+        if (shared == nullptr || !shared->next_change(now.shared)) worker_.stage.own.next_change(now.own);
+        now.resume_requests = shared == nullptr ? 0 : shared->resume_requests();
         now.report_requests =
-            worker_.stage.own.report_requests() + (outside == nullptr ? 0 : outside->report_requests());
+            worker_.stage.own.report_requests() + (shared == nullptr ? 0 : shared->report_requests());
         now.queues_version = worker_.queues.version();
         now.registration_tried = worker_.beats.registration_tried();
         now.idle = idle();
@@ -209,9 +210,9 @@ class supervisor {
         worker_.user.for_each_part([this](worker_part& part) { part.on_phase(facts_.own); });
     }
 
-    // Applies the outside lifecycle's state, not its events: one SIGTERM must not count as a second one.
+    // Applies the shared lifecycle's state, not its events: one SIGTERM must not count as a second one.
     void apply_shared_lifecycle(const lifecycle_state& before) {
-        const lifecycle_state& now = facts_.outside;
+        const lifecycle_state& now = facts_.shared;
         const bool first_wins = facts_.first_signal_wins;
         const bool was_signalled = before.stop_signals > 0 || before.mode == stop_mode::reclaim;
         const auto apply_if = [&](bool condition, event request) {
@@ -320,7 +321,7 @@ class supervisor {
 
     // By a third stop signal. A worker that does not own its process stops waiting instead.
     void give_up() {
-        const cause why = facts_.own.exit_now ? facts_.own.cause : facts_.outside.cause;
+        const cause why = facts_.own.exit_now ? facts_.own.cause : facts_.shared.cause;
         attempt([&] { log_.write_third_signal(why); });
         if (worker_.owns_process) _exit(exit_status::signal_base + why.signal);
         gave_up_ = true;

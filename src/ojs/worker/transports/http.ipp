@@ -144,13 +144,13 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& req
     const bool in_full = request.requeue || fail_variants_.in_use == 0;
     if (!request.checkpoint_json.empty() && in_full) {
         const result<http_response> full = send("POST", route, detail::fail_body(request, true), call);
-        if (!full || !detail::rejects_body(*full)) return detail::read_settlement(route, full);
+        if (!full || !detail::rejects_body(*full)) return detail::read_fail(route, full);
         // Only this checkpoint may be rejected: other FAILs stay full.
     }
     const auto body = [&](int variant) {
         return variant == 0 ? detail::fail_body(request, false) : detail::schema_fail_body(request);
     };
-    return detail::read_settlement(route, post_variant(fail_variants_, request.requeue, body, call));
+    return detail::read_fail(route, post_variant(fail_variants_, request.requeue, body, call));
 }
 
 OJS_SHUTDOWN_INLINE result<heartbeat_response> http_transport::heartbeat(const heartbeat_request& request,

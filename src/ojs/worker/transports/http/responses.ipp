@@ -171,14 +171,18 @@ inline result<heartbeat_response> read_heartbeat(std::string_view body,
     return out;
 }
 
-// Reads the response to INFO, with or without a member `job`. False: cancelled, or active at another worker.
-inline bool is_held_by(std::string_view body, std::string_view worker_id) {
+// A text of the job in the body, which has it in a member `job` or is the job. Empty: none.
+inline std::string job_text(std::string_view body, std::string_view name) {
     const std::string_view nested = raw_member(body, "job");
-    const std::string_view job = nested.empty() ? body : nested;
-    std::string state;
-    std::string owner;
-    raw_string(raw_member(job, "state"), state);
-    raw_string(raw_member(job, "worker_id"), owner);
+    std::string out;
+    raw_string(raw_member(nested.empty() ? body : nested, name), out);
+    return out;
+}
+
+// Reads the response to INFO. False: cancelled, or active at another worker.
+inline bool is_held_by(std::string_view body, std::string_view worker_id) {
+    const std::string state = job_text(body, "state");
+    const std::string owner = job_text(body, "worker_id");
     return state != "cancelled" && (state != "active" || owner.empty() || owner == worker_id);
 }
 
@@ -189,6 +193,15 @@ inline result<settled> read_settlement(std::string_view route, const result<http
     error why = status_error(route, *response, quoting::no);
     if (is_bad_request(response->status) && !rejects_body(*response)) why.code = errc::bad_response;
     return why;
+}
+
+// The response to FAIL may have the job's new state.
+inline result<settled> read_fail(std::string_view route, const result<http_response>& response) {
+    result<settled> out = read_settlement(route, response);
+    if (!out || *out != settled::accepted) return out;
+    const std::string state = job_text(response->body, "state");
+    if (state == "retryable" || state == "available" || state == "scheduled") return settled::will_retry;
+    return state == "discarded" || state == "cancelled" ? settled::discarded : settled::accepted;
 }
 
 }  // namespace ojs::detail

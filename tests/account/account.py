@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""The runs behind docs/reliability.md, one after another, with what each counted:
+
+    account.py [--scale X] [--seed N] [--only NAME,NAME...] [--list]
+
+--scale 1 takes an hour on two processors; 0.01 is a trial. The last line is "N held, N broken". What a run printed is in
+build/account/NAME.log; the seed repeats its random choices.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = ROOT / "build/test/header-separate"
+LOGS = ROOT / "build/account"
+DOCTEST = r"(?:MESSAGE: (.*)|\[doctest\] test cases: *(.*?) *\|[^|]*skipped)$"
+
+
+class Row:
+    """One run: a command, the variables whose values grow with the scale, and what of its output is a figure."""
+
+    def __init__(self, name, command, figures=DOCTEST, **counts):
+        self.name, self.command, self.figures, self.counts = name, command, figures, counts
+
+    def variables(self, scale):
+        return {name: str(max(1, int(value * scale))) for name, value in self.counts.items()}
+
+
+def cases(suite, files):
+    return [str(TESTS / suite), f"--source-file={','.join(f'*/{name}.cpp' for name in files.split())}"]
+
+
+def under(kind, command):
+    return ["tests/tools/duress.sh", kind, *command]
+
+
+STOPS = cases("process", "accounting stopping interruptions conformance rfc_041")
+ROWS = [
+    Row("workers", cases("process", "accounting"), OJS_TEST_WORKERS=10000),
+    Row("spool", cases("recovery", "spool spool_crash"), OJS_TEST_SPOOL_JOBS=100000),
+    Row("checkpoints", cases("recovery", "checkpoints")),
+    Row("store", cases("process", "backend_store"), OJS_TEST_KILLS=100),
+    Row("rolls", cases("process", "fleet_rolling"), OJS_TEST_ROLLS=100, OJS_TEST_SEQUENCES=400),
+    Row("river", ["make", "-s", "river-chaos"], r"^(\w[\w ]*: .*)$", JOBS_TO_RUN=20000),
+    Row("tls", ["make", "-s", "adapters-test"], r"^(ok .*|FAILED .*)$", OJS_TEST_FLIPS=1000),
+    Row("weak-memory", ["build/test/src/weak_memory"]),
+    Row("fuzz", ["make", "-s", "fuzz"], r"^(build/fuzz/\S+: *\S*number_of_executed_units: \d+|.*failed.*)$", SECONDS=900),
+    Row("mutants", ["make", "-s", "mutants"], r"^(.*(?:%|SEED).*)$", N=60),
+    *(Row(f"host-{kind}", under(kind, STOPS), OJS_TEST_WORKERS=300)
+      for kind in ("busy", "hogs", "user", "quota", "freezes", "one-cpu", "bare")),
+]  # fmt: skip
+
+
+def run(row, scale, seed):
+    """Whether everything held."""
+    chosen = {"OJS_TEST_SEED": str(seed), **row.variables(scale)}
+    shown = " ".join(f"{name}={value}" for name, value in chosen.items())
+    print(f"\n{row.name}: {shown} {' '.join(row.command)}".replace(f"{ROOT}/", ""), flush=True)
+    began = time.monotonic()
+    environment = {**os.environ, "OJS_TEST_BIN": str(TESTS), **chosen}
+    with open(LOGS / f"{row.name}.log", "w+", encoding="utf-8", errors="replace") as log:
+        status = subprocess.call(row.command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        log.seek(0)
+        for line in log:
+            if found := re.search(row.figures, line.rstrip()):
+                print("    " + next(filter(None, found.groups())))
+    print(f"    {'held' if status == 0 else f'BROKEN, status {status}'}, {time.monotonic() - began:.0f} s", flush=True)
+    return status == 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", type=float, default=1)
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "big"))
+    parser.add_argument("--only", default="", help="some of the runs, separated by commas")
+    parser.add_argument("--list", action="store_true", help="the names of the runs")
+    options = parser.parse_args()
+    names = options.only.split(",") if options.only else [row.name for row in ROWS]
+    if unknown := set(names) - {row.name for row in ROWS}:
+        parser.error(f"no run is called {', '.join(sorted(unknown))}; --list shows them")
+    if options.list:
+        print("\n".join(names))
+        return 0
+    LOGS.mkdir(parents=True, exist_ok=True)
+    held = [run(row, options.scale, options.seed) for row in ROWS if row.name in names]
+    print(f"\n{held.count(True)} held, {held.count(False)} broken")
+    return 0 if all(held) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

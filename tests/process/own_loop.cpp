@@ -1,0 +1,52 @@
+// examples/own_loop.cpp: each item that was started is done, or requeued by a second signal; none is lost.
+#include <signal.h>
+
+#include "harness.hpp"
+
+using namespace test;
+
+namespace {
+
+// Both consumers have an item in progress.
+process start_loop(const std::string& time) {
+    process loop({program("own_loop"), time}, {});
+    REQUIRE(loop.prints("item 1: started"));
+    REQUIRE(loop.prints("item 5: started"));
+    return loop;
+}
+
+}  // namespace
+
+TEST_CASE("own loop: finishes the items in progress") {
+    int number = SIGTERM;
+    SUBCASE("SIGTERM") {}
+    SUBCASE("Ctrl-C") {
+        number = SIGINT;
+    }
+    process loop = start_loop("500ms");
+    loop.signal(number);
+    CHECK(loop.wait() == 0);
+    CAPTURE(loop.output());
+    CHECK(loop.count(": done") == loop.count(": started"));
+    CHECK(loop.count("requeued") == 0);
+}
+
+TEST_CASE("own loop: a second signal requeues the items in progress, and no other is started") {
+    process loop = start_loop("1h");
+    // Signals closer than 250 ms count as one.
+    CHECK(eventually([&] {
+        loop.signal(SIGTERM);
+        return loop.ended();
+    }));
+    CHECK(loop.wait() == 0);
+    CAPTURE(loop.output());
+    CHECK(loop.count("cut short") == 1);  // the wait, not its 10 s
+    CHECK(loop.count(": started") == 2);
+    CHECK(loop.count(": interrupted, requeued") == 2);
+}
+
+TEST_CASE("own loop: another time than a duration is status 64") {
+    process loop({program("own_loop"), "soon"}, {});
+    CHECK(loop.wait() == 64);
+    CHECK(loop.prints("usage: own_loop [TIME]"));
+}

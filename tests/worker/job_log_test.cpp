@@ -1,0 +1,253 @@
+// What the log says about failed jobs, failed reports, and outages of the backend.
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "recorder.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using recorder::make_job;
+
+namespace {
+
+std::string value_of(const log_record& record, const std::string& name) {
+    for (const log_field& each : record.fields) {
+        if (each.name == name) return each.value;
+    }
+    return "";
+}
+
+// Keeps the records with certain messages.
+class kept_log {
+  public:
+    kept_log(worker_options& options, std::vector<std::string> messages) : messages_(std::move(messages)) {
+        options.log.level = log_level::debug;
+        options.log.hook = [this](const log_record& record) {
+            const std::lock_guard<std::mutex> held(mutex_);
+            for (const std::string& each : messages_) {
+                if (record.message == each) records_.push_back(record);
+            }
+        };
+    }
+    std::vector<log_record> records() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return records_;
+    }
+    std::vector<std::string> messages() const {
+        std::vector<std::string> out;
+        for (const log_record& each : records()) out.push_back(each.message);
+        return out;
+    }
+
+  private:
+    const std::vector<std::string> messages_;
+    mutable std::mutex mutex_;
+    std::vector<log_record> records_;
+};
+
+// Runs one job whose handler returns `returned`, and returns its record "job failed".
+log_record record_of_failure(recorder::transport& wire, const outcome& returned, job given = make_job("a"),
+                             worker_options options = recorder::options()) {
+    const kept_log log(options, {"job failed"});
+    wire.give(std::move(given));
+    worker worker(options, wire);
+    worker.register_handler("work", [&](job_context&) { return returned; });
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("fetch", 2));  // only when the slot is free
+    REQUIRE(worker.stop(recorder::guard));
+    REQUIRE(log.records().size() == 1);
+    return log.records()[0];
+}
+
+// Heartbeats then neither begin nor end an outage.
+void make_heartbeats_neutral(recorder::transport& wire) {
+    wire.on.beat = [](const heartbeat_request&) -> result<heartbeat_response> {
+        return error{errc::rejected, 0, "no"};
+    };
+}
+
+const error unreachable{errc::unreachable, 0, "connection refused"};
+
+}  // namespace
+
+TEST_CASE("job log: a failed job's record has the error, its attempt, and whether it runs again") {
+    struct row {
+        settled response;
+        std::int64_t attempt;
+        std::int64_t max_attempts;
+        outcome returned;
+        const char* will_retry;
+    };
+    const row rows[] = {{settled::accepted, 1, 3, outcome::retry("disk full"), "yes"},
+                        {settled::accepted, 3, 3, outcome::retry("disk full"), "no"},
+                        {settled::accepted, 1, 0, outcome::retry("disk full"), ""},  // unknown
+                        {settled::accepted, 1, 0, outcome::discard("disk full"), "no"},
+                        {settled::will_retry, 3, 3, outcome::retry("disk full"), "yes"},
+                        {settled::discarded, 1, 3, outcome::retry("disk full"), "no"}};
+    for (const row& each : rows) {
+        CAPTURE(each.max_attempts);
+        recorder::transport wire;
+        wire.on.fail = [&](const fail_request&, time_point) { return each.response; };
+        job given = make_job("a");
+        given.attempt = each.attempt;
+        given.max_attempts = each.max_attempts;
+        const log_record record = record_of_failure(wire, each.returned, given);
+        CHECK(value_of(record, "error_type") == "handler_error");
+        CHECK(value_of(record, "error") == "disk full");
+        CHECK(value_of(record, "will_retry") == each.will_retry);
+        CHECK(value_of(record, "attempt") == std::to_string(each.attempt));
+        CHECK(value_of(record, "max_attempts") ==
+              (each.max_attempts == 0 ? "" : std::to_string(each.max_attempts)));
+    }
+}
+
+TEST_CASE("job log: an error's message is cut, masked before that, and left out on request") {
+    const std::string token = "t0ken-t0ken-t0ken";
+    const std::string text = std::string(1015, 'x') + token + std::string(5000, 'y');  // cut within the token
+    worker_options options = recorder::options();
+    options.auth_token = token;
+    {
+        recorder::transport wire;
+        const std::string logged =
+            value_of(record_of_failure(wire, outcome::retry(text), make_job("a"), options), "error");
+        CHECK(logged.size() <= 1024 + 3);
+        CHECK(logged.substr(0, 1018) == std::string(1015, 'x') + "***");
+        CHECK(logged.find("t0ken") == std::string::npos);
+        REQUIRE(wire.settlements("a").size() == 1);
+        CHECK(wire.settlements("a")[0].error.message == text);  // the backend gets all of it
+    }
+    options.log.error_messages = false;
+    recorder::transport wire;
+    const log_record record = record_of_failure(wire, outcome::retry("disk full"), make_job("a"), options);
+    CHECK(value_of(record, "error").empty());
+    CHECK(value_of(record, "error_type") == "handler_error");
+}
+
+TEST_CASE("job log: a failed report says when it is retried, unless it is not") {
+    worker_options options = recorder::options();
+    const kept_log log(options, {"ACK failed"});
+    recorder::transport wire;
+    wire.refuse("ack", 1, unreachable);
+    wire.refuse("ack", 2, {errc::rejected, 0, "no"});  // with its result, and without
+    wire.give(make_job("a"));
+    worker worker(options, wire);
+    worker.register_handler("work", [](job_context&) { return "[1]"; });
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("fetch", 2));
+    CHECK(!worker.stop(recorder::guard));
+    const std::vector<log_record> failed = log.records();
+    REQUIRE(failed.size() == 3);
+    CHECK(std::stoi(value_of(failed[0], "retry_in_ms")) > 0);
+    CHECK(value_of(failed[1], "retry_in_ms") == "0");
+    CHECK(value_of(failed[2], "retry_in_ms").empty());
+}
+
+TEST_CASE("job log: the end of an outage is logged once") {
+    const std::string again = "backend reachable again";
+    worker_options options = recorder::options();
+    const kept_log log(options, {"ACK failed", again});
+    recorder::transport wire;
+    make_heartbeats_neutral(wire);
+    std::vector<bool> refused = {true, true, false, true, false};  // two tries of `a` fail, and one of `b`
+    std::size_t calls = 0;                                         // one job at a time
+    wire.on.ack = [&](const ack_request&, time_point) -> recorder::transport::settling {
+        if (refused.at(calls++)) return unreachable;
+        return settled::accepted;
+    };
+    wire.give(make_job("a"));
+    wire.give(make_job("b"));
+    worker worker(options, wire);
+    worker.register_handler("work", [](job_context&) {});
+    REQUIRE(worker.start());
+    REQUIRE(wire.wait_for("fetch", 3));
+    REQUIRE(worker.stop(recorder::guard));
+    CHECK(log.messages() == std::vector<std::string>{"ACK failed", "ACK failed", again, "ACK failed", again});
+    CHECK(!value_of(log.records()[2], "outage_ms").empty());
+}
+
+TEST_CASE("job log: a FETCH and a heartbeat notice an outage and its end too") {
+    const std::string again = "backend reachable again";
+    worker_options options = recorder::options();
+    options.poll_interval = 1ms;
+    const kept_log log(options, {"FETCH failed", "heartbeat failed", again});
+    recorder::transport wire;
+    SUBCASE("FETCH") {
+        make_heartbeats_neutral(wire);
+        wire.refuse("fetch", 1, unreachable);
+        worker worker(options, wire);
+        worker.register_handler("work", [](job_context&) {});
+        REQUIRE(worker.start());
+        REQUIRE(wire.wait_for("fetch", 3));
+        REQUIRE(worker.stop(recorder::guard));
+    }
+    SUBCASE("heartbeat") {
+        wire.refuse("fetch", 1000, {errc::rejected, 0, "no"});
+        wire.refuse("beat", 1, unreachable);
+        options.poll_interval = 1h;
+        worker worker(options, wire);
+        worker.register_handler("work", [](job_context&) {});
+        REQUIRE(worker.start());
+        REQUIRE(wire.wait_for("beat", 1));
+        REQUIRE(worker.stop(recorder::guard));
+    }
+    const std::vector<std::string> messages = log.messages();
+    CHECK(std::count(messages.begin(), messages.end(), again) == 1);
+}
+
+TEST_CASE(
+    "job log: an interrupted run is counted, and its job requeued, or failed if that uses up an attempt") {
+    for (const bool requeues : {true, false}) {
+        worker_options options = recorder::options();
+        options.dialect.requeue_interrupted = requeues;
+        const kept_log log(options, {"worker stopped"});
+        recorder::transport wire;
+        wire.give(make_job("a"));
+        recorder::event began;
+        worker worker(options, wire);
+        worker.register_handler("work", [&](job_context& job) {
+            began.set();
+            CHECK(!job.sleep_for(1h));
+        });
+        REQUIRE(worker.start());
+        REQUIRE(began.wait());
+        REQUIRE(worker.stop_and_cancel(recorder::guard));
+        const worker_report report = worker.report();
+        CHECK(report.interrupted == 1);
+        CHECK(report.requeued == (requeues ? 1 : 0));
+        CHECK(report.failed == (requeues ? 0 : 1));
+        REQUIRE(log.records().size() == 1);
+        CHECK(value_of(log.records()[0], "interrupted") == "1");
+        CHECK(value_of(log.records()[0], "requeued") == (requeues ? "1" : "0"));
+    }
+}
+
+#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
+
+TEST_CASE("outage: lasts from the first failed request to the next response") {
+    const auto at = [](int seconds) { return time_point(std::chrono::seconds(seconds)); };
+    detail::outage_watch watch;
+    CHECK(watch.note_response(at(10)) == 0s);
+    watch.note_failure(at(9));  // a request that the backend has outlived
+    watch.note_failure(at(10));
+    CHECK(watch.note_response(at(20)) == 0s);
+    watch.note_failure(at(23));
+    watch.note_failure(at(22));
+    watch.note_failure(at(24));
+    CHECK(watch.note_response(at(30)) == 8s);
+    CHECK(watch.note_response(at(31)) == 0s);
+}
+
+TEST_CASE("outage: only a request without a response of the backend begins one") {
+    CHECK(detail::is_unanswered(unreachable));
+    CHECK(detail::is_unanswered({errc::disconnected, 0, ""}));
+    CHECK(detail::is_unanswered({errc::timed_out, 0, ""}));
+    for (const int proxy_status : {502, 503, 504})
+        CHECK(detail::is_unanswered({errc::unavailable, 0, "", proxy_status}));
+    for (const int status : {0, 401, 429, 500, 501, 505})
+        CHECK_FALSE(detail::is_unanswered({errc::unavailable, 0, "", status}));
+    CHECK_FALSE(detail::is_unanswered({errc::cancelled, 0, ""}));
+    CHECK_FALSE(detail::is_unanswered({errc::rejected, 0, "", 400}));
+}
+
+#endif
