@@ -1,5 +1,5 @@
-// child_process with real children. What must come first is told by pipes; a pipe that everyone in a group holds is at
-// its end when the last of them is gone.
+// child_process with real children. Pipes force the order; a pipe that a whole group holds ends
+// with its last process.
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -19,19 +19,20 @@
 #endif
 
 #include <atomic>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "files.hpp"
+#include "processes.hpp"
 #include "test.hpp"
 #include "text.hpp"
 
 using namespace std::chrono_literals;
 using stream = ojs::child_stream;
+using test::forked;
 using test::holds;
+using test::status_of;
 
 namespace {
 
@@ -109,6 +110,25 @@ std::string output_of(ojs::child_options options) {
     return out;
 }
 
+// Of its group, all of which holds the output: it is at its end when the last of them is gone.
+bool all_gone(const ojs::child_process& child) {
+    return read_all(child.output()).empty();
+}
+
+// Waits for standard input, which is in a pipe.
+ojs::child_options reading(const std::string& script) {
+    ojs::child_options out = piped(shell(script));
+    out.input = stream::pipe();
+    return out;
+}
+ojs::child_process started_ready(ojs::child_options options) {
+    ojs::child_process child = started(piped(std::move(options)));
+    CHECK(read_line(child.output()) == "ready");
+    return child;
+}
+// A group whose member ignores SIGTERM.
+const char* const deaf_group = "trap '' TERM; sh -c 'echo ready; exec sleep 60' & wait; sleep 60";
+
 ojs::error refusal(const ojs::child_options& options) {
     const ojs::result<ojs::child_process> child = ojs::child_process::start(options);
     REQUIRE(!child);
@@ -117,32 +137,8 @@ ojs::error refusal(const ojs::child_options& options) {
     return child.error();
 }
 
-// A process of our own making, which runs `body`; what it returns is its exit status.
-template <class Body>
-pid_t forked(Body body) {
-    const pid_t child = ::fork();
-    REQUIRE(child >= 0);
-    if (child == 0) ::_exit(body());
-    return child;
-}
-int status_of(pid_t child) {
-    const ojs::time_point end = soon();
-    int status = 0;
-    while (::waitpid(child, &status, WNOHANG) == 0) {
-        if (ojs::steady_clock::now() >= end) {
-            ::kill(child, SIGKILL);
-            ::waitpid(child, &status, 0);
-            return -1000;
-        }
-        ::usleep(500);
-    }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
-
 constexpr const char* list_descriptors =
     "ls /proc/$$/fd; true";  // from another process: ls itself opens the folder
-
-}  // namespace
 
 TEST_CASE("child_process: the arguments arrive as they are; no shell reads them") {
     const std::string script = "for each in \"$@\"; do printf '%s|' \"$each\"; done";
@@ -151,25 +147,23 @@ TEST_CASE("child_process: the arguments arrive as they are; no shell reads them"
 }
 
 TEST_CASE("child_process: exit statuses and signals are distinguished, and special ones explained") {
-    ojs::child_process exits = started(shell("exit 3"));
-    CHECK(ended(exits).code == 3);
-    CHECK(ended(exits).signal == 0);
-    CHECK(ended(exits).describe() == "exit status 3");
-    ojs::child_process killed = started(shell("kill -9 $$"));
-    CHECK(ended(killed).signal == SIGKILL);
-    CHECK(!ended(killed).ok());
-    CHECK(ended(killed).describe() == "killed by SIGKILL");
-    ojs::child_process fine = started(shell("exit 0"));
-    CHECK(ended(fine).ok());
-    CHECK(ended(fine).describe() == "exit status 0");
-
-    CHECK(holds((ojs::child_exit{126, 0, false}).describe(), "cannot be executed"));
-    CHECK(holds((ojs::child_exit{127, 0, false}).describe(), "was not found"));
-    CHECK(holds((ojs::child_exit{143, 0, false}).describe(), "SIGTERM"));
-    CHECK((ojs::child_exit{128, 0, false}).describe() == "exit status 128");
+    const std::pair<const char*, std::string> ends[] = {
+        {"exit 3", "exit status 3"}, {"exit 0", "exit status 0"}, {"kill -9 $$", "killed by SIGKILL"}};
+    for (const auto& [script, text] : ends) {
+        ojs::child_process child = started(shell(script));
+        CHECK(ended(child).describe() == text);
+        CHECK(ended(child).ok() == (text == "exit status 0"));
+    }
+    const std::pair<ojs::child_exit, const char*> others[] = {
+        {{126, 0, false}, "cannot be executed"},
+        {{127, 0, false}, "was not found"},
+        {{143, 0, false}, "SIGTERM"},
+        {{128, 0, false}, "exit status 128"},
+        {{255, 0, false}, "exit status 255"},
+        {{0, SIGSEGV, true}, "killed by SIGSEGV (core dumped)"},
+        {{0, 99, false}, "killed by signal 99"}};
+    for (const auto& [end, text] : others) CHECK(holds(end.describe(), text));
     CHECK((ojs::child_exit{255, 0, false}).describe() == "exit status 255");
-    CHECK((ojs::child_exit{0, SIGSEGV, true}).describe() == "killed by SIGSEGV (core dumped)");
-    CHECK((ojs::child_exit{0, 99, false}).describe() == "killed by signal 99");
     ojs::child_process shell_says = started(shell("no-such-command-at-all 2>/dev/null"));
     CHECK(holds(ended(shell_says).describe(), "exit status 127: "));
 }
@@ -202,66 +196,63 @@ TEST_CASE("child_process: a name without a slash is looked up in the PATH that t
 
 TEST_CASE("child_process: what cannot be executed is an error with errno, not an exit status") {
     folder here;
-    const ojs::error missing = refusal(command({"/no/such/program"}));
-    CHECK(missing.code == ojs::errc::system);
-    CHECK(missing.sys_errno == ENOENT);
-    CHECK(holds(missing.text, "cannot start '/no/such/program'"));
-    CHECK(refusal(command({here.file("plain", "text", 0644)})).sys_errno == EACCES);
-    CHECK(refusal(command({here.file("no-format", "text", 0755)})).sys_errno == ENOEXEC);
-    CHECK(refusal(command({here.path()})).sys_errno == EACCES);
-    CHECK(refusal(command({here.path() + "/no-format/x"})).sys_errno == ENOTDIR);
-    // One string may hold 128 KiB on Linux.
-    CHECK(refusal(command({"/bin/true", std::string(4 << 20, 'x')})).sys_errno == E2BIG);
-
-    ojs::child_options options = shell("exit 0");
-    options.working_directory = "/no/such/folder";
-    CHECK(refusal(options).sys_errno == ENOENT);
-    CHECK(holds(refusal(options).text, "working_directory: "));
-    options = shell("exit 0");
-    options.limits = {{RLIMIT_CORE, 2, 1}};
-    CHECK(holds(refusal(options).text, "limits: "));
-    CHECK(refusal(options).sys_errno == EINVAL);
-    options = shell("exit 0");
-    options.output = stream::file("/no/such/folder/file");
-    CHECK(holds(refusal(options).text, "/no/such/folder/file"));
     const std::string fifo = here.file("fifo");
     REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
-    options.output = stream::file(fifo);
-    CHECK(refusal(options).sys_errno == ENXIO);
+    const auto with = [](const auto& change) {
+        ojs::child_options out = shell("exit 0");
+        change(out);
+        return out;
+    };
+    const struct {
+        ojs::child_options options;
+        int number;
+        std::string text;
+    } cases[] = {
+        {command({"/no/such/program"}), ENOENT, "cannot start '/no/such/program'"},
+        {command({here.file("plain", "text", 0644)}), EACCES, ""},
+        {command({here.file("no-format", "text", 0755)}), ENOEXEC, ""},
+        {command({here.path()}), EACCES, ""},
+        {command({here.path() + "/no-format/x"}), ENOTDIR, ""},
+        {command({"/bin/true", std::string(4 << 20, 'x')}), E2BIG,
+         ""},  // one string may hold 128 KiB on Linux
+        {with([](auto& of) { of.working_directory = "/no/such/folder"; }), ENOENT, "working_directory: "},
+        {with([](auto& of) {
+             of.limits = {{RLIMIT_CORE, 2, 1}};
+         }),
+         EINVAL, "limits: "},
+        {with([](auto& of) { of.output = stream::file("/no/such/folder/file"); }), ENOENT,
+         "/no/such/folder/file"},
+        {with([&](auto& of) { of.output = stream::file(fifo); }), ENXIO, ""}};
+    for (const auto& each : cases) {
+        CAPTURE(&each - cases);
+        const ojs::error why = refusal(each.options);
+        CHECK(why.code == ojs::errc::system);
+        CHECK(why.sys_errno == each.number);
+        CHECK(holds(why.text, each.text));
+    }
 }
 
 TEST_CASE("child_process: invalid options are refused") {
-    const auto refused = [](const ojs::child_options& options) {
-        const ojs::error why = refusal(options);
-        CHECK(why.sys_errno == 0);
-        return why.code == ojs::errc::invalid_argument;
+    std::vector<ojs::child_options> bad = {command({}), command({""}),
+                                           command({"sh", std::string("a\0b", 3)})};
+    const auto add = [&bad](const auto& change) {
+        bad.push_back(shell("exit 0"));
+        change(bad.back());
     };
-    CHECK(refused(command({})));
-    CHECK(refused(command({""})));
-    CHECK(refused(command({"sh", std::string("a\0b", 3)})));
-    ojs::child_options options = shell("exit 0");
     for (const std::string& each :
-         {std::string("NAME"), std::string("=x"), std::string(), std::string("A=\0", 3)}) {
-        options.environment = {each};
-        CHECK(refused(options));
+         {std::string("NAME"), std::string("=x"), std::string(), std::string("A=\0", 3)})
+        add([&](auto& of) { of.environment = {each}; });
+    add([](auto& of) { of.input = stream::lines([](std::string_view) {}); });
+    add([](auto& of) { of.output = stream::lines(nullptr); });
+    add([](auto& of) { of.output = stream::output(); });
+    add([](auto& of) { of.keep_descriptors = {987}; });
+    for (const int number : {1000, -1}) add([=](auto& of) { of.death_signal = number; });
+    for (const ojs::child_options& each : bad) {
+        CAPTURE(&each - bad.data());
+        const ojs::error why = refusal(each);
+        CHECK(why.code == ojs::errc::invalid_argument);
+        CHECK(why.sys_errno == 0);
     }
-    options = shell("exit 0");
-    options.input = stream::lines([](std::string_view) {});
-    CHECK(refused(options));
-    options = shell("exit 0");
-    options.output = stream::lines(nullptr);
-    CHECK(refused(options));
-    options = shell("exit 0");
-    options.output = stream::output();
-    CHECK(refused(options));
-    options = shell("exit 0");
-    options.keep_descriptors = {987};
-    CHECK(refused(options));
-    options = shell("exit 0");
-    options.death_signal = 1000;
-    CHECK(refused(options));
-    options.death_signal = -1;
-    CHECK(refused(options));
 }
 
 TEST_CASE("child_process: no child is an error of every member") {
@@ -270,11 +261,12 @@ TEST_CASE("child_process: no child is an error of every member") {
     CHECK(none.fd() == -1);
     CHECK(none.output() == -1);
     none.close_input();
-    CHECK(none.wait().error().code == ojs::errc::invalid_argument);
-    CHECK(none.wait_until(soon(), ojs::cancel_token()).error().code == ojs::errc::invalid_argument);
-    CHECK(none.terminate(0ms).error().code == ojs::errc::invalid_argument);
-    CHECK(none.kill().error().code == ojs::errc::invalid_argument);
-    CHECK(none.signal(SIGTERM).error().code == ojs::errc::invalid_argument);
+    const auto refused = ojs::errc::invalid_argument;
+    CHECK(test::code_of(none.wait()) == refused);
+    CHECK(test::code_of(none.wait_until(soon(), ojs::cancel_token())) == refused);
+    CHECK(test::code_of(none.terminate(0ms)) == refused);
+    CHECK(test::code_of(none.kill()) == refused);
+    CHECK(test::code_of(none.signal(SIGTERM)) == refused);
 }
 
 TEST_CASE("child_process: its environment is ours, with what is given instead or besides") {
@@ -341,15 +333,12 @@ TEST_CASE("child_process: a program file that does not open delays the start by 
 }
 
 TEST_CASE("child_process: a child before its exec holds no descriptor of others") {
-    int ends[2] = {-1, -1};
-    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
-    const ojs::detail::unique_fd reader(ends[0]);
-    ojs::detail::unique_fd writer(ends[1]);
+    test::pipe_ends ends(O_CLOEXEC);
     ojs::child_options options = shell("exit 0");
     // Forked, and held before its exec(): it has copied what there was, and so the pipe ends only if it let go of that.
     options.before_exec = [&](pid_t) {
-        writer.reset();
-        pollfd ended{reader.get(), POLLIN, 0};
+        ends.close_writer();
+        pollfd ended{ends.reader(), POLLIN, 0};
         CHECK(::poll(&ended, 1, static_cast<int>(guard.count()) * 1000) == 1);
         return ojs::result<void>();
     };
@@ -391,7 +380,7 @@ TEST_CASE("child_process: standard streams in pipes") {
     CHECK(read_line(child.output()) == "one");
     child.close_input();
     CHECK(child.input() == -1);
-    CHECK(read_all(child.output()).empty());
+    CHECK(all_gone(child));
     CHECK(read_all(child.errors()) == "end\n");
     CHECK(ended(child).ok());
 }
@@ -520,11 +509,8 @@ TEST_CASE("child_process: starts with an empty mask and default dispositions, wh
 }
 #endif
 
-namespace {
 std::atomic<int>* ran_in_child = nullptr;  // in memory shared with the children
 pid_t handler_owner = 0;
-}  // namespace
-
 TEST_CASE("child_process: no handler of ours ever runs in the child") {
     void* const shared = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(shared != MAP_FAILED);
@@ -568,15 +554,11 @@ TEST_CASE("child_process: leads a group of its own, or stays in ours") {
     CHECK(ours.terminate(10s)->signal == SIGTERM);
 }
 
-// ---- waiting ----
-
 TEST_CASE("child_process: the wait ends at its deadline, and may be repeated") {
-    ojs::child_options options = shell("read -r line; exit 5");
-    options.input = stream::pipe();
-    ojs::child_process child = started(options);
-    CHECK(child.wait(ojs::steady_clock::now()).error().code == ojs::errc::timed_out);
-    CHECK(child.wait(ojs::deadline_after(20ms)).error().code == ojs::errc::timed_out);
-    CHECK(child.wait(ojs::time_point::min()).error().code == ojs::errc::timed_out);
+    ojs::child_process child = started(reading("read -r line; exit 5"));
+    for (const ojs::time_point end :
+         {ojs::steady_clock::now(), ojs::deadline_after(20ms), ojs::time_point::min()})
+        CHECK(test::code_of(child.wait(end)) == ojs::errc::timed_out);
     pollfd readable{child.fd(), POLLIN, 0};
     CHECK(::poll(&readable, 1, 0) == 0);
     child.close_input();
@@ -591,35 +573,28 @@ TEST_CASE("child_process: the wait ends at its deadline, and may be repeated") {
 TEST_CASE("child_process: a cancelled token ends the wait, not the child") {
     ojs::cancel_source cancel;
     ojs::child_process child = started(shell("exec sleep 60"));
-    std::thread canceller;
-    {
-        // The wait is in progress, or about to begin: either way it ends.
-        canceller = std::thread([&] { cancel.cancel(ojs::cancel_reason::cancelled); });
-        CHECK(child.wait_until(soon(), cancel.token()).error().code == ojs::errc::cancelled);
-    }
+    // The wait is in progress, or about to begin: either way it ends.
+    std::thread canceller([&] { cancel.cancel(ojs::cancel_reason::cancelled); });
+    CHECK(test::code_of(child.wait_until(soon(), cancel.token())) == ojs::errc::cancelled);
     canceller.join();
     CHECK(cancel.token().seen());
     CHECK(::kill(child.pid(), 0) == 0);
-    CHECK(child.wait_until(soon(), cancel.token()).error().code == ojs::errc::cancelled);  // cancelled before
-    CHECK(child.wait_until(ojs::deadline_after(1ms), ojs::cancel_token()).error().code ==
-          ojs::errc::timed_out);
+    CHECK(test::code_of(child.wait_until(soon(), cancel.token())) ==
+          ojs::errc::cancelled);  // cancelled before
+    CHECK(test::code_of(child.wait_until(ojs::deadline_after(1ms), {})) == ojs::errc::timed_out);
     CHECK(child.kill()->signal == SIGKILL);
     CHECK(child.wait_until(soon(), cancel.token())->signal == SIGKILL);  // an end is an end
 }
 
 TEST_CASE("child_process: several threads may wait for one child, and signal it meanwhile") {
-    ojs::child_process child = started(
-        piped(shell("exec 2>/dev/null; trap 'exit 6' USR1; echo ready; while :; do sleep 0.01; done")));
+    ojs::child_process child = started_ready(
+        shell("exec 2>/dev/null; trap 'exit 6' USR1; echo ready; while :; do sleep 0.01; done"));
     std::atomic<int> right{0};
-    std::vector<std::thread> waiting;
-    for (int i = 0; i < 4; ++i)
-        waiting.emplace_back([&] {
-            const ojs::result<ojs::child_exit> end = child.wait(soon());
-            if (end && end->code == 6) right.fetch_add(1);
-        });
-    CHECK(read_line(child.output()) == "ready");
-    CHECK(child.signal(SIGUSR1));
-    for (std::thread& each : waiting) each.join();
+    test::at_once(5, [&](int thread) {
+        if (thread == 0) return static_cast<void>(child.signal(SIGUSR1));
+        const ojs::result<ojs::child_exit> end = child.wait(soon());
+        if (end && end->code == 6) right.fetch_add(1);
+    });
     CHECK(right.load() == 4);
 }
 
@@ -634,13 +609,11 @@ TEST_CASE("child_process: other children of the process are not reaped") {
     CHECK(WEXITSTATUS(status) == 7);
 }
 
-TEST_CASE(
-    "child_process: a status taken by other code is a clear error, and its pid is not signalled again") {
+TEST_CASE("child_process: a status taken by other code is an error, and its pid is not signalled") {
     ojs::child_process child = started(shell("exit 1"));
     CHECK(::waitpid(child.pid(), nullptr, 0) == child.pid());
     const ojs::result<ojs::child_exit> end = child.wait(soon());
-    REQUIRE(!end);
-    CHECK(end.error().code == ojs::errc::system);
+    REQUIRE(test::code_of(end) == ojs::errc::system);
     CHECK(end.error().sys_errno == ECHILD);
     CHECK(holds(end.error().text, "another part of this program"));
     CHECK(child.signal(SIGKILL).error().sys_errno == ECHILD);
@@ -652,22 +625,23 @@ TEST_CASE(
     CHECK(unaware.signal(SIGKILL).error().sys_errno == ECHILD);
 }
 
-TEST_CASE("child_process: the rest of the group is killed even if other code reaped the leader") {
-    ojs::child_process child = started(piped(shell("sleep 60 & echo $!; exit 0")));
-    CHECK(std::atoi(read_line(child.output()).c_str()) > 0);
-    CHECK(::waitpid(child.pid(), nullptr, 0) == child.pid());
-    CHECK(child.wait(soon()).error().sys_errno == ECHILD);
-    CHECK(read_all(child.output()).empty());  // its end: nobody holds it
-
-    ojs::child_options options = piped(shell("sleep 60 & echo $!; exit 0"));
-    options.leave_orphans = true;
-    ojs::child_process lax = started(options);
-    const pid_t orphan = std::atoi(read_line(lax.output()).c_str());
-    CHECK(::waitpid(lax.pid(), nullptr, 0) == lax.pid());
-    CHECK(lax.wait(soon()).error().sys_errno == ECHILD);
-    REQUIRE(orphan > 0);
-    CHECK(::kill(orphan, SIGKILL) == 0);
-    CHECK(read_all(lax.output()).empty());
+TEST_CASE("child_process: orphans of the group are killed, or kept with leave_orphans") {
+    for (const bool reaped_by_others : {false, true}) {
+        for (const bool leave_orphans : {false, true}) {
+            CAPTURE(reaped_by_others);
+            CAPTURE(leave_orphans);
+            ojs::child_options options = piped(shell("sleep 60 & echo $!; exit 0"));
+            options.leave_orphans = leave_orphans;
+            ojs::child_process child = started(options);
+            const pid_t orphan = std::atoi(read_line(child.output()).c_str());
+            REQUIRE(orphan > 0);
+            if (reaped_by_others) CHECK(::waitpid(child.pid(), nullptr, 0) == child.pid());
+            const ojs::result<ojs::child_exit> end = child.wait(soon());
+            CHECK((end ? 0 : end.error().sys_errno) == (reaped_by_others ? ECHILD : 0));
+            if (leave_orphans) CHECK(::kill(orphan, SIGKILL) == 0);
+            CHECK(all_gone(child));
+        }
+    }
 }
 
 TEST_CASE("child_process: an ignored SIGCHLD is reported, not waited for") {
@@ -681,45 +655,35 @@ TEST_CASE("child_process: an ignored SIGCHLD is reported, not waited for") {
     CHECK(status_of(other) == 0);
 }
 
-// ---- ending ----
-
 TEST_CASE("child_process: terminate ends one that obeys with SIGTERM, before its grace is over") {
-    ojs::child_process child = started(piped(shell(
-        "exec 2>/dev/null; trap 'echo cleaned; exit 9' TERM; echo ready; while :; do sleep 0.01; done")));
-    CHECK(read_line(child.output()) == "ready");
+    ojs::child_process child = started_ready(shell(
+        "exec 2>/dev/null; trap 'echo cleaned; exit 9' TERM; echo ready; while :; do sleep 0.01; done"));
     CHECK(child.terminate(60s)->code == 9);
     CHECK(read_all(child.output()) == "cleaned\n");
 }
 
 TEST_CASE("child_process: terminate kills a group that ignores SIGTERM after the grace") {
-    ojs::child_process child =
-        started(piped(shell("trap '' TERM; sh -c 'echo ready; exec sleep 60' & wait; sleep 60")));
-    CHECK(read_line(child.output()) == "ready");
+    ojs::child_process child = started_ready(shell(deaf_group));
     const auto began = ojs::steady_clock::now();
     CHECK(child.terminate(50ms)->signal == SIGKILL);
     CHECK(ojs::steady_clock::now() - began >= 50ms);
-    CHECK(read_all(child.output()).empty());  // its end: nobody holds it
+    CHECK(all_gone(child));
 }
 
 TEST_CASE("child_process: a group whose leader ends first is killed as well") {
     // The leader obeys; what it started does not.
     ojs::child_process child =
-        started(piped(shell("sh -c 'trap \"\" TERM; echo ready; sleep 60; sleep 60' & exec sleep 60")));
-    CHECK(read_line(child.output()) == "ready");
+        started_ready(shell("sh -c 'trap \"\" TERM; echo ready; sleep 60; sleep 60' & exec sleep 60"));
     CHECK(child.terminate(50ms)->signal == SIGTERM);
-    CHECK(read_all(child.output()).empty());
+    CHECK(all_gone(child));
 }
 
 TEST_CASE("child_process: the grace is that of the whole group") {
     if (OJS_SHUTDOWN_USE_PROC == 0) return;
-    // A shell that ends at once, and a program in it that has something to save first, which takes until it is told.
-    ojs::child_options options =
-        piped(shell("exec 3<&0 2>/dev/null; sh -c 'trap \"echo asked; read -r go; echo saved \\$go; exit\" "
-                    "TERM; echo ready; "
-                    "while :; do sleep 0.01; done' <&3 & exec sleep 60"));
-    options.input = stream::pipe();
-    ojs::child_process child = started(options);
-    CHECK(read_line(child.output()) == "ready");
+    // A shell that ends at once, and a program in it that has something to save first, until the test answers.
+    ojs::child_process child = started_ready(
+        reading("exec 3<&0 2>/dev/null; sh -c 'trap \"echo asked; read -r go; echo saved \\$go; exit\" TERM; "
+                "echo ready; while :; do sleep 0.01; done' <&3 & exec sleep 60"));
     ojs::result<ojs::child_exit> end = ojs::error{};
     std::thread terminating([&] { end = child.terminate(60s); });
     CHECK(read_line(child.output()) == "asked");
@@ -730,28 +694,9 @@ TEST_CASE("child_process: the grace is that of the whole group") {
     CHECK(end->signal == SIGTERM);
 }
 
-TEST_CASE("child_process: orphans of the group are killed with the leader, or kept with leave_orphans") {
-    ojs::child_process tidy = started(piped(shell("sleep 60 & echo $!; exit 0")));
-    CHECK(std::atoi(read_line(tidy.output()).c_str()) > 0);
-    CHECK(ended(tidy).ok());
-    CHECK(read_all(tidy.output()).empty());
-
-    ojs::child_options options = piped(shell("sleep 60 & echo $!; exit 0"));
-    options.leave_orphans = true;
-    ojs::child_process lax = started(options);
-    const pid_t orphan = std::atoi(read_line(lax.output()).c_str());
-    CHECK(ended(lax).ok());
-    REQUIRE(orphan > 0);
-    CHECK(::kill(orphan, SIGKILL) == 0);
-    CHECK(read_all(lax.output()).empty());
-}
-
 TEST_CASE("child_process: a stopped process is terminated as well") {
     // It starts nothing: a shell that is about to waits for its own child to run, in a state that cannot be stopped.
-    ojs::child_options options = piped(shell("trap 'exit 8' TERM; echo ready; read -r line"));
-    options.input = stream::pipe();
-    ojs::child_process child = started(options);
-    CHECK(read_line(child.output()) == "ready");
+    ojs::child_process child = started_ready(reading("trap 'exit 8' TERM; echo ready; read -r line"));
     CHECK(child.signal(SIGSTOP));
     siginfo_t about{};
     CHECK(::waitid(P_PID, static_cast<id_t>(child.pid()), &about, WSTOPPED | WNOWAIT) == 0);
@@ -765,9 +710,7 @@ TEST_CASE("child_process: destroying it kills the group and leaves no zombie") {
     int output = -1;
     pid_t pid = 0;
     {
-        ojs::child_process child =
-            started(piped(shell("trap '' TERM; sh -c 'echo ready; exec sleep 60' & wait; sleep 60")));
-        CHECK(read_line(child.output()) == "ready");
+        const ojs::child_process child = started_ready(shell(deaf_group));
         output = ::dup(child.output());
         pid = child.pid();
     }
@@ -789,9 +732,7 @@ TEST_CASE("child_process: moving takes the child along") {
 }
 
 TEST_CASE("child_process: in a process forked off, destroying it does nothing") {
-    ojs::child_options options = shell("read -r line");
-    options.input = stream::pipe();
-    auto* child = new ojs::child_process(started(options));
+    auto* child = new ojs::child_process(started(reading("read -r line")));
     const pid_t other = forked([&] {
         const bool lost = !child->wait(soon()) && !child->signal(SIGTERM);
         delete child;
@@ -806,22 +747,17 @@ TEST_CASE("child_process: in a process forked off, destroying it does nothing") 
 
 TEST_CASE("child_process: many at once, from many threads") {
     std::atomic<int> right{0};
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 4; ++t)
-        threads.emplace_back([&, t] {
-            for (int i = 0; i < 10; ++i) {
-                ojs::child_options options =
-                    i % 2 == 0 ? shell("exit " + std::to_string(i + t)) : shell("exec sleep 60");
-                std::string line;
-                options.errors = stream::lines([&](std::string_view text) { line = text; });
-                ojs::result<ojs::child_process> child = ojs::child_process::start(options);
-                if (!child) continue;
-                const ojs::result<ojs::child_exit> end =
-                    i % 2 == 0 ? child->wait(soon()) : child->terminate(20s);
-                if (end && (i % 2 == 0 ? end->code == i + t : end->signal == SIGTERM)) right.fetch_add(1);
-            }
-        });
-    for (std::thread& each : threads) each.join();
+    test::at_once(4, [&](int thread) {
+        for (int i = thread; i < thread + 10; ++i) {
+            const bool ends = i % 2 == 0;
+            ojs::child_options options = shell(ends ? "exit " + std::to_string(i) : "exec sleep 60");
+            options.errors = stream::lines([](std::string_view) {});
+            ojs::result<ojs::child_process> child = ojs::child_process::start(options);
+            if (!child) continue;
+            const ojs::result<ojs::child_exit> end = ends ? child->wait(soon()) : child->terminate(20s);
+            if (end && (ends ? end->code == i : end->signal == SIGTERM)) right.fetch_add(1);
+        }
+    });
     CHECK(right.load() == 40);
     CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
     CHECK(errno == ECHILD);
@@ -831,15 +767,15 @@ TEST_CASE("child_process: before_exec runs before the exec, and its error preven
     const folder files;
     const std::string mark = files.file("ran");
     ojs::child_options options = command({"/usr/bin/touch", mark});
-    pid_t told = 0;
+    pid_t given = 0;
     bool ran_before = true;
     options.before_exec = [&](pid_t pid) {
-        told = pid;
+        given = pid;
         ran_before = ::access(mark.c_str(), F_OK) == 0;
         return ojs::result<void>();
     };
     ojs::child_process child = started(options);
-    CHECK(told == child.pid());
+    CHECK(given == child.pid());
     CHECK_FALSE(ran_before);
     CHECK(ended(child).ok());
     REQUIRE(::unlink(mark.c_str()) == 0);
@@ -853,8 +789,7 @@ TEST_CASE("child_process: before_exec runs before the exec, and its error preven
 TEST_CASE("child_process: a parent killed during before_exec leaves no child") {
     const folder files;
     const std::string mark = files.file("ran");
-    int ends[2];
-    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);  // open as long as one of them lives
+    test::pipe_ends ends(O_CLOEXEC);  // open as long as one of them lives
     bool copied = false;
     SUBCASE("its end closes the gate") {}
     SUBCASE("another process, forked at that moment, holds the gate's other end") {
@@ -864,75 +799,62 @@ TEST_CASE("child_process: a parent killed during before_exec leaves no child") {
         ojs::child_options options = command({"/usr/bin/touch", mark});
         options.before_exec = [&](pid_t) {
             const pid_t other = copied ? forked([&] {
-                ::close(ends[1]);
+                ends.close_writer();
                 for (;;) ::pause();
                 return 0;
             })
                                        : 0;
             const std::string line = std::to_string(other) + "\n";
-            if (::write(ends[1], line.data(), line.size()) < 0) ::_exit(1);
+            if (::write(ends.writer(), line.data(), line.size()) < 0) ::_exit(1);
             for (;;) ::pause();
             return ojs::result<void>();
         };
         return ojs::child_process::start(options) ? 2 : 3;
     });
-    ::close(ends[1]);
-    const pid_t other = std::stoi(read_line(ends[0]));
+    ends.close_writer();
+    const pid_t other = std::stoi(read_line(ends.reader()));
     ::kill(parent, SIGKILL);
     CHECK(status_of(parent) == -SIGKILL);
-    CHECK(read_all(ends[0]).empty());
+    CHECK(read_all(ends.reader()).empty());
     CHECK(::access(mark.c_str(), F_OK) != 0);
-    ::close(ends[0]);
     if (other > 0) ::kill(other, SIGKILL);
 }
 
-// ---- Linux ----
-
 #ifdef __linux__
 TEST_CASE("child_process: by default a child ends with this process, and not with a thread of it") {
-    int ends[2];
-    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    test::pipe_ends ends(O_CLOEXEC);
     const pid_t parent = forked([&] {
-        ojs::child_options options = shell("echo runs; read -r line; echo read $line; exec sleep 60");
-        options.input = stream::pipe();
-        options.output = stream::pipe();
-        options.keep_descriptors = {ends[1]};
+        ojs::child_options options = reading("echo runs; read -r line; echo read $line; exec sleep 60");
+        options.keep_descriptors = {ends.writer()};
         ojs::result<ojs::child_process> child = ojs::error{};
         std::thread([&] { child = ojs::child_process::start(options); }).join();  // this thread has ended
         if (!child || read_line(child->output()) != "runs") return 1;
         if (::write(child->input(), "on\n", 3) != 3 || read_line(child->output()) != "read on") return 2;
-        if (::write(ends[1], "lives\n", 6) != 6) return 3;
+        if (::write(ends.writer(), "lives\n", 6) != 6) return 3;
         for (;;) ::pause();
     });
-    ::close(ends[1]);
-    CHECK(read_line(ends[0]) == "lives");
+    ends.close_writer();
+    CHECK(read_line(ends.reader()) == "lives");
     ::kill(parent, SIGKILL);
     CHECK(status_of(parent) == -SIGKILL);
-    CHECK(read_all(ends[0]).empty());  // its end: the child, which held the other one, is gone too
-    ::close(ends[0]);
+    CHECK(read_all(ends.reader()).empty());  // its end: the child, which held the other one, is gone too
 }
 
 TEST_CASE("child_process: without a death signal a child outlives this process") {
-    int ends[2];
-    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
-    int input[2];
-    REQUIRE(::pipe2(input, O_CLOEXEC) == 0);
+    test::pipe_ends ends(O_CLOEXEC), input(O_CLOEXEC);
     const pid_t parent = forked([&] {
-        ojs::child_options options = shell("read -r line <&" + std::to_string(input[0]) +
-                                           "; echo read $line >&" + std::to_string(ends[1]));
-        options.keep_descriptors = {ends[1], input[0]};
+        ojs::child_options options = shell("read -r line <&" + std::to_string(input.reader()) +
+                                           "; echo read $line >&" + std::to_string(ends.writer()));
+        options.keep_descriptors = {ends.writer(), input.reader()};
         options.death_signal = 0;
         ojs::result<ojs::child_process> child = ojs::child_process::start(options);
         return child ? ::raise(SIGKILL) : 1;
     });
-    ::close(ends[1]);
+    ends.close_writer();
     CHECK(status_of(parent) == -SIGKILL);
-    REQUIRE(::write(input[1], "on\n", 3) == 3);
-    CHECK(read_line(ends[0]) == "read on");
-    for (const int each : {ends[0], input[0], input[1]}) ::close(each);
+    REQUIRE(::write(input.writer(), "on\n", 3) == 3);
+    CHECK(read_line(ends.reader()) == "read on");
 }
-
-namespace {
 
 // From now on this process has no such system call.
 bool forbid(long number) {
@@ -947,17 +869,13 @@ bool forbid(long number) {
            ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-}  // namespace
-
 TEST_CASE("child_process: a kernel without pidfd_open and close_range") {
     const int leaky = ::open("/dev/null", O_RDONLY);
     const pid_t other = forked([] {
         if (!forbid(SYS_pidfd_open) || !forbid(SYS_close_range)) return 77;
         if (::syscall(SYS_pidfd_open, ::getpid(), 0) >= 0 || errno != ENOSYS) return 77;
         if (output_of(shell(list_descriptors)) != "0\n1\n2\n") return 1;
-        ojs::child_options options =
-            piped(shell("trap '' TERM; sh -c 'echo ready; exec sleep 60' & wait; sleep 60"));
-        ojs::result<ojs::child_process> child = ojs::child_process::start(options);
+        ojs::result<ojs::child_process> child = ojs::child_process::start(piped(shell(deaf_group)));
         if (!child || read_line(child->output()) != "ready") return 2;
         if (child->wait(ojs::deadline_after(10ms)).error().code != ojs::errc::timed_out) return 3;
         ojs::cancel_source cancel;
@@ -993,3 +911,5 @@ TEST_CASE("child_reset: for a custom fork") {
     });
     CHECK(status_of(other) == 0);
 }
+
+}  // namespace

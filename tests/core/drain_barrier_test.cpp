@@ -1,4 +1,4 @@
-// The gate with a count: who gets in, who is the last one out, and when the barrier may go.
+// drain_barrier: entries, the last one to leave, waits, and when it may be destroyed.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "events.hpp"
 #include "test.hpp"
 
 using namespace std::chrono_literals;
@@ -23,19 +24,6 @@ time_point passed() {
     return ojs::steady_clock::now() - 1s;
 }
 
-// Lets all threads that came here go at once.
-class start_line {
-  public:
-    explicit start_line(int threads) : missing_(threads) {}
-    void wait() {
-        --missing_;
-        while (missing_ > 0) std::this_thread::yield();
-    }
-
-  private:
-    std::atomic<int> missing_;
-};
-
 }  // namespace
 
 TEST_CASE("drain_barrier: counts entries, and admits none once closed") {
@@ -49,18 +37,14 @@ TEST_CASE("drain_barrier: counts entries, and admits none once closed") {
         CHECK(barrier.count() == 2);
     }
     CHECK(barrier.count() == 1);
-    barrier.close();
-    CHECK(barrier.closed());
-    CHECK(barrier.count() == 1);
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < 2; ++i) {  // closing once more does nothing
+        barrier.close();
+        CHECK(barrier.closed());
         drain_barrier::ticket refused = barrier.enter();
         CHECK_FALSE(static_cast<bool>(refused));
         CHECK_FALSE(refused.leave());
+        CHECK(barrier.count() == 1);
     }
-    CHECK(barrier.count() == 1);
-    barrier.close();  // once more does nothing
-    CHECK(barrier.closed());
-    CHECK(barrier.count() == 1);
 }
 
 TEST_CASE("drain_barrier: leave() is true only for the last entry of a closed barrier") {
@@ -154,16 +138,12 @@ TEST_CASE("drain_barrier: wait_until returns the entries left at the deadline, a
 TEST_CASE("drain_barrier: close alone drains an empty barrier, also for a thread that waits already") {
     for (int round = 0; round < 50; ++round) {
         drain_barrier barrier;
-        start_line line(2);
         std::uint64_t left = 99;
-        std::thread waiter([&] {
-            line.wait();
-            left = barrier.wait_until(guard());
+        test::at_once(2, [&](int thread) {
+            if (thread == 0) left = barrier.wait_until(guard());
+            if (round % 2 == 1) std::this_thread::yield();
+            if (thread == 1) barrier.close();
         });
-        line.wait();
-        if (round % 2 == 1) std::this_thread::yield();
-        barrier.close();
-        waiter.join();
         CHECK(left == 0);
         CHECK(barrier.closed());  // and not the guard
     }
@@ -174,72 +154,54 @@ TEST_CASE("drain_barrier: the last to leave wakes all waiters, with and without 
         drain_barrier barrier;
         drain_barrier::ticket first = barrier.enter();
         drain_barrier::ticket second = barrier.enter();
-        start_line line(4);
         std::atomic<unsigned> woken_with{0};
         std::atomic<int> woken{0};
-        std::vector<std::thread> waiters;
-        for (int w = 0; w < 3; ++w) {
-            waiters.emplace_back([&, w] {
-                const time_point deadline = w == 0 ? time_point::max() : guard();
-                line.wait();
-                woken_with += static_cast<unsigned>(barrier.wait_until(deadline));
+        test::at_once(4, [&](int thread) {
+            if (thread > 0) {
+                woken_with +=
+                    static_cast<unsigned>(barrier.wait_until(thread == 1 ? time_point::max() : guard()));
                 ++woken;
-            });
-        }
-        line.wait();
-        CHECK_FALSE(first.leave());
-        barrier.close();
-        CHECK(woken == 0);  // one is inside
-        CHECK(second.leave());
-        for (std::thread& each : waiters) each.join();
+                return;
+            }
+            CHECK_FALSE(first.leave());
+            barrier.close();
+            CHECK(woken == 0);  // one is inside
+            CHECK(second.leave());
+        });
         CHECK(woken == 3);
         CHECK(woken_with == 0);
     }
 }
 
-TEST_CASE(
-    "drain_barrier: under contention nothing enters after close returned, and exactly one is the last out") {
+TEST_CASE("drain_barrier: under contention nothing enters after close, and exactly one is the last out") {
     for (int round = 0; round < 40; ++round) {
         drain_barrier barrier;
-        constexpr int threads = 3;
-        start_line line(threads + 1);
         std::atomic<bool> close_returned{false};
-        std::atomic<int> inside{0};
-        std::atomic<int> entered_late{0};
-        std::atomic<int> last_ones{0};
-        std::atomic<int> empty_tickets{0};
-        std::vector<std::thread> workers;
-        for (int t = 0; t < threads; ++t) {
-            workers.emplace_back([&] {
-                line.wait();
-                for (;;) {
-                    const bool late = close_returned;
-                    drain_barrier::ticket ticket = barrier.enter();
-                    if (!ticket) break;
-                    if (late) ++entered_late;
-                    ++inside;
-                    drain_barrier::ticket extra = ticket.split();
-                    if (!extra) ++empty_tickets;
-                    if (ticket.leave()) ++last_ones;  // never: the other one is still inside
-                    --inside;
-                    if (extra.leave()) ++last_ones;
-                }
-            });
-        }
+        std::atomic<int> inside{0}, wrong{0}, last_ones{0};
         drain_barrier::ticket own = barrier.enter();
-        line.wait();
-        for (int i = 0; i < round % 8; ++i) std::this_thread::yield();
-        barrier.close();
-        close_returned = true;
-        if (own.leave()) ++last_ones;
-        CHECK(barrier.wait_until(guard()) == 0);
-        CHECK(inside == 0);  // what they did inside happened before the wait ended
-        CHECK(barrier.count() == 0);
-        for (std::thread& each : workers) each.join();
-        CHECK(entered_late == 0);
-        CHECK(empty_tickets == 0);
+        test::at_once(4, [&](int thread) {
+            while (thread > 0) {
+                const bool late = close_returned;
+                drain_barrier::ticket ticket = barrier.enter();
+                if (!ticket) return;
+                if (late) ++wrong;
+                ++inside;
+                drain_barrier::ticket extra = ticket.split();
+                if (!extra) ++wrong;
+                if (ticket.leave()) ++wrong;  // the other one is still inside
+                --inside;
+                if (extra.leave()) ++last_ones;
+            }
+            for (int i = 0; i < round % 8; ++i) std::this_thread::yield();
+            barrier.close();
+            close_returned = true;
+            if (own.leave()) ++last_ones;
+            CHECK(barrier.wait_until(guard()) == 0);
+            CHECK(inside == 0);  // what they did inside happened before the wait ended
+            CHECK(barrier.count() == 0);
+        });
+        CHECK(wrong == 0);
         CHECK(last_ones == 1);
-        CHECK(barrier.count() == 0);
     }
 }
 
@@ -262,9 +224,7 @@ TEST_CASE("drain_barrier: a waiter sees what was done inside, without any other 
     }
 }
 
-TEST_CASE(
-    "drain_barrier: may be destroyed as soon as wait_until returned 0, while the last are still on their way "
-    "out") {
+TEST_CASE("drain_barrier: may be destroyed once wait_until returned 0, while the last still leave") {
     constexpr int rounds = 3000;
     constexpr int leavers = 3;
     // The leavers live through all rounds; each round has a barrier of its own on the heap.

@@ -1,4 +1,4 @@
-// Claiming the process's signals and giving them back: dispositions, waiting, storms, forks.
+// signals: dispositions claimed and restored, waits, storms, forks.
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/syscall.h>
@@ -19,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "events.hpp"
+#include "processes.hpp"
 #include "test.hpp"
 
 using namespace std::chrono_literals;
@@ -104,21 +105,11 @@ void send_self(int number) {
     REQUIRE(::kill(::getpid(), number) == 0);
 }
 
-}  // namespace
+const signal_options with_reclaim{false, true, {SIGTERM, SIGINT}};
 
-TEST_CASE("signals: SIGTTIN requests a report and changes no phase") {
-    lifecycle target(0ms);
-    signals installed = claim(target);
-    send_self(SIGTTIN);
-    CHECK(installed.wait(guard()).number == SIGTTIN);
-    CHECK(target.report_requests() == 1);
-    CHECK(target.phase() == phase::running);
-    CHECK(ojs::signal_name(SIGTTIN) == "SIGTTIN");
-}
-
-// In the child of a fork(): a session with a terminal, and in it a background process that claims the signals and
-// reads the terminal. Exits with 0 if that process was stopped, as it would be without us, and not asked for a report;
-// with no_terminal where there is none to be had: a chroot without /dev/pts, a build sandbox.
+// In a child: a session with a terminal, and in it a background process that claims the signals and reads the terminal.
+// 0 if that process was stopped, as it would be without us, and not asked for a report. no_terminal in a chroot without
+// /dev/pts, or in a build sandbox.
 constexpr int no_terminal = 77;
 
 int open_own_terminal() {
@@ -129,11 +120,10 @@ int open_own_terminal() {
     return slave >= 0 && ::ioctl(slave, TIOCSCTTY, 0) == 0 ? slave : -1;
 }
 
-[[noreturn]] void read_terminal_in_background() {
-    ::alarm(20);
-    if (::setsid() < 0) _exit(2);
+int read_terminal_in_background() {
+    if (::setsid() < 0) return 2;
     const int slave = open_own_terminal();
-    if (slave < 0) _exit(no_terminal);
+    if (slave < 0) return no_terminal;
     const pid_t reader = ::fork();
     if (reader == 0) {
         ::alarm(20);
@@ -145,10 +135,10 @@ int open_own_terminal() {
         _exit(got == 1 && target.report_requests() == 0 ? 0 : 4);
     }
     int status = 0;
-    if (::waitpid(reader, &status, WUNTRACED) != reader || !WIFSTOPPED(status)) _exit(5);
+    if (::waitpid(reader, &status, WUNTRACED) != reader || !WIFSTOPPED(status)) return 5;
     ::kill(reader, SIGKILL);
     ::waitpid(reader, &status, 0);
-    _exit(0);
+    return 0;
 }
 
 // ThreadSanitizer puts handlers off until the call they came in returns, which read() of a terminal then never does.
@@ -160,32 +150,26 @@ constexpr bool handlers_are_put_off = false;
 
 TEST_CASE("signals: a SIGTTIN of the terminal's stops the process, as it does without us" *
           doctest::skip(handlers_are_put_off)) {
-    const pid_t session = ::fork();
-    REQUIRE(session >= 0);
-    if (session == 0) read_terminal_in_background();
-    int status = 0;
-    REQUIRE(::waitpid(session, &status, 0) == session);
-    REQUIRE(WIFEXITED(status));
-    if (WEXITSTATUS(status) == no_terminal) {
-        MESSAGE("skipped: no pseudo-terminal to be had here");
+    const int status = test::status_of(test::forked(&read_terminal_in_background));
+    if (status == no_terminal) {
+        MESSAGE("skipped: no pseudo-terminal available");
         return;
     }
-    CHECK(WEXITSTATUS(status) == 0);
+    CHECK(status == 0);
 }
 
-TEST_CASE("signals: each of the four drives the lifecycle, and wait() gives number and sender") {
+TEST_CASE("signals: each drives the lifecycle, and wait() gives number and sender") {
     struct {
         int number;
         phase before;
         phase after;
         event what;
-    } const rules[] = {
-        {SIGTERM, phase::running, phase::draining, event::stop_signal},
-        {SIGINT, phase::running, phase::draining, event::stop_signal},
-        {SIGTSTP, phase::running, phase::quiet, event::quiet_request},
-        {SIGCONT, phase::quiet, phase::running, event::resume_request},
-        {SIGTERM, phase::quiet, phase::draining, event::stop_signal},
-    };
+    } const rules[] = {{SIGTERM, phase::running, phase::draining, event::stop_signal},
+                       {SIGINT, phase::running, phase::draining, event::stop_signal},
+                       {SIGTSTP, phase::running, phase::quiet, event::quiet_request},
+                       {SIGCONT, phase::quiet, phase::running, event::resume_request},
+                       {SIGTERM, phase::quiet, phase::draining, event::stop_signal},
+                       {SIGTTIN, phase::running, phase::running, event::report_request}};
     for (const auto& rule : rules) {
         CAPTURE(rule.number);
         lifecycle target(0ms);
@@ -194,34 +178,33 @@ TEST_CASE("signals: each of the four drives the lifecycle, and wait() gives numb
         CHECK_FALSE(readable(installed.fd()));
         send_self(rule.number);
         CHECK(readable(installed.fd()));
-        const received_signal received = installed.wait(guard());
-        CHECK(received.number == rule.number);
-        CHECK(received.sender_pid == ::getpid());
-        CHECK(received.sender_uid == ::getuid());
+        for (const received_signal& received :
+             {installed.wait(guard()), signals::last_received(rule.number)}) {
+            CHECK(received.number == rule.number);
+            CHECK(received.sender_pid == ::getpid());
+            CHECK(received.sender_uid == ::getuid());
+        }
         CHECK(target.phase() == rule.after);
+        CHECK(installed.wait(passed()).number == 0);
+        CHECK_FALSE(readable(installed.fd()));
+        CHECK(target.report_requests() == (rule.what == event::report_request ? 1 : 0));
+        if (rule.what == event::report_request) continue;  // changes nothing
         CHECK(target.state().last_event == rule.what);
         CHECK(target.state().cause.kind == ojs::cause_kind::signal);
         CHECK(target.state().cause.signal == rule.number);
-        const received_signal last = signals::last_received(rule.number);
-        CHECK(last.number == rule.number);
-        CHECK(last.sender_pid == ::getpid());
-        CHECK(installed.wait(passed()).number == 0);
-        CHECK_FALSE(readable(installed.fd()));
     }
 }
 
-TEST_CASE("signals: the second forces, the third exits, as the lifecycle says") {
+TEST_CASE("signals: several are counted and received in their order; last_received knows each by itself") {
     lifecycle target(0ms);
     signals installed = claim(target);
-    send_self(SIGTERM);
-    send_self(SIGINT);
+    for (const int number : {SIGTERM, SIGINT, SIGTERM, SIGCONT}) send_self(number);
     CHECK(target.phase() == phase::stopping);
-    CHECK(target.state().mode == ojs::stop_mode::forced);
-    send_self(SIGTERM);
     CHECK(target.state().exit_now);
     CHECK(target.state().cause.signal == SIGTERM);
-    send_self(SIGCONT);
-    CHECK(target.phase() == phase::stopping);
+    for (const int number : {SIGTERM, SIGINT, SIGCONT})
+        CHECK(signals::last_received(number).number == number);
+    for (const int unclaimed : {SIGUSR2, 0, -1}) CHECK(signals::last_received(unclaimed).number == 0);
     for (const int expected : {SIGTERM, SIGINT, SIGTERM, SIGCONT}) {
         CHECK(readable(installed.fd()));
         CHECK(installed.wait(guard()).number == expected);
@@ -258,14 +241,8 @@ TEST_CASE("signals: each names its own sender, and last_received the sender of t
     const pid_t parent = ::getpid();
     pid_t senders[2] = {};
     for (pid_t& sender : senders) {
-        sender = ::fork();
-        REQUIRE(sender >= 0);
-        if (sender == 0) {
-            ::kill(parent, SIGTERM);
-            ::_exit(0);
-        }
-        int status = 0;
-        REQUIRE(::waitpid(sender, &status, 0) == sender);
+        sender = test::forked([=] { return ::kill(parent, SIGTERM); });
+        REQUIRE(test::status_of(sender) == 0);
     }
     CHECK(target.state().cause.signal == SIGTERM);
     CHECK(signals::last_received(SIGTERM).sender_pid == senders[1]);
@@ -306,24 +283,6 @@ TEST_CASE("signals: the sender is named if /proc can be read") {
     CHECK(received.sender_name.find('\n') == std::string::npos);
 }
 #endif
-
-TEST_CASE("signals: a signal of another process comes with that process's pid") {
-    lifecycle target;
-    signals installed = claim(target);
-    const pid_t parent = ::getpid();
-    const pid_t child = ::fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-        ::kill(parent, SIGTERM);
-        ::_exit(0);
-    }
-    const received_signal received = installed.wait(guard());
-    CHECK(received.number == SIGTERM);
-    CHECK(received.sender_pid == child);
-    CHECK(received.sender_uid == ::getuid());
-    int status = 0;
-    CHECK(::waitpid(child, &status, 0) == child);
-}
 
 TEST_CASE("signals: what was there before comes back whole: handler, flags and mask") {
     struct sigaction special {};
@@ -378,8 +337,7 @@ TEST_CASE("signals: a foreign handler is refused with busy, named, and left unto
         lifecycle target(0ms);
         const with_disposition theirs(number, foreign_handler);
         const ojs::result<signals> refused = signals::install(target);
-        REQUIRE_FALSE(refused);
-        CHECK(refused.error().code == ojs::errc::busy);
+        REQUIRE(test::code_of(refused) == ojs::errc::busy);
         CHECK(refused.error().text.find(ojs::signal_name(number)) != std::string::npos);
         CHECK((disposition_of(number).sa_handler == foreign_handler));
         CHECK_FALSE(signals::installed_for(target));
@@ -421,8 +379,6 @@ TEST_CASE("signals: chain_foreign drives the lifecycle and calls the other handl
     watched = nullptr;
 }
 
-namespace {
-
 void (*set_over)(int, siginfo_t*, void*) = nullptr;  // what a polite host found when it set its own handler
 
 void polite_handler(int number, siginfo_t* info, void* context) {
@@ -437,48 +393,40 @@ struct sigaction polite_action() {
     return out;
 }
 
-}  // namespace
-
 TEST_CASE("signals: a host set over us that chains to us and is chained by us is called once") {
     const struct sigaction before = disposition_of(SIGTERM);
     const struct sigaction host = polite_action();
+    const auto check_called_once = [] {
+        foreign_calls = 0;
+        send_self(SIGTERM);
+        CHECK(foreign_calls == 1);
+    };
     {
         lifecycle first(0ms);
         const signals installed = claim(first);
         set_over = disposition_of(SIGTERM).sa_sigaction;
         REQUIRE(::sigaction(SIGTERM, &host, nullptr) == 0);
-        foreign_calls = 0;
-        send_self(SIGTERM);
-        CHECK(foreign_calls == 1);
+        check_called_once();
         CHECK(first.state().stop_signals == 1);
     }
     CHECK((disposition_of(SIGTERM).sa_sigaction == polite_handler));
-    foreign_calls = 0;
-    send_self(SIGTERM);  // nobody has an installer: the host still calls us, and we do nothing
-    CHECK(foreign_calls == 1);
+    check_called_once();  // without an installer: the host still calls us, and we do nothing
     {
         lifecycle second(0ms);
         signals installed = claim(second, {true});
         for (unsigned sent = 1; sent <= 3; ++sent) {
-            foreign_calls = 0;
-            send_self(SIGTERM);
-            CHECK(foreign_calls == 1);
+            check_called_once();
             CHECK(second.state().stop_signals == sent);
             CHECK(installed.wait(guard()).number == SIGTERM);
         }
     }
     CHECK((disposition_of(SIGTERM).sa_sigaction == polite_handler));
-    foreign_calls = 0;
-    send_self(SIGTERM);
-    CHECK(foreign_calls == 1);
+    check_called_once();
     REQUIRE(::sigaction(SIGTERM, &before, nullptr) == 0);
 }
 
 TEST_CASE("signals: our handler, put back by a host after its installer went, does what was done before us") {
-    const pid_t child = ::fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-        ::alarm(20);
+    const pid_t child = test::forked([] {
         struct sigaction ours {};
         {
             lifecycle target;
@@ -487,16 +435,10 @@ TEST_CASE("signals: our handler, put back by a host after its installer went, do
             ::sigaction(SIGTERM, &host, &ours);
         }
         ::sigaction(SIGTERM, &ours, nullptr);  // the host takes its own off again
-        ::raise(SIGTERM);
-        ::_exit(1);
-    }
-    int status = 0;
-    CHECK(::waitpid(child, &status, 0) == child);
-    CHECK(WIFSIGNALED(status));
-    CHECK(WTERMSIG(status) == SIGTERM);
+        return ::raise(SIGTERM) + 1;
+    });
+    CHECK(test::status_of(child) == -SIGTERM);
 }
-
-namespace {
 
 std::atomic<char*> seen_stack{nullptr};
 
@@ -504,8 +446,6 @@ void note_stack(int) {
     char here = 0;
     seen_stack = &here;
 }
-
-}  // namespace
 
 TEST_CASE("signals: the handler runs on the alternate stack of a thread that has one") {
     const with_disposition theirs(SIGTERM, note_stack);
@@ -558,14 +498,11 @@ TEST_CASE("signals: one installer per process; another can install once it is de
             signals installed = claim(first);
             CHECK(signals::installed_for(first));
             CHECK_FALSE(signals::installed_for(second));
-            const ojs::result<signals> refused = signals::install(second);
-            REQUIRE_FALSE(refused);
-            CHECK(refused.error().code == ojs::errc::busy);
-            CHECK_FALSE(signals::install(first));
             moved = std::move(installed);
         }
         CHECK(signals::installed_for(first));  // the holder moved, the installation stayed
-        CHECK_FALSE(signals::install(second));
+        for (lifecycle* each : {&first, &second})
+            CHECK(test::code_of(signals::install(*each)) == ojs::errc::busy);
         send_self(SIGTERM);
         CHECK(first.phase() == phase::draining);
         CHECK(second.phase() == phase::running);
@@ -583,21 +520,14 @@ TEST_CASE("signals: one installer per process; another can install once it is de
 TEST_CASE("signals: of many threads that install at once one succeeds") {
     for (int round = 0; round < 50; ++round) {
         lifecycle target;
-        std::atomic<int> ready{0};
         std::atomic<int> tried{0};
         std::atomic<int> got_it{0};
-        std::vector<std::thread> threads;
-        for (int t = 0; t < 4; ++t) {
-            threads.emplace_back([&] {
-                ++ready;
-                while (ready < 4) std::this_thread::yield();
-                const ojs::result<signals> installed = signals::install(target);
-                if (installed) ++got_it;
-                ++tried;
-                while (tried < 4) std::this_thread::yield();
-            });
-        }
-        for (std::thread& each : threads) each.join();
+        test::at_once(4, [&](int) {
+            const ojs::result<signals> installed = signals::install(target);
+            if (installed) ++got_it;
+            ++tried;
+            while (tried < 4) std::this_thread::yield();
+        });
         CHECK(got_it == 1);
         CHECK_FALSE(signals::installed_for(target));
     }
@@ -624,70 +554,35 @@ TEST_CASE("signals: blocked ones are unblocked in the installing thread, and one
     pthread_sigmask(SIG_SETMASK, &previous, nullptr);
 }
 
-TEST_CASE("signals: last_received knows each number by itself, and nothing of foreign ones") {
-    lifecycle target(0ms);
-    signals installed = claim(target);
-    send_self(SIGTSTP);
-    send_self(SIGTERM);
-    CHECK(signals::last_received(SIGTSTP).number == SIGTSTP);
-    CHECK(signals::last_received(SIGTERM).number == SIGTERM);
-    CHECK(signals::last_received(SIGUSR2).number == 0);  // which no case claims
-    CHECK(signals::last_received(0).number == 0);
-    CHECK(signals::last_received(-1).number == 0);
-    CHECK(installed.wait(guard()).number == SIGTSTP);  // it took nothing
-    CHECK(installed.wait(guard()).number == SIGTERM);
-}
-
-TEST_CASE("signals: SIGUSR1 is claimed only on request, and then means reclaim") {
+TEST_CASE("signals: SIGUSR1 is claimed only on request, means reclaim, and is restored") {
     const struct sigaction before = disposition_of(SIGUSR1);
-    lifecycle target;
-    {
-        const signals without = claim(target);
+    for (const bool later : {false, true}) {
+        CAPTURE(later);
+        lifecycle target;
+        {
+            signals installed = claim(target, later ? signal_options{} : with_reclaim);
+            if (later) CHECK((disposition_of(SIGUSR1).sa_handler == before.sa_handler));
+            for (int again = 0; again < 2; ++again) REQUIRE(signals::add(target, with_reclaim));
+            send_self(SIGUSR1);
+            CHECK(installed.wait(guard()).number == SIGUSR1);
+            CHECK(target.phase() == phase::stopping);
+            CHECK(target.state().mode == ojs::stop_mode::reclaim);
+            CHECK(target.state().last_event == event::reclaim);
+        }
         CHECK((disposition_of(SIGUSR1).sa_handler == before.sa_handler));
     }
-    {
-        signal_options options;
-        options.reclaim = true;
-        signals with = claim(target, options);
-        send_self(SIGUSR1);
-        CHECK(with.wait(guard()).number == SIGUSR1);
-        CHECK(target.phase() == phase::stopping);
-        CHECK(target.state().mode == ojs::stop_mode::reclaim);
-        CHECK(target.state().last_event == event::reclaim);
-        CHECK(ojs::signal_name(SIGUSR1) == "SIGUSR1");
-    }
-    CHECK((disposition_of(SIGUSR1).sa_handler == before.sa_handler));
 }
 
-namespace {
-
-const signal_options with_reclaim{false, true, {SIGTERM, SIGINT}};
-
-}  // namespace
-
-TEST_CASE("signals: SIGUSR1 added later to the active installer is restored with the rest") {
-    const struct sigaction before = disposition_of(SIGUSR1);
+TEST_CASE("signals: SIGUSR1 is added to an active installer only, and to no foreign handler") {
     lifecycle target;
     lifecycle other;
-    const auto too_early = signals::add(target, with_reclaim);
-    REQUIRE_FALSE(too_early);
-    CHECK(too_early.error().code == ojs::errc::busy);
-    {
-        signals installed = claim(target);
-        CHECK_FALSE(signals::add(other, with_reclaim));
-        {
-            const with_disposition foreign(SIGUSR1, [](int) {});
-            const auto refused = signals::add(target, with_reclaim);
-            REQUIRE_FALSE(refused);
-            CHECK(refused.error().text.find("SIGUSR1") == 0);
-        }
-        REQUIRE(signals::add(target, with_reclaim));
-        REQUIRE(signals::add(target, with_reclaim));  // again is nothing new
-        send_self(SIGUSR1);
-        CHECK(installed.wait(guard()).number == SIGUSR1);
-        CHECK(target.phase() == phase::stopping);
-    }
-    CHECK((disposition_of(SIGUSR1).sa_handler == before.sa_handler));
+    CHECK(test::code_of(signals::add(target, with_reclaim)) == ojs::errc::busy);
+    const signals installed = claim(target);
+    CHECK_FALSE(signals::add(other, with_reclaim));
+    const with_disposition foreign(SIGUSR1, [](int) {});
+    const auto refused = signals::add(target, with_reclaim);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().text.find("SIGUSR1") == 0);
 }
 
 TEST_CASE("signals: SIGUSR1 that was ignored when the process started stays ignored") {
@@ -771,15 +666,18 @@ TEST_CASE("signals: a program's own handler of SIGHUP stays, unless both are to 
 }
 
 TEST_CASE("signals: names") {
-    CHECK(ojs::signal_name(SIGTERM) == "SIGTERM");
-    CHECK(ojs::signal_name(SIGINT) == "SIGINT");
-    CHECK(ojs::signal_name(SIGTSTP) == "SIGTSTP");
-    CHECK(ojs::signal_name(SIGCONT) == "SIGCONT");
-    CHECK(ojs::signal_name(SIGKILL) == "SIGKILL");
-    CHECK(ojs::signal_name(SIGBUS) == "SIGBUS");
-    CHECK(ojs::signal_name(SIGRTMIN + 3) == "SIGRTMIN+3");
-    CHECK(ojs::signal_name(SIGRTMAX + 1) == "signal " + std::to_string(SIGRTMAX + 1));
-    CHECK(ojs::signal_name(0) == "signal 0");
+    const std::pair<int, std::string> names[] = {{SIGTERM, "SIGTERM"},
+                                                 {SIGINT, "SIGINT"},
+                                                 {SIGTSTP, "SIGTSTP"},
+                                                 {SIGCONT, "SIGCONT"},
+                                                 {SIGTTIN, "SIGTTIN"},
+                                                 {SIGUSR1, "SIGUSR1"},
+                                                 {SIGKILL, "SIGKILL"},
+                                                 {SIGBUS, "SIGBUS"},
+                                                 {SIGRTMIN + 3, "SIGRTMIN+3"},
+                                                 {SIGRTMAX + 1, "signal " + std::to_string(SIGRTMAX + 1)},
+                                                 {0, "signal 0"}};
+    for (const auto& [number, name] : names) CHECK(ojs::signal_name(number) == name);
 }
 
 TEST_CASE("signals: the handler keeps errno") {
@@ -797,9 +695,7 @@ TEST_CASE("signals: the handler keeps errno") {
     CHECK(installed.wait(guard()).number != 0);
 }
 
-TEST_CASE(
-    "signals: a storm of them while others allocate: nothing hangs, none is torn, the last one is not "
-    "missed") {
+TEST_CASE("signals: in a storm while others allocate none is torn, and the last one is not missed") {
     constexpr int total = 20000;
     lifecycle target(0ms);
     signals installed = claim(target);
@@ -841,13 +737,12 @@ TEST_CASE(
     CHECK_FALSE(readable(installed.fd()));
 }
 
-namespace {
-
-// How a child ends that gets SIGTERM after it reported its start. `make` forks.
+// A child that gets SIGTERM after it reported its start dies of it. `make` forks.
 template <class Make>
-int fate_of_child(Make make, bool check_dispositions) {
-    int ready[2];
-    REQUIRE(::pipe(ready) == 0);
+void check_dies_of_term(Make make, bool check_dispositions) {
+    lifecycle target;
+    signals installed = claim(target);
+    const test::pipe_ends ready;
     const pid_t child = make();
     REQUIRE(child >= 0);
     if (child == 0) {
@@ -858,33 +753,14 @@ int fate_of_child(Make make, bool check_dispositions) {
             ::sigaction(number, nullptr, &action);
             if (check_dispositions && action.sa_handler != SIG_DFL) verdict = 'n';
         }
-        static_cast<void>(!::write(ready[1], &verdict, 1));
-        ::alarm(20);  // a hang guard: SIGALRM is another death
+        static_cast<void>(!::write(ready.writer(), &verdict, 1));
         for (;;) ::pause();
     }
     char verdict = 0;
-    CHECK(::read(ready[0], &verdict, 1) == 1);
+    CHECK(::read(ready.reader(), &verdict, 1) == 1);
     CHECK(verdict == 'y');
-    ::close(ready[0]);
-    ::close(ready[1]);
     CHECK(::kill(child, SIGTERM) == 0);
-    int status = 0;
-    CHECK(::waitpid(child, &status, 0) == child);
-    return status;
-}
-
-void check_died_of_term(int status) {
-    CHECK(WIFSIGNALED(status));
-    CHECK(WTERMSIG(status) == SIGTERM);
-}
-
-}  // namespace
-
-TEST_CASE(
-    "signals: the child of a fork has the previous dispositions, and dies of SIGTERM like any process") {
-    lifecycle target;
-    signals installed = claim(target);
-    check_died_of_term(fate_of_child([] { return ::fork(); }, true));
+    CHECK(test::status_of(child) == -SIGTERM);
     CHECK(target.phase() == phase::running);  // the parent's own is as it was
     CHECK(installed.wait(passed()).number == 0);
     CHECK(signals::installed_for(target));
@@ -892,34 +768,9 @@ TEST_CASE(
     CHECK(target.phase() == phase::draining);
 }
 
-TEST_CASE("signals: the child of a fork may claim the signals anew") {
-    lifecycle target;
-    signals installed = claim(target);
-    const pid_t child = ::fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-        ::alarm(20);
-        if (signals::installed_for(target)) ::_exit(1);
-        { const signals given_up = std::move(installed); }
-        lifecycle own;
-        ojs::result<signals> again = signals::install(own);
-        if (!again) ::_exit(2);
-        ::kill(::getpid(), SIGTERM);
-        if (own.phase() != phase::draining) ::_exit(3);
-        if (target.phase() != phase::running) ::_exit(4);
-        if (again->wait(passed()).number != SIGTERM) ::_exit(5);
-        ::_exit(0);
-    }
-    int status = 0;
-    CHECK(::waitpid(child, &status, 0) == child);
-    REQUIRE(WIFEXITED(status));
-    CHECK(WEXITSTATUS(status) == 0);
-    send_self(SIGTERM);
-    CHECK(target.phase() == phase::draining);
-    CHECK(installed.wait(guard()).number == SIGTERM);
+TEST_CASE("signals: a fork's child has the previous dispositions, and dies of SIGTERM like any process") {
+    check_dies_of_term([] { return ::fork(); }, true);
 }
-
-namespace {
 
 // In a child: claims the signals beside the object its parent made. 0, or what went wrong.
 int take_over(signals& parents, const lifecycle& parents_target) {
@@ -960,27 +811,20 @@ void check_taken_over(Fork fork) {
         ::alarm(20);
         ::_exit(take_over(installed, target));
     }
-    int status = 0;
-    CHECK(::waitpid(child, &status, 0) == child);
-    REQUIRE(WIFEXITED(status));
-    CHECK(WEXITSTATUS(status) == 0);
+    CHECK(test::status_of(child) == 0);
     CHECK(signals::installed_for(target));
     send_self(SIGTERM);
     CHECK(target.phase() == phase::draining);
     CHECK(installed.wait(guard()).number == SIGTERM);
 }
 
-}  // namespace
-
 TEST_CASE("signals: the child of a fork takes over, though the parent's object is still there") {
     check_taken_over([] { return ::fork(); });
 }
 
-namespace {
-
 int child_status = -1;
 
-// A foreign handler that forks; its child goes on by itself, out of our handler below it.
+// A foreign handler that forks; the child returns from our handler below it.
 void forking_handler(int) {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -990,10 +834,7 @@ void forking_handler(int) {
     }
 }
 
-}  // namespace
-
-TEST_CASE(
-    "signals: a child made in a chained handler comes back from ours, and may claim and give up signals") {
+TEST_CASE("signals: a child made in a chained handler returns from ours, and may claim signals") {
     const pid_t self = ::getpid();
     const with_disposition theirs(SIGTERM, forking_handler);
     lifecycle target;
@@ -1012,41 +853,31 @@ TEST_CASE(
 
 #ifdef __linux__
 TEST_CASE("signals: a child made behind the C library's back dies of SIGTERM as well") {
-    lifecycle target;
-    signals installed = claim(target);
     // clone(2) with nothing shared: a fork that runs no atfork handler.
-    const auto raw_fork = [] { return static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0L, 0L, 0L, 0L)); };
-    check_died_of_term(fate_of_child(raw_fork, false));
-    CHECK(target.phase() == phase::running);
-    CHECK(installed.wait(passed()).number == 0);
-    send_self(SIGTERM);
-    CHECK(target.phase() == phase::draining);
+    check_dies_of_term([] { return static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0L, 0L, 0L, 0L)); },
+                       false);
 }
 #endif
 
 #if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 34)
-TEST_CASE("signals: a child of _Fork, which runs no atfork handlers, dies of SIGTERM as well") {
-    lifecycle target;
-    const signals installed = claim(target);
-    check_died_of_term(fate_of_child([] { return ::_Fork(); }, false));
-    CHECK(target.phase() == phase::running);
-}
-
-TEST_CASE("signals: a child of _Fork takes over as well") {
+TEST_CASE("signals: a child of _Fork, which runs no atfork handlers, dies of SIGTERM, or takes over") {
+    check_dies_of_term([] { return ::_Fork(); }, false);
     check_taken_over([] { return ::_Fork(); });
 }
+
 #endif
 
 TEST_CASE("signals: a wait ends when its token is cancelled, and takes no signal then") {
-    ojs::lifecycle target(0ms);
-    auto installed = ojs::signals::install(target);
-    REQUIRE(installed);
+    lifecycle target(0ms);
+    signals installed = claim(target);
     ojs::cancel_source source;
     std::thread canceller([&] { source.cancel(ojs::cancel_reason::forced); });
-    CHECK(installed->wait(ojs::time_point::max(), source.token()).number == 0);
+    CHECK(installed.wait(time_point::max(), source.token()).number == 0);
     canceller.join();
-    CHECK(installed->wait(ojs::time_point::max(), source.token()).number == 0);
-    REQUIRE(::raise(SIGTSTP) == 0);
-    CHECK(installed->wait(ojs::time_point::max(), source.token()).number == SIGTSTP);  // it came all the same
-    CHECK(installed->wait(ojs::deadline_after(0ms)).number == 0);
+    CHECK(installed.wait(time_point::max(), source.token()).number == 0);
+    send_self(SIGTSTP);
+    CHECK(installed.wait(time_point::max(), source.token()).number == SIGTSTP);  // it came all the same
+    CHECK(installed.wait(passed()).number == 0);
 }
+
+}  // namespace

@@ -80,29 +80,24 @@ std::string mount_line(const std::string& mounted, const std::string& point, con
 
 }  // namespace
 
-TEST_CASE("container: an empty root has no evidence and causes no error") {
-    const file_tree tree;
-    const container_info info = look(tree);
-    CHECK(!info.in_container);
-    CHECK(info.evidence.empty());
-    CHECK(info.runtime.empty());
-    CHECK(info.findings.empty());
-}
-
-TEST_CASE("container: a machine with systemd is not one") {
-    file_tree tree;
-    with_systemd(with_us(tree));
-    tree.file("/proc/self/cgroup", "0::/user.slice/user-1000.slice/session-2.scope\n");
-    tree.file("/proc/1/cgroup", "0::/init.scope\n");
-    tree.file("/proc/self/mountinfo",
-              "28 1 254:1 / / rw - ext4 /dev/vda1 rw\n"
-              "60 28 0:50 / /var/lib/docker/overlay2/x/merged rw - overlay overlay "
-              "rw,lowerdir=/var/lib/docker/x\n");
-    tree.link("/proc/self/ns/pid", "pid:[4026531836]");
-    const container_info info = look(tree);
-    CHECK(!info.in_container);
-    CHECK(info.evidence.empty());
-    CHECK(info.findings.empty());
+TEST_CASE("container: an empty root, and a machine with systemd, are none") {
+    file_tree machine;
+    with_systemd(with_us(machine));
+    machine.file("/proc/self/cgroup", "0::/user.slice/user-1000.slice/session-2.scope\n");
+    machine.file("/proc/1/cgroup", "0::/init.scope\n");
+    machine.file(
+        "/proc/self/mountinfo",
+        "28 1 254:1 / / rw - ext4 /dev/vda1 rw\n60 28 0:50 / /var/lib/docker/overlay2/x/merged rw - overlay "
+        "overlay rw,lowerdir=/var/lib/docker/x\n");
+    machine.link("/proc/self/ns/pid", "pid:[4026531836]");
+    const file_tree empty;
+    for (const file_tree* each : {&std::as_const(machine), &empty}) {
+        const container_info info = look(*each);
+        CHECK(!info.in_container);
+        CHECK(info.evidence.empty());
+        CHECK(info.runtime.empty());
+        CHECK(info.findings.empty());
+    }
 }
 
 TEST_CASE("container: each file is evidence alone") {
@@ -117,90 +112,76 @@ TEST_CASE("container: each file is evidence alone") {
         {"/proc/1/environ", "A=1\0container=podman\0B=2\0"s, "podman"},
         {"/proc/1/environ", "container=lxc", "lxc"},
         {"/proc/1/environ", "container=oci\0"s, ""},
-        {"/proc/1/environ", "A=container=podman\0container=\0"s, nullptr},
-    };
+        {"/proc/1/environ", "A=container=podman\0container=\0"s, nullptr}};
     for (const file_case& each : cases) check_file(each);
 }
 
 TEST_CASE("container: cgroups of version 1 and 2") {
     const struct {
-        std::string path;
-        const char* runtime;
-    } cases[] = {
-        {"/docker/" + id, "docker"},
-        {"/system.slice/docker-" + id + ".scope", "docker"},
-        {"/docker/buildkit/" + id, ""},
-        {"/machine.slice/libpod-" + id + ".scope/container", "podman"},
-        {"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" + id + ".scope", "podman"},
-        {"/kubepods/besteffort/pod3e-1/" + id, "kubernetes"},
-        {"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-" + id +
-             ".scope",
-         "kubernetes"},
-        {"/system.slice/containerd.service/kubepods-pod1.slice:cri-containerd:" + id, "kubernetes"},
-        {"/x:cri-containerd:" + id, "containerd"},
-        {"/system.slice/crio-" + id + ".scope", "cri-o"},
-        {"/system.slice/nerdctl-" + id + ".scope", "containerd"},
-        {"/default/" + id, ""},
-        {"/ecs/task-1/" + id, "ecs"},
-        {"/lxc/web", "lxc"},
-        {"/lxc.payload.web/init.scope", "lxc"},
-        {"/machine.slice/systemd-nspawn@web.service/payload", "systemd-nspawn"},
-        {"/garden/abc", "garden"},
-        // The runtimes themselves, and similar names.
-        {"/system.slice/docker.service", nullptr},
-        {"/system.slice/containerd.service", nullptr},
-        {"/machine.slice/libpod-conmon-" + id + ".scope", nullptr},
-        {"/lxc.monitor.web", nullptr},
-        {"/lxc", nullptr},
-        {"/ecs", nullptr},
-        {"/docker/abc", nullptr},
-        {"/docker-" + id.substr(1) + ".scope", nullptr},
-        {"/docker-" + id + "a.scope", nullptr},
-        {"/default/" + id.substr(1), nullptr},
-        {"/user.slice/nomad", nullptr},
-        {"/", nullptr},
-        {"/../../init.scope", nullptr},
-    };
+        const char* runtime;  // null: none, as of the runtimes themselves, and of similar names
+        std::vector<std::string> paths;
+    } cases[] = {{"docker", {"/docker/" + id, "/system.slice/docker-" + id + ".scope"}},
+                 {"podman",
+                  {"/machine.slice/libpod-" + id + ".scope/container",
+                   "/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" + id + ".scope"}},
+                 {"kubernetes",
+                  {"/kubepods/besteffort/pod3e-1/" + id,
+                   "/system.slice/containerd.service/kubepods-pod1.slice:cri-containerd:" + id,
+                   "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-" +
+                       id + ".scope"}},
+                 {"containerd", {"/x:cri-containerd:" + id, "/system.slice/nerdctl-" + id + ".scope"}},
+                 {"cri-o", {"/system.slice/crio-" + id + ".scope"}},
+                 {"", {"/default/" + id, "/docker/buildkit/" + id}},
+                 {"ecs", {"/ecs/task-1/" + id}},
+                 {"lxc", {"/lxc/web", "/lxc.payload.web/init.scope"}},
+                 {"systemd-nspawn", {"/machine.slice/systemd-nspawn@web.service/payload"}},
+                 {"garden", {"/garden/abc"}},
+                 {nullptr,
+                  {"/system.slice/docker.service", "/system.slice/containerd.service",
+                   "/machine.slice/libpod-conmon-" + id + ".scope", "/lxc.monitor.web", "/lxc", "/ecs",
+                   "/docker/abc", "/docker-" + id.substr(1) + ".scope", "/docker-" + id + "a.scope",
+                   "/default/" + id.substr(1), "/user.slice/nomad", "/", "/../../init.scope"}}};
     for (const auto& each : cases) {
-        for (const char* file : {"/proc/self/cgroup", "/proc/1/cgroup"}) {
-            check_file({file, "0::" + each.path + "\n", each.runtime});
-            check_file(
-                {file, "12:cpu,cpuacct:/\n4:memory:" + each.path + "\n1:name=systemd:/\n", each.runtime});
-            check_file({file, "0::" + each.path, each.runtime});
+        for (const std::string& path : each.paths) {
+            for (const char* file : {"/proc/self/cgroup", "/proc/1/cgroup"}) {
+                check_file({file, "0::" + path + "\n", each.runtime});
+                check_file(
+                    {file, "12:cpu,cpuacct:/\n4:memory:" + path + "\n1:name=systemd:/\n", each.runtime});
+                check_file({file, "0::" + path, each.runtime});
+            }
         }
     }
 }
 
 TEST_CASE("container: mounts that only a runtime makes") {
-    const struct {
-        std::string line;
-        const char* runtime;
-    } cases[] = {
-        {mount_line("/", "/", "overlay overlay rw,lowerdir=/var/lib/docker/overlay2/l/A,upperdir=/x"),
-         "docker"},
-        {mount_line("/", "/",
-                    "overlay overlay rw,lowerdir=/srv/me/.local/share/containers/storage/overlay/l/A"),
-         "podman"},
-        {mount_line(
-             "/", "/",
-             "overlay overlay rw,lowerdir=/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs/1"),
-         "containerd"},
-        {mount_line("/", "/", "fuse.fuse-overlayfs fuse-overlayfs rw,lowerdir=/var/lib/containers/storage/x"),
-         "podman"},
-        {mount_line("/var/lib/docker/btrfs/subvolumes/abc", "/", "btrfs /dev/sda rw"), "docker"},
-        {mount_line("/var/lib/docker/containers/abc/hosts", "/etc/hosts", "ext4 /dev/sda rw"), "docker"},
-        {mount_line("/containers/storage/overlay-containers/a/userdata/hostname", "/etc/hostname",
-                    "tmpfs tmpfs rw"),
-         "podman"},
-        {mount_line("/var/lib/kubelet/pods/1/etc-hosts", "/etc/hosts", "ext4 /dev/sda rw"), "kubernetes"},
-        {mount_line("/var/lib/kubelet/pods/1/containers/c/2", "/dev/termination-log", "ext4 /dev/sda rw"),
-         "kubernetes"},
-        {mount_line("/", "/", "ext4 /dev/vda rw"), nullptr},
-        {mount_line("/@", "/", "btrfs /dev/sda rw,subvol=/@"), nullptr},
-        {mount_line("/hosts", "/etc/hosts", "ext4 /dev/sda rw"), nullptr},
-        {mount_line("/var/lib/docker/volumes/v", "/data", "ext4 /dev/sda rw"), nullptr},
+    const auto overlay = [](const std::string& rest) {
+        return mount_line("/", "/", "overlay overlay rw,lowerdir=" + rest);
     };
-    for (const auto& each : cases) check_file({"/proc/self/mountinfo", each.line, each.runtime});
+    const struct {
+        const char* runtime;  // null: none
+        std::vector<std::string> lines;
+    } cases[] = {
+        {"docker",
+         {overlay("/var/lib/docker/overlay2/l/A,upperdir=/x"),
+          mount_line("/var/lib/docker/btrfs/subvolumes/abc", "/", "btrfs /dev/sda rw"),
+          mount_line("/var/lib/docker/containers/abc/hosts", "/etc/hosts", "ext4 /dev/sda rw")}},
+        {"podman",
+         {overlay("/srv/me/.local/share/containers/storage/overlay/l/A"),
+          mount_line("/", "/",
+                     "fuse.fuse-overlayfs fuse-overlayfs rw,lowerdir=/var/lib/containers/storage/x"),
+          mount_line("/containers/storage/overlay-containers/a/userdata/hostname", "/etc/hostname",
+                     "tmpfs tmpfs rw")}},
+        {"containerd", {overlay("/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs/1")}},
+        {"kubernetes",
+         {mount_line("/var/lib/kubelet/pods/1/etc-hosts", "/etc/hosts", "ext4 /dev/sda rw"),
+          mount_line("/var/lib/kubelet/pods/1/containers/c/2", "/dev/termination-log", "ext4 /dev/sda rw")}},
+        {nullptr,
+         {mount_line("/", "/", "ext4 /dev/vda rw"), mount_line("/@", "/", "btrfs /dev/sda rw,subvol=/@"),
+          mount_line("/hosts", "/etc/hosts", "ext4 /dev/sda rw"),
+          mount_line("/var/lib/docker/volumes/v", "/data", "ext4 /dev/sda rw")}}};
+    for (const auto& each : cases) {
+        for (const std::string& line : each.lines) check_file({"/proc/self/mountinfo", line, each.runtime});
+    }
 }
 
 TEST_CASE("container: `container=` in the environment") {
@@ -209,8 +190,7 @@ TEST_CASE("container: `container=` in the environment") {
     const container_info podman = look(tree, {{"container", "podman"}});
     CHECK(podman.in_container);
     CHECK(podman.runtime == "podman");
-    REQUIRE(podman.evidence.size() == 1);
-    CHECK(podman.evidence[0] == "container");
+    CHECK(podman.evidence == std::vector<std::string>{"container"});
     // A variable of the same name that means something else is only a hint.
     const container_info other = look(tree, {{"container", "shipping box\n"}});
     CHECK(!other.in_container);
@@ -222,18 +202,16 @@ TEST_CASE("container: hints make one only where PID 1 is no machine's init") {
     const struct {
         variables set;
         const char* runtime;
-    } cases[] = {
-        {{{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}}, "kubernetes"},
-        {{{"ECS_CONTAINER_METADATA_URI", "http://169.254.170.2/v3/secret"}}, "ecs"},
-        {{{"ECS_CONTAINER_METADATA_URI_V4", "http://169.254.170.2/v4/secret"}}, "ecs"},
-        {{{"AWS_EXECUTION_ENV", "AWS_ECS_FARGATE"}}, "ecs"},
-        {{{"K_SERVICE", "s"}, {"K_REVISION", "s-1"}}, "cloud-run"},
-        {{{"CLOUD_RUN_JOB", "j"}}, "cloud-run"},
-        {{{"CLOUD_RUN_WORKER_POOL", "p"}}, "cloud-run"},
-        {{{"NOMAD_ALLOC_ID", "1"}}, "nomad"},
-        {{{"NOMAD_TASK_NAME", "1"}}, "nomad"},
-        {{{"container", "mine"}}, ""},
-    };
+    } cases[] = {{{{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}}, "kubernetes"},
+                 {{{"ECS_CONTAINER_METADATA_URI", "http://169.254.170.2/v3/secret"}}, "ecs"},
+                 {{{"ECS_CONTAINER_METADATA_URI_V4", "http://169.254.170.2/v4/secret"}}, "ecs"},
+                 {{{"AWS_EXECUTION_ENV", "AWS_ECS_FARGATE"}}, "ecs"},
+                 {{{"K_SERVICE", "s"}, {"K_REVISION", "s-1"}}, "cloud-run"},
+                 {{{"CLOUD_RUN_JOB", "j"}}, "cloud-run"},
+                 {{{"CLOUD_RUN_WORKER_POOL", "p"}}, "cloud-run"},
+                 {{{"NOMAD_ALLOC_ID", "1"}}, "nomad"},
+                 {{{"NOMAD_TASK_NAME", "1"}}, "nomad"},
+                 {{{"container", "mine"}}, ""}};
     for (const auto& each : cases) {
         file_tree machine;
         with_systemd(with_us(machine));
@@ -274,18 +252,16 @@ TEST_CASE("container: of several platforms the one that stops the process is nam
         const char* file;  // evidence that comes first, as it is conclusive
         variables set;
         const char* runtime;
-    } cases[] = {
-        {"/.dockerenv", {}, "docker"},
-        {"/.dockerenv", fargate, "ecs"},
-        {"/run/.containerenv", fargate, "ecs"},
-        {"/.dockerenv", knative, "cloud-run"},
-        {"/.dockerenv", knative_pod, "kubernetes"},
-        {"/var/run/secrets/kubernetes.io/serviceaccount/namespace", knative, "kubernetes"},
-        {"/.dockerenv", {{"NOMAD_ALLOC_ID", "1"}, {"NOMAD_TASK_NAME", "w"}}, "nomad"},
-        {"/.dockerenv", {{"NOMAD_ALLOC_ID", "1"}, {"KUBERNETES_SERVICE_HOST", "h"}}, "kubernetes"},
-        {"/.dockerenv", {{"container", "podman"}}, "docker"},
-        {"/run/.containerenv", {{"container", "lxc"}}, "podman"},
-    };
+    } cases[] = {{"/.dockerenv", {}, "docker"},
+                 {"/.dockerenv", fargate, "ecs"},
+                 {"/run/.containerenv", fargate, "ecs"},
+                 {"/.dockerenv", knative, "cloud-run"},
+                 {"/.dockerenv", knative_pod, "kubernetes"},
+                 {"/var/run/secrets/kubernetes.io/serviceaccount/namespace", knative, "kubernetes"},
+                 {"/.dockerenv", {{"NOMAD_ALLOC_ID", "1"}, {"NOMAD_TASK_NAME", "w"}}, "nomad"},
+                 {"/.dockerenv", {{"NOMAD_ALLOC_ID", "1"}, {"KUBERNETES_SERVICE_HOST", "h"}}, "kubernetes"},
+                 {"/.dockerenv", {{"container", "podman"}}, "docker"},
+                 {"/run/.containerenv", {{"container", "lxc"}}, "podman"}};
     for (const auto& each : cases) {
         CAPTURE(each.file);
         file_tree tree;
@@ -300,34 +276,32 @@ TEST_CASE("container: of several platforms the one that stops the process is nam
     CHECK(look(tree, knative).runtime == "cloud-run");
 }
 
-TEST_CASE(
-    "container: a file that speaks of several runtimes is one piece of evidence, for the one that "
-    "schedules") {
+TEST_CASE("container: a file that names several runtimes is evidence for the one that schedules") {
     const std::pair<const char*, std::string> files[] = {
         {"/proc/self/cgroup", "2:cpu:/docker/" + id + "\n1:memory:/kubepods/pod1/" + id + "\n"},
         {"/proc/self/mountinfo",
          mount_line("/", "/", "overlay overlay rw,lowerdir=/var/lib/docker/x") +
-             mount_line("/var/lib/kubelet/pods/1/etc-hosts", "/etc/hosts", "ext4 x rw")},
-    };
+             mount_line("/var/lib/kubelet/pods/1/etc-hosts", "/etc/hosts", "ext4 x rw")}};
     for (const auto& [path, content] : files) check_file({path, content, "kubernetes"});
 }
 
 TEST_CASE("container: hints from /proc") {
     if (!has_proc) return;
-    const auto add = [](file_tree& tree, int which) {
-        if (which == 0) tree.link("/proc/self/ns/pid", "pid:[4026532181]");
-        if (which == 1)
+    using change = void (*)(file_tree&);
+    const change hints[] = {
+        [](file_tree& tree) { tree.link("/proc/self/ns/pid", "pid:[4026532181]"); },
+        [](file_tree& tree) {
             tree.file("/proc/self/mountinfo", mount_line("/", "/", "overlay overlay rw,lowerdir=/live"));
-        if (which == 2) tree.file("/proc/self/cgroup", "0::/nomad/alloc-1.scope\n");
-    };
-    for (int which = 0; which < 3; ++which) {
-        CAPTURE(which);
+        },
+        [](file_tree& tree) { tree.file("/proc/self/cgroup", "0::/nomad/alloc-1.scope\n"); }};
+    for (const change& add : hints) {
+        CAPTURE(&add - hints);
         file_tree machine;
-        add(with_systemd(with_us(machine)), which);
+        add(with_systemd(with_us(machine)));
         CHECK(!look(machine).in_container);
         CHECK(look(machine).evidence.size() == 1);
         file_tree shell;
-        add(with_us(shell).process("1", 1, 0, "sh", "/bin/sh|-c|./worker"), which);
+        add(with_us(shell).process("1", 1, 0, "sh", "/bin/sh|-c|./worker"));
         CHECK(look(shell).in_container);
     }
 }
@@ -356,18 +330,11 @@ TEST_CASE("container: unreadable or irregular files are no evidence and no error
                                  "/proc/self/mountinfo", "/proc/self/stat"};
     for (const char* path : paths) {
         CAPTURE(path);
-        file_tree fifo;
-        fifo.fifo(path);
-        CHECK(!look(fifo).in_container);
-        file_tree folder;
-        folder.folder(path);
-        CHECK(!look(folder).in_container);
-        file_tree dangling;
-        dangling.link(path, "/nowhere/at/all");
-        CHECK(!look(dangling).in_container);
-        file_tree loop;
-        loop.link(path, loop.root() + path);
-        CHECK(!look(loop).in_container);
+        file_tree fifo, folder, dangling, loop;
+        CHECK(!look(fifo.fifo(path)).in_container);
+        CHECK(!look(folder.folder(path)).in_container);
+        CHECK(!look(dangling.link(path, "/nowhere/at/all")).in_container);
+        CHECK(!look(loop.link(path, loop.root() + path)).in_container);
     }
     file_tree file_for_folder;
     file_for_folder.file("/proc", "").file("/run", "").file("/var", "");
@@ -445,8 +412,7 @@ TEST_CASE("PID 1: every kind") {
         {"init", "/init", nullptr},
         {"supervisord", "/usr/bin/python3|/usr/bin/supervisord", nullptr},
         {"my_init", "/usr/bin/python3|-u|/sbin/my_init", nullptr},
-        {"pause", "/pause", nullptr},
-    };
+        {"pause", "/pause", nullptr}};
     for (const auto& each : cases) {
         CAPTURE(each.command);
         file_tree tree;
@@ -515,38 +481,32 @@ TEST_CASE("PID 1: a shell between an init and us is found, unless PID 1 is no an
 
 TEST_CASE("PID 1: dumb-init and SIGTSTP") {
     const std::string tstp = std::to_string(SIGTSTP);
-    const struct {
-        std::string command;
-        bool stops;
-    } cases[] = {
-        {"dumb-init|./worker", true},
-        {"/usr/bin/dumb-init|--|./worker", true},
-        {"dumb-init|-v|--|./worker", true},
-        {"dumb-init|--|./worker|-c", true},
-        {"dumb-init|./worker|--single-child", true},
-        {"dumb-init|-r|15:3|--|./worker", true},
-        {"dumb-init|-r|" + tstp + ":" + std::to_string(SIGSTOP) + "|./worker", true},
-        {"dumb-init|--rewrite|junk|./worker", true},
-        {"dumb-init|-r", true},
-        {"dumb-init|-c|./worker", false},
-        {"dumb-init|-vc|./worker", false},
-        {"dumb-init|--single-child|./worker", false},
-        {"dumb-init|--single|./worker", false},
-        {"dumb-init|-r|15:3|-c|./worker", false},
-        {"dumb-init|-r|" + tstp + ":" + tstp + "|./worker", false},
-        {"dumb-init|-r" + tstp + ":0|./worker", false},
-        {"dumb-init|-vr" + tstp + ":15|./worker", false},
-        {"dumb-init|--rewrite|" + tstp + ":15|./worker", false},
-        {"dumb-init|--rewrite=" + tstp + ":15|./worker", false},
-    };
-    for (const auto& each : cases) {
-        CAPTURE(each.command);
+    const std::vector<std::string> stop = {
+        "dumb-init|./worker",
+        "/usr/bin/dumb-init|--|./worker",
+        "dumb-init|-v|--|./worker",
+        "dumb-init|--|./worker|-c",
+        "dumb-init|./worker|--single-child",
+        "dumb-init|-r|15:3|--|./worker",
+        "dumb-init|-r|" + tstp + ":" + std::to_string(SIGSTOP) + "|./worker",
+        "dumb-init|--rewrite|junk|./worker",
+        "dumb-init|-r"};
+    std::vector<std::string> all = {"dumb-init|-c|./worker", "dumb-init|-vc|./worker",
+                                    "dumb-init|--single-child|./worker", "dumb-init|--single|./worker",
+                                    "dumb-init|-r|15:3|-c|./worker"};
+    for (const std::string& rewrite : {"|-r|" + tstp + ":" + tstp, "|-r" + tstp + ":0", "|-vr" + tstp + ":15",
+                                       "|--rewrite|" + tstp + ":15", "|--rewrite=" + tstp + ":15"})
+        all.push_back("dumb-init" + rewrite + "|./worker");
+    const std::size_t harmless = all.size();
+    all.insert(all.end(), stop.begin(), stop.end());
+    for (const std::string& command : all) {
+        CAPTURE(command);
+        const bool stops = &command - all.data() >= static_cast<std::ptrdiff_t>(harmless);
         file_tree tree;
-        with_us(tree).process("1", 1, 0, "dumb-init", each.command).file("/.dockerenv", "");
+        with_us(tree).process("1", 1, 0, "dumb-init", command).file("/.dockerenv", "");
         const std::vector<finding> found = look(tree).findings;
-        REQUIRE(found.size() == (each.stops ? 1U : 0U));
-        CHECK(find(found, "pid1-wrapper") == nullptr);
-        if (!each.stops) continue;
+        REQUIRE(found.size() == (stops ? 1U : 0U));
+        if (!stops) continue;
         CHECK(found[0].id == "pid1-sigtstp");
         CHECK(found[0].severity == severity::warning);
         CHECK(holds(found[0].problem, "SIGSTOP"));
@@ -573,14 +533,12 @@ TEST_CASE("PID 1: its command line is shown up to its first argument, which is c
     const struct {
         const char* command;
         const char* shown;
-    } cases[] = {
-        {"sh|-c|OJS_AUTH_TOKEN=canary ./worker --password=canary", "sh -c ..."},
-        {"sh|/entrypoint.sh|--password|canary", "sh /entrypoint.sh ..."},
-        {"sh|PASSWORD=canary", "sh PASSWORD=..."},
-        {"sh: run --password canary", "sh: run ..."},  // a title, in one string
-        {"sh|a\tcanary\ncanary", "sh a ..."},
-        {"sh", "sh"},
-    };
+    } cases[] = {{"sh|-c|OJS_AUTH_TOKEN=canary ./worker --password=canary", "sh -c ..."},
+                 {"sh|/entrypoint.sh|--password|canary", "sh /entrypoint.sh ..."},
+                 {"sh|PASSWORD=canary", "sh PASSWORD=..."},
+                 {"sh: run --password canary", "sh: run ..."},  // a title, in one string
+                 {"sh|a\tcanary\ncanary", "sh a ..."},
+                 {"sh", "sh"}};
     for (const auto& each : cases) {
         CAPTURE(each.command);
         file_tree tree;

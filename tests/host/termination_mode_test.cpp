@@ -1,6 +1,4 @@
 // What the termination-mode file says, and that nothing it may be instead of a file blocks or crashes.
-#include <fcntl.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -64,18 +62,20 @@ TEST_CASE("termination mode: SPOT_RECLAIM, and no file, in the words of the guid
 
 TEST_CASE("termination mode: anything else is a reclaim, and the reason says what was there") {
     const folder here;
-    const std::string nul("NORMAL_SHUTDOWN\0", 16);
-    check_reclaim(here.with(""), termination_evidence::other, "contains ''");
-    check_reclaim(here.with("normal_shutdown"), termination_evidence::other, "'normal_shutdown'");
-    check_reclaim(here.with("NORMAL_SHUTDOWN NORMAL_SHUTDOWN"), termination_evidence::other, "contains");
-    check_reclaim(here.with("NORMAL_SHUTDOWN\nSPOT_RECLAIM\n"), termination_evidence::other, "contains");
-    check_reclaim(here.with(nul), termination_evidence::other, "contains 'NORMAL_SHUTDOWN");
-    check_reclaim(here.with("\xff\xfe\x1b[31m"), termination_evidence::other, "contains");
-    check_reclaim(here.with(std::string(3, '\0')), termination_evidence::other, "contains");
-    check_reclaim(here.with(std::string(10 << 20, 'x')), termination_evidence::other, "more than 4 KiB");
-    // The word is there, and then more than anybody reads.
-    check_reclaim(here.with("NORMAL_SHUTDOWN" + std::string(10 << 20, ' ')), termination_evidence::other,
-                  "more than 4 KiB");
+    const std::string large(10 << 20, ' ');
+    const std::pair<std::string, std::string> contents[] = {
+        {"", "contains ''"},
+        {"normal_shutdown", "'normal_shutdown'"},
+        {"NORMAL_SHUTDOWN NORMAL_SHUTDOWN", "contains"},
+        {"NORMAL_SHUTDOWN\nSPOT_RECLAIM\n", "contains"},
+        {std::string("NORMAL_SHUTDOWN\0", 16), "contains 'NORMAL_SHUTDOWN"},
+        {"\xff\xfe\x1b[31m", "contains"},
+        {std::string(3, '\0'), "contains"},
+        {"x" + large, "more than 4 KiB"},
+        {"NORMAL_SHUTDOWN" + large,
+         "more than 4 KiB"}};  // the word is there, and then more than anybody reads
+    for (const auto& [content, text] : contents)
+        check_reclaim(here.with(content), termination_evidence::other, text);
     CHECK_FALSE(here.with("NORMAL_SHUTDOWN" + std::string(4081, '\n')).is_reclaim());  // 4096 bytes
 }
 

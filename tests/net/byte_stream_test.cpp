@@ -2,6 +2,7 @@
 #include <future>
 #include <string>
 
+#include "processes.hpp"
 #include "raw_peer.hpp"
 
 using namespace ojs;
@@ -165,13 +166,11 @@ TEST_CASE("byte stream: a handshake that fails, never ends or is interrupted sen
         why = failed(client, peer::call(steady_clock::now() + 100ms));
         CHECK(why.code == errc::unreachable);
         CHECK(why.sys_errno == ETIMEDOUT);
-        int ends[2];
-        REQUIRE(::pipe(ends) == 0);
-        REQUIRE(::write(ends[1], "x", 1) == 1);
+        const test::pipe_ends interruption;
+        REQUIRE(::write(interruption.writer(), "x", 1) == 1);
         http_call call = peer::call();
-        call.interrupt_fd = ends[0];
+        call.interrupt_fd = interruption.reader();
         CHECK(failed(client, call).code == errc::cancelled);
-        for (const int end : ends) ::close(end);
     }
     CHECK(heard.find_first_not_of('H') == std::string::npos);
 }
@@ -203,8 +202,7 @@ TEST_CASE("byte stream: one that breaks says why, and the request goes out again
     CHECK(of.ended == 2);
 }
 
-TEST_CASE(
-    "byte stream: a kept connection that the peer has closed, or that cannot be written to, is not used") {
+TEST_CASE("byte stream: a kept connection that is closed or cannot be written to is not used") {
     record of;
     std::atomic<bool> closes{true};
     std::promise<void> closed;

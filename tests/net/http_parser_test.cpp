@@ -1,6 +1,7 @@
 #include <string>
 
 #include "test.hpp"
+#include "text.hpp"
 
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
 
@@ -45,11 +46,10 @@ TEST_CASE("parser: a request, however its bytes arrive") {
         REQUIRE(feed(parser,
                      "\r\nPOST /a?b HTTP/1.1\r\nhost:h\r\nX-Y: \t a b \t\r\nContent-Length: 3\r\n\r\nabc",
                      byte_by_byte) == status::complete);
-        CHECK(parser.message().method == "POST");
-        CHECK(parser.message().target == "/a?b");
-        CHECK(parser.message().body == "abc");
-        CHECK(find_header(parser.message().headers, "x-y") == "a b");
-        CHECK(find_header(parser.message().headers, "none") == "");
+        const auto& got = parser.message();
+        CHECK(got.method + " " + got.target + " " + got.body == "POST /a?b abc");
+        CHECK(find_header(got.headers, "x-y") == "a b");
+        CHECK(find_header(got.headers, "none") == "");
         CHECK(parser.keeps_alive());
         CHECK_FALSE(parser.has_surplus());
     }
@@ -122,23 +122,20 @@ TEST_CASE("parser: chunk extensions by the grammar, and nothing else beside a ch
         CAPTURE(line);
         CHECK(size_line(line) == 0);
     }
-    for (const char* line : {" 5",         "\t5",          "5 ",
-                             "5\t",        "5 \t ",        "5;",
-                             "5; ",        "5;;a",         "5;a;",
-                             "5;a ",       "5;a=",         "5;a= ",
-                             "5;=b",       "5;a=b c",      "5;a=b=c",
-                             "5;a=\"b",    "5;a=\"b\\\"",  "5;a=\"b\"c",
-                             "5;a=\"b\" ", "5;a\rb",       "5;a=\"\r\"",
-                             "5;a=\x7f",   "5;a=\"\x01\"", "5;a(b)",
-                             "5 5",        "5,a",          "5\r",
-                             "\r5",        "0x5",          "+5",
-                             "-5",         "5h",           ""}) {
+    std::vector<std::string> bad =
+        test::words(R"(5; 5;;a 5;a; 5;a= 5;=b 5;a=b=c 5;a="b 5;a="b\" 5;a="b"c 5;a(b) 5,a 0x5 +5 -5 5h)");
+    for (const char* each :
+         {"", " 5", "\t5", "5 ", "5\t", "5 \t ", "5; ", "5;a ", "5;a= ", "5;a=b c", "5;a=\"b\" ", "5;a\rb",
+          "5;a=\"\r\"", "5;a=\x7f", "5;a=\"\x01\"", "5 5", "5\r", "\r5"})
+        bad.emplace_back(each);
+    for (const char* each : {"5;_", "5;a=\"_\"", "5_"}) {
+        bad.emplace_back(each);
+        bad.back()[bad.back().find('_')] = '\0';
+    }
+    for (const std::string& line : bad) {
         CAPTURE(line);
         CHECK(size_line(line) == 400);
     }
-    CHECK(size_line(std::string("5;\0", 3)) == 400);
-    CHECK(size_line(std::string("5;a=\"\0\"", 7)) == 400);
-    CHECK(size_line(std::string("5\0", 2)) == 400);
 }
 
 TEST_CASE("parser: trailers are checked as header lines and ignored") {

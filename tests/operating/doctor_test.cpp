@@ -1,18 +1,14 @@
 // doctor: every finding provoked, and absent.
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <initializer_list>
 #include <string>
 #include <vector>
 
 #include "file_tree.hpp"
+#include "processes.hpp"
+#include "raw_peer.hpp"
 #include "text.hpp"
 
 using namespace test;
@@ -221,19 +217,11 @@ TEST_CASE("doctor: an added scheme inspects its address, and no backend is queri
 }
 
 TEST_CASE("doctor: a backend that never answers costs no more than the timeout") {
-    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in where{};
-    where.sin_family = AF_INET;
-    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof where;
-    REQUIRE(::bind(listener, reinterpret_cast<sockaddr*>(&where), size) == 0);
-    REQUIRE(::listen(listener, 4) == 0);
-    ::getsockname(listener, reinterpret_cast<sockaddr*>(&where), &size);
+    const peer::server silent([](int fd, int) { peer::read_to_end(fd); });
     const ojs::time_point start = ojs::steady_clock::now();
-    const auto found = ask_url("http://127.0.0.1:" + std::to_string(ntohs(where.sin_port)));
+    const auto found = ask_url(silent.url());
     CHECK(ojs::steady_clock::now() - start < 10s);
     check_found(found, "backend-unreachable", severity::error, "127.0.0.1");
-    ::close(listener);
 }
 
 TEST_CASE("doctor: the health address") {
@@ -254,19 +242,9 @@ TEST_CASE("doctor: the health address") {
     check_found(ask_health("unix:/nowhere/at/all"), "health-bind", severity::error, "/nowhere/at/all");
 }
 
-// From within the container of a running worker it is that worker which holds the address; but that one runs says nothing
-// of who listens there.
+// In the container of a running worker that worker holds the address; a process that runs this program need not listen.
 TEST_CASE("doctor: the health address of a running worker, and one that another program holds") {
-    const struct copy {
-        ~copy() {
-            if (pid <= 0) return;
-            ::kill(pid, SIGKILL);
-            ::waitpid(pid, nullptr, 0);
-        }
-        pid_t pid = ::fork();
-    } second;  // a process that runs this program
-    while (second.pid == 0) ::pause();
-    REQUIRE(second.pid > 0);
+    const pid_t second = forked([] { return ::pause(); });  // a process that runs this program
     const ojs::http_server taken = backend(200);
     check_found(ask_health(taken.address()), "health-bind", severity::error, "in use");
     const file_tree tree;
@@ -279,6 +257,8 @@ TEST_CASE("doctor: the health address of a running worker, and one that another 
     REQUIRE(worker.start());
     check_found(ask_health(options.health_address), "health-bind", severity::info, "in use");
     CHECK(worker.stop(30s));
+    ::kill(second, SIGKILL);
+    CHECK(status_of(second) == -SIGKILL);
 }
 
 TEST_CASE("doctor: control of the worker") {

@@ -1,9 +1,7 @@
 // as_init with real processes: A is the init, made by a fork of this test; B is the program below it.
 #include <errno.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/prctl.h>
@@ -13,28 +11,13 @@
 #include <fstream>
 #include <string>
 
-#include "test.hpp"
+#include "processes.hpp"
+#include "raw_peer.hpp"
 
 using namespace std::chrono_literals;
+using test::pipe_ends;
 
 namespace {
-
-struct pipe_ends {
-    int read = -1;
-    int write = -1;
-    pipe_ends() {
-        int ends[2];
-        REQUIRE(::pipe(ends) == 0);
-        read = ends[0];
-        write = ends[1];
-    }
-    pipe_ends(const pipe_ends&) = delete;
-    pipe_ends& operator=(const pipe_ends&) = delete;
-    ~pipe_ends() {
-        ::close(read);
-        ::close(write);
-    }
-};
 
 void send(int fd, int number) {
     if (::write(fd, &number, sizeof number) != sizeof number) ::_exit(90);
@@ -42,10 +25,8 @@ void send(int fd, int number) {
 
 // -1 at the guard.
 int receive(int fd) {
-    pollfd waiting{fd, POLLIN, 0};
     int number = -1;
-    if (::poll(&waiting, 1, 20000) != 1 || ::read(fd, &number, sizeof number) != sizeof number) return -1;
-    return number;
+    return peer::readable(fd) && ::read(fd, &number, sizeof number) == sizeof number ? number : -1;
 }
 
 void die_with_parent() {
@@ -72,24 +53,9 @@ pid_t start(Before before, Program program) {
     ::_exit(program());
 }
 
-// The exit status, or minus the signal; -1000 at the guard.
-int wait_for(pid_t child) {
-    const ojs::time_point end = ojs::deadline_after(60s);
-    int status = 0;
-    while (::waitpid(child, &status, WNOHANG) == 0) {
-        if (ojs::steady_clock::now() >= end) {
-            ::kill(child, SIGKILL);
-            ::waitpid(child, &status, 0);
-            return -1000;
-        }
-        ::usleep(500);
-    }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
-
 template <class Program>
 int status_of(Program program) {
-    return wait_for(start([] {}, program));
+    return test::status_of(start([] {}, program));
 }
 
 sigset_t set_of(std::initializer_list<int> numbers) {
@@ -124,9 +90,7 @@ TEST_CASE("as_init: refused once signals are installed") {
     ojs::lifecycle lifecycle;
     const auto claimed = ojs::signals::install(lifecycle);
     REQUIRE(claimed);
-    const ojs::result<void> done = ojs::as_init({true});
-    REQUIRE(!done);
-    CHECK(done.error().code == ojs::errc::busy);
+    CHECK(test::code_of(ojs::as_init({true})) == ojs::errc::busy);
 }
 
 TEST_CASE("as_init: exits with the program's status") {
@@ -145,7 +109,7 @@ TEST_CASE("as_init: a status the program waits for is not taken from it") {
               for (int i = 0; i < 200; ++i) {
                   const pid_t child = ::fork();
                   if (child == 0) ::_exit(i % 100);
-                  if (wait_for(child) != i % 100) return 92;
+                  if (test::status_of(child) != i % 100) return 92;
               }
               return 0;
           }) == 0);
@@ -170,7 +134,7 @@ TEST_CASE("as_init: orphans are reaped while the program runs") {
                       send(ends[1], grandchild);
                       ::_exit(4);
                   }
-                  if (wait_for(child) != 4) return 94;
+                  if (test::status_of(child) != 4) return 94;
                   orphan = receive(ends[0]);
               }
               const ojs::time_point end = ojs::deadline_after(20s);
@@ -184,15 +148,15 @@ TEST_CASE("as_init: orphans are reaped while the program runs") {
 TEST_CASE("as_init: a running orphan does not keep the init from exiting with the program") {
     const pipe_ends end;  // closed with the test, which ends the orphan
     CHECK(status_of([&] {
-              ::close(end.write);
+              ::close(end.writer());
               const pid_t child = ::fork();
               if (child == 0) {
                   const pid_t grandchild = ::fork();
                   if (grandchild != 0) ::_exit(0);
                   char byte = 0;
-                  ::_exit(::read(end.read, &byte, 1) == 0 ? 0 : 1);
+                  ::_exit(::read(end.reader(), &byte, 1) == 0 ? 0 : 1);
               }
-              if (wait_for(child) != 0) return 96;
+              if (test::status_of(child) != 0) return 96;
               return 6;
           }) == 6);
 }
@@ -203,25 +167,25 @@ TEST_CASE("as_init: signals are forwarded") {
     sigset_t all = set_of(forwarded);
     for (const int number : forwarded) {
         CAPTURE(number);
-        const pipe_ends told;
+        const pipe_ends report;
         const pid_t init = start([&] { ::sigprocmask(SIG_BLOCK, &all, nullptr); },
                                  [&] {
-                                     send(told.write, 0);
+                                     send(report.writer(), 0);
                                      int taken = 0;
                                      ::sigwait(&all, &taken);
-                                     send(told.write, taken);
+                                     send(report.writer(), taken);
                                      return 5;
                                  });
-        CHECK(receive(told.read) == 0);
+        CHECK(receive(report.reader()) == 0);
         ::kill(init, number);
-        CHECK(receive(told.read) == number);
-        CHECK(wait_for(init) == 5);
+        CHECK(receive(report.reader()) == number);
+        CHECK(test::status_of(init) == 5);
     }
 }
 
 TEST_CASE("as_init: a signal pending before it is forwarded after it") {
     sigset_t term = set_of({SIGTERM});
-    CHECK(wait_for(start(
+    CHECK(test::status_of(start(
               [&] {
                   ::sigprocmask(SIG_BLOCK, &term, nullptr);
                   ::raise(SIGTERM);
@@ -249,7 +213,7 @@ TEST_CASE("as_init: a signal in the first moments is never lost") {
         for (volatile int spin = 0; spin < tries * 50; spin = spin + 1) {
         }
         ::kill(init, SIGTERM);
-        REQUIRE(wait_for(init) == SIGTERM);
+        REQUIRE(test::status_of(init) == SIGTERM);
     }
     ::sigprocmask(SIG_SETMASK, &previous, nullptr);
 }
@@ -266,8 +230,8 @@ TEST_CASE("as_init: the program finds mask and SIGCHLD as they were") {
             return right && found.sa_handler == on_child ? 8 : 97;
         };
     };
-    CHECK(wait_for(start([] {}, sees(false, SIG_DFL))) == 8);
-    CHECK(wait_for(start(
+    CHECK(test::status_of(start([] {}, sees(false, SIG_DFL))) == 8);
+    CHECK(test::status_of(start(
               [] {
                   sigset_t some = set_of({SIGUSR1});
                   ::sigprocmask(SIG_BLOCK, &some, nullptr);
@@ -277,15 +241,15 @@ TEST_CASE("as_init: the program finds mask and SIGCHLD as they were") {
 }
 
 #if OJS_SHUTDOWN_USE_PROC
-TEST_CASE("as_init: known by its name") {
-    const pipe_ends told;
+TEST_CASE("as_init: its process name is ojs-init") {
+    const pipe_ends report;
     const pipe_ends go;
     const pid_t init = start([] {},
                              [&] {
-                                 send(told.write, ::getpid());
-                                 return receive(go.read);
+                                 send(report.writer(), ::getpid());
+                                 return receive(go.reader());
                              });
-    const int program = receive(told.read);
+    const int program = receive(report.reader());
     CHECK(program != init);
     const auto comm = [](pid_t pid) {
         std::string out;
@@ -296,7 +260,7 @@ TEST_CASE("as_init: known by its name") {
     while (comm(init) != "ojs-init" && ojs::steady_clock::now() < end) ::usleep(1000);
     CHECK(comm(init) == "ojs-init");
     CHECK(comm(program) != "ojs-init");
-    send(go.write, 0);
-    CHECK(wait_for(init) == 0);
+    send(go.writer(), 0);
+    CHECK(test::status_of(init) == 0);
 }
 #endif

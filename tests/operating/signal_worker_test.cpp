@@ -1,13 +1,14 @@
-// signal_worker: whom it finds, by made-up /proc trees, and whom it signals, by real processes.
+// signal_worker: finds in made-up /proc trees, signals to real processes.
 #include <errno.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <climits>
 #include <string>
 
+#include "environment.hpp"
 #include "file_tree.hpp"
+#include "processes.hpp"
 #include "text.hpp"
 
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
@@ -55,22 +56,22 @@ struct target {
         for (const int number : {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGUSR1}) sigaddset(&out, number);
         return out;
     }
-    int received() const {
-        int status = 0;
-        ::waitpid(pid, &status, 0);
-        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    }
+    int received() const { return status_of(pid); }
 };
 
 }  // namespace
 
-TEST_CASE("signal_worker: each command sends its signal") {
+TEST_CASE("signal_worker: each command sends its signal; stop the first of a valid OJS_STOP_SIGNALS") {
     const struct {
-        const char* word;
+        const char *word, *stop_signals;
         int number;
-    } cases[] = {{"quiet", SIGTSTP}, {"resume", SIGCONT}, {"stop", SIGTERM}, {"reclaim", SIGUSR1}};
+    } cases[] = {{"quiet", "", SIGTSTP},        {"resume", "", SIGCONT},      {"stop", "", SIGTERM},
+                 {"reclaim", "", SIGUSR1},      {"stop", "INT,TERM", SIGINT}, {"stop", "TERM", SIGTERM},
+                 {"stop", "nonsense", SIGTERM}, {"stop", "KILL", SIGTERM}};
     for (const auto& each : cases) {
         CAPTURE(each.word);
+        CAPTURE(each.stop_signals);
+        const environment_variable set("OJS_STOP_SIGNALS", each.stop_signals);
         const target child;
         const result<pid_t> sent = signal_worker(each.word, child.pid);
         REQUIRE(sent);
@@ -79,45 +80,19 @@ TEST_CASE("signal_worker: each command sends its signal") {
     }
 }
 
-TEST_CASE("signal_worker: stop sends the first of OJS_STOP_SIGNALS, if that is valid") {
-    const std::pair<const char*, int> cases[] = {
-        {"INT,TERM", SIGINT}, {"TERM", SIGTERM}, {"", SIGTERM}, {"nonsense", SIGTERM}, {"KILL", SIGTERM}};
-    for (const auto& each : cases) {
-        CAPTURE(each.first);
-        ::setenv("OJS_STOP_SIGNALS", each.first, 1);
-        const target child;
-        const result<pid_t> sent = signal_worker("stop", child.pid);
-        ::unsetenv("OJS_STOP_SIGNALS");
-        REQUIRE(sent);
-        CHECK(child.received() == each.second);
-    }
-}
-
 #if OJS_SHUTDOWN_USE_PROC
 TEST_CASE("signal_worker: reclaim is not sent to a process that it would end") {
-    const target waits_for_term;
-    const result<pid_t> taken = signal_worker("reclaim", waits_for_term.pid);
-    CHECK(taken);  // that one has it blocked, or a handler
-    CHECK(waits_for_term.received() == SIGUSR1);
-    const pid_t stranger = ::fork();
-    if (stranger == 0) {
-        for (;;) ::pause();
-    }
-    const result<pid_t> refused = signal_worker("reclaim", stranger);
-    REQUIRE(!refused);
-    CHECK(refused.error().code == errc::unsupported);
+    const pid_t stranger = forked([] { return ::pause(); });
+    CHECK(code_of(signal_worker("reclaim", stranger)) == errc::unsupported);
     CHECK(::kill(stranger, SIGTERM) == 0);
-    int status = 0;
-    REQUIRE(::waitpid(stranger, &status, 0) == stranger);
-    CHECK(WTERMSIG(status) == SIGTERM);
+    CHECK(status_of(stranger) == -SIGTERM);
 }
 #endif
 
 TEST_CASE("signal_worker: unknown commands and negative ids are refused, and nothing is sent") {
     for (const char* word : {"", "QUIET", "kill", "quiet ", "TSTP", "term\n"}) {
         const result<pid_t> sent = signal_worker(word, ::getpid());
-        REQUIRE(!sent);
-        CHECK(sent.error().code == errc::invalid_argument);
+        REQUIRE(code_of(sent) == errc::invalid_argument);
         CHECK(holds(sent.error().text, "quiet, resume, stop, reclaim"));
         CHECK(!holds(sent.error().text, "\n"));
     }
@@ -137,65 +112,46 @@ TEST_CASE("signal_worker: a process that is not there, or not ours") {
 
 TEST_CASE("signal_worker: a process of another user" * doctest::skip(::getuid() != 0)) {
     const target other;
-    const pid_t nobody = ::fork();
-    if (nobody == 0) {
-        if (::setuid(65534) != 0) ::_exit(2);
+    const pid_t nobody = forked([&] {
+        if (::setuid(65534) != 0) return 2;
         const result<pid_t> refused = signal_worker("stop", other.pid);
-        ::_exit(!refused && refused.error().sys_errno == EPERM && holds(refused.error().text, "not allowed")
-                    ? 0
-                    : 1);
-    }
-    int status = 0;
-    ::waitpid(nobody, &status, 0);
-    CHECK(status == 0);
+        return !refused && refused.error().sys_errno == EPERM && holds(refused.error().text, "not allowed")
+                   ? 0
+                   : 1;
+    });
+    CHECK(status_of(nobody) == 0);
     CHECK(signal_worker("quiet", other.pid));
     CHECK(other.received() == SIGTSTP);
 }
 
 #if OJS_SHUTDOWN_USE_PROC
 
-TEST_CASE("signal_worker finds PID 1, if that runs our program") {
-    file_tree tree;
-    add(add(add(with_us(tree), 1, 0, "worker"), 7, 1, "worker"), 8, 0, "worker");
-    REQUIRE(find(tree));
-    CHECK(*find(tree) == 1);
-}
-
-TEST_CASE("signal_worker finds the one other process that runs our program") {
-    file_tree tree;
-    add(add(add(with_us(tree), 1, 0, "tini"), 7, 1, "worker"), 8, 1, "other");
-    REQUIRE(find(tree));
-    CHECK(*find(tree) == 7);
+TEST_CASE("signal_worker finds PID 1, the one other process of our program, or the one that started us") {
+    file_tree container;
+    add(add(add(with_us(container), 1, 0, "worker"), 7, 1, "worker"), 8, 0, "worker");
+    CHECK(find(container).value_or(0) == 1);
+    file_tree one;
+    add(add(add(with_us(one), 1, 0, "tini"), 7, 1, "worker"), 8, 1, "other");
+    CHECK(find(one).value_or(0) == 7);
     // Not the processes it started: what as_init() or a handler forked.
-    add(add(tree, 9, 7, "worker"), 10, 9, "worker");
-    REQUIRE(find(tree));
-    CHECK(*find(tree) == 7);
-}
-
-TEST_CASE("signal_worker finds the worker that started us") {
-    file_tree tree;
-    add(add(add(with_us(tree, 8), 1, 0, "tini"), 7, 1, "worker"), 8, 7, "sh");
-    REQUIRE(find(tree));
-    CHECK(*find(tree) == 7);
+    add(add(one, 9, 7, "worker"), 10, 9, "worker");
+    CHECK(find(one).value_or(0) == 7);
+    file_tree started_us;
+    add(add(add(with_us(started_us, 8), 1, 0, "tini"), 7, 1, "worker"), 8, 7, "sh");
+    CHECK(find(started_us).value_or(0) == 7);
+    file_tree none;
+    add(add(with_us(none), 1, 0, "systemd"), 7, 1, "other");
+    CHECK(find(none).error().sys_errno == ESRCH);
 }
 
 TEST_CASE("signal_worker does not choose among several, and lists them") {
     file_tree tree;
     add(add(add(with_us(tree), 1, 0, "systemd"), 7, 1, "worker"), 8, 1, "worker");
     const result<pid_t> found = find(tree);
-    REQUIRE(!found);
-    CHECK(found.error().code == errc::busy);
+    REQUIRE(code_of(found) == errc::busy);
     CHECK(holds(found.error().text, "7"));
     CHECK(holds(found.error().text, "8"));
     CHECK(!holds(found.error().text, "50"));
-}
-
-TEST_CASE("signal_worker finds none") {
-    file_tree tree;
-    add(add(with_us(tree), 1, 0, "systemd"), 7, 1, "other");
-    const result<pid_t> found = find(tree);
-    REQUIRE(!found);
-    CHECK(found.error().sys_errno == ESRCH);
 }
 
 TEST_CASE("signal_worker: a forwarding init gets a reclaim only if one of its children is prepared") {
@@ -264,9 +220,7 @@ TEST_CASE("signal_worker: strange /proc trees") {
 #else
 
 TEST_CASE("signal_worker: without /proc a process id is required") {
-    const result<pid_t> sent = signal_worker("resume");
-    REQUIRE(!sent);
-    CHECK(sent.error().code == errc::unsupported);
+    CHECK(code_of(signal_worker("resume")) == errc::unsupported);
 }
 
 #endif

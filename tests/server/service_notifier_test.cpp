@@ -1,18 +1,14 @@
 // The notify protocol, spoken to a socket of our own in the service manager's place.
 #include <fcntl.h>
-#include <limits.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
-#include <map>
 #include <string>
 
-#include "files.hpp"
+#include "file_tree.hpp"
 #include "test.hpp"
 
 using namespace std::chrono_literals;
@@ -52,13 +48,10 @@ class manager {
     int fd_ = -1;
 };
 
-using variables = std::map<std::string, std::string>;
+using test::variables;
 
 ojs::result<service_notifier> notifier_of(const variables& set) {
-    return service_notifier::from_environment([&set](const char* name) -> const char* {
-        const auto found = set.find(name);
-        return found == set.end() ? nullptr : found->second.c_str();
-    });
+    return service_notifier::from_environment(test::lookup(set));
 }
 
 service_notifier notifier_for(const std::string& name) {
@@ -116,8 +109,7 @@ TEST_CASE("every message is one datagram, at a path and at an abstract name") {
             {notifier.extend_timeout(-1ms), "EXTEND_TIMEOUT_USEC=0"},
             {notifier.extend_timeout(std::chrono::milliseconds::max()), "EXTEND_TIMEOUT_USEC=31536000000000"},
             {notifier.watchdog(), "WATCHDOG=1"},
-            {notifier.send("MAINPID=7\nX_OURS=yes"), "MAINPID=7\nX_OURS=yes"},
-        };
+            {notifier.send("MAINPID=7\nX_OURS=yes"), "MAINPID=7\nX_OURS=yes"}};
         for (const auto& each : cases) {
             CHECK(each.sent);
             CHECK(systemd.receive() == each.wanted);
@@ -142,20 +134,17 @@ TEST_CASE("names that cannot be used are refused, naming the variable") {
     struct {
         std::string name;
         errc wanted;
-    } const cases[] = {
-        {"run/notify", errc::unsupported},
-        {"vsock:2:1234", errc::unsupported},
-        {"/", errc::invalid_argument},
-        {"@", errc::invalid_argument},
-        {"/" + std::string(room - 1, 'x'), errc::invalid_argument},
-        {"@" + std::string(room, 'x'), errc::invalid_argument},
-        {"/" + std::string(100000, '\n'), errc::invalid_argument},
-    };
+    } const cases[] = {{"run/notify", errc::unsupported},
+                       {"vsock:2:1234", errc::unsupported},
+                       {"/", errc::invalid_argument},
+                       {"@", errc::invalid_argument},
+                       {"/" + std::string(room - 1, 'x'), errc::invalid_argument},
+                       {"@" + std::string(room, 'x'), errc::invalid_argument},
+                       {"/" + std::string(100000, '\n'), errc::invalid_argument}};
     for (const auto& each : cases) {
         CAPTURE(each.name.substr(0, 200));
         const auto refused = notifier_of({{"NOTIFY_SOCKET", each.name}});
-        REQUIRE_FALSE(refused);
-        CHECK(refused.error().code == each.wanted);
+        REQUIRE(test::code_of(refused) == each.wanted);
         CHECK(refused.error().text.find("NOTIFY_SOCKET") != std::string::npos);
         CHECK(refused.error().text.find('\n') == std::string::npos);
         CHECK(refused.error().text.size() < 1000);
@@ -188,8 +177,7 @@ TEST_CASE("a socket that is gone is an error, and found again when it is back") 
         CHECK(first.receive() == "READY=1");
     }
     const auto gone = notifier.watchdog();
-    REQUIRE_FALSE(gone);
-    CHECK(gone.error().code == errc::unreachable);
+    REQUIRE(test::code_of(gone) == errc::unreachable);
     CHECK(gone.error().sys_errno == ENOENT);
     const manager second(path);
     CHECK(notifier.watchdog());
@@ -213,8 +201,7 @@ TEST_CASE("a manager that does not read never blocks us") {
     int sent = 0;
     auto last = notifier.watchdog();
     for (; last && sent < 100000; ++sent) last = notifier.watchdog();
-    REQUIRE_FALSE(last);
-    CHECK(last.error().code == errc::unavailable);
+    REQUIRE(test::code_of(last) == errc::unavailable);
     // Room again, and all is well.
     CHECK(systemd.receive() == "WATCHDOG=1");
     CHECK(notifier.watchdog());

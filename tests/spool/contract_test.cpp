@@ -36,13 +36,13 @@ class spool_subject : public transport_contract::subject {
     job_state state_of(const std::string& id) override {
         const std::string name = files_.count(id) != 0 ? files_[id] : id + ".json";
         if (fs::exists(dir_.path / "request" / name)) return job_state::waiting;
-        if (is_in_hand(name)) return job_state::running;
+        if (is_claimed(name)) return job_state::running;
         if (fs::exists(dir_.path / "done" / name)) return job_state::completed;
         return fs::exists(dir_.path / "failed" / name) ? job_state::discarded : job_state::absent;
     }
 
   private:
-    bool is_in_hand(const std::string& name) const {
+    bool is_claimed(const std::string& name) const {
         for (const auto& each : fs::directory_iterator(dir_.path / "processing")) {
             if (fs::exists(each.path() / name)) return true;
         }

@@ -6,26 +6,23 @@
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #ifdef __linux__
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #endif
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
 
+#include "processes.hpp"
 #include "spool_dir.hpp"
 
 using namespace spool_test;
 
-// ---- dead workers ----
-
 namespace {
 
-// Nothing can be moved into it, by nobody. Not everywhere to be had.
+// Nothing can be moved into it, not even by root. Some file systems have no such folders.
 class immutable_folder {
   public:
     explicit immutable_folder(const fs::path& path)
@@ -54,22 +51,17 @@ class immutable_folder {
 
 }  // namespace
 
-TEST_CASE(
-    "spool: a dead worker's job comes back with its run counted and its checkpoint kept; a live one's does "
-    "not") {
+TEST_CASE("spool: a dead worker's job comes back with its run counted and its checkpoint, a live one's not") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         spool_dir dir;
         dir.options.any_file = any_file;
         const auto alive = dir.open();
-        dir.put("a", R"({"type":"noop","args":[]})");
-        dir.fetch_one(*alive);
+        dir.claim(*alive, "a");
         {
             const auto dead = dir.open();
-            dir.put("b", R"({"type":"noop","args":[]})");
-            dir.fetch_one(*dead);
-            CHECK(accept(dead->save_checkpoint({"b", "{\"at\":5}"}, deadline_after(1s))) ==
-                  settled::accepted);
+            dir.claim(*dead, "b");
+            CHECK(checkpoint(*dead, "b", "{\"at\":5}") == settled::accepted);
             CHECK(dir.owners() == 2);
         }
         CHECK(dir.owners() == 2);
@@ -81,7 +73,7 @@ TEST_CASE(
         CHECK(member(got[0].meta_json, "checkpoint") == "{\"at\":5}");
         CHECK(dir.event_count(spool_event_kind::recovered) == 1);
         CHECK(dir.owners() == 2);  // alive and other
-        CHECK(accept(alive->ack({"a", ""}, deadline_after(1s))) == settled::accepted);
+        CHECK(ack(*alive, "a") == settled::accepted);
     }
 }
 
@@ -89,28 +81,24 @@ TEST_CASE("spool: another process recovers a worker killed by SIGKILL") {
     spool_dir dir;
     dir.options.retry_delays = {0ms};
     { const auto makes_it = dir.open(); }
+    dir.put("a");
     for (int run = 1; run <= 2; ++run) {
-        if (run == 1) dir.put("a", R"({"type":"noop","args":[]})");
-        int ready[2] = {-1, -1};
-        REQUIRE(::pipe(ready) == 0);
-        const pid_t child = ::fork();
-        if (child == 0) {
+        const test::pipe_ends ready;
+        const pid_t child = test::forked([&] {
             const auto opened = open_spool(dir.options);
             const auto got = (*opened)->fetch(dir.asking(), deadline_after(10s));
             const char succeeded = got && got->size() == 1 && got->front().attempt == run ? 'y' : 'n';
-            static_cast<void>(!::write(ready[1], &succeeded, 1));
-            for (;;) ::pause();
-        }
+            static_cast<void>(!::write(ready.writer(), &succeeded, 1));
+            return ::pause();
+        });
         char succeeded = 0;
-        REQUIRE(::read(ready[0], &succeeded, 1) == 1);
-        ::close(ready[0]);
-        ::close(ready[1]);
+        REQUIRE(::read(ready.reader(), &succeeded, 1) == 1);
         CHECK(succeeded == 'y');
         const auto other = dir.open();
         CHECK(dir.fetch(*other).empty());  // it lives, and may be as slow as it likes
         CHECK(dir.owners() == 2);
         ::kill(child, SIGKILL);
-        REQUIRE(::waitpid(child, nullptr, 0) == child);
+        REQUIRE(test::status_of(child) == -SIGKILL);
     }
     const auto other = dir.open();
     CHECK(dir.fetch(*other).empty());  // both runs are used up
@@ -120,27 +108,22 @@ TEST_CASE("spool: another process recovers a worker killed by SIGKILL") {
 }
 
 TEST_CASE("spool: a dead worker's decision is completed from any step") {
-    const std::string job_text = R"({"type":"noop","args":[]})";
     const std::string decided = R"({"type":"noop","args":[],"result":1})";
-    for (const char* end : {"done", "failed", "request"}) {
+    for (const std::string end : {"done", "failed", "request"}) {
         for (const bool still_there : {true, false}) {
             CAPTURE(end);
             CAPTURE(still_there);
             spool_dir dir;
-            { const auto makes_it = dir.open(); }
-            const fs::path dead = dir.path / "processing" / "1-dead";
-            fs::create_directory(dead);
-            write_file(dead / ".owner", "{}");
-            if (still_there) write_file(dead / "a", job_text);
-            write_file(dead / ".claim.a", "");
-            write_file(dead / (std::string(".") + end + ".a"), decided);
-            write_file(dead / ".tmp.3", "half wri");
-            write_file(dead / ".checkpoint.a", "1");
+            const fs::path dead = dir.leave_dead_worker({{".claim.a", ""},
+                                                         {"." + end + ".a", decided},
+                                                         {".tmp.3", "half wri"},
+                                                         {".checkpoint.a", "1"}});
+            if (still_there) write_file(dead / "a", noop);
             const auto transport = dir.open();
             dir.worker.queues = {"none of these"};
             CHECK(dir.fetch(*transport, 5).empty());
-            CHECK(dir.names(end) == names{"a"});
-            CHECK(dir.read(std::string(end) + "/a") == decided);
+            CHECK(dir.listing() == end + "/a");
+            CHECK(dir.read(end + "/a") == decided);
             CHECK(!fs::exists(dead));
         }
     }
@@ -154,13 +137,10 @@ TEST_CASE("spool: a dead worker's job that cannot be moved now keeps its decisio
         MESSAGE("skipped: no folder can be made immutable here");
         return;
     }
-    const fs::path dead = dir.path / "processing" / "1-dead";
-    fs::create_directory(dead);
-    write_file(dead / ".owner", "{}");
-    write_file(dead / "a", R"({"type":"noop","args":[]})");
-    write_file(dead / ".claim.a", "");
-    write_file(dead / ".done.a", R"({"type":"noop","args":[],"result":1})");
-    write_file(dead / ".unknown", "of someone else");
+    const fs::path dead = dir.leave_dead_worker({{"a", noop},
+                                                 {".claim.a", ""},
+                                                 {".done.a", R"({"type":"noop","args":[],"result":1})"},
+                                                 {".unknown", "of someone else"}});
     const auto transport = dir.open();
     for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*transport).empty());
     CHECK(fs::exists(dead / ".done.a"));
@@ -175,31 +155,23 @@ TEST_CASE("spool: a dead worker's job that cannot be moved now keeps its decisio
 }
 
 TEST_CASE("spool: with any_file, dying between two steps of settling neither loses nor doubles a job") {
-    struct moment {
-        std::string what;
-        bool file;
+    const struct {
+        const char* what;
         const char* sidecar;  // in the dead worker's folder; null: none
-        const char* ends_in;
+        std::string ends_in;
         int runs;  // that count, where it is in request/
-    };
-    const moment moments[] = {
-        {"claimed, sidecar written first", true, "{\"attempt\":1}", "request", 1},
-        {"put there by a job's own command, and never claimed: it must not be run", true, nullptr, "failed",
-         0},
-        {"decided to fail it", true, "{\"attempt\":3,\"settled\":\"failed\",\"error\":{}}", "failed", 0},
-        {"decided to hand it back", true, "{\"attempt\":0,\"settled\":\"request\"}", "request", 0},
-        {"runs used up", true, "{\"attempt\":3}", "failed", 0},
-        {"sidecar unreadable", true, "{\"atte", "request", 0},
-    };
-    for (const moment& each : moments) {
+    } moments[] = {
+        {"claimed, sidecar written first", "{\"attempt\":1}", "request", 1},
+        {"put there by a job's own command, and never claimed: it must not be run", nullptr, "failed", 0},
+        {"decided to fail it", "{\"attempt\":3,\"settled\":\"failed\",\"error\":{}}", "failed", 0},
+        {"decided to hand it back", "{\"attempt\":0,\"settled\":\"request\"}", "request", 0},
+        {"runs used up", "{\"attempt\":3}", "failed", 0},
+        {"sidecar unreadable", "{\"atte", "request", 0}};
+    for (const auto& each : moments) {
         CAPTURE(each.what);
         spool_dir dir;
         dir.options.any_file = true;
-        { const auto makes_it = dir.open(); }
-        const fs::path dead = dir.path / "processing" / "1-dead";
-        fs::create_directory(dead);
-        write_file(dead / ".owner", "{}");
-        if (each.file) write_file(dead / "a", odd_bytes);
+        const fs::path dead = dir.leave_dead_worker({{"a", odd_bytes}});
         if (each.sidecar != nullptr) write_file(dead / ".about.a", each.sidecar);
         const auto transport = dir.open();
         fetch_request nothing = dir.asking(5);
@@ -207,12 +179,10 @@ TEST_CASE("spool: with any_file, dying between two steps of settling neither los
         nothing.should_send = [&] { return ++asked == 1; };
         static_cast<void>(transport->fetch(nothing, deadline_after(5s)));  // recovers, and claims nothing
         CHECK(!fs::exists(dead));
-        CHECK(dir.names(each.ends_in) == names{"a"});
+        CHECK(dir.read(each.ends_in + "/a") == odd_bytes);
         CHECK(dir.names("request").size() + dir.names("failed").size() + dir.names("done").size() == 1);
-        CHECK(dir.read(std::string(each.ends_in) + "/a") == odd_bytes);
-        if (std::string(each.ends_in) == "request") CHECK(dir.fetch_one(*transport).attempt == each.runs + 1);
-        const names about_it = each.sidecar == nullptr ? names{} : names{".about.a"};
-        if (std::string(each.ends_in) == "failed") CHECK(dir.hidden("failed") == about_it);
+        if (each.ends_in == "request") CHECK(dir.fetch_one(*transport).attempt == each.runs + 1);
+        if (each.ends_in == "failed") CHECK(dir.hidden("failed").size() == (each.sidecar == nullptr ? 0 : 1));
     }
 }
 
@@ -224,7 +194,7 @@ TEST_CASE("spool: a file beside a dead worker's job that was never claimed is no
         const std::string payout = R"({"type":"payout","args":[1000000]})";
         {
             const auto dead = dir.open();
-            dir.put("a", R"({"type":"noop","args":[]})");
+            dir.put("a");
             const std::string path = spool_path(dir.fetch_one(*dead));
             const fs::path beside = fs::path(path).parent_path();
             write_file(path + ".out", payout);
@@ -266,8 +236,7 @@ TEST_CASE("spool: a malformed file is in failed/ after one claim, even if it kil
         }
         const auto other = dir.open();
         CHECK(dir.fetch(*other, 5).empty());
-        CHECK(dir.names("request").empty());
-        CHECK(dir.names("failed") == names{"a"});
+        CHECK(dir.listing() == "failed/.about.a failed/a");
         CHECK(fs::file_size(dir.path / "failed" / "a") == each.first.size());
         const std::string about = dir.read("failed/.about.a");
         CHECK(member(about, "attempt") == "1");
@@ -292,74 +261,57 @@ extern "C" int fstatfs(int fd, struct statfs* out) noexcept(noexcept(::fstatfs(f
 }
 
 TEST_CASE("spool: a free lock proves another boot's worker dead only on a local file system") {
-    struct kind {
-        std::uint32_t type;
-        bool local;
-    };
-    for (const kind each : {kind{0x47504653, false} /* GPFS */, kind{0x19830326, false} /* BeeGFS */,
-                            kind{0x20030528, false} /* OrangeFS */, kind{0x786f4256, false} /* vboxsf */,
-                            kind{0x6969, false} /* NFS */, kind{0x65735546, false} /* FUSE */,
-                            kind{0xef53, true} /* ext4 */, kind{0x58465342, true} /* XFS */,
-                            kind{0x9123683e, true} /* btrfs */, kind{0x01021994, true} /* tmpfs */,
-                            kind{0x794c7630, true} /* overlayfs */, kind{0x2fc12fc1, true} /* ZFS */}) {
-        CAPTURE(each.type);
+    // GPFS, BeeGFS, OrangeFS, vboxsf, NFS, FUSE; ext4, XFS, btrfs, tmpfs, overlayfs, ZFS.
+    const std::vector<std::uint32_t> types = {0x47504653, 0x19830326, 0x20030528, 0x786f4256,
+                                              0x6969,     0x65735546, 0xef53,     0x58465342,
+                                              0x9123683e, 0x01021994, 0x794c7630, 0x2fc12fc1};
+    for (const std::uint32_t& type : types) {
+        const bool local = &type - types.data() >= 6;
+        CAPTURE(type);
         spool_dir dir;
-        { const auto makes_it = dir.open(); }
-        const fs::path dead = dir.path / "processing" / "4711-00";
-        fs::create_directory(dead);
+        const fs::path dead = dir.leave_dead_worker({{"a", noop}, {".claim.a", ""}});
         write_file(dead / ".owner", R"({"pid":4711,"boot_id":"another-node","host":"node-b"})");
-        write_file(dead / "a", R"({"type":"noop","args":[]})");
-        write_file(dead / ".claim.a", "");
         const auto transport = dir.open();
-        pretended_type = each.type;
+        pretended_type = type;
         const std::vector<job> got = dir.fetch(*transport);
         const std::vector<job> again = dir.fetch(*transport);
         pretended_type = 0;
-        CHECK(got.size() == (each.local ? 1 : 0));
+        CHECK(got.size() == (local ? 1 : 0));
         CHECK(again.empty());
-        CHECK(fs::exists(dead / "a") != each.local);
-        CHECK(dir.event_count(spool_event_kind::owner_unknown) == (each.local ? 0 : 1));
+        CHECK(fs::exists(dead / "a") != local);
+        CHECK(dir.event_count(spool_event_kind::owner_unknown) == (local ? 0 : 1));
     }
 }
 #endif
 
-// ---- fork() ----
-
 TEST_CASE("spool: a process forked by a dead worker's handler does not keep its jobs") {
     spool_dir dir;
     { const auto makes_it = dir.open(); }
-    dir.put("a", R"({"type":"noop","args":[]})");
-    int held[2] = {-1, -1};   // the forked one lives until this is closed
-    int begun[2] = {-1, -1};  // it says here that it is through with fork(), which lets go of the lock
-    REQUIRE(::pipe(held) == 0);
-    REQUIRE(::pipe(begun) == 0);
-    const pid_t worker = ::fork();
-    if (worker == 0) {
+    dir.put("a");
+    test::pipe_ends held;         // the forked one lives until this is closed
+    const test::pipe_ends begun;  // it says here that it is through with fork(), which lets go of the lock
+    const pid_t worker = test::forked([&] {
         const auto opened = open_spool(dir.options);
         const auto got = (*opened)->fetch(dir.asking(), deadline_after(10s));
         const pid_t forked = got && got->size() == 1 ? ::fork() : -1;
         char byte = 0;
         if (forked == 0) {
-            ::close(held[1]);
-            static_cast<void>(!::write(begun[1], &byte, 1));
-            static_cast<void>(!::read(held[0], &byte, 1));
+            held.close_writer();
+            static_cast<void>(!::write(begun.writer(), &byte, 1));
+            static_cast<void>(!::read(held.reader(), &byte, 1));
         }
-        ::_exit(forked == 0 || (forked > 0 && ::read(begun[0], &byte, 1) == 1) ? 0 : 1);
-    }
-    int status = 0;
-    REQUIRE(::waitpid(worker, &status, 0) == worker);
-    CHECK(status == 0);
+        return forked == 0 || (forked > 0 && ::read(begun.reader(), &byte, 1) == 1) ? 0 : 1;
+    });
+    CHECK(test::status_of(worker) == 0);
     const auto other = dir.open();
     CHECK(dir.fetch_one(*other).attempt == 2);
-    for (const int end : {held[0], held[1], begun[0], begun[1]}) ::close(end);
 }
 
 TEST_CASE("spool: a worker that claims no jobs still recovers those of a dead one") {
     spool_dir dir;
     {
         const auto dead = dir.open();
-        dir.put("a", R"({"type":"noop","args":[]})");
-        dir.fetch_one(*dead);
+        dir.claim(*dead, "a");
     }
     const auto other = dir.open();
     fetch_request unwanted = dir.asking();
@@ -369,52 +321,43 @@ TEST_CASE("spool: a worker that claims no jobs still recovers those of a dead on
 }
 
 TEST_CASE("spool: in a forked process a transport claims into a folder of its own, and leaves the other's") {
-    spool_dir dir;
-    const auto transport = dir.open();
-    dir.put("a", R"({"type":"noop","args":[]})");
-    dir.put("b", R"({"type":"noop","args":[]})");
-    dir.fetch_one(*transport);
-    const pid_t child = ::fork();
-    if (child == 0) {
-        const auto got = transport->fetch(dir.asking(), deadline_after(10s));
+    opened_dir dir;
+    dir.put("a");
+    dir.claim("b");
+    const pid_t child = test::forked([&] {
+        const auto got = dir.transport->fetch(dir.asking(), deadline_after(10s));
         const bool is_b = got && got->size() == 1 && got->front().id == "b";
-        const auto done = is_b ? transport->ack({"b", ""}, deadline_after(10s)) : settled::gone;
-        delete transport.get();
-        ::_exit(done && *done == settled::accepted ? 0 : 1);
-    }
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
+        const auto done = is_b ? dir.transport->ack({"b", ""}, deadline_after(10s)) : settled::gone;
+        delete dir.transport.get();
+        return done && *done == settled::accepted ? 0 : 1;
+    });
+    CHECK(test::status_of(child) == 0);
     CHECK(dir.names("done") == names{"b"});
     CHECK(dir.owners() == 1);
     const auto other = dir.open();
     CHECK(dir.fetch(*other).empty());  // a is held by the one that lives
-    CHECK(accept(transport->ack({"a", ""}, deadline_after(1s))) == settled::accepted);
+    CHECK(ack(dir, "a") == settled::accepted);
 }
 
 TEST_CASE("spool: a folder of an unknown owner is left in place, and reported once") {
-    spool_dir dir;
-    const auto transport = dir.open();
+    opened_dir dir;
     const fs::path odd = dir.path / "processing" / "somebody";
     fs::create_directory(odd);
-    write_file(odd / "a", R"({"type":"noop","args":[]})");  // and no lock file
+    write_file(odd / "a", noop);  // and no lock file
     fs::create_symlink("/tmp", dir.path / "processing" / "link");
     write_file(dir.path / "processing" / "file", "not a folder");
-    for (int i = 0; i < 3; ++i) CHECK(dir.fetch(*transport).empty());
+    for (int i = 0; i < 3; ++i) CHECK(dir.fetch().empty());
     CHECK(dir.event_count(spool_event_kind::owner_unknown) == 3);
     CHECK(fs::exists(odd / "a"));
     CHECK(dir.event_count(spool_event_kind::recovered) == 0);
 }
 
-TEST_CASE(
-    "spool: an empty folder without a lock is removed when it is old, not while a worker may be creating "
-    "it") {
-    spool_dir dir;
-    const auto transport = dir.open();
+TEST_CASE("spool: an empty folder without a lock is removed when it is old, not while it may be in use") {
+    opened_dir dir;
     fs::create_directory(dir.path / "processing" / "young");
     fs::create_directory(dir.path / "processing" / "old");
     make_old(dir.path / "processing" / "old");
-    CHECK(dir.fetch(*transport).empty());
+    CHECK(dir.fetch().empty());
     CHECK(fs::exists(dir.path / "processing" / "young"));
     CHECK(!fs::exists(dir.path / "processing" / "old"));
 }
@@ -423,19 +366,16 @@ TEST_CASE("spool: a transport that ends without jobs leaves nothing behind") {
     spool_dir dir;
     {
         const auto transport = dir.open();
-        dir.put("a", R"({"type":"noop","args":[]})");
-        dir.fetch_one(*transport);
-        CHECK(accept(transport->ack({"a", "1"}, deadline_after(1s))) == settled::accepted);
+        dir.claim(*transport, "a");
+        CHECK(ack(*transport, "a", "1") == settled::accepted);
         CHECK(dir.owners() == 1);
     }
     CHECK(dir.owners() == 0);
-    CHECK(dir.hidden("done").empty());
-    CHECK(dir.hidden("request").empty());
+    CHECK(dir.listing() == "done/a");
 }
 
-TEST_CASE("spool: the owner's record says who it is") {
-    spool_dir dir;
-    const auto transport = dir.open();
+TEST_CASE("spool: the owner's record identifies the process") {
+    opened_dir dir;
     const std::string record = dir.read("processing/" + dir.names("processing").front() + "/.owner");
     CHECK(member(record, "pid") == std::to_string(::getpid()));
     for (const char* key : {"start_time", "boot_id", "pid_namespace", "host"})
@@ -449,8 +389,6 @@ TEST_CASE("spool: the owner's record says who it is") {
 #endif
 }
 
-// ---- trouble ----
-
 namespace {
 
 // A file system of 64 KiB, if we may mount one.
@@ -460,7 +398,10 @@ class small_disk {
     ~small_disk() {
         if (mounted_) ::umount2(at_.path().c_str(), MNT_DETACH);
     }
-    explicit operator bool() const { return mounted_; }
+    bool is_mounted() const {
+        if (!mounted_) MESSAGE("skipped: no file system can be mounted here");
+        return mounted_;
+    }
     const fs::path& path() const { return at_.path(); }
     bool set_read_only(bool on) const {
         const unsigned long flags = MS_REMOUNT | (on ? static_cast<unsigned long>(MS_RDONLY) : 0);
@@ -475,126 +416,87 @@ class small_disk {
     bool mounted_ = false;
 };
 
-// No descriptor can be opened for as long as this lives.
-class no_descriptors {
-  public:
-    no_descriptors() {
-        ::getrlimit(RLIMIT_NOFILE, &before_);
-        rlimit none = before_;
-        none.rlim_cur = 0;
-        ::setrlimit(RLIMIT_NOFILE, &none);
-    }
-    ~no_descriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-
-  private:
-    rlimit before_{};
-};
-
 }  // namespace
 
 TEST_CASE("spool: a full disk is an error that loses nothing, and work continues when there is room") {
     const small_disk disk;
-    if (!disk) {
-        MESSAGE("skipped: no file system can be mounted here");
-        return;
-    }
-    spool_dir dir(disk.path() / "spool");
-    const auto transport = dir.open();
-    const std::string text = R"({"type":"noop","args":[]})";
-    for (const char* name : {"a", "b", "c"}) dir.put(name, text);
-    REQUIRE(dir.fetch(*transport, 3).size() == 3);
+    if (!disk.is_mounted()) return;
+    opened_dir dir(disk.path() / "spool");
+    for (const char* name : {"a", "b", "c"}) dir.put(name);
+    REQUIRE(dir.fetch(3).size() == 3);
     disk.fill();
-    const auto refused = transport->fail({"a", boom(), false, ""}, deadline_after(1s));
-    REQUIRE(!refused);
-    CHECK(refused.error().code == errc::unavailable);
+    const auto refused = dir.transport->fail({"a", boom(), false, ""}, deadline_after(1s));
+    REQUIRE(test::code_of(refused) == errc::unavailable);
     CHECK(refused.error().sys_errno == ENOSPC);
     CHECK(holds(refused.error().text, "No space left"));
-    CHECK(!transport->save_checkpoint({"b", "1"}, deadline_after(1s)));
-    CHECK(dir.names("request").empty());
-    CHECK(dir.names("done").empty());
+    CHECK(!dir.transport->save_checkpoint({"b", "1"}, deadline_after(1s)));
+    CHECK(dir.listing().empty());
     CHECK(dir.event_count(spool_event_kind::result_dropped) == 0);
-    const auto answer = transport->heartbeat({&dir.worker, "running", {"a", "b", "c"}}, deadline_after(1s));
+    const auto answer =
+        dir.transport->heartbeat({&dir.worker, "running", {"a", "b", "c"}}, deadline_after(1s));
     CHECK(answer->jobs_extended.size() == 3);  // all still ours
     // What needs no room works.
-    CHECK(accept(transport->ack({"b", ""}, deadline_after(1s))) == settled::accepted);
-    CHECK(accept(transport->fail(hand_back("c"), deadline_after(1s))) == settled::accepted);
-    CHECK(dir.fetch_one(*transport).id == "c");
+    CHECK(ack(dir, "b") == settled::accepted);
+    CHECK(requeue(dir, "c") == settled::accepted);
+    CHECK(dir.fetch_one().id == "c");
     CHECK(!spool_enqueue(dir.path.string(), {"noop", "[]", "default", 0, ""}));
-    CHECK(dir.names("request").empty());
-    CHECK(dir.hidden("request").empty());
+    CHECK(dir.listing() == "done/b");
 
     disk.make_room();
-    CHECK(accept(transport->fail({"a", boom(), false, ""}, deadline_after(1s))) == settled::accepted);
-    CHECK(accept(transport->ack({"c", "\"result\""}, deadline_after(1s))) == settled::accepted);
-    CHECK(dir.names("request") == names{"a"});
+    CHECK(fail(dir, "a") == settled::accepted);
+    CHECK(ack(dir, "c", "\"result\"") == settled::accepted);
+    CHECK(dir.listing() == "done/b done/c request/a");
     CHECK(member(dir.read("request/a"), "attempt") == "1");
-    CHECK(dir.names("done") == names{"b", "c"});
     CHECK(member(dir.read("done/c"), "result") == "\"result\"");
 }
 
 TEST_CASE("spool: without room for its result a completed job is settled without it, and reported") {
     const small_disk disk;
-    if (!disk) {
-        MESSAGE("skipped: no file system can be mounted here");
-        return;
-    }
-    spool_dir dir(disk.path() / "spool");
-    const auto transport = dir.open();
-    dir.put("a", R"({"type":"noop","args":[]})");
-    dir.fetch_one(*transport);
+    if (!disk.is_mounted()) return;
+    opened_dir dir(disk.path() / "spool");
+    dir.claim("a");
     disk.fill();
-    CHECK(accept(transport->ack({"a", "\"result\""}, deadline_after(1s))) == settled::accepted);
-    CHECK(dir.names("done") == names{"a"});
+    CHECK(ack(dir, "a", "\"result\"") == settled::accepted);
+    CHECK(dir.listing() == "done/a");
     CHECK(member(dir.read("done/a"), "result").empty());
     CHECK(dir.event_count(spool_event_kind::result_dropped) == 1);
-    CHECK(dir.hidden("done").empty());
     disk.make_room();
-    CHECK(accept(transport->ack({"a", "\"result\""}, deadline_after(1s))) == settled::gone);
+    CHECK(ack(dir, "a", "\"result\"") == settled::gone);
     CHECK(dir.event_count(spool_event_kind::result_dropped) == 1);
 }
 
 TEST_CASE("spool: with any_file a full disk keeps a job from being claimed, which is then done later") {
     const small_disk disk;
-    if (!disk) {
-        MESSAGE("skipped: no file system can be mounted here");
-        return;
-    }
-    spool_dir dir(disk.path() / "spool");
-    dir.options.any_file = true;
-    const auto transport = dir.open();
+    if (!disk.is_mounted()) return;
+    opened_dir dir(disk.path() / "spool", true);
     dir.put("a", odd_bytes);
     disk.fill();
-    const auto refused = transport->fetch(dir.asking(), deadline_after(1s));
+    const auto refused = dir.transport->fetch(dir.asking(), deadline_after(1s));
     REQUIRE(!refused);
     CHECK(refused.error().sys_errno == ENOSPC);
     CHECK(dir.names("request") == names{"a"});
     disk.make_room();
-    CHECK(dir.fetch_one(*transport).attempt == 1);
+    CHECK(dir.fetch_one().attempt == 1);
 }
 
 TEST_CASE("spool: on a read-only file system there is a clear error, and nothing is lost") {
     const small_disk disk;
-    if (!disk) {
-        MESSAGE("skipped: no file system can be mounted here");
-        return;
-    }
-    spool_dir dir(disk.path() / "spool");
-    const auto transport = dir.open();
-    for (const char* name : {"a", "b"}) dir.put(name, R"({"type":"noop","args":[]})");
-    dir.fetch_one(*transport);
+    if (!disk.is_mounted()) return;
+    opened_dir dir(disk.path() / "spool");
+    for (const char* name : {"a", "b"}) dir.put(name);
+    dir.fetch_one();
     REQUIRE(disk.set_read_only(true));
-    const auto refused = transport->fetch(dir.asking(), deadline_after(1s));
-    REQUIRE(!refused);
-    CHECK(refused.error().code == errc::unavailable);
+    const auto refused = dir.transport->fetch(dir.asking(), deadline_after(1s));
+    REQUIRE(test::code_of(refused) == errc::unavailable);
     CHECK(holds(refused.error().text, "Read-only file system"));
-    CHECK(!transport->ack({"a", ""}, deadline_after(1s)));
-    CHECK(!transport->fail({"a", boom(), false, ""}, deadline_after(1s)));
+    CHECK(!dir.transport->ack({"a", ""}, deadline_after(1s)));
+    CHECK(!dir.transport->fail({"a", boom(), false, ""}, deadline_after(1s)));
     const auto opened = open_spool(dir.options);
     REQUIRE(!opened);
     CHECK(holds(opened.error().text, "Read-only file system"));
     REQUIRE(disk.set_read_only(false));
-    CHECK(accept(transport->ack({"a", ""}, deadline_after(1s))) == settled::accepted);
-    CHECK(dir.fetch_one(*transport).id == "b");
+    CHECK(ack(dir, "a") == settled::accepted);
+    CHECK(dir.fetch_one().id == "b");
 }
 
 TEST_CASE("spool: folders on different file systems are refused from the start") {
@@ -617,85 +519,74 @@ TEST_CASE("spool: folders on different file systems are refused from the start")
 }
 
 TEST_CASE("spool: without a free descriptor nothing is lost, and calls that need none still work") {
-    spool_dir dir;
-    const auto transport = dir.open();
-    for (const char* name : {"a", "b", "c"}) dir.put(name, R"({"type":"noop","args":[]})");
-    REQUIRE(dir.fetch(*transport, 2).size() == 2);
+    opened_dir dir;
+    for (const char* name : {"a", "b", "c"}) dir.put(name);
+    REQUIRE(dir.fetch(2).size() == 2);
     result<std::vector<job>> fetched = std::vector<job>();
     result<settled> failed = settled::accepted;
     result<settled> acked = settled::gone;
     {
-        const no_descriptors now;
-        fetched = transport->fetch(dir.asking(), deadline_after(1s));
-        failed = transport->fail({"a", boom(), false, ""}, deadline_after(1s));
-        acked = transport->ack({"b", ""}, deadline_after(1s));
+        const test::no_descriptors now;
+        fetched = dir.transport->fetch(dir.asking(), deadline_after(1s));
+        failed = dir.transport->fail({"a", boom(), false, ""}, deadline_after(1s));
+        acked = dir.transport->ack({"b", ""}, deadline_after(1s));
     }
-    REQUIRE(!fetched);
-    CHECK(fetched.error().code == errc::unavailable);
+    REQUIRE(test::code_of(fetched) == errc::unavailable);
     CHECK(holds(fetched.error().text, std::strerror(EMFILE)));
     REQUIRE(!failed);
     CHECK(failed.error().sys_errno == EMFILE);
     CHECK(accept(acked) == settled::accepted);
     CHECK(dir.names("request") == names{"c"});
-    CHECK(dir.fetch_one(*transport).id == "c");
-    CHECK(accept(transport->fail({"a", boom(), false, ""}, deadline_after(1s))) == settled::accepted);
+    CHECK(dir.fetch_one().id == "c");
+    CHECK(fail(dir, "a") == settled::accepted);
     CHECK(dir.names("request") == names{"a"});
 }
 
 TEST_CASE("spool: a removed directory is an error until it is back; its jobs are not lost") {
-    spool_dir dir;
-    const auto transport = dir.open();
-    dir.put("a", R"({"type":"noop","args":[]})");
-    dir.fetch_one(*transport);
+    opened_dir dir;
+    dir.claim("a");
     const fs::path away = dir.path.string() + ".away";
     fs::rename(dir.path, away);
     for (int i = 0; i < 2; ++i) {
-        const auto refused = transport->fetch(dir.asking(), deadline_after(1s));
-        REQUIRE(!refused);
-        CHECK(refused.error().code == errc::unavailable);
+        const auto refused = dir.transport->fetch(dir.asking(), deadline_after(1s));
+        REQUIRE(test::code_of(refused) == errc::unavailable);
         CHECK(holds(refused.error().text, "No such file or directory"));
         CHECK(!fs::exists(dir.path));  // it may be a volume that is not mounted: nothing is made in its place
     }
     fs::rename(away, dir.path);
-    dir.put("b", R"({"type":"noop","args":[]})");
-    CHECK(dir.fetch_one(*transport).id == "b");
-    CHECK(accept(transport->ack({"a", ""}, deadline_after(1s))) == settled::accepted);
+    CHECK(dir.claim("b").id == "b");
+    CHECK(ack(dir, "a") == settled::accepted);
     CHECK(dir.names("done") == names{"a"});
 }
 
 TEST_CASE("spool: a removed folder is created again, and no job in flight is lost") {
     for (const char* folder : {"done", "failed", "request"}) {
         CAPTURE(folder);
-        spool_dir dir;
-        const auto transport = dir.open();
-        dir.put("a", R"({"type":"noop","args":[]})");
-        dir.fetch_one(*transport);
+        opened_dir dir;
+        dir.claim("a");
         fs::remove_all(dir.path / folder);
         const auto settle = [&]() -> result<settled> {
-            if (std::string(folder) == "done") return transport->ack({"a", ""}, deadline_after(1s));
+            if (std::string(folder) == "done") return dir.transport->ack({"a", ""}, deadline_after(1s));
             if (std::string(folder) == "failed")
-                return transport->fail({"a", boom(false), false, ""}, deadline_after(1s));
-            return transport->fail(hand_back("a"), deadline_after(1s));
+                return dir.transport->fail({"a", boom(false), false, ""}, deadline_after(1s));
+            return dir.transport->fail({"a", boom(), true, ""}, deadline_after(1s));
         };
-        const auto refused = settle();
-        REQUIRE(!refused);
-        CHECK(refused.error().code == errc::unavailable);
-        CHECK(dir.fetch(*transport).empty());
+        CHECK(test::code_of(settle()) == errc::unavailable);
+        CHECK(dir.fetch().empty());
         CHECK(accept(settle()) == settled::accepted);
         CHECK(dir.names(folder) == names{"a"});
     }
 }
 
 TEST_CASE("spool: a transport whose own folder was removed continues in a new one, and its jobs are gone") {
-    spool_dir dir;
-    const auto transport = dir.open();
-    for (const char* name : {"a", "b"}) dir.put(name, R"({"type":"noop","args":[]})");
-    dir.fetch_one(*transport);
+    opened_dir dir;
+    for (const char* name : {"a", "b"}) dir.put(name);
+    dir.fetch_one();
     fs::remove_all(dir.path / "processing");
-    CHECK(!transport->fetch(dir.asking(), deadline_after(1s)));  // it wanted to claim b into it
-    CHECK(dir.fetch_one(*transport).id == "b");
-    CHECK(accept(transport->ack({"a", ""}, deadline_after(1s))) == settled::gone);
-    CHECK(accept(transport->ack({"b", ""}, deadline_after(1s))) == settled::accepted);
+    CHECK(!dir.transport->fetch(dir.asking(), deadline_after(1s)));  // it wanted to claim b into it
+    CHECK(dir.fetch_one().id == "b");
+    CHECK(ack(dir, "a") == settled::gone);
+    CHECK(ack(dir, "b") == settled::accepted);
 }
 
 TEST_CASE("spool: an unusable directory is a clear error, and nothing is created") {
@@ -770,8 +661,7 @@ TEST_CASE("spool: a directory given by a relative path is still found after the 
     dir.options.directory = "spool";
     const auto transport = dir.open();
     fs::current_path(before);
-    dir.put("a", R"({"type":"noop","args":[]})");
-    const job claimed = dir.fetch_one(*transport);
+    const job claimed = dir.claim(*transport, "a");
     CHECK(fs::exists(spool_path(claimed)));
-    CHECK(accept(transport->ack({"a", ""}, deadline_after(1s))) == settled::accepted);
+    CHECK(ack(*transport, "a") == settled::accepted);
 }

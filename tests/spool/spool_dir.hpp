@@ -1,12 +1,9 @@
 // A spool directory for a test, what is done to it from outside, and short ways to look at it.
 #pragma once
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "../worker/recorder.hpp"
 #include "files.hpp"
@@ -33,11 +30,17 @@ inline void make_old(const fs::path& path) {
     REQUIRE(::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
 }
 
+inline const std::string noop = R"({"type":"noop","args":[]})";
+
 // A spool directory and what the test does to it from outside.
 class spool_dir {
   public:
-    explicit spool_dir(fs::path where = {}) : path(where.empty() ? own_.path() / "spool" : where) {
+    explicit spool_dir(fs::path where = {}, bool any_file = false,
+                       std::vector<std::chrono::milliseconds> retry_delays = spool_options().retry_delays)
+        : path(where.empty() ? own_.path() / "spool" : where) {
         options.directory = path.string();
+        options.any_file = any_file;
+        options.retry_delays = std::move(retry_delays);
         options.recovery_interval = 0ms;
         options.on_event = [this](const spool_event& event) {
             const std::lock_guard<std::mutex> held(mutex_);
@@ -52,7 +55,7 @@ class spool_dir {
         return *out;
     }
     // cp to a hidden name, then mv.
-    void put(const std::string& name, const std::string& text) {
+    void put(const std::string& name, const std::string& text = noop) {
         write_file(path / "request" / ".cp", text);
         fs::rename(path / "request" / ".cp", path / "request" / name);
     }
@@ -74,6 +77,31 @@ class spool_dir {
         while (got.empty() && steady_clock::now() < end) got = fetch(from);
         REQUIRE(got.size() == 1);
         return got.front();
+    }
+    job claim(transport& by, const std::string& name, const std::string& text = noop) {
+        put(name, text);
+        return fetch_one(by);
+    }
+    // What a worker that died left behind: a folder with a free lock, and these files.
+    fs::path leave_dead_worker(std::initializer_list<std::pair<std::string, std::string>> files) {
+        if (!fs::exists(path)) static_cast<void>(open());
+        const fs::path out = path / "processing" / "1-dead";
+        fs::create_directory(out);
+        write_file(out / ".owner", "{}");
+        for (const auto& [name, text] : files) write_file(out / name, text);
+        return out;
+    }
+    // All that is in request/, done/ and failed/, sorted: "done/a request/.about.b request/b".
+    std::string listing() const {
+        std::string out;
+        for (const char* folder : {"done", "failed", "request"}) {
+            std::vector<std::string> all = hidden(folder);
+            for (const std::string& each : names(folder)) all.push_back(each);
+            std::sort(all.begin(), all.end());
+            for (const std::string& each : all)
+                out += (out.empty() ? "" : " ") + std::string(folder) + "/" + each;
+        }
+        return out;
     }
     // Visible names, sorted.
     std::vector<std::string> names(const std::string& folder) const {
@@ -119,6 +147,25 @@ class spool_dir {
     worker_identity worker;
 };
 
+// With a transport, which is what the calls without one go to.
+struct opened_dir : spool_dir {
+    explicit opened_dir(bool any_file = false,
+                        std::vector<std::chrono::milliseconds> retry_delays = spool_options().retry_delays)
+        : spool_dir({}, any_file, std::move(retry_delays)), transport(open()) {}
+    explicit opened_dir(fs::path where, bool any_file = false)
+        : spool_dir(std::move(where), any_file), transport(open()) {}
+    operator ojs::transport&() const { return *transport; }
+    using spool_dir::claim;
+    using spool_dir::fetch;
+    using spool_dir::fetch_one;
+    std::vector<job> fetch(std::size_t count = 1) { return spool_dir::fetch(*transport, count); }
+    job fetch_one() { return spool_dir::fetch_one(*transport); }
+    job claim(const std::string& name, const std::string& text = noop) {
+        return spool_dir::claim(*transport, name, text);
+    }
+    const transport_ref transport;
+};
+
 using names = std::vector<std::string>;
 
 inline std::string member(const std::string& object, const char* key) {
@@ -140,11 +187,21 @@ inline settled accept(const result<settled>& answer) {
     return *answer;
 }
 
+inline settled ack(transport& to, const std::string& id, const std::string& result = "") {
+    return accept(to.ack({id, result}, deadline_after(10s)));
+}
+inline settled fail(transport& to, const std::string& id, const job_error& why = boom(),
+                    const std::string& checkpoint = "") {
+    return accept(to.fail({id, why, false, checkpoint}, deadline_after(10s)));
+}
+inline settled requeue(transport& to, const std::string& id) {
+    return accept(to.fail({id, boom(), true, ""}, deadline_after(10s)));
+}
+inline settled checkpoint(transport& to, const std::string& id, const std::string& state) {
+    return accept(to.save_checkpoint({id, state}, deadline_after(10s)));
+}
+
 // Bytes that are no JSON, no text and not even UTF-8.
 inline const std::string odd_bytes("\0\xff\xfe{\"type\":\n", 12);
-
-inline fail_request hand_back(const std::string& id, std::string checkpoint = {}) {
-    return {id, boom(), true, std::move(checkpoint)};
-}
 
 }  // namespace spool_test

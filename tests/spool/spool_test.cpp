@@ -1,117 +1,82 @@
 // open_spool: a job on its way through the folders, its runs and checkpoints; any file; putting jobs in.
 #include <atomic>
-#include <set>
-#include <thread>
 
+#include "events.hpp"
 #include "spool_dir.hpp"
 
 using namespace spool_test;
 
-// ---- a job's way ----
-
 TEST_CASE("spool: a job is claimed, completed, and its file in done/ has the result and all it came with") {
-    spool_dir dir;
-    const auto transport = dir.open();
-    CHECK(dir.fetch(*transport).empty());
+    opened_dir dir;
+    CHECK(dir.fetch().empty());
     dir.put(
         "a.json",
         R"({"type":"text.count","args":[12345678901234567890, 1.10],"x_unknown":{"big":98765432109876543210},)"
         R"("meta":{"trace":"t1"}})");
-    const job claimed = dir.fetch_one(*transport);
-    CHECK(claimed.id == "a");
-    CHECK(claimed.type == "text.count");
-    CHECK(claimed.queue == "default");
-    CHECK(claimed.args_json == "[12345678901234567890, 1.10]");
+    const job claimed = dir.fetch_one();
+    CHECK(claimed.id + " " + claimed.type + " " + claimed.queue + " " + claimed.args_json ==
+          "a text.count default [12345678901234567890, 1.10]");
     CHECK(claimed.attempt == 1);
     CHECK(claimed.max_attempts == 3);
     CHECK(claimed.malformed.empty());
     CHECK(member(claimed.meta_json, "trace") == "\"t1\"");
     CHECK(spool_path(claimed).front() == '/');
     CHECK(fs::exists(spool_path(claimed)));
-    CHECK(dir.names("request").empty());
-    CHECK(dir.fetch(*transport).empty());
-
-    CHECK(accept(transport->ack({"a", "{\"words\":18446744073709551615}"}, deadline_after(1s))) ==
-          settled::accepted);
-    CHECK(dir.names("done") == names{"a.json"});
+    CHECK(dir.listing().empty());
+    CHECK(dir.fetch().empty());
+    CHECK(ack(dir, "a", "{\"words\":18446744073709551615}") == settled::accepted);
+    CHECK(dir.listing() == "done/a.json");
     const std::string done = dir.read("done/a.json");
-    CHECK(member(done, "result") == "{\"words\":18446744073709551615}");
-    CHECK(member(done, "state") == "\"completed\"");
-    CHECK(member(done, "args") == "[12345678901234567890, 1.10]");
-    CHECK(member(done, "x_unknown") == "{\"big\":98765432109876543210}");
-    CHECK(member(done, "meta") == "{\"trace\":\"t1\"}");
+    const std::pair<const char*, const char*> members[] = {{"result", "{\"words\":18446744073709551615}"},
+                                                           {"state", "\"completed\""},
+                                                           {"args", "[12345678901234567890, 1.10]"},
+                                                           {"x_unknown", "{\"big\":98765432109876543210}"},
+                                                           {"meta", "{\"trace\":\"t1\"}"}};
+    for (const auto& [name, value] : members) CHECK(member(done, name) == value);
     CHECK(!fs::exists(spool_path(claimed)));
 }
 
 TEST_CASE("spool: without a result the file goes to done/ as it came") {
-    spool_dir dir;
-    const auto transport = dir.open();
+    opened_dir dir;
     const std::string text = "  {\"type\" : \"noop\", \"args\":[],\n\"id\":\"my-id\"}\n\n";
-    dir.put("a.json", text);
-    CHECK(dir.fetch_one(*transport).id == "my-id");
-    CHECK(accept(transport->ack({"my-id", ""}, deadline_after(1s))) == settled::accepted);
+    CHECK(dir.claim("a.json", text).id == "my-id");
+    CHECK(ack(dir, "my-id") == settled::accepted);
     CHECK(dir.read("done/a.json") == text);
 }
 
 TEST_CASE("spool: files are taken in the order of their names, also one that comes later") {
-    spool_dir dir;
-    const auto transport = dir.open();
-    for (const char* name : {"5-c.json", "5-a.json", "9-z.json", "0-now.json", "5-b.json"})
-        dir.put(name, R"({"type":"noop","args":[]})");
-    CHECK(dir.fetch_one(*transport).id == "0-now");
-    CHECK(dir.fetch_one(*transport).id == "5-a");
+    opened_dir dir;
+    for (const char* name : {"5-c.json", "5-a.json", "9-z.json", "0-now.json", "5-b.json"}) dir.put(name);
+    CHECK(dir.fetch_one().id == "0-now");
+    CHECK(dir.fetch_one().id == "5-a");
 #if OJS_SHUTDOWN_USE_INOTIFY
-    dir.put("1-late.json", R"({"type":"noop","args":[]})");
-    CHECK(dir.fetch_one(*transport).id == "1-late");
+    CHECK(dir.claim("1-late.json").id == "1-late");
 #endif
-    const std::vector<job> rest = dir.fetch(*transport, 2);
+    const std::vector<job> rest = dir.fetch(2);
     REQUIRE(rest.size() == 2);
     CHECK(rest[0].id == "5-b");
     CHECK(rest[1].id == "5-c");
-    CHECK(dir.fetch_one(*transport).id == "9-z");
+    CHECK(dir.fetch_one().id == "9-z");
 }
 
-TEST_CASE("spool: settling again, or what was never claimed, is gone") {
-    spool_dir dir;
-    const auto transport = dir.open();
-    dir.put("a", R"({"type":"noop","args":[]})");
-    dir.fetch_one(*transport);
-    CHECK(accept(transport->ack({"a", ""}, deadline_after(1s))) == settled::accepted);
-    CHECK(accept(transport->ack({"a", ""}, deadline_after(1s))) == settled::gone);
-    CHECK(accept(transport->fail({"a", boom(true), false, ""}, deadline_after(1s))) == settled::gone);
-    CHECK(accept(transport->ack({"never", ""}, deadline_after(1s))) == settled::gone);
-    CHECK(accept(transport->save_checkpoint({"a", "1"}, deadline_after(1s))) == settled::gone);
-    CHECK(dir.names("done") == names{"a"});
-    CHECK(dir.names("request").empty());
-}
-
-TEST_CASE("spool: a claimed file that another process removes is gone") {
-    spool_dir dir;
-    const auto transport = dir.open();
-    dir.put("a", R"({"type":"noop","args":[]})");
-    fs::remove(spool_path(dir.fetch_one(*transport)));
-    CHECK(accept(transport->fail({"a", boom(false), false, ""}, deadline_after(1s))) == settled::gone);
-    CHECK(dir.names("failed").empty());
+TEST_CASE("spool: a job whose file is no longer there is gone") {
+    opened_dir dir;
+    fs::remove(spool_path(dir.claim("removed")));
+    CHECK(fail(dir, "removed", boom(false)) == settled::gone);
+    CHECK(checkpoint(dir, "removed", "1") == settled::gone);
+    CHECK(dir.listing().empty());
 }
 
 TEST_CASE("spool: of several threads that settle one job at the same time, one is accepted") {
-    spool_dir dir;
-    const auto transport = dir.open();
+    opened_dir dir;
     for (int i = 0; i < 20; ++i) {
         const std::string id = "j" + std::to_string(i);
-        dir.put(id, R"({"type":"noop","args":[]})");
-        dir.fetch_one(*transport);
+        dir.claim(id);
         std::atomic<int> accepted{0};
-        std::vector<std::thread> threads;
-        for (int k = 0; k < 4; ++k) {
-            threads.emplace_back([&, k] {
-                const auto answer = k % 2 == 0
-                                        ? transport->ack({id, "1"}, deadline_after(5s))
-                                        : transport->fail({id, boom(true), false, ""}, deadline_after(5s));
-                if (answer && *answer == settled::accepted) accepted.fetch_add(1);
-            });
-        }
-        for (std::thread& each : threads) each.join();
+        test::at_once(4, [&](int thread) {
+            const settled answer = thread % 2 == 0 ? ack(dir, id, "1") : fail(dir, id);
+            if (answer == settled::accepted) accepted.fetch_add(1);
+        });
         CHECK(accepted == 1);
         CHECK(dir.names("done").size() + dir.names("request").size() == static_cast<std::size_t>(i) + 1);
         for (const std::string& back : dir.names("request"))
@@ -119,35 +84,26 @@ TEST_CASE("spool: of several threads that settle one job at the same time, one i
     }
 }
 
-// ---- failing ----
-
-TEST_CASE(
-    "spool: a failed run waits its delay, which is kept in the file, and the last one goes to failed/") {
+TEST_CASE("spool: a failed run waits its delay, kept in the file, and the last one goes to failed/") {
     spool_dir dir;
     dir.options.retry_delays = {0ms, 1h};
     {
         const auto transport = dir.open();
-        dir.put("a.json", R"({"type":"noop","args":[],"keep":1.50,"meta":{"m":1}})");
-        CHECK(dir.fetch_one(*transport).attempt == 1);
-        CHECK(accept(transport->fail({"a", boom(false), false, ""}, deadline_after(1s))) ==
-              settled::accepted);
-        CHECK(dir.names("failed") == names{"a.json"});
+        CHECK(dir.claim(*transport, "a.json", R"({"type":"noop","args":[],"keep":1.50,"meta":{"m":1}})")
+                  .attempt == 1);
+        CHECK(fail(*transport, "a", boom(false)) == settled::accepted);
+        CHECK(dir.listing() == "failed/a.json");
         const std::string failed = dir.read("failed/a.json");
-        CHECK(member(failed, "state") == "\"discarded\"");
-        CHECK(member(failed, "attempt") == "1");
-        CHECK(member(failed, "keep") == "1.50");
-        const std::string error = member(failed, "error");
-        CHECK(member(error, "message") == "\"boom \\\"x\\\"\"");
-        CHECK(member(error, "code") == "\"handler_error\"");
-        CHECK(member(error, "details") == "{\"n\":1}");
-        CHECK(member(error, "retryable") == "false");
+        for (const char* part :
+             {R"("state":"discarded")", R"("attempt":1)", R"("keep":1.50)", R"("message":"boom \"x\"")",
+              R"("code":"handler_error")", R"("details":{"n":1})", R"("retryable":false)"})
+            CHECK_MESSAGE(holds(failed, part), failed);
 
-        dir.put("c.json", R"({"type":"noop","args":[],"keep":1.50})");
-        CHECK(dir.fetch_one(*transport).attempt == 1);
-        CHECK(accept(transport->fail({"c", boom(true), false, ""}, deadline_after(1s))) == settled::accepted);
+        CHECK(dir.claim(*transport, "c.json", R"({"type":"noop","args":[],"keep":1.50})").attempt == 1);
+        CHECK(fail(*transport, "c") == settled::accepted);
         CHECK(dir.names("request") == names{"c.json"});
         CHECK(dir.fetch_one(*transport).attempt == 2);  // after no delay at all
-        CHECK(accept(transport->fail({"c", boom(true), false, ""}, deadline_after(1s))) == settled::accepted);
+        CHECK(fail(*transport, "c") == settled::accepted);
         CHECK(dir.fetch(*transport).empty());  // an hour from now
     }
     const auto other = dir.open();
@@ -161,91 +117,74 @@ TEST_CASE(
     dir.put("c.json", text);
     const auto third = dir.open();
     CHECK(dir.fetch_one(*third).attempt == 3);
-    CHECK(accept(third->fail({"c", boom(true), false, ""}, deadline_after(1s))) == settled::accepted);
-    CHECK(dir.names("request").empty());
-    CHECK(dir.names("failed") == names{"a.json", "c.json"});
+    CHECK(fail(*third, "c") == settled::accepted);
+    CHECK(dir.listing() == "failed/a.json failed/c.json");
     CHECK(member(dir.read("failed/c.json"), "attempt") == "3");
     CHECK(member(dir.read("failed/c.json"), "keep") == "1.50");
     CHECK(member(dir.read("failed/c.json"), "spool").empty());
 }
 
 TEST_CASE("spool: a job's own max_attempts counts, and more than the delays last take the last one again") {
-    spool_dir dir;
-    dir.options.retry_delays = {0ms};
-    const auto transport = dir.open();
-    dir.put("one", R"({"type":"noop","args":[],"max_attempts":1})");
-    CHECK(dir.fetch_one(*transport).max_attempts == 1);
-    CHECK(accept(transport->fail({"one", boom(true), false, ""}, deadline_after(1s))) == settled::accepted);
+    opened_dir dir(false, {0ms});
+    CHECK(dir.claim("one", R"({"type":"noop","args":[],"max_attempts":1})").max_attempts == 1);
+    CHECK(fail(dir, "one") == settled::accepted);
     CHECK(dir.names("failed") == names{"one"});
     dir.put("four", R"({"type":"noop","args":[],"max_attempts":4})");
     for (int run = 1; run <= 4; ++run) {
-        CHECK(dir.fetch_one(*transport).attempt == run);
-        CHECK(accept(transport->fail({"four", boom(true), false, ""}, deadline_after(1s))) ==
-              settled::accepted);
+        CHECK(dir.fetch_one().attempt == run);
+        CHECK(fail(dir, "four") == settled::accepted);
     }
-    CHECK(dir.fetch(*transport).empty());
+    CHECK(dir.fetch().empty());
     CHECK(dir.names("failed") == names{"four", "one"});
 }
 
 TEST_CASE("spool: a delay never lasts longer than it was meant to, wherever the clock was set") {
-    spool_dir dir;
-    const auto transport = dir.open();
-    dir.put("a", R"({"type":"noop","args":[],"spool":{"not_before_ms":9000000000000000,"delay_ms":0}})");
-    CHECK(dir.fetch_one(*transport).id == "a");
+    opened_dir dir;
+    CHECK(
+        dir.claim("a", R"({"type":"noop","args":[],"spool":{"not_before_ms":9000000000000000,"delay_ms":0}})")
+            .id == "a");
 }
 
 TEST_CASE("spool: a job requeued is in request/ at once, unchanged, once, and no run counts") {
-    spool_dir dir;
-    const auto transport = dir.open();
+    opened_dir dir;
     const std::string text = " {\"type\":\"noop\", \"args\":[ ]}\n";
     dir.put("a", text);
     for (int i = 0; i < 4; ++i) {
-        CHECK(dir.fetch_one(*transport).attempt == 1);
-        fail_request back{"a", boom(), true, ""};
-        CHECK(accept(transport->fail(back, deadline_after(1s))) == settled::accepted);
-        CHECK(dir.names("request") == names{"a"});
+        CHECK(dir.fetch_one().attempt == 1);
+        CHECK(requeue(dir, "a") == settled::accepted);
+        CHECK(dir.listing() == "request/a");
         CHECK(dir.read("request/a") == text);
     }
-    CHECK(dir.names("failed").empty());
-    CHECK(dir.names("done").empty());
 }
 
-// ---- any file ----
-
 TEST_CASE("spool: with any_file every regular file is a job, and stays as it is") {
-    spool_dir dir;
-    dir.options.any_file = true;
-    const auto transport = dir.open();
+    opened_dir dir(true);
     dir.put("4-200-prove.json", odd_bytes);
-    const ino_t inode = [&] {
+    const auto inode = [&](const char* file) {
         struct stat about {};
-        REQUIRE(::stat((dir.path / "request/4-200-prove.json").c_str(), &about) == 0);
+        REQUIRE(::stat((dir.path / file).c_str(), &about) == 0);
         return about.st_ino;
-    }();
-    job claimed = dir.fetch_one(*transport);
-    CHECK(claimed.id == "4-200-prove.json");
-    CHECK(claimed.type == "file");
-    CHECK(claimed.queue == "default");
+    };
+    const ino_t before = inode("request/4-200-prove.json");
+    job claimed = dir.fetch_one();
+    CHECK(claimed.id + " " + claimed.type + " " + claimed.queue == "4-200-prove.json file default");
     CHECK(claimed.attempt == 1);
     CHECK(claimed.malformed.empty());
     CHECK(read_file(spool_path(claimed)) == odd_bytes);
 
     // Handed back: byte for byte, and no run is counted.
     for (int i = 0; i < 3; ++i) {
-        CHECK(accept(transport->fail(hand_back(claimed.id), deadline_after(1s))) == settled::accepted);
-        CHECK(dir.names("request") == names{"4-200-prove.json"});
-        CHECK(dir.hidden("request").empty());
+        CHECK(requeue(dir, claimed.id) == settled::accepted);
+        CHECK(dir.listing() == "request/4-200-prove.json");
         CHECK(dir.read("request/4-200-prove.json") == odd_bytes);
-        claimed = dir.fetch_one(*transport);
+        claimed = dir.fetch_one();
         CHECK(claimed.attempt == 1);
     }
-    CHECK(accept(transport->ack({claimed.id, "{\"n\":1}"}, deadline_after(1s))) == settled::accepted);
+    CHECK(ack(dir, claimed.id, "{\"n\":1}") == settled::accepted);
+    CHECK(dir.listing() == "done/4-200-prove.json");
     CHECK(dir.read("done/4-200-prove.json") == odd_bytes);
-    struct stat about {};
-    REQUIRE(::stat((dir.path / "done/4-200-prove.json").c_str(), &about) == 0);
-    CHECK(about.st_ino == inode);
-    CHECK(dir.hidden("done").empty());
-    CHECK(accept(transport->ack({claimed.id, ""}, deadline_after(1s))) == settled::gone);
+    CHECK(inode("done/4-200-prove.json") == before);
+    CHECK(ack(dir, claimed.id) == settled::gone);
 }
 
 TEST_CASE("spool: with any_file runs, delay, checkpoint and error are kept beside the file") {
@@ -254,20 +193,18 @@ TEST_CASE("spool: with any_file runs, delay, checkpoint and error are kept besid
     dir.options.retry_delays = {0ms, 1h};
     {
         const auto transport = dir.open();
-        dir.put("proof", odd_bytes);
-        CHECK(dir.fetch_one(*transport).attempt == 1);
-        CHECK(accept(transport->fail({"proof", boom(), false, "{\"at\":7}"}, deadline_after(1s))) ==
-              settled::accepted);
+        CHECK(dir.claim(*transport, "proof", odd_bytes).attempt == 1);
+        CHECK(fail(*transport, "proof", boom(), "{\"at\":7}") == settled::accepted);
         const job second = dir.fetch_one(*transport);
         CHECK(second.attempt == 2);
         CHECK(member(second.meta_json, "checkpoint") == "{\"at\":7}");
         CHECK(*transport->load_checkpoint("proof", deadline_after(1s)) == "{\"at\":7}");
         // Handed back in its second run, it comes again as its second.
-        CHECK(accept(transport->fail(hand_back("proof"), deadline_after(1s))) == settled::accepted);
+        CHECK(requeue(*transport, "proof") == settled::accepted);
         const job again = dir.fetch_one(*transport);
         CHECK(again.attempt == 2);
         CHECK(member(again.meta_json, "checkpoint") == "{\"at\":7}");
-        CHECK(accept(transport->fail({"proof", boom(), false, ""}, deadline_after(1s))) == settled::accepted);
+        CHECK(fail(*transport, "proof") == settled::accepted);
         CHECK(dir.fetch(*transport).empty());
     }
     dir.options.retry_delays = {0ms, 0ms};
@@ -287,96 +224,79 @@ TEST_CASE("spool: with any_file runs, delay, checkpoint and error are kept besid
 }
 
 TEST_CASE("spool: with any_file a file that failed for good has its error beside it") {
-    spool_dir dir;
-    dir.options.any_file = true;
-    dir.options.retry_delays = {};
-    const auto transport = dir.open();
-    dir.put("proof", odd_bytes);
-    CHECK(dir.fetch_one(*transport).max_attempts == 1);
-    CHECK(accept(transport->fail({"proof", boom(), false, ""}, deadline_after(1s))) == settled::accepted);
-    CHECK(dir.names("failed") == names{"proof"});
+    opened_dir dir(true, {});
+    CHECK(dir.claim("proof", odd_bytes).max_attempts == 1);
+    CHECK(fail(dir, "proof") == settled::accepted);
+    CHECK(dir.listing() == "failed/.about.proof failed/proof");
     CHECK(dir.read("failed/proof") == odd_bytes);
     const std::string about = dir.read("failed/.about.proof");
     CHECK(member(about, "attempt") == "1");
     CHECK(member(member(about, "error"), "message") == "\"boom \\\"x\\\"\"");
-    CHECK(dir.names("request").empty());
-    CHECK(dir.hidden("request").empty());
 }
 
 TEST_CASE("spool: a job moved from failed/ to request/ by hand has one more run") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
-        spool_dir dir;
-        dir.options.any_file = any_file;
-        dir.options.retry_delays = {0ms};
-        const auto transport = dir.open();
+        opened_dir dir(any_file, {0ms});
         const auto fail_run = [&](int attempt) {
-            const job claimed = dir.fetch_one(*transport);
-            CHECK(claimed.attempt == attempt);
-            CHECK(accept(transport->fail({claimed.id, boom(), false, ""}, deadline_after(1s))) ==
-                  settled::accepted);
+            CHECK(dir.fetch_one().attempt == attempt);
+            CHECK(fail(dir, "proof") == settled::accepted);
         };
-        dir.put("proof", R"({"type":"noop","args":[]})");
+        dir.put("proof");
         fail_run(1);
         fail_run(2);
         for (int attempt = 3; attempt < 5; ++attempt) {
             CHECK(dir.names("failed") == names{"proof"});
             fs::rename(dir.path / "failed/proof", dir.path / "request/proof");
             // Handed back, it still has it.
-            const job claimed = dir.fetch_one(*transport);
+            const job claimed = dir.fetch_one();
             CHECK(claimed.attempt == attempt);
             CHECK(dir.hidden("failed").empty());
-            CHECK(accept(transport->fail(hand_back(claimed.id), deadline_after(1s))) == settled::accepted);
+            CHECK(requeue(dir, claimed.id) == settled::accepted);
             fail_run(attempt);
         }
         CHECK(dir.names("failed") == names{"proof"});
         CHECK(dir.names("request").empty());
 
         // Another file of its name is another job.
-        dir.put("proof", R"({"type":"noop","args":[1]})");
-        CHECK(dir.fetch_one(*transport).attempt == 1);
+        CHECK(dir.claim("proof", R"({"type":"noop","args":[1]})").attempt == 1);
     }
 }
 
 TEST_CASE("spool: with any_file a job that removed its own file is done") {
-    spool_dir dir;
-    dir.options.any_file = true;
-    const auto transport = dir.open();
+    opened_dir dir(true);
     for (const bool renamed : {false, true}) {
         CAPTURE(renamed);
         dir.put("proof", odd_bytes);
-        const fs::path own = spool_path(dir.fetch_one(*transport));
+        const fs::path own = spool_path(dir.fetch_one());
         const fs::path elsewhere = dir.path / "elsewhere";
         fs::rename(own, elsewhere);
         if (!renamed) fs::remove(elsewhere);
-        CHECK(accept(transport->ack({"proof", ""}, deadline_after(1s))) == settled::accepted);
+        CHECK(ack(dir, "proof") == settled::accepted);
         CHECK_FALSE(fs::exists(own.parent_path() / ".about.proof"));
-        CHECK(accept(transport->ack({"proof", ""}, deadline_after(1s))) == settled::gone);
+        CHECK(ack(dir, "proof") == settled::gone);
     }
     // One that somebody else has taken over, with all that belongs to it, is not.
     dir.put("proof", odd_bytes);
-    const fs::path own = spool_path(dir.fetch_one(*transport));
+    const fs::path own = spool_path(dir.fetch_one());
     fs::remove(own.parent_path() / ".about.proof");
     fs::remove(own);
-    CHECK(accept(transport->ack({"proof", ""}, deadline_after(1s))) == settled::gone);
+    CHECK(ack(dir, "proof") == settled::gone);
 }
 
 TEST_CASE("spool: a sidecar is ignored for another file of the same name") {
-    spool_dir dir;
-    dir.options.any_file = true;
-    const auto transport = dir.open();
-    dir.put("proof", odd_bytes);
-    dir.fetch_one(*transport);
-    CHECK(accept(transport->fail({"proof", boom(), false, "1"}, deadline_after(1s))) == settled::accepted);
+    opened_dir dir(true);
+    dir.claim("proof", odd_bytes);
+    CHECK(fail(dir, "proof", boom(), "1") == settled::accepted);
     CHECK(dir.hidden("request") == names{".about.proof"});
     write_file(dir.path / "request/.cp", "another");
     fs::rename(dir.path / "request/.cp",
                dir.path / "request/proof");  // while the first is still there: another inode
-    job claimed = dir.fetch_one(*transport);
+    job claimed = dir.fetch_one();
     CHECK(claimed.attempt == 1);
     CHECK(member(claimed.meta_json, "checkpoint").empty());
     // The same inode, as of a file that was made after the first one was gone.
-    CHECK(accept(transport->fail({"proof", boom(), false, "2"}, deadline_after(1s))) == settled::accepted);
+    CHECK(fail(dir, "proof", boom(), "2") == settled::accepted);
     write_file(dir.path / "request/proof", "a third content");
     const auto fresh = dir.open();
     claimed = dir.fetch_one(*fresh);
@@ -385,13 +305,11 @@ TEST_CASE("spool: a sidecar is ignored for another file of the same name") {
 }
 
 TEST_CASE("spool: with any_file a job may write into its file, and its runs are counted all the same") {
-    spool_dir dir;
-    dir.options.any_file = true;
-    const auto transport = dir.open();
+    opened_dir dir(true);
     dir.put("proof", odd_bytes);
-    write_file(spool_path(dir.fetch_one(*transport)), "written by the job");
-    CHECK(accept(transport->fail({"proof", boom(), false, "1"}, deadline_after(1s))) == settled::accepted);
-    const job again = dir.fetch_one(*transport);
+    write_file(spool_path(dir.fetch_one()), "written by the job");
+    CHECK(fail(dir, "proof", boom(), "1") == settled::accepted);
+    const job again = dir.fetch_one();
     CHECK(again.attempt == 2);
     CHECK(member(again.meta_json, "checkpoint") == "1");
 }
@@ -408,15 +326,13 @@ TEST_CASE("spool: with any_file a run that another worker counted before the cla
     request.should_send = [&] {
         if (++asked != 2) return true;  // the second time is right before the claim
         CHECK(dir.fetch_one(*runs).attempt == 1);
-        CHECK(accept(runs->fail({"proof", boom(), false, "{\"page\":41}"}, deadline_after(1s))) ==
-              settled::accepted);
+        CHECK(fail(*runs, "proof", boom(), "{\"page\":41}") == settled::accepted);
         return true;
     };
     const auto got = looks->fetch(request, deadline_after(5s));
     REQUIRE(got);
     CHECK(got->empty());
-    CHECK(dir.names("request") == names{"proof"});
-    CHECK(dir.hidden("request") == names{".about.proof"});
+    CHECK(dir.listing() == "request/.about.proof request/proof");
     const auto fresh = dir.open();
     const job again = dir.fetch_one(*fresh);
     CHECK(again.attempt == 2);
@@ -426,37 +342,33 @@ TEST_CASE("spool: with any_file a run that another worker counted before the cla
 TEST_CASE("spool: a name that is taken is not overwritten, in any folder") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
-        spool_dir dir;
-        dir.options.any_file = any_file;
-        const auto transport = dir.open();
+        opened_dir dir(any_file);
         const std::string first = R"({"type":"noop","args":[1]})";
         const std::string second = R"({"type":"noop","args":[2]})";
         for (const char* folder : {"done", "failed"}) {
             write_file(dir.path / folder / "a", "there before");
             write_file(dir.path / folder / "a.1", "there before too");
         }
-        dir.put("a", first);
-        dir.fetch_one(*transport);
+        dir.claim("a", first);
         dir.put("a", second);
-        CHECK(dir.fetch(*transport).empty());  // one "a" at a time
-        CHECK(accept(transport->fail(hand_back("a"), deadline_after(1s))) == settled::accepted);
+        CHECK(dir.fetch().empty());  // one "a" at a time
+        CHECK(requeue(dir, "a") == settled::accepted);
         CHECK(dir.read("request/a") == second);
         CHECK(dir.read("request/a.1") == first);
         const auto fresh = dir.open();
         CHECK(dir.fetch(*fresh, 5).size() == 2);
-        CHECK(accept(fresh->ack({"a", ""}, deadline_after(1s))) == settled::accepted);
-        CHECK(accept(fresh->fail({"a.1", boom(false), false, ""}, deadline_after(1s))) == settled::accepted);
+        CHECK(ack(*fresh, "a") == settled::accepted);
+        CHECK(fail(*fresh, "a.1", boom(false)) == settled::accepted);
         CHECK(dir.names("done") == names{"a", "a.1", "a.2"});
-        CHECK(dir.read("done/a.2") == second);
         CHECK(dir.names("failed") == names{"a", "a.1", "a.1.1"});
+        CHECK(dir.read("done/a.2") == second);
         CHECK(dir.read("failed/a") == "there before");
     }
 }
 
 TEST_CASE("spool: a free name is found at once among any number of files") {
     const temporary_folder where(temporary_folder::kind::in_memory);
-    spool_dir dir(where.path() / "spool");
-    const auto transport = dir.open();
+    opened_dir dir(where.path() / "spool");
     constexpr int many = 100001;
     const detail::unique_fd done(::open((dir.path / "done").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const auto make = [&](const std::string& name) {
@@ -466,50 +378,40 @@ TEST_CASE("spool: a free name is found at once among any number of files") {
     };
     make("a");
     for (int i = 1; i <= many; ++i) make("a." + std::to_string(i));
-    dir.put("a", R"({"type":"noop","args":[]})");
-    dir.fetch_one(*transport);
-    CHECK(accept(transport->ack({"a", ""}, deadline_after(10s))) == settled::accepted);
+    dir.claim("a");
+    CHECK(ack(dir, "a") == settled::accepted);
     CHECK(fs::exists(dir.path / "done" / ("a." + std::to_string(many + 1))));
 }
 
-// ---- checkpoints ----
-
 TEST_CASE("spool: a checkpoint travels with a FAIL in meta.checkpoint, and one that was saved does as well") {
-    spool_dir dir;
-    const auto transport = dir.open();
+    opened_dir dir;
     dir.put("a", R"({"type":"noop","args":[],"meta":{"m":1,"checkpoint":"old"}})");
-    CHECK(member(dir.fetch_one(*transport).meta_json, "checkpoint") == "\"old\"");
-    CHECK(*transport->load_checkpoint("a", deadline_after(1s)) == "\"old\"");
-    CHECK(accept(transport->save_checkpoint({"a", "{\"step\":12345678901234567890}"}, deadline_after(1s))) ==
-          settled::accepted);
-    CHECK(*transport->load_checkpoint("a", deadline_after(1s)) == "{\"step\":12345678901234567890}");
-    CHECK(accept(transport->fail(hand_back("a"), deadline_after(1s))) == settled::accepted);
-    const job again = dir.fetch_one(*transport);
+    CHECK(member(dir.fetch_one().meta_json, "checkpoint") == "\"old\"");
+    CHECK(*dir.transport->load_checkpoint("a", deadline_after(1s)) == "\"old\"");
+    CHECK(checkpoint(dir, "a", "{\"step\":12345678901234567890}") == settled::accepted);
+    CHECK(*dir.transport->load_checkpoint("a", deadline_after(1s)) == "{\"step\":12345678901234567890}");
+    CHECK(requeue(dir, "a") == settled::accepted);
+    const job again = dir.fetch_one();
     CHECK(again.attempt == 1);
     CHECK(member(again.meta_json, "checkpoint") == "{\"step\":12345678901234567890}");
     CHECK(member(again.meta_json, "m") == "1");
-    CHECK(accept(transport->fail({"a", boom(), false, "[3]"}, deadline_after(1s))) == settled::accepted);
-    const job third = dir.fetch_one(*transport);
+    CHECK(fail(dir, "a", boom(), "[3]") == settled::accepted);
+    const job third = dir.fetch_one();
     CHECK(third.attempt == 2);
     CHECK(member(third.meta_json, "checkpoint") == "[3]");
-    CHECK(accept(transport->ack({"a", ""}, deadline_after(1s))) == settled::accepted);
+    CHECK(ack(dir, "a") == settled::accepted);
     CHECK(dir.owners() == 1);
     CHECK(dir.names("processing").size() == 1);
 }
 
 TEST_CASE("spool: a checkpoint that is no JSON is refused, and spoils no FAIL") {
-    spool_dir dir;
-    const auto transport = dir.open();
-    dir.put("a", R"({"type":"noop","args":[]})");
-    dir.fetch_one(*transport);
-    const auto refused = transport->save_checkpoint({"a", "{broken"}, deadline_after(1s));
-    REQUIRE(!refused);
-    CHECK(refused.error().code == errc::invalid_argument);
-    CHECK(accept(transport->fail({"a", boom(), false, "{broken"}, deadline_after(1s))) == settled::accepted);
-    CHECK(member(dir.fetch_one(*transport).meta_json, "checkpoint").empty());
+    opened_dir dir;
+    dir.claim("a");
+    CHECK(test::code_of(dir.transport->save_checkpoint({"a", "{broken"}, deadline_after(1s))) ==
+          errc::invalid_argument);
+    CHECK(fail(dir, "a", boom(), "{broken") == settled::accepted);
+    CHECK(member(dir.fetch_one().meta_json, "checkpoint").empty());
 }
-
-// ---- putting jobs in ----
 
 TEST_CASE("spool_enqueue: a job arrives whole, and in its place in the order") {
     spool_dir dir;
@@ -531,80 +433,59 @@ TEST_CASE("spool_enqueue: a job arrives whole, and in its place in the order") {
     CHECK(dir.fetch_one(*transport).id == *second);
 }
 
-TEST_CASE(
-    "spool_enqueue: what is no job, or a name that leads elsewhere, is refused, and nothing is left behind") {
+TEST_CASE("spool_enqueue: what is no job, or a name that leads elsewhere, is refused, and nothing is left") {
     spool_dir dir;
     const std::string where = dir.path.string();
     REQUIRE(spool_enqueue(where, {"noop", "[]", "default", 0, "taken"}));
-    const spool_job bad[] = {{"", "[]", "default", 0, ""},
-                             {"noop", "{}", "default", 0, ""},
-                             {"noop", "", "default", 0, ""},
-                             {"noop", "[1,]", "default", 0, ""},
-                             {"noop", "[]", "default", -1, ""},
-                             {"noop", "[]", "", 0, ""},
-                             {"noop", "[]", "default", 0, "../outside"},
-                             {"noop", "[]", "default", 0, ".."},
-                             {"noop", "[]", "default", 0, ".hidden"},
-                             {"noop", "[]", "default", 0, "a/b"},
-                             {"noop", "[]", "default", 0, "a\nb"},
-                             {"noop", "[]", "default", 0, std::string("a\0b", 3)},
-                             {"noop", "[]", "default", 0, "\xff"},
-                             {"noop", "[]", "default", 0, std::string(201, 'x')},
-                             {"noop", "[]", "default", 0, "taken"}};
+    std::vector<spool_job> bad = {{"", "[]", "default", 0, ""},      {"noop", "{}", "default", 0, ""},
+                                  {"noop", "", "default", 0, ""},    {"noop", "[1,]", "default", 0, ""},
+                                  {"noop", "[]", "default", -1, ""}, {"noop", "[]", "", 0, ""}};
+    for (const std::string& name : {std::string("../outside"), std::string(".."), std::string(".hidden"),
+                                    std::string("a/b"), std::string("a\nb"), std::string("a\0b", 3),
+                                    std::string("\xff"), std::string(201, 'x'), std::string("taken")})
+        bad.push_back({"noop", "[]", "default", 0, name});
     for (const spool_job& each : bad) {
         CAPTURE(each.name);
-        const auto put = spool_enqueue(where, each);
-        REQUIRE(!put);
-        CHECK(put.error().code == errc::invalid_argument);
+        CHECK(test::code_of(spool_enqueue(where, each)) == errc::invalid_argument);
     }
-    CHECK(dir.names("request") == names{"taken"});
-    CHECK(dir.hidden("request").empty());
+    CHECK(dir.listing() == "request/taken");
     CHECK(!fs::exists(dir.path / "outside"));
 }
 
 TEST_CASE("spool_enqueue: many at the same time all arrive") {
     spool_dir dir;
-    std::vector<std::thread> threads;
     std::atomic<int> put{0};
-    for (int i = 0; i < 4; ++i) {
-        threads.emplace_back([&] {
-            for (int k = 0; k < 25; ++k)
-                put += spool_enqueue(dir.path.string(), {"noop", "[]", "default", 0, ""}) ? 1 : 0;
-        });
-    }
-    for (std::thread& each : threads) each.join();
+    test::at_once(4, [&](int) {
+        for (int k = 0; k < 25; ++k)
+            put += spool_enqueue(dir.path.string(), {"noop", "[]", "default", 0, ""}) ? 1 : 0;
+    });
     CHECK(put == 100);
     CHECK(dir.names("request").size() == 100);
 }
 
-// ---- with a worker ----
-
-TEST_CASE("spool: the transport notifies of work, until the callback is removed") {
 #if OJS_SHUTDOWN_USE_INOTIFY
-    spool_dir dir;
-    const auto transport = dir.open();
-    CHECK(dir.fetch(*transport).empty());
+TEST_CASE("spool: the transport notifies of work, until the callback is removed") {
+    opened_dir dir;
+    CHECK(dir.fetch().empty());
     recorder::counter notified;
-    transport->on_work_available([&] { notified.add(); });
-    dir.put("a", R"({"type":"noop","args":[]})");
-    REQUIRE(notified.wait_for(1));
-    CHECK(dir.fetch(*transport).size() == 1);
-    dir.put("b", R"({"type":"noop","args":[]})");
-    REQUIRE(notified.wait_for(2));
-    transport->on_work_available(nullptr);
+    dir.transport->on_work_available([&] { notified.add(); });
+    for (int times = 1; times <= 2; ++times) {
+        dir.put("a");
+        REQUIRE(notified.wait_for(times));
+        CHECK(dir.fetch().size() == 1);
+        CHECK(ack(dir, "a") == settled::accepted);
+    }
+    dir.transport->on_work_available(nullptr);
     const int before = notified.count();
-    CHECK(dir.fetch(*transport).size() == 1);
-    dir.put("c", R"({"type":"noop","args":[]})");
-    CHECK(dir.fetch(*transport).size() == 1);
+    CHECK(dir.claim("c").id == "c");
     CHECK(notified.count() == before);
-    transport->on_work_available([&] { notified.add(); });  // and once more
-    dir.put("d", R"({"type":"noop","args":[]})");
+    dir.transport->on_work_available([&] { notified.add(); });  // and once more
+    dir.put("d");
     REQUIRE(notified.wait_for(before + 1));
-#endif
 }
+#endif
 
-TEST_CASE(
-    "spool: a worker with a spool: URL runs what is put in, at once, and stops with everything settled") {
+TEST_CASE("spool: a worker with a spool: URL runs what is put in at once, and stops with all settled") {
     spool_dir dir;
     worker_options options;
     options.url = "spool:" + dir.path.string();
@@ -632,9 +513,8 @@ TEST_CASE(
         REQUIRE(running.wait());
         CHECK(own.stop_and_cancel(20s));
         CHECK(own.exit_code() == 0);
-        const worker_report report = own.report();
-        CHECK(report.interrupted == 1);
-        CHECK(report.unreported.empty());
+        CHECK(own.report().interrupted == 1);
+        CHECK(own.report().unreported.empty());
     }
     CHECK(dir.names("request") == names{"u", "w"});  // a worker that knows "u" may come
     CHECK(dir.names("done").size() == 20);
@@ -662,20 +542,17 @@ TEST_CASE("spool: a worker with a URL that names no usable directory does not st
 }
 
 TEST_CASE("spool: a job larger than can be read again is refused at once, and so is a checkpoint") {
-    spool_dir dir;
-    const auto transport = dir.open();
+    opened_dir dir;
     spool_job job;
     job.type = "noop";
     job.args_json = "[\"" + std::string(1 << 20, 'x') + "\"]";
-    const result<std::string> refused = spool_enqueue(dir.path, job);
-    REQUIRE(!refused);
-    CHECK(refused.error().code == errc::invalid_argument);
+    CHECK(test::code_of(spool_enqueue(dir.path, job)) == errc::invalid_argument);
     CHECK(dir.names("request").empty());
     job.args_json = "[\"" + std::string(900 << 10, 'x') + "\"]";
     REQUIRE(spool_enqueue(dir.path, job));
-    const ojs::job got = dir.fetch_one(*transport);
+    const ojs::job got = dir.fetch_one();
     const std::string state = "\"" + std::string(200 << 10, 'y') + "\"";
-    const result<settled> saved = transport->save_checkpoint({got.id, state}, deadline_after(5s));
+    const result<settled> saved = dir.transport->save_checkpoint({got.id, state}, deadline_after(5s));
     REQUIRE(!saved);
     CHECK(saved.error().http_status == 413);
     fail_request failure;
@@ -683,56 +560,52 @@ TEST_CASE("spool: a job larger than can be read again is refused at once, and so
     failure.checkpoint_json = state;
     failure.error = {"boom", std::string(500 << 10, 'z'), true,
                      "{\"trace\":\"" + std::string(99999, 'z') + "\"}"};
-    REQUIRE(transport->fail(failure, deadline_after(5s)));
+    REQUIRE(dir.transport->fail(failure, deadline_after(5s)));
     CHECK(dir.names("request").size() == 1);
-    const ojs::job again = dir.fetch_one(*transport);  // an error that long is cut, not the job
+    const ojs::job again = dir.fetch_one();  // an error that long is cut, not the job
     CHECK(again.attempt == 2);
     CHECK(again.malformed.empty());
 }
 
 TEST_CASE("spool: with any_file a checkpoint too large to be read again is refused") {
-    spool_dir dir;
-    dir.options.any_file = true;
-    const auto transport = dir.open();
-    dir.put("a", odd_bytes);
-    dir.fetch_one(*transport);
+    opened_dir dir(true);
+    dir.claim("a", odd_bytes);
     const std::string state = "\"" + std::string(1 << 20, 'y') + "\"";
-    CHECK(!transport->save_checkpoint({"a", state}, deadline_after(5s)));
-    CHECK(accept(transport->fail({"a", boom(), false, state}, deadline_after(5s))) == settled::accepted);
-    CHECK(dir.fetch_one(*transport).attempt == 2);
+    CHECK(!dir.transport->save_checkpoint({"a", state}, deadline_after(5s)));
+    CHECK(fail(dir, "a", boom(), state) == settled::accepted);
+    CHECK(dir.fetch_one().attempt == 2);
 }
 
 TEST_CASE("spool: a file whose clock is a little ahead of ours may still be written") {
     spool_dir dir;
-    const auto transport = dir.open();
+    { const auto makes_it = dir.open(); }
     dir.options.incomplete_timeout = 5s;
     const auto patient = dir.open();
     const fs::path file = dir.path / "request" / "a";
     write_file(file, "{\"type\":\"no");
     fs::last_write_time(file, fs::file_time_type::clock::now() + 3s);
     CHECK(dir.fetch(*patient).empty());
-    CHECK(dir.names("request") == names{"a"});
-    CHECK(dir.names("failed").empty());
+    CHECK(dir.listing() == "request/a");
 }
-
-// ---- its scheme ----
 
 TEST_CASE("spool: doctor() checks the directory without creating it") {
     const auto inspect = ojs::spool().inspect;
     spool_dir dir;
     make_folder(dir.path);
     CHECK(inspect(dir.path.string()).empty());
-    for (int i = 0; i < 2; ++i) {
-        const std::vector<finding> missing = inspect((dir.path / "none").string());
-        REQUIRE(missing.size() == 1);
-        CHECK(missing[0].id == std::string("spool-missing"));
-        CHECK(missing[0].severity == severity::warning);
-        CHECK(holds(missing[0].problem, "No such file"));
-    }
-    for (const char* address : {"/dev/null/x", ""}) {
-        const std::vector<finding> unusable = inspect(address);
-        REQUIRE(unusable.size() == 1);
-        CHECK(unusable[0].id == std::string("spool-unusable"));
-        CHECK(unusable[0].severity == severity::error);
+    const std::string none = (dir.path / "none").string();
+    const struct {
+        std::string address, id;
+        severity level;
+    } cases[] = {{none, "spool-missing", severity::warning},
+                 {none, "spool-missing", severity::warning},
+                 {"/dev/null/x", "spool-unusable", severity::error},
+                 {"", "spool-unusable", severity::error}};
+    for (const auto& each : cases) {
+        const std::vector<finding> found = inspect(each.address);
+        REQUIRE(found.size() == 1);
+        CHECK(found[0].id == each.id);
+        CHECK(found[0].severity == each.level);
+        if (each.address == none) CHECK(holds(found[0].problem, "No such file"));
     }
 }

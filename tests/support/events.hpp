@@ -1,9 +1,12 @@
 // What forces an ordering: one thread sets or counts, others wait for that.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <thread>
+#include <vector>
 
 namespace test {
 
@@ -63,5 +66,20 @@ class counter {
     int count_ = 0;
     int highest_ = 0;
 };
+
+// Runs body(0), body(1), ... on threads of their own that begin together; returns when all of them have ended.
+template <class Body>
+void at_once(int count, Body body) {
+    std::atomic<int> missing{count};
+    std::vector<std::thread> threads;
+    for (int number = 0; number < count; ++number) {
+        threads.emplace_back([&missing, &body, number] {
+            --missing;
+            while (missing > 0) std::this_thread::yield();
+            body(number);
+        });
+    }
+    for (std::thread& each : threads) each.join();
+}
 
 }  // namespace test
