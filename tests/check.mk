@@ -1,4 +1,4 @@
-# `make check`, `make fuzz` and `make duress`.
+# `make check`, `make fuzz`, `make duress` and `make account`.
 
 CHECK_PROGRAMS := $(call each,asan tsan,$(SUITES)) $(call each,fallback clang,unit) $(TESTED:internals=unit)
 CHECKS = format variants api $(WARNED) warnings/g++/optimised $(FUZZ) $(filter-out $(TESTED),$(TEST_CHECKS)) $(CHECK_PROGRAMS)
@@ -76,3 +76,11 @@ $(addprefix $(RESULTS)/,$(DURESS)): $(addprefix $(BUILD)/test/header-separate/,$
 	    $(abspath $(BUILD)/test/header-separate/$(@F)) --duration=true
 $(addprefix $(RESULTS)/,$(RIVER_DURESS)): $(addprefix $(BUILD)/,river_worker river_probe_worker river_contract) FORCE
 	@OJS_TEST_BUILD=$(abspath $(BUILD)) $(RUN) tests/tools/duress.sh $(notdir $(@D)) python3 -B tests/adapters/river_test.py
+
+# ---- make account ----------------------------------------------------------------------------------------------------
+
+.PHONY: account
+ARGUMENTS ?=
+account: deps deps-check deps-adapters  ## the runs behind docs/reliability.md, an hour; a trial: make account ARGUMENTS='--scale 0.01'
+	@$(MAKE) -s $(JOBS) $(addprefix $(BUILD)/test/header-separate/,$(SUITES)) $(BUILD)/test/src/weak_memory
+	@python3 -B tests/account/account.py $(ARGUMENTS)
