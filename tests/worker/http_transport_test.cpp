@@ -175,8 +175,9 @@ TEST_CASE("http: the response to FAIL says what becomes of the job, if it has a 
         {"{\"state\":7}", settled::accepted},
         {"{}", settled::accepted},
         {"", settled::accepted}};
-    for (const auto& [body, expected] : rows) {
-        CAPTURE(body);
+    for (const auto& row : rows) {
+        const auto [body, expected] = row;
+        CAPTURE(row.first);
         const backend peer(200, body);
         const std::unique_ptr<http_transport> wire = connect(peer);
         CHECK(wire->fail({"j", {"handler_error", "no"}, false, ""}, soon()).value_or(settled::gone) ==
