@@ -80,7 +80,7 @@ $(addprefix $(RESULTS)/,$(RIVER_DURESS)): $(addprefix $(BUILD)/,river_worker riv
 # ---- make account ----------------------------------------------------------------------------------------------------
 
 .PHONY: account
-ARGUMENTS ?=
-account: deps deps-check deps-adapters  ## the runs behind docs/reliability.md, an hour; a trial: make account ARGUMENTS='--scale 0.01'
+SCALE ?= 1
+account: deps deps-check deps-adapters  ## the runs behind docs/reliability.md, an hour; a trial: make account SCALE=0.01
 	@$(MAKE) -s $(JOBS) $(addprefix $(BUILD)/test/header-separate/,$(SUITES)) $(BUILD)/test/src/weak_memory
-	@python3 -B tests/account/account.py $(ARGUMENTS)
+	@python3 -B tests/account/account.py --scale $(SCALE)
