@@ -1,4 +1,4 @@
-// Whether a header emits definitions: always, or with OJS_SHUTDOWN_SEPARATE only where OJS_SHUTDOWN_IMPLEMENTATION is 1.
+// Whether a header emits definitions: always, or in the separate form only with OJS_SHUTDOWN_IMPLEMENTATION.
 #if !OJS_SHUTDOWN_SEPARATE
 #define OJS_SHUTDOWN_DEFINE 1
 #elif defined(OJS_SHUTDOWN_IMPLEMENTATION)

@@ -471,8 +471,7 @@ class process_group : public ref_counted {
     }
 
     static constexpr std::size_t max_ended = 32;  // exited processes that are kept
-    // At a time: starts wait for each other, and all may hang in exec().
-    static constexpr int max_starting = 8;
+    static constexpr int max_starting = 8;        // at a time: all may hang in exec()
 
     const ref<launcher_context> context_;
     group_metrics metrics_;
