@@ -366,6 +366,8 @@ TEST_CASE("lifecycle: SIGCONT undoes every quiet, and never a drain") {
         CHECK(tested.apply(event::resume_request, by_cont));
         CHECK(tested.phase() == phase::running);
     }
+    CHECK(tested.resume_requests() == 3);
+    CHECK(tested.report_requests() == 0);
     CHECK(tested.apply(event::quiet_request, by_api));
     CHECK(tested.apply(event::stop_signal, by_term));
     const event ways[] = {event::drained, event::finished};
@@ -676,6 +678,19 @@ TEST_CASE("lifecycle: a subscriber is written to after every change, and only th
     CHECK(pipe.take() == 0);
     CHECK(other.take() == 24);
     tested.unsubscribe(pipe.writer());  // once more does nothing
+}
+
+TEST_CASE("lifecycle: descriptor 0 may subscribe, as that of a process started without standard input") {
+    lifecycle tested(0ms);
+    const pipe_ends pipe;
+    const int saved = ::dup(0);
+    REQUIRE(::dup2(pipe.writer(), 0) == 0);
+    REQUIRE(tested.subscribe(0));
+    CHECK(tested.apply(event::quiet_request, by_api));
+    CHECK(pipe.take() == 8);
+    tested.unsubscribe(0);
+    ::dup2(saved, 0);
+    ::close(saved);
 }
 
 TEST_CASE("lifecycle: sixteen subscribers, the seventeenth is rejected until one unsubscribes") {

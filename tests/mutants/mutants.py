@@ -133,6 +133,7 @@ class Room:
         self.folder = folder
         self.compiler = compiler
         self.compiling = threading.Semaphore(CORES)
+        self.slowness = 1
         header = HEADER.get(name, "ojs_shutdown.hpp")
         parts = definitions(header)
         own = [part for part in parts if part.startswith(f"ojs/{name}/")]
@@ -193,13 +194,15 @@ class Room:
             output.seek(0)
             return output.read().decode(errors="replace")
 
-    def run_with_limit(self, program, tests, limit):
-        """The same, but on a machine that has become too slow for the limit, the original exceeds it as well."""
-        output = self.run(program, tests, limit)
-        while output is None and self.run(self.program, tests, limit) is None:
-            limit *= 2
+    def run_with_limit(self, program, tests, seconds):
+        """The same, with a limit. If the original exceeds it as well, the machine has become slower."""
+        for attempt in range(8):
+            limit = 20 + 4 * seconds * self.slowness
             output = self.run(program, tests, limit)
-        return output
+            if output is not None or self.run(self.program, tests, limit) is not None:
+                return output
+            self.slowness *= 2
+        sys.exit(f"mutants: the tests of {self.name}/ no longer end on this machine")
 
     def judge(self, mutant, number):
         name = f"{self.name}_{number}"
@@ -218,7 +221,7 @@ class Room:
             return Verdict("uncounted", "")
         program = self.link(f"{name}_tests.run", changed, tests)
         for seconds, cases in self.chunks:
-            output = self.run_with_limit(program, cases, 20 + 4 * seconds)
+            output = self.run_with_limit(program, cases, seconds)
             if output is None:
                 return Verdict("killed", "hung")
             if "Status: SUCCESS!" not in output:
@@ -283,7 +286,7 @@ def sandbox():
     """A command before the tests: a PID namespace and a session of their own, with limits."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-current-user"]
     return ["unshare", *user, "--pid", "--fork", "--kill-child", "--mount-proc",
-            "sh", "-c", 'ulimit -v 16000000; ulimit -f 200000; ulimit -t 20; setsid -w "$@"; exit $?', "sh"]  # fmt: skip
+            "sh", "-c", 'ulimit -v 16000000; ulimit -f 200000; ulimit -t 20; setsid -w "$@"; exit $?', ""]  # fmt: skip
 
 
 SANDBOX = sandbox()

@@ -238,3 +238,15 @@ TEST_CASE("edge: empty std::functions as hooks and callbacks count as none") {
 }
 
 }  // namespace
+
+#if !OJS_SHUTDOWN_SEPARATE  // tests an internal, which the separate form does not declare
+TEST_CASE("edge: the end of a long queue of jobs needs no long stack") {
+    const auto group = ojs::detail::make_ref<ojs::detail::job_cancel_group>();
+    const ojs::detail::ref<ojs::detail::registered_handler> none;
+    ojs::detail::job_queue queue;
+    for (int i = 0; i < 50000; ++i)
+        queue.push(
+            ojs::detail::make_ref<ojs::detail::active_job>(ojs::job(), ojs::time_point(), 1s, none, group));
+    CHECK(queue.size() == 50000);
+}
+#endif
