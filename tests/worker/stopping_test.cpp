@@ -1185,11 +1185,12 @@ TEST_CASE("stopping: on_shutdown steps of a worker without a log write nothing")
     for (const int end : {saved, ends[0], ends[1]}) ::close(end);
 }
 
-TEST_CASE("stopping: a start names the queues, a drain its jobs, and a clean end no threads") {
+TEST_CASE("stopping: the log names the queues at the start, jobs in the drain, and the sums at the end") {
     struct seen_log {
         recorder::event drain;  // with the time that is left of it
         std::atomic<bool> names_queues{false};
         std::atomic<bool> names_threads{false};
+        std::string end;  // the fields of the last record
     };
     const auto log = std::make_shared<seen_log>();
     worker_options options = recorder::options();
@@ -1200,6 +1201,7 @@ TEST_CASE("stopping: a start names the queues, a drain its jobs, and a clean end
         if (record.message == "threads have not ended; leaving without them") log->names_threads = true;
         for (const log_field& each : record.fields) {
             if (record.message == "draining" && each.name == "grace_left_ms") log->drain.set();
+            if (record.message == "worker stopped") log->end += each.name + " ";
             if (each.name == "queues" && each.value == "default,other") log->names_queues = true;
         }
     };
@@ -1207,6 +1209,9 @@ TEST_CASE("stopping: a start names the queues, a drain its jobs, and a clean end
     busy.signal();
     REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
     CHECK(log->names_queues);
+    CHECK(log->end ==
+          "status claimed completed failed interrupted handed_back gone unreported uptime_ms stop_ms mode "
+          "cause ");
     CHECK_FALSE(log->names_threads);
 }
 
