@@ -1,4 +1,4 @@
-# `make mutants`. Not part of `make check`: 200 mutants take an hour on two processors.
+# `make mutants`. Not part of `make check`: 200 mutants take up to an hour on two processors.
 
 .PHONY: mutants
 N ?= 200
