@@ -6,7 +6,7 @@ ROOM ?= core worker net launcher
 MUTATOR_VERSION := 1.14.1
 MUTATOR := $(BUILD)/universalmutator-$(MUTATOR_VERSION)
 
-mutants: deps deps-mutants $(MUTATOR)/bin/mutate  ## which tests would notice a wrong line: make mutants N=200 SEED=1 ROOM='core worker/stop'
+mutants: deps deps-mutants $(MUTATOR)/bin/mutate  ## what no test would notice: make mutants N=200 SEED=1 ROOM=core
 	@$(MUTATOR)/bin/python -B tests/mutants/mutants.py --count '$(N)' --folder $(BUILD)/mutants --compiler '$(CLANGXX)' \
 	    $(if $(SEED),--seed '$(SEED)') $(ROOM)
 # Without what only its command line needs.
