@@ -132,10 +132,10 @@ format:  ## run clang-format on all files written by hand
 api: deps-api  ## the API reference, build/api/index.html, and its index docs/api.md, by doxygen
 	@BUILD=$(BUILD) python3 -B tools/api_index.py
 
-.PHONY: deps deps-adapters deps-api deps-check deps-container deps-observability
+.PHONY: deps deps-adapters deps-api deps-check deps-container deps-mutants deps-observability
 deps:  ## what is missing to build and test, installed by apt-get or named
 	@CXX='$(CXX)' tools/deps.sh
-deps-adapters deps-api deps-check deps-container deps-observability: deps-%:  ## the same, and what the checks of that name need
+deps-adapters deps-api deps-check deps-container deps-mutants deps-observability: deps-%:  ## the same, and what the checks of that name need
 	@CXX='$(CXX)' tools/deps.sh $*
 
 clean:  ## remove build/

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what is missing to build and test (with "check": also what `make check` needs; with "api",
-# "container", "adapters", "observability" and "portability" what those targets need), and only that.
+# "container", "adapters", "mutants", "observability" and "portability" what those targets need), and only that.
 # Says nothing and touches no network when everything is there.
 set -eu
 CXX=${CXX:-c++}
@@ -55,6 +55,11 @@ missing() {
         has_program initdb || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo "postgresql initdb"
         has_program pgbouncer || [ -x /usr/sbin/pgbouncer ] || echo "pgbouncer pgbouncer"
         has_program faketime || echo "faketime faketime"
+    fi
+    if [ "${1:-}" = mutants ]; then
+        has_program clang++ || echo "clang clang++"
+        has_program unshare || echo "util-linux unshare"
+        python3 -c "import ensurepip" 2>/dev/null || echo "python3-venv python3 -m venv"
     fi
     if [ "${1:-}" = portability ]; then
         python3 -c "import ensurepip" 2>/dev/null || echo "python3-venv python3 -m venv"

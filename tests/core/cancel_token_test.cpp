@@ -34,6 +34,7 @@ TEST_CASE("cancel_token: the first reason stays, and every copy returns it") {
         const cancel_token copy = token;
         CHECK_FALSE(token.cancelled());
         CHECK(token.reason() == cancel_reason::none);
+        CHECK_FALSE(source.requested());
         CHECK(source.request(why));
         CHECK(token.cancelled());
         CHECK_FALSE(source.request(cancel_reason::cancelled));

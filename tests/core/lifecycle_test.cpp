@@ -476,6 +476,19 @@ TEST_CASE("lifecycle: a subscriber is written to after every change, and only th
     CHECK(other.changes() == 3);
 }
 
+TEST_CASE("lifecycle: descriptor 0 may subscribe, as that of a process started without standard input") {
+    lifecycle tested(0ms);
+    const subscriber reader;
+    const int saved = ::dup(0);
+    REQUIRE(::dup2(reader.writer(), 0) == 0);
+    REQUIRE(tested.subscribe(0));
+    CHECK(tested.apply(event::quiet_request, by_api));
+    CHECK(reader.changes() == 1);
+    tested.unsubscribe(0);
+    ::dup2(saved, 0);
+    ::close(saved);
+}
+
 TEST_CASE("lifecycle: sixteen subscribers, the seventeenth is rejected until one unsubscribes") {
     lifecycle tested(0ms);
     const subscriber pipes[17];

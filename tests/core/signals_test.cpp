@@ -195,6 +195,15 @@ TEST_CASE("signals: each drives the lifecycle, and wait() gives number and sende
     }
 }
 
+TEST_CASE("signals: while one is handled, the others wait") {
+    lifecycle target;
+    const signals installed = claim(target);
+    for (const int handled : claimed) {
+        const struct sigaction action = disposition_of(handled);
+        for (const int other : claimed) CHECK(::sigismember(&action.sa_mask, other) == 1);
+    }
+}
+
 TEST_CASE("signals: several are counted and received in their order; last_received knows each by itself") {
     lifecycle target(0ms);
     signals installed = claim(target);
@@ -423,6 +432,20 @@ TEST_CASE("signals: a host set over us that chains to us and is chained by us is
     CHECK((disposition_of(SIGTERM).sa_sigaction == polite_handler));
     check_called_once();
     REQUIRE(::sigaction(SIGTERM, &before, nullptr) == 0);
+}
+
+TEST_CASE("signals: a host set over us still reaches the handler from before us, after its installer went") {
+    const with_disposition before(SIGTERM, foreign_handler);
+    {
+        lifecycle target;
+        const signals installed = claim(target, {true});
+        set_over = disposition_of(SIGTERM).sa_sigaction;
+        const struct sigaction host = polite_action();
+        REQUIRE(::sigaction(SIGTERM, &host, nullptr) == 0);
+    }
+    foreign_calls = 0;
+    send_self(SIGTERM);
+    CHECK(foreign_calls == 2);  // the host's and the one before us
 }
 
 TEST_CASE("signals: our handler, put back by a host after its installer went, does what was done before us") {
@@ -767,6 +790,43 @@ void check_dies_of_term(Make make, bool check_dispositions) {
     send_self(SIGTERM);
     CHECK(target.phase() == phase::draining);
 }
+
+#if !OJS_SHUTDOWN_SEPARATE  // the process's state is internal
+TEST_CASE("signals: what outlasted an installer and the next one does not claim is given back") {
+    {
+        lifecycle first(0ms);
+        const signals installed = claim(first, {false, false, {SIGHUP}});
+        ojs::detail::process.repeat_gap_ms = 600000;  // as run() sets it: a repeated SIGHUP stays handled
+        send_self(SIGHUP);
+    }
+    REQUIRE((disposition_of(SIGHUP).sa_flags & SA_SIGINFO) != 0);
+    lifecycle second;
+    const signals installed = claim(second);
+    CHECK((disposition_of(SIGHUP).sa_handler == SIG_DFL));
+}
+
+TEST_CASE("signals: the child of a fork inherits neither its parent's runs nor how they end") {
+    using ojs::detail::process;
+    lifecycle target;
+    const signals installed = claim(target);
+    process.runs.store(1);
+    process.exits.store(true);
+    process.highest_status.store(3);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        const bool inherits =
+            process.runs.load() != 0 || process.exits.load() || process.highest_status.load() != 0;
+        ::_exit(inherits ? 1 : 0);
+    }
+    int status = -1;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    process.runs.store(0);
+    process.exits.store(false);
+    process.highest_status.store(0);
+}
+#endif
 
 TEST_CASE("signals: a fork's child has the previous dispositions, and dies of SIGTERM like any process") {
     check_dies_of_term([] { return ::fork(); }, true);

@@ -1,4 +1,6 @@
 // Corner cases in which two rules meet.
+#include <pthread.h>
+
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -238,3 +240,22 @@ TEST_CASE("edge: empty std::functions as hooks and callbacks count as none") {
 }
 
 }  // namespace
+
+#if !OJS_SHUTDOWN_SEPARATE  // tests an internal, which the separate form does not declare
+TEST_CASE("edge: the end of a long queue of jobs needs no long stack") {
+    using namespace ojs::detail;
+    const auto group = make_ref<job_cancel_group>();
+    job_queue* const queue = new job_queue;
+    for (int i = 0; i < 20000; ++i)
+        queue->push(
+            make_ref<active_job>(ojs::job(), ojs::time_point(), 1s, ref<registered_handler>(), group));
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, std::size_t{256} * 1024);
+    pthread_t thread{};
+    const auto destroy = [](void* taken) -> void* { return delete static_cast<job_queue*>(taken), nullptr; };
+    REQUIRE(pthread_create(&thread, &small, destroy, queue) == 0);
+    pthread_join(thread, nullptr);
+    pthread_attr_destroy(&small);
+}
+#endif

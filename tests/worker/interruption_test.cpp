@@ -48,7 +48,7 @@ struct captured_log {
             all->lines.push_back(std::string(to_string(record.level)) + " " + std::string(record.message));
             all->more_lines.notify_all();
             for (const log_field& f : record.fields) {
-                if (f.name == "stack") all->lines.push_back("stack " + f.value);
+                if (f.name == "stack" || f.name == "elapsed_ms") all->lines.push_back(f.name + " " + f.value);
             }
         };
         options.on_stuck_job = [all = all](const stuck_job& job) {
@@ -288,6 +288,7 @@ TEST_CASE("stuck: a job that outlives its cancellation is logged once, and once 
         options, [=](job_context&) { static_cast<void>(let_go->wait()); }, {}, with_timeout(5ms));
     REQUIRE(log.all->stuck_calls.wait_for(1));
     CHECK(log.has("warn job is stuck"));
+    CHECK(log.has("elapsed_ms "));
     stuck_job first = log.stuck()[0];
     CHECK(first.id == "a");
     CHECK(first.type == "work");
@@ -365,6 +366,17 @@ struct deaf_worker {
 };
 
 }  // namespace
+
+TEST_CASE("stuck: without a listener a worker stops if all its handlers are stuck") {
+    captured_log log;
+    worker_options options = for_stuck(1, log);
+    options.on_stuck_job = nullptr;
+    deaf_worker deaf(options, [](job_context&) {});
+    CHECK(log.waits_for("error handlers are stuck; the worker stops"));
+    CHECK(deaf.body.stop_and_cancel(recorder::guard));
+    deaf.let_go->set();
+    REQUIRE(deaf.returned->wait());
+}
 
 TEST_CASE(
     "stuck: a deaf job is reported after its timeout, a new thread has its slot, and its late result is "

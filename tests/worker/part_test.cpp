@@ -121,6 +121,43 @@ TEST_CASE("parts: are called from the worker's start to its end, and not after")
     CHECK(seen->count("stop") == 1);
 }
 
+TEST_CASE("parts: one whose on_tick() throws is not called again at once") {
+    struct failing_tick : noted_part {
+        using noted_part::noted_part;
+        time_point on_tick(time_point /*now*/) override {
+            seen->turns.add();
+            throw std::runtime_error("tick");
+        }
+    };
+    const auto seen = std::make_shared<trace>();
+    const shared_event let_go = make_event();
+    busy_worker busy(options_with<failing_tick>(seen), [=](job_context&) { CHECK(let_go->wait()); });
+    REQUIRE(seen->turns.wait_for(1));
+    static_cast<void>(recorder::event().wait_until(deadline_after(300ms)));  // time for hundreds of calls
+    CHECK(seen->turns.count() < 50);                                         // other wake-ups call it too
+    let_go->set();
+    REQUIRE(busy.body->stop(recorder::guard));
+}
+
+TEST_CASE("parts: a job handed back is none that was settled") {
+    const auto seen = std::make_shared<trace>();
+    recorder::generous_transport wire({"b"});
+    wire.give(make_job("a"));
+    worker worker(options_with<noted_part>(seen), wire);
+    const shared_event began = make_event();
+    worker.register_handler("work", [&](job_context&) {
+        began->set();
+        CHECK(wire.wait_for("fail", 2));  // so that "b" gets no thread
+    });
+    REQUIRE(worker.start());
+    REQUIRE(began->wait());
+    CHECK(worker.stop_and_cancel(recorder::guard));
+    REQUIRE(worker.report().handed_back == 1);
+    const std::vector<std::string> lines = seen->all();
+    CHECK(std::count_if(lines.begin(), lines.end(),
+                        [](const std::string& line) { return line.find("default work") == 0; }) == 1);
+}
+
 TEST_CASE("parts: on_tick() follows wake(), and the end of a job of a quiet worker") {
     const auto seen = std::make_shared<trace>();
     const shared_event let_go = make_event();

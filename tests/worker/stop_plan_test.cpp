@@ -1,4 +1,7 @@
 // What the supervisor does about each change, row by row.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <functional>
@@ -230,6 +233,29 @@ TEST_CASE("stop plan: all actions of one change fit") {
     const detail::stop_plan plan = detail::plan_stop(facts(), now);
     CHECK(plan.end() - plan.begin() <= detail::stop_action_count);
     CHECK(std::is_sorted(plan.begin(), plan.end()));  // the order of the enumeration is that of the acts
+}
+
+TEST_CASE("stop plan: the worker's own signal is the cause, whatever the outside lifecycle drains for") {
+    const facts now = in(phase::draining, [](facts& out) {
+        outside_drains(out);
+        signalled(out);
+    });
+    CHECK(detail::drain_cause(now).signal == SIGTERM);
+}
+
+TEST_CASE("stop plan: if a run leaves threads, the last one ends the process with the highest status") {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        detail::process.runs.store(3);
+        if (detail::end_run(0, false) || !detail::end_run(5, true)) ::_exit(1);
+        static_cast<void>(detail::end_run(3, false));
+        ::_exit(2);
+    }
+    int status = 0;
+    CHECK(::waitpid(child, &status, 0) == child);
+    REQUIRE(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 5);
 }
 
 #endif  // !OJS_SHUTDOWN_SEPARATE

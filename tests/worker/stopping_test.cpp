@@ -1,4 +1,6 @@
+#include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -1138,6 +1140,79 @@ TEST_CASE("stopping: on_shutdown steps run after the last report, and are in the
     }
     let_go->set();
     REQUIRE(returned->wait());
+}
+
+TEST_CASE("stopping: on_shutdown steps wait for handlers that saw their cancellation") {
+    lifecycle life{0ms};
+    recorder::transport wire;
+    wire.give(make_job("a"));
+    worker worker(recorder::options(), wire, life);
+    const shared_event began = make_event();
+    const shared_event step_ran = make_event();
+    const auto overtaken = std::make_shared<std::atomic<bool>>(true);
+    worker.register_handler("work", [=, &wire](job_context& job) {
+        began->set();
+        until_cancelled(job);
+        CHECK(wire.wait_for("fail", 1));
+        *overtaken = step_ran->wait_until(deadline_after(200ms));  // the step has all that time to overtake
+    });
+    CHECK(worker.on_shutdown("step", [=] { step_ran->set(); }));
+    REQUIRE(worker.start());
+    REQUIRE(began->wait());
+    life.apply(event::stop_signal, sigterm);
+    life.apply(event::stop_signal, sigterm);
+    REQUIRE(worker.wait(deadline_after(recorder::guard)));
+    CHECK(step_ran->is_set());
+    CHECK_FALSE(*overtaken);
+}
+
+TEST_CASE("stopping: on_shutdown steps of a worker without a log write nothing") {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_NONBLOCK) == 0);
+    const int saved = ::dup(2);
+    ::dup2(ends[1], 2);
+    {
+        recorder::transport wire;
+        worker worker(recorder::options(), wire);
+        worker.register_handler("work", [](job_context&) {});
+        CHECK(worker.on_shutdown("step", [] {}));
+        CHECK(worker.start());
+        CHECK(worker.stop());
+    }
+    ::dup2(saved, 2);
+    char written = 0;
+    CHECK(::read(ends[0], &written, 1) == -1);
+    for (const int end : {saved, ends[0], ends[1]}) ::close(end);
+}
+
+TEST_CASE("stopping: the log names the queues at the start, jobs in the drain, and the sums at the end") {
+    struct seen_log {
+        recorder::event drain;  // with the time that is left of it
+        std::atomic<bool> names_queues{false};
+        std::atomic<bool> names_threads{false};
+        std::string end;  // the fields of the last record
+    };
+    const auto log = std::make_shared<seen_log>();
+    worker_options options = recorder::options();
+    options.queues = {"default", "other"};
+    options.progress_interval = 10ms;
+    options.log.level = log_level::debug;
+    options.log.hook = [log](const log_record& record) {
+        if (record.message == "threads have not ended; leaving without them") log->names_threads = true;
+        for (const log_field& each : record.fields) {
+            if (record.message == "draining" && each.name == "grace_left_ms") log->drain.set();
+            if (record.message == "worker stopped") log->end += each.name + " ";
+            if (each.name == "queues" && each.value == "default,other") log->names_queues = true;
+        }
+    };
+    busy_worker busy(options, [log](job_context&) { CHECK(log->drain.wait()); });
+    busy.signal();
+    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+    CHECK(log->names_queues);
+    CHECK(log->end ==
+          "status claimed completed failed interrupted handed_back gone unreported uptime_ms stop_ms mode "
+          "cause ");
+    CHECK_FALSE(log->names_threads);
 }
 
 TEST_CASE("stopping: wait() returns when the worker cannot start") {

@@ -1,6 +1,9 @@
 // Handlers and callbacks that end the thread they run on, by pthread_exit() or pthread_cancel(): no job is lost with it.
 #include <pthread.h>
 
+#include <atomic>
+#include <memory>
+
 #include "busy_worker.hpp"
 
 using namespace ojs;
@@ -143,6 +146,22 @@ TEST_CASE("thread end: a job's other callbacks are called though one ends its th
     CHECK(called->is_set());
     CHECK(busy.settlement().what == "ack");
     CHECK(busy.body->exit_code() == 0);
+}
+
+TEST_CASE("thread end: the destructors of a thread have the time of the stop") {
+    struct slow_at_end {
+        ~slow_at_end() { static_cast<void>(never.wait_until(deadline_after(700ms))); }
+        recorder::event never;
+    };
+    const auto left = std::make_shared<std::atomic<bool>>(false);
+    worker_options options = recorder::patient();
+    options.log.level = log_level::warn;
+    options.log.hook = [left](const log_record& record) {
+        if (record.message == "threads have not ended; leaving without them") *left = true;
+    };
+    busy_worker busy(options, [](job_context&) { static thread_local const slow_at_end kept; });
+    REQUIRE(busy.body->stop(recorder::guard));
+    CHECK_FALSE(*left);
 }
 
 TEST_CASE("thread end: in a drain, jobs that wait for a thread get another one") {

@@ -1,0 +1,331 @@
+#!/usr/bin/env python3
+"""Which tests would notice a wrong line: changes one line at a time, and runs the tests of its room.
+
+    mutants.py [--count N] [--seed S] ROOM...
+
+A ROOM is a folder of src/ojs, a file in it, or FILE:LINE. The changes are universalmutator's, one in each line, drawn
+at random; the seed decides which. Killed means that a test failed, crashed or hung. A mutant that does not compile, or
+compiles to the same object code, is not counted. Mutants run in a PID namespace: a wrong kill() may reach any process.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import contextlib
+import difflib
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "ojs"
+HEADER = {"launcher": "ojs_launcher.hpp"}  # of the other rooms: ojs_shutdown.hpp
+RULES = ["universal.rules", "cpp.rules", "c_like.rules"]
+NOT_CODE = [r"^\s*(#|//|\})", r"^\s*(namespace|using|class|struct|enum|template|static_assert|friend|public|private)\b",
+            r"= (default|delete);"]  # fmt: skip
+CORES = len(os.sched_getaffinity(0))
+IN_FLIGHT = 6 * CORES  # most tests wait rather than compute
+CHUNK_SECONDS = 10
+
+Mutant = collections.namedtuple("Mutant", "file line before after")  # file: below src/ojs
+Verdict = collections.namedtuple("Verdict", "kind test")  # kind: killed, lived or uncounted
+
+
+# ---- which mutants ---------------------------------------------------------------------------------------------------
+
+
+def mutants_of(file):
+    """{line: the mutants of it}, by universalmutator."""
+    from universalmutator import mutator
+
+    before = (SOURCE / file).read_text().splitlines(keepends=True)
+    with contextlib.redirect_stdout(None):
+        found = mutator.mutants_regexp(before, RULES, ignorePatterns=NOT_CODE, ignoreStringOnly=True)
+    lines = collections.defaultdict(list)
+    for number, after, *_ in found:
+        mutant = Mutant(file, number, before[number - 1], after)
+        if is_worth_it(mutant):
+            lines[number].append(mutant)
+    return lines
+
+
+def is_worth_it(mutant):
+    """Not what never compiles, nor a changed text for people, which tests/tools and the tests of documents see."""
+    before, after = mutant.before, mutant.after
+    if after.count("\n") > 1:  # an inserted break or continue, mostly outside of a loop
+        return False
+    if "/*" in after and not before.split("//")[0].rstrip().endswith(";"):  # a line without the rest of its statement
+        return False
+    if re.match(r"[^ ][<>&*]", before[len(os.path.commonprefix([before, after])) - 1 :]):  # of a template or reference
+        return False
+    without_text = [re.sub(r'"[^"]* [^"]*"', '""', line) for line in (before, after)]
+    return without_text[0] != without_text[1]
+
+
+def is_within(place, rooms):
+    """Whether core/signals.ipp:7 is in one of [core, core/signals.ipp, core/signals.ipp:7]."""
+    return any(place == room or place.startswith((room.rstrip("/") + "/", room + ":")) for room in rooms)
+
+
+def draw(rooms, seed, mutants_of=mutants_of):
+    """{room: its mutants in the order of their trial}. A line's mutant depends on the seed and the line only."""
+    drawn = collections.defaultdict(list)
+    for path in sorted(SOURCE.rglob("*.?pp")):
+        file = str(path.relative_to(SOURCE))
+        if not any(is_within(file, [room.split(":")[0]]) for room in rooms):
+            continue
+        for line, mutants in mutants_of(file).items():
+            place = f"{file}:{line}"
+            if is_within(place, rooms):
+                drawn[file.split("/")[0]].append((random.Random(f"{seed} {place}").random(), place, mutants))
+    return {room: [random.Random(f"{seed} {place} which").choice(mutants) for _, place, mutants in sorted(lines)]
+            for room, lines in drawn.items()}  # fmt: skip
+
+
+def shares(drawn, count):
+    """{room: how many of `count` it gets}, in proportion to its lines."""
+    lines = sum(map(len, drawn.values()))
+    return {room: min(len(mutants), max(1, round(count * len(mutants) / lines))) for room, mutants in drawn.items()}
+
+
+# ---- one room --------------------------------------------------------------------------------------------------------
+
+
+def chunks(durations):
+    """The test cases, the quickest first, in groups of about CHUNK_SECONDS: [(seconds, names)]."""
+    groups = []
+    for seconds, name in sorted(durations):
+        if not groups or groups[-1][0] + seconds > CHUNK_SECONDS:
+            groups.append((0, []))
+        groups[-1] = (groups[-1][0] + seconds, groups[-1][1] + [name])
+    return groups
+
+
+def failed_test(output):
+    """The test case that failed first; after a crash, the one after the last that ended."""
+    before, error, _ = output.partition("ERROR: ")
+    found = re.findall(r"^TEST CASE:\s+(.*)" if error else r"^[0-9.]+ s: (.*)", before, re.MULTILINE)
+    return ("" if error else "crash after: ") + (found[-1] if found else "nothing")
+
+
+def definitions(header):
+    """The files of src/ that a template lists as definitions, those of the headers it includes first."""
+    declared, defined = (ROOT / "src" / header).read_text().split('#include "set_define.hpp"\n')
+    included = re.findall(r'#include "(ojs_\w+\.hpp)"', declared)
+    own = re.findall(r'#include "(ojs/.*)"', defined)
+    return list(dict.fromkeys(file for name in included for file in definitions(name))) + own
+
+
+class Room:
+    """A room's tests in the header-only form, which have internals, linked with an object of the room's definitions.
+
+    In that object they are no inline functions, and replace the tests' copies: a mutant costs one small compilation.
+    """
+
+    def __init__(self, name, folder, compiler):
+        self.name = name
+        self.folder = folder
+        self.compiler = compiler
+        self.compiling = threading.Semaphore(CORES)
+        self.slowness = 1
+        header = HEADER.get(name, "ojs_shutdown.hpp")
+        parts = definitions(header)
+        own = [part for part in parts if part.startswith(f"ojs/{name}/")]
+        lower = parts[: parts.index(own[0])]
+        self.prefix = self.write(f"{name}_prefix.hpp", ["#define OJS_SHUTDOWN_SEPARATE 1", include(header),
+                                 "#define OJS_SHUTDOWN_INLINE inline", *map(include, lower)])  # fmt: skip
+        self.room = self.write(f"{name}_room.cpp", ["#undef OJS_SHUTDOWN_INLINE", "#define OJS_SHUTDOWN_INLINE",
+                                                    *map(include, own)])  # fmt: skip
+        files = sorted(str(file.relative_to(ROOT)) for file in (ROOT / "tests" / name).glob("*.cpp"))
+        tests = subprocess.check_output([ROOT / "tests/tools/room.sh", *files], cwd=ROOT, text=True)
+        self.tests_source = self.write(f"{name}_tests.cpp", [tests])
+
+    def write(self, name, lines):
+        (self.folder / name).write_text("\n".join(lines) + "\n")
+        return self.folder / name
+
+    def build_original(self):
+        self.main = self.compile(ROOT / "tests/main.cpp", "main")
+        self.tests = self.compile(self.tests_source, f"{self.name}_tests")
+        precompiled = self.compile(self.prefix, f"{self.name}_prefix", "-x", "c++-header")
+        self.fast = ["-include-pch", str(precompiled)]
+        self.original = self.compile(self.room, f"{self.name}_room", *self.fast)
+        self.plain = ["-include", str(self.prefix)]
+        self.optimised = self.compile(self.room, f"{self.name}_optimised", "-O1", *self.plain)
+        self.program = self.link(self.name, self.original, self.tests)
+        output = self.run(self.program, [], 900)
+        if "Status: SUCCESS!" not in output:
+            sys.exit(f"mutants: the tests of {self.name}/ fail without a mutant: {failed_test(output)}")
+        found = re.findall(r"^([0-9.]+) s: (.*)", output, re.MULTILINE)
+        self.chunks = chunks([(float(seconds), name) for seconds, name in found])
+
+    def compile(self, source, name, *options):
+        """The object, or None if it does not compile."""
+        made = self.folder / f"{name}.o"
+        command = [self.compiler, "-std=c++17", "-pthread", "-Wno-everything", "-Werror=return-type", "-Wfatal-errors",
+                   *(f"-I{ROOT}/{folder}" for folder in ("src", "tests", "tests/support")),
+                   f"-isystem{ROOT}/third_party/include", "-DDOCTEST_CONFIG_SUPER_FAST_ASSERTS",
+                   "-DPICOJSON_USE_LOCALE=0", *options, "-c", str(source), "-o", str(made)]  # fmt: skip
+        with self.compiling:
+            done = subprocess.run(command, cwd=self.folder, stderr=subprocess.DEVNULL)
+        return made if done.returncode == 0 else None
+
+    def link(self, name, *objects):
+        made = self.folder / name
+        subprocess.run([self.compiler, "-pthread", *objects, self.main, "-o", made], check=True)
+        return made
+
+    def run(self, program, tests, limit):
+        """The output of these tests, up to the first failure; None: it hung."""
+        names = ",".join(re.sub(r"[,\\]", "?", name) for name in tests)
+        words = [program, "--abort-after=1", "--duration=true", *([f"--test-case={names}"] if tests else [])]
+        with tempfile.TemporaryDirectory(dir=self.folder) as own, tempfile.TemporaryFile(dir=self.folder) as output:
+            try:
+                subprocess.run([*SANDBOX, *map(str, words)], stdin=subprocess.DEVNULL, stdout=output, timeout=limit,
+                               stderr=subprocess.DEVNULL, cwd=own, env={**os.environ, "TMPDIR": own})  # fmt: skip
+            except subprocess.TimeoutExpired:
+                return None
+            output.seek(0)
+            return output.read().decode(errors="replace")
+
+    def run_with_limit(self, program, tests, seconds):
+        """The same, with a limit. If the original exceeds it as well, the machine has become slower."""
+        for attempt in range(8):
+            limit = 20 + 4 * seconds * self.slowness
+            output = self.run(program, tests, limit)
+            if output is not None or self.run(self.program, tests, limit) is not None:
+                return output
+            self.slowness *= 2
+        sys.exit(f"mutants: the tests of {self.name}/ no longer end on this machine")
+
+    def judge(self, mutant, number):
+        name = f"{self.name}_{number}"
+        try:
+            return self.judge_built(mutant, name)
+        finally:
+            for left in self.folder.glob(f"{name}_*"):
+                left.unlink()
+
+    def judge_built(self, mutant, name):
+        overlay = ["-ivfsoverlay", str(self.write_overlay(mutant, name))]
+        is_header = mutant.file.endswith(".hpp")  # the tests see it too
+        changed = self.compile(self.room, f"{name}_room", *(self.plain if is_header else self.fast), *overlay)
+        tests = changed and self.compile(self.tests_source, f"{name}_tests", *overlay) if is_header else self.tests
+        if not tests or not changed or (is_same(changed, self.original) and is_same(tests, self.tests)):
+            return Verdict("uncounted", "")
+        program = self.link(f"{name}_tests.run", changed, tests)
+        for seconds, cases in self.chunks:
+            output = self.run_with_limit(program, cases, seconds)
+            if output is None:
+                return Verdict("killed", "hung")
+            if "Status: SUCCESS!" not in output:
+                return Verdict("killed", failed_test(output))
+        # Trivial compiler equivalence: the optimiser makes the same of both.
+        optimised = None if is_header else self.compile(self.room, f"{name}_room", "-O1", *self.plain, *overlay)
+        return Verdict("uncounted" if optimised and is_same(optimised, self.optimised) else "lived", "")
+
+    def write_overlay(self, mutant, name):
+        """A file that has the compiler read the mutant where the library has the original."""
+        lines = (SOURCE / mutant.file).read_text().splitlines()
+        lines[mutant.line - 1] = mutant.after.rstrip("\n")
+        entry = {"type": "file", "name": str(SOURCE / mutant.file),
+                 "external-contents": str(self.write(f"{name}_mutant", lines))}  # fmt: skip
+        overlay = {"version": 0, "use-external-names": False, "roots": [entry]}
+        return self.write(f"{name}_overlay", [json.dumps(overlay)])
+
+
+def include(file):
+    return f'#include "{file}"'
+
+
+def is_same(one, other):
+    return one.read_bytes() == other.read_bytes()
+
+
+# ---- all rooms -------------------------------------------------------------------------------------------------------
+
+
+def judge_in_order(judge, mutants, count):
+    """(mutant, verdict) in the order of the draw, until `count` are counted: the result depends on the seed alone."""
+    numbered = enumerate(mutants)
+    pending = collections.deque()
+    with concurrent.futures.ThreadPoolExecutor(IN_FLIGHT) as pool:
+        while count > 0:
+            while len(pending) < count and (drawn := next(numbered, None)):
+                pending.append((drawn[1], pool.submit(judge, drawn[1], drawn[0])))
+            if not pending:
+                return
+            mutant, future = pending.popleft()
+            verdict = future.result()
+            if verdict.kind != "uncounted":
+                count -= 1
+            yield mutant, verdict
+
+
+def describe(mutant):
+    lines = difflib.ndiff(mutant.before.splitlines(), mutant.after.splitlines())
+    return f"{mutant.file}:{mutant.line}\n" + "\n".join(f"    {line}" for line in lines if line[0] in "+-")
+
+
+def report(verdicts):
+    """The score of each folder, and of all of them."""
+    counted = collections.Counter(place for mutant, _ in verdicts for place in (str(Path(mutant.file).parent), "all"))
+    killed = collections.Counter(place for mutant, verdict in verdicts if verdict.kind == "killed"
+                                 for place in (str(Path(mutant.file).parent), "all"))  # fmt: skip
+    return [f"{place:24} {killed[place]:4} of {counted[place]:4} killed, {100 * killed[place] / counted[place]:.0f} %"
+            for place in sorted(counted, key=lambda place: (place == "all", place))]  # fmt: skip
+
+
+def sandbox():
+    """A command before the tests: a PID namespace and a session of their own, with limits."""
+    user = [] if os.geteuid() == 0 else ["--user", "--map-current-user"]
+    return ["unshare", *user, "--pid", "--fork", "--kill-child", "--mount-proc",
+            "sh", "-c", 'ulimit -v 16000000; ulimit -f 200000; ulimit -t 20; setsid -w "$@"; exit $?', ""]  # fmt: skip
+
+
+SANDBOX = sandbox()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=200, help="how many mutants, of all rooms (default: 200)")
+    parser.add_argument("--seed", default=None, help="which ones (default: any, and printed)")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build/mutants")
+    parser.add_argument("--compiler", default="clang++")
+    parser.add_argument("rooms", nargs="+", metavar="ROOM")
+    options = parser.parse_args()
+    seed = options.seed or str(random.randrange(10**6))
+    if subprocess.run([*SANDBOX, "true"]).returncode != 0:
+        sys.exit("mutants: cannot create a PID namespace (unshare); run as root or allow user namespaces")
+    os.environ["CCACHE_DISABLE"] = "1"  # no object is needed twice
+    drawn = draw(options.rooms, seed)
+    if not drawn:
+        sys.exit(f"mutants: nothing to change in {' '.join(options.rooms)}; name a folder or file of src/ojs")
+    folder = options.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"seed {seed}: a mutant that lived is a change that no test of its room notices", flush=True)
+    verdicts = []
+    with open(folder / "verdicts.tsv", "w", buffering=1) as log:
+        for name, count in shares(drawn, options.count).items():
+            room = Room(name, folder, options.compiler)
+            room.build_original()
+            for mutant, verdict in judge_in_order(room.judge, drawn[name], count):
+                print(f"{mutant.file}:{mutant.line}", *verdict, mutant.after.strip(), sep="\t", file=log)
+                if verdict.kind == "lived":
+                    print("lived:", describe(mutant), flush=True)
+                if verdict.kind != "uncounted":
+                    verdicts.append((mutant, verdict))
+    print(*report(verdicts), f"seed {seed}; each verdict is in {folder}/verdicts.tsv", sep="\n")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        os._exit(130)  # without the pool's tests; their namespaces end with unshare
