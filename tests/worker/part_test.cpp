@@ -139,7 +139,7 @@ TEST_CASE("parts: one whose on_tick() throws is not called again at once") {
     REQUIRE(busy.body->stop(recorder::guard));
 }
 
-TEST_CASE("parts: a job handed back is none that was settled") {
+TEST_CASE("parts: a job requeued before it began is none that was settled") {
     const auto seen = std::make_shared<trace>();
     recorder::generous_transport wire({"b"});
     wire.give(make_job("a"));
@@ -152,7 +152,7 @@ TEST_CASE("parts: a job handed back is none that was settled") {
     REQUIRE(worker.start());
     REQUIRE(began->wait());
     CHECK(worker.stop_and_cancel(recorder::guard));
-    REQUIRE(worker.report().handed_back == 1);
+    REQUIRE(worker.report().requeued == 2);
     const std::vector<std::string> lines = seen->all();
     CHECK(std::count_if(lines.begin(), lines.end(),
                         [](const std::string& line) { return line.find("default work") == 0; }) == 1);

@@ -235,9 +235,9 @@ TEST_CASE("stop plan: all actions of one change fit") {
     CHECK(std::is_sorted(plan.begin(), plan.end()));  // the order of the enumeration is that of the acts
 }
 
-TEST_CASE("stop plan: the worker's own signal is the cause, whatever the outside lifecycle drains for") {
+TEST_CASE("stop plan: the worker's own signal is the cause, whatever the shared lifecycle drains for") {
     const facts now = in(phase::draining, [](facts& out) {
-        outside_drains(out);
+        shared_drains(out);
         signalled(out);
     });
     CHECK(detail::drain_cause(now).signal == SIGTERM);

@@ -1210,7 +1210,7 @@ TEST_CASE("stopping: the log names the queues at the start, jobs in the drain, a
     REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
     CHECK(log->names_queues);
     CHECK(log->end ==
-          "status claimed completed failed interrupted handed_back gone unreported uptime_ms stop_ms mode "
+          "status claimed completed failed interrupted requeued gone unreported uptime_ms stop_ms mode "
           "cause ");
     CHECK_FALSE(log->names_threads);
 }
