@@ -145,11 +145,11 @@ class Dist(unittest.TestCase):
         (RELEASE / "stale").touch()
         make("dist")
 
-    def programs(self):
+    def for_each_program(self, check):
         for program in self.MAX_BYTES:
             for processor in self.PROCESSORS:
                 with self.subTest(program, processor=processor):
-                    yield program, processor, RELEASE / f"{program}-{processor}"
+                    check(program, processor, RELEASE / f"{program}-{processor}")
 
     def test_the_sums_are_those_of_all_files(self):
         said = run(*documented("sha256sum", "sh").split("\n")[0].split(), cwd=RELEASE).split()
@@ -173,7 +173,7 @@ class Dist(unittest.TestCase):
         self.assertIn("### Added", notes)
 
     def test_the_programs_are_static_small_and_know_no_place(self):
-        for name, processor, path in self.programs():
+        def check(name, processor, path):
             program = Program(path)
             self.assertEqual((program.type, program.machine), (self.DYN, self.PROCESSORS[processor][0]))
             self.assertNotIn(self.INTERP, program.segments)
@@ -183,13 +183,17 @@ class Dist(unittest.TestCase):
             for place in [ROOT, BUILD, Path.home()]:
                 self.assertNotIn(str(place).encode() + b"/", program.bytes)
 
+        self.for_each_program(check)
+
     def test_the_programs_run(self):
-        for name, processor, path in self.programs():
+        def check(name, processor, path):
             emulator = self.PROCESSORS[processor][1]
             emulated = [] if processor == platform.machine() else [emulator]
             if emulated and not shutil.which(emulator):
                 self.skipTest(f"there is no {emulator}")
             self.assertIn(f"usage: {name}", run(*emulated, path, "--help"))
+
+        self.for_each_program(check)
 
 
 class PkgConfig(Outside):

@@ -103,7 +103,8 @@ class terminal {
 TEST_CASE("Ctrl-C on a terminal says what is waited for, how long, and what the next one does") {
     if (!terminal::possible()) return;
     backend jobs;
-    terminal worker(jobs.url(), {{"OJS_SHUTDOWN_GRACE_PERIOD", "1h"}});
+    terminal worker(jobs.url(),
+                    {{"OJS_SHUTDOWN_GRACE_PERIOD", "1h"}, {"OJS_CONCURRENCY", "2"}});  // no FETCH in flight
     for (const std::string& id : jobs.push("test.sleep", "[600000]", 2)) REQUIRE(worker.shows("start " + id));
     worker.press_ctrl_c();
     const std::string notice =
