@@ -67,7 +67,7 @@ struct dialect {
 
 // What happens to a job of a type without a handler.
 enum class unknown_type_action {
-    requeue,  // it is requeued to the queue after a back-off of 100 ms to 5 s
+    requeue,  // requeued, after a back-off of 100 ms to 5 s
     fail,     // its attempt fails and is retried
     discard   // its attempt fails and is not retried
 };
