@@ -1,7 +1,7 @@
 # `make check`, `make fuzz`, `make duress`, `make account` and `make mutants`.
 
-CHECK_PROGRAMS := $(call each,asan tsan,$(SUITES)) $(call each,fallback clang,unit) $(TESTED:internals=unit)
-CHECKS = format variants api $(WARNED) warnings/g++/optimised $(FUZZ) $(filter-out $(TESTED),$(TEST_CHECKS)) $(CHECK_PROGRAMS)
+CHECK_PROGRAMS := $(call each,asan tsan,$(SUITES)) fallback/unit
+CHECKS = format variants api $(WARNED) warnings/g++/optimised $(FUZZ) $(TEST_CHECKS) $(CHECK_PROGRAMS)
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wundef \
             -Wnull-dereference -Wzero-as-null-pointer-constant -Wextra-semi -Wswitch-enum -Werror

@@ -9,6 +9,7 @@ others.
 """
 
 import fcntl
+import itertools
 import os
 import re
 import resource
@@ -17,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 # How a check runs: TESTS mostly wait, and measure time. What only COMPILES takes the processor that tests and their
@@ -44,6 +46,9 @@ PLAN = [
     (r"format|api|amalgamation|header/compile/.*|compiled/.*|adapters/warnings", COMPILES, 1200),
     (r".*", TESTS, 600),
 ]
+# Test programs mostly wait: so many of each run side by side, with a part of the cases each.
+PARTS = [(r"[^/]+/(process|unit)", 4), (r"[^/]+/recovery", 2)]
+SLOWEST = 10  # cases listed at the end
 # Compilers yield to tests. The minute that compiles all tests as one file goes before the rest.
 LOWER = "LOWER=nice -n $(if $(filter %/rooms/rooms.o %/rooms/internals.o,$@),5,10)"
 
@@ -51,6 +56,7 @@ DOCTEST = re.compile(r"\[doctest\] test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+
 # With --duration, doctest puts a heading above the one line with a case's time, also above that of one that passed.
 DURATION_HEADING = re.compile(r"={79}\n(?:[^\n]+\n)+\n(?:DEEPEST SUBCASE[^\n]*\n(?: [^\n]+\n)+\n)?(?=[\d.]+ s: )")
 DURATION = re.compile(r"^[\d.]+ s: .*\n", re.MULTILINE)
+CASES = re.compile(r"^\[doctest\] .*test cases .*filters: (\d+)", re.MULTILINE)
 LAST_DURATIONS = 3  # of a failed run: after a crash, the last case named is the last one that came to its end
 UNITTEST = re.compile(r"^Ran (\d+) tests? in ", re.MULTILINE)
 UNITTEST_BAD = re.compile(r"(?:failures|errors)=(\d+)")
@@ -59,13 +65,14 @@ SKIPPED = 77  # exit status of a script that cannot do here what it is for
 SCRIPT = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.MULTILINE)
 
 
-def count(output, status):
+def count(output, status, cases):
     """(passed, failed, skipped) as the output of doctest, unittest or a script of ours tells; any other is one case."""
     found = DOCTEST.search(output)
     ran = UNITTEST.search(output)
     script = SCRIPT.findall(output)
     if found:
         passed, failed, skipped = map(int, found.groups())
+        passed = cases - failed if cases else passed  # doctest counts the cases of the other parts as passed
     elif ran:
         verdict = output[ran.end() :]
         failed = sum(map(int, UNITTEST_BAD.findall(verdict)))
@@ -95,25 +102,32 @@ def row_of(name):
     return next(at for at, (pattern, _, _) in enumerate(PLAN) if re.fullmatch(pattern, name))
 
 
-def one(result, command):
-    folder, name = result.split("results/")
-    _, how, limit = PLAN[row_of(name)]
-    result = Path(result)
-    result.parent.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    lock = open(f"{folder}results/.lock", "w")
-    fcntl.flock(lock, fcntl.LOCK_EX if how == ALONE else fcntl.LOCK_SH)
-    started = time.monotonic()
+def parts_of(name, command):
+    """[(command, number of its cases)]: the command as it is, number 0, or once for each part of its test cases."""
+    parts = next((parts for pattern, parts in PARTS if re.fullmatch(pattern, name)), 1)
+    if parts == 1:
+        return [(command, 0)]
+    listed = subprocess.run([*command, "--count"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True).stdout
+    cases = int((CASES.search(listed) or ["", 1])[1])
+    ends = [cases * part // parts for part in range(parts + 1)]
+    return [([*command, f"--first={before + 1}", f"--last={last}"], last - before)
+            for before, last in zip(ends, ends[1:]) if before < last]  # fmt: skip
 
+
+def start(command, niceness):
     # A group of its own, so that a test which hangs, or is interrupted with us, ends together with its children. Not
     # a session: there SIGTSTP would no longer stop anything.
     def prepare():
         os.setpgrp()
-        os.nice(19 if how == COMPILES else 0)
+        os.nice(niceness)
 
-    process = subprocess.Popen(
+    return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=prepare
     )
+
+
+def result_of(process, cases, limit):
+    """(output, passed, failed, skipped) of a process, which is killed with its children after so many seconds."""
     try:
         output = process.communicate(timeout=limit)[0].decode("utf-8", "replace")
     except subprocess.TimeoutExpired:
@@ -123,42 +137,72 @@ def one(result, command):
         except subprocess.TimeoutExpired:  # a child that left the group still holds the pipe
             output = ""
         output += f"\nkilled: still running after {limit:.0f} s\n"
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
     status = process.returncode
     if status is not None and status < 0:
         output += f"\nended by signal {-status}\n"
-    passed, failed, skipped = count(output, status)
+    return output, *count(output, status, cases)
+
+
+def run(parts, how, limit):
+    """The result_of each part; they run side by side."""
+    processes = [start(command, 19 if how == COMPILES else 0) for command, _ in parts]
+    try:
+        with ThreadPoolExecutor(len(processes)) as pool:
+            return list(pool.map(result_of, processes, [cases for _, cases in parts], itertools.repeat(limit)))
+    except BaseException:
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        raise
+
+
+def one(result, command):
+    folder, name = result.split("results/")
+    _, how, limit = PLAN[row_of(name)]
+    result = Path(result)
+    result.parent.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    lock = open(f"{folder}results/.lock", "w")
+    fcntl.flock(lock, fcntl.LOCK_EX if how == ALONE else fcntl.LOCK_SH)
+    started = time.monotonic()
+    outputs, *counts = zip(*run(parts_of(name, command), how, limit))
     seconds = time.monotonic() - started
+    output = "".join(outputs)
+    passed, failed, skipped = map(sum, counts)
     verdict = "FAILED" if failed else "ok"
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    took = f"{seconds:.1f} s, of a processor {used.ru_utime + used.ru_stime:.1f} s"
+    took = f"{seconds:.1f} s, CPU time {used.ru_utime + used.ru_stime:.1f} s"
     head = f"{verdict:6} {name}: {passed} passed, {failed} failed ({took})"
     if skipped:  # neither passed nor failed, and not to be overlooked
         head += f", {skipped} SKIPPED"
-    tell = failed or not passed
-    print((told(output) + "\n" if tell else "") + head, flush=True)
+    print((told(output) + "\n" if failed or not passed else "") + head, flush=True)
     again = result.with_suffix(".failed")  # for the end of a long log, see .ci/run
     if failed:
         again.write_text(f"{told(output)}\n{head}\n")
     else:
         again.unlink(missing_ok=True)
-    result.write_text(f"{passed} {failed} {skipped}\n")
+    result.write_text(f"{passed} {failed} {skipped}\n" + "".join(DURATION.findall(output)))
 
 
 def total(folder, names):
     passed = failed = skipped = 0
+    durations = []
     for name in names:
         result = folder / name
         if result.exists():
-            good, bad, left_out = map(int, result.read_text().split())
+            counts, *cases = result.read_text().splitlines()
+            good, bad, left_out = map(int, counts.split())
+            durations += [(float(case.split()[0]), f"{name}: {case.split(': ', 1)[1]}") for case in cases]
         else:
             good, bad, left_out = 0, 1, 0
             print(f"FAILED {name}: could not be built or started")
         passed += good
         failed += bad
         skipped += left_out
+    if durations:
+        print("slowest cases:")
+    for seconds, case in sorted(durations, reverse=True)[:SLOWEST]:
+        print(f"{seconds:6.1f} s  {case}")
     if skipped:
         print(f"{skipped} skipped: what they need is not there or not permitted on this machine")
     print(f"{passed} passed, {failed} failed", flush=True)

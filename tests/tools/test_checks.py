@@ -48,13 +48,29 @@ class Checks(unittest.TestCase):
         seen = self.folder / "seen"
         look = f"if flock -n -s {self.folder}/results/.lock true; then echo shared; else echo alone; fi >>{seen}"
         self.run_checks("interop", "server", "observability/a", command=look)
-        self.run_checks("a/unit", command=look)
+        self.run_checks("a/b", command=look)
         self.assertEqual(["alone"] * 3 + ["shared"], seen.read_text().split())
 
         (self.folder / "make").write_text('#!/bin/sh\necho "$@"\n')
         _, lines = self.run_checks("amalgamation", "a/unit", "warnings/x", "a/process", "header/unit")
         order = [word.split("results/")[1] for word in lines[0].split() if "results/" in word]
         self.assertEqual(["header/unit", "a/process", "a/unit", "warnings/x", "amalgamation"], order)
+
+    def test_cases_run_in_parts_and_the_slowest_are_listed(self):
+        filters = "[doctest] unskipped test cases passing the current filters"
+        program = self.folder / "program"
+        program.write_text(f"""#!/bin/sh
+            [ "$1" = --count ] && {{ echo "{filters}: 7"; exit; }}
+            echo "0.${{1#--first=}} s: from ${{1#--first=}} to ${{2#--last=}}"
+            echo "[doctest] test cases: 7 | 6 passed | 1 failed | 0 skipped"
+            """)
+        program.chmod(0o700)
+        status, lines = self.run_checks("a/unit", command=f"exec {program} $$0 $$1")
+        self.assertEqual((1, "3 passed, 4 failed"), self.last(status, lines))
+        slowest = lines[lines.index("slowest cases:") + 1 : -1]
+        parts = ["   0.6 s  a/unit: from 6 to 7", "   0.4 s  a/unit: from 4 to 5",
+                 "   0.2 s  a/unit: from 2 to 3", "   0.1 s  a/unit: from 1 to 1"]  # fmt: skip
+        self.assertEqual(parts, slowest)
 
     def test_a_failed_run_is_shown_without_the_cases_that_passed(self):
         line, deepest = "=" * 79, "DEEPEST SUBCASE STACK REACHED (DIFFERENT FROM THE CURRENT ONE):"
