@@ -165,10 +165,10 @@ def one(result, command):
     lock = open(f"{folder}results/.lock", "w")
     fcntl.flock(lock, fcntl.LOCK_EX if how == ALONE else fcntl.LOCK_SH)
     started = time.monotonic()
-    outputs, *counts = zip(*run(parts_of(name, command), how, limit))
+    outputs, passed, failed, skipped = zip(*run(parts_of(name, command), how, limit))
     seconds = time.monotonic() - started
     output = "".join(outputs)
-    passed, failed, skipped = map(sum, counts)
+    passed, failed, skipped = sum(passed), sum(failed), max(skipped)  # each part counts all that are skipped
     verdict = "FAILED" if failed else "ok"
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     took = f"{seconds:.1f} s, CPU time {used.ru_utime + used.ru_stime:.1f} s"

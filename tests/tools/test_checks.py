@@ -62,11 +62,12 @@ class Checks(unittest.TestCase):
         program.write_text(f"""#!/bin/sh
             [ "$1" = --count ] && {{ echo "{filters}: 7"; exit; }}
             echo "0.${{1#--first=}} s: from ${{1#--first=}} to ${{2#--last=}}"
-            echo "[doctest] test cases: 7 | 6 passed | 1 failed | 0 skipped"
+            echo "[doctest] test cases: 7 | 6 passed | 1 failed | 2 skipped"
             """)
         program.chmod(0o700)
         status, lines = self.run_checks("a/unit", command=f"exec {program} $$0 $$1")
         self.assertEqual((1, "3 passed, 4 failed"), self.last(status, lines))
+        self.assertIn("2 skipped", " ".join(lines))
         slowest = lines[lines.index("slowest cases:") + 1 : -1]
         parts = ["   0.6 s  a/unit: from 6 to 7", "   0.4 s  a/unit: from 4 to 5",
                  "   0.2 s  a/unit: from 2 to 3", "   0.1 s  a/unit: from 1 to 1"]  # fmt: skip
