@@ -112,6 +112,9 @@ test: deps  ## all tests, on the generated header, header-only and separate
 	@$(call run_checks,$(TEST_CHECKS))
 # A short run of each fuzz target; `make fuzz` runs longer.
 check ci: export SECONDS := $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),20)
+# Unoptimised, as the programs are compiled for these tests alone. `make dist`, which the tests run too, is optimised.
+check ci: export CXXFLAGS := -O0
+check ci: export FUZZ_CXXFLAGS := -O0
 check: deps-check  ## format, warnings, the tests, and the tests again under the sanitizers
 	@$(call run_checks,$(CHECKS))
 ci: deps-check deps-container deps-adapters  ## what CI runs: `make check`, `make container-test` and `make adapters-test`, in parallel

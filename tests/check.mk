@@ -46,7 +46,8 @@ FUZZ := $(patsubst tests/fuzz/corpus/%,fuzz/%,$(wildcard tests/fuzz/corpus/*))
 # For all targets together.
 SECONDS ?= 60
 # Without inotify, of which the kernel takes milliseconds to take a watch back: more than all else of a run.
-compiler.fuzz := $(CLANGXX) $(COMMON) $(HEADERS) -O1 -g1 -fsanitize=fuzzer -fsanitize=address -fsanitize=undefined \
+FUZZ_CXXFLAGS ?= -O1
+compiler.fuzz := $(CLANGXX) $(COMMON) $(HEADERS) $(FUZZ_CXXFLAGS) -g1 -fsanitize=fuzzer -fsanitize=address -fsanitize=undefined \
                  -fno-sanitize-recover=all -DOJS_SHUTDOWN_USE_INOTIFY=0
 
 fuzz: deps-check  ## libFuzzer on every target, 60 s in total; longer: make fuzz SECONDS=600
