@@ -48,6 +48,8 @@ STATIC_WORKER := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -s)-$(sh
 STATIC := -static -s -Wl,-e,hold_signals
 # In one configuration for all: what judges and need not be judged, the worker of the image, and doctest itself.
 ONCE := header-separate
+# They define operator new, as ThreadSanitizer does.
+ONCE.tsan := counting_worker threadless_worker out_of_memory
 # Whose doctest cannot be that of the others.
 OWN_DOCTEST := asan tsan
 
@@ -108,9 +110,11 @@ $(2)/process $(2)/recovery: $(2)/obj/tests/process/harness.o | $(addprefix $(2)/
 $(addprefix $(2)/,$(SUITES) internals): $(2)/obj/tests/link/implementation.o \
     $(BUILD)/test/$(if $(filter $(OWN_DOCTEST),$(1)),$(1),$(ONCE))/obj/tests/main.o
 	$$(call link,$$(compiler.$(1)))
-$(addprefix $(2)/,$(if $(filter $(ONCE),$(1)),$(STARTED),$(filter-out shutdown-probe,$(STARTED)))): \
+$(addprefix $(2)/,$(if $(filter $(ONCE),$(1)),$(STARTED),$(filter-out shutdown-probe $(ONCE.$(1)),$(STARTED)))): \
 $(2)/%: $(2)/obj/programs/%.o $(2)/obj/tests/link/implementation.o
 	$$(call link,$$(compiler.$(1)))
+$(addprefix $(2)/,$(ONCE.$(1))): $(2)/%: $(BUILD)/test/$(ONCE)/%
+	@cp $$< $$@
 endef
 $(foreach configuration,$(CONFIGURATIONS),$(eval \
     $(call configuration_rules,$(configuration),$(BUILD)/test/$(configuration))))
