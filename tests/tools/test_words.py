@@ -1,5 +1,6 @@
 """No word of tools/words.txt stands in the tree."""
 
+import os
 import re
 import subprocess
 import unittest
@@ -24,7 +25,8 @@ def offences():
     for paths, pairs in rules().items():
         options = [word for pattern, _ in pairs for word in ("-e", rf"\b({pattern})\b")]
         where = [*paths, f":!{LIST}", ":!tests/tools/test_words.py"]
-        done = subprocess.run(["git", "grep", "-IniE", *options, "--", *where], cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run(["git", "grep", "-IniE", *options, "--", *where], cwd=ROOT, env={**os.environ, "LC_ALL": "C"},
+                              capture_output=True, text=True)  # fmt: skip
         assert done.returncode <= 1, done.stderr
         for line in done.stdout.splitlines():
             text = line.split(":", 2)[2]
