@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 TIME_LIMIT = 600  # seconds for a measurement, which would hang otherwise
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("OJS_")}
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("OJS_")} | {"CCACHE_DISABLE": "1"}
 MEASUREMENTS = {}
 ROWS = [("median (quartiles)", "ours", "floor", "ratio", "target", "")]
 NOTES = []
@@ -132,14 +132,6 @@ def role(name, *arguments, **environment):
     return program("bench", name, *arguments, **environment)
 
 
-def pairs(name, *arguments):
-    """What a role printed, as (ours, floor)."""
-    with role(name, *arguments) as running:
-        lines = running.process.stdout.read().splitlines()
-        running.wait()
-    return zip(*(map(float, line.split()) for line in lines))
-
-
 class Backend(Child):
     """dev_backend."""
 
@@ -179,21 +171,6 @@ class Backend(Child):
 
 
 # ---- the measurements ------------------------------------------------------------------------------------------------
-
-
-@measurement
-def signal_to_phase():
-    """pthread_kill() of TSTP, CONT, ... to a thread until it reads the new phase; medians of 400 signals. Floor: a handler
-    that stores an atomic and writes an eventfd."""
-    add("signal -> phase visible", "us", *pairs("signal_to_phase"), "<= 1.5 x")
-
-
-@measurement
-def barrier():
-    """drain_barrier::enter() and its ticket's end, a million times per thread. Floor: fetch_add(1) and fetch_sub(1) on one
-    atomic."""
-    add("barrier enter+leave", "ns", *pairs("barrier", 1), "<= 2.5 x")
-    add("barrier enter+leave, 2 threads at once", "ns", *pairs("barrier", 2))
 
 
 @measurement
@@ -245,23 +222,10 @@ def spool():
     """One job of a spool directory: FETCH and ACK, 100 files waiting. Floor: the bare renames and fsyncs, and for an ACK with a
     result the new file. With TMPDIR in memory it shows the processor's part."""
     for flag, name in enumerate(("claim + settle of a job", "claim + settle, with a result")):
-        add(f"spool: {name}", "us", *pairs("spool", PLAN["scratch"] / f"spool{flag}", flag), "<= 3 x")
-
-
-@measurement
-def settled_to_gone():
-    """A drain whose only job ends on SIGTERM: from the ACK in the backend's ledger to the end of the process, with the last
-    heartbeat and all clean-up."""
-    def once(backend):
-        backend.push(1)
-        with backend.worker("draining_worker") as worker:
-            worker.line("working")
-            ended_at, _ = worker.end()
-            (ack,) = backend.ledger("ack", f'"from":"{worker.id}"')
-            return (ended_at - ack["mono_ns"]) / 1e6
-
-    with Backend() as backend:
-        add("last settlement -> process gone", "ms", [once(backend) for _ in range(31)], target="<= 10 ms")
+        with role("spool", PLAN["scratch"] / f"spool{flag}", flag) as running:
+            lines = running.process.stdout.read().splitlines()
+            running.wait()
+        add(f"spool: {name}", "us", *zip(*(map(float, line.split()) for line in lines)), "<= 3 x")
 
 
 @measurement

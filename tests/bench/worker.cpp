@@ -1,6 +1,6 @@
 // Workers whose jobs do little, and the least a client of the same backend does.
-#include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -33,10 +33,13 @@ class stopwatch {
 };
 
 template <class Handler>
-int run_worker(Handler handler, ojs::function<void(const ojs::lifecycle_state&)> on_transition = nullptr) {
+int run_worker(Handler handler, bool prints_phases = false) {
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
-    options->on_transition = std::move(on_transition);
+    if (prints_phases)
+        options->on_transition = [](const ojs::lifecycle_state& now) {
+            print(std::string("phase ") + ojs::to_string(now.phase));
+        };
     ojs::worker worker(*options);
     worker.register_handler("bench", std::move(handler));
     return worker.run();
@@ -48,22 +51,6 @@ int noop_worker(const arguments& given) {
     return run_worker([&](ojs::job_context&) { watch.count(); });
 }
 
-// Its job ends when the drain begins.
-int draining_worker(const arguments&) {
-    ojs::drain_barrier working;
-    auto until_drain = working.enter();
-    return run_worker(
-        [&](ojs::job_context&) {
-            print("working");
-            working.wait_until(ojs::time_point::max());
-        },
-        [&](const ojs::lifecycle_state& now) {
-            if (now.phase != ojs::phase::draining) return;
-            working.close();
-            until_drain.leave();
-        });
-}
-
 // Its jobs sleep until they are cancelled. Arguments: how many to announce.
 int sleeping_worker(const arguments& given) {
     const int all = std::stoi(given.at(0));
@@ -73,14 +60,15 @@ int sleeping_worker(const arguments& given) {
             if (asleep.fetch_add(1) + 1 == all) print("all asleep");
             static_cast<void>(job.sleep_for(std::chrono::hours(1)));
         },
-        [](const ojs::lifecycle_state& now) { print(std::string("phase ") + ojs::to_string(now.phase)); });
+        true);
 }
 
-// Ends as soon as SIGTERM wakes it up.
+// Its SIGTERM handler writes an eventfd, which ends it.
 int bare_process(const arguments&) {
-    pollfd waiting{install_bare_handler({SIGTERM}), POLLIN, 0};
+    static const int woken = ::eventfd(0, EFD_CLOEXEC);
+    ::signal(SIGTERM, [](int) { static_cast<void>(::eventfd_write(woken, 1)); });
     print("ready");
-    while (::poll(&waiting, 1, -1) <= 0) {
+    for (eventfd_t count = 0; ::eventfd_read(woken, &count) != 0;) {
     }
     return 0;
 }
@@ -139,9 +127,19 @@ int bare_client(const arguments& given) {
 }  // namespace
 
 const std::vector<role> worker_roles = {{"noop_worker", noop_worker},
-                                        {"draining_worker", draining_worker},
                                         {"sleeping_worker", sleeping_worker},
                                         {"bare_process", bare_process},
                                         {"bare_client", bare_client}};
 
 }  // namespace bench
+
+int main(int argc, char** argv) {
+    using namespace bench;
+    for (const auto& roles : {spool_roles, worker_roles, server_roles}) {
+        for (const role& each : roles) {
+            if (argc > 1 && std::string(argv[1]) == each.name) return each.run({argv + 2, argv + argc});
+        }
+    }
+    std::fputs("started by tests/bench/bench.py\n", stderr);
+    return 64;
+}
