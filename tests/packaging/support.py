@@ -27,9 +27,10 @@ int main() {
 
 def run(*command, **how):
     words = [str(word) for word in command]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, **how)
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=300, **how)  # fmt: skip
     if done.returncode != 0:
-        raise AssertionError(f"{' '.join(words)}: status {done.returncode}\n{done.stdout}{done.stderr}")
+        raise AssertionError(f"{' '.join(words)}: status {done.returncode}\n{done.stdout}")
     return done.stdout
 
 
