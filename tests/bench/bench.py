@@ -107,9 +107,6 @@ class Child:
         self.process.send_signal(signal.SIGTERM)
         return self.wait()
 
-    def proc(self, name):
-        return Path(f"/proc/{self.pid}/{name}").read_text()
-
     def tasks(self, name):
         return [(task / name).read_text() for task in Path(f"/proc/{self.pid}/task").iterdir()]
 
@@ -179,26 +176,18 @@ def throughput():
     blocking socket each that send the same FETCH (count 1) and ACK."""
     jobs = 8000
 
-    def rate(client):
-        with client:
+    def rate(backend, start, end):
+        backend.push(jobs + 2000)  # the first ones, and what a worker takes before its SIGTERM
+        with start() as client:
             out = jobs / float(client.line("took ")) * 1e9
-            client.end() if client.id else client.wait()
+            end(client)
             return out
-
-    def floor(backend, threads):
-        out = role("bare_client", jobs, backend.port, threads)
-        out.id = None
-        return rate(out)
 
     for concurrency in (1, 10, 64):
         with Backend() as backend:
-            def pushed(measure):
-                backend.push(jobs + 2000)  # the first ones, and what a worker takes before its SIGTERM
-                return measure()
-
             add(f"no-op jobs a second, concurrency {concurrency}", "/s", *interleave(
-                9, lambda: pushed(lambda: rate(backend.worker("noop_worker", jobs, concurrency=concurrency))),
-                lambda: pushed(lambda: floor(backend, concurrency))), ">= 0.8 x")
+                9, lambda: rate(backend, lambda: backend.worker("noop_worker", jobs, concurrency=concurrency), Child.end),
+                lambda: rate(backend, lambda: role("bare_client", jobs, backend.port, concurrency), Child.wait)), ">= 0.8 x")
 
 
 @measurement
@@ -347,8 +336,8 @@ def launcher():
         process.await_asleep()
 
     def resident(process):
-        (line,) = [line for line in process.proc("status").splitlines() if line.startswith("VmRSS:")]
-        return int(line.split()[1]) / 1024
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
     def cpu_percent(process):
         connection = http.client.HTTPConnection("localhost")

@@ -1,10 +1,8 @@
 // What the files of build/bench share. tests/bench/bench.py starts it as `bench ROLE [ARGUMENT]...`.
 #pragma once
-#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <vector>
