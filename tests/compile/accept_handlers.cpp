@@ -1,5 +1,6 @@
-// flags: -Wpedantic -Waddress -Wshadow -Wconversion -Wzero-as-null-pointer-constant
-// What may be given as a handler, and as a function: some of these can be compared with nullptr, and must not warn.
+// flags: -Wpedantic -Waddress -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wzero-as-null-pointer-constant
+// What may be given as a handler, and as a function: some of these can be compared with nullptr, and must not warn; and
+// every number type that a handler may want.
 #include <functional>
 #define OJS_SHUTDOWN_SEPARATE 1
 #include <ojs_shutdown.hpp>
@@ -18,4 +19,16 @@ void set_up(ojs::worker& worker, const ojs::job_handler& own) {
     worker.register_handler("f", [](ojs::job_context&) { return "null"; });
     worker.register_handler("g", [](ojs::job_context& job) mutable { return ojs::outcome::retry(job.id()); });
     worker.register_handler("h", [](ojs::job_context&) -> ojs::outcome { return {}; }, {true});
+}
+
+template <class... Numbers>
+double sum_of(const ojs::job_context& job) {
+    return (static_cast<double>(job.arg<Numbers>(0).value_or(job.require<Numbers>(0))) + ...);
+}
+std::size_t all(const ojs::job_context& job) {
+    return job.require<std::string>(0).size() + job.arg<std::string>(1)->size() +
+           static_cast<std::size_t>(
+               sum_of<signed char, unsigned char, short, unsigned short, int, unsigned, long, unsigned long,
+                      long long, unsigned long long, std::size_t, std::int8_t, std::uint64_t, float, double,
+                      long double, bool>(job));
 }

@@ -28,10 +28,6 @@ def sent(fleet, kind):
     return sum(fleet.backend.arrivals[kind].values())
 
 
-def busiest(fleet, first, last):
-    return max(fleet.requests(first, last))
-
-
 class Conservation(unittest.TestCase):
     def assert_conserved(self, fleet):
         backend = fleet.backend

@@ -134,12 +134,25 @@ class Backend:
         self.lease_base = self.sim.now
 
 
-class Worker:
-    __slots__ = ("fleet", "sim", "backend", "inputs", "phase", "jobs", "requested", "fetch_due", "fetch_failures",
-                 "backing_off", "hints", "fetch_timer", "beats", "beat_at", "beat_requested", "beat_in_flight",
-                 "beat_timer", "lease_from", "lease_waiters", "waiting", "report_deadline", "drain_deadline",
-                 "on_end")  # fmt: skip
+class Timer:
+    """Calls once at the earliest time that was set since the last call."""
 
+    def __init__(self, sim, call):
+        self.sim, self.call = sim, call
+        self.when = math.inf
+
+    def set(self, when):
+        if when < self.when:
+            self.when = when
+            self.sim.at(when, self.on_time, when)
+
+    def on_time(self, when):
+        if self.when == when:
+            self.when = math.inf
+            self.call()
+
+
+class Worker:
     def __init__(self, fleet, on_end=None):
         self.fleet, self.sim, self.backend, self.inputs = fleet, fleet.sim, fleet.backend, fleet.inputs
         self.phase = RUNNING
@@ -149,12 +162,12 @@ class Worker:
         self.fetch_failures = 0
         self.backing_off = False
         self.hints = 0
-        self.fetch_timer = math.inf
+        self.fetch_timer = Timer(self.sim, self.fetch_if_due)
         self.beats = 0
         self.beat_at = -math.inf  # when the latest began
-        self.beat_requested = math.inf
+        self.beat_requested = False
         self.beat_in_flight = False
-        self.beat_timer = math.inf
+        self.beat_timer = Timer(self.sim, self.send_beat)
         self.lease_from = {}  # job: since when its lease runs, as the worker knows it
         self.lease_waiters = []
         self.waiting = {}  # job: what retries its report
@@ -174,20 +187,12 @@ class Worker:
             return
         now = self.sim.now
         if now < self.fetch_due:
-            if self.fetch_due < self.fetch_timer:
-                self.fetch_timer = self.fetch_due
-                self.sim.at(self.fetch_due, self.on_fetch_timer, self.fetch_due)
-            return
+            return self.fetch_timer.set(self.fetch_due)
         self.requested += free
         hints = self.hints
         self.backend.send("FETCH", self.inputs.request_timeout,
                           lambda status, value: self.on_fetched(status, value, free, hints, now),
                           self.backend.claim, self, free)  # fmt: skip
-
-    def on_fetch_timer(self, when):
-        if self.fetch_timer == when:
-            self.fetch_timer = math.inf
-            self.fetch_if_due()
 
     def on_fetched(self, status, value, count, hints, sent):
         self.requested -= count
@@ -221,12 +226,6 @@ class Worker:
             return delay
         return retry_after * self.sim.draw(self.inputs.retry_after)
 
-    def on_slot_free(self):
-        self.hints += 1
-        if not self.backing_off:
-            self.fetch_due = -math.inf
-        self.fetch_if_due()
-
     # ---- ACK and FAIL: settlement.ipp ----
 
     def on_handler_returned(self, job):
@@ -242,7 +241,8 @@ class Worker:
             return
         self.jobs[job] = False
         if self.sim.now > self.lease_from[job] + self.inputs.visibility_timeout:
-            return self.await_beat(lambda status: self.after_beat(status, kind, job, tries))
+            self.lease_waiters.append(lambda status: self.after_beat(status, kind, job, tries))
+            return self.send_beat()
         self.send_report(kind, job, tries)
 
     def after_beat(self, status, kind, job, tries):
@@ -264,7 +264,10 @@ class Worker:
         if status in (ACCEPTED, GONE):
             del self.jobs[job], self.lease_from[job]
             self.fleet.count(status, kind)
-            self.on_slot_free()
+            self.hints += 1  # a slot is free
+            if not self.backing_off:
+                self.fetch_due = -math.inf
+            self.fetch_if_due()
             return self.end_if_idle()
         retry_at = self.next_try_at(self.backoff(self.inputs.report_backoff, tries, status, value))
         again = (kind, job, tries + 1)
@@ -287,36 +290,24 @@ class Worker:
 
     # ---- BEAT: beat_schedule.ipp ----
 
-    def next_beat_at(self):
-        gap = self.inputs.heartbeat_interval * (self.sim.draw(self.inputs.first_gap) if self.beats == 1 else 1)
-        return self.beat_at + gap
-
-    def schedule_beat(self, when):
-        if when < self.beat_timer:
-            self.beat_timer = when
-            self.sim.at(when, self.on_beat_timer, when)
-
-    def on_beat_timer(self, when):
-        if self.beat_timer == when:
-            self.beat_timer = math.inf
-            self.send_beat()
-
     def send_beat(self):
         if self.phase == ENDED:
             return
         if self.beat_in_flight:
-            self.beat_requested = self.sim.now
+            self.beat_requested = True
             return
         self.beats += 1
         self.beat_at = self.sim.now
-        self.beat_requested = self.beat_timer = math.inf
+        self.beat_requested = False
+        self.beat_timer.when = math.inf
         self.beat_in_flight = True
         waiters, self.lease_waiters = self.lease_waiters, []
         must_arrive = self.phase != RUNNING
         self.backend.send("BEAT", self.inputs.request_timeout,
                           lambda status, value: self.on_beat(status, value, must_arrive, waiters),
                           self.backend.beat, self)  # fmt: skip
-        self.schedule_beat(self.next_beat_at())
+        gap = self.inputs.heartbeat_interval * (self.sim.draw(self.inputs.first_gap) if self.beats == 1 else 1)
+        self.beat_timer.set(self.beat_at + gap)
 
     def on_beat(self, status, value, must_arrive, waiters):
         self.beat_in_flight = False
@@ -328,15 +319,11 @@ class Worker:
                     self.lease_from[job] = self.beat_at
         elif must_arrive:
             soon = self.beat_at + min(self.inputs.heartbeat_interval / 5, self.inputs.max_request_gap)
-            self.schedule_beat(self.sim.now + value if value else soon)
+            self.beat_timer.set(self.sim.now + value if value else soon)
         for waiter in waiters:
             waiter(status)
-        if self.beat_requested < math.inf:
+        if self.beat_requested:
             self.send_beat()
-
-    def await_beat(self, waiter):
-        self.lease_waiters.append(waiter)
-        self.send_beat()
 
     # ---- the stop: supervisor.ipp ----
 

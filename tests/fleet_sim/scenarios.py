@@ -28,10 +28,6 @@ def backend_scale(inputs, workers, job_seconds, times_steady):
     return 1 / (times_steady * sum(inputs.costs[kind] * rate for kind, rate in rates.items()))
 
 
-def start_all(fleet, workers):
-    fleet.start_over(workers, SPREAD)
-
-
 def restart(fleet, part):
     """Signals a part of the workers, and the next one when all successors have started."""
     old = list(fleet.workers)
@@ -85,7 +81,8 @@ class Scenario:
 
 
 SCENARIOS = {
-    "start": Scenario("all start within 1 s, with jobs of 10 min", start_all, 60, 600, look_from=3, begins_empty=True),
+    "start": Scenario("all start within 1 s, with jobs of 10 min", lambda fleet, workers: fleet.start_over(workers, SPREAD), 60, 600,
+                      look_from=3, begins_empty=True),
     "rolling": Scenario("rolling restart, a quarter at a time", lambda fleet, _: restart(fleet, 0.25), 190),
     "at-once": Scenario("all restart at once", lambda fleet, _: restart(fleet, 1), 70),
     "zone": Scenario("a third is reclaimed at once", lose_zone, 90),

@@ -8,12 +8,13 @@
 
 #include <ucontext.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <memory>
-#include <utility>
 #include <vector>
 
 #include "ojs/base/error.hpp"
@@ -27,7 +28,7 @@ namespace model {
 
 using ojs::detail::memory_order;
 
-using view = std::vector<std::size_t>;  // for each atomic, the oldest value that may be read
+using view = std::array<std::uint16_t, 128>;  // for each atomic, the oldest value that may be read
 
 class checker {
   public:
@@ -39,6 +40,7 @@ class checker {
     // ---- for the atomics ----
 
     std::size_t add(std::uint64_t value) {
+        if (places_.size() == view().size()) std::abort();  // more atomics than a view has
         places_.push_back({{{value, {}}}, 0});
         return places_.size() - 1;
     }
@@ -49,10 +51,9 @@ class checker {
         std::size_t read = last;
         if (follows(at)) {
             std::size_t oldest = running_->knows[at];
-            if (order == memory_order::seq_cst && from.last_consistent > oldest)
-                oldest = from.last_consistent;
+            if (order == memory_order::seq_cst) oldest = std::max(oldest, from.last_consistent);
             read = oldest + choose(last - oldest + 1);
-            running_->knows[at] = read;
+            raise(running_->knows, at, read);
             if (order != memory_order::relaxed) join(running_->knows, from.values[read].known);
         }
         return from.values[read].value;
@@ -77,7 +78,7 @@ class checker {
     void yield() {
         if (running_ == nullptr) return;
         running_->waits_for = writes_ + 1;
-        swapcontext(&running_->context, &scheduler_);
+        pass_on();
         for (std::size_t at = 0; at < places_.size(); ++at)
             raise(running_->knows, at, places_[at].values.size() - 1);
     }
@@ -117,39 +118,55 @@ class checker {
         std::function<void()> body;
         std::vector<char> stack = std::vector<char>(256 * 1024);
         ucontext_t context{};
-        view knows;
+        view knows{};
         std::uint64_t waits_for = 0;  // writes
-        bool done = false;
+        bool done = true;
     };
 
     bool follows(std::size_t at) const {
         return running_ != nullptr && at < followed_.size() && followed_[at];
     }
     static void raise(view& of, std::size_t at, std::size_t to) {
-        if (of.size() <= at) of.resize(at + 1, 0);
-        if (of[at] < to) of[at] = to;
+        of[at] = std::max(of[at], static_cast<std::uint16_t>(to));
     }
     static void join(view& of, const view& other) {
-        for (std::size_t at = 0; at < other.size(); ++at) raise(of, at, other[at]);
+        for (std::size_t at = 0; at < of.size(); ++at) of[at] = std::max(of[at], other[at]);
     }
-    void write(std::size_t at, std::uint64_t value, memory_order order, view continued) {
+    void write(std::size_t at, std::uint64_t value, memory_order order, view known) {
         place& to = places_[at];
         const std::size_t number = to.values.size();
-        view known = std::move(continued);
         if (running_ != nullptr) {
             raise(running_->knows, at, number);
             const bool releases = order != memory_order::relaxed && order != memory_order::acquire;
             if (releases) join(known, running_->knows);
         }
         raise(known, at, number);
-        to.values.push_back({value, std::move(known)});
+        to.values.push_back({value, known});
         if (order == memory_order::seq_cst) to.last_consistent = number;
         ++writes_;
     }
 
     // Another thread may come first.
     void step(std::size_t at) {
-        if (follows(at)) swapcontext(&running_->context, &scheduler_);
+        if (follows(at)) pass_on();
+    }
+    void pass_on() {
+        thread* const self = running_;
+        running_ = next_thread();
+        if (running_ != self) swapcontext(&self->context, running_ ? &running_->context : &scheduler_);
+    }
+    // Null where all have ended.
+    thread* next_thread() {
+        const auto runs = [](const thread& each) { return !each.done; };
+        const auto is_ready = [&](const thread& each) { return !each.done && each.waits_for <= writes_; };
+        auto ready = std::count_if(threads_.begin(), threads_.end(), is_ready);
+        const bool all_wait = ready == 0;
+        if (all_wait) ready = std::count_if(threads_.begin(), threads_.end(), runs);
+        if (ready == 0) return nullptr;
+        auto left = choose(static_cast<std::size_t>(ready));
+        return &*std::find_if(threads_.begin(), threads_.end(), [&](const thread& each) {
+            return (all_wait ? runs(each) : is_ready(each)) && left-- == 0;
+        });
     }
 
     std::size_t choose(std::size_t among) {
@@ -184,27 +201,16 @@ class checker {
         auto* self = reinterpret_cast<checker*>(bits);
         self->running_->body();
         self->running_->done = true;
-        swapcontext(&self->running_->context, &self->scheduler_);
+        self->pass_on();
     }
 
     void run(const std::vector<std::function<void()>>& bodies) {
-        view all;
+        view all{};
         for (std::size_t at = 0; at < places_.size(); ++at) raise(all, at, places_[at].values.size() - 1);
         if (threads_.size() < bodies.size()) threads_.resize(bodies.size());
         for (std::size_t i = 0; i < bodies.size(); ++i) prepare(threads_[i], bodies[i], all);
-        for (;;) {
-            std::vector<thread*> ready;
-            std::vector<thread*> waiting;
-            for (std::size_t i = 0; i < bodies.size(); ++i) {
-                if (!threads_[i].done)
-                    (threads_[i].waits_for <= writes_ ? ready : waiting).push_back(&threads_[i]);
-            }
-            if (ready.empty()) ready.swap(waiting);
-            if (ready.empty()) return;
-            running_ = ready[choose(ready.size())];
-            swapcontext(&scheduler_, &running_->context);
-            running_ = nullptr;
-        }
+        running_ = next_thread();
+        swapcontext(&scheduler_, &running_->context);
     }
     void prepare(thread& out, const std::function<void()>& body, const view& knows) {
         out.body = body;

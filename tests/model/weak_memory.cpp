@@ -212,12 +212,6 @@ struct claimed_job {
     }
 };
 
-struct handler_and_stop : claimed_job {
-    bodies threads() {
-        return {[this] { handle(); }, [this] { stop(); }};
-    }
-};
-
 // The job may be taken when its timeout is over, by a stop, and by its handler's thread.
 struct three_settle : claimed_job {
     bodies threads() {
@@ -317,8 +311,7 @@ int main() {
     wrong += checker.explore<stop_behind_a_change>("a stop is seen, whatever holds up other changes");
     wrong += checker.explore<every_change>("each change is found once, in order");
     wrong += checker.explore<unsubscribe_under_way>("nothing is written to a subscriber that has left");
-    wrong += checker.explore<handler_and_stop>("a job is settled once and removed once, after its last use");
-    wrong += checker.explore<three_settle>("the same where three settle it");
+    wrong += checker.explore<three_settle>("a job is settled once and removed once, after its last use");
     wrong += checker.explore<settled_while_lost>("the same while the backend takes it back");
     wrong += checker.explore<save_and_report>("no checkpoint is sent beside another one or the FAIL");
     wrong += checker.explore<keep_and_report>("a checkpoint that was kept goes with the FAIL");

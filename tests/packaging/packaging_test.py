@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The ways into another project: each one builds examples/hello_worker.cpp outside the tree and runs it; and what `make dist`
-makes. What it takes:
+"""The ways into another project: each one builds a program outside the tree and runs it; and what `make dist` makes. What it
+takes:
 
     OJS_TEST_BUILD    a folder to work in, with the static programs of `make dist`; default build
     CXX               the compiler; default c++
@@ -21,23 +21,18 @@ import tempfile
 import unittest
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
-CXX = os.environ.get("CXX", "c++")
-VERSION = re.search(r'OJS_SHUTDOWN_VERSION "(.*)"', (ROOT / "src/ojs/base/config.hpp").read_text()).group(1)
+from support import ARCHIVE, BUILD, CXX, EXTENSIONS, RELEASE, ROOT, SMALL, VERSION, Outside, run
+
 HELLO = (ROOT / "examples/hello_worker.cpp").read_text()
 PROJECT = """\
 cmake_minimum_required(VERSION 3.14)
 project(user LANGUAGES CXX)
 add_executable(app hello.cpp)
 """
-EXTENSIONS = [path.name for path in (ROOT / "extensions").iterdir()]
 HEADERS = sorted(["ojs_shutdown.hpp", "ojs_shutdown_bundled.hpp", "ojs_shutdown_core.hpp", *EXTENSIONS])
 PACKAGE = ["share/ojs_shutdown/ojs_shutdown-config-version.cmake", "share/ojs_shutdown/ojs_shutdown-config.cmake"]
 DOCUMENT = (ROOT / "docs/installing.md").read_text()
 REPOSITORY = "https://github.com/OWNER/ojs-shutdown"  # the document's placeholder
-RELEASE = BUILD / "dist" / f"ojs_shutdown-{VERSION}"
-ARCHIVE = RELEASE / f"ojs_shutdown-{VERSION}.tar.gz"
 
 
 def documented(word, language="cmake"):
@@ -46,46 +41,24 @@ def documented(word, language="cmake"):
     return block.replace("/path/to/ojs_shutdown", str(ROOT))
 
 
-def run(*command, **how):
-    words = [str(word) for word in command]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, **how)
-    if done.returncode != 0:
-        raise AssertionError(f"{' '.join(words)}: status {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
-
-
 def make(*words):
     return run("make", "-s", "-C", ROOT, f"BUILD={BUILD}", *words)
 
 
-class Outside(unittest.TestCase):
-    """In a folder that is not below the tree, with an installation of the header beside it."""
-
-    NEEDS = []
+class Program(Outside):
+    """With an installation of the header beside it."""
 
     def setUp(self):
-        for program in self.NEEDS:
-            if not shutil.which(program):
-                if os.environ.get("CI"):
-                    self.fail(f"there is no {program}")
-                self.skipTest(f"there is no {program}")
-        self.folder = Path(tempfile.mkdtemp(prefix="ojs-packaging-"))
-        self.addCleanup(shutil.rmtree, self.folder)
-        (self.folder / "hello.cpp").write_text(HELLO)
+        super().setUp()
+        (self.folder / "hello.cpp").write_text(SMALL)
         self.prefix = self.folder / "prefix"
 
-    def assert_works(self, program):
-        # It wants a backend to do more; that it starts and says what is wrong with its settings is all that is asked.
-        done = subprocess.run([program], env={"OJS_URL": "nowhere"}, capture_output=True, text=True, timeout=60)
-        self.assertEqual(done.returncode, 64, done.stdout + done.stderr)
-        self.assertIn("OJS_URL", done.stdout + done.stderr)
-
-    def compile(self, *flags, source="hello.cpp"):
-        run(CXX, "-std=c++17", *flags, source, "-o", "hello", cwd=self.folder)
+    def compile(self, *flags):
+        run(CXX, "-std=c++17", *flags, "hello.cpp", "-o", "hello", cwd=self.folder)
         return self.folder / "hello"
 
 
-class Installed(Outside):
+class Installed(Program):
     def test_what_is_put_there_is_taken_away(self):
         make("install", f"PREFIX={self.prefix}")
         files = sorted(str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*") if path.is_file())
@@ -106,7 +79,7 @@ class Installed(Outside):
         make(*(RELEASE / each for each in ["ojs_shutdown_bundled.hpp", "ojs_spool.hpp"]))
         shutil.copy(RELEASE / "ojs_shutdown_bundled.hpp", self.folder / "ojs_shutdown.hpp")
         shutil.copy(RELEASE / "ojs_spool.hpp", self.folder)
-        (self.folder / "hello.cpp").write_text('#include "ojs_spool.hpp"\n' + HELLO)
+        (self.folder / "hello.cpp").write_text('#include "ojs_spool.hpp"\n' + SMALL)
         no_picojson = ROOT / "tests/compile/no_picojson"  # where picojson.h is an error
         self.assert_works(self.compile("-pthread", f"-I{no_picojson}"))
 
@@ -118,7 +91,7 @@ class Installed(Outside):
         self.assertEqual(subprocess.run([program, "soon"], capture_output=True).returncode, 64)
 
 
-class Program:
+class Elf:
     """What the headers of a 64-bit, little-endian ELF file say."""
 
     def __init__(self, path):
@@ -174,7 +147,7 @@ class Dist(unittest.TestCase):
 
     def test_the_programs_are_static_small_and_know_no_place(self):
         def check(name, processor, path):
-            program = Program(path)
+            program = Elf(path)
             self.assertEqual((program.type, program.machine), (self.DYN, self.PROCESSORS[processor][0]))
             self.assertNotIn(self.INTERP, program.segments)
             self.assertIn(self.RELRO, program.segments)
@@ -196,7 +169,7 @@ class Dist(unittest.TestCase):
         self.for_each_program(check)
 
 
-class PkgConfig(Outside):
+class PkgConfig(Program):
     NEEDS = ["pkg-config"]
 
     def test_flags_and_version(self):
@@ -204,6 +177,7 @@ class PkgConfig(Outside):
         env = {**os.environ, "PKG_CONFIG_PATH": f"{self.prefix}/lib/pkgconfig"}
         self.assertEqual(run("pkg-config", "--modversion", "ojs_shutdown", env=env).strip(), VERSION)
         flags = run("pkg-config", "--cflags", "--libs", "ojs_shutdown", env=env).split()
+        (self.folder / "hello.cpp").write_text(HELLO)  # a whole worker, once
         self.assert_works(self.compile(*flags))
 
 
@@ -223,7 +197,7 @@ def installed_by(tool):
     return prefix
 
 
-class CMake(Outside):
+class CMake(Program):
     NEEDS = ["cmake"]
 
     def configure(self, lines, tool=None):
@@ -234,7 +208,7 @@ class CMake(Outside):
 
     def build(self, lines, tool=None):
         self.configure(lines, tool)
-        run("cmake", "--build", self.folder / "out")
+        run("cmake", "--build", self.folder / "out", "--target", "app")
         self.assert_works(self.folder / "out/app")
 
     def test_both_tools_install_one_package(self):
@@ -256,14 +230,14 @@ class CMake(Outside):
     def test_two_folders_of_a_project_share_one_and_export_a_library_that_links_it(self):
         part = self.folder / "part"
         part.mkdir()
-        (part / "part.cpp").write_text('#include <ojs_shutdown.hpp>\nvoid part() { ojs::lifecycle(); }\n')
+        (part / "part.cpp").touch()
         (part / "CMakeLists.txt").write_text(
             "find_package(ojs_shutdown REQUIRED)\nadd_library(part STATIC part.cpp)\n"
             "target_link_libraries(part PRIVATE ojs_shutdown::separate)\n"
             "install(TARGETS part EXPORT part ARCHIVE DESTINATION lib)\ninstall(EXPORT part DESTINATION share/part)\n")
-        self.build("add_subdirectory(part)\nfind_package(ojs_shutdown REQUIRED)\n"
-                   "target_link_libraries(app PRIVATE part ojs_shutdown::separate)\n", "make")
-        self.assertEqual(len(list((self.folder / "out").rglob("libojs_shutdown_separate.a"))), 1)
+        self.configure("add_subdirectory(part)\nfind_package(ojs_shutdown REQUIRED)\n"
+                       "target_link_libraries(app PRIVATE part ojs_shutdown::separate)\n", "make")
+        self.assertEqual(len(list((self.folder / "out").rglob("ojs_shutdown_separate.cpp"))), 1)
 
     def test_only_a_compatible_version_is_found(self):
         major, minor, _ = VERSION.split(".")

@@ -1,6 +1,5 @@
 """The files of examples/deploy: that their numbers add up, and that they are what their comments say."""
 
-import importlib.util
 import json
 import os
 import re
@@ -9,6 +8,11 @@ import subprocess
 import tempfile
 import unittest
 from pathlib import Path
+
+try:
+    import yaml
+except ImportError:
+    yaml = None
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "examples/deploy"
@@ -75,6 +79,15 @@ def duration(name, variable, fallback):
     return fallback if value is None else seconds(value)
 
 
+def summed(test, name):
+    """The numbers of the sum in a comment; the last one is the total."""
+    rows = re.findall(r"(?m)^# +([+=]?) +(\d+)  ?\S", read(name))
+    test.assertEqual([sign for sign, _ in rows], ["", *["+"] * (len(rows) - 2), "="])
+    numbers = [int(number) for _, number in rows]
+    test.assertEqual(sum(numbers[:-1]), numbers[-1])
+    return numbers
+
+
 class Budgets(unittest.TestCase):
     def test_what_is_granted_holds_all_that_is_spent(self):
         for name in GRANTS:
@@ -100,10 +113,7 @@ class Budgets(unittest.TestCase):
     def test_the_sums_in_the_comments(self):
         for name in GRANTS:
             with self.subTest(name):
-                rows = re.findall(r"(?m)^# +([+=]?) +(\d+)  \S", read(name))
-                self.assertEqual([sign for sign, _ in rows], ["", *["+"] * (len(rows) - 2), "="])
-                numbers = [int(number) for _, number in rows]
-                self.assertEqual(sum(numbers[:-1]), numbers[-1])
+                numbers = summed(self, name)
                 self.assertEqual(numbers[-1], granted(name))
                 self.assertIn(duration(name, "OJS_SHUTDOWN_GRACE_PERIOD", None), numbers)
 
@@ -226,11 +236,7 @@ class Controller(unittest.TestCase):
     def test_the_sums_in_the_comments(self):
         for name in CONTROLLERS:
             with self.subTest(name):
-                rows = re.findall(r"(?m)^# +([+=]?) +(\d+)  ?\S", read(name))
-                self.assertEqual([sign for sign, _ in rows], ["", *["+"] * (len(rows) - 2), "="])
-                numbers = [int(number) for _, number in rows]
-                self.assertEqual(sum(numbers[:-1]), numbers[-1])
-                self.assertEqual(numbers[-1], self.granted(name))
+                self.assertEqual(summed(self, name)[-1], self.granted(name))
 
     def test_only_the_normal_one_is_marked_and_only_the_spot_one_has_the_hook(self):
         self.assertIn('["/controller", "--mark-normal"]', without_comments(read(self.NORMAL)))
@@ -321,16 +327,12 @@ class ControllerDockerfile(PlainDockerfile):
     NAME = "controller.Dockerfile"
 
 
-@unittest.skipUnless(importlib.util.find_spec("yaml"), "there is no yaml module (Debian: python3-yaml)")
+@unittest.skipUnless(yaml, "there is no yaml module (Debian: python3-yaml)")
 class Yaml(unittest.TestCase):
     def load(self, name):
-        import yaml
-
         return yaml.safe_load(read(name))
 
     def load_all(self, name):
-        import yaml
-
         return list(yaml.safe_load_all(read(name)))
 
     def test_compose(self):
@@ -463,7 +465,6 @@ class Yaml(unittest.TestCase):
         hook = worker["lifecycle"]["preStop"]
         self.assertEqual(hook["exec"]["command"], [*worker["command"], "--signal", "quiet"])
 
-
     def test_controllers(self):
         config, claim = self.load_all(CONTROLLER_CONFIG)
         settings = json.loads(config["data"]["controller.json"])
@@ -503,17 +504,8 @@ class Systemd(unittest.TestCase):
     IN_ORDER = "\nSystemCallFilter=@system-service\nSystemCallFilter=~@resources\n"
 
     def test_what_it_must_say(self):
-        wanted = {
-            "Type": "notify",
-            "NotifyAccess": "main",
-            "KillMode": "mixed",
-            "KillSignal": "SIGTERM",
-            "SendSIGHUP": "no",
-            "Restart": "on-failure",
-            "RestartPreventExitStatus": "64",
-            "LimitCORE": "0",
-            **self.OWN,
-        }
+        wanted = {"Type": "notify", "NotifyAccess": "main", "KillMode": "mixed", "KillSignal": "SIGTERM", "SendSIGHUP": "no",
+                  "Restart": "on-failure", "RestartPreventExitStatus": "64", "LimitCORE": "0", **self.OWN}
         service = without_comments(read(self.NAME)).split("[Service]")[1].split("[Install]")[0]
         said = dict(line.split("=", 1) for line in service.split("\n") if line)
         self.assertEqual({key: said.get(key) for key in wanted}, wanted)
@@ -530,9 +522,7 @@ class Systemd(unittest.TestCase):
             unit = Path(folder) / self.NAME
             # It looks whether the program is there.
             unit.write_text(re.sub(r"(?m)^ExecStart=.*", "ExecStart=" + shutil.which("true"), read(self.NAME)))
-            done = subprocess.run(
-                ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, timeout=60
-            )
+            done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, timeout=60)
         own = [line for line in done.stderr.splitlines() if self.NAME in line]
         self.assertEqual((done.returncode, own), (0, []), done.stderr)
 

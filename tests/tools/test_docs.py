@@ -9,6 +9,7 @@ comment, which no reader sees, stands right before it:
 
 import concurrent.futures
 import configparser
+import functools
 import importlib.util
 import json
 import os
@@ -30,6 +31,7 @@ PARTS = {"unit": [path.name for path in (ROOT / "tests").iterdir() if any(path.g
 MAKEFILES = [ROOT / "Makefile", *(path for folder in ("tests", "packaging") for path in (ROOT / folder).rglob("*.mk"))]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 COMPILER = [os.environ.get("CXX", "c++"), "-std=c++17", "-pthread", "-fsyntax-only"]
+FORM = ["-DOJS_SHUTDOWN_SEPARATE=1"]
 INCLUDES = [f"-I{ROOT}", f"-I{ROOT}/extensions", "-isystem", str(ROOT / "third_party/include")]
 
 
@@ -93,6 +95,7 @@ def is_part_of(block):
 def source_of(block):
     """A C++ block as a file that can be compiled."""
     if not block.note:
+        assert re.search(r'(?m)^#include [<"]ojs_', block.text), "it includes no header of the library"
         return block.text
     assert block.note.startswith("compiled in:") and "BLOCK" in block.note, f"a note of no known kind: {block.note}"
     around = block.note.removeprefix("compiled in:").strip()
@@ -101,26 +104,29 @@ def source_of(block):
     return '#include "ojs_shutdown.hpp"\n' + around.replace("BLOCK", text)
 
 
+@functools.cache
+def precompiled():
+    """The main header, which every block includes."""
+    header = Path(tempfile.mkdtemp(prefix="ojs-docs-")) / "ojs_shutdown.hpp"
+    unittest.addModuleCleanup(shutil.rmtree, header.parent)
+    run([*COMPILER[:-1], *INCLUDES, *FORM, "-x", "c++-header", f"{ROOT}/ojs_shutdown.hpp", "-o", f"{header}.gch"])
+    return header
+
+
 def compile_cpp(block):
     if block.note.startswith("part of "):
         return is_part_of(block)
-    run([*COMPILER, *INCLUDES, "-DOJS_SHUTDOWN_SEPARATE=1", "-x", "c++", "-"], input=source_of(block))
+    run([*COMPILER, "-include", precompiled(), *INCLUDES, *FORM, "-x", "c++", "-"], input=source_of(block))
 
 
 def parse_json(block):
-    said = json.loads(block.text)
-    if block.where.startswith("docs/spot.md"):
-        for key in said:
-            assert f'{{"{key}"' in read("tools/controller.cpp"), f"the controller reads no {key}"
-    if block.where.startswith("docs/launcher.md"):  # tests/process/launcher_admin.cpp runs it
-        for key in keys_of(said):
-            assert f'"{key}"' in read("src/ojs/launcher/launcher_options.ipp"), f"the launcher reads no {key}"
-
-
-def keys_of(said):
-    """Of all objects in it."""
-    inside = said.values() if isinstance(said, dict) else said if isinstance(said, list) else []
-    return set(said if isinstance(said, dict) else []).union(*map(keys_of, inside))
+    keys = []
+    json.loads(block.text, object_pairs_hook=lambda pairs: keys.extend(name for name, _ in pairs))
+    # tests/process/launcher_admin.cpp runs the one of docs/launcher.md
+    readers = {"docs/spot.md": "tools/controller.cpp", "docs/launcher.md": "src/ojs/launcher/launcher_options.ipp"}
+    if reader := readers.get(block.where.split(":")[0]):
+        for key in keys:
+            assert f'"{key}"' in read(reader), f"{reader} reads no {key}"
 
 
 def parse_ini(block):
@@ -131,9 +137,7 @@ def parse_ini(block):
 def parse_yaml(block):
     is_part_of(block)
     if importlib.util.find_spec("yaml"):
-        import yaml
-
-        assert isinstance(yaml.safe_load(block.text), dict)
+        assert isinstance(importlib.import_module("yaml").safe_load(block.text), dict)
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
@@ -216,11 +220,9 @@ def check_signal(name):
 
 def check_systemctl(words):
     assert words[1:2] == ["kill"], words
-    for word in words[2:]:
-        if word.startswith("--signal="):
-            check_signal(word.removeprefix("--signal="))
-        elif word.startswith("--"):
-            assert word in ("--kill-whom=main",), word
+    flags = {word for word in words[2:] if word.startswith("--")}
+    (chosen,) = flags - {"--kill-whom=main"}
+    check_signal(chosen.removeprefix("--signal="))
 
 
 def check_amalgamate(words):
@@ -231,10 +233,8 @@ def check_amalgamate(words):
 
 
 def check_python(words):
-    script = ROOT / words[1]
-    if script.is_file():
-        known = subprocess.run(["python3", "-B", script, "--help"], capture_output=True, text=True).stdout
-        return check_flags([word for word in words[2:] if word.startswith("--")], known, words[1])
+    if (ROOT / words[1]).is_file():
+        return check_tool(words[1:], "python3", "-B", ROOT / words[1])
     assert words[1:5] == ["-B", "-m", "unittest", "discover"] and (ROOT / words[6]).is_dir(), words
 
 
@@ -249,18 +249,15 @@ def check_docker(words):
         assert word in services or word in ("-d", "--build", "--no-deps", "--force-recreate"), word
 
 
-def check_tool(words):
-    """Flags of a tool of the system are those that its --help names, where there is one."""
-    if shutil.which(words[0]):
-        check_flags(words[1:], subprocess.run([words[0], "--help"], capture_output=True, text=True).stdout, words[0])
-
-
-def check_grep(words):
-    run(words, cwd=ROOT)
+def check_tool(words, *command):
+    """Flags are those that --help names, where there is such a tool."""
+    if shutil.which((command or words)[0]):
+        known = subprocess.run([*(command or words[:1]), "--help"], capture_output=True, text=True).stdout
+        check_flags([word for word in words[1:] if word.startswith("--") or not command], known, words[0])
 
 
 def check_kubectl(words):
-    assert words[1] == "exec" and "--" in words, words
+    assert words[1] == "exec", words
     inside = words[words.index("--") + 1 :]
     if inside[0] in COMMANDS:
         check_command(inside)
@@ -288,7 +285,7 @@ COMMANDS = {
     "addr2line": check_tool,
     "sha256sum": check_tool,
     "cmake": lambda words: None,  # the test of packaging runs it
-    "grep": check_grep,
+    "grep": lambda words: run(words, cwd=ROOT),
     "export": lambda words: None,  # its variables were looked at
     "/worker": check_program,
     "/controller": check_program,
@@ -336,15 +333,11 @@ def run_on_files(line):
             json.loads(written.read_text())
 
 
-def check_build(line, main):
-    """g++ ... worker.cpp -o worker, of the header beside the README's program; compiled, but not to code. What pkg-config
-    says is for the test of packaging."""
-    words = shlex.split(line.split(" $(pkg-config ")[0])
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "worker.cpp").write_text(main)
-        for header in (ROOT / "ojs_shutdown.hpp", *(ROOT / "extensions").iterdir()):
-            shutil.copy(header, folder)
-        run([*words[: words.index("-o")], "-fsyntax-only", *INCLUDES[2:]], cwd=folder)
+def check_build(line):
+    """The README's program, with flags that the blocks are compiled with, or with those of pkg-config, as in the test of packaging."""
+    command, _, packaged = line.partition(" $(pkg-config ")
+    flags = ["-std=c++17"] if packaged else ["-std=c++17", "-pthread"]
+    assert command.split() == ["g++", *flags, "worker.cpp", "-o", "worker"], line
 
 
 def check_shell(block):
@@ -357,9 +350,8 @@ def check_shell(block):
         if commands[0][0] in FILE_COMMANDS:
             run_on_files(line)
         elif commands[0][0] == "g++":
-            (main,) = [each for each in blocks("README.md") if "int main()" in each.text]
-            check_build(line, source_of(main))
-            built.add("./" + shlex.split(line)[shlex.split(line).index("-o") + 1])
+            check_build(line)
+            built.add("./worker")
         else:
             for words in commands:
                 left = [word for word in words if not re.match(r"\w+=", word)]
@@ -391,6 +383,7 @@ class Blocks(unittest.TestCase):
                 return f"{type(why).__name__}: {why}"
 
         found = blocks(document)
+        precompiled()  # before the threads
         with concurrent.futures.ThreadPoolExecutor(2) as threads:
             for block, why in zip(found, threads.map(fault, found)):
                 with self.subTest(block.where):
@@ -535,35 +528,26 @@ class Comparison(unittest.TestCase):
         self.assertIn("a<b", [each.text for each in picture.xml.fromstring(drawn).iter() if each.text])
 
 
-class Operating(unittest.TestCase):
-    def test_the_metrics_and_log_lines_it_names_are_there(self):
-        source = read_headers()
-        text = read("docs/operating.md")
-        metrics = set(re.findall(r"`(ojs_\w+?)(?:\{|`)", text))
-        self.assertGreater(len(metrics), 5)
-        messages = {"draining", "job could not be reported", "phase changed", "heartbeat failed", "grace_left_ms"}
-        for each in messages:
-            self.assertIn(f"`{each}`", text)
-        for each in metrics | messages:
-            self.assertTrue(f'"{each}"' in source, each)
+class LogsAndMetrics(unittest.TestCase):
+    MESSAGES = {
+        "operating": ["draining", "job could not be reported", "phase changed", "heartbeat failed", "grace_left_ms"],
+        "launcher": ["shutdown progress", "more time requested", "past its grace period", "forcing shutdown with SIGTERM",
+                     "shutdown not acknowledged", "process could not be stopped", "process not started",
+                     "group degraded, a slot stays empty", "did not stay ready", "a replacement is in progress in this group"],
+    }  # fmt: skip
 
-
-class Launcher(unittest.TestCase):
-    def test_the_metrics_and_log_lines_it_names_are_there(self):
+    def test_those_that_a_document_names_are_there(self):
         source = read_headers()
-        text = read("docs/launcher.md")
-        metrics = set(re.findall(r"`(ojs_\w+?)(?:\{|`)", text))
-        self.assertGreater(len(metrics), 10)
-        self.assertEqual(metrics, set(re.findall(r'"(ojs_launcher_\w+)"', source)) - {"ojs_launcher_build_info"})
-        messages = {
-            "shutdown progress", "more time requested", "past its grace period", "forcing shutdown with SIGTERM",
-            "shutdown not acknowledged", "process could not be stopped", "process not started",
-            "group degraded, a slot stays empty", "did not stay ready",
-            "a replacement is in progress in this group",
-        }
-        for each in messages:
-            self.assertIn(f"`{each}`", text)
-            self.assertIn(f'"{each}"', source)
+        for document, messages in self.MESSAGES.items():
+            text = read(f"docs/{document}.md")
+            metrics = set(re.findall(r"`(ojs_\w+?)(?:\{|`)", text))
+            self.assertGreater(len(metrics), 5)
+            if document == "launcher":
+                self.assertEqual(metrics, set(re.findall(r'"(ojs_launcher_\w+)"', source)) - {"ojs_launcher_build_info"})
+            for each in messages:
+                self.assertIn(f"`{each}`", text)
+            for each in metrics.union(messages):
+                self.assertTrue(f'"{each}"' in source, each)
 
 
 # ---- docs/protocol.md ------------------------------------------------------------------------------------------------

@@ -40,9 +40,7 @@ class Version(unittest.TestCase):
 @unittest.skipUnless(importlib.util.find_spec("yaml"), "there is no yaml module (Debian: python3-yaml)")
 class Forge(unittest.TestCase):
     def load(self, path):
-        import yaml
-
-        return yaml.safe_load(read(path))
+        return importlib.import_module("yaml").safe_load(read(path))
 
     def test_the_workflow_runs_what_developers_run(self):
         workflow = self.load(".github/workflows/ci.yml")

@@ -1,5 +1,8 @@
 // duration, environment, controller: what an operator writes.
 #pragma once
+#include <iterator>
+#include <sstream>
+
 #include "../fuzz.hpp"
 
 namespace fuzz {
@@ -56,38 +59,19 @@ inline void duration(input in) {
 
 // One variable a line, its number the first byte.
 inline void environment(input in) {
-    static constexpr const char* names[] = {"OJS_SHUTDOWN_GRACE_PERIOD",
-                                            "OJS_GRACE_PERIOD",
-                                            "OJS_SHUTDOWN_TIMEOUT",
-                                            "OJS_URL",
-                                            "OJS_BACKEND_URL",
-                                            "OJS_QUEUES",
-                                            "OJS_QUEUE",
-                                            "OJS_CONCURRENCY",
-                                            "OJS_HEARTBEAT_INTERVAL",
-                                            "OJS_POLL_INTERVAL",
-                                            "OJS_VISIBILITY_TIMEOUT",
-                                            "OJS_REQUEST_TIMEOUT",
-                                            "OJS_STOP_TIMEOUT",
-                                            "OJS_CANCEL_WAIT",
-                                            "OJS_TERMINATION_TYPE_FILE",
-                                            "OJS_REPEAT_SIGNAL_GAP",
-                                            "OJS_HEALTH_ADDR",
-                                            "OJS_HEALTH_CONTROL",
-                                            "OJS_HEALTH_TOKEN",
-                                            "OJS_LABELS",
-                                            "OJS_WORKER_ID",
-                                            "OJS_AUTH_TOKEN",
-                                            "OJS_LOG_LEVEL",
-                                            "OJS_LOG_FORMAT",
-                                            "OJS_LOG_ERROR_MESSAGES",
-                                            "OJS_DIALECT",
-                                            "OJS_CONTAINER_GRACE_PERIOD"};
+    static std::istringstream words(
+        "OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT OJS_URL OJS_BACKEND_URL "
+        "OJS_QUEUES OJS_QUEUE OJS_CONCURRENCY OJS_HEARTBEAT_INTERVAL OJS_POLL_INTERVAL "
+        "OJS_VISIBILITY_TIMEOUT OJS_REQUEST_TIMEOUT OJS_STOP_TIMEOUT OJS_CANCEL_WAIT "
+        "OJS_TERMINATION_TYPE_FILE OJS_REPEAT_SIGNAL_GAP OJS_HEALTH_ADDR OJS_HEALTH_CONTROL "
+        "OJS_HEALTH_TOKEN OJS_LABELS OJS_WORKER_ID OJS_AUTH_TOKEN OJS_LOG_LEVEL OJS_LOG_FORMAT "
+        "OJS_LOG_ERROR_MESSAGES OJS_DIALECT OJS_CONTAINER_GRACE_PERIOD");
+    static const std::vector<std::string> names{std::istream_iterator<std::string>(words), {}};
     std::map<std::string, std::string> set;
     while (!in.empty()) {
         const unsigned which = in.byte() % 32;
         const std::string value = text_of(in.line());
-        if (which < sizeof names / sizeof *names) set[names[which]] = value.c_str();
+        if (which < names.size()) set[names[which]] = value.c_str();
     }
     const auto lookup = [&set](const char* name) {
         const auto found = set.find(name);
@@ -105,7 +89,7 @@ inline void environment(input in) {
                                            valid.error().text.find("(OJS_URL)") != std::string::npos);
     expect(valid || is_judged_late,
            "what the environment gives can be used, as far as no extension judges it");
-    for (const char* name : {names[0], names[1], names[2]}) {
+    for (const std::string& name : {names[0], names[1], names[2]}) {
         if (set.count(name) == 0) continue;
         const std::int64_t wanted = duration_by_hand(set[name]);
         expect(options->times.shutdown_grace_period.count() == wanted,

@@ -1,0 +1,405 @@
+#!/usr/bin/env python3
+"""Measurements, each beside a floor measured in the same run, alternating with it. They are figures, not tests: the exit status
+is 1 only if something could not be measured. Linux only; run from the repository.
+
+    bench.py [--build DIR] [NAME]...    OJS_BENCH_INCLUDE: the folder of ojs_shutdown.hpp (default .)    CXX: the compiler
+"""
+
+import argparse
+import http.client
+import json
+import operator
+import os
+import shlex
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+TIME_LIMIT = 600  # seconds for a measurement, which would hang otherwise
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("OJS_")} | {"CCACHE_DISABLE": "1"}
+MEASUREMENTS = {}
+ROWS = [("median (quartiles)", "ours", "floor", "ratio", "target", "")]
+NOTES = []
+PLAN = {"build": Path("build"), "scratch": Path()}
+
+
+def measurement(function):
+    MEASUREMENTS[function.__name__] = function
+    return function
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+
+def shown(number):
+    return f"{number:.{0 if number >= 100 or number == int(number) else 1 if number >= 10 else 2}f}"
+
+
+def spread(samples, unit):
+    if not samples:
+        return "-"
+    quartiles = statistics.quantiles(samples, n=4, method="inclusive") if len(samples) > 1 else []
+    return f"{shown(statistics.median(samples))} {unit}" + (f" ({shown(quartiles[0])}..{shown(quartiles[2])})" if quartiles else "")
+
+
+def add(name, unit, ours, floor=(), target="-"):
+    """A row. The target, as "<= 1.5 x", is of the ratio (the median over the rounds of ours / floor), or of our figure."""
+    ratio = statistics.median(map(operator.truediv, ours, floor)) if floor else None
+    verdict = ""
+    if target != "-":
+        comparison, limit, of = target.split()
+        reached = ratio if of == "x" else statistics.median(ours)
+        verdict = "met" if {"<=": operator.le, ">=": operator.ge}[comparison](reached, float(limit)) else "NOT MET"
+    ROWS.append((name, spread(ours, unit), spread(floor, unit), f"{ratio:.2f}" if floor else "-", target, verdict))
+
+
+def interleave(rounds, ours, floor):
+    """Other work on the machine affects both alike."""
+    return zip(*((ours(), floor()) for _ in range(rounds)))
+
+
+# ---- programs --------------------------------------------------------------------------------------------------------
+
+
+class Child:
+    """A program, killed with the block that it is started for."""
+
+    def __init__(self, *command, **environment):
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.errors,
+                                        text=True, env={**ENVIRONMENT, **environment})
+        self.pid = self.process.pid
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.returncode is None:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        self.errors.close()
+
+    def line(self, start=""):
+        """The rest of the next line of output that starts so."""
+        for line in self.process.stdout:
+            if line.startswith(start):
+                return line.removeprefix(start).strip()
+        self.wait()
+        raise RuntimeError(f"{self.process.args}: no line '{start}'")
+
+    def wait(self):
+        """(when it ended, in monotonic ns; its resource usage)"""
+        _, status, usage = os.wait4(self.pid, 0)
+        ended_at = time.monotonic_ns()
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        if self.process.returncode != 0:
+            self.errors.seek(0)
+            raise RuntimeError(f"{self.process.args}: status {self.process.returncode}: {self.errors.read()[-2000:]}")
+        return ended_at, usage
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def tasks(self, name):
+        return [(task / name).read_text() for task in Path(f"/proc/{self.pid}/task").iterdir()]
+
+    def await_asleep(self):
+        while not self.is_asleep():
+            time.sleep(0.0002)
+
+    def is_asleep(self):
+        try:
+            return all(stat.rsplit(") ", 1)[1][0] == "S" for stat in self.tasks("stat"))
+        except OSError:  # a thread has just ended
+            return False
+
+
+def program(name, *arguments, **environment):
+    return Child(PLAN["build"] / name, *arguments, **environment)
+
+
+def role(name, *arguments, **environment):
+    return program("bench", name, *arguments, **environment)
+
+
+class Backend(Child):
+    """dev_backend."""
+
+    def __init__(self, *flags):
+        self.ledger_path = Path(tempfile.mktemp(dir=PLAN["scratch"]))
+        super().__init__(PLAN["build"] / "dev_backend", "--port", 0, "--quiet", "--ledger", self.ledger_path, *flags)
+        self.port = int(self.line("listening on 127.0.0.1:"))
+        self.workers = 0
+
+    def post(self, path, body):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        if response.status // 100 != 2:
+            raise RuntimeError(f"{path} answered {response.status}")
+        connection.close()
+
+    def push(self, count):
+        for first in range(0, count, 5000):
+            self.post("/ojs/v1/jobs/batch", {"jobs": [{"type": "bench", "args": []}] * min(5000, count - first)})
+
+    def worker(self, name, *arguments, concurrency=10, **environment):
+        self.workers += 1
+        out = role(name, *arguments, OJS_URL=f"http://127.0.0.1:{self.port}", OJS_CONCURRENCY=str(concurrency),
+                   OJS_WORKER_ID=f"bench_worker_{self.workers}", **environment)
+        out.id = f"bench_worker_{self.workers}"
+        return out
+
+    def ledger(self, event, text):
+        lines = self.ledger_path.read_text().splitlines()
+        return [json.loads(line) for line in lines if f'"event":"{event}"' in line and text in line]
+
+    def await_idle(self, worker):
+        while not self.ledger("beat", worker.id) or not self.ledger("fetch", worker.id):
+            time.sleep(0.0002)
+        worker.await_asleep()
+
+
+# ---- the measurements ------------------------------------------------------------------------------------------------
+
+
+@measurement
+def throughput():
+    """Jobs a second of a worker whose handler does nothing, from its 500th job to its 8500th. Floor: as many threads with a
+    blocking socket each that send the same FETCH (count 1) and ACK."""
+    jobs = 8000
+
+    def rate(backend, start, end):
+        backend.push(jobs + 2000)  # the first ones, and what a worker takes before its SIGTERM
+        with start() as client:
+            out = jobs / float(client.line("took ")) * 1e9
+            end(client)
+            return out
+
+    for concurrency in (1, 10, 64):
+        with Backend() as backend:
+            add(f"no-op jobs a second, concurrency {concurrency}", "/s", *interleave(
+                9, lambda: rate(backend, lambda: backend.worker("noop_worker", jobs, concurrency=concurrency), Child.end),
+                lambda: rate(backend, lambda: role("bare_client", jobs, backend.port, concurrency), Child.wait)), ">= 0.8 x")
+
+
+@measurement
+def server_rate():
+    """Requests a second that a draining_server answers, on connections that each send their next request with the response to
+    the last. Floor: one thread that reads and writes in a loop on epoll, and parses nothing."""
+    def rate(server, connections):
+        with role("load_client", server.port, connections) as client:
+            return float(client.line("rate "))
+
+    with role("draining_server") as ours, role("epoll_server") as bare:
+        for server in (ours, bare):
+            server.port = server.line("listening on 127.0.0.1:")
+        for count in (4, 64):
+            add(f"draining_server, requests/s on {count} connections", "/s",
+                *interleave(9, lambda: rate(ours, count), lambda: rate(bare, count)), ">= 0.7 x")
+
+
+@measurement
+def spool():
+    """One job of a spool directory: FETCH and ACK, 100 files waiting. Floor: the bare renames and fsyncs, and for an ACK with a
+    result the new file. With TMPDIR in memory it shows the processor's part."""
+    for flag, name in enumerate(("claim + settle of a job", "claim + settle, with a result")):
+        with role("spool", PLAN["scratch"] / f"spool{flag}", flag) as running:
+            lines = running.process.stdout.read().splitlines()
+            running.wait()
+        add(f"spool: {name}", "us", *zip(*(map(float, line.split()) for line in lines)), "<= 3 x")
+
+
+@measurement
+def term_to_gone():
+    """SIGTERM to an idle worker until the process has ended. Floor: a process of the same program that polls an eventfd, which
+    its SIGTERM handler writes, and returns from main."""
+    def timed(process):
+        sent = time.monotonic_ns()
+        return (process.end()[0] - sent) / 1e6
+
+    def ours(backend):
+        with backend.worker("noop_worker", 1) as worker:
+            backend.await_idle(worker)
+            return timed(worker)
+
+    def floor():
+        with role("bare_process") as process:
+            process.line("ready")
+            process.await_asleep()
+            return timed(process)
+
+    with Backend() as backend:
+        add("idle SIGTERM -> process gone", "ms", *interleave(31, lambda: ours(backend), floor), "<= 10 ms")
+
+
+@measurement
+def forced_stop():
+    """1,000 jobs asleep on their token, SIGTERM, and a second one: from that until the backend has received the last of 1,000
+    FAILs. Responses come at once, or 50 ms late."""
+    def once(delay):
+        with Backend("--max-connections", 2000) as backend:
+            backend.push(1000)
+            with backend.worker("sleeping_worker", 1000, concurrency=1000, OJS_REPEAT_SIGNAL_GAP="1ms") as worker:
+                worker.line("all asleep")
+                backend.post("/dev/delay", {"ms": delay})
+                worker.process.send_signal(signal.SIGTERM)
+                worker.line("phase draining")
+                time.sleep(0.002)  # sooner, both would be one event
+                sent = time.monotonic_ns()
+                worker.end()
+            fails = [each["recv_mono_ns"] for each in backend.ledger("nack", '"status":200')]
+            assert len(fails) == 1000, len(fails)
+            return (max(fails) - sent) / 1e6
+
+    for delay, target in ((0, "-"), (50, "<= 1000 ms")):
+        add(f"1,000 FAILs of a forced stop, {delay} ms added", "ms", [once(delay) for _ in range(5)], target=target)
+
+
+@measurement
+def idle_wakeups():
+    """Context switches of all threads of an idle worker in 20 s, scaled to a minute, without two for each heartbeat and poll: its
+    thread sleeps until it is due, and again until the response."""
+    def counts(backend, worker):
+        backend.await_idle(worker)
+        lines = [line.split() for text in worker.tasks("status") for line in text.splitlines() if "_ctxt_switches:" in line]
+        return sum(int(count) for _, count in lines), sum(len(backend.ledger(each, worker.id)) for each in ("beat", "fetch"))
+
+    with Backend() as backend, backend.worker("noop_worker", 1) as worker:
+        before = counts(backend, worker)
+        time.sleep(20)
+        switches, requests = map(operator.sub, counts(backend, worker), before)
+    add("idle wake-ups a minute, less beats, polls", "", [(switches - 2 * requests) * 3], target="<= 10 each")
+    NOTES.append(f"idle: {switches} context switches, {requests} heartbeats and polls in 20 s")
+
+
+@measurement
+def compile_time():
+    """User and system time, and memory, of `$CXX -std=c++17` on a file that includes the header alone: header-only, separate, and
+    each extension. Floor: a file that includes <picojson.h> alone."""
+    compiler = [*shlex.split(os.environ.get("CXX") or "c++"), "-std=c++17", "-pthread", "-isystem", "third_party/include",
+                "-I" + os.environ.get("OJS_BENCH_INCLUDE", "."), "-Iextensions", "-I/usr/include/postgresql"]
+    check, emit = ["-fsyntax-only"], ["-O2", "-c", "-o", PLAN["scratch"] / "included.o"]
+
+    def compiled(included, flags):
+        """(milliseconds of processor time, MiB)"""
+        source = PLAN["scratch"] / "source.cpp"
+        source.write_text(f"#include <{included}>\n")
+        with Child(*compiler, *flags, source) as running:
+            _, usage = running.wait()
+        return (usage.ru_utime + usage.ru_stime) * 1e3, usage.ru_maxrss / 1024
+
+    def compare(name, included, flags, beside, floor_flags, target="-", memory_target=None):
+        ours, floor = interleave(9, lambda: compiled(included, flags), lambda: compiled(beside, floor_flags))
+        (times, memory), (floor_times, floor_memory) = zip(*ours), zip(*floor)
+        add(name, "ms", times, floor_times, target)
+        if memory_target:
+            add(f"peak memory, {name}", "MiB", memory, floor_memory, memory_target)
+
+    header = "ojs_shutdown.hpp"
+    compare("-fsyntax-only, header-only", header, check, "picojson.h", check, "<= 1.9 x", "<= 1.5 x")
+    compare("-fsyntax-only, separate", header, [*check, "-DOJS_SHUTDOWN_SEPARATE=1"], "picojson.h", check, "<= 0.6 x")
+    compare("-O2 -c, header-only", header, emit, "picojson.h", emit, memory_target="<= 2 x")
+    compare("-O2 -c beside -fsyntax-only", header, emit, header, check, "<= 1.2 x")
+    size = subprocess.run(["size", emit[-1]], capture_output=True, text=True, check=True).stdout.splitlines()[1].split()
+    add("code of a file that only includes it, -O2", "bytes", [int(size[0])], target="<= 512 bytes")
+    for path in sorted(Path("extensions").iterdir()):
+        try:
+            compare(f"-fsyntax-only, {path.name} beside {header}", path.name, check, header, check)
+        except RuntimeError as why:  # its library is not installed
+            NOTES.append(f"compile_time: {path.name} is left out: {str(why)[:200]}")
+
+
+@measurement
+def launcher():
+    """A launcher with 100 children: VmRSS (floor: without children), and its processor time while an operator requests
+    GetProcessStatus 1,000 times a second for 10 s."""
+    admin = PLAN["scratch"] / "admin.sock"
+    config = PLAN["scratch"] / "fleet.json"
+
+    def start(children):
+        config.write_text(json.dumps({"admin": f"unix:{admin}", "process_groups": [
+            {"name": "group", "command": [str(PLAN["build"] / "lifecycle_runner")], "desired_instances": children}]}))
+        return program("launcher", "run", "--config", config, OJS_LOG_LEVEL="off")
+
+    def await_ready(process, children):
+        ready = ["curl", "-sf", "--unix-socket", admin, "http://localhost/healthz"]
+        while f'"ready":{children}' not in subprocess.run(ready, capture_output=True, text=True).stdout:
+            time.sleep(0.05)
+        process.await_asleep()
+
+    def resident(process):
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+    def cpu_percent(process):
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(str(admin))
+        began, before = time.monotonic(), time.clock_gettime(~process.pid << 3 | 2)
+        for i in range(10_000):
+            time.sleep(max(0.0, began + i / 1000 - time.monotonic()))
+            connection.request("POST", "/prism.interfaces.ProcessManagerInterface/GetProcessStatus",
+                               json.dumps({"processId": f"group-{i % 100 + 1}"}), {"Content-Type": "application/json"})
+            assert connection.getresponse().read().startswith(b"{")
+        used = time.clock_gettime(~process.pid << 3 | 2) - before
+        return used / (time.monotonic() - began) * 100
+
+    memory, floor, polls = [], [], []
+    for _ in range(3):
+        with start(0) as empty:
+            await_ready(empty, 0)
+            floor.append(resident(empty))
+            empty.end()
+        with start(100) as full:
+            await_ready(full, 100)
+            memory.append(resident(full))
+            polls.append(cpu_percent(full))
+            full.end()
+    add("launcher: RSS with 100 children", "MiB", memory, floor, "<= 10 MiB")
+    add("launcher: 1,000 status requests a second", "% CPU", polls, target="<= 10 %")
+
+
+def on_alarm(*_):
+    raise TimeoutError(f"not done after {TIME_LIMIT} s")
+
+
+def main():
+    names = "\n".join(f"{name}: {' '.join(function.__doc__.split())}" for name, function in MEASUREMENTS.items())
+    parser = argparse.ArgumentParser(description=__doc__, epilog=names, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, default=PLAN["build"], help="the folder of the programs")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    given = parser.parse_args()
+    for name in given.names:
+        if name not in MEASUREMENTS:
+            parser.error(f"no measurement is called {name}; they are {', '.join(MEASUREMENTS)}")
+    PLAN["build"] = given.build.resolve()
+    signal.signal(signal.SIGALRM, on_alarm)
+    failed = False
+    with tempfile.TemporaryDirectory(prefix="ojs_bench_") as scratch:
+        PLAN["scratch"] = Path(scratch)
+        for name in given.names or MEASUREMENTS:
+            print(f"bench: {name}", file=sys.stderr, flush=True)
+            signal.alarm(TIME_LIMIT)
+            try:
+                MEASUREMENTS[name]()
+            except Exception as why:
+                failed = True
+                ROWS.append((name, "could not run", "-", "-", "-", ""))
+                NOTES.append(f"{name} could not run: {type(why).__name__}: {why}")
+            signal.alarm(0)
+    for row in ROWS:
+        print("{:<48}  {:<29}  {:<29}  {:>5}  {:<12}  {}".format(*row).rstrip())
+    print("\n".join(["", *NOTES]) if NOTES else "", end="\n" if NOTES else "")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
