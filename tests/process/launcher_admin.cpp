@@ -177,21 +177,6 @@ TEST_CASE("launcher_admin: watch follows until the daemon has ended, which ends 
     CHECK(::access(of.socket().c_str(), F_OK) != 0);
 }
 
-TEST_CASE("launcher_admin: what does not become ready is rolled back, and the tool says so by its status") {
-    daemon_of of(R"(, "--work-duration", "1ms")");
-    REQUIRE(of.is_ready());
-    of.write(R"(, "--never-ready")", R"("health_check_timeout": "300ms", )");
-    const std::string rolled = of.ask({"roll", "kv"}, 1);
-    CHECK_MESSAGE(holds(rolled, "rolling replace ended: rolled_back"), rolled);
-    CHECK(holds(of.ask({"status"}), "ready 2 of 2"));
-    const std::string page = get(of, "/metrics");
-    CHECK_MESSAGE(holds(page, "ojs_launcher_readiness_failures_total{group=\"kv\"} 1\n"), page);
-    CHECK(holds(page, "ojs_launcher_rolling_replaces_total{group=\"kv\",result=\"rolled_back\"} 1\n"));
-    std::ofstream(of.config()) << R"({"process_groups": [{"name": "kv", "command": ["x"], "max_surg": 1}]})";
-    const std::string refused = of.ask({"roll", "kv"}, 1);
-    CHECK_MESSAGE(holds(refused, "process_groups[0].max_surg: no such key"), refused);
-}
-
 TEST_CASE("launcher_admin: what holds up a shutdown is shown as long as it does") {
     daemon_of of(
         R"({"process_groups": [{"name": "kv", "command": [")" + program("lifecycle_runner") +
@@ -208,40 +193,45 @@ TEST_CASE("launcher_admin: what holds up a shutdown is shown as long as it does"
     CHECK_MESSAGE(holds(stopped.output(), "-> CRASHED"), stopped.output());
 }
 
-TEST_CASE("launcher_admin: a shutdown that is stuck ends by force, and is counted as that") {
+TEST_CASE("launcher_admin: what hangs is ended by --force at once, else when its time is over") {
     daemon_of of(R"(, "--behavior", "hang", "--ignore-sigterm")");
     REQUIRE(of.is_ready());
+    const std::string forced = of.ask({"stop", "kv-1", "--force", "--reason", "no time"});
+    CHECK_MESSAGE(holds(forced, "kv-1 is sent SIGTERM, then SIGKILL after kill_delay"), forced);
+    CHECK(holds(forced, "kv-1           FORCED"));
+    CHECK(holds(forced, "SIGKILL"));
+    CHECK(holds(of.ask({"stop", "kv-1", "--force"}, 1), "has already exited: FORCED"));
     CHECK(of.ask({"stop", "kv-2", "--no-wait"}) == "kv-2 is shutting down\n");
-    const std::string stopped = of.ask({"stop", "kv-1"}, 1);
-    CHECK_MESSAGE(holds(stopped, "-> FORCED"), stopped);
+    const std::string waited = of.ask({"stop", "kv-2"}, 1);
+    CHECK_MESSAGE(holds(waited, "-> FORCED"), waited);
     CHECK(eventually([&] {
         return holds(get(of, "/metrics"), "ojs_launcher_kills_total{group=\"kv\",signal=\"SIGKILL\"} 2\n");
     }));
-}
-
-TEST_CASE("launcher_admin: what hangs is ended at once by --force, as was asked for") {
-    daemon_of of(R"(, "--behavior", "hang", "--ignore-sigterm")");
-    REQUIRE(of.is_ready());
-    const std::string stopped = of.ask({"stop", "kv-1", "--force", "--reason", "no time"});
-    CHECK_MESSAGE(holds(stopped, "kv-1 is sent SIGTERM, then SIGKILL after kill_delay"), stopped);
-    CHECK(holds(stopped, "kv-1           FORCED"));
-    CHECK(holds(stopped, "SIGKILL"));
-    CHECK(holds(of.ask({"stop", "kv-1", "--force"}, 1), "has already exited: FORCED"));
-    // One that drains already, and is too slow.
-    CHECK(of.ask({"stop", "kv-2", "--no-wait"}) == "kv-2 is shutting down\n");
-    const std::string forced = of.ask({"stop", "kv", "--force"});
-    CHECK_MESSAGE(holds(forced, "kv is sent SIGTERM, and stays empty"), forced);
+    const std::string group = of.ask({"stop", "kv", "--force"});
+    CHECK_MESSAGE(holds(group, "kv is sent SIGTERM, and stays empty"), group);
     CHECK(holds(of.ask({"status"}), "ready 0 of 2"));
 }
 
-TEST_CASE("launcher_admin: a roll that does not come on is seen, and cancelled from elsewhere") {
+TEST_CASE("launcher_admin: a roll that fails is rolled back, tried again or cancelled, as its status says") {
     daemon_of of(R"(, "--work-duration", "1ms")");
     REQUIRE(of.is_ready());
     CHECK(holds(of.ask({"cancel", "kv"}, 1), "no replacement is in progress in this group"));
     CHECK(holds(of.ask({"cancel", "x"}, 1), "no such group: x"));
-    of.write(R"(, "--never-ready")");
+    const std::string failing = R"("health_check_timeout": "200ms", )";
+    of.write(R"(, "--never-ready")", failing);
+    CHECK(holds(of.ask({"roll", "kv", "--retries", "1"}, 1), "retries: not allowed with retry MANUAL"));
+    const std::string twice = of.ask({"roll", "kv", "--retry", "immediate", "--retries", "1"}, 1);
+    CHECK_MESSAGE(holds(twice, "new process did not become ready, retrying"), twice);
+    CHECK(holds(twice, "rolling replace ended: rolled_back"));
+    CHECK(holds(of.ask({"status"}), "ready 2 of 2"));
+    CHECK(holds(get(of, "/metrics"),
+                "ojs_launcher_rolling_replaces_total{group=\"kv\",result=\"rolled_back\"} 1\n"));
+    of.write(
+        R"(, "--never-ready")",
+        failing + R"("retry_policy": "backoff", "retry": {"initial_backoff": "1h", "max_backoff": "1h"}, )");
+    CHECK_FALSE(holds(of.ask({"roll", "kv", "--retry", "manual"}, 1), "did not become ready, retrying"));
     process rolling = of.tool({"roll", "kv"});
-    REQUIRE(eventually([&] { return holds(of.ask({"status"}), "replacing: 0 of 2, STARTING"); }));
+    REQUIRE(eventually([&] { return holds(of.ask({"status"}), "PAUSING, retries: 1, failed: kv-"); }));
     CHECK(holds(of.ask({"roll", "kv"}, 1), "a replacement is in progress in this group"));
     CHECK(holds(of.ask({"stop", "kv"}, 1), "a replacement is in progress in this group"));
     const std::string cancelled = of.ask({"cancel", "kv", "--reason", "wrong version"});
@@ -250,25 +240,9 @@ TEST_CASE("launcher_admin: a roll that does not come on is seen, and cancelled f
     CHECK(rolling.wait() == 1);  // it did not come to what it was to do
     CHECK(holds(rolling.output(), "rolling replace ended: cancelled"));
     CHECK(holds(of.ask({"status"}), "ready 2 of 2"));
-}
-
-TEST_CASE("launcher_admin: a roll tries again as its flags say, else as the file does") {
-    daemon_of of(R"(, "--work-duration", "1ms")");
-    REQUIRE(of.is_ready());
-    const std::string failing = R"("health_check_timeout": "200ms", )";
-    of.write(R"(, "--never-ready")", failing);
-    CHECK(holds(of.ask({"roll", "kv", "--retries", "1"}, 1), "retries: not allowed with retry MANUAL"));
-    const std::string twice = of.ask({"roll", "kv", "--retry", "immediate", "--retries", "1"}, 1);
-    CHECK_MESSAGE(holds(twice, "new process did not become ready, retrying"), twice);
-    CHECK(holds(twice, "rolling replace ended: rolled_back"));
-    of.write(
-        R"(, "--never-ready")",
-        failing + R"("retry_policy": "backoff", "retry": {"initial_backoff": "1h", "max_backoff": "1h"}, )");
-    CHECK_FALSE(holds(of.ask({"roll", "kv", "--retry", "manual"}, 1), "did not become ready, retrying"));
-    process pausing = of.tool({"roll", "kv"});
-    REQUIRE(eventually([&] { return holds(of.ask({"status"}), "PAUSING, retries: 1, failed: kv-"); }));
-    of.ask({"cancel", "kv"});
-    CHECK(pausing.wait() == 1);
+    std::ofstream(of.config()) << R"({"process_groups": [{"name": "kv", "command": ["x"], "max_surg": 1}]})";
+    const std::string refused = of.ask({"roll", "kv"}, 1);
+    CHECK_MESSAGE(holds(refused, "process_groups[0].max_surg: no such key"), refused);
 }
 
 TEST_CASE("launcher_admin: the file says where the operator is answered, unless the flag does") {
@@ -296,16 +270,6 @@ TEST_CASE("launcher_admin: the file says where the operator is answered, unless 
     CHECK(::access(not_there.c_str(), F_OK) != 0);
     self.signal(SIGTERM);
     CHECK_MESSAGE(self.wait() == 0, self.output());
-
-    std::ofstream(config)
-        << R"({"admin": "0.0.0.0:0", "process_groups": [{"name": "kv", "command": ["x"]}]})";
-    process open({program("launcher"), "run", "--config", config}, {});
-    CHECK(open.wait() == 64);
-    CHECK_MESSAGE(holds(open.output(), "is open to other machines, so set admin_token"), open.output());
-    std::ofstream(config) << R"({"admin": "nonsense", "process_groups": [{"name": "kv", "command": ["x"]}]})";
-    process nonsense({program("launcher"), "run", "--config", config}, {});
-    CHECK(nonsense.wait() == 64);
-    CHECK_MESSAGE(holds(nonsense.output(), config + ": admin: "), nonsense.output());
 }
 
 TEST_CASE("launcher_admin: the launcher and its children log what OJS_LOG_LEVEL wants") {
@@ -367,6 +331,9 @@ TEST_CASE("launcher_admin: the fleet of docs/launcher.md runs, and its commands 
     const std::string from = "build/keyvalue_runner";
     REQUIRE(fleet.find(from) != std::string::npos);
     fleet.replace(fleet.find(from), from.size(), program("keyvalue_runner"));
+    const std::string ready_time = R"("min_ready_time": "5s")";
+    REQUIRE(fleet.find(ready_time) != std::string::npos);
+    fleet.replace(fleet.find(ready_time), ready_time.size(), R"("min_ready_time": "50ms")");
     daemon_of of(fleet, daemon_of::whole_config);
     REQUIRE(of.is_ready());
     int run = 0;
