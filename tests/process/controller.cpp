@@ -150,12 +150,13 @@ class stage {
         return read_file(where) == job_bytes();
     }
 
-    // The hook: the controller's own program, as there may be no shell.
-    process reclaim() const {
-        return process({program("controller"), "--reclaim", std::to_string(controller.pid()), "--config",
-                        path("config.json")},
-                       {});
+    // The controller's program with its configuration: the hook, too, as there may be no shell.
+    process run(std::vector<std::string> flags, const std::string& name = program("controller")) const {
+        flags.insert(flags.begin(), name);
+        flags.insert(flags.end(), {"--config", path("config.json")});
+        return process(flags, {});
     }
+    process reclaim() const { return run({"--reclaim", std::to_string(controller.pid())}); }
     // From the signal to the exit, in milliseconds.
     std::int64_t stop_by(int number) {
         const std::int64_t began = monotonic_ns();
@@ -468,15 +469,13 @@ TEST_CASE("controller: a hook that comes too late is no failure, and changes no 
     for (const std::string& before : {std::string(), std::string("NORMAL_SHUTDOWN\n")}) {
         CAPTURE(before);
         if (!before.empty()) write_file(on.mode_file(), before);
-        process hook({path, "--reclaim", "--config", on.path("config.json")}, {});
+        process hook = on.run({"--reclaim"}, path);
         CHECK(hook.wait() == 0);
         CHECK(hook.output().find("nothing to reclaim: ") == 0);
-        process of_pid_typed_by_hand({path, "--reclaim", "2147483647", "--config", on.path("config.json")},
-                                     {});
+        process of_pid_typed_by_hand = on.run({"--reclaim", "2147483647"}, path);
         CHECK(of_pid_typed_by_hand.wait() == 1);
         process stranger({"sleep", "1000"}, {});
-        process at_stranger(
-            {path, "--reclaim", std::to_string(stranger.pid()), "--config", on.path("config.json")}, {});
+        process at_stranger = on.run({"--reclaim", std::to_string(stranger.pid())}, path);
         CHECK(at_stranger.wait() == 1);
         CHECK(at_stranger.output().find("is not prepared for SIGUSR1") != std::string::npos);
         stranger.signal(SIGKILL);
@@ -499,7 +498,7 @@ TEST_CASE("controller: a hook that cannot write the mode file says so, and still
 TEST_CASE("controller: Use Case 3: Normal Kubernetes Deployment (Rolling Update)") {
     stage on("finish");
     on.configure("finish", ",\"metrics_address\":" + in_quotes("unix:" + on.path("metrics")));
-    process init({program("controller"), "--mark-normal", "--config", on.path("config.json")}, {});
+    process init = on.run({"--mark-normal"});
     CHECK(init.wait() == 0);
     CHECK(read_file(on.mode_file()) == "NORMAL_SHUTDOWN\n");
     on.start_with_job();
@@ -518,9 +517,7 @@ TEST_CASE("controller: Use Case 3: Normal Kubernetes Deployment (Rolling Update)
 }
 
 TEST_CASE("controller: Use Case 3: If Job Takes Too Long: SIGTERM, then SIGKILL") {
-    stage on("deaf");
-    on.configure("deaf",
-                 ",\"termination_grace_period\":\"800ms\",\"child_process_shutdown_timeout\":\"300ms\"");
+    stage on("deaf", ",\"termination_grace_period\":\"800ms\",\"child_process_shutdown_timeout\":\"300ms\"");
     write_file(on.mode_file(), "NORMAL_SHUTDOWN");
     on.start_with_job();
     CHECK(on.stop_by(SIGTERM) >= 800);
@@ -535,8 +532,7 @@ TEST_CASE("controller: Use Case 3: If Job Takes Too Long: SIGTERM, then SIGKILL"
 
 TEST_CASE("controller: Use Case 3: a child that obeys SIGTERM ends before the grace period does") {
     // And so the default of the child's share is effective: 10 s of these 11.
-    stage on("obey");
-    on.configure("obey", ",\"termination_grace_period\":11");
+    stage on("obey", ",\"termination_grace_period\":11");
     write_file(on.mode_file(), "NORMAL_SHUTDOWN");
     on.start_with_job();
     const std::int64_t took = on.stop_by(SIGTERM);
@@ -636,8 +632,7 @@ TEST_CASE("controller: without a job it stops at once, and names the default mod
 }
 
 TEST_CASE("controller: the jobs of several children all return to request/") {
-    stage on;
-    on.configure("deaf", ",\"controller\":{\"concurrency\":3}");
+    stage on("deaf", ",\"controller\":{\"concurrency\":3}");
     for (const char* name : {"a", "b", "c", "d"}) on.put_job(name);
     on.start();
     for (int i = 0; i < 3; ++i) on.child();
@@ -681,8 +676,7 @@ TEST_CASE("controller: a child that removed its own file and exits with 0 has co
 }
 
 TEST_CASE("controller: a child killed by someone else has failed") {
-    stage on;
-    on.configure("finish", ",\"retry_delays\":[0]");
+    stage on("finish", ",\"retry_delays\":[0]");
     on.put_job("job-1");
     on.start();
     ::kill(on.child(), SIGKILL);
