@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -52,16 +53,6 @@ ojs::launcher_options options_for(ojs::group_options group, counter& ready) {
     return out;
 }
 
-ojs::launcher_options options_for(ojs::group_options group, router& through, counter& ready) {
-    ojs::launcher_options out = options_for(std::move(group), ready);
-    out.on_routable = [&](const ojs::process_info& of) {
-        through.add(of);
-        ready.add();
-    };
-    out.on_unroutable = [&](const ojs::process_info& of) { through.remove(of); };
-    return out;
-}
-
 void replace(ojs::launcher& of, ojs::group_options to, int surge) {
     to.max_surge = surge;
     const auto report = of.rolling_replace("group", to);
@@ -98,54 +89,6 @@ void stop(ojs::launcher& of) {
     CHECK(of.exit_code() == 0);
 }
 
-// Pushes jobs, about as fast as they can be done.
-class job_load {
-  public:
-    explicit job_load(backend& to) : thread_([this, &to] { work(to); }) {}
-    job_load(const job_load&) = delete;
-    job_load& operator=(const job_load&) = delete;
-    ~job_load() { stop(); }
-
-    const std::vector<std::string>& stop() {
-        ends_ = true;
-        if (thread_.joinable()) thread_.join();
-        return pushed_;
-    }
-
-  private:
-    void work(backend& to) {
-        while (!ends_) {
-            for (std::string& id : to.push("fleet.job", "[]", 3)) pushed_.push_back(std::move(id));
-            std::this_thread::sleep_for(15ms);
-        }
-    }
-    std::atomic<bool> ends_{false};
-    std::vector<std::string> pushed_;
-    std::thread thread_;
-};
-
-// Waits for more requests; false: no request succeeds any more.
-bool go_on(const requests& clients) {
-    const int target = clients.sent() + 100;
-    return eventually([&] { return clients.sent() >= target; });
-}
-
-// A second is how long the launcher waits for the hooks of three that are taken off together.
-void check_served(const router& through, const requests& clients) {
-    MESSAGE(rolls() << " replacements, " << clients.sent() << " requests");
-    CHECK_MESSAGE(clients.failed() == 0, clients.failure());
-    CHECK(through.fewest() >= group_size);
-    CHECK((through.passed_on() == 0 || through.slowest_removal() > 300ms));
-}
-
-// How often each job's handler came to its end.
-std::map<std::string, int> read_done(const std::string& path) {
-    std::map<std::string, int> out;
-    std::ifstream file(path);
-    for (std::string id; std::getline(file, id);) ++out[id];
-    return out;
-}
-
 }  // namespace
 
 TEST_CASE("fleet: workers on a backend are replaced under load, and every job is done once") {
@@ -160,15 +103,27 @@ TEST_CASE("fleet: workers on a backend are replaced under load, and every job is
     REQUIRE(workers.start());
     REQUIRE(ready.wait_for(group_size));
 
-    job_load load(jobs);
-    for (int roll = 0; roll < rolls(); ++roll) replace(workers, group, surge_of(roll));
-    const std::vector<std::string>& pushed = load.stop();
+    // About as fast as they can be done.
+    std::atomic<bool> enough{false};
+    std::vector<std::string> pushed;
+    std::thread load([&] {
+        while (!enough) {
+            for (std::string& id : jobs.push("fleet.job", "[]", 3)) pushed.push_back(std::move(id));
+            std::this_thread::sleep_for(15ms);
+        }
+    });
+    {
+        const std::shared_ptr<void> ends(nullptr, [&](void*) { enough = true, load.join(); });
+        for (int roll = 0; roll < rolls(); ++roll) replace(workers, group, surge_of(roll));
+    }
     const auto all = static_cast<std::int64_t>(pushed.size());
     CHECK(eventually([&] { return jobs.summary()["completed"].number >= all; }));
     stop(workers);
 
     MESSAGE(rolls() << " replacements, " << all << " jobs");
-    const std::map<std::string, int> times = read_done(done);
+    std::map<std::string, int> times;  // that each job's handler came to its end
+    std::ifstream file(done);
+    for (std::string id; std::getline(file, id);) ++times[id];
     CHECK(times.size() == pushed.size());
     for (const std::string& id : pushed) {
         const auto found = times.find(id);
@@ -176,37 +131,35 @@ TEST_CASE("fleet: workers on a backend are replaced under load, and every job is
     }
 }
 
-TEST_CASE("fleet: servers are replaced under requests, of which none fails, and never are fewer ready") {
+TEST_CASE(
+    "fleet: servers are replaced under requests, or taken back half-way: none fails, never fewer are ready") {
     if (!may_have_many_children()) return;
     const ojs::group_options group = group_of({program("keyvalue_runner"), "--work-duration", "2ms"});
     router through(10ms);
     counter ready;
-    ojs::launcher servers(options_for(group, through, ready));
+    ojs::launcher_options options = options_for(group, ready);
+    options.on_routable = [&](const ojs::process_info& of) {
+        through.add(of);
+        ready.add();
+    };
+    options.on_unroutable = [&](const ojs::process_info& of) { through.remove(of); };
+    ojs::launcher servers(options);
     REQUIRE(servers.start());
     REQUIRE(ready.wait_for(group_size));
     requests clients(through, 4);
-    for (int roll = 0; roll < rolls(); ++roll) replace(servers, group, surge_of(roll));
-    CHECK(go_on(clients));
+    for (int roll = 0; roll < rolls(); ++roll) {
+        replace(servers, group, surge_of(roll));
+        fail_half_way(servers, group);
+    }
+    const int target = clients.sent() + 100;
+    CHECK(eventually([&] { return clients.sent() >= target; }));  // requests still succeed
     clients.stop();
-    check_served(through, clients);
-    stop(servers);
-}
 
-TEST_CASE("fleet: a replacement that fails half-way is taken back under requests, of which none fails") {
-    if (!may_have_many_children()) return;
-    const ojs::group_options group = group_of({program("keyvalue_runner"), "--work-duration", "2ms"});
-    router through;
-    counter ready;
-    ojs::launcher servers(options_for(group, through, ready));
-    REQUIRE(servers.start());
-    REQUIRE(ready.wait_for(group_size));
-    requests clients(through, 4);
-
-    for (int roll = 0; roll < rolls(); ++roll) fail_half_way(servers, group);
-    CHECK(go_on(clients));
-    clients.stop();
-    check_served(through, clients);
-
+    MESSAGE(rolls() << " replacements, " << clients.sent() << " requests");
+    CHECK_MESSAGE(clients.failed() == 0, clients.failure());
+    CHECK(through.fewest() >= group_size);
+    // A second is how long the launcher waits for the hooks of three that are taken off together.
+    CHECK((through.passed_on() == 0 || through.slowest_removal() > 300ms));
     const auto now = servers.group("group");
     REQUIRE(now);
     CHECK(now->ready == group_size);
@@ -249,12 +202,3 @@ TEST_CASE("fleet: after 200 processes that came and went nothing is left of them
     CHECK(errno == ECHILD);
 }
 #endif
-
-TEST_CASE("fleet: tools/fleet replaces three groups under load, and every job is done once") {
-    if (!may_have_many_children()) return;
-    process fleet({program("fleet")}, {});
-    CHECK(fleet.wait(seconds(120)) == 0);
-    INFO(fleet.output());
-    CHECK(fleet.count("replaced 3 of 3") == 9);
-    CHECK(fleet.prints("lost 0, doubled 0"));
-}

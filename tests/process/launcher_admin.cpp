@@ -5,12 +5,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "files.hpp"
 #include "harness.hpp"
+#include "raw_peer.hpp"
 #include "text.hpp"
 
 using namespace test;
@@ -20,13 +21,9 @@ namespace {
 // A launcher with a configuration of its own, on a socket of its own.
 class daemon_of {
   public:
-    explicit daemon_of(const std::string& flags = "", const std::string& more = "") {
-        write(flags, more);
-        self_ = process({program("launcher"), "run", "--config", config_, "--admin", admin()}, {});
-    }
-    enum given { whole_config };
-    daemon_of(const std::string& config, given) {
-        std::ofstream(config_) << config;
+    explicit daemon_of(const std::string& flags = "", const std::string& whole_config = "") {
+        if (whole_config.empty()) write(flags);
+        if (!whole_config.empty()) std::ofstream(config_) << whole_config;
         self_ = process({program("launcher"), "run", "--config", config_, "--admin", admin()}, {});
     }
     // Its children ignore what would end them with it.
@@ -44,9 +41,9 @@ class daemon_of {
              << R"( "kill_delay": "200ms"}}]})";
     }
     std::string admin() const { return "unix:" + socket_; }
-    process tool(std::vector<std::string> words, const std::string& flag = "--admin") const {
+    process tool(std::vector<std::string> words) const {
         words.insert(words.begin(), program("launcher"));
-        words.insert(words.end(), {flag, admin()});
+        words.insert(words.end(), {"--admin", admin()});
         return process(words, {});
     }
     // What it prints when it ends with this status.
@@ -56,19 +53,17 @@ class daemon_of {
         return asked.output();
     }
     bool is_ready(const std::string& wanted = "ready 2 of 2") const {
-        return eventually([&] { return holds(ask_quietly({"status"}), wanted); });
+        return eventually([&] {
+            process asked = tool({"status"});  // which nobody may answer yet
+            asked.wait();
+            return holds(asked.output(), wanted);
+        });
     }
     process& self() { return self_; }
     const std::string& socket() const { return socket_; }
     const std::string& config() const { return config_; }
 
   private:
-    std::string ask_quietly(const std::vector<std::string>& words) const {
-        process asked = tool(words);
-        asked.wait();
-        return asked.output();
-    }
-
     const std::string config_ = scratch_file("launcher.json");
     const std::string socket_ = scratch_file("launcher.sock");
     process self_;
@@ -76,13 +71,9 @@ class daemon_of {
 
 // What a raw GET over the Unix socket gives.
 std::string get(const daemon_of& of, const std::string& target) {
-    ojs::result<ojs::http_client> client = ojs::http_client::create(of.admin());
-    REQUIRE(client);
-    ojs::http_call call;
-    call.deadline = ojs::deadline_after(guard);
     ojs::http_request request;
     request.target = target;
-    const ojs::result<ojs::http_response> answer = client->send(request, call);
+    const auto answer = peer::make_client(of.admin()).send(request, peer::call());
     REQUIRE_MESSAGE(answer, answer.error().text);
     return answer->body;
 }
@@ -90,8 +81,7 @@ std::string get(const daemon_of& of, const std::string& target) {
 // The first block of this language in a document; empty where there is no document.
 std::string block_of(const std::string& document, const std::string& language) {
     const auto root = std::filesystem::path(__FILE__).parent_path() / "../..";
-    std::ifstream file(root / document);
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    const std::string text = read_file(root / document);
     const std::string fence = "```" + language + "\n";
     const std::size_t at = text.find(fence);
     if (at == std::string::npos) return "";
@@ -163,9 +153,9 @@ TEST_CASE("launcher_admin: watch follows until the daemon has ended, which ends 
 
 TEST_CASE("launcher_admin: what holds up a shutdown is shown as long as it does") {
     daemon_of of(
+        "",
         R"({"process_groups": [{"name": "kv", "command": [")" + program("lifecycle_runner") +
-            R"(", "--behavior", "hang"], "shutdown": {"max_duration": "1h", "poll_interval": "20ms"}}]})",
-        daemon_of::whole_config);
+            R"(", "--behavior", "hang"], "shutdown": {"max_duration": "1h", "poll_interval": "20ms"}}]})");
     REQUIRE(of.is_ready("ready 1 of 1"));
     process stopped = of.tool({"stop", "kv-1"});
     CHECK_MESSAGE(eventually([&] { return holds(stopped.output(), "waits: waiting for nothing"); }),
@@ -294,7 +284,7 @@ TEST_CASE("launcher_admin: the fleet of docs/launcher.md runs, and its commands 
     const std::string ready_time = R"("min_ready_time": "5s")";
     REQUIRE(fleet.find(ready_time) != std::string::npos);
     fleet.replace(fleet.find(ready_time), ready_time.size(), R"("min_ready_time": "50ms")");
-    daemon_of of(fleet, daemon_of::whole_config);
+    daemon_of of("", fleet);
     REQUIRE(of.is_ready());
     int run = 0;
     for (std::string line; std::getline(lines, line);) {

