@@ -1,4 +1,4 @@
-// tools/demo: it plays to its end, draws what happened, and leaves nothing behind when it is interrupted.
+// tools/demo and tools/fleet play to their end and lose no job; a demo that is interrupted leaves nothing behind.
 #include <signal.h>
 #include <unistd.h>
 
@@ -29,14 +29,34 @@ bool is_gone(pid_t pid) {
 
 }  // namespace
 
-TEST_CASE("demo: no job is lost, and the picture shows what happened") {
+// At the same time, as each waits most of its time.
+TEST_CASE(
+    "demo, fleet: no job is lost, the picture shows what happened, and Ctrl-C leaves no process behind") {
     const std::string svg = scratch_file("shutdown.svg");
     process demo = play({"--svg", svg});
+    process fleet;
+    if (may_have_many_children()) fleet = process({program("fleet")}, {});
+
+    process interrupted = play({});
+    REQUIRE(interrupted.prints("kill -TERM"));
+    const pid_t backend = pid_after(interrupted.output(), "backend  pid ");
+    const pid_t worker = pid_after(interrupted.output(), "worker   pid ");
+    CHECK(!is_gone(backend));
+    interrupted.signal(SIGINT);
+    CHECK(interrupted.wait() == 130);
+    CHECK(is_gone(backend));
+    CHECK(is_gone(worker));
+
+    if (fleet.pid() != 0) {
+        CHECK_MESSAGE(fleet.wait(seconds(120)) == 0, fleet.output());
+        CHECK(fleet.count("replaced 3 of 3") == 9);
+        CHECK(fleet.prints("lost 0, doubled 0"));
+    }
+
     REQUIRE(demo.wait(seconds(60)) == 0);
     CHECK(demo.prints("Every job was completed once; none was lost."));
     const int failed = demo.count("FAIL ShutdownError");
     CHECK(failed > 0);
-
     const std::string script = "tests/tools/picture.py";
     if (access(script.c_str(), R_OK) != 0) {
         MESSAGE("skipped: a look at the picture, as ", script, " is not below the working directory");
@@ -47,18 +67,6 @@ TEST_CASE("demo: no job is lost, and the picture shows what happened") {
     CHECK(look.wait() == 0);
     CHECK(look.prints("back=" + std::to_string(failed) + " "));
     CHECK(look.prints("signals=2"));
-}
-
-TEST_CASE("demo: Ctrl-C leaves no process behind") {
-    process demo = play({});
-    REQUIRE(demo.prints("kill -TERM"));
-    const pid_t backend = pid_after(demo.output(), "backend  pid ");
-    const pid_t worker = pid_after(demo.output(), "worker   pid ");
-    CHECK(!is_gone(backend));
-    demo.signal(SIGINT);
-    CHECK(demo.wait() == 130);
-    CHECK(is_gone(backend));
-    CHECK(is_gone(worker));
 }
 
 TEST_CASE("demo: a flag it does not know is status 64") {

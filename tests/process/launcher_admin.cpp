@@ -5,12 +5,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "files.hpp"
 #include "harness.hpp"
+#include "raw_peer.hpp"
 #include "text.hpp"
 
 using namespace test;
@@ -20,13 +21,9 @@ namespace {
 // A launcher with a configuration of its own, on a socket of its own.
 class daemon_of {
   public:
-    explicit daemon_of(const std::string& flags = "", const std::string& more = "") {
-        write(flags, more);
-        self_ = process({program("launcher"), "run", "--config", config_, "--admin", admin()}, {});
-    }
-    enum given { whole_config };
-    daemon_of(const std::string& config, given) {
-        std::ofstream(config_) << config;
+    explicit daemon_of(const std::string& flags = "", const std::string& whole_config = "") {
+        if (whole_config.empty()) write(flags);
+        if (!whole_config.empty()) std::ofstream(config_) << whole_config;
         self_ = process({program("launcher"), "run", "--config", config_, "--admin", admin()}, {});
     }
     // Its children ignore what would end them with it.
@@ -44,9 +41,9 @@ class daemon_of {
              << R"( "kill_delay": "200ms"}}]})";
     }
     std::string admin() const { return "unix:" + socket_; }
-    process tool(std::vector<std::string> words, const std::string& flag = "--admin") const {
+    process tool(std::vector<std::string> words) const {
         words.insert(words.begin(), program("launcher"));
-        words.insert(words.end(), {flag, admin()});
+        words.insert(words.end(), {"--admin", admin()});
         return process(words, {});
     }
     // What it prints when it ends with this status.
@@ -56,19 +53,17 @@ class daemon_of {
         return asked.output();
     }
     bool is_ready(const std::string& wanted = "ready 2 of 2") const {
-        return eventually([&] { return holds(ask_quietly({"status"}), wanted); });
+        return eventually([&] {
+            process asked = tool({"status"});  // which nobody may answer yet
+            asked.wait();
+            return holds(asked.output(), wanted);
+        });
     }
     process& self() { return self_; }
     const std::string& socket() const { return socket_; }
     const std::string& config() const { return config_; }
 
   private:
-    std::string ask_quietly(const std::vector<std::string>& words) const {
-        process asked = tool(words);
-        asked.wait();
-        return asked.output();
-    }
-
     const std::string config_ = scratch_file("launcher.json");
     const std::string socket_ = scratch_file("launcher.sock");
     process self_;
@@ -76,13 +71,9 @@ class daemon_of {
 
 // What a raw GET over the Unix socket gives.
 std::string get(const daemon_of& of, const std::string& target) {
-    ojs::result<ojs::http_client> client = ojs::http_client::create(of.admin());
-    REQUIRE(client);
-    ojs::http_call call;
-    call.deadline = ojs::deadline_after(guard);
     ojs::http_request request;
     request.target = target;
-    const ojs::result<ojs::http_response> answer = client->send(request, call);
+    const auto answer = peer::make_client(of.admin()).send(request, peer::call());
     REQUIRE_MESSAGE(answer, answer.error().text);
     return answer->body;
 }
@@ -90,28 +81,11 @@ std::string get(const daemon_of& of, const std::string& target) {
 // The first block of this language in a document; empty where there is no document.
 std::string block_of(const std::string& document, const std::string& language) {
     const auto root = std::filesystem::path(__FILE__).parent_path() / "../..";
-    std::ifstream file(root / document);
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    const std::string text = read_file(root / document);
     const std::string fence = "```" + language + "\n";
     const std::size_t at = text.find(fence);
     if (at == std::string::npos) return "";
     return text.substr(at + fence.size(), text.find("```", at + fence.size()) - at - fence.size());
-}
-
-// The words of a line of shell as the document has them: quotes, and a comment.
-std::vector<std::string> words_in(const std::string& line) {
-    std::vector<std::string> out;
-    bool quoted = false;
-    bool in_word = false;
-    for (const char c : line) {
-        if (c == '#' && !quoted) break;
-        if (c == '"') quoted = !quoted;
-        const bool blank = c == ' ' && !quoted;
-        if (!blank && !in_word) out.emplace_back();
-        in_word = !blank;
-        if (!blank && c != '"') out.back() += c;
-    }
-    return out;
 }
 
 // The pid that a line of `status` has for this process.
@@ -177,26 +151,11 @@ TEST_CASE("launcher_admin: watch follows until the daemon has ended, which ends 
     CHECK(::access(of.socket().c_str(), F_OK) != 0);
 }
 
-TEST_CASE("launcher_admin: what does not become ready is rolled back, and the tool says so by its status") {
-    daemon_of of(R"(, "--work-duration", "1ms")");
-    REQUIRE(of.is_ready());
-    of.write(R"(, "--never-ready")", R"("health_check_timeout": "300ms", )");
-    const std::string rolled = of.ask({"roll", "kv"}, 1);
-    CHECK_MESSAGE(holds(rolled, "rolling replace ended: rolled_back"), rolled);
-    CHECK(holds(of.ask({"status"}), "ready 2 of 2"));
-    const std::string page = get(of, "/metrics");
-    CHECK_MESSAGE(holds(page, "ojs_launcher_readiness_failures_total{group=\"kv\"} 1\n"), page);
-    CHECK(holds(page, "ojs_launcher_rolling_replaces_total{group=\"kv\",result=\"rolled_back\"} 1\n"));
-    std::ofstream(of.config()) << R"({"process_groups": [{"name": "kv", "command": ["x"], "max_surg": 1}]})";
-    const std::string refused = of.ask({"roll", "kv"}, 1);
-    CHECK_MESSAGE(holds(refused, "process_groups[0].max_surg: no such key"), refused);
-}
-
 TEST_CASE("launcher_admin: what holds up a shutdown is shown as long as it does") {
     daemon_of of(
+        "",
         R"({"process_groups": [{"name": "kv", "command": [")" + program("lifecycle_runner") +
-            R"(", "--behavior", "hang"], "shutdown": {"max_duration": "1h", "poll_interval": "20ms"}}]})",
-        daemon_of::whole_config);
+            R"(", "--behavior", "hang"], "shutdown": {"max_duration": "1h", "poll_interval": "20ms"}}]})");
     REQUIRE(of.is_ready("ready 1 of 1"));
     process stopped = of.tool({"stop", "kv-1"});
     CHECK_MESSAGE(eventually([&] { return holds(stopped.output(), "waits: waiting for nothing"); }),
@@ -208,40 +167,45 @@ TEST_CASE("launcher_admin: what holds up a shutdown is shown as long as it does"
     CHECK_MESSAGE(holds(stopped.output(), "-> CRASHED"), stopped.output());
 }
 
-TEST_CASE("launcher_admin: a shutdown that is stuck ends by force, and is counted as that") {
+TEST_CASE("launcher_admin: what hangs is ended by --force at once, else when its time is over") {
     daemon_of of(R"(, "--behavior", "hang", "--ignore-sigterm")");
     REQUIRE(of.is_ready());
+    const std::string forced = of.ask({"stop", "kv-1", "--force", "--reason", "no time"});
+    CHECK_MESSAGE(holds(forced, "kv-1 is sent SIGTERM, then SIGKILL after kill_delay"), forced);
+    CHECK(holds(forced, "kv-1           FORCED"));
+    CHECK(holds(forced, "SIGKILL"));
+    CHECK(holds(of.ask({"stop", "kv-1", "--force"}, 1), "has already exited: FORCED"));
     CHECK(of.ask({"stop", "kv-2", "--no-wait"}) == "kv-2 is shutting down\n");
-    const std::string stopped = of.ask({"stop", "kv-1"}, 1);
-    CHECK_MESSAGE(holds(stopped, "-> FORCED"), stopped);
+    const std::string waited = of.ask({"stop", "kv-2"}, 1);
+    CHECK_MESSAGE(holds(waited, "-> FORCED"), waited);
     CHECK(eventually([&] {
         return holds(get(of, "/metrics"), "ojs_launcher_kills_total{group=\"kv\",signal=\"SIGKILL\"} 2\n");
     }));
-}
-
-TEST_CASE("launcher_admin: what hangs is ended at once by --force, as was asked for") {
-    daemon_of of(R"(, "--behavior", "hang", "--ignore-sigterm")");
-    REQUIRE(of.is_ready());
-    const std::string stopped = of.ask({"stop", "kv-1", "--force", "--reason", "no time"});
-    CHECK_MESSAGE(holds(stopped, "kv-1 is sent SIGTERM, then SIGKILL after kill_delay"), stopped);
-    CHECK(holds(stopped, "kv-1           FORCED"));
-    CHECK(holds(stopped, "SIGKILL"));
-    CHECK(holds(of.ask({"stop", "kv-1", "--force"}, 1), "has already exited: FORCED"));
-    // One that drains already, and is too slow.
-    CHECK(of.ask({"stop", "kv-2", "--no-wait"}) == "kv-2 is shutting down\n");
-    const std::string forced = of.ask({"stop", "kv", "--force"});
-    CHECK_MESSAGE(holds(forced, "kv is sent SIGTERM, and stays empty"), forced);
+    const std::string group = of.ask({"stop", "kv", "--force"});
+    CHECK_MESSAGE(holds(group, "kv is sent SIGTERM, and stays empty"), group);
     CHECK(holds(of.ask({"status"}), "ready 0 of 2"));
 }
 
-TEST_CASE("launcher_admin: a roll that does not come on is seen, and cancelled from elsewhere") {
+TEST_CASE("launcher_admin: a roll that fails is rolled back, tried again or cancelled, as its status says") {
     daemon_of of(R"(, "--work-duration", "1ms")");
     REQUIRE(of.is_ready());
     CHECK(holds(of.ask({"cancel", "kv"}, 1), "no replacement is in progress in this group"));
     CHECK(holds(of.ask({"cancel", "x"}, 1), "no such group: x"));
-    of.write(R"(, "--never-ready")");
+    const std::string failing = R"("health_check_timeout": "200ms", )";
+    of.write(R"(, "--never-ready")", failing);
+    CHECK(holds(of.ask({"roll", "kv", "--retries", "1"}, 1), "retries: not allowed with retry MANUAL"));
+    const std::string twice = of.ask({"roll", "kv", "--retry", "immediate", "--retries", "1"}, 1);
+    CHECK_MESSAGE(holds(twice, "new process did not become ready, retrying"), twice);
+    CHECK(holds(twice, "rolling replace ended: rolled_back"));
+    CHECK(holds(of.ask({"status"}), "ready 2 of 2"));
+    CHECK(holds(get(of, "/metrics"),
+                "ojs_launcher_rolling_replaces_total{group=\"kv\",result=\"rolled_back\"} 1\n"));
+    of.write(
+        R"(, "--never-ready")",
+        failing + R"("retry_policy": "backoff", "retry": {"initial_backoff": "1h", "max_backoff": "1h"}, )");
+    CHECK_FALSE(holds(of.ask({"roll", "kv", "--retry", "manual"}, 1), "did not become ready, retrying"));
     process rolling = of.tool({"roll", "kv"});
-    REQUIRE(eventually([&] { return holds(of.ask({"status"}), "replacing: 0 of 2, STARTING"); }));
+    REQUIRE(eventually([&] { return holds(of.ask({"status"}), "PAUSING, retries: 1, failed: kv-"); }));
     CHECK(holds(of.ask({"roll", "kv"}, 1), "a replacement is in progress in this group"));
     CHECK(holds(of.ask({"stop", "kv"}, 1), "a replacement is in progress in this group"));
     const std::string cancelled = of.ask({"cancel", "kv", "--reason", "wrong version"});
@@ -250,80 +214,30 @@ TEST_CASE("launcher_admin: a roll that does not come on is seen, and cancelled f
     CHECK(rolling.wait() == 1);  // it did not come to what it was to do
     CHECK(holds(rolling.output(), "rolling replace ended: cancelled"));
     CHECK(holds(of.ask({"status"}), "ready 2 of 2"));
-}
-
-TEST_CASE("launcher_admin: a roll tries again as its flags say, else as the file does") {
-    daemon_of of(R"(, "--work-duration", "1ms")");
-    REQUIRE(of.is_ready());
-    const std::string failing = R"("health_check_timeout": "200ms", )";
-    of.write(R"(, "--never-ready")", failing);
-    CHECK(holds(of.ask({"roll", "kv", "--retries", "1"}, 1), "retries: not allowed with retry MANUAL"));
-    const std::string twice = of.ask({"roll", "kv", "--retry", "immediate", "--retries", "1"}, 1);
-    CHECK_MESSAGE(holds(twice, "new process did not become ready, retrying"), twice);
-    CHECK(holds(twice, "rolling replace ended: rolled_back"));
-    of.write(
-        R"(, "--never-ready")",
-        failing + R"("retry_policy": "backoff", "retry": {"initial_backoff": "1h", "max_backoff": "1h"}, )");
-    CHECK_FALSE(holds(of.ask({"roll", "kv", "--retry", "manual"}, 1), "did not become ready, retrying"));
-    process pausing = of.tool({"roll", "kv"});
-    REQUIRE(eventually([&] { return holds(of.ask({"status"}), "PAUSING, retries: 1, failed: kv-"); }));
-    of.ask({"cancel", "kv"});
-    CHECK(pausing.wait() == 1);
+    std::ofstream(of.config()) << R"({"process_groups": [{"name": "kv", "command": ["x"], "max_surg": 1}]})";
+    const std::string refused = of.ask({"roll", "kv"}, 1);
+    CHECK_MESSAGE(holds(refused, "process_groups[0].max_surg: no such key"), refused);
 }
 
 TEST_CASE("launcher_admin: the file says where the operator is answered, unless the flag does") {
     const std::string config = scratch_file("admin.json");
-    const std::string socket = scratch_file("admin.sock");
-    const std::string other = scratch_file("other.sock");
-    std::ofstream(config) << R"({"admin": "unix:)" << socket
+    const std::string in_file = scratch_file("admin.sock");
+    const std::string in_flag = scratch_file("other.sock");
+    std::ofstream(config) << R"({"admin": "unix:)" << in_file
                           << R"(", "process_groups": [{"name": "kv", "command": [")"
                           << program("lifecycle_runner") << R"("]}]})";
-    const auto answers = [](const std::string& at) {
-        process asked({program("launcher"), "status", "--admin", "unix:" + at}, {});
-        return asked.wait() == 0;
-    };
-    std::string there = socket;
-    std::string not_there = other;
-    std::vector<std::string> words{program("launcher"), "run", "--config", config};
-    SUBCASE("the file") {}
-    SUBCASE("the flag") {
-        words.insert(words.end(), {"--admin", "unix:" + other});
-        std::swap(there, not_there);
-    }
-    process self(words, {{"LAUNCHER_ADMIN", "unix:/nowhere.sock"}});
-    REQUIRE(self.prints("launcher admin listening"));
-    CHECK(answers(there));
-    CHECK(::access(not_there.c_str(), F_OK) != 0);
-    self.signal(SIGTERM);
-    CHECK_MESSAGE(self.wait() == 0, self.output());
-
-    std::ofstream(config)
-        << R"({"admin": "0.0.0.0:0", "process_groups": [{"name": "kv", "command": ["x"]}]})";
-    process open({program("launcher"), "run", "--config", config}, {});
-    CHECK(open.wait() == 64);
-    CHECK_MESSAGE(holds(open.output(), "is open to other machines, so set admin_token"), open.output());
-    std::ofstream(config) << R"({"admin": "nonsense", "process_groups": [{"name": "kv", "command": ["x"]}]})";
-    process nonsense({program("launcher"), "run", "--config", config}, {});
-    CHECK(nonsense.wait() == 64);
-    CHECK_MESSAGE(holds(nonsense.output(), config + ": admin: "), nonsense.output());
-}
-
-TEST_CASE("launcher_admin: the launcher and its children log what OJS_LOG_LEVEL wants") {
-    const daemon_of other;  // for its configuration
-    for (const char* level : {"info", "warn"}) {
-        const std::string socket = "unix:" + scratch_file(std::string(level) + ".sock");
-        process self({program("launcher"), "run", "--config", other.config(), "--admin", socket},
-                     {{"OJS_LOG_LEVEL", level}, {"OJS_LOG_FORMAT", "json"}});
-        REQUIRE(eventually([&] {
-            process asked({program("launcher"), "status", "--admin", socket}, {});
-            asked.wait();
-            return holds(asked.output(), "ready 2 of 2");
-        }));
+    for (const bool has_flag : {false, true}) {
+        CAPTURE(has_flag);
+        std::vector<std::string> words{program("launcher"), "run", "--config", config};
+        if (has_flag) words.insert(words.end(), {"--admin", "unix:" + in_flag});
+        process self(words, {{"LAUNCHER_ADMIN", "unix:/nowhere.sock"}, {"OJS_LOG_LEVEL", "info"}});
+        REQUIRE(self.prints("launcher admin listening"));
+        process asked({program("launcher"), "status", "--admin", "unix:" + (has_flag ? in_flag : in_file)},
+                      {});
+        CHECK(asked.wait() == 0);
+        CHECK(::access((has_flag ? in_file : in_flag).c_str(), F_OK) != 0);
         self.signal(SIGTERM);
         CHECK_MESSAGE(self.wait() == 0, self.output());
-        // The first is the launcher's, the second a child's.
-        for (const char* text : {"process ready", "\"grace_ms\""})
-            CHECK_MESSAGE(holds(self.output(), text) == (level == std::string("info")), self.output());
     }
 }
 
@@ -367,15 +281,18 @@ TEST_CASE("launcher_admin: the fleet of docs/launcher.md runs, and its commands 
     const std::string from = "build/keyvalue_runner";
     REQUIRE(fleet.find(from) != std::string::npos);
     fleet.replace(fleet.find(from), from.size(), program("keyvalue_runner"));
-    daemon_of of(fleet, daemon_of::whole_config);
+    const std::string ready_time = R"("min_ready_time": "5s")";
+    REQUIRE(fleet.find(ready_time) != std::string::npos);
+    fleet.replace(fleet.find(ready_time), ready_time.size(), R"("min_ready_time": "50ms")");
+    daemon_of of("", fleet);
     REQUIRE(of.is_ready());
     int run = 0;
     for (std::string line; std::getline(lines, line);) {
-        const std::vector<std::string> words = words_in(line);
-        if (words.size() < 2 || words[0] != "build/launcher" || words[1] == "run" || words[1] == "watch")
-            continue;
-        INFO(line);
-        of.ask({words.begin() + 1, words.end()});
+        const std::string tool = "build/launcher ";
+        if (line.find(tool) != 0 || holds(line, "launcher run") || holds(line, "launcher watch")) continue;
+        line.replace(0, tool.size(), program("launcher") + " ");
+        process asked({"sh", "-c", line}, {{"LAUNCHER_ADMIN", of.admin()}});
+        CHECK_MESSAGE(asked.wait() == 0, asked.output());
         ++run;
     }
     CHECK(run == 4);  // status, dry-run, stop, roll

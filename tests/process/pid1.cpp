@@ -141,13 +141,9 @@ std::string obstacle(bool with_proc) {
            "empty root to be had: " + std::strerror(WEXITSTATUS(status));
 }
 
-const std::string& obstacle_without_proc() {
-    static const std::string found = obstacle(false);
-    return found;
-}
-const std::string& obstacle_with_proc() {
-    static const std::string found = obstacle(true);
-    return found;
+const std::string& known_obstacle(bool with_proc) {
+    static const std::string found[] = {obstacle(false), obstacle(true)};
+    return found[with_proc ? 1 : 0];
 }
 
 environment settings_for(const backend& jobs, const std::string& id) {
@@ -168,19 +164,7 @@ bool keeps_term(pid_t pid) {
     return false;
 }
 
-int tries() {
-    const char* set = ::getenv("OJS_TEST_PID1_TRIES");
-    return set == nullptr ? 100 : std::atoi(set);
-}
-
-// An active job may not have reached its handler yet. A thread lets others FETCH only when it starts its own job: so when a
-// job pushed later is done, this one is in its handler.
-void await_start(backend& jobs, const std::string& id) {
-    REQUIRE(jobs.reaches(id, "active"));
-    REQUIRE(jobs.reaches(jobs.push_one("noop", "[]"), "completed"));
-}
-
-// Serves, drains with a job in flight, and ends with 0.
+// Is quiet and resumes, serves, drains with a job in flight, and ends with 0.
 void serve_and_drain(const empty_root& root, const start_options& options) {
     backend jobs;
     relay between(jobs.url(), "/workers/ack");
@@ -188,10 +172,17 @@ void serve_and_drain(const empty_root& root, const start_options& options) {
     settings["OJS_URL"] = between.url();
     settings["OJS_REQUEST_TIMEOUT"] = "1m";
     process worker = start_as_pid1(root, settings, options);
+    REQUIRE(jobs.event(beat_in_state("w", "running")).what == json::kind::object);
+    worker.signal(SIGTSTP);
+    REQUIRE(jobs.event(beat_in_state("w", "quiet")).what == json::kind::object);
     const std::string id = jobs.push_one("noop", "[]");
+    worker.signal(SIGCONT);
     REQUIRE(between.holds());  // until its ACK is answered the job is in flight
     worker.signal(SIGTERM);
-    REQUIRE(jobs.event(beat_in_state("w", "quiet"))["active"].holds(id));
+    const auto drains = [&](const json& event) {
+        return beat_in_state("w", "quiet")(event) && event["active"].holds(id);
+    };
+    REQUIRE(jobs.event(drains).what == json::kind::object);
     between.let_go();
     CHECK(worker.wait() == 0);
     INFO(worker.output());
@@ -204,9 +195,8 @@ void serve_and_drain(const empty_root& root, const start_options& options) {
 }  // namespace
 
 TEST_CASE("PID 1: prerequisites of these tests, or skip") {
-    const std::string found[] = {obstacle_without_proc(), obstacle_with_proc()};
-    for (const std::string& each : found) {
-        if (!each.empty()) MESSAGE("skipped: " << each);
+    for (const bool with_proc : {false, true}) {
+        if (!known_obstacle(with_proc).empty()) MESSAGE("skipped: " << known_obstacle(with_proc));
     }
 #if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
     // A machine may refuse namespaces; but the worker must have been built.
@@ -214,39 +204,19 @@ TEST_CASE("PID 1: prerequisites of these tests, or skip") {
 #endif
 }
 
-TEST_CASE("PID 1 in an empty root: serves, drains, exits 0" *
-          doctest::skip(!obstacle_without_proc().empty())) {
+TEST_CASE("PID 1 in an empty root: serves, drains, exits 0" * doctest::skip(!known_obstacle(false).empty())) {
     serve_and_drain(empty_root(false), {});
 }
 
 TEST_CASE("PID 1 in a root with only /proc: serves, drains, exits 0" *
-          doctest::skip(!obstacle_with_proc().empty())) {
+          doctest::skip(!known_obstacle(true).empty())) {
     start_options options;
     options.mount_proc = true;
     serve_and_drain(empty_root(true), options);
 }
 
-TEST_CASE("PID 1: SIGTSTP quiets, SIGCONT resumes, the grace period ends" *
-          doctest::skip(!obstacle_without_proc().empty())) {
-    const empty_root root(false);
-    backend jobs;
-    environment settings = settings_for(jobs, "w");
-    settings["OJS_SHUTDOWN_GRACE_PERIOD"] = "200ms";
-    process worker = start_as_pid1(root, settings);
-    REQUIRE(jobs.event(beat_in_state("w", "running")).what == json::kind::object);
-    worker.signal(SIGTSTP);
-    REQUIRE(jobs.event(beat_in_state("w", "quiet")).what == json::kind::object);
-    const std::string id = jobs.push_one("sleep", "[600000]");
-    worker.signal(SIGCONT);
-    await_start(jobs, id);
-    worker.signal(SIGTERM);
-    CHECK(worker.wait() == 0);
-    INFO(worker.output());
-    CHECK(jobs.event(job_event(id, "nack"))["details"]["reason"].is("grace_period_expired"));
-}
-
 TEST_CASE("PID 1: a SIGTERM pending since before the exec is honoured, without a FETCH" *
-          doctest::skip(!obstacle_without_proc().empty())) {
+          doctest::skip(!known_obstacle(false).empty())) {
     const empty_root root(false);
     backend jobs;
     start_options options;
@@ -286,11 +256,11 @@ TEST_CASE("the static worker blocks SIGTERM with its first system call" *
 // Not blocked before the exec, as container runtimes start it. A SIGTERM that comes before the program's first
 // instruction is lost whatever the program does; /proc shows whether it would have been kept.
 TEST_CASE("PID 1: a SIGTERM at any moment of its first 50 ms is honoured" *
-          doctest::skip(!obstacle_without_proc().empty())) {
+          doctest::skip(!known_obstacle(false).empty())) {
     const empty_root root(false);
     backend jobs;
     std::mt19937_64 random(std::random_device{}());
-    const int total = tries();
+    const auto total = static_cast<int>(number_from("OJS_TEST_PID1_TRIES", 100));
     REQUIRE(total > 0);
     int not_kept_yet = 0;
     int lost = 0;

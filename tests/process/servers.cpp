@@ -1,9 +1,5 @@
 // Custom servers made of the building blocks: requests in flight, and a second signal.
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <cstdlib>
 
@@ -16,7 +12,7 @@ namespace {
 
 class own_server {
   public:
-    explicit own_server(const environment& extra = {}, const char* name = "http_server_drain")
+    explicit own_server(const environment& extra = {}, const std::string& name = "http_server_drain")
         : program_({program(name)}, extra) {
         REQUIRE(program_.prints("listening on 127.0.0.1:"));
         const std::string& said = program_.output();
@@ -63,38 +59,6 @@ TEST_CASE("custom server: answers requests in flight, and ends in order") {
     CHECK(server.of().count("storage closed") == 1);
 }
 
-TEST_CASE("custom server: a second signal aborts the drain, and the cut requests are logged") {
-    own_server server;
-    peer::client silent(server.port());  // never sends its request
-    peer::client answered(server.port());
-    answered.send(request);
-    CHECK(answered.rest().find("hello") != std::string::npos);  // so the silent one is in flight as well
-    server.of().signal(SIGTERM);
-    REQUIRE(server.of().prints("\"stop accepting\""));
-    std::this_thread::sleep_for(milliseconds(300));  // signals closer than 250 ms count as one
-    CHECK_FALSE(server.of().ended());
-    server.of().signal(SIGTERM);
-    CHECK(server.of().wait() == 1);
-    CHECK(server.of().count("\"cut short\"") == 1);
-    CHECK(server.of().count("storage closed") == 1);
-}
-
-TEST_CASE("custom server: ends within OJS_SERVER_SHUTDOWN_TIMEOUT") {
-    own_server server(environment{{"OJS_SERVER_SHUTDOWN_TIMEOUT", "200ms"}});
-    peer::client silent(server.port());
-    peer::client answered(server.port());
-    answered.send(request);
-    CHECK(answered.rest().find("hello") != std::string::npos);
-    server.of().signal(SIGTERM);
-    CHECK(server.of().wait() == 1);
-    // One that stood still in the step's last moment is left behind instead.
-    CHECK(server.of().count("1 requests aborted") + server.of().count("\"timed out\"") == 1);
-    CHECK(server.of().count("storage closed") == 1);
-    process wrong({program("http_server_drain")}, {{"OJS_SERVER_SHUTDOWN_TIMEOUT", "soon"}});
-    CHECK(wrong.wait() == 64);
-    CHECK(wrong.count("OJS_SERVER_SHUTDOWN_TIMEOUT='soon' is not a duration") == 1);
-}
-
 TEST_CASE("event-loop server: answers lines that have begun, and closes idle connections") {
     own_server server({}, "event_loop_drain");
     peer::client busy(server.port());
@@ -110,25 +74,50 @@ TEST_CASE("event-loop server: answers lines that have begun, and closes idle con
     CHECK(server.of().wait() == 0);
 }
 
-TEST_CASE("event-loop server: an unfinished line is cut at the second signal or at the timeout") {
-    environment settings;
-    bool signals_again = false;
-    SUBCASE("told again") {
-        signals_again = true;
+TEST_CASE(
+    "custom server: ends within OJS_SERVER_SHUTDOWN_TIMEOUT, or at a second signal, and says what it cut") {
+    struct late_end {
+        const char* program;
+        bool signals_again;             // else the timeout ends it
+        std::vector<const char*> says;  // one of these
+    };
+    const late_end rows[] = {
+        {"http_server_drain", true, {"\"cut short\""}},
+        // One that stood still in the step's last moment is left behind instead.
+        {"http_server_drain", false, {"1 requests aborted", "\"timed out\""}},
+        {"event_loop_drain", true, {"cut 1 lines"}},
+        {"event_loop_drain", false, {"cut 1 lines"}},
+    };
+    for (const late_end& row : rows) {
+        const bool is_http = row.program == std::string("http_server_drain");
+        CAPTURE(row.program);
+        CAPTURE(row.signals_again);
+        environment settings;
+        if (!row.signals_again) settings["OJS_SERVER_SHUTDOWN_TIMEOUT"] = "200ms";
+        own_server server(settings, row.program);
+        peer::client endless(server.port());  // never sends the rest of its request, or line
+        if (is_http) {
+            peer::client answered(server.port());
+            answered.send(request);
+            CHECK(answered.rest().find("hello") != std::string::npos);  // so the other is in flight as well
+        } else {
+            endless.send("a\nb");
+            CHECK(line_from(endless) == "A\n");
+        }
+        server.of().signal(SIGTERM);
+        if (is_http && row.signals_again) REQUIRE(server.of().prints("\"stop accepting\""));
+        // Signals closer than 250 ms count as one.
+        CHECK(eventually([&] {
+            if (row.signals_again) server.of().signal(SIGTERM);
+            return server.of().ended();
+        }));
+        CHECK(server.of().wait() == 1);
+        int said = 0;
+        for (const char* text : row.says) said += server.of().count(text);
+        CHECK(said == 1);
+        CHECK(server.of().count("storage closed") == (is_http ? 1 : 0));
     }
-    SUBCASE("in time") {
-        settings["OJS_SERVER_SHUTDOWN_TIMEOUT"] = "200ms";
-    }
-    own_server server(settings, "event_loop_drain");
-    peer::client endless(server.port());
-    endless.send("a\nb");
-    CHECK(line_from(endless) == "A\n");
-    server.of().signal(SIGTERM);
-    // Signals closer than 250 ms count as one.
-    CHECK(eventually([&] {
-        if (signals_again) server.of().signal(SIGTERM);
-        return server.of().ended();
-    }));
-    CHECK(server.of().wait() == 1);
-    CHECK(server.of().count("cut 1 lines") == 1);
+    process wrong({program("http_server_drain")}, {{"OJS_SERVER_SHUTDOWN_TIMEOUT", "soon"}});
+    CHECK(wrong.wait() == 64);
+    CHECK(wrong.count("OJS_SERVER_SHUTDOWN_TIMEOUT='soon' is not a duration") == 1);
 }
