@@ -158,8 +158,7 @@ class Interop(Adapter):
         self.assertEqual(self.db.states(), {"completed": len(jobs)})
         self.assertGreater(min(self.owners()), 0, "both had their share")
         self.once_each(jobs)
-        self.signal(theirs, signal.SIGTERM)
-        self.ends(theirs)
+        self.stop(theirs)
 
     def test_both_schedule_and_each_job_runs_once(self):
         self.neighbour(COOLDOWN="5ms")
@@ -221,15 +220,13 @@ class Interop(Adapter):
         ours = self.worker(OJS_SHUTDOWN_GRACE_PERIOD="200ms")
         job = self.db.one("sleep", {"ms": LONG})
         self.begun(job)
-        self.signal(ours, signal.SIGTERM)
-        self.ends(ours)
+        self.stop(ours)
         theirs = self.neighbour()
         self.begun(job, 2)
         self.assertEqual(self.db.job(job)["attempt"], 1)
-        self.signal(theirs, signal.SIGTERM)
+        theirs.process.send_signal(signal.SIGTERM)
         theirs.prints("stopping")
-        self.signal(theirs, signal.SIGTERM)
-        self.ends(theirs)
+        self.stop(theirs)
         self.db.update(job, args={"ms": 1})
         row = self.becomes(job, "completed", self.worker())
         self.assertEqual((row["attempt"], row["errors"]), (1, None))
@@ -242,8 +239,7 @@ class Interop(Adapter):
         worker = self.worker(OJS_VISIBILITY_TIMEOUT="200ms")
         row = self.becomes(job, "completed", worker)
         self.assertEqual((row["attempt"], len(row["attempted_by"])), (1, 1))
-        self.signal(theirs, signal.SIGTERM)
-        self.ends(theirs)
+        self.stop(theirs)
 
 
 if __name__ == "__main__":
