@@ -11,8 +11,8 @@ import sys
 import unittest
 
 import neighbour
-from programs import BUILD, Program, eventually
-from river import River, new_river, with_river
+from programs import BUILD, eventually
+from river import River, new_river
 from river_test import LONG, Adapter
 
 NO_NEIGHBOUR = neighbour.build()

@@ -6,28 +6,17 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests/support"))
+from dev_backend import GUARD, eventually
+
 BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
 PAGE = ROOT / "tools/launcher/status.html"
-GUARD = 30  # seconds to wait for what must happen: it ends a test that would hang, and proves nothing else
-
-
-def eventually(holds, what):
-    """The first true value of holds()."""
-    end = time.monotonic() + GUARD
-    while True:
-        found = holds()
-        if found:
-            return found
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {GUARD} s: {what() if callable(what) else what}")
-        time.sleep(0.02)
-
 
 def runners(name, desired, flags=(), **more):
     """A group of the configuration."""

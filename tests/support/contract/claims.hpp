@@ -138,7 +138,7 @@ inline void claimed_once_among_many(trial& t) {
         const std::lock_guard<std::mutex> held(mutex);
         return claimed.size() >= count || ojs::steady_clock::now() >= end || t.has_broken();
     };
-    threads(8, [&](int number) {
+    test::at_once(8, [&](int number) {
         test_worker& worker = number % 2 == 0 ? one : two;
         while (!is_over()) {
             const ojs::result<jobs> got = worker.wire->fetch(worker.asking(3), soon());
@@ -151,7 +151,7 @@ inline void claimed_once_among_many(trial& t) {
             }
             for (const ojs::job& each : *got) worker.ack(each.id);
         }
-    }).join();
+    });
     t.equal(sorted(claimed), sorted(pushed), "what was claimed");
     for (const std::string& each : pushed) t.state_is(each, job_state::completed);
     check_nothing_left(t, one, queue);

@@ -36,13 +36,13 @@ inline void settled_once_in_a_race(trial& t) {
         const std::string id = worker.claim_one().id;
         ojs::result<ojs::settled> acked = ojs::error{};
         ojs::result<ojs::settled> failed = ojs::error{};
-        threads(2, [&](int number) {
+        test::at_once(2, [&](int number) {
             if (number == 0) {
                 acked = worker.try_ack(id);
             } else {
                 failed = worker.try_fail(id, false);
             }
-        }).join();
+        });
         const std::string said =
             "ACK is " + test_worker::text_of(acked) + ", FAIL is " + test_worker::text_of(failed);
         t.check(acked && failed && is_accepted(acked) != is_accepted(failed), said);

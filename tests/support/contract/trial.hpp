@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "../events.hpp"
 #include "canonical_json.hpp"
 #include "subject.hpp"
 
@@ -19,8 +19,7 @@ using std::chrono::milliseconds;
 using jobs = std::vector<ojs::job>;
 using texts = std::vector<std::string>;
 
-// Only a hang ever takes this long.
-inline constexpr std::chrono::seconds guard{30};
+inline constexpr std::chrono::seconds guard = test::hang_guard;
 // Longer than any test.
 inline constexpr std::chrono::minutes long_lease{60};
 
@@ -31,49 +30,7 @@ inline ojs::time_point soon() {
 // Thrown to end a case.
 struct case_aborted {};
 
-class event {
-  public:
-    void set() {
-        const std::lock_guard<std::mutex> held(mutex_);
-        set_ = true;
-        changed_.notify_all();
-    }
-    bool wait() const {
-        std::unique_lock<std::mutex> held(mutex_);
-        return changed_.wait_for(held, guard, [this] { return set_; });
-    }
-
-  private:
-    mutable std::mutex mutex_;
-    mutable std::condition_variable changed_;
-    bool set_ = false;
-};
-
-// Started together, joined at the end.
-class threads {
-  public:
-    template <class Work>
-    threads(int count, Work work) {
-        for (int i = 0; i < count; ++i) {
-            all_.emplace_back([this, work, i] {
-                static_cast<void>(go_.wait());
-                work(i);
-            });
-        }
-        go_.set();
-    }
-    threads(const threads&) = delete;
-    threads& operator=(const threads&) = delete;
-    ~threads() { join(); }
-    void join() {
-        for (std::thread& each : all_) each.join();
-        all_.clear();
-    }
-
-  private:
-    event go_;
-    std::vector<std::thread> all_;
-};
+using test::event;
 
 // The case that runs. Thread-safe.
 class trial {
