@@ -455,7 +455,7 @@ class Crashes(Adapter):
         worker = self.worker()
         job = self.begun(self.db.one("sleep", {"ms": LONG}))
         sessions = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'ojs session'"
-        before = self.db.value(sessions)
+        before = self.db.ask(sessions)
         self.db.ask("BEGIN")
         self.db.ask("LOCK TABLE river_job IN EXCLUSIVE MODE")
         self.assertTrue(eventually(lambda: self.db.rows(sessions + " AND wait_event_type = 'Lock'")))

@@ -2,16 +2,14 @@
 """ojs_tls.hpp against openssl s_server and nginx. `make adapters-test` runs this; what it wants is
 built before:
 
-    OJS_TEST_BUILD    the folder with https_client, https_probe_worker, tls_worker, dev_backend and shutdown-probe;
-                      default build
+    OJS_TEST_BUILD    the folder with https_client, tls_worker and dev_backend; default build
     OJS_TEST_FLIPS    how many fuzzed handshakes of each kind; default 60
 
 Without nginx what needs it is skipped.
 """
 
-import json
-import os
 import itertools
+import os
 import random
 import re
 import shutil
@@ -19,49 +17,20 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 import unittest
-import urllib.request
 from pathlib import Path
 
 from certificates import Authority
-from programs import BUILD, GUARD, Program, eventually
+from programs import BUILD, GUARD, Peer, Program, eventually
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+from dev_backend import Backend
 
 FLIPS = int(os.environ.get("OJS_TEST_FLIPS", "60"))
-
-
-class Peer:
-    """Accepts connections on loopback, and does to each what it is made for, in a thread of its own."""
-
-    def __init__(self, test, play):
-        self.play, self.listener = play, socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        self.connections = []
-        threading.Thread(target=self.run, daemon=True).start()
-        test.addCleanup(self.end)
-
-    def run(self):
-        while True:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            self.connections.append(connection)
-            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
-
-    def serve(self, connection):
-        try:
-            self.play(connection)
-        except OSError:
-            pass
-        connection.close()
-
-    def end(self):
-        self.listener.close()
-        for each in self.connections:
-            each.close()
 
 
 def relay(test, port, change):
@@ -441,64 +410,19 @@ class Worker(Tls):
         self.assertTrue(eventually(listens))
         return f"https://localhost:{port}"
 
-    def backend(self):
-        backend = Program(self, BUILD / "dev_backend", "--port", "0")
-        return int(backend.prints(r"listening on \S+:(\d+)")[1])
-
-    def worker(self, url, **variables):
-        return Program(self, BUILD / "tls_worker", OJS_URL=url, OJS_LOG_FORMAT="logfmt",
-                       **{"TLS_CA_FILE": str(self.root.certificate), **variables})
-
-    @staticmethod
-    def call(port, path, body=None):
-        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body and json.dumps(body).encode(),
-                                         {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=GUARD) as answer:
-            return json.load(answer)
-
     def test_a_worker_behind_a_proxy_finishes_its_jobs_and_stops_in_order(self):
-        backend = self.backend()
-        worker = self.worker(f"{self.proxy()}/{backend}", OJS_POLL_INTERVAL="50ms")
-        jobs = {"jobs": [{"type": "hello.greet", "args": []}] * 20}
-        self.call(backend, "/ojs/v1/jobs/batch", jobs)
+        backend = Backend(BUILD)
+        self.addCleanup(backend.close)
+        worker = Program(self, BUILD / "tls_worker", OJS_URL=f"{self.proxy()}/{backend.url.rpartition(':')[2]}",
+                         OJS_POLL_INTERVAL="50ms", TLS_CA_FILE=str(self.root.certificate))
+        backend.ask("/ojs/v1/jobs/batch", {"jobs": [{"type": "hello.greet", "args": []}] * 20})
         # What is claimed may come too late to be begun; what is done is not lost.
-        self.assertTrue(eventually(lambda: self.call(backend, "/dev/summary")["completed"] > 0))
+        self.assertTrue(eventually(lambda: backend.ask("/dev/summary")["completed"] > 0))
         worker.process.send_signal(signal.SIGTERM)
         self.assertEqual(worker.process.wait(GUARD), 0, worker.said())
-        after = self.call(backend, "/dev/summary")
-        self.assertEqual(after["active"], 0)
-        self.assertEqual(after["completed"] + after["available"], 20)
+        after = backend.ask("/dev/summary")
+        self.assertEqual((after["active"], after["completed"] + after["available"]), (0, 20))
         self.assertEqual([each["state"] for each in after["workers"].values()], ["terminate"])
-
-    def test_a_stop_during_a_handshake_that_stalls_ends_the_worker(self):
-        begun = threading.Event()
-
-        def stall(connection):
-            connection.recv(1)
-            begun.set()
-            threading.Event().wait(GUARD)
-
-        worker = self.worker(f"https://localhost:{Peer(self, stall).port}", OJS_REQUEST_TIMEOUT="2s")
-        self.assertTrue(begun.wait(GUARD))
-        worker.process.send_signal(signal.SIGTERM)
-        self.assertEqual(worker.process.wait(GUARD), 0, worker.said())
-        self.assertIn("during the handshake", worker.said())
-
-    def test_a_worker_without_its_authority_says_so_and_goes_on_trying(self):
-        url = f"{self.proxy()}/{self.backend()}"
-        worker = self.worker(url, TLS_CA_FILE=str(self.stranger.certificate))
-        worker.prints("FETCH failed.*handshake failed: TLS: ")
-        self.assertIsNone(worker.process.poll())
-        wrong = self.worker(url, TLS_CA_FILE="/nowhere/ca.pem")
-        self.assertEqual(wrong.process.wait(GUARD), 64)
-        self.assertIn("error: TLS cannot use /nowhere/ca.pem: No such file or directory", wrong.said())
-
-    def test_the_shutdown_probe_holds_through_a_proxy(self):
-        command = f'OJS_URL={self.proxy()}/${{OJS_URL##*:}} exec {BUILD / "https_probe_worker"}'
-        done = subprocess.run([BUILD / "shutdown-probe", "--", "sh", "-c", command], capture_output=True, text=True,
-                              env={**os.environ, "TLS_CA_FILE": str(self.root.certificate)}, timeout=300)
-        self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertRegex(done.stdout, r"\n3\d hold, 0 fail, 0 skipped")
 
 
 if __name__ == "__main__":

@@ -22,10 +22,11 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
+import urllib.error
 import urllib.parse
+import urllib.request
 from collections import Counter
 from pathlib import Path
 
@@ -69,13 +70,13 @@ class Server:
         headers |= {"OJS-Version": "1.0"} | more
         if token := os.environ.get("OJS_AUTH_TOKEN"):
             headers["Authorization"] = f"Bearer {token}"
-        connection = http.client.HTTPConnection(*self.host(), timeout=30)
+        request = urllib.request.Request(self.url + path, body and json.dumps(body).encode(), headers, method=method)
         try:
-            connection.request(method, self.at.path + path, None if body is None else json.dumps(body), headers)
-            answer = connection.getresponse()
+            answer = urllib.request.urlopen(request, timeout=30)
+        except urllib.error.HTTPError as refused:
+            answer = refused
+        with answer:
             text = answer.read().decode()
-        finally:
-            connection.close()
         try:
             return answer.status, json.loads(text)
         except ValueError:
@@ -137,10 +138,8 @@ class Worker:
             "OJS_POLL_INTERVAL": "100ms", "OJS_LOG_FORMAT": "json", "OJS_LOG_LEVEL": "debug",
         }  # fmt: skip
         self.log = []
-        with tempfile.TemporaryFile() as nothing:
-            self.process = subprocess.Popen(
-                [Worker.program], env={**kept, **own}, stdin=nothing, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-            )
+        self.process = subprocess.Popen([Worker.program], env={**kept, **own}, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
 
@@ -343,24 +342,23 @@ def interrupt(server, queue, job, forced):
     return server.wait_state(job, "available", "retryable", *ENDED)
 
 
-def grace_over(server):
-    """the grace period is over: the job is requeued"""
-    queue = queue_name("grace")
+def requeued(server, forced):
+    queue = queue_name("requeued")
     job = server.push(queue, "probe.sleep", 600000)
-    after = interrupt(server, queue, job, forced=False)
+    after = interrupt(server, queue, job, forced)
     hold(after["state"] not in ENDED, f"it is {after['state']}")
     server.wait_state(job, "available")
     return f"it was {after['state']}"
+
+
+def grace_over(server):
+    """the grace period is over: the job is requeued"""
+    return requeued(server, forced=False)
 
 
 def forced_stop(server):
     """a second SIGTERM: the job is requeued now"""
-    queue = queue_name("force")
-    job = server.push(queue, "probe.sleep", 600000)
-    after = interrupt(server, queue, job, forced=True)
-    hold(after["state"] not in ENDED, f"it is {after['state']}")
-    server.wait_state(job, "available")
-    return f"it was {after['state']}"
+    return requeued(server, forced=True)
 
 
 def requeue(server):
@@ -375,33 +373,31 @@ def requeue(server):
         raise NotSaid(f"a hand-back counts as an attempt: {after['attempt']}, before it {before}")
 
 
+def kill_at_work(server, queue, attempts=None):
+    """A worker dies with the job in flight: the job after that, and how many seconds that took."""
+    job = server.push(queue, "probe.sleep", 8000, attempts=attempts)
+    with Worker(server, queue, lease=f"{LEASE}s") as worker:
+        worker.wait_line("job fetched")
+        worker.process.kill()
+        worker.process.wait()
+        since = time.monotonic()
+        return server.wait_state(job, "available", "retryable", *ENDED), time.monotonic() - since
+
+
 def killed(server):
     """kill -9: the lease brings the job back, another worker runs it"""
     queue = queue_name("kill")
-    job = server.push(queue, "probe.sleep", 8000)
-    with Worker(server, queue, lease=f"{LEASE}s") as worker:
-        worker.wait_line("job fetched")
-        worker.send(signal.SIGKILL)
-        worker.process.wait()
-        since = time.monotonic()
-        after = server.wait_state(job, "available", "retryable", *ENDED)
-        seconds = time.monotonic() - since
+    after, seconds = kill_at_work(server, queue)
     hold(after["state"] not in ENDED, f"it is {after['state']}")
     with Worker(server, queue) as worker:
-        server.wait_state(job, "completed")
+        server.wait_state(after["id"], "completed")
         worker.stop()
     return f"it was {after['state']} {seconds:.1f} s later, with a lease of {LEASE} s"
 
 
 def killed_last_attempt(server):
     """kill -9 with one attempt: the job runs again"""
-    queue = queue_name("last")
-    job = server.push(queue, "probe.sleep", 8000, attempts=1)
-    with Worker(server, queue, lease=f"{LEASE}s") as worker:
-        worker.wait_line("job fetched")
-        worker.send(signal.SIGKILL)
-        worker.process.wait()
-        after = server.wait_state(job, "available", "retryable", *ENDED)
+    after, _ = kill_at_work(server, queue_name("last"), attempts=1)
     if after["state"] in ENDED:
         raise NotSaid(f"a worker's death uses up the attempt: the job is {after['state']}")
 

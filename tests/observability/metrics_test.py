@@ -24,7 +24,7 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from support import BUILD, GUARD, ROOT, Launcher, eventually, runners
+from support import BUILD, GUARD, ROOT, SILENT, Launcher, eventually, runners
 
 HERE = ROOT / "examples/deploy/observability"
 ALERTS = HERE / "alerts.yml"
@@ -35,13 +35,8 @@ METRIC = re.compile(r"\bojs_\w+")
 # A worker drains once, and what that took is told from then to its end, which no scrape of ours is sure to meet.
 REPORTED_AT_THE_END = {"ojs_worker_drain_duration_seconds_bucket", "ojs_worker_shutdown_duration_seconds_bucket"}
 # What fires as soon as what is done to the launcher below has happened; all others want it to last.
-FIRE_AT_ONCE = {
-    "OjsLauncherForced",
-    "OjsLauncherKilled",
-    "OjsLauncherReadinessFailures",
-    "OjsLauncherRolledBack",
-    "OjsLauncherShutdownsFailed",
-}
+FIRE_AT_ONCE = {"OjsLauncherForced", "OjsLauncherKilled", "OjsLauncherReadinessFailures", "OjsLauncherRolledBack",
+                "OjsLauncherShutdownsFailed"}
 
 
 def panels():
@@ -131,19 +126,9 @@ class Worker:
     def __init__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-observed-"))
         self.address = f"127.0.0.1:{free_port()}"
-        self.environment = {
-            **os.environ,
-            "OJS_URL": f"spool:{self.folder}/spool",
-            "OJS_HEALTH_ADDR": self.address,
-            "OJS_HEARTBEAT_INTERVAL": "1s",
-        }
-        self.process = subprocess.Popen(
-            [BUILD / "worker"],
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        self.environment = {**os.environ, "OJS_URL": f"spool:{self.folder}/spool", "OJS_HEALTH_ADDR": self.address,
+                            "OJS_HEARTBEAT_INTERVAL": "1s"}
+        self.process = subprocess.Popen([BUILD / "worker"], env=self.environment, **SILENT, stderr=subprocess.DEVNULL)
 
     def enqueue(self, *words):
         command = [BUILD / "worker", "--enqueue", *words]
@@ -161,12 +146,8 @@ class Prometheus:
     def __init__(self, launcher, worker):
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-prometheus-"))
         config = (HERE / "prometheus.yml").read_text()
-        for old, new in (
-            ("interval: 15s", "interval: 200ms"),
-            ("[alerts.yml]", f"[{ALERTS}]"),
-            ("127.0.0.1:9464", launcher),
-            ("127.0.0.1:8081", worker),
-        ):
+        for old, new in (("interval: 15s", "interval: 200ms"), ("[alerts.yml]", f"[{ALERTS}]"),
+                         ("127.0.0.1:9464", launcher), ("127.0.0.1:8081", worker)):
             if old not in config:
                 raise AssertionError(f"prometheus.yml has no {old}")
             config = config.replace(old, new)
@@ -176,12 +157,8 @@ class Prometheus:
         self.log = self.folder / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                ["prometheus", f"--config.file={self.folder}/prometheus.yml", f"--storage.tsdb.path={self.folder}/data"]
-                + [f"--web.listen-address={self.url[7:]}"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-            )
+                ["prometheus", f"--config.file={self.folder}/prometheus.yml", f"--storage.tsdb.path={self.folder}/data",
+                 f"--web.listen-address={self.url[7:]}"], **SILENT, stderr=log)
         eventually(self.is_ready, lambda: self.log.read_text())
 
     def is_ready(self):
