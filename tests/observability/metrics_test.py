@@ -204,12 +204,12 @@ class Scraped(unittest.TestCase):
     def setUpClass(cls):
         quick = {"grace_period": "300ms", "max_duration": "1s", "poll_interval": "50ms", "kill_delay": "200ms"}
         drain = ["--behavior", "slow-drain", "--drain-duration"]
-        once = {"initial_backoff": "100ms", "max_backoff": "100ms", "limit": 1}
+        once = {"initial_backoff": "100ms", "max_backoff": "100ms", "max_restarts": 1}
         cls.launcher = Launcher(
             runners("kv", 2, ["--work-duration", "20ms"]),
             runners("hang", 1, ["--behavior", "hang"], shutdown=quick),
             runners("late", 1, [*drain, "1m"], shutdown={**quick, "kill_delay": "9s"}),
-            runners("deaf", 1, command=["/bin/sleep", "1000"], participates=False),
+            runners("deaf", 1, command=["/bin/sleep", "1000"], has_coordinator=False),
             runners("more", 1, ["--behavior", "request-more"], shutdown={**quick, "max_duration": "8s"}),
             runners("frail", 1, restart=once),
         )

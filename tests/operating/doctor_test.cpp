@@ -229,22 +229,18 @@ TEST_CASE("doctor: the health address, and control of the worker") {
         const char* address;
         bool control;
         const char* token;
-        const char* id;  // null: no finding
-        severity level;
-        const char* text;
-    } cases[] = {{"0", false, "", nullptr, {}, ""},
-                 {"127.0.0.1:0", false, "", nullptr, {}, ""},
-                 {"0.0.0.0:0", false, "", nullptr, {}, ""},
+        const char* id = nullptr;  // of the finding
+        severity level = severity::info;
+        const char* text = "";
+    } cases[] = {{"0", false, ""},
+                 {"0.0.0.0:0", false, ""},
+                 {"0.0.0.0:0", true, "canary"},
+                 {"127.0.0.1:0", true, "canary"},
                  {"nonsense:x", false, "", "options", severity::error, "OJS_HEALTH_ADDR"},
                  {"127.0.0.1:99999", false, "", "options", severity::error, "port"},
                  {"unix:/nowhere/at/all", false, "", "health-bind", severity::error, "/nowhere/at/all"},
                  {"", true, "", "options", severity::error, "no health_address"},
-                 {"0.0.0.0:0", true, "canary", nullptr, {}, ""},
-                 {"127.0.0.1:0", true, "canary", nullptr, {}, ""},
                  {"0.0.0.0:0", true, "", "options", severity::error, "without health_token"},
-                 {"[::]:0", true, "", "options", severity::error, "without health_token"},
-                 {"127.0.0.1:0", true, "", "health-control-token", severity::info, "no token"},
-                 {"localhost:0", true, "", "health-control-token", severity::info, "no token"},
                  {":0", true, "", "health-control-token", severity::info, "no token"}};
     for (const auto& each : cases) {
         CAPTURE(each.address);

@@ -36,25 +36,6 @@ inline void arrives_complete(trial& t) {
     check_nothing_left(t, other, queue);
 }
 
-inline void no_work(trial& t) {
-    test_worker worker(t, {t.new_name()});
-    for (int i = 0; i < 3; ++i) t.equal(worker.fetch(5).size(), 0U, "the number of jobs");
-    worker.beat();
-}
-
-inline void keeps_to_count(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
-    const texts pushed = t.push_many(queue, 7);
-    texts claimed;
-    for (const std::size_t count : {1U, 2U, 4U}) {  // claim() and fetch() see that no FETCH brings more
-        for (const ojs::job& each : worker.claim(count)) claimed.push_back(each.id);
-    }
-    t.equal(sorted(claimed), sorted(pushed), "what was claimed");
-    for (const std::string& each : claimed) worker.ack(each);
-    check_nothing_left(t, worker, queue);
-}
-
 inline void keeps_to_queues(trial& t) {
     const std::string first = t.new_name();
     const std::string others = t.new_name();

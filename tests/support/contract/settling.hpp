@@ -9,8 +9,7 @@ inline void settled_once(trial& t) {
     const std::string queue = t.new_name();
     test_worker worker(t, {queue});
     for (const bool first_acks : {true, false}) {
-        const std::string id = t.push(queue);
-        t.equal(worker.claim_one().id, id, "the id");
+        const std::string id = worker.claim_new();
         if (first_acks) {
             worker.ack(id);
         } else {
@@ -83,8 +82,7 @@ inline void retried_until_used_up(trial& t) {
     const std::string queue = t.new_name();
     test_worker worker(t, {queue});
     test_worker other(t, {queue});
-    const std::string once = t.push(queue, "[1]", 1);
-    t.equal(worker.claim_one().id, once, "the id");
+    const std::string once = worker.claim_new("[1]", 1);
     worker.fail(once, true);
     t.state_is(once, job_state::discarded);
     const std::string thrice = t.push(queue, "[3]", 3);
@@ -98,22 +96,11 @@ inline void retried_until_used_up(trial& t) {
         runs_it.fail(got.id, true);
         t.state_is(got.id, attempt < 3 ? job_state::waiting : job_state::discarded);
     }
-    const std::string in_the_end = t.push(queue, "[2]", 2);
-    t.equal(worker.claim_one().id, in_the_end, "the id");
+    const std::string in_the_end = worker.claim_new("[2]", 2);
     worker.fail(in_the_end, true);
     t.equal(worker.claim_one().attempt, 2, "the attempt");
     worker.ack(in_the_end);
     t.state_is(in_the_end, job_state::completed);
-    check_nothing_left(t, worker, queue);
-}
-
-inline void not_retried(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
-    const std::string id = t.push(queue, "[]", 5);
-    t.equal(worker.claim_one().id, id, "the id");
-    worker.fail(id, false);
-    t.state_is(id, job_state::discarded);
     check_nothing_left(t, worker, queue);
 }
 
@@ -142,8 +129,7 @@ inline void late_report_is_gone(trial& t) {
     const std::string queue = t.new_name();
     test_worker early(t, {queue});
     test_worker later(t, {queue});
-    const std::string id = t.push(queue);
-    t.equal(early.claim_one().id, id, "the id");
+    const std::string id = early.claim_new();
     early.fail(id, true);
     t.equal(later.claim_one().id, id, "the id");
     check_gone(t, early.try_ack(id), "ACK of a run that is over");

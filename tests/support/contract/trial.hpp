@@ -197,6 +197,12 @@ class test_worker {
         return out;
     }
     ojs::job claim_one() { return claim(1).front(); }
+    // Pushes a job and claims it.
+    std::string claim_new(const std::string& args_json = "[]", std::int64_t max_attempts = 3) {
+        const std::string id = trial_.push(identity.queues.front(), args_json, max_attempts);
+        trial_.equal(claim_one().id, id, "the id");
+        return id;
+    }
     // Only of jobs that wait for no retry.
     ojs::job claim_at_once() { return claim(1, false).front(); }
 

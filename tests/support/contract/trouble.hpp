@@ -103,8 +103,7 @@ inline void returns_by_deadline(trial& t) {
         send_others_by(t, worker, deadline());
         settle_by(t, worker, id, deadline());
         repeat_settlement(t, worker, id, true);
-        const std::string failed = t.push(queue);
-        t.equal(worker.claim_one().id, failed, "the id");
+        const std::string failed = worker.claim_new();
         fail_by(t, worker, failed, deadline());
         repeat_settlement(t, worker, failed, false);
     }
@@ -170,8 +169,7 @@ inline void lost_settlement_responses(trial& t) {
     test_worker worker(t, {queue});
     for (const int lost : {1, all_responses}) {
         for (const bool acks : {true, false}) {
-            const std::string id = t.push(queue);
-            t.equal(worker.claim_one().id, id, "the id");
+            const std::string id = worker.claim_new();
             {
                 const disturbed wire = losing_responses(t.on, lost);
                 if (!wire) {
@@ -187,8 +185,7 @@ inline void lost_settlement_responses(trial& t) {
             repeat_settlement(t, worker, id, acks);
         }
     }
-    const std::string retried = t.push(queue);
-    t.equal(worker.claim_one().id, retried, "the id");
+    const std::string retried = worker.claim_new();
     {
         const disturbed wire = losing_responses(t.on, 1);
         const auto said = worker.try_fail(retried, true);
