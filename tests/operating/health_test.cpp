@@ -1,6 +1,7 @@
 #include <picojson.h>
 #include <unistd.h>
 
+#include <future>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -62,6 +63,9 @@ struct served {
     http_response get(const std::string& target) const { return send(address, "GET", target); }
     http_response post(const std::string& target) const { return send(address, "POST", target); }
     int status(const std::string& target) const { return get(target).status; }
+    std::future<http_response> drain() const {  // by GET, which is all that httpGet can
+        return std::async(std::launch::async, [this] { return get("/drain?timeout=1m"); });
+    }
     // Of /livez, which a loop that gets no processor for a second is right to fail: asked until that is over.
     int liveness() const {
         const time_point give_up = deadline_after(recorder::guard);
@@ -457,12 +461,11 @@ TEST_CASE("health control: without a token on loopback and unix sockets only") {
 
 TEST_CASE("drain: quiets the worker and answers when the last job is settled") {
     busy tested;
-    http_response answer;  // by GET, which is all that httpGet can
-    std::thread caller([&] { answer = tested.get("/drain?timeout=1h"); });
+    std::future<http_response> drained = tested.drain();
     REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));
     CHECK(tested.status("/readyz") == 503);
     tested.let_go->set();
-    caller.join();
+    const http_response answer = drained.get();
     CHECK(served::shown(answer) == "200 quiet, 0 active");
     CHECK(parse(answer.body).contains("drained"));
     CHECK(tested.wire.settlements("a").size() == 1);
@@ -502,24 +505,21 @@ TEST_CASE("drain: it waits for a FETCH in flight, which may return a job") {
     REQUIRE(tested.body->start());
     REQUIRE(in_fetch->wait());
     CHECK(tested.status("/drain?timeout=10ms") == 503);
-    http_response answer;
-    std::thread caller([&] { answer = tested.get("/drain?timeout=1h"); });
+    std::future<http_response> drained = tested.drain();
     answer_it->set();
     REQUIRE(in_job->wait());
     CHECK(tested.status("/drain?timeout=0") == 503);
     let_go->set();
-    caller.join();
-    CHECK(answer.status == 200);
+    CHECK(drained.get().status == 200);
     CHECK(tested.wire.settlements("late").size() == 1);
 }
 
 TEST_CASE("drain: resuming the worker ends it") {
     busy tested;
-    http_response answer;
-    std::thread caller([&] { answer = tested.get("/drain?timeout=1h"); });
+    std::future<http_response> drained = tested.drain();
     REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));
     REQUIRE(tested.body->resume());
-    caller.join();
+    const http_response answer = drained.get();
     CHECK(served::shown(answer) == "503 running, 1 active");
 }
 
@@ -557,11 +557,9 @@ TEST_CASE("drain: disconnected callers free their slots before their timeout") {
         CHECK(holds(answer, "\"drained\":false"));
     }
     CHECK(tested.body->phase() == phase::quiet);
-    http_response answer;
-    std::thread caller([&] { answer = tested.get("/drain?timeout=1h"); });
+    std::future<http_response> drained = tested.drain();
     tested.let_go->set();
-    caller.join();
-    CHECK(answer.status == 200);
+    CHECK(drained.get().status == 200);
 }
 
 TEST_CASE("drain: the end of the worker releases all callers, drained or not") {
@@ -576,20 +574,15 @@ TEST_CASE("drain: the end of the worker releases all callers, drained or not") {
         };
     });
     // The answer has as long as the worker, which leaves at its deadline: where it comes too late, the connection is closed.
-    http_response answer;
-    answer.status = 0;
-    errc closed = errc::disconnected;
-    std::thread caller([&] {
+    auto caller = std::async(std::launch::async, [&] {
         http_client client = peer::make_client("http://" + tested.address);
-        const result<http_response> got = client.send(peer::get("/drain?timeout=1h"), peer::call());
-        if (got) answer = *got;
-        if (!got) closed = got.error().code;
+        return client.send(peer::get("/drain?timeout=1m"), peer::call());
     });
     REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));
     CHECK(tested.body->stop(recorder::guard).status == stop_status::unreported);
-    caller.join();
-    CHECK(closed == errc::disconnected);
-    if (answer.status != 0) CHECK(served::shown(answer) == "503 terminated, 1 active");
+    const result<http_response> answer = caller.get();
+    if (answer) CHECK(served::shown(*answer) == "503 terminated, 1 active");
+    if (!answer) CHECK(answer.error().code == errc::disconnected);
     CHECK(tested.body->exit_code() == exit_status::unreported);
 }
 

@@ -82,12 +82,11 @@ inline void repeat_settlement(trial& t, test_worker& worker, const std::string& 
 }
 
 inline void returns_by_deadline(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
+    test_worker worker(t);
     test_worker idle(t, {t.new_name()});
     for (const milliseconds ahead : {milliseconds(-1000), milliseconds(50)}) {
         const auto deadline = [&] { return ojs::steady_clock::now() + ahead; };
-        const std::string id = t.push(queue);
+        const std::string id = t.push();
         if (ahead.count() < 0) {
             const ojs::result<jobs> got = fetch_by(t, worker, deadline());
             if (got && !got->empty()) {
@@ -98,8 +97,7 @@ inline void returns_by_deadline(trial& t) {
         } else {
             static_cast<void>(fetch_by(t, idle, deadline()));
         }
-        const ojs::job got = worker.claim_one();
-        t.equal(got.id, id, "the id");
+        const ojs::job got = worker.claim_one(id);
         send_others_by(t, worker, deadline());
         settle_by(t, worker, id, deadline());
         repeat_settlement(t, worker, id, true);
@@ -107,7 +105,7 @@ inline void returns_by_deadline(trial& t) {
         fail_by(t, worker, failed, deadline());
         repeat_settlement(t, worker, failed, false);
     }
-    check_nothing_left(t, worker, queue);
+    check_nothing_left(t, worker);
 }
 
 // Until it is destroyed the backend is frozen, or loses its next responses; null: not possible.
@@ -125,11 +123,10 @@ inline disturbed losing_responses(subject& on, int responses) {
 inline constexpr int all_responses = 1000000;
 
 inline void backend_freezes(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
+    test_worker worker(t);
     test_worker idle(t, {t.new_name()});  // a late FETCH finds nothing to claim
     test_worker patient(t, {t.new_name()});
-    t.push_many(queue, 2);
+    t.push_many(2);
     const texts ids = ids_of(worker.claim(2));
     idle.fetch();
     patient.fetch();
@@ -161,12 +158,11 @@ inline void backend_freezes(trial& t) {
     waiting.get();
     repeat_settlement(t, worker, ids[0], true);
     repeat_settlement(t, worker, ids[1], false);
-    check_nothing_left(t, worker, queue);
+    check_nothing_left(t, worker);
 }
 
 inline void lost_settlement_responses(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
+    test_worker worker(t);
     for (const int lost : {1, all_responses}) {
         for (const bool acks : {true, false}) {
             const std::string id = worker.claim_new();
@@ -194,7 +190,7 @@ inline void lost_settlement_responses(trial& t) {
     static_cast<void>(worker.try_fail(retried, true));  // received by now in any case: a repetition is gone
     t.equal(worker.claim_one().attempt, 2, "the attempt after one FAIL that was said twice");
     worker.ack(retried);
-    check_nothing_left(t, worker, queue);
+    check_nothing_left(t, worker);
 }
 
 // False: the case needs jobs that come back by their lease or because their worker is dead.
@@ -204,10 +200,9 @@ inline bool needs_jobs_that_come_back(trial& t) {
 }
 
 inline void lost_fetch_response(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
+    test_worker worker(t);
     worker.identity.visibility_timeout = t.can.lease.count() > 0 ? t.can.lease : milliseconds(long_lease);
-    texts pushed = t.push_many(queue, 3);
+    texts pushed = t.push_many(3);
     {
         const disturbed wire = losing_responses(t.on, 1);
         if (!wire) return t.leave_out("no answer can be lost");
@@ -218,7 +213,7 @@ inline void lost_fetch_response(trial& t) {
     }
     if (!needs_jobs_that_come_back(t)) return;
     if (t.can.lease.count() == 0) worker.kill();
-    test_worker later(t, {queue});
+    test_worker later(t);
     texts claimed;
     int lost = 0;
     for (const ojs::job& each : later.claim(3)) {
@@ -230,7 +225,7 @@ inline void lost_fetch_response(trial& t) {
     t.equal(sorted(claimed), sorted(pushed), "what was claimed");
     if (t.can.counts_lost_runs)
         t.equal(lost, 1, "the number of jobs that had been claimed by the lost FETCH");
-    check_nothing_left(t, later, queue);
+    check_nothing_left(t, later);
 }
 
 // Claims with a lease so short that the first may end before the last begins.
@@ -246,9 +241,8 @@ inline void claim_each(trial& t, test_worker& worker, const texts& wanted) {
 
 inline void dead_worker(trial& t) {
     if (!needs_jobs_that_come_back(t)) return;
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
-    t.push_many(queue, 3);
+    test_worker worker(t);
+    t.push_many(3);
     const texts settled = ids_of(worker.claim(3));
     worker.ack(settled[0]);
     worker.fail(settled[1], false);
@@ -256,17 +250,17 @@ inline void dead_worker(trial& t) {
     t.equal(worker.claim_one().id, settled[2], "the id");
     worker.ack(settled[2]);
     if (t.can.lease.count() > 0) worker.identity.visibility_timeout = t.can.lease;
-    const texts unsettled = t.push_many(queue, 3);
+    const texts unsettled = t.push_many(3);
     claim_each(t, worker, unsettled);
     worker.kill();
-    test_worker later(t, {queue});
+    test_worker later(t);
     const jobs back = later.claim(3);
     t.equal(sorted(ids_of(back)), sorted(unsettled), "what comes back");
     for (const ojs::job& each : back) {
         if (t.can.counts_lost_runs) t.check(each.attempt >= 2, "the run of the dead worker is not counted");
         later.ack(each.id);
     }
-    check_nothing_left(t, later, queue);
+    check_nothing_left(t, later);
     t.state_is(settled[0], job_state::completed);
     t.state_is(settled[1], job_state::discarded);
     t.state_is(settled[2], job_state::completed);
@@ -274,11 +268,10 @@ inline void dead_worker(trial& t) {
 
 inline void lease_expired(trial& t) {
     if (t.can.lease.count() == 0) return t.leave_out("claims have no lease");
-    const std::string queue = t.new_name();
-    test_worker late(t, {queue});
-    test_worker other(t, {queue});
+    test_worker late(t);
+    test_worker other(t);
     late.identity.visibility_timeout = t.can.lease;
-    const texts pushed = t.push_many(queue, 2);
+    const texts pushed = t.push_many(2);
     claim_each(t, late, pushed);
     t.equal(sorted(ids_of(other.claim(2))), sorted(pushed), "what comes back");
     check_gone(t, late.try_ack(pushed[0]), "ACK after the lease");
@@ -288,7 +281,7 @@ inline void lease_expired(trial& t) {
         other.ack(each);
         t.state_is(each, job_state::completed);
     }
-    check_nothing_left(t, other, queue);
+    check_nothing_left(t, other);
 }
 
 inline void no_call_after_reset(trial& t) {
@@ -296,8 +289,7 @@ inline void no_call_after_reset(trial& t) {
         std::atomic<bool> ended{false};
         std::atomic<int> late{0};
     };
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
+    test_worker worker(t);
     std::atomic<bool> over{false};
     std::mutex mutex;
     texts claimed;
@@ -320,10 +312,10 @@ inline void no_call_after_reset(trial& t) {
         for (int round = 0; round < 25; ++round) {
             const auto calls = std::make_shared<listener>();
             worker.wire->on_work_available([calls] { calls->late += calls->ended ? 1 : 0; });
-            pushed.push_back(t.push(queue));
+            pushed.push_back(t.push());
             worker.wire->on_work_available(nullptr);
             calls->ended = true;
-            pushed.push_back(t.push(queue));
+            pushed.push_back(t.push());
             worker.wire->on_work_available(nullptr);  // and once more
             t.equal(calls->late.load(), 0, "the number of calls after the end");
         }
@@ -340,13 +332,12 @@ inline void no_call_after_reset(trial& t) {
 inline void calls_on_work_available(trial& t) {
     if (!t.can.tells_of_work) return t.leave_out("the worker polls");
     const auto calls = std::make_shared<test::counter>();
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
+    test_worker worker(t);
     worker.wire->on_work_available([calls] { calls->add(); });
     worker.fetch();
     int seen = 0;
     for (int round = 0; round < 4; ++round) {
-        const std::string id = t.push(queue);
+        const std::string id = t.push();
         // Like a worker: it fetches only after a call.
         for (jobs got; got.empty(); got = worker.fetch()) {
             t.require(calls->wait_for(seen + 1), "on_work_available is not called");

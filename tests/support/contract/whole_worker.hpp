@@ -59,8 +59,8 @@ struct run_book {
 class contract_worker {
   public:
     // After `pause` runs, its handlers return only once it is stopped.
-    contract_worker(trial& t, const std::string& queue, run_book& book, int pause)
-        : trial_(t), hands_(t, {queue}), worker_(options(hands_), *hands_.wire) {
+    contract_worker(trial& t, run_book& book, int pause)
+        : trial_(t), hands_(t), worker_(options(hands_), *hands_.wire) {
         const bool used_up = t.can.requeue_spares_attempt;
         const auto handler = [&book, pause, used_up](ojs::job_context& job) {
             const std::int64_t number = job.arg<std::int64_t>(0).value_or(-1);
@@ -123,20 +123,19 @@ inline void check_runs(trial& t, const run_book& book, std::int64_t count) {
 
 inline void whole_worker(trial& t) {
     constexpr int count = 500;
-    const std::string queue = t.new_name();
     texts ids;
     const std::int64_t max_attempts = t.can.requeue_spares_attempt ? max_runs : max_runs * 4;
-    for (int i = 0; i < count; ++i) ids.push_back(t.push(queue, "[" + std::to_string(i) + "]", max_attempts));
+    for (int i = 0; i < count; ++i) ids.push_back(t.push("[" + std::to_string(i) + "]", max_attempts));
     run_book book;
     std::uint64_t settled_by_handlers = 0;
     {
-        contract_worker first(t, queue, book, count / 2);
+        contract_worker first(t, book, count / 2);
         t.check(t.eventually([&] { return book.count >= count / 2; }), "the first worker does not get far");
         const ojs::worker_report report = first.stop();
         settled_by_handlers += report.completed + report.failed;
     }
     t.check(book.count < count, "nothing is left for the second worker");
-    contract_worker second(t, queue, book, never_paused);
+    contract_worker second(t, book, never_paused);
     t.check(t.eventually([&] { return book.decided >= count; }),
             "the second worker does not come to the end");
     const ojs::worker_report report = second.stop();
