@@ -47,6 +47,26 @@ class Program:
         return found
 
 
+def both_ways(near, far, forward, back):
+    """forward(near, far) and back(far, near), each in a thread; both connections end with the first of the two."""
+
+    def run(work, source, sink):
+        try:
+            work(source, sink)
+        except OSError:
+            pass
+        for each in (source, sink):
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    other = threading.Thread(target=run, args=(back, far, near), daemon=True)
+    other.start()
+    run(forward, near, far)
+    other.join()
+
+
 class Peer:
     """Accepts connections, on loopback unless a listener is given, and does to each what it is made for, in a thread."""
 

@@ -86,7 +86,7 @@ class Adapter(unittest.TestCase):
                     "WHERE datname = current_database() AND pid <> pg_backend_pid()")
 
     def locking(self, statement):
-        """A session that holds what the statement locks."""
+        """A session in a transaction, which holds what the statement locks."""
         session = postgres.Session(self.db.url())
         self.addCleanup(session.close)
         session.ask("BEGIN")
@@ -484,8 +484,9 @@ class Crashes(Adapter):
 
     def test_a_row_that_others_lock_holds_up_no_other(self):
         worker = self.worker(OJS_CONCURRENCY="4", OJS_REQUEST_TIMEOUT="60s")
-        locked = self.begun(self.db.one("sleep", {"ms": 300}))
-        other = self.locking(f"SELECT FROM river_job WHERE id = {locked} FOR UPDATE")
+        other = self.locking("SELECT")
+        locked = self.begun(self.db.one("sleep", {"ms": 1000}))
+        other.ask(f"SELECT FROM river_job WHERE id = {locked} FOR UPDATE")
         self.assertTrue(eventually(lambda: not self.trace().unended()))
         jobs = self.load(60)
         self.assertTrue(eventually(lambda: self.db.states().get("completed") == len(jobs)), self.db.states())

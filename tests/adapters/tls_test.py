@@ -25,7 +25,7 @@ import unittest
 from pathlib import Path
 
 from certificates import Authority
-from programs import BUILD, GUARD, Peer, Program, eventually
+from programs import BUILD, GUARD, Peer, Program, both_ways, eventually
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 from dev_backend import Backend
@@ -37,29 +37,21 @@ def relay(test, port, change):
     """Between a client and a server: change(from_server, offset, data) says what goes on in place of data, and whether
     anything does after it."""
 
-    def pump(source, sink, from_server):
-        offset = 0
-        try:
+    def passes(from_server):
+        def work(source, sink):
+            offset = 0
             while data := source.recv(65536):
                 changed, goes_on = change(from_server, offset, data)
                 offset += len(data)
                 sink.sendall(changed)
                 if not goes_on:
                     break
-        except OSError:
-            pass
-        for each in (source, sink):
-            try:
-                each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+
+        return work
 
     def play(client):
         with socket.create_connection(("127.0.0.1", port)) as server:
-            back = threading.Thread(target=pump, args=(server, client, True), daemon=True)
-            back.start()
-            pump(client, server, False)
-            back.join()
+            both_ways(client, server, passes(False), passes(True))
 
     return Peer(test, play)
 

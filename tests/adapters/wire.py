@@ -7,9 +7,10 @@ import socket
 import struct
 import tempfile
 import threading
+from functools import partial
 from pathlib import Path
 
-from programs import Peer
+from programs import Peer, both_ways
 
 READY = None  # stands for the server's ReadyForQuery
 
@@ -85,29 +86,15 @@ class Relay(Peer):
             server.connect(str(self.server.folder / f".s.PGSQL.{self.server.port}"))
             self.connections.append(server)
             statements = Statements()
-            back = threading.Thread(target=self.pump, args=(self.to_client, server, client, statements), daemon=True)
-            back.start()
-            self.pump(self.to_server, client, server, statements)
-            back.join()
+            both_ways(client, server, partial(self.to_server, statements), partial(self.to_client, statements))
 
-    def pump(self, work, source, sink, statements):
-        try:
-            work(source, sink, statements)
-        except OSError:
-            pass
-        for each in (source, sink):
-            try:
-                each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def to_server(self, client, server, statements):
+    def to_server(self, statements, client, server):
         while data := client.recv(65536):
             with self.lock:
                 statements.feed(data)
             server.sendall(data)
 
-    def to_client(self, server, client, statements):
+    def to_client(self, statements, server, client):
         buffer, cutting = b"", None
         while data := server.recv(65536):
             buffer += data

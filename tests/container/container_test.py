@@ -259,7 +259,7 @@ class ScratchImage(ContainerTest):
         self.backend.await_state(job, "active")
         self.assertEqual(container.stop(1), 128 + signal.SIGKILL)
         self.assertEqual(self.backend.events(event="nack"), [])
-        self.assertRegex(container.log(), 'OJS_CONTAINER_GRACE_PERIOD is unset.* fix="let Podman grant 70s')
+        self.assertRegex(container.log(), 'OJS_CONTAINER_GRACE_PERIOD is unset.* fix="let Podman grant 1m10s')
 
     def test_quiets_without_a_shell(self):
         container = self.start()

@@ -31,7 +31,8 @@ class json_canonicalizer {
             blanks();
             const std::string_view before = rest_;
             value();
-            if (key == '"' + name + '"') found = before.substr(0, before.size() - rest_.size());
+            if (found.empty() && key == '"' + name + '"')
+                found = before.substr(0, before.size() - rest_.size());
         });
         return ok_ ? found : std::string();
     }
