@@ -90,8 +90,8 @@ class Files(unittest.TestCase):
 
 @unittest.skipUnless(HAS_PROMETHEUS, "prometheus and promtool are not installed")
 class Rules(unittest.TestCase):
-    def promtool(self, *words, cwd=HERE):
-        done = subprocess.run(["promtool", *words], cwd=cwd, capture_output=True, text=True, timeout=GUARD)
+    def promtool(self, *words):
+        done = subprocess.run(["promtool", *words], cwd=HERE, capture_output=True, text=True, timeout=GUARD)
         return done.returncode, done.stdout + done.stderr
 
     def test_promtool_accepts_rules_and_configuration(self):
@@ -102,22 +102,6 @@ class Rules(unittest.TestCase):
     def test_each_rule_speaks_when_it_should(self):
         status, said = self.promtool("test", "rules", UNIT_TESTS)
         self.assertEqual(status, 0, said)
-
-    def test_a_rule_that_looks_elsewhere_fails_its_test(self):
-        """So that the unit tests are known to notice."""
-        changes = [(" < ojs_launcher_min", " > ojs_launcher_min"), ("[15m]) > 3", "[15m]) > 30"), ("== 1", "== 2")]
-        changes += [('signal="SIGKILL"', 'signal="SIGTERM"'), ("rolled_back", "cancelled"), ("0.99", "0.5")]
-        changes += [("for: 1m", "for: 9m"), ("for: 30m", "for: 1m"), (" unless ", " or ")]
-        changes += [('outcome="unreported"', 'outcome="requeued"'), ('outcome="crashed"', 'outcome="forced"')]
-        for old, new in changes:
-            with self.subTest(old), tempfile.TemporaryDirectory() as folder:
-                text = ALERTS.read_text()
-                self.assertIn(old, text)
-                (Path(folder) / "alerts.yml").write_text(text.replace(old, new))
-                tests = re.sub(r"rule_files: .*", "rule_files: [alerts.yml]", UNIT_TESTS.read_text())
-                (Path(folder) / "test.yml").write_text(tests)
-                status, said = self.promtool("test", "rules", "test.yml", cwd=folder)
-                self.assertNotEqual(status, 0, said)
 
 
 class Worker:
