@@ -1,7 +1,7 @@
 # `make adapters` and `make adapters-test`: the extensions that need another library, a worker for each, and their tests.
 
 .PHONY: adapters adapters-test river-interop river-chaos river-bench
-ON_OPENSSL := tls_worker https_client https_probe_worker
+ON_OPENSSL := tls_worker https_client
 ON_LIBPQ := river_worker river_probe_worker river_contract river_bench
 # Where Debian and others have libpq's headers; elsewhere they are on the compiler's path.
 LIBPQ := $(addprefix -isystem ,$(wildcard /usr/include/postgresql))
@@ -15,7 +15,7 @@ adapters: deps  ## build/tls_worker, over https://, and build/river_worker, on R
 ADAPTERS := $(addprefix adapters/,tls warnings $(addprefix river/,Work Notices Stops Crashes BadInput Contract Chaos))
 adapters-test: deps deps-adapters  ## ojs_tls.hpp and ojs_river.hpp against openssl s_server, nginx and PostgreSQL
 	@$(call run_checks,$(ADAPTERS))
-$(RESULTS)/adapters/tls: $(ON_OPENSSL:%=$(BUILD)/%) $(BUILD)/dev_backend $(BUILD)/shutdown-probe FORCE
+$(RESULTS)/adapters/tls: $(ON_OPENSSL:%=$(BUILD)/%) $(BUILD)/dev_backend FORCE
 	@OJS_TEST_BUILD=$(BUILD) $(RUN) python3 -B tests/adapters/tls_test.py
 $(RESULTS)/adapters/river/%: $(addprefix $(BUILD)/,river_worker river_probe_worker river_contract) FORCE
 	@OJS_TEST_BUILD=$(BUILD) $(RUN) python3 -B tests/adapters/river_test.py $*
@@ -26,7 +26,7 @@ $(RESULTS)/adapters/warnings: FORCE
 	    g++ $(SYNTAX) $(HEADERS) $(SEPARATE) $(WITH_ADAPTERS)'
 
 # Not part of `make check`: they want Go, and once the network for River's own client; the last two take minutes.
-river-interop: deps deps-adapters  ## ojs_river.hpp beside River's clients in Go and Python
+river-interop: deps deps-adapters  ## ojs_river.hpp beside River's client in Go
 	@$(MAKE) -s $(JOBS) $(BUILD)/river_worker $(BUILD)/river_probe_worker
 	@OJS_TEST_BUILD=$(BUILD) python3 -B tests/adapters/river_interop_test.py
 river-chaos: deps deps-adapters  ## 20,000 jobs while workers are killed and PostgreSQL restarts; fewer: make river-chaos JOBS_TO_RUN=N

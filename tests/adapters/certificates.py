@@ -25,7 +25,6 @@ basicConstraints = critical,CA:true
 keyUsage = keyCertSign,cRLSign
 subjectKeyIdentifier = hash
 authorityKeyIdentifier = keyid
-{constraints}
 [leaf]
 basicConstraints = CA:false
 subjectKeyIdentifier = hash
@@ -45,7 +44,7 @@ def openssl(*arguments):
 class Authority:
     """Issues certificates below itself; all its files are in one folder."""
 
-    def __init__(self, folder, name, by=None, constraints=None, **how):
+    def __init__(self, folder, name, by=None, **how):
         self.folder, self.name = Path(folder), name
         for kind, text in (("index", ""), ("serial", "1000\n"), ("crlnumber", "1000\n")):
             self.file(kind).write_text(text)
@@ -55,7 +54,7 @@ class Authority:
             openssl("req", "-x509", "-new", "-key", self.key, "-subj", f"/CN={name}", "-days", 30, "-out", self.certificate,
                     "-config", self.file("conf"), "-extensions", "authority")
         else:
-            by.configure("DNS:unused", constraints)
+            by.configure("DNS:unused")
             by.sign(name, extensions="authority", **how)
 
     def file(self, kind):
@@ -64,9 +63,8 @@ class Authority:
     key = property(lambda self: self.file("key"))
     certificate = property(lambda self: self.file("pem"))
 
-    def configure(self, names, constraints=None):
-        constraints = f"nameConstraints = critical,{constraints}" if constraints else ""
-        text = CONFIG.format(folder=self.folder, name=self.name, names=names, constraints=constraints)
+    def configure(self, names):
+        text = CONFIG.format(folder=self.folder, name=self.name, names=names)
         self.file("conf").write_text(text + "[req]\ndistinguished_name = nothing\n[nothing]\n")
 
     def new_key(self, name):

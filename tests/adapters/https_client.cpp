@@ -11,7 +11,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <map>
 #include <thread>
 #include <vector>
 
@@ -34,23 +34,19 @@ struct settings {
 
 settings read_flags(int argc, char** argv) {
     settings out;
+    const std::map<std::string, std::string*> texts = {{"--ca", &out.tls.ca_file},
+                                                       {"--crl", &out.tls.crl_file},
+                                                       {"--certificate", &out.tls.certificate_file},
+                                                       {"--key", &out.tls.key_file},
+                                                       {"--name", &out.tls.server_name},
+                                                       {"--token", &out.token}};
     for (int i = 1; i < argc; ++i) {
         const std::string flag = argv[i];
         const auto value = [&] { return ++i < argc ? argv[i] : ""; };
-        if (flag == "--ca") {
-            out.tls.ca_file = value();
-        } else if (flag == "--crl") {
-            out.tls.crl_file = value();
-        } else if (flag == "--certificate") {
-            out.tls.certificate_file = value();
-        } else if (flag == "--key") {
-            out.tls.key_file = value();
-        } else if (flag == "--name") {
-            out.tls.server_name = value();
+        if (const auto text = texts.find(flag); text != texts.end()) {
+            *text->second = value();
         } else if (flag == "--timeout") {
             out.timeout = *ojs::parse_duration(value());
-        } else if (flag == "--token") {
-            out.token = value();
         } else if (flag == "--requests") {
             out.requests = std::atoi(value());
         } else if (flag == "--new-connections") {

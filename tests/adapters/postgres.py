@@ -127,9 +127,6 @@ class Database:
         """The rows of a query, or those that a statement returns, as dictionaries."""
         return json.loads(self.ask(f"WITH answer AS ({query}) SELECT coalesce(json_agg(answer), '[]') FROM answer"))
 
-    def value(self, query):
-        return self.ask(query)
-
     def script(self, text):
         """Many statements, of which the first wrong one ends all."""
         command = ["psql", "-qAtX", "-v", "ON_ERROR_STOP=1", "-f", "-", self.url()]

@@ -2,8 +2,10 @@
 
 import os
 import re
+import socket
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -43,3 +45,55 @@ class Program:
         found = eventually(lambda: re.search(pattern, self.said()) or self.process.poll() is not None)
         assert isinstance(found, re.Match), f"{pattern} is not in: {self.said()}"
         return found
+
+
+def both_ways(near, far, forward, back):
+    """forward(near, far) and back(far, near), each in a thread; both connections end with the first of the two."""
+
+    def run(work, source, sink):
+        try:
+            work(source, sink)
+        except OSError:
+            pass
+        for each in (source, sink):
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    other = threading.Thread(target=run, args=(back, far, near), daemon=True)
+    other.start()
+    run(forward, near, far)
+    other.join()
+
+
+class Peer:
+    """Accepts connections, on loopback unless a listener is given, and does to each what it is made for, in a thread."""
+
+    def __init__(self, test, play, listener=None):
+        self.play, self.listener = play, listener or socket.create_server(("127.0.0.1", 0))
+        self.port = None if listener else self.listener.getsockname()[1]
+        self.connections = []
+        threading.Thread(target=self.run, daemon=True).start()
+        test.addCleanup(self.end)
+
+    def run(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections.append(connection)
+            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
+
+    def serve(self, connection):
+        try:
+            self.play(connection)
+        except OSError:
+            pass
+        connection.close()
+
+    def end(self):
+        self.listener.close()
+        for each in self.connections:
+            each.close()

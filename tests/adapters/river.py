@@ -44,10 +44,7 @@ class River(Database):
         return {row["state"]: row["n"] for row in self.rows("SELECT state, count(*) n FROM river_job GROUP BY state")}
 
     def unfinished(self):
-        return int(self.ask(f"SELECT count(*) FROM river_job WHERE finalized_at IS NULL"))
-
-    def running(self):
-        return int(self.ask("SELECT count(*) FROM river_job WHERE state = 'running'"))
+        return int(self.ask("SELECT count(*) FROM river_job WHERE finalized_at IS NULL"))
 
     def update(self, job_id, **columns):
         changes = ", ".join(f"{name} = {value[0] if isinstance(value, tuple) else literal(value)}"

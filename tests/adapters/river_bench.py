@@ -46,15 +46,10 @@ CONTESTANTS = {
 }
 
 
-class Cpu:
-    """Of the children that were waited for since."""
-
-    def __init__(self):
-        self.before = os.times()
-
-    def seconds(self):
-        now = os.times()
-        return now.children_user + now.children_system - self.before.children_user - self.before.children_system
+def cpu_of_children():
+    """In seconds, of those that were waited for."""
+    now = os.times()
+    return now.children_user + now.children_system
 
 
 def fill(db, jobs):
@@ -68,7 +63,7 @@ def fill(db, jobs):
 def measure(db, command, variables, jobs):
     """Jobs a second, and microseconds of CPU a job."""
     fill(db, jobs)
-    cpu = Cpu()
+    before = cpu_of_children()
     with Cleanups() as cleanups:
         worker = Program(cleanups, *command, DATABASE_URL=db.url(), **variables)
 
@@ -78,19 +73,15 @@ def measure(db, command, variables, jobs):
             # Asked rarely, and of an index: what asks takes from what is measured.
             return db.ask("SELECT NOT EXISTS (SELECT FROM river_job WHERE state IN ('available', 'running'))") == "t"
 
-        while not eventually(lambda: done() or worker.process.poll() == 0 or pause(0.1), 300):
+        while not eventually(lambda: done() or worker.process.poll() == 0 or time.sleep(0.1), 300):
             sys.exit(f"{command}: still at it after five minutes")
         if worker.process.poll() is None:
             worker.process.send_signal(signal.SIGTERM)
         worker.process.wait(60)
-    used = cpu.seconds()
+    used = cpu_of_children() - before
     assert db.states() == {"completed": jobs}, db.states()
     seconds = float(db.ask("SELECT extract(epoch FROM max(finalized_at) - min(attempted_at)) FROM river_job"))
     return jobs / seconds, used / jobs * 1e6
-
-
-def pause(seconds):
-    time.sleep(seconds)  # between two questions
 
 
 def main():

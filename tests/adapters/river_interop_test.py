@@ -1,42 +1,22 @@
 #!/usr/bin/env python3
-"""ojs_river.hpp beside River's own clients: Go's, built from river_interop/, and Python's, in an
-environment of its own. `make river-interop` runs this. What is missing is named, and what needs it is skipped.
+"""ojs_river.hpp beside River's own client in Go, built from river_interop/. `make river-interop` runs this. Without Go all
+of it is skipped.
 """
 
 import json
-import os
 import signal
-import subprocess
 import sys
 import unittest
 
 import neighbour
-from programs import BUILD, Program, eventually
-from river import River, new_river, with_river
+from programs import eventually
+from river import River, new_river
 from river_test import LONG, Adapter
 
 NO_NEIGHBOUR = neighbour.build()
 if NO_NEIGHBOUR:
     print(f"no client in Go: {NO_NEIGHBOUR}", file=sys.stderr)
 
-
-def python_client():
-    """The Python with River's client, made where it is not there; and why it is not."""
-    folder = BUILD / "river" / "venv"
-    python = folder / "bin" / "python"
-    if not python.exists():
-        made = subprocess.run([sys.executable, "-m", "venv", folder], capture_output=True, text=True)
-        if made.returncode != 0:
-            return python, made.stderr or made.stdout
-    wanted = neighbour.SOURCE / "requirements.txt"
-    done = subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", wanted],
-                          capture_output=True, text=True)
-    return python, "" if done.returncode == 0 else done.stderr.strip()[-500:]
-
-
-PYTHON, NO_PYTHON = python_client()
-if NO_PYTHON:
-    print(f"no client in Python: {NO_PYTHON}", file=sys.stderr)
 
 # What the two forms of the tables must agree in.
 CATALOGUE = {
@@ -110,18 +90,6 @@ class Interop(Adapter):
             # Tables that version 7 drops are none of ours.
             self.assertEqual(ours ^ real, {row for row in real if '"river_client' in row}, what)
 
-    def test_its_migrations_that_are_known_and_not(self):
-        for version in (5, 6, 7, 8):
-            with self.subTest(version=version):
-                self.db = self.server.create(River)
-                self.go("migrate", version)
-                worker = self.worker()
-                if version < 6:
-                    self.ends(worker, 64)
-                    self.assertIn(f" {version}", worker.said())
-                else:
-                    self.becomes(self.db.one("noop"), "completed", worker)
-
     def test_jobs_inserted_by_go_run_here_at_once(self):
         worker = self.worker(OJS_POLL_INTERVAL="60s")
         self.becomes(self.db.one("noop"), "completed", worker)
@@ -133,18 +101,6 @@ class Interop(Adapter):
         self.becomes(later, "completed", worker)
         row = self.db.job(later)
         self.assertGreaterEqual(row["attempted_at"], row["scheduled_at"])
-
-    @unittest.skipIf(NO_PYTHON, NO_PYTHON)
-    def test_jobs_inserted_by_python_run_here(self):
-        url = f"postgresql+psycopg2://postgres@/{self.db.name}?host={self.server.folder}&port={self.server.port}"
-        wanted = [{"kind": "noop"}, {"kind": "sleep", "args": {"ms": 10}, "priority": 2}, {"kind": "fail", "max_attempts": 1},
-                  {"kind": "noop", "delay_ms": 500}]
-        done = subprocess.run([PYTHON, neighbour.SOURCE / "insert.py"], input="".join(json.dumps(job) + "\n" for job in wanted),
-                              capture_output=True, text=True, env={**os.environ, "DATABASE_URL": url})
-        self.assertEqual(done.returncode, 0, done.stderr)
-        worker = self.worker(program="river_worker")
-        for job, state in zip(json.loads(done.stdout), ("completed", "completed", "discarded", "completed")):
-            self.becomes(job, state, worker)
 
     def test_a_neighbour_on_the_same_queue(self):
         ours, theirs = self.worker(OJS_CONCURRENCY="4"), self.neighbour(CONCURRENCY="4", COOLDOWN="5ms")
@@ -158,8 +114,7 @@ class Interop(Adapter):
         self.assertEqual(self.db.states(), {"completed": len(jobs)})
         self.assertGreater(min(self.owners()), 0, "both had their share")
         self.once_each(jobs)
-        self.signal(theirs, signal.SIGTERM)
-        self.ends(theirs)
+        self.stop(theirs)
 
     def test_both_schedule_and_each_job_runs_once(self):
         self.neighbour(COOLDOWN="5ms")
@@ -221,15 +176,13 @@ class Interop(Adapter):
         ours = self.worker(OJS_SHUTDOWN_GRACE_PERIOD="200ms")
         job = self.db.one("sleep", {"ms": LONG})
         self.begun(job)
-        self.signal(ours, signal.SIGTERM)
-        self.ends(ours)
+        self.stop(ours)
         theirs = self.neighbour()
         self.begun(job, 2)
         self.assertEqual(self.db.job(job)["attempt"], 1)
-        self.signal(theirs, signal.SIGTERM)
+        theirs.process.send_signal(signal.SIGTERM)
         theirs.prints("stopping")
-        self.signal(theirs, signal.SIGTERM)
-        self.ends(theirs)
+        self.stop(theirs)
         self.db.update(job, args={"ms": 1})
         row = self.becomes(job, "completed", self.worker())
         self.assertEqual((row["attempt"], row["errors"]), (1, None))
@@ -242,8 +195,7 @@ class Interop(Adapter):
         worker = self.worker(OJS_VISIBILITY_TIMEOUT="200ms")
         row = self.becomes(job, "completed", worker)
         self.assertEqual((row["attempt"], len(row["attempted_by"])), (1, 1))
-        self.signal(theirs, signal.SIGTERM)
-        self.ends(theirs)
+        self.stop(theirs)
 
 
 if __name__ == "__main__":

@@ -40,27 +40,11 @@ std::chrono::milliseconds asked_time(const ojs::job_context& job) {
     return std::chrono::milliseconds(digits == std::string::npos ? 0 : std::atoll(args.c_str() + digits));
 }
 
-ojs::outcome noop(ojs::job_context&) {
-    return ojs::outcome::done();
-}
-ojs::outcome sleep_a_while(ojs::job_context& job) {
-    return job.sleep_for(asked_time(job)) ? ojs::outcome::done() : ojs::outcome::interrupted();
-}
 ojs::outcome spin(ojs::job_context& job) {
     const ojs::time_point end = ojs::steady_clock::now() + asked_time(job);
     while (ojs::steady_clock::now() < end) {
     }
     return ojs::outcome::done();
-}
-ojs::outcome spin_fail(ojs::job_context& job) {
-    static_cast<void>(spin(job));
-    return ojs::outcome::retry("failed as asked");
-}
-ojs::outcome fail(ojs::job_context&) {
-    return ojs::outcome::retry("failed as asked");
-}
-ojs::outcome discard(ojs::job_context&) {
-    return ojs::outcome::discard("discarded as asked");
 }
 
 }  // namespace
@@ -88,12 +72,17 @@ int main() {
             return said;
         });
     };
-    traced("noop", noop);
-    traced("sleep", sleep_a_while);
+    traced("noop", [](ojs::job_context&) { return ojs::outcome::done(); });
+    traced("sleep", [](ojs::job_context& job) {
+        return job.sleep_for(asked_time(job)) ? ojs::outcome::done() : ojs::outcome::interrupted();
+    });
     traced("spin", spin);
-    traced("spin_fail", spin_fail);
-    traced("fail", fail);
-    traced("discard", discard);
+    traced("spin_fail", [](ojs::job_context& job) {
+        static_cast<void>(spin(job));
+        return ojs::outcome::retry("failed as asked");
+    });
+    traced("fail", [](ojs::job_context&) { return ojs::outcome::retry("failed as asked"); });
+    traced("discard", [](ojs::job_context&) { return ojs::outcome::discard("discarded as asked"); });
     traced("cancel", [&queue](ojs::job_context& job) { return queue.cancel(job, "cancelled as asked"); });
     traced("snooze", [&queue](ojs::job_context& job) { return queue.snooze(job, asked_time(job)); });
     return worker.run();

@@ -2,16 +2,14 @@
 """ojs_tls.hpp against openssl s_server and nginx. `make adapters-test` runs this; what it wants is
 built before:
 
-    OJS_TEST_BUILD    the folder with https_client, https_probe_worker, tls_worker, dev_backend and shutdown-probe;
-                      default build
-    OJS_TEST_FLIPS    how many fuzzed handshakes of each kind; default 60
+    OJS_TEST_BUILD    the folder with https_client, tls_worker and dev_backend; default build
+    OJS_TEST_FLIPS    how many conversations with a bit turned over; default 60
 
 Without nginx what needs it is skipped.
 """
 
-import json
-import os
 import itertools
+import os
 import random
 import re
 import shutil
@@ -19,78 +17,41 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 import unittest
-import urllib.request
 from pathlib import Path
 
 from certificates import Authority
-from programs import BUILD, GUARD, Program, eventually
+from programs import BUILD, GUARD, Peer, Program, both_ways, eventually
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+from dev_backend import Backend
 
 FLIPS = int(os.environ.get("OJS_TEST_FLIPS", "60"))
-
-
-class Peer:
-    """Accepts connections on loopback, and does to each what it is made for, in a thread of its own."""
-
-    def __init__(self, test, play):
-        self.play, self.listener = play, socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        self.connections = []
-        threading.Thread(target=self.run, daemon=True).start()
-        test.addCleanup(self.end)
-
-    def run(self):
-        while True:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            self.connections.append(connection)
-            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
-
-    def serve(self, connection):
-        try:
-            self.play(connection)
-        except OSError:
-            pass
-        connection.close()
-
-    def end(self):
-        self.listener.close()
-        for each in self.connections:
-            each.close()
 
 
 def relay(test, port, change):
     """Between a client and a server: change(from_server, offset, data) says what goes on in place of data, and whether
     anything does after it."""
 
-    def pump(source, sink, from_server):
-        offset = 0
-        try:
+    def passes(from_server):
+        def work(source, sink):
+            offset = 0
             while data := source.recv(65536):
                 changed, goes_on = change(from_server, offset, data)
                 offset += len(data)
                 sink.sendall(changed)
                 if not goes_on:
                     break
-        except OSError:
-            pass
-        for each in (source, sink):
-            try:
-                each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+
+        return work
 
     def play(client):
         with socket.create_connection(("127.0.0.1", port)) as server:
-            back = threading.Thread(target=pump, args=(server, client, True), daemon=True)
-            back.start()
-            pump(client, server, False)
-            back.join()
+            both_ways(client, server, passes(False), passes(True))
 
     return Peer(test, play)
 
@@ -153,29 +114,6 @@ class Certificates(Tls):
         self.refused(self.s_server(chain=self.root.certificate), "unable to get local issuer certificate")
         self.refused(self.s_server(), "self-signed certificate in certificate chain|unable to get (local )?issuer certificate",
                      ca=self.stranger.certificate)
-
-    def test_an_authority_vouches_only_for_the_names_that_it_is_allowed(self):
-        for name, constraints, why in (
-            ("of-example", "permitted;DNS:example.org", "permitted subtree violation"),
-            ("of-others", "excluded;DNS:localhost", "excluded subtree violation"),
-            ("of-network", "permitted;IP:10.0.0.0/255.0.0.0", "permitted subtree violation"),
-            ("of-localhost", "permitted;DNS:localhost", None),
-        ):
-            with self.subTest(constraints):
-                limited = Authority(self.folder, name, by=self.root, constraints=constraints)
-                port = self.s_server(limited.issue(f"leaf-{name}"), chain=limited.certificate)
-                if why:
-                    self.refused(port, why)
-                else:
-                    self.assertRegex(self.ask(port), r"\Aok 200 ")
-
-    def test_a_leaf_issues_nothing(self):
-        leaf = self.middle.issue("leaf")
-        below = Authority(self.folder, "below", by=self.middle)
-        pair = below.issue("forged")
-        shutil.copy(leaf[0], below.certificate)
-        port = self.s_server(pair, chain=leaf[0])
-        self.assertRegex(self.ask(port), r"\Aerror unreachable ")
 
     def test_what_is_revoked_is_refused_a_leaf_as_well_as_an_authority(self):
         lists = self.folder / "lists.pem"
@@ -366,8 +304,8 @@ class Connections(Tls):
 
 
 class Fuzzed(Tls):
-    def answers(self, port, choose):
-        """What comes of requests with one bit of the conversation turned over, at another place each time."""
+    def test_a_conversation_with_a_bit_turned_over_yields_the_whole_answer_or_none(self):
+        choose, port, taken = random.Random(2), self.s_server(), 0
         for _ in range(FLIPS):
             server_side, place, bit = choose.random() < 0.7, choose.randrange(1600), 1 << choose.randrange(8)
 
@@ -378,19 +316,7 @@ class Fuzzed(Tls):
                 changed[place - offset] ^= bit
                 return bytes(changed), True
 
-            yield self.ask(relay(self, port, flip).port, "--timeout", "2s")
-
-    def test_no_bad_certificate_is_taken_however_the_handshake_is_disturbed(self):
-        choose = random.Random(1)
-        for pair, chain in ((self.middle.issue("late", end="20210101000000Z"), None),
-                            (self.middle.issue("elsewhere", "DNS:other.example"), None),
-                            (self.stranger.issue("unknown"), self.stranger.certificate)):
-            for said in self.answers(self.s_server(pair, chain=chain), choose):
-                self.assertRegex(said, r"\Aerror unreachable ")
-
-    def test_a_good_one_yields_the_whole_answer_or_none(self):
-        taken = 0
-        for said in self.answers(self.s_server(), random.Random(2)):
+            said = self.ask(relay(self, port, flip).port, "--timeout", "2s")
             self.assertRegex(said, r"\A(error |ok 200 .*</HTML>)")
             taken += said.startswith("ok")
         self.assertLess(taken, FLIPS)
@@ -441,64 +367,19 @@ class Worker(Tls):
         self.assertTrue(eventually(listens))
         return f"https://localhost:{port}"
 
-    def backend(self):
-        backend = Program(self, BUILD / "dev_backend", "--port", "0")
-        return int(backend.prints(r"listening on \S+:(\d+)")[1])
-
-    def worker(self, url, **variables):
-        return Program(self, BUILD / "tls_worker", OJS_URL=url, OJS_LOG_FORMAT="logfmt",
-                       **{"TLS_CA_FILE": str(self.root.certificate), **variables})
-
-    @staticmethod
-    def call(port, path, body=None):
-        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body and json.dumps(body).encode(),
-                                         {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=GUARD) as answer:
-            return json.load(answer)
-
     def test_a_worker_behind_a_proxy_finishes_its_jobs_and_stops_in_order(self):
-        backend = self.backend()
-        worker = self.worker(f"{self.proxy()}/{backend}", OJS_POLL_INTERVAL="50ms")
-        jobs = {"jobs": [{"type": "hello.greet", "args": []}] * 20}
-        self.call(backend, "/ojs/v1/jobs/batch", jobs)
+        backend = Backend(BUILD)
+        self.addCleanup(backend.close)
+        worker = Program(self, BUILD / "tls_worker", OJS_URL=f"{self.proxy()}/{backend.url.rpartition(':')[2]}",
+                         OJS_POLL_INTERVAL="50ms", TLS_CA_FILE=str(self.root.certificate))
+        backend.ask("/ojs/v1/jobs/batch", {"jobs": [{"type": "hello.greet", "args": []}] * 20})
         # What is claimed may come too late to be begun; what is done is not lost.
-        self.assertTrue(eventually(lambda: self.call(backend, "/dev/summary")["completed"] > 0))
+        self.assertTrue(eventually(lambda: backend.ask("/dev/summary")["completed"] > 0))
         worker.process.send_signal(signal.SIGTERM)
         self.assertEqual(worker.process.wait(GUARD), 0, worker.said())
-        after = self.call(backend, "/dev/summary")
-        self.assertEqual(after["active"], 0)
-        self.assertEqual(after["completed"] + after["available"], 20)
+        after = backend.ask("/dev/summary")
+        self.assertEqual((after["active"], after["completed"] + after["available"]), (0, 20))
         self.assertEqual([each["state"] for each in after["workers"].values()], ["terminate"])
-
-    def test_a_stop_during_a_handshake_that_stalls_ends_the_worker(self):
-        begun = threading.Event()
-
-        def stall(connection):
-            connection.recv(1)
-            begun.set()
-            threading.Event().wait(GUARD)
-
-        worker = self.worker(f"https://localhost:{Peer(self, stall).port}", OJS_REQUEST_TIMEOUT="2s")
-        self.assertTrue(begun.wait(GUARD))
-        worker.process.send_signal(signal.SIGTERM)
-        self.assertEqual(worker.process.wait(GUARD), 0, worker.said())
-        self.assertIn("during the handshake", worker.said())
-
-    def test_a_worker_without_its_authority_says_so_and_goes_on_trying(self):
-        url = f"{self.proxy()}/{self.backend()}"
-        worker = self.worker(url, TLS_CA_FILE=str(self.stranger.certificate))
-        worker.prints("FETCH failed.*handshake failed: TLS: ")
-        self.assertIsNone(worker.process.poll())
-        wrong = self.worker(url, TLS_CA_FILE="/nowhere/ca.pem")
-        self.assertEqual(wrong.process.wait(GUARD), 64)
-        self.assertIn("error: TLS cannot use /nowhere/ca.pem: No such file or directory", wrong.said())
-
-    def test_the_shutdown_probe_holds_through_a_proxy(self):
-        command = f'OJS_URL={self.proxy()}/${{OJS_URL##*:}} exec {BUILD / "https_probe_worker"}'
-        done = subprocess.run([BUILD / "shutdown-probe", "--", "sh", "-c", command], capture_output=True, text=True,
-                              env={**os.environ, "TLS_CA_FILE": str(self.root.certificate)}, timeout=300)
-        self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertRegex(done.stdout, r"\n3\d hold, 0 fail, 0 skipped")
 
 
 if __name__ == "__main__":

@@ -2,12 +2,7 @@
 by one write, so that they stand in the order in which things happened. A test adds "killed PID" before it kills."""
 
 from collections import Counter, defaultdict
-
-
-class Run:
-    def __init__(self, job, attempt, pid, kind):
-        self.job, self.attempt, self.pid, self.kind = job, attempt, pid, kind
-        self.ended = self.killed = False
+from types import SimpleNamespace
 
 
 def note_kill(path, pid):
@@ -33,7 +28,7 @@ class Trace:
                 beside = [run for run in open_runs[job] if run.pid not in self.killed]
                 if beside:
                     self.overlaps.append((job, beside[0].pid, pid))
-                run = Run(job, attempt, pid, rest[3])
+                run = SimpleNamespace(job=job, attempt=attempt, pid=pid, kind=rest[3], ended=False, killed=False)
                 self.runs[job].append(run)
                 open_runs[job].append(run)
             else:

@@ -7,8 +7,10 @@ import socket
 import struct
 import tempfile
 import threading
+from functools import partial
 from pathlib import Path
 
+from programs import Peer, both_ways
 
 READY = None  # stands for the server's ReadyForQuery
 
@@ -62,7 +64,7 @@ class Statements:
             pass
 
 
-class Relay:
+class Relay(Peer):
     """url: a server's. cut(statement, tag): whether to end the connection in place of forwarding this CommandComplete; asked
     one at a time. What the server answers is withheld from there on until it says that it is ready: by then the statement is
     committed."""
@@ -72,51 +74,27 @@ class Relay:
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-relay-"))
         test.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         os.chmod(self.folder, 0o755)
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(self.folder / f".s.PGSQL.{server.port}"))
-        self.listener.listen(64)
-        self.lock, self.cuts, self.connections = threading.Lock(), [], []
-        threading.Thread(target=self.run, daemon=True).start()
-        test.addCleanup(self.end)
+        self.lock, self.cuts = threading.Lock(), []
+        super().__init__(test, self.relay, socket.create_server(str(self.folder / f".s.PGSQL.{server.port}"),
+                                                                family=socket.AF_UNIX, backlog=64))
 
     def url(self, database):
         return self.server.url(dbname=database.name, host=self.folder)
 
-    def run(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            server = socket.socket(socket.AF_UNIX)
-            try:
-                server.connect(str(self.server.folder / f".s.PGSQL.{self.server.port}"))
-            except OSError:
-                client.close()
-                continue
+    def relay(self, client):
+        with socket.socket(socket.AF_UNIX) as server:
+            server.connect(str(self.server.folder / f".s.PGSQL.{self.server.port}"))
+            self.connections.append(server)
             statements = Statements()
-            self.connections += [client, server]
-            for target, ends in ((self.to_server, (client, server)), (self.to_client, (server, client))):
-                threading.Thread(target=self.pump, args=(target, *ends, statements), daemon=True).start()
+            both_ways(client, server, partial(self.to_server, statements), partial(self.to_client, statements))
 
-    def pump(self, work, source, sink, statements):
-        try:
-            work(source, sink, statements)
-        except OSError:
-            pass
-        for each in (source, sink):
-            try:
-                each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def to_server(self, client, server, statements):
+    def to_server(self, statements, client, server):
         while data := client.recv(65536):
             with self.lock:
                 statements.feed(data)
             server.sendall(data)
 
-    def to_client(self, server, client, statements):
+    def to_client(self, statements, server, client):
         buffer, cutting = b"", None
         while data := server.recv(65536):
             buffer += data
@@ -143,8 +121,3 @@ class Relay:
         with self.lock:
             statement = statements.answered()
             return (statement, tag) if self.cut(statement, tag) else None
-
-    def end(self):
-        self.listener.close()
-        for each in self.connections:
-            each.close()

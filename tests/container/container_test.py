@@ -17,18 +17,20 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
-import threading
 import time
 import unittest
 import urllib.error
 import urllib.request
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+from dev_backend import GUARD, Backend, eventually
+
 BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "examples/deploy/kubernetes"
-GUARD = 20  # seconds to wait for what must happen: it ends a test that would hang, and proves nothing else
 MAX_BYTES = 700_000
 PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}  # and what images call them
 VERSION = re.search(r'OJS_SHUTDOWN_VERSION "(.*)"', (ROOT / "src/ojs/base/config.hpp").read_text()).group(1)
@@ -41,24 +43,11 @@ WAYS = [[], ULIMITS, [*ULIMITS, "--cgroups=disabled"]]
 
 
 def run(*command, check=True, timeout=120):
-    done = subprocess.run(
-        [str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout
-    )
+    done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=timeout)
     if check and done.returncode != 0:
         raise AssertionError(f"{' '.join(map(str, command))}: status {done.returncode}\n{done.stdout}{done.stderr}")
     return done
-
-
-def eventually(holds, what):
-    """The first true value of holds()."""
-    end = time.monotonic() + GUARD
-    while True:
-        found = holds()
-        if found:
-            return found
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {GUARD} s: {what() if callable(what) else what}")
-        time.sleep(0.005)
 
 
 class Storage:
@@ -86,10 +75,8 @@ class Storage:
         container = run(*buildah, "from", "scratch").stdout.strip()
         try:
             run(*buildah, "copy", container, tree, "/")
-            run(
-                *[*buildah, "config", "--entrypoint", '["/worker"]', "--user", "65532:65532"],
-                *["--stop-signal", "SIGTERM", "--arch", PROCESSORS[processor], container],
-            )
+            run(*buildah, "config", "--entrypoint", '["/worker"]', "--user", "65532:65532", "--stop-signal", "SIGTERM",
+                "--arch", PROCESSORS[processor], container)
             run(*buildah, "commit", "-q", container, name)
         finally:
             run(*buildah, "rm", container)
@@ -109,49 +96,6 @@ class Storage:
         for each in self.containers:
             self.podman("rm", "-f", "-t", "0", each, check=False)
         shutil.rmtree(self.path, ignore_errors=True)
-
-
-class Backend:
-    """tools/dev_backend on the host's loopback, and its ledger."""
-
-    def __init__(self):
-        self.folder = Path(tempfile.mkdtemp(prefix="ojs-backend-"))
-        self.ledger = self.folder / "ledger"
-        self.process = subprocess.Popen(
-            [BUILD / "dev_backend", "--port", "0", "--ledger", self.ledger],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.url = "http://" + re.search(r"listening on (\S+)", self.process.stdout.readline()).group(1)
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
-        shutil.rmtree(self.folder)
-
-    def events(self, **wanted):
-        lines = self.ledger.read_text().splitlines(keepends=True) if self.ledger.exists() else []
-        events = [json.loads(line) for line in lines if line.endswith("\n")]
-        return [event for event in events if all(event.get(key) == value for key, value in wanted.items())]
-
-    def await_event(self, **wanted):
-        return eventually(lambda: self.events(**wanted), lambda: f"{wanted} in\n{self.ledger.read_text()}")[0]
-
-    def push(self, kind, *args):
-        body = json.dumps({"type": kind, "args": args}).encode()
-        headers = {"Content-Type": "application/openjobspec+json"}
-        request = urllib.request.Request(self.url + "/ojs/v1/jobs", body, headers)
-        with urllib.request.urlopen(request, timeout=GUARD) as answer:
-            return json.load(answer)["job"]["id"]
-
-    def state(self, job):
-        with urllib.request.urlopen(f"{self.url}/ojs/v1/jobs/{job}", timeout=GUARD) as answer:
-            return json.load(answer)["job"]["state"]
-
-    def await_state(self, job, state):
-        eventually(lambda: self.state(job) == state, f"job {job} {state}")
 
 
 storage = None
@@ -174,8 +118,6 @@ def setUpModule():
         print("podman run", *storage.way)
         storage.image("wrapped-worker", wrapped_files())
         storage.image("controller", controller_files())
-        for each in DOCUMENTS:  # they take up to 90 s: beside all the others
-            each.start()
 
 
 def tearDownModule():
@@ -249,69 +191,11 @@ class Container:
         return Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
-IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
-UNSAID = r"OJS_CONTAINER_GRACE_PERIOD is unset.* fix=\"let Podman grant 40s"
-
-
-class Deployment(threading.Thread):
-    """A document's own settings, word for word, with a job that never ends: stopped as the document has it, in the time it
-    grants. What the document does not say is not set."""
-
-    def __init__(self, name, settings, grants, drains, quiet_for=0, told=None):
-        super().__init__(daemon=True)
-        self.name = name
-        self.settings = settings
-        self.grants = grants  # seconds from the beginning of the hook to SIGKILL
-        self.drains = drains  # seconds that the job has from SIGTERM on; None: more than it is granted, or as much
-        self.quiet_for = quiet_for  # a preStop hook's `kill -TSTP 1 && sleep N`
-        self.told = told  # what the worker must say at its start
-        self.failure = None
-
-    def run(self):
-        try:
-            backend = Backend()
-            try:
-                self.stop_with_a_job(backend)
-            finally:
-                backend.close()
-        except BaseException as failure:  # for the thread that asks
-            self.failure = failure
-
-    def stop_with_a_job(self, backend):
-        container = Container(backend, **self.settings)
-        job = backend.push("sleep", 3_600_000)
-        backend.await_state(job, "active")
-        if self.quiet_for:
-            container.signal("TSTP")
-            time.sleep(self.quiet_for)
-        began = time.monotonic()
-        status = container.stop(self.grants - self.quiet_for)
-        took = time.monotonic() - began
-        log = container.log()
-        if self.told:
-            assert re.search(self.told, log), f"{self.told}\n{log}"
-        if self.drains is None:
-            return  # what the start has told is all that can be asked for
-        assert status == 0, f"status {status}\n{log}"
-        assert took >= self.drains, f"{took} s\n{log}"
-        assert backend.state(job) == "available", backend.state(job)
-
-
-DOCUMENTS = [
-    Deployment("GS 8.1, pod", {**IN_A_POD, "OJS_SHUTDOWN_GRACE_PERIOD": "80s"}, 90, 80, quiet_for=5),
-    Deployment("GS 8.2, Compose", {}, 90, 30, told=UNSAID),
-    Deployment("Website, pod", {**IN_A_POD, "OJS_GRACE_PERIOD": "25s"}, 30, 25),
-    Deployment("Website, Compose", {}, 30, None, told=UNSAID),
-    Deployment("a pod that says nothing", IN_A_POD, 30, 25, told=r"grace period of 25s fits into the 30s"),
-    Deployment("docker stop with its default", {}, 10, None, told=r"10s that Podman grants unless"),
-]
-
-
 class ContainerTest(unittest.TestCase):
     def setUp(self):
         if obstacle:
             self.skipTest(obstacle.splitlines()[0])
-        self.backend = Backend()
+        self.backend = Backend(BUILD)
         self.addCleanup(self.backend.close)
 
     def start(self, *entrypoint, needs=None, **settings):
@@ -375,6 +259,7 @@ class ScratchImage(ContainerTest):
         self.backend.await_state(job, "active")
         self.assertEqual(container.stop(1), 128 + signal.SIGKILL)
         self.assertEqual(self.backend.events(event="nack"), [])
+        self.assertRegex(container.log(), 'OJS_CONTAINER_GRACE_PERIOD is unset.* fix="let Podman grant 1m10s')
 
     def test_quiets_without_a_shell(self):
         container = self.start()
@@ -498,13 +383,16 @@ class Wrappers(ContainerTest):
         self.assertIn("pid=1 ", container.log())
         self.assert_no_warning_about_pid_1(container)
 
-    def test_tini_passes_everything_on(self):
-        container = self.start("/tini", "--", "/worker", needs="tini")
-        container.signal("TSTP")
-        self.backend.await_event(event="beat", state="quiet")
-        container.signal("CONT")
-        self.assert_stops_well(container)
-        self.assert_no_warning_about_pid_1(container)
+    def test_tini_and_dumb_init_for_a_single_child_pass_everything_on(self):
+        for command in (["/tini", "--", "/worker"], ["/dumb-init", "--single-child", "/worker"]):
+            with self.subTest(command):
+                self.setUp()  # a backend of its own
+                container = self.start(*command, needs=command[0][1:])
+                container.signal("TSTP")
+                self.backend.await_event(event="beat", state="quiet")
+                container.signal("CONT")
+                self.assert_stops_well(container)
+                self.assert_no_warning_about_pid_1(container)
 
     def test_dumb_init_turns_tstp_into_a_stop(self):
         container = self.start("/dumb-init", "/worker", needs="dumb-init")
@@ -514,13 +402,6 @@ class Wrappers(ContainerTest):
         container.signal("CONT")
         self.assert_stops_well(container)
         self.assertTrue([line for line in container.warnings() if "SIGTSTP" in line], container.log())
-
-    def test_dumb_init_for_a_single_child_passes_tstp_on(self):
-        container = self.start("/dumb-init", "--single-child", "/worker", needs="dumb-init")
-        container.signal("TSTP")
-        self.backend.await_event(event="beat", state="quiet")
-        container.signal("CONT")
-        self.assert_stops_well(container)
 
 
 class ControllerAsDeployed(unittest.TestCase):
@@ -589,19 +470,6 @@ def commands_of(manifest):
 def end(*_):
     raise KeyboardInterrupt  # so that what is to be removed is removed
 
-
-
-class WordForWord(unittest.TestCase):
-    """What the documents print, copied: no job is active afterwards, or the start has said what to change."""
-
-    def test_the_documents_own_deployments(self):
-        if obstacle:
-            self.skipTest(obstacle.splitlines()[0])
-        for each in DOCUMENTS:
-            with self.subTest(each.name):
-                each.join()
-                if each.failure:
-                    raise each.failure
 
 
 if __name__ == "__main__":

@@ -2,13 +2,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Code } from "@connectrpc/connect";
-
 import {
   ReadinessResponse_ReadinessState as Readiness,
   ShutdownStatus_State as State,
 } from "./generated/lifecycle_pb.js";
-import { client, poll, refusal, startRunner } from "./harness.mjs";
+import { client, poll, startRunner } from "./harness.mjs";
 
 const us = { processId: "kv-1" };
 // What node calls a listener that has gone, before or within a call.
@@ -57,79 +55,20 @@ for (const over of ["tcp", "unix"]) {
     assert.equal(await runner.end(), 0);
     await runner.prints(/^drained$/);
   });
-
-  test(`${over}: what a child does not take is refused with a code`, async (t) => {
-    const runner = await startRunner(t, over);
-    const call = client(runner.http);
-    for (const method of ["notifyReady", "notifyShutdownComplete"]) {
-      const refused = await refusal(call[method](us));
-      assert.equal(refused.code, Code.Unimplemented);
-      assert.equal(refused.rawMessage, "a launcher serves this method, not its child");
-    }
-    for (const method of ["shutdown", "getShutdownStatus", "getReadinessStatus"]) {
-      const refused = await refusal(call[method]({ processId: "kv-2" }));
-      assert.equal(refused.code, Code.NotFound, method);
-      assert.equal(refused.rawMessage, "this is process kv-1");
-    }
-    assert.equal((await call.getShutdownStatus(us)).state, State.RUNNING);
-  });
 }
 
-test("WARMING is not READY", async (t) => {
-  const runner = await startRunner(t, "unix", "--never-ready");
-  const seen = await poll(() => client(runner.http).getReadinessStatus(us), (answer) => answer.state !== Readiness.STARTING);
-  assert.equal(seen.at(-1).state, Readiness.WARMING);
-});
-
-test("an extension is told of, with its seconds and what it waits for", async (t) => {
-  const runner = await startRunner(t, "unix", "--behavior", "request-more", "--drain-duration", "3s");
-  const call = client(runner.http);
-  await call.shutdown({ ...us, gracePeriodSeconds: 1, maxShutdownSeconds: 30 });
-  const seen = await poll(() => call.getShutdownStatus(us), (answer) => answer.needMoreTime);
-  assert.equal(seen.at(-1).state, State.SHUTDOWN_DRAINING);
-  assert.equal(seen.at(-1).additionalSeconds, 5);
-  assert.equal(await runner.end(), 0);
-});
-
-test("a drain that hangs is BLOCKED, and says on what", async (t) => {
-  const runner = await startRunner(t, "unix", "--behavior", "hang");
-  const call = client(runner.http);
-  await call.shutdown(us);
-  const seen = await poll(() => call.getShutdownStatus(us), (answer) => answer.state === State.SHUTDOWN_BLOCKED);
-  assert.deepEqual(seen.at(-1).metrics.blockingOperations, ["waiting for nothing"]);
-});
-
-test("a drain cut off by its maximum ends with status 1, which is no COMPLETE", async (t) => {
-  const runner = await startRunner(t, "tcp", "--behavior", "slow-drain", "--drain-duration", "60s");
-  const call = client(runner.http);
-  await call.shutdown({ ...us, gracePeriodSeconds: 1, maxShutdownSeconds: 1 });
-  const states = new Set();
-  await poll(
-    () => call.getShutdownStatus(us).catch((error) => error),
-    (answer) => {
-      if (answer instanceof Error) assert.match(answer.message, ENDED);
-      else states.add(answer.state);
-      return answer instanceof Error;
-    },
-  );
-  assert.equal(await runner.end(), 1);
-  assert.ok(!states.has(State.SHUTDOWN_COMPLETE));
-});
-
-test("a client's timeout ends a call that a stopped process does not answer", async (t) => {
-  const runner = await startRunner(t, "unix");
-  const call = client(runner.http);
-  assert.equal((await call.getShutdownStatus(us, { timeoutMs: 10_000 })).state, State.RUNNING);
-  await runner.freeze();
-  const late = await refusal(call.getShutdownStatus(us, { timeoutMs: 100 }));
-  assert.equal(late.code, Code.DeadlineExceeded);
-  runner.signal("SIGCONT");
-  assert.equal((await call.getShutdownStatus(us)).state, State.RUNNING);
-});
-
-test("many calls at a time, on as many connections as the client likes", async (t) => {
-  const runner = await startRunner(t, "tcp");
-  const call = client(runner.http);
-  const answers = await Promise.all(Array.from({ length: 40 }, () => call.getShutdownStatus(us)));
-  for (const answer of answers) assert.equal(answer.state, State.RUNNING);
-});
+for (const [behavior, name, wanted, check] of [
+  ["request-more", "an extension has its seconds", (answer) => answer.needMoreTime, (answer) => {
+    assert.equal(answer.state, State.SHUTDOWN_DRAINING);
+    assert.equal(answer.additionalSeconds, 5);
+  }],
+  ["hang", "a drain that hangs is BLOCKED, and names what it waits for", (answer) => answer.state === State.SHUTDOWN_BLOCKED,
+    (answer) => assert.deepEqual(answer.metrics.blockingOperations, ["waiting for nothing"])],
+]) {
+  test(name, async (t) => {
+    const runner = await startRunner(t, "unix", "--behavior", behavior, "--drain-duration", "3s");
+    const call = client(runner.http);
+    await call.shutdown({ ...us, gracePeriodSeconds: 1, maxShutdownSeconds: 30 });
+    check((await poll(() => call.getShutdownStatus(us), wanted)).at(-1));
+  });
+}

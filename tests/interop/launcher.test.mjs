@@ -8,7 +8,7 @@ import { Child, output, program, scratchFolder } from "./harness.mjs";
 
 const server = new URL("lifecycle_server.mjs", import.meta.url).pathname;
 
-async function startLauncher(t, behavior, group = {}) {
+async function startLauncher(t, behavior) {
   const folder = scratchFolder(t);
   const config = join(folder, "fleet.json");
   const admin = `unix:${join(folder, "admin.sock")}`;
@@ -18,14 +18,10 @@ async function startLauncher(t, behavior, group = {}) {
     desired_instances: 1,
     health_check_timeout: "20s",
     shutdown: { grace_period: "5s", max_duration: "15s", poll_interval: "20ms" },
-    ...group,
   };
   writeFileSync(config, JSON.stringify({ socket_folder: folder, process_groups: [node] }));
   const launcher = new Child(t, [program("launcher"), "run", "--config", config, "--admin", admin]);
-  launcher.ask = async (...words) => {
-    const { status, text } = await output([program("launcher"), ...words], { LAUNCHER_ADMIN: admin });
-    return { status, text };
-  };
+  launcher.ask = (...words) => output([program("launcher"), ...words], { LAUNCHER_ADMIN: admin });
   return launcher;
 }
 
@@ -71,15 +67,4 @@ test("one that asks for more time is given it", async (t) => {
   assert.equal(await launcher.end(), 0);
   assert.match(log(launcher), /more time requested/);
   assert.match(log(launcher), /node-1 told complete true/);
-});
-
-test("one that never ends is forced at its maximum", async (t) => {
-  const shutdown = { grace_period: "1s", max_duration: "1s", poll_interval: "20ms" };
-  const launcher = await startLauncher(t, "hang", { shutdown });
-  await launcher.prints(/process ready/);
-  const stopped = await launcher.ask("stop", "node-1");
-  assert.equal(stopped.status, 1, stopped.text);
-  assert.match(log(launcher), /forcing shutdown with SIGTERM/);
-  launcher.signal("SIGTERM");
-  assert.equal(await launcher.end(), 0);
 });

@@ -1,7 +1,7 @@
 // A child of a launcher, written on connect-node's server: it says that it is ready, drains when told to, and says that it
 // has ended. Each call and each answer is a line on its output.
 //
-//     node lifecycle_server.mjs [clean|request-more|silent|hang]
+//     node lifecycle_server.mjs [clean|request-more|silent]
 import { createServer } from "node:http";
 
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
@@ -36,7 +36,7 @@ let reason = "";
 function step() {
   state = State.SHUTDOWN_DRAINING;
   // The launcher must have seen each step before the next one.
-  if (behavior !== "hang" && --work === 0) void end();
+  if (--work === 0) void end();
 }
 
 async function end() {

@@ -142,13 +142,6 @@ class StatusPage(unittest.TestCase):
         self.assertTrue(any("complete" in row for row in rows), rows)
         self.check_quiet(tab, launcher)
 
-    def test_a_replacement_that_was_under_way_before_it_was_opened(self):
-        launcher = self.launcher(endless("kv"))
-        eventually(lambda: "ready 2 of 2" in launcher.tool("status"), "ready")
-        launcher.tool("roll", "kv", "--no-wait")
-        tab = self.tab(launcher)
-        tab.shows("connected", "replacing", "replaced 0 of 2", "draining", "kv: rolling replace begins")
-
     def test_a_rollback_says_why(self):
         launcher = self.launcher(runners("kv", 2))
         tab = self.tab(launcher)
@@ -192,31 +185,6 @@ class StatusPage(unittest.TestCase):
         tab = self.tab(launcher)
         tab.shows("connected", PLANTED)
         self.assertIsNone(tab.value("document.getElementById('planted')"))
-
-    def test_markup_that_got_in_all_the_same_would_not_run(self):
-        tab = self.tab(self.launcher(runners("kv", 1)))
-        tab.shows("connected")
-        refused = "(() => { try { document.body.innerHTML = '<p>x'; return ''; } catch (e) { return e.name; } })()"
-        self.assertEqual(tab.value(refused), "TypeError")
-        tab.value("fetch('http://127.0.0.1:9/').catch(() => { window.refused = true; })")
-        eventually(lambda: tab.value("window.refused === true"), "fetch from elsewhere refused")
-        reports = " ".join(each["entry"]["text"] for each in tab.told("Log.entryAdded"))
-        self.assertIn("connect-src 'self'", reports)
-
-    def test_another_origin_can_do_nothing(self):
-        launcher = self.launcher(runners("kv", 1))
-        other = self.launcher(runners("other", 1))
-        tab = self.tab(other)
-        tab.shows("connected", "1 of 1 ready")
-        tab.send("Page.setBypassCSP", enabled=True)  # so that it is the launcher that refuses
-        tab.send("Page.reload")
-        tab.shows("connected", "1 of 1 ready")
-        url = f"http://{launcher.address}/prism.interfaces.ProcessManagerInterface/ShutdownGroup"
-        asks = "fetch(%r, {method: 'POST', mode: 'no-cors', body: '{\"group\":\"kv\"}'}).then(r => r.type, e => e.name)"
-        self.assertEqual(tab.value(asks % url), "opaque")  # it was answered; the next line says with what
-        answers = [each["response"] for each in tab.told("Network.responseReceived")]
-        self.assertEqual([each["status"] for each in answers if each["url"] == url], [403])
-        self.assertIn("ready 1 of 1", launcher.tool("status"))
 
     def test_light_dark_and_on_a_phone(self):
         launcher = self.launcher(

@@ -6,27 +6,19 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests/support"))
+from dev_backend import GUARD, eventually
+
 BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
 PAGE = ROOT / "tools/launcher/status.html"
-GUARD = 30  # seconds to wait for what must happen: it ends a test that would hang, and proves nothing else
 
-
-def eventually(holds, what):
-    """The first true value of holds()."""
-    end = time.monotonic() + GUARD
-    while True:
-        found = holds()
-        if found:
-            return found
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {GUARD} s: {what() if callable(what) else what}")
-        time.sleep(0.02)
+SILENT = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
 
 
 def runners(name, desired, flags=(), **more):
@@ -62,13 +54,8 @@ class Launcher:
 
     def start(self):
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [BUILD / "launcher", "run", "--config", self.config, "--admin", self.address, *self.flags]
-                + ["--status-page", PAGE],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-            )
+            command = ["run", "--config", self.config, "--admin", self.address, *self.flags, "--status-page", PAGE]
+            self.process = subprocess.Popen([BUILD / "launcher", *command], **SILENT, stderr=log)
         self.address = eventually(self.listening, lambda: self.log.read_text())
 
     def listening(self):
@@ -80,13 +67,8 @@ class Launcher:
         return None
 
     def tool(self, *words, status=0):
-        done = subprocess.run(
-            [BUILD / "launcher", *words, "--admin", self.address, *self.flags],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=GUARD,
-        )
+        done = subprocess.run([BUILD / "launcher", *words, "--admin", self.address, *self.flags], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=GUARD)
         if done.returncode != status:
             raise AssertionError(f"{words}: status {done.returncode}, not {status}\n{done.stdout}{done.stderr}")
         return done.stdout
@@ -126,13 +108,7 @@ class Chromium:
 
         self.process = subprocess.Popen(
             ["chromium", *self.FLAGS, *self.QUIET, *rootless, f"--user-data-dir={self.folder}", "about:blank"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            preexec_fn=as_three_and_four,
-            close_fds=False,
-            start_new_session=True,
-        )
+            **SILENT, stderr=subprocess.DEVNULL, preexec_fn=as_three_and_four, close_fds=False, start_new_session=True)
         os.close(theirs_in)
         os.close(theirs_out)
         self.number = 0
@@ -218,11 +194,8 @@ class Tab:
 
     def told(self, method):
         with self.browser.news:
-            return [
-                each["params"]
-                for each in self.browser.events
-                if each["method"] == method and each.get("sessionId") == self.session
-            ]
+            return [each["params"] for each in self.browser.events
+                    if each["method"] == method and each.get("sessionId") == self.session]
 
     def picture(self, file):
         file.write_bytes(base64.b64decode(self.send("Page.captureScreenshot", captureBeyondViewport=True)["data"]))

@@ -12,7 +12,6 @@ which it does most jobs a second. A job is a `noop`: what is measured is what a 
 """
 
 import argparse
-import http.client
 import json
 import os
 import platform
@@ -30,6 +29,9 @@ from pathlib import Path
 import chart
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests/support"))
+from dev_backend import Backend
+
 BUILD = ROOT / "build"
 CONCURRENCIES = (1, 10, 64)
 POLLS = (1000, 100, 10, 1)  # milliseconds
@@ -39,52 +41,13 @@ NAMES = {"go": "Go SDK", "rust": "Rust SDK", "js": "JavaScript SDK", "python": "
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class Backend:
-    """A dev_backend that knows no job yet, with its ledger."""
+def push(backend, count):
+    for begin in range(0, count, 500):
+        backend.ask("/ojs/v1/jobs/batch", {"jobs": [{"type": "noop", "args": []}] * min(500, count - begin)})
 
-    def __enter__(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.ledger = Path(self.folder.name) / "ledger"
-        command = [BUILD / "dev_backend", "--port", "0", "--quiet", "--ledger", self.ledger]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        self.address = self.process.stdout.readline().decode().removeprefix("listening on ").strip()
-        self.connection = http.client.HTTPConnection(self.address, timeout=60)
-        return self
 
-    def __exit__(self, *_):
-        self.connection.close()
-        self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
-        self.folder.cleanup()
-
-    def ask(self, method, path, body=None):
-        text = None if body is None else json.dumps(body)
-        self.connection.request(method, path, text, {"Content-Type": "application/json"})
-        answer = self.connection.getresponse()
-        said = answer.read()
-        if answer.status not in (200, 201):
-            raise RuntimeError(f"{path}: {answer.status} {said[:200]}")
-        return json.loads(said)
-
-    def push(self, count):
-        for begin in range(0, count, 500):
-            jobs = [{"type": "noop", "args": []}] * min(500, count - begin)
-            self.ask("POST", "/ojs/v1/jobs/batch", {"jobs": jobs})
-
-    def completed(self):
-        return self.ask("GET", "/dev/summary")["completed"]
-
-    def events(self, name):
-        """Their times, in nanoseconds of the steady clock."""
-        times = []
-        with self.ledger.open() as lines:
-            for line in lines:
-                if f'"event":"{name}"' in line and line.endswith("}\n"):
-                    event = json.loads(line)
-                    if event.get("status", 200) == 200:
-                        times.append(event["mono_ns"])
-        return sorted(times)
+def completed(backend):
+    return backend.ask("/dev/summary")["completed"]
 
 
 class Peer:
@@ -94,7 +57,7 @@ class Peer:
 
     def start(self, backend, concurrency, poll=None):
         kept = {key: value for key, value in os.environ.items() if not key.startswith("OJS_")}
-        kept |= {"OJS_URL": f"http://{backend.address}", "OJS_QUEUES": "default", "OJS_CONCURRENCY": str(concurrency)}
+        kept |= {"OJS_URL": backend.url, "OJS_QUEUES": "default", "OJS_CONCURRENCY": str(concurrency)}
         if poll:
             kept["OJS_POLL_INTERVAL"] = f"{poll}ms"
         return subprocess.Popen(self.command, env=kept, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -124,19 +87,19 @@ def memory_of(process):
 
 def work_off(peer, concurrency, jobs, limit=20):
     """Jobs a second, microseconds of a processor a job, and MiB; the first tenth of the jobs is not counted."""
-    with Backend() as backend:
-        backend.push(jobs)
+    with Backend(BUILD) as backend:
+        push(backend, jobs)
         process = peer.start(backend, concurrency, peer.poll)
         try:
-            wait_until(lambda: backend.completed() >= jobs // 10, process, limit / 2)
-            cpu, done = cpu_of(process), backend.completed()
-            wait_until(lambda: backend.completed() >= jobs, process, limit)
-            cpu, done = cpu_of(process) - cpu, backend.completed() - done
+            wait_until(lambda: completed(backend) >= jobs // 10, process, limit / 2)
+            cpu, done = cpu_of(process), completed(backend)
+            wait_until(lambda: completed(backend) >= jobs, process, limit)
+            cpu, done = cpu_of(process) - cpu, completed(backend) - done
             memory = memory_of(process)
         finally:
             process.kill()
             process.wait()
-        acks = backend.events("ack")
+        acks = sorted(event["mono_ns"] for event in backend.events(event="ack") if event.get("status", 200) == 200)
     acks = acks[len(acks) // 10 :]
     if len(acks) < 2 or not done:
         return {"rate": 0.0, "cpu": None, "memory": memory}
@@ -145,9 +108,9 @@ def work_off(peer, concurrency, jobs, limit=20):
 
 def idle_stop(peer):
     """Milliseconds from SIGTERM to the end of a worker that has no job, with the poll interval that is its own."""
-    with Backend() as backend:
+    with Backend(BUILD) as backend:
         process = peer.start(backend, 10)
-        wait_until(lambda: backend.events("fetch"), process)
+        wait_until(lambda: backend.events(event="fetch"), process)
         since = time.monotonic()
         process.send_signal(signal.SIGTERM)
         status = process.wait(60)

@@ -24,8 +24,6 @@ struct contract_case {
 inline const std::vector<contract_case>& cases() {
     static const std::vector<contract_case> all = {
         {"a job arrives complete, once, and is settled", arrives_complete},
-        {"without work the response is empty", no_work},
-        {"no more jobs than requested", keeps_to_count},
         {"only the queues of the worker", keeps_to_queues},
         {"queues that change from one FETCH to the next", queues_change},
         {"a FETCH that is no longer wanted claims nothing", unwanted_claims_nothing},
@@ -35,7 +33,6 @@ inline const std::vector<contract_case>& cases() {
         {"ACK and FAIL at the same time: one is accepted", settled_once_in_a_race},
         {"a worker settles only what it has claimed", settles_only_claimed},
         {"a failed job comes back until its attempts are used up", retried_until_used_up},
-        {"a job that must not be retried does not come back", not_retried},
         {"a requeued job is available at once", requeued_at_once},
         {"a late report of an earlier run is gone", late_report_is_gone},
         {"a heartbeat renews claimed jobs, and no others", heartbeat_renews_held},

@@ -3,9 +3,9 @@
 //
 //	neighbour migrate [VERSION]       River's own migrations
 //	neighbour work                    QUEUES, CONCURRENCY, COOLDOWN, RESCUE_AFTER, TRACE; ends with SIGTERM, or, at once, two
-//	neighbour insert                  {"kind", "args", "max_attempts", "priority", "queue", "delay_ms", "unique"} a line of its input
+//	neighbour insert                  {"kind", "args", "max_attempts", "priority", "queue", "delay_ms"} a line of its input
 //	neighbour get|cancel|retry ID...
-//	neighbour list [STATE...]
+//	neighbour list
 //	neighbour queues
 //	neighbour pause|resume QUEUE
 //
@@ -174,7 +174,6 @@ type wanted struct {
 	Priority    int             `json:"priority"`
 	Queue       string          `json:"queue"`
 	DelayMS     int             `json:"delay_ms"`
-	Unique      bool            `json:"unique"`
 }
 
 func insert(ctx context.Context, c *client) {
@@ -184,7 +183,6 @@ func insert(ctx context.Context, c *client) {
 		one := wanted{Args: json.RawMessage("{}")}
 		must(json.Unmarshal(lines.Bytes(), &one))
 		options := &river.InsertOpts{MaxAttempts: one.MaxAttempts, Priority: one.Priority, Queue: one.Queue}
-		options.UniqueOpts.ByArgs = one.Unique
 		if one.DelayMS > 0 {
 			options.ScheduledAt = time.Now().Add(time.Duration(one.DelayMS) * time.Millisecond)
 		}
@@ -211,16 +209,8 @@ func forEach(ids []string, do func(int64) (*rivertype.JobRow, error)) {
 	show(rows)
 }
 
-func list(ctx context.Context, c *client, states []string) {
-	params := river.NewJobListParams().First(10_000)
-	if len(states) > 0 {
-		wanted := make([]rivertype.JobState, 0, len(states))
-		for _, each := range states {
-			wanted = append(wanted, rivertype.JobState(each))
-		}
-		params = params.States(wanted...)
-	}
-	found, err := c.JobList(ctx, params)
+func list(ctx context.Context, c *client) {
+	found, err := c.JobList(ctx, river.NewJobListParams().First(10_000))
 	must(err)
 	show(found.Jobs)
 }
@@ -269,7 +259,7 @@ func main() {
 	case "retry":
 		forEach(rest, func(id int64) (*rivertype.JobRow, error) { return c.JobRetry(ctx, id) })
 	case "list":
-		list(ctx, c, rest)
+		list(ctx, c)
 	case "queues":
 		found, err := c.QueueList(ctx, river.NewQueueListParams())
 		must(err)

@@ -22,64 +22,59 @@ class json_canonicalizer {
     }
 
     // The source text of a member of an object; empty: none.
-    std::string_view member(const std::string& name) {
-        if (!is_next('{')) return {};
-        do {
-            blanks();
+    std::string member(const std::string& name) {
+        std::string found;
+        if (!is_next('{')) return found;
+        items('}', [&] {
             const std::string key = string();
             take(':');
             blanks();
             const std::string_view before = rest_;
             value();
-            if (ok_ && key == '"' + name + '"') return before.substr(0, before.size() - rest_.size());
-        } while (ok_ && is_next(','));
-        return {};
+            if (found.empty() && key == '"' + name + '"')
+                found = before.substr(0, before.size() - rest_.size());
+        });
+        return ok_ ? found : std::string();
     }
 
   private:
     std::string value() {
-        blanks();
-        if (rest_.empty()) return fault();
-        switch (rest_.front()) {
-            case '{': return object();
-            case '[': return array();
-            case '"': return string();
-            case 't': return word("true");
-            case 'f': return word("false");
-            case 'n': return word("null");
-            default: return number();
+        if (is_next('{')) return object();
+        if (is_next('[')) return array();
+        if (!rest_.empty() && rest_.front() == '"') return string();
+        for (const std::string_view word : {"true", "false", "null"}) {
+            if (rest_.substr(0, word.size()) != word) continue;
+            rest_.remove_prefix(word.size());
+            return std::string(word);
         }
+        return number();
+    }
+    template <class Item>
+    void items(char close, Item item) {
+        if (is_next(close)) return;
+        do item();
+        while (ok_ && is_next(','));
+        take(close);
     }
     std::string object() {
         std::map<std::string, std::string> members;
-        take('{');
-        if (!is_next('}')) {
-            do {
-                blanks();
-                const std::string key = string();
-                take(':');
-                members[key] = value();
-            } while (ok_ && is_next(','));
-            take('}');
-        }
+        items('}', [&] {
+            const std::string key = string();
+            take(':');
+            members[key] = value();
+        });
         std::string out = "{";
         for (const auto& [key, member] : members) out += (out.size() > 1 ? "," : "") + key + ":" + member;
         return out + "}";
     }
     std::string array() {
         std::string out = "[";
-        take('[');
-        if (!is_next(']')) {
-            do {
-                out += (out.size() > 1 ? "," : "") + value();
-            } while (ok_ && is_next(','));
-            take(']');
-        }
+        items(']', [&] { out += (out.size() > 1 ? "," : "") + value(); });
         return out + "]";
     }
     std::string string() {
         std::string out = "\"";
-        if (!start('"')) return fault();
+        take('"');
         while (!rest_.empty() && rest_.front() != '"') {
             const char c = step();
             out += c == '\\' ? escape() : c == '\0' ? fault() : std::string(1, c);
@@ -91,33 +86,24 @@ class json_canonicalizer {
         if (rest_.empty()) return fault();
         const char c = step();
         static const std::string_view from = "bfnrt\"\\/";
-        static const std::string_view to = "\b\f\n\r\t\"\\/";
-        if (from.find(c) != from.npos) return std::string(1, to[from.find(c)]);
+        if (from.find(c) != from.npos) return std::string(1, "\b\f\n\r\t\"\\/"[from.find(c)]);
         if (c != 'u') return fault();
         unsigned long code = four_digits();
         if (code >= 0xd800 && code < 0xdc00 && rest_.substr(0, 2) == "\\u") {
             rest_.remove_prefix(2);
             code = 0x10000 + ((code - 0xd800) << 10) + (four_digits() - 0xdc00);
         }
-        return utf8(code);
+        if (code < 0x80) return std::string(1, static_cast<char>(code));
+        unsigned long more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;  // bytes of UTF-8 after the first
+        std::string out(1, static_cast<char>(0xffUL << (7 - more) | code >> 6 * more));
+        while (more-- > 0) out += static_cast<char>(0x80 | (code >> 6 * more & 0x3f));
+        return out;
     }
     unsigned long four_digits() {
         const std::string digits(rest_.substr(0, 4));
-        if (digits.size() < 4 || digits.find_first_not_of("0123456789abcdefABCDEF") != digits.npos) {
-            fault();
-            return 0;
-        }
-        rest_.remove_prefix(4);
+        rest_.remove_prefix(digits.size());
+        if (digits.size() < 4 || digits.find_first_not_of("0123456789abcdefABCDEF") != digits.npos) fault();
         return std::strtoul(digits.c_str(), nullptr, 16);
-    }
-    static std::string utf8(unsigned long code) {
-        const auto byte = [](unsigned long bits) { return static_cast<char>(bits); };
-        if (code < 0x80) return {byte(code)};
-        if (code < 0x800) return {byte(0xc0 | code >> 6), byte(0x80 | (code & 0x3f))};
-        if (code < 0x10000)
-            return {byte(0xe0 | code >> 12), byte(0x80 | (code >> 6 & 0x3f)), byte(0x80 | (code & 0x3f))};
-        return {byte(0xf0 | code >> 18), byte(0x80 | (code >> 12 & 0x3f)), byte(0x80 | (code >> 6 & 0x3f)),
-                byte(0x80 | (code & 0x3f))};
     }
     // 1.50, 15e-1 and 1.5 are the same: 15 and -1.
     std::string number() {
@@ -138,21 +124,13 @@ class json_canonicalizer {
         }
         digits.erase(0, digits.find_first_not_of('0'));
         if (digits.empty()) return "0";
-        while (digits.back() == '0') {
-            digits.pop_back();
-            ++exponent;
-        }
+        for (; digits.back() == '0'; ++exponent) digits.pop_back();
         return (minus ? "-" : "") + digits + "e" + std::to_string(exponent);
     }
     std::string run_of_digits() {
-        const std::string out(rest_.substr(0, std::min(rest_.find_first_not_of("0123456789"), rest_.size())));
+        const std::string out(rest_.substr(0, rest_.find_first_not_of("0123456789")));
         rest_.remove_prefix(out.size());
         return out;
-    }
-    std::string word(std::string_view wanted) {
-        if (rest_.substr(0, wanted.size()) != wanted) return fault();
-        rest_.remove_prefix(wanted.size());
-        return std::string(wanted);
     }
 
     char step() {
@@ -188,7 +166,7 @@ inline std::string canonical_json(std::string_view text) {
 }
 
 inline std::string json_member(std::string_view object, const std::string& name) {
-    return std::string(json_canonicalizer(object).member(name));
+    return json_canonicalizer(object).member(name);
 }
 
 inline bool same_json(std::string_view one, std::string_view other) {

@@ -20,17 +20,16 @@ inline void check_checkpoint(trial& t, const std::string& got, const std::string
 }
 
 inline void keeps_checkpoints(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
-    test_worker other(t, {queue});
-    const std::string id = t.push(queue);
+    test_worker worker(t);
+    test_worker other(t);
+    const std::string id = t.push();
     const ojs::job first = worker.claim_one();
     check_checkpoint(t, checkpoint_of(t, worker, first), "");
     const std::string last = "{\"at\":[2,\"\\u00e4\\u20ac\",12345678901234567890.125]}";
     for (const std::string& state : {std::string("1"), std::string("{\"at\":\"long\"}"), last}) {
         const auto saved = worker.wire->save_checkpoint({id, state}, soon());
         if (t.can.saves_checkpoints) {
-            t.check(is_accepted(saved), "a checkpoint is answered " + test_worker::text_of(saved));
+            check_accepted(t, saved, "a checkpoint");
             check_checkpoint(t, checkpoint_of(t, worker, first), state);
         } else {
             t.check(!saved && saved.error().code == ojs::errc::unsupported,
@@ -39,22 +38,20 @@ inline void keeps_checkpoints(trial& t) {
         }
     }
     worker.fail(id, true);
-    const ojs::job second = other.claim_one();
-    t.equal(second.id, id, "the id");
+    const ojs::job second = other.claim_one(id);
     check_checkpoint(t, checkpoint_of(t, other, second), t.can.saves_checkpoints ? last : "");
     other.ack(id);
 }
 
 inline void checkpoint_travels(trial& t) {
     if (!t.can.passes_checkpoints) return t.leave_out("a FAIL carries no checkpoint");
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
-    test_worker other(t, {queue});
-    const std::string id = t.push(queue, "[]", 9);
+    test_worker worker(t);
+    test_worker other(t);
+    const std::string id = t.push("[]", 9);
     const ojs::job first = worker.claim_one();
     if (t.can.saves_checkpoints) {
         const auto saved = worker.wire->save_checkpoint({id, "\"older\""}, soon());
-        t.check(is_accepted(saved), "a checkpoint is answered " + test_worker::text_of(saved));
+        check_accepted(t, saved, "a checkpoint");
     }
     const std::string state = "{\"page\":7}";
     worker.fail(id, true, state);
@@ -62,7 +59,7 @@ inline void checkpoint_travels(trial& t) {
     check_checkpoint(t, checkpoint_of(t, other, second), state);
     const std::string newer = "[\"requeued\"]";
     const auto requeued = other.try_fail(id, true, true, newer);
-    t.check(is_accepted(requeued), "FAIL with requeue is answered " + test_worker::text_of(requeued));
+    check_accepted(t, requeued, "FAIL with requeue");
     const ojs::job third = worker.claim_one();
     check_checkpoint(t, checkpoint_of(t, worker, third), newer);
     worker.fail(id, true);  // without a checkpoint: the last one stays
@@ -72,12 +69,10 @@ inline void checkpoint_travels(trial& t) {
 }
 
 inline void no_checkpoint_of_others(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
-    const std::string settled = t.push(queue);
-    t.equal(worker.claim_one().id, settled, "the id");
+    test_worker worker(t);
+    const std::string settled = worker.claim_new();
     worker.ack(settled);
-    const std::string waits = t.push(queue);
+    const std::string waits = t.push();
     for (const std::string& each : {settled, waits, std::string("contract-none")}) {
         const auto saved = worker.wire->save_checkpoint({each, "1"}, soon());
         const bool unsupported = !saved && saved.error().code == ojs::errc::unsupported;

@@ -11,20 +11,18 @@ inline void check_args(trial& t, const ojs::job& got, const std::string& wanted)
 }
 
 inline void arrives_complete(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
-    test_worker other(t, {queue});
+    test_worker worker(t);
+    test_worker other(t);
     new_job what;
     what.type = "contract.whole";
     what.args_json = "[1,{\"a\":[true,null,\"b\"]},-2.5]";
-    what.queue = queue;
+    what.queue = t.queue;
     what.max_attempts = 7;
     const std::string id = t.on.push(what);
     t.state_is(id, job_state::waiting);
-    const ojs::job got = worker.claim_one();
-    t.equal(got.id, id, "the id");
+    const ojs::job got = worker.claim_one(id);
     t.equal(got.type, what.type, "the type");
-    t.equal(got.queue, queue, "the queue");
+    t.equal(got.queue, t.queue, "the queue");
     t.equal(got.attempt, 1, "the attempt");
     t.equal(got.max_attempts, 7, "max_attempts");
     check_args(t, got, what.args_json);
@@ -33,26 +31,7 @@ inline void arrives_complete(trial& t) {
     t.equal(other.fetch(10).size(), 0U, "the number of jobs for another worker");
     worker.ack(id);
     t.state_is(id, job_state::completed);
-    check_nothing_left(t, other, queue);
-}
-
-inline void no_work(trial& t) {
-    test_worker worker(t, {t.new_name()});
-    for (int i = 0; i < 3; ++i) t.equal(worker.fetch(5).size(), 0U, "the number of jobs");
-    worker.beat();
-}
-
-inline void keeps_to_count(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
-    const texts pushed = t.push_many(queue, 7);
-    texts claimed;
-    for (const std::size_t count : {1U, 2U, 4U}) {  // claim() and fetch() see that no FETCH brings more
-        for (const ojs::job& each : worker.claim(count)) claimed.push_back(each.id);
-    }
-    t.equal(sorted(claimed), sorted(pushed), "what was claimed");
-    for (const std::string& each : claimed) worker.ack(each);
-    check_nothing_left(t, worker, queue);
+    check_nothing_left(t, other);
 }
 
 inline void keeps_to_queues(trial& t) {
@@ -61,8 +40,8 @@ inline void keeps_to_queues(trial& t) {
     const std::string third = t.new_name();
     test_worker worker(t, {first, third});
     test_worker other(t, {others});
-    const std::string not_ours = t.push(others);
-    const texts ours = {t.push(first), t.push(third)};
+    const std::string not_ours = t.push("[]", 3, others);
+    const texts ours = {t.push("[]", 3, first), t.push("[]", 3, third)};
     const jobs got = worker.claim(2);
     t.equal(sorted(ids_of(got)), sorted(ours), "what was claimed of two queues");
     for (const ojs::job& each : got)
@@ -79,13 +58,13 @@ inline void queues_change(trial& t) {
     const std::string first = t.new_name();
     const std::string second = t.new_name();
     test_worker worker(t, {first});
-    const texts ids = {t.push(first), t.push(second)};
+    const texts ids = {t.push("[]", 3, first), t.push("[]", 3, second)};
     t.equal(worker.claim_one().id, ids[0], "what is claimed of the first queue");
     t.equal(worker.fetch(10).size(), 0U, "the number of jobs of a queue that was not asked for");
     worker.identity.queues = {first, second};
     t.equal(worker.claim_one().id, ids[1], "what is claimed of both");
     worker.identity.queues = {second};
-    const std::string waits = t.push(first);
+    const std::string waits = t.push("[]", 3, first);
     t.equal(worker.fetch(10).size(), 0U, "the number of jobs of a queue that is not asked for any more");
     worker.identity.queues = {first};
     t.equal(worker.claim_one().id, waits, "what is claimed of the first queue");
@@ -93,9 +72,8 @@ inline void queues_change(trial& t) {
 }
 
 inline void unwanted_claims_nothing(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
-    const std::string id = t.push(queue);
+    test_worker worker(t);
+    const std::string id = t.push();
     for (int i = 0; i < 3; ++i) {
         ojs::fetch_request request = worker.asking(5);
         bool asked = false;
@@ -126,11 +104,10 @@ inline void unwanted_claims_nothing(trial& t) {
 }
 
 inline void claimed_once_among_many(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker one(t, {queue});
-    test_worker two(t, {queue});
+    test_worker one(t);
+    test_worker two(t);
     constexpr int count = 200;
-    const texts pushed = t.push_many(queue, count);
+    const texts pushed = t.push_many(count);
     std::mutex mutex;
     texts claimed;
     ojs::time_point end = soon();  // after the last job that came
@@ -138,7 +115,7 @@ inline void claimed_once_among_many(trial& t) {
         const std::lock_guard<std::mutex> held(mutex);
         return claimed.size() >= count || ojs::steady_clock::now() >= end || t.has_broken();
     };
-    threads(8, [&](int number) {
+    test::at_once(8, [&](int number) {
         test_worker& worker = number % 2 == 0 ? one : two;
         while (!is_over()) {
             const ojs::result<jobs> got = worker.wire->fetch(worker.asking(3), soon());
@@ -151,17 +128,16 @@ inline void claimed_once_among_many(trial& t) {
             }
             for (const ojs::job& each : *got) worker.ack(each.id);
         }
-    }).join();
+    });
     t.equal(sorted(claimed), sorted(pushed), "what was claimed");
     for (const std::string& each : pushed) t.state_is(each, job_state::completed);
-    check_nothing_left(t, one, queue);
+    check_nothing_left(t, one);
 }
 
 inline void first_in_first_out(trial& t) {
     if (!t.can.first_in_first_out) return t.leave_out("the queue has another order");
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
-    const texts pushed = t.push_many(queue, 12);
+    test_worker worker(t);
+    const texts pushed = t.push_many(12);
     texts claimed;
     for (const std::size_t count : {1U, 3U, 2U, 6U}) {
         for (const ojs::job& each : worker.claim(count)) {

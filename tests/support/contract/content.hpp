@@ -21,8 +21,7 @@ inline std::string large(std::size_t size) {
 }
 
 inline void odd_args(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
+    test_worker worker(t);
     texts all = {
         "[]",
         "[null,true,false,\"\",{},[]]",
@@ -36,9 +35,8 @@ inline void odd_args(trial& t) {
     };
     if (t.can.holds_nul) all.push_back("[\"a\\u0000b\",{\"\\u0000\":\"\\u0000\"}]");
     for (const std::string& args : all) {
-        const std::string id = t.push(queue, args);
-        const ojs::job first = worker.claim_one();
-        t.equal(first.id, id, "the id");
+        const std::string id = t.push(args);
+        const ojs::job first = worker.claim_one(id);
         check_args(t, first, args);
         worker.fail(id, true);  // and once more, from wherever it was kept
         check_args(t, worker.claim_one(), args);
@@ -51,8 +49,7 @@ inline void check_named(trial& t, test_worker& worker, const new_job& what) {
     const std::string id = t.on.push(what);
     if (!what.id.empty()) t.equal(id, what.id, "the id that was pushed");
     for (const int attempt : {1, 2}) {
-        const ojs::job got = worker.claim_one();
-        t.equal(got.id, id, "the id");
+        const ojs::job got = worker.claim_one(id);
         t.equal(got.type, what.type, "the type");
         t.equal(got.attempt, attempt, "the attempt");
         if (attempt == 1) worker.fail(id, true);
@@ -63,10 +60,9 @@ inline void check_named(trial& t, test_worker& worker, const new_job& what) {
 }
 
 inline void odd_names(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
+    test_worker worker(t);
     new_job what;
-    what.queue = queue;
+    what.queue = t.queue;
     texts types = {"t", "contract.a.b_c.d2"};
     const texts odd = {"Gr\u00fc\u00dfe \u20ac \U0001f600", "a/b?c=d&e#f%41+g", "\"quoted\" \\ 'and' ; --",
                        " ", std::string(150, 'x')};
@@ -86,28 +82,26 @@ inline void odd_names(trial& t) {
 }
 
 inline void odd_reports(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
+    test_worker worker(t);
     const texts messages = {"", "gr\u00fc\u00df \U0001f600 \" \\ / ' ; -- %s \n\r\t\x01\x1f\x7f",
                             std::string(50000, 'm')};
-    const std::string id = t.push(queue, "[]", 9);
+    const std::string id = t.push("[]", 9);
     for (const std::string& message : messages) {
         t.equal(worker.claim_one().id, id, "the id");
         ojs::fail_request request;
         request.job_id = id;
         request.error = {"odd \u20ac code", message, true, "{\"cause\":[1,{\"text\":\"\u00fc\\n\"}]}"};
         const auto said = worker.wire->fail(request, soon());
-        t.check(is_accepted(said), "FAIL with an odd error is answered " + test_worker::text_of(said));
+        check_accepted(t, said, "FAIL with an odd error");
         t.state_is(id, job_state::waiting);
     }
     t.equal(worker.claim_one().id, id, "the id");
     worker.ack(id);
     for (const std::string& answer : {std::string(), std::string("null"), std::string("\"\u00fc \\\" \\n\""),
                                       std::string("[1.10,{\"a\":[]}]"), large(50000)}) {
-        const std::string done = t.push(queue);
-        t.equal(worker.claim_one().id, done, "the id");
+        const std::string done = worker.claim_new();
         const auto said = worker.try_ack(done, answer);
-        t.check(is_accepted(said), "ACK with an odd result is answered " + test_worker::text_of(said));
+        check_accepted(t, said, "ACK with an odd result");
         t.state_is(done, job_state::completed);
     }
 }

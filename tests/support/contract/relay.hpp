@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <iterator>
 #include <list>
 #include <mutex>
 #include <stdexcept>
@@ -45,9 +44,7 @@ class relay {
         ::close(listener_);
         {
             const std::lock_guard<std::mutex> held(mutex_);
-            for (const connection& each : connections_) {
-                if (!each.ended) shut(each);
-            }
+            for (const connection& each : connections_) shut(each);
         }
         for (connection& each : connections_) each.passes.join();
     }
@@ -58,9 +55,8 @@ class relay {
 
   private:
     struct connection {
-        int near = -1;  // the client's side
+        int near = -1;  // the client's side; -1: closed
         int far = -1;
-        bool ended = false;  // both are closed
         std::thread passes;
         bool may_lose = true;  // the response to its last request
     };
@@ -80,16 +76,8 @@ class relay {
         const std::lock_guard<std::mutex> held(mutex_);
         ::close(of.near);
         ::close(of.far);
-        of.ended = true;
+        of.near = of.far = -1;
     }
-    // With the mutex held.
-    void forget_ended() {
-        for (auto each = connections_.begin(); each != connections_.end();) {
-            if (each->ended) each->passes.join();
-            each = each->ended ? connections_.erase(each) : std::next(each);
-        }
-    }
-
     void accept_all() {
         while (!ending_) {
             const int near = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
@@ -99,7 +87,6 @@ class relay {
             if (::connect(far, reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0)
                 ::shutdown(near, SHUT_RDWR);
             const std::lock_guard<std::mutex> held(mutex_);
-            forget_ended();
             connections_.emplace_back();
             connection& added = connections_.back();
             added.near = near;

@@ -6,11 +6,9 @@
 namespace transport_contract {
 
 inline void settled_once(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
+    test_worker worker(t);
     for (const bool first_acks : {true, false}) {
-        const std::string id = t.push(queue);
-        t.equal(worker.claim_one().id, id, "the id");
+        const std::string id = worker.claim_new();
         if (first_acks) {
             worker.ack(id);
         } else {
@@ -24,31 +22,30 @@ inline void settled_once(trial& t) {
         }
         t.state_is(id, first_acks ? job_state::completed : job_state::discarded);
     }
-    check_nothing_left(t, worker, queue);
+    check_nothing_left(t, worker);
 }
 
 inline void settled_once_in_a_race(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
+    test_worker worker(t);
     constexpr int rounds = 20;
-    t.push_many(queue, rounds);
+    t.push_many(rounds);
     for (int i = 0; i < rounds; ++i) {
         const std::string id = worker.claim_one().id;
         ojs::result<ojs::settled> acked = ojs::error{};
         ojs::result<ojs::settled> failed = ojs::error{};
-        threads(2, [&](int number) {
+        test::at_once(2, [&](int number) {
             if (number == 0) {
                 acked = worker.try_ack(id);
             } else {
                 failed = worker.try_fail(id, false);
             }
-        }).join();
+        });
         const std::string said =
             "ACK is " + test_worker::text_of(acked) + ", FAIL is " + test_worker::text_of(failed);
         t.check(acked && failed && is_accepted(acked) != is_accepted(failed), said);
         t.state_is(id, is_accepted(acked) ? job_state::completed : job_state::discarded);
     }
-    check_nothing_left(t, worker, queue);
+    check_nothing_left(t, worker);
 }
 
 inline bool is_refused(const ojs::result<ojs::settled>& answer) {
@@ -56,10 +53,9 @@ inline bool is_refused(const ojs::result<ojs::settled>& answer) {
 }
 
 inline void settles_only_claimed(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
-    test_worker other(t, {queue});
-    const std::string id = t.push(queue);
+    test_worker worker(t);
+    test_worker other(t);
+    const std::string id = t.push();
     for (const std::string& each : {id, std::string("contract-none"), std::string("0")}) {
         const auto acked = worker.try_ack(each);
         const auto failed = worker.try_fail(each, false);
@@ -67,8 +63,7 @@ inline void settles_only_claimed(trial& t) {
         t.check(is_refused(failed), "FAIL of a job that was not claimed is " + test_worker::text_of(failed));
     }
     t.state_is(id, job_state::waiting);
-    const ojs::job got = worker.claim_one();
-    t.equal(got.id, id, "the id");
+    const ojs::job got = worker.claim_one(id);
     t.equal(got.attempt, 1, "the attempt");
     if (t.can.knows_holder) {
         check_gone(t, other.try_ack(id), "ACK by a worker that has not claimed it");
@@ -80,52 +75,36 @@ inline void settles_only_claimed(trial& t) {
 }
 
 inline void retried_until_used_up(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
-    test_worker other(t, {queue});
-    const std::string once = t.push(queue, "[1]", 1);
-    t.equal(worker.claim_one().id, once, "the id");
+    test_worker worker(t);
+    test_worker other(t);
+    const std::string once = worker.claim_new("[1]", 1);
     worker.fail(once, true);
     t.state_is(once, job_state::discarded);
-    const std::string thrice = t.push(queue, "[3]", 3);
+    const std::string thrice = t.push("[3]", 3);
     for (const int attempt : {1, 2, 3}) {
         test_worker& runs_it = attempt == 2 ? other : worker;
-        const ojs::job got = runs_it.claim_one();
-        t.equal(got.id, thrice, "the id");
+        const ojs::job got = runs_it.claim_one(thrice);
         t.equal(got.attempt, attempt, "the attempt");
         t.equal(got.max_attempts, 3, "max_attempts");
         check_args(t, got, "[3]");
         runs_it.fail(got.id, true);
         t.state_is(got.id, attempt < 3 ? job_state::waiting : job_state::discarded);
     }
-    const std::string in_the_end = t.push(queue, "[2]", 2);
-    t.equal(worker.claim_one().id, in_the_end, "the id");
+    const std::string in_the_end = worker.claim_new("[2]", 2);
     worker.fail(in_the_end, true);
     t.equal(worker.claim_one().attempt, 2, "the attempt");
     worker.ack(in_the_end);
     t.state_is(in_the_end, job_state::completed);
-    check_nothing_left(t, worker, queue);
-}
-
-inline void not_retried(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
-    const std::string id = t.push(queue, "[]", 5);
-    t.equal(worker.claim_one().id, id, "the id");
-    worker.fail(id, false);
-    t.state_is(id, job_state::discarded);
-    check_nothing_left(t, worker, queue);
+    check_nothing_left(t, worker);
 }
 
 inline void requeued_at_once(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
-    test_worker other(t, {queue});
-    const std::string id = t.push(queue, "[]", t.can.requeue_spares_attempt ? 1 : 9);
+    test_worker worker(t);
+    test_worker other(t);
+    const std::string id = t.push("[]", t.can.requeue_spares_attempt ? 1 : 9);
     for (const int times : {1, 2, 3}) {
         test_worker& runs_it = times == 2 ? other : worker;
-        const ojs::job got = runs_it.claim_at_once();
-        t.equal(got.id, id, "the id");
+        const ojs::job got = runs_it.claim_at_once(id);
         if (t.can.requeue_spares_attempt) t.equal(got.attempt, 1, "the attempt of a requeued job");
         runs_it.hand_back(id);
         t.state_is(id, job_state::waiting);
@@ -139,11 +118,9 @@ inline void requeued_at_once(trial& t) {
 // Once another worker has the job, the previous one cannot settle it.
 inline void late_report_is_gone(trial& t) {
     if (!t.can.knows_holder) return t.leave_out("the queue does not know who has claimed a job");
-    const std::string queue = t.new_name();
-    test_worker early(t, {queue});
-    test_worker later(t, {queue});
-    const std::string id = t.push(queue);
-    t.equal(early.claim_one().id, id, "the id");
+    test_worker early(t);
+    test_worker later(t);
+    const std::string id = early.claim_new();
     early.fail(id, true);
     t.equal(later.claim_one().id, id, "the id");
     check_gone(t, early.try_ack(id), "ACK of a run that is over");
@@ -154,12 +131,11 @@ inline void late_report_is_gone(trial& t) {
 }
 
 inline void heartbeat_renews_held(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
-    t.push_many(queue, 2);
+    test_worker worker(t);
+    t.push_many(2);
     const texts claimed = ids_of(worker.claim(2));
     worker.ack(claimed[0]);
-    const std::string waits = t.push(queue);
+    const std::string waits = t.push();
     ojs::heartbeat_request request;
     request.worker = &worker.identity;
     request.state = "running";

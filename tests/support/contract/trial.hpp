@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "../events.hpp"
 #include "canonical_json.hpp"
 #include "subject.hpp"
 
@@ -19,8 +19,7 @@ using std::chrono::milliseconds;
 using jobs = std::vector<ojs::job>;
 using texts = std::vector<std::string>;
 
-// Only a hang ever takes this long.
-inline constexpr std::chrono::seconds guard{30};
+inline constexpr std::chrono::seconds guard = test::hang_guard;
 // Longer than any test.
 inline constexpr std::chrono::minutes long_lease{60};
 
@@ -31,49 +30,7 @@ inline ojs::time_point soon() {
 // Thrown to end a case.
 struct case_aborted {};
 
-class event {
-  public:
-    void set() {
-        const std::lock_guard<std::mutex> held(mutex_);
-        set_ = true;
-        changed_.notify_all();
-    }
-    bool wait() const {
-        std::unique_lock<std::mutex> held(mutex_);
-        return changed_.wait_for(held, guard, [this] { return set_; });
-    }
-
-  private:
-    mutable std::mutex mutex_;
-    mutable std::condition_variable changed_;
-    bool set_ = false;
-};
-
-// Started together, joined at the end.
-class threads {
-  public:
-    template <class Work>
-    threads(int count, Work work) {
-        for (int i = 0; i < count; ++i) {
-            all_.emplace_back([this, work, i] {
-                static_cast<void>(go_.wait());
-                work(i);
-            });
-        }
-        go_.set();
-    }
-    threads(const threads&) = delete;
-    threads& operator=(const threads&) = delete;
-    ~threads() { join(); }
-    void join() {
-        for (std::thread& each : all_) each.join();
-        all_.clear();
-    }
-
-  private:
-    event go_;
-    std::vector<std::thread> all_;
-};
+using test::event;
 
 // The case that runs. Thread-safe.
 class trial {
@@ -118,17 +75,18 @@ class trial {
         static std::atomic<int> number{0};
         return "contract-" + std::to_string(started_at()) + "-" + std::to_string(++number);
     }
-    std::string push(const std::string& queue, const std::string& args_json = "[]",
-                     std::int64_t max_attempts = 3) {
+    // Into the queue of the case, unless one is given.
+    std::string push(const std::string& args_json = "[]", std::int64_t max_attempts = 3,
+                     const std::string& to = "") {
         new_job what;
-        what.queue = queue;
+        what.queue = to.empty() ? queue : to;
         what.args_json = args_json;
         what.max_attempts = max_attempts;
         return on.push(what);
     }
-    texts push_many(const std::string& queue, int count) {
+    texts push_many(int count) {
         texts ids;
-        for (int i = 0; i < count; ++i) ids.push_back(push(queue, "[" + std::to_string(i) + "]"));
+        for (int i = 0; i < count; ++i) ids.push_back(push("[" + std::to_string(i) + "]"));
         return ids;
     }
     void state_is(const std::string& id, job_state wanted) {
@@ -149,6 +107,7 @@ class trial {
 
     subject& on;
     const traits can;
+    const std::string queue = new_name();
 
   private:
     static std::int64_t started_at() {
@@ -196,6 +155,7 @@ inline bool is_retryable(const ojs::error& why) {
 // A worker as its transport sees it: claims and reports jobs. Thread-safe except for kill().
 class test_worker {
   public:
+    explicit test_worker(trial& of) : test_worker(of, {of.queue}) {}
     test_worker(trial& of, texts queues) : trial_(of) {
         identity.worker_id = of.new_name();
         identity.hostname = "contract";
@@ -239,9 +199,20 @@ class test_worker {
         trial_.require(all, std::to_string(out.size()) + " jobs come, and not " + std::to_string(count));
         return out;
     }
-    ojs::job claim_one() { return claim(1).front(); }
+    // That one, unless `id` is empty.
+    ojs::job claim_one(const std::string& id = "", bool ends_delays = true) {
+        const ojs::job got = claim(1, ends_delays).front();
+        if (!id.empty()) trial_.equal(got.id, id, "the id");
+        return got;
+    }
+    // Pushes a job and claims it.
+    std::string claim_new(const std::string& args_json = "[]", std::int64_t max_attempts = 3) {
+        const std::string id = trial_.push(args_json, max_attempts);
+        claim_one(id);
+        return id;
+    }
     // Only of jobs that wait for no retry.
-    ojs::job claim_at_once() { return claim(1, false).front(); }
+    ojs::job claim_at_once(const std::string& id = "") { return claim_one(id, false); }
 
     ojs::result<ojs::settled> try_ack(const std::string& id, const std::string& result_json = "{\"n\":1}",
                                       ojs::time_point deadline = soon()) {
@@ -312,9 +283,13 @@ inline void check_gone(trial& t, const ojs::result<ojs::settled>& answer, const 
     t.check(is_gone(answer), what + " is answered " + test_worker::text_of(answer) + " and not gone");
 }
 
+inline void check_accepted(trial& t, const ojs::result<ojs::settled>& answer, const std::string& what) {
+    t.check(is_accepted(answer), what + " is answered " + test_worker::text_of(answer));
+}
+
 // Checks that a new job is the only one that can be claimed.
-inline void check_nothing_left(trial& t, test_worker& worker, const std::string& queue) {
-    const std::string last = t.push(queue);
+inline void check_nothing_left(trial& t, test_worker& worker) {
+    const std::string last = t.push();
     t.on.end_retry_delays();
     t.equal(ids_of(worker.claim(1)), texts{last}, "all there was to claim");
     worker.ack(last);

@@ -1,84 +1,71 @@
 // Cases: deadlines, frozen backends, lost responses, dead workers, and calls of on_work_available().
 #pragma once
 
+#include <future>
+
 #include "settling.hpp"
 
 namespace transport_contract {
 
 // Makes a call on its own thread, so that a call that hangs ends the case and not the program.
 template <class Call>
-auto in_time(trial& t, const char* what, Call call) -> decltype(call()) {
-    struct shared {
-        std::vector<decltype(call())> answer;
-        event ended;
-    };
-    const auto state = std::make_shared<shared>();
-    std::thread calls([state, call] {
-        state->answer.push_back(call());
-        state->ended.set();
-    });
-    const bool ended = state->ended.wait();
-    if (ended) {
-        calls.join();
-    } else {
-        calls.detach();
-    }
-    t.require(ended, std::string(what) + " does not return by its deadline");
-    return std::move(state->answer.front());
+auto in_time(trial& t, const std::string& what, Call call) {
+    std::packaged_task<decltype(call())()> task(call);
+    auto answer = task.get_future();
+    std::thread calls(std::move(task));
+    const bool ended = answer.wait_for(guard) == std::future_status::ready;
+    ended ? calls.join() : calls.detach();
+    t.require(ended, what + " does not return by its deadline");
+    return answer.get();
 }
 
 // A success, or an error that fits a late response.
 template <class T>
-void check_late_response(trial& t, const char* what, const ojs::result<T>& answer) {
+void check_late_response(trial& t, const std::string& what, const ojs::result<T>& answer) {
     const bool fits = answer || is_retryable(answer.error()) || answer.error().code == ojs::errc::unsupported;
-    t.check(fits, std::string(what) + " with a short deadline fails: " + test_worker::error_text(answer));
+    t.check(fits, what + " with a short deadline fails: " + test_worker::error_text(answer));
+}
+template <class Call>
+void call_late(trial& t, const std::string& what, Call call) {
+    check_late_response(t, what, in_time(t, what, call));
 }
 
 inline void settle_by(trial& t, const test_worker& worker, const std::string& id, ojs::time_point deadline) {
     const auto wire = worker.wire;
-    const auto save = [=] { return wire->save_checkpoint({id, "1"}, deadline); };
-    const auto load = [=] { return wire->load_checkpoint(id, deadline); };
-    const auto ack = [=] { return wire->ack({id, ""}, deadline); };
-    check_late_response(t, "save_checkpoint", in_time(t, "save_checkpoint", save));
-    check_late_response(t, "load_checkpoint", in_time(t, "load_checkpoint", load));
-    check_late_response(t, "ACK", in_time(t, "ACK", ack));
+    call_late(t, "save_checkpoint", [=] { return wire->save_checkpoint({id, "1"}, deadline); });
+    call_late(t, "load_checkpoint", [=] { return wire->load_checkpoint(id, deadline); });
+    call_late(t, "ACK", [=] { return wire->ack({id, ""}, deadline); });
 }
 
 inline void fail_by(trial& t, const test_worker& worker, const std::string& id, ojs::time_point deadline) {
-    const auto wire = worker.wire;
-    const auto fail = [=] {
+    call_late(t, "FAIL", [=, wire = worker.wire] {
         ojs::fail_request request;
         request.job_id = id;
         request.error = {"handler_error", "no", false, "{}"};
         return wire->fail(request, deadline);
-    };
-    check_late_response(t, "FAIL", in_time(t, "FAIL", fail));
+    });
 }
 
 inline void send_others_by(trial& t, const test_worker& worker, ojs::time_point deadline) {
     const auto wire = worker.wire;
     const auto identity = std::make_shared<const ojs::worker_identity>(worker.identity);
-    const auto beat = [=] {
+    call_late(t, "the heartbeat", [=] {
         ojs::heartbeat_request request;
         request.worker = identity.get();
         request.state = "running";
         return wire->heartbeat(request, deadline);
-    };
-    const auto register_worker = [=] { return wire->register_worker(*identity, deadline); };
-    check_late_response(t, "the heartbeat", in_time(t, "the heartbeat", beat));
-    check_late_response(t, "register_worker", in_time(t, "register_worker", register_worker));
+    });
+    call_late(t, "register_worker", [=] { return wire->register_worker(*identity, deadline); });
 }
 
 inline ojs::result<jobs> fetch_by(trial& t, const test_worker& worker, ojs::time_point deadline) {
-    const auto wire = worker.wire;
     const auto identity = std::make_shared<const ojs::worker_identity>(worker.identity);
-    const auto fetch = [=] {
+    ojs::result<jobs> got = in_time(t, "FETCH", [=, wire = worker.wire] {
         ojs::fetch_request request;
         request.worker = identity.get();
         request.count = 5;
         return wire->fetch(request, deadline);
-    };
-    ojs::result<jobs> got = in_time(t, "FETCH", fetch);
+    });
     check_late_response(t, "FETCH", got);
     return got;
 }
@@ -95,12 +82,11 @@ inline void repeat_settlement(trial& t, test_worker& worker, const std::string& 
 }
 
 inline void returns_by_deadline(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
+    test_worker worker(t);
     test_worker idle(t, {t.new_name()});
     for (const milliseconds ahead : {milliseconds(-1000), milliseconds(50)}) {
         const auto deadline = [&] { return ojs::steady_clock::now() + ahead; };
-        const std::string id = t.push(queue);
+        const std::string id = t.push();
         if (ahead.count() < 0) {
             const ojs::result<jobs> got = fetch_by(t, worker, deadline());
             if (got && !got->empty()) {
@@ -111,53 +97,46 @@ inline void returns_by_deadline(trial& t) {
         } else {
             static_cast<void>(fetch_by(t, idle, deadline()));
         }
-        const ojs::job got = worker.claim_one();
-        t.equal(got.id, id, "the id");
+        const ojs::job got = worker.claim_one(id);
         send_others_by(t, worker, deadline());
         settle_by(t, worker, id, deadline());
         repeat_settlement(t, worker, id, true);
-        const std::string failed = t.push(queue);
-        t.equal(worker.claim_one().id, failed, "the id");
+        const std::string failed = worker.claim_new();
         fail_by(t, worker, failed, deadline());
         repeat_settlement(t, worker, failed, false);
     }
-    check_nothing_left(t, worker, queue);
+    check_nothing_left(t, worker);
 }
 
-class frozen {
-  public:
-    explicit frozen(subject& on) : on_(on), is_(on.freeze()) {}
-    frozen(const frozen&) = delete;
-    frozen& operator=(const frozen&) = delete;
-    ~frozen() { thaw(); }
-    explicit operator bool() const { return is_; }
-    void thaw() {
-        if (is_) on_.thaw();
-        is_ = false;
-    }
-
-  private:
-    subject& on_;
-    bool is_;
-};
+// Until it is destroyed the backend is frozen, or loses its next responses; null: not possible.
+using disturbed = std::shared_ptr<subject>;
+inline disturbed frozen(subject& on) {
+    return {on.freeze() ? &on : nullptr, [](subject* it) {
+                if (it != nullptr) it->thaw();
+            }};
+}
+inline disturbed losing_responses(subject& on, int responses) {
+    return {on.lose_answers(responses) ? &on : nullptr, [](subject* it) {
+                if (it != nullptr) it->lose_answers(0);
+            }};
+}
+inline constexpr int all_responses = 1000000;
 
 inline void backend_freezes(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
-    test_worker idle(
-        t, {t.new_name()});  // a FETCH that was sent may be carried out later: there is nothing to claim
+    test_worker worker(t);
+    test_worker idle(t, {t.new_name()});  // a late FETCH finds nothing to claim
     test_worker patient(t, {t.new_name()});
-    t.push_many(queue, 2);
+    t.push_many(2);
     const texts ids = ids_of(worker.claim(2));
     idle.fetch();
     patient.fetch();
     event sends;
-    std::unique_ptr<threads> waiting;
+    std::future<void> waiting;
     {
-        frozen still(t.on);
+        const disturbed still = frozen(t.on);
         if (!still) return t.leave_out("nothing can be made to stand still");
         // No call waits for a longer call of another thread.
-        waiting = std::make_unique<threads>(1, [&](int) {
+        waiting = std::async(std::launch::async, [&] {
             ojs::fetch_request request = patient.asking(1);
             request.should_send = [&sends] {
                 sends.set();
@@ -171,42 +150,24 @@ inline void backend_freezes(trial& t) {
         settle_by(t, worker, ids[0], deadline());
         fail_by(t, worker, ids[1], deadline());
         send_others_by(t, worker, deadline());
-        const auto wire = worker.wire;
-        const std::string id = ids[0];
-        const auto ack = [=] { return wire->ack({id, ""}, ojs::deadline_after(milliseconds(100))); };
+        const auto ack = [wire = worker.wire, id = ids[0], deadline] {
+            return wire->ack({id, ""}, deadline());
+        };
         t.check(!in_time(t, "ACK", ack), "ACK is answered by what stands still");
     }
-    waiting->join();
+    waiting.get();
     repeat_settlement(t, worker, ids[0], true);
     repeat_settlement(t, worker, ids[1], false);
-    check_nothing_left(t, worker, queue);
+    check_nothing_left(t, worker);
 }
 
-class lost_responses {
-  public:
-    lost_responses(subject& on, int answers) : on_(on), is_(on.lose_answers(answers)) {}
-    lost_responses(const lost_responses&) = delete;
-    lost_responses& operator=(const lost_responses&) = delete;
-    ~lost_responses() {
-        if (is_) on_.lose_answers(0);
-    }
-    explicit operator bool() const { return is_; }
-
-  private:
-    subject& on_;
-    const bool is_;
-};
-inline constexpr int all_responses = 1000000;
-
 inline void lost_settlement_responses(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
+    test_worker worker(t);
     for (const int lost : {1, all_responses}) {
         for (const bool acks : {true, false}) {
-            const std::string id = t.push(queue);
-            t.equal(worker.claim_one().id, id, "the id");
+            const std::string id = worker.claim_new();
             {
-                const lost_responses wire(t.on, lost);
+                const disturbed wire = losing_responses(t.on, lost);
                 if (!wire) {
                     worker.ack(id);
                     return t.leave_out("no answer can be lost");
@@ -220,17 +181,16 @@ inline void lost_settlement_responses(trial& t) {
             repeat_settlement(t, worker, id, acks);
         }
     }
-    const std::string retried = t.push(queue);
-    t.equal(worker.claim_one().id, retried, "the id");
+    const std::string retried = worker.claim_new();
     {
-        const lost_responses wire(t.on, 1);
+        const disturbed wire = losing_responses(t.on, 1);
         const auto said = worker.try_fail(retried, true);
         t.check(said || is_retryable(said.error()), "FAIL is answered " + test_worker::text_of(said));
     }
     static_cast<void>(worker.try_fail(retried, true));  // received by now in any case: a repetition is gone
     t.equal(worker.claim_one().attempt, 2, "the attempt after one FAIL that was said twice");
     worker.ack(retried);
-    check_nothing_left(t, worker, queue);
+    check_nothing_left(t, worker);
 }
 
 // False: the case needs jobs that come back by their lease or because their worker is dead.
@@ -240,12 +200,11 @@ inline bool needs_jobs_that_come_back(trial& t) {
 }
 
 inline void lost_fetch_response(trial& t) {
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
+    test_worker worker(t);
     worker.identity.visibility_timeout = t.can.lease.count() > 0 ? t.can.lease : milliseconds(long_lease);
-    texts pushed = t.push_many(queue, 3);
+    texts pushed = t.push_many(3);
     {
-        const lost_responses wire(t.on, 1);
+        const disturbed wire = losing_responses(t.on, 1);
         if (!wire) return t.leave_out("no answer can be lost");
         const auto got = worker.wire->fetch(worker.asking(1), soon());
         t.check(!got, "a FETCH whose answer was lost is sent again, and brings " +
@@ -254,7 +213,7 @@ inline void lost_fetch_response(trial& t) {
     }
     if (!needs_jobs_that_come_back(t)) return;
     if (t.can.lease.count() == 0) worker.kill();
-    test_worker later(t, {queue});
+    test_worker later(t);
     texts claimed;
     int lost = 0;
     for (const ojs::job& each : later.claim(3)) {
@@ -266,7 +225,7 @@ inline void lost_fetch_response(trial& t) {
     t.equal(sorted(claimed), sorted(pushed), "what was claimed");
     if (t.can.counts_lost_runs)
         t.equal(lost, 1, "the number of jobs that had been claimed by the lost FETCH");
-    check_nothing_left(t, later, queue);
+    check_nothing_left(t, later);
 }
 
 // Claims with a lease so short that the first may end before the last begins.
@@ -282,9 +241,8 @@ inline void claim_each(trial& t, test_worker& worker, const texts& wanted) {
 
 inline void dead_worker(trial& t) {
     if (!needs_jobs_that_come_back(t)) return;
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
-    t.push_many(queue, 3);
+    test_worker worker(t);
+    t.push_many(3);
     const texts settled = ids_of(worker.claim(3));
     worker.ack(settled[0]);
     worker.fail(settled[1], false);
@@ -292,17 +250,17 @@ inline void dead_worker(trial& t) {
     t.equal(worker.claim_one().id, settled[2], "the id");
     worker.ack(settled[2]);
     if (t.can.lease.count() > 0) worker.identity.visibility_timeout = t.can.lease;
-    const texts unsettled = t.push_many(queue, 3);
+    const texts unsettled = t.push_many(3);
     claim_each(t, worker, unsettled);
     worker.kill();
-    test_worker later(t, {queue});
+    test_worker later(t);
     const jobs back = later.claim(3);
     t.equal(sorted(ids_of(back)), sorted(unsettled), "what comes back");
     for (const ojs::job& each : back) {
         if (t.can.counts_lost_runs) t.check(each.attempt >= 2, "the run of the dead worker is not counted");
         later.ack(each.id);
     }
-    check_nothing_left(t, later, queue);
+    check_nothing_left(t, later);
     t.state_is(settled[0], job_state::completed);
     t.state_is(settled[1], job_state::discarded);
     t.state_is(settled[2], job_state::completed);
@@ -310,11 +268,10 @@ inline void dead_worker(trial& t) {
 
 inline void lease_expired(trial& t) {
     if (t.can.lease.count() == 0) return t.leave_out("claims have no lease");
-    const std::string queue = t.new_name();
-    test_worker late(t, {queue});
-    test_worker other(t, {queue});
+    test_worker late(t);
+    test_worker other(t);
     late.identity.visibility_timeout = t.can.lease;
-    const texts pushed = t.push_many(queue, 2);
+    const texts pushed = t.push_many(2);
     claim_each(t, late, pushed);
     t.equal(sorted(ids_of(other.claim(2))), sorted(pushed), "what comes back");
     check_gone(t, late.try_ack(pushed[0]), "ACK after the lease");
@@ -324,7 +281,7 @@ inline void lease_expired(trial& t) {
         other.ack(each);
         t.state_is(each, job_state::completed);
     }
-    check_nothing_left(t, other, queue);
+    check_nothing_left(t, other);
 }
 
 inline void no_call_after_reset(trial& t) {
@@ -332,14 +289,13 @@ inline void no_call_after_reset(trial& t) {
         std::atomic<bool> ended{false};
         std::atomic<int> late{0};
     };
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
+    test_worker worker(t);
     std::atomic<bool> over{false};
     std::mutex mutex;
     texts claimed;
     texts pushed;
     {
-        threads fetching(4, [&](int) {
+        const auto fetch = [&] {
             while (!over && !t.has_broken()) {
                 const ojs::result<jobs> got = worker.wire->fetch(worker.asking(1), soon());
                 if (!t.check(got.has_value(), "FETCH fails: " + test_worker::error_text(got))) return;
@@ -350,14 +306,16 @@ inline void no_call_after_reset(trial& t) {
                 }
                 if (got->empty()) std::this_thread::sleep_for(milliseconds(1));
             }
-        });
+        };
+        std::future<void> fetching[4];
+        for (std::future<void>& each : fetching) each = std::async(std::launch::async, fetch);
         for (int round = 0; round < 25; ++round) {
             const auto calls = std::make_shared<listener>();
             worker.wire->on_work_available([calls] { calls->late += calls->ended ? 1 : 0; });
-            pushed.push_back(t.push(queue));
+            pushed.push_back(t.push());
             worker.wire->on_work_available(nullptr);
             calls->ended = true;
-            pushed.push_back(t.push(queue));
+            pushed.push_back(t.push());
             worker.wire->on_work_available(nullptr);  // and once more
             t.equal(calls->late.load(), 0, "the number of calls after the end");
         }
@@ -373,29 +331,17 @@ inline void no_call_after_reset(trial& t) {
 
 inline void calls_on_work_available(trial& t) {
     if (!t.can.tells_of_work) return t.leave_out("the worker polls");
-    struct counter {
-        std::mutex mutex;
-        std::condition_variable changed;
-        int times = 0;
-    };
-    const auto calls = std::make_shared<counter>();
-    const std::string queue = t.new_name();
-    test_worker worker(t, {queue});
-    worker.wire->on_work_available([calls] {
-        const std::lock_guard<std::mutex> held(calls->mutex);
-        ++calls->times;
-        calls->changed.notify_all();
-    });
+    const auto calls = std::make_shared<test::counter>();
+    test_worker worker(t);
+    worker.wire->on_work_available([calls] { calls->add(); });
     worker.fetch();
     int seen = 0;
     for (int round = 0; round < 4; ++round) {
-        const std::string id = t.push(queue);
+        const std::string id = t.push();
         // Like a worker: it fetches only after a call.
         for (jobs got; got.empty(); got = worker.fetch()) {
-            std::unique_lock<std::mutex> held(calls->mutex);
-            t.require(calls->changed.wait_for(held, guard, [&] { return calls->times > seen; }),
-                      "on_work_available is not called");
-            seen = calls->times;
+            t.require(calls->wait_for(seen + 1), "on_work_available is not called");
+            seen = calls->count();
         }
         worker.ack(id);
     }

@@ -41,40 +41,31 @@ inline bool is_last_run(std::int64_t number, std::int64_t attempt) {
 }
 
 // The runs of each job, as the handlers saw them.
-class run_book {
-  public:
+struct run_book {
     void note(std::int64_t number, std::int64_t attempt) {
-        const std::lock_guard<std::mutex> held(mutex_);
-        runs_[number].push_back(attempt);
-        ++count_;
-        decided_ += is_last_run(number, attempt) ? 1 : 0;
+        const std::lock_guard<std::mutex> held(mutex);
+        runs[number].push_back(attempt);
+        ++count;
+        decided += is_last_run(number, attempt) ? 1 : 0;
     }
-    std::map<std::int64_t, std::vector<std::int64_t>> runs() const {
-        const std::lock_guard<std::mutex> held(mutex_);
-        return runs_;
-    }
-    int count() const { return count_; }
-    int decided() const { return decided_; }
 
-  private:
-    mutable std::mutex mutex_;
-    std::map<std::int64_t, std::vector<std::int64_t>> runs_;
-    std::atomic<int> count_{0};
-    std::atomic<int> decided_{0};
+    std::mutex mutex;
+    std::map<std::int64_t, std::vector<std::int64_t>> runs;
+    std::atomic<int> count{0};
+    std::atomic<int> decided{0};
 };
 
 // A worker with its own transport; its options make the result independent of timing.
 class contract_worker {
   public:
     // After `pause` runs, its handlers return only once it is stopped.
-    contract_worker(trial& t, const std::string& queue, run_book& book, int pause)
-        : trial_(t), hands_(t, {queue}), worker_(options(hands_), *hands_.wire) {
+    contract_worker(trial& t, run_book& book, int pause)
+        : trial_(t), hands_(t), worker_(options(hands_), *hands_.wire) {
         const bool used_up = t.can.requeue_spares_attempt;
         const auto handler = [&book, pause, used_up](ojs::job_context& job) {
             const std::int64_t number = job.arg<std::int64_t>(0).value_or(-1);
             book.note(number, job.attempt());
-            while (book.count() >= pause && !job.stop_requested())
-                std::this_thread::sleep_for(milliseconds(1));
+            while (book.count >= pause && !job.stop_requested()) std::this_thread::sleep_for(milliseconds(1));
             return run_by_fate(number, job.attempt(), used_up);
         };
         t.require(worker_.register_handler("contract.work", handler), "the handler is refused");
@@ -117,13 +108,11 @@ class contract_worker {
 };
 
 inline void check_runs(trial& t, const run_book& book, std::int64_t count) {
-    const auto runs = book.runs();
-    t.equal(runs.size(), static_cast<std::size_t>(count), "the number of jobs that ran");
-    for (const auto& [number, attempts] : runs) {
+    t.equal(book.runs.size(), static_cast<std::size_t>(count), "the number of jobs that ran");
+    for (const auto& [number, attempts] : book.runs) {
         const fate of = fate_of(number);
-        const bool twice = of == fate::second_time || of == fate::never;
-        const std::vector<std::int64_t> wanted =
-            twice ? std::vector<std::int64_t>{1, 2} : std::vector<std::int64_t>{1};
+        std::vector<std::int64_t> wanted = {1};
+        if (of == fate::second_time || of == fate::never) wanted.push_back(2);
         // Where a job requeued at the stop has lost an attempt, that run is left out.
         const bool fits = t.can.requeue_spares_attempt ? attempts == wanted
                                                        : attempts.size() <= wanted.size() &&
@@ -132,38 +121,26 @@ inline void check_runs(trial& t, const run_book& book, std::int64_t count) {
     }
 }
 
-// Waits while runs continue.
-inline void await(trial& t, const run_book& book, const std::function<bool()>& reached,
-                  const char* not_reached) {
-    for (int seen = -1; !reached() && book.count() != seen;) {
-        seen = book.count();
-        t.eventually([&] { return reached() || book.count() != seen; });
-    }
-    t.check(reached(), not_reached);
-}
-
 inline void whole_worker(trial& t) {
     constexpr int count = 500;
-    const std::string queue = t.new_name();
     texts ids;
     const std::int64_t max_attempts = t.can.requeue_spares_attempt ? max_runs : max_runs * 4;
-    for (int i = 0; i < count; ++i) ids.push_back(t.push(queue, "[" + std::to_string(i) + "]", max_attempts));
+    for (int i = 0; i < count; ++i) ids.push_back(t.push("[" + std::to_string(i) + "]", max_attempts));
     run_book book;
     std::uint64_t settled_by_handlers = 0;
     {
-        contract_worker first(t, queue, book, count / 2);
-        await(
-            t, book, [&] { return book.count() >= count / 2; }, "the first worker does not get far");
+        contract_worker first(t, book, count / 2);
+        t.check(t.eventually([&] { return book.count >= count / 2; }), "the first worker does not get far");
         const ojs::worker_report report = first.stop();
         settled_by_handlers += report.completed + report.failed;
     }
-    t.check(book.count() < count, "nothing is left for the second worker");
-    contract_worker second(t, queue, book, never_paused);
-    t.check(t.eventually([&] { return book.decided() >= count; }),
+    t.check(book.count < count, "nothing is left for the second worker");
+    contract_worker second(t, book, never_paused);
+    t.check(t.eventually([&] { return book.decided >= count; }),
             "the second worker does not come to the end");
     const ojs::worker_report report = second.stop();
     settled_by_handlers += report.completed + report.failed;
-    t.equal(settled_by_handlers, static_cast<std::uint64_t>(book.count()), "the number of runs settled");
+    t.equal(settled_by_handlers, static_cast<std::uint64_t>(book.count), "the number of runs settled");
     for (int i = 0; i < count; ++i)
         t.state_is(ids[static_cast<std::size_t>(i)],
                    ends_well(fate_of(i)) ? job_state::completed : job_state::discarded);

@@ -1,0 +1,66 @@
+"""build/dev_backend on loopback, with its ledger; and waiting for what must happen."""
+
+import json
+import subprocess
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+GUARD = 30  # seconds: it ends a test that would hang, and proves nothing else
+
+
+def eventually(holds, what, pause=0.01):
+    """The first true value of holds()."""
+    end = time.monotonic() + GUARD
+    while not (found := holds()):
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {GUARD} s: {what() if callable(what) else what}")
+        time.sleep(pause)
+    return found
+
+
+class Backend:
+    """Has no job at first."""
+
+    def __init__(self, build):
+        self.folder = tempfile.TemporaryDirectory(prefix="ojs-backend-")
+        self.ledger = Path(self.folder.name) / "ledger"
+        self.process = subprocess.Popen([build / "dev_backend", "--port", "0", "--quiet", "--ledger", self.ledger], text=True,
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.url = "http://" + self.process.stdout.readline().removeprefix("listening on ").strip()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        self.folder.cleanup()
+
+    def ask(self, path, body=None):
+        text = body and json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, text, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
+    def push(self, kind, *args):
+        return self.ask("/ojs/v1/jobs", {"type": kind, "args": args})["job"]["id"]
+
+    def state(self, job):
+        return self.ask(f"/ojs/v1/jobs/{job}")["job"]["state"]
+
+    def await_state(self, job, state):
+        eventually(lambda: self.state(job) == state, f"job {job} {state}")
+
+    def events(self, **wanted):
+        lines = self.ledger.read_text().splitlines(keepends=True) if self.ledger.exists() else []
+        events = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [event for event in events if wanted.items() <= event.items()]
+
+    def await_event(self, **wanted):
+        return eventually(lambda: self.events(**wanted), lambda: f"{wanted} in\n{self.ledger.read_text()}")[0]
