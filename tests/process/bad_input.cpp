@@ -1,4 +1,4 @@
-// What a worker makes of a wrong environment, a backend that is absent, and handlers that fork and fail: a clear message,
+// What a worker makes of a wrong environment, a backend that is absent, and a handler that forks: a clear message,
 // the right exit status, nothing lost, no hang. Each bad value, URL and answer is judged by the tests of the library.
 #include <signal.h>
 
@@ -48,25 +48,6 @@ TEST_CASE("no backend: the worker keeps trying, ever more slowly, and SIGTERM en
     CHECK(worker.wait() == 0);
     // 0.1 + 0.2 + 0.4 s less up to half: a fixed pause of the poll interval would have tried 20 times.
     CHECK(worker.count("FETCH failed") <= 8);
-}
-
-TEST_CASE("a job with a faulty handler, or with a large result, is reported once, and the worker works on") {
-    backend jobs({"--retry-delay", "1h"});
-    process worker = start_worker(jobs.url(), "w");
-    const struct {
-        const char* type;
-        const char* args;
-        const char* state;
-    } rows[] = {{"test.throw_int", "[]", "retryable"},
-                {"test.discard", "[]", "discarded"},
-                {"test.not_json", "[]", "completed"},
-                {"test.big", "[9000000]", "completed"}};  // more than the backend takes
-    for (const auto& row : rows) {
-        CAPTURE(row.type);
-        CHECK(jobs.reaches(jobs.push_one(row.type, row.args), row.state));
-    }
-    worker.signal(SIGTERM);
-    CHECK(worker.wait() == 0);
 }
 
 TEST_CASE("fork in a handler: the child does not report the job, and a signal ends it") {

@@ -2,7 +2,7 @@
 // checkpoints and by the kernel's account of what it read. Settings from the environment:
 //
 //   OJS_TEST_SEED              repeats a run's random choices (it is printed)
-//   OJS_TEST_CHECKPOINT_PASSES how often the file is counted; default 30
+//   OJS_TEST_CHECKPOINT_PASSES how often the file is counted; default 24
 #include <signal.h>
 #include <stdlib.h>
 
@@ -22,7 +22,7 @@ constexpr std::int64_t interval = 512 * 1024;
 constexpr std::int64_t chunk = 16 * 1024;
 
 std::int64_t pass_count() {
-    return static_cast<std::int64_t>(number_from("OJS_TEST_CHECKPOINT_PASSES", 30));
+    return static_cast<std::int64_t>(number_from("OJS_TEST_CHECKPOINT_PASSES", 24));
 }
 
 std::uint64_t seed() {

@@ -1,26 +1,21 @@
 // The flags of tools/worker: their output, exit status, and effect on real processes.
 #include <signal.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <filesystem>
 
+#include "files.hpp"
 #include "harness.hpp"
 
 using namespace test;
+namespace fs = std::filesystem;
 
 namespace {
 
 // Copies of the worker, so that no other process runs the same program.
 std::string own_worker() {
     const std::string path = scratch_file("worker");
-    std::filesystem::copy_file(program("worker"), path);
+    fs::copy_file(program("worker"), path);
     return path;
-}
-
-bool has_namespaces() {
-    process probe({"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "true"}, {});
-    return probe.wait() == 0;
 }
 
 const environment quick = {{"OJS_URL", "http://127.0.0.1:1"}, {"OJS_LOG_LEVEL", "debug"}};
@@ -129,10 +124,8 @@ TEST_CASE("flags: --signal without a PID finds one worker, reports none, and lis
 
 #if OJS_SHUTDOWN_USE_PROC
 TEST_CASE("flags: --doctor under real wrappers and inits") {
-    if (!has_namespaces()) {
-        MESSAGE("skipped: no PID namespaces here");
-        return;
-    }
+    const std::vector<std::string> container = pid_namespace();
+    if (container.empty()) return;
     const std::string doctor = program("worker") + " --doctor";
     const struct {
         std::vector<std::string> under;
@@ -154,7 +147,7 @@ TEST_CASE("flags: --doctor under real wrappers and inits") {
             MESSAGE("not installed here: " << each.under.front());
             continue;
         }
-        std::vector<std::string> command = {"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
+        std::vector<std::string> command = container;
         command.insert(command.end(), each.under.begin(), each.under.end());
         process worker(command, {{"OJS_URL", "memory:"}, {"container", "docker"}});
         CHECK(worker.wait() == 0);
@@ -167,44 +160,35 @@ TEST_CASE("flags: --doctor under real wrappers and inits") {
 }
 
 TEST_CASE("flags: --init as PID 1 forwards signals, and --signal finds it") {
-    if (!has_namespaces()) {
-        MESSAGE("skipped: no PID namespaces here");
-        return;
-    }
+    const std::vector<std::string> container = pid_namespace();
+    if (container.empty()) return;
     const std::string path = own_worker();
-    std::string word;
-    SUBCASE("stop") {
-        word = "stop";
+    for (const std::string word :
+         {"stop", "reclaim"}) {  // for the latter a worker is prepared by its dialect
+        CAPTURE(word);
+        environment settings = quick;
+        if (word == "reclaim") settings.insert({"OJS_DIALECT", "spot_controller"});
+        std::vector<std::string> command = container;
+        command.insert(command.end(), {path, "--init"});
+        process outside(command, settings);
+        REQUIRE(outside.prints("FETCH failed"));
+        // Seen from outside, PID 1 is the child of unshare.
+        std::string init;
+        REQUIRE(eventually([&] {
+            std::error_code gone;
+            for (const auto& entry : fs::directory_iterator("/proc")) {
+                if (read_file(entry.path() / "comm") == "ojs-init\n" &&
+                    fs::read_symlink(entry.path() / "exe", gone) == path)
+                    init = entry.path().filename();
+            }
+            return !init.empty();
+        }));
+        process joined({"nsenter", "--target", init, "--pid", "--mount", path, "--signal", word}, {});
+        // The namespace may end before it has exited.
+        const int status = joined.wait();
+        CHECK((status == 0 || status == 128 + SIGKILL || status == -SIGKILL));
+        if (status == 0) CHECK(joined.prints("sent " + word + " to process 1\n"));
+        CHECK(outside.wait() == 0);
     }
-    SUBCASE("reclaim, for which a worker is prepared by its dialect") {
-        word = "reclaim";
-    }
-    environment settings = quick;
-    if (word == "reclaim") settings.insert({"OJS_DIALECT", "spot_controller"});
-    process outside({"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", path, "--init"}, settings);
-    REQUIRE(outside.prints("FETCH failed"));
-    // Seen from outside, PID 1 is the child of unshare.
-    std::string init;
-    REQUIRE(eventually([&] {
-        for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-            char comm[64] = "";
-            char target[4096] = "";
-            const std::string folder = entry.path().string();
-            std::FILE* file = std::fopen((folder + "/comm").c_str(), "r");
-            if (file == nullptr) continue;
-            const bool read = std::fgets(comm, sizeof comm, file) != nullptr;
-            std::fclose(file);
-            const ssize_t length = ::readlink((folder + "/exe").c_str(), target, sizeof target - 1);
-            if (read && length > 0 && std::string(comm) == "ojs-init\n" && target == path)
-                init = entry.path().filename().string();
-        }
-        return !init.empty();
-    }));
-    process joined({"nsenter", "--target", init, "--pid", "--mount", path, "--signal", word}, {});
-    // The namespace may end before it has exited.
-    const int status = joined.wait();
-    CHECK((status == 0 || status == 128 + SIGKILL || status == -SIGKILL));
-    if (status == 0) CHECK(joined.prints("sent " + word + " to process 1\n"));
-    CHECK(outside.wait() == 0);
 }
 #endif

@@ -177,6 +177,15 @@ bool may_have_many_children() {
     return false;
 }
 
+std::vector<std::string> pid_namespace() {
+    const std::vector<std::string> out = {"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
+    std::vector<std::string> trial = out;
+    trial.emplace_back("true");
+    if (process(trial, {}).wait() == 0) return out;
+    MESSAGE("skipped: no PID namespaces here");
+    return {};
+}
+
 std::string program(const std::string& name) {
     if (const char* folder = ::getenv("OJS_TEST_BIN")) return std::string(folder) + "/" + name;
     char self[4096];
@@ -265,12 +274,13 @@ int process::count(const std::string& text) {
 
 // ---- backend ----
 
-backend::backend(std::vector<std::string> flags) : ledger_(scratch_file("ledger")) {
+backend::backend(std::vector<std::string> flags, std::vector<std::string> launcher)
+    : ledger_(scratch_file("ledger")) {
     // Workers report themselves what took too long, however late a busy machine lets them.
-    std::vector<std::string> command = {program("dev_backend"), "--port", "0", "--ledger", ledger_,
-                                        "--timeout-grace",      "10m"};
-    command.insert(command.end(), flags.begin(), flags.end());
-    process_ = process(command, {});
+    launcher.insert(launcher.end(),
+                    {program("dev_backend"), "--port", "0", "--ledger", ledger_, "--timeout-grace", "10m"});
+    launcher.insert(launcher.end(), flags.begin(), flags.end());
+    process_ = process(launcher, {});
     const std::string greeting = "listening on ";
     REQUIRE_MESSAGE(eventually([&] {
                         const std::size_t at = process_.output().find(greeting);

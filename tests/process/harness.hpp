@@ -54,6 +54,8 @@ bool eventually(Condition holds, milliseconds limit = guard) {
 
 // Whether this process, and what it starts, may open as many as two dozen children take (256). Says so where not.
 bool may_have_many_children();
+// A command that runs the one that follows it in a PID namespace; empty, which it says, where there is none.
+std::vector<std::string> pid_namespace();
 std::string program(const std::string& name);  // in $OJS_TEST_BIN, or beside this program
 std::int64_t monotonic_ns();
 std::uint64_t number_from(const char* variable, std::uint64_t fallback);  // of the environment
@@ -110,7 +112,8 @@ ojs::result<ojs::http_response> ask(const std::string& url, const std::string& m
 // tools/dev_backend.
 class backend {
   public:
-    explicit backend(std::vector<std::string> flags = {});
+    // `launcher` is a command that runs the one that follows it.
+    explicit backend(std::vector<std::string> flags = {}, std::vector<std::string> launcher = {});
 
     const std::string& url() const { return url_; }
     const std::vector<json>& events();                 // the ledger so far

@@ -87,7 +87,7 @@ while True:
 
 // They mostly sleep: a few at a time.
 void run_all(std::vector<probe_run>& runs) {
-    constexpr std::size_t at_a_time = 8;
+    constexpr std::size_t at_a_time = 16;
     const auto end = clock::now() + probe_limit;
     std::vector<probe_run*> running;
     for (std::size_t next = 0; next < runs.size() || !running.empty();) {

@@ -224,13 +224,8 @@ TEST_CASE(
 }
 
 TEST_CASE("spool: two containers, whose workers are both PID 1, tell a dead owner from a live one") {
-    const std::vector<std::string> container = {"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
-    std::vector<std::string> probe = container;
-    probe.push_back("true");
-    if (process(probe, {}).wait() != 0) {
-        MESSAGE("skipped: no PID namespaces here");
-        return;
-    }
+    const std::vector<std::string> container = pid_namespace();
+    if (container.empty()) return;
     field where(1);
     process first = where.start("warn", container);
     where.put_one("slow", milliseconds(60000));

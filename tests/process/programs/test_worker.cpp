@@ -87,10 +87,6 @@ std::string fork_pause_handler(ojs::job_context& job) {
     return wait_text(child);
 }
 
-std::string big_handler(ojs::job_context& job) {
-    return "\"" + std::string(static_cast<std::size_t>(job.arg<std::int64_t>(0).value_or(0)), 'x') + "\"";
-}
-
 void register_handlers(ojs::worker& worker) {
     worker.register_handler("test.sleep", &sleep_handler);
     worker.register_handler("test.long", &sleep_handler, ojs::handler_options{true});
@@ -99,13 +95,11 @@ void register_handlers(ojs::worker& worker) {
     worker.register_handler("test.deaf", &deaf_handler);
     worker.register_handler("test.fork", &fork_handler);
     worker.register_handler("test.fork_pause", &fork_pause_handler);
-    worker.register_handler("test.big", &big_handler);
     worker.register_handler("test.result", [](ojs::job_context& job) { return job.args_json(); });
     worker.register_handler("test.not_json", [](ojs::job_context&) { return "not { json"; });
     worker.register_handler("test.throw_argument", [](ojs::job_context& job) -> ojs::outcome {
         throw std::runtime_error("cannot use " + job.args_json());
     });
-    worker.register_handler("test.throw_int", [](ojs::job_context&) { throw 7; });
     worker.register_handler("test.discard", [](ojs::job_context&) { return ojs::outcome::discard("bad"); });
 }
 
