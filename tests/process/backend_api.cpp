@@ -265,7 +265,7 @@ TEST_CASE("backend: an attempt that takes longer than it may is over, heartbeats
     CHECK(ask(jobs, "POST", "/ojs/v1/workers/ack", "{\"job_id\":\"" + id + "\"}").status == 409);
 }
 
-TEST_CASE("backend: a lease that ends is told of in the job, and counts as an attempt") {
+TEST_CASE("backend: a lease that ends is recorded in the job, and counts as an attempt") {
     const backend jobs;
     const std::string id = pushed(jobs, R"("retry":{"max_attempts":2},"visibility_timeout_ms":50)");
     const auto shown = [&] { return ask(jobs, "GET", "/ojs/v1/jobs/" + id).body["job"]; };
