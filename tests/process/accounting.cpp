@@ -19,14 +19,9 @@ namespace {
 
 constexpr int max_slots = 8;
 
-class choices {
-  public:
-    explicit choices(std::uint64_t seed) : random_(seed) {}
-    int below(int end) { return static_cast<int>(random_() % static_cast<std::uint64_t>(end)); }
-    milliseconds up_to(int most) { return milliseconds(below(most + 1)); }
-
-  private:
-    std::mt19937_64 random_;
+struct choices {
+    int below(int end) { return static_cast<int>(random() % static_cast<std::uint64_t>(end)); }
+    std::mt19937_64 random;
 };
 
 const std::vector<std::vector<int>> scenarios = {{SIGTERM},          {SIGINT},
@@ -49,7 +44,7 @@ patient admit(const std::string& url, int number, choices& pick) {
     patient out;
     out.id = "w" + std::to_string(number);
     out.signals = scenarios[static_cast<std::size_t>(pick.below(static_cast<int>(scenarios.size())))];
-    for (std::size_t i = 0; i < out.signals.size(); ++i) out.gaps.push_back(pick.up_to(60));
+    for (std::size_t i = 0; i < out.signals.size(); ++i) out.gaps.emplace_back(pick.below(61));
     // Half of them claim the signals in the first line of main, and may get one while they start.
     const bool claims = pick.below(2) == 0;
     out.trigger = pick.below(3) == 0 ? "start " : claims ? "claimed" : "worker started";
@@ -325,7 +320,7 @@ TEST_CASE(
     const std::uint64_t seed = number_from("OJS_TEST_SEED", std::random_device{}());
     const auto total = static_cast<int>(number_from("OJS_TEST_WORKERS", 300));
     MESSAGE("OJS_TEST_SEED=" << seed << " OJS_TEST_WORKERS=" << total);
-    choices pick(seed);
+    choices pick{std::mt19937_64(seed)};
     backend jobs({"--faults", "delay:100,reset:40,e500:40,lose:40", "--seed", std::to_string(seed),
                   "--retry-delay", "50ms", "--dead-after", "30s", "--quiet"});
     const auto began = clock::now();

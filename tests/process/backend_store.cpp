@@ -13,6 +13,7 @@
 #include <set>
 #include <thread>
 
+#include "files.hpp"
 #include "harness.hpp"
 
 using namespace test;
@@ -42,12 +43,6 @@ refusal refused(const std::vector<std::string>& before, const std::string& path)
 
 refusal refused(const std::string& path) {
     return refused({program("dev_backend")}, path);
-}
-
-std::string content_of(const std::string& path) {
-    if (!std::filesystem::is_regular_file(path)) return {};
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
 }
 
 std::string python(const std::string& code) {
@@ -120,23 +115,21 @@ class witness {
 
   private:
     void run() {
-        auto client = ojs::http_client::create(url_);
-        const auto ask = [&](const char* path, const std::string& body) {
-            ojs::http_request request{
-                "POST", path, {{"Content-Type", "application/json"}, {"X-OJS-Worker-ID", "witness"}}, body};
-            const auto got = client->send(request, {clock::now() + guard, ojs::resend::if_unsent, nullptr});
+        const auto request = [&](const char* path, const std::string& body) {
+            const auto got = ask(url_, "POST", path, body,
+                                 {{"Content-Type", "application/json"}, {"X-OJS-Worker-ID", "witness"}});
             return got && got->status == 200 ? json::parse(got->body) : json();
         };
         while (!stopping_) {
             const json got =
-                ask("/ojs/v1/workers/fetch",
-                    R"({"queues":["default"],"worker_id":"witness","visibility_timeout_ms":2000})");
+                request("/ojs/v1/workers/fetch",
+                        R"({"queues":["default"],"worker_id":"witness","visibility_timeout_ms":2000})");
             if (got["jobs"].items.empty()) {
                 std::this_thread::sleep_for(milliseconds(5));
                 continue;
             }
             const std::string id = got["jobs"].items.front()["id"].text;
-            if (!ask("/ojs/v1/workers/ack", by_id(id))["acknowledged"].flag) continue;
+            if (!request("/ojs/v1/workers/ack", by_id(id))["acknowledged"].flag) continue;
             const std::lock_guard<std::mutex> held(mutex_);
             acknowledged_.insert(id);
         }
@@ -221,7 +214,7 @@ TEST_CASE("store: SIGTERM ends it in order, and leaves one file") {
         CHECK_MESSAGE(found != std::string::npos, step << " in " << jobs->self().output());
         at = found;
     }
-    CHECK(content_of(jobs.path()).compare(0, 15, "SQLite format 3") == 0);
+    CHECK(read_file(jobs.path()).compare(0, 15, "SQLite format 3") == 0);
     for (const char* beside : {"-wal", "-shm", "-journal"})
         CHECK(::access((jobs.path() + beside).c_str(), F_OK) != 0);
     struct stat file {};
@@ -315,7 +308,7 @@ TEST_CASE("store: what is no store of ours is refused, and not touched") {
         stored_backend good;
         for (int i = 0; i < 40; ++i) good->push("a", "[\"" + std::string(2000, 'y') + "\"]", 5);
         CHECK(good.end(SIGTERM) == 0);
-        std::string bytes = content_of(good.path());
+        std::string bytes = read_file(good.path());
         REQUIRE(bytes.size() > 100000);
         std::fill(bytes.begin() + 40960, bytes.begin() + 81920, '\x5a');
         std::ofstream(path, std::ios::binary) << bytes;
@@ -325,12 +318,13 @@ TEST_CASE("store: what is no store of ours is refused, and not touched") {
         REQUIRE(::mkdir(path.c_str(), 0700) == 0);
         expected = "Is a directory";
     }
-    const std::string before = content_of(path);
+    const auto bytes = [&] { return std::filesystem::is_directory(path) ? "" : read_file(path); };
+    const std::string before = bytes();
     const refusal said = refused(path);
     CHECK(said.status == no_store);
     CHECK_MESSAGE(said.why.find(expected) != std::string::npos, said.why);
     CHECK(said.why.find(path) != std::string::npos);
-    CHECK(content_of(path) == before);
+    CHECK(bytes() == before);
 }
 
 TEST_CASE("store: a damaged row is refused, and its job and column are named") {
@@ -339,7 +333,7 @@ TEST_CASE("store: a damaged row is refused, and its job and column are named") {
     good->push("a", "[]", 1);
     const std::string id = good->push("a", "[1]", 1).front();
     CHECK(good.end(SIGTERM) == 0);
-    const std::string whole = content_of(good.path());
+    const std::string whole = read_file(good.path());
     for (const char* damage :
          {"meta='{\"a\":'", "errors='[{]'", "result='tru'", "error='{\"code\"'", "fixed='{}'", "fixed='x'",
           "state='lost'", "attempt='many'", "turn=1", "lease_ms=-1"}) {
@@ -371,28 +365,16 @@ namespace {
 
 // A store that has 512 KiB for each of its files: a limit of the process, which nobody needs to be root for, in place of a
 // disk of that size.
-class small_disk {
+class small_disk : public backend {
   public:
-    small_disk()
-        : self_({"/bin/sh", "-c", "trap '' XFSZ; ulimit -f 1024; exec \"$0\" \"$@\"", program("dev_backend"),
-                 "--port", "0", "--dead-after", "2s", "--store", path_, "--ledger", path_ + ".ledger"},
-                {}) {
-        REQUIRE(self_.prints("listening on "));
-        REQUIRE(eventually([&] { return self_.output().find('\n') != std::string::npos; }));
-        address_ = "http://" + self_.output().substr(13, self_.output().find('\n') - 13);
-    }
-    process& self() { return self_; }
+    explicit small_disk(std::string path = store_path())
+        : backend({"--dead-after", "2s", "--store", path},
+                  {"/bin/sh", "-c", "trap '' XFSZ; ulimit -f 1024; exec \"$0\" \"$@\""}),
+          path_(std::move(path)) {}
     const std::string& path() const { return path_; }
 
-    ojs::http_response ask(const char* method, const std::string& target, const std::string& body) const {
-        auto client = ojs::http_client::create(address_);
-        REQUIRE(client);
-        ojs::http_request request;
-        request.method = method;
-        request.target = target;
-        request.headers = {{"Content-Type", "application/json"}};
-        request.body = body;
-        auto answer = client->send(request, {clock::now() + guard, ojs::resend::if_unsent, nullptr});
+    ojs::http_response request(const char* method, const std::string& target, const std::string& body) const {
+        auto answer = ask(url(), method, target, body);
         REQUIRE(answer);
         return *answer;
     }
@@ -403,7 +385,7 @@ class small_disk {
         const std::string body = "{\"type\":\"a\",\"args\":[\"" + std::string(20000, 'z') + "\"]}";
         while (true) {
             before_each();
-            last = ask("POST", "/ojs/v1/jobs", body);
+            last = request("POST", "/ojs/v1/jobs", body);
             if (last.status != 201) return accepted;
             accepted.push_back(json::parse(last.body)["job"]["id"].text);
             REQUIRE(accepted.size() < 1000);
@@ -411,9 +393,7 @@ class small_disk {
     }
 
   private:
-    const std::string path_ = store_path();
-    process self_;
-    std::string address_;
+    const std::string path_;
 };
 
 }  // namespace
@@ -421,15 +401,15 @@ class small_disk {
 TEST_CASE("store: a disk that is full is told of, nothing is half-written, and what was stored stays") {
     if (!has_sqlite()) return;
     small_disk small;
-    CHECK(small.ask("GET", "/readyz", "").status == 200);
+    CHECK(small.request("GET", "/readyz", "").status == 200);
     ojs::http_response answer;
     const std::vector<std::string> accepted = small.fill(answer, [] {});
-    CHECK(small.ask("GET", "/readyz", "").status == 503);
+    CHECK(small.request("GET", "/readyz", "").status == 503);
     CHECK(accepted.size() > 5);
     CHECK(answer.status >= 500);
     CHECK_MESSAGE(answer.body.find("not stored") != std::string::npos, answer.body);
-    CHECK(small.ask("GET", "/ojs/v1/health", "").status == 503);
-    CHECK(small.ask("POST", "/ojs/v1/jobs", R"({"type":"a","args":[]})").status == 503);
+    CHECK(small.request("GET", "/ojs/v1/health", "").status == 503);
+    CHECK(small.request("POST", "/ojs/v1/jobs", R"({"type":"a","args":[]})").status == 503);
     small.self().signal(SIGTERM);
     CHECK(small.self().wait() == 1);
     CHECK(small.self().prints("shutdown: storage failed"));
@@ -441,24 +421,27 @@ TEST_CASE("store: a disk that is full is told of, nothing is half-written, and w
 
 TEST_CASE("store: while the disk is full no lease ends, and no worker is taken for dead") {
     if (!has_sqlite()) return;
-    const small_disk small;
-    const std::string pushed = small.ask("POST", "/ojs/v1/jobs", R"({"type":"a","args":[]})").body;
+    small_disk small;
+    const std::string pushed = small.request("POST", "/ojs/v1/jobs", R"({"type":"a","args":[]})").body;
     const std::string id = json::parse(pushed)["job"]["id"].text;
     REQUIRE(small
-                .ask("POST", "/ojs/v1/workers/fetch",
-                     R"({"queues":["default"],"worker_id":"w","visibility_timeout_ms":2000})")
+                .request("POST", "/ojs/v1/workers/fetch",
+                         R"({"queues":["default"],"worker_id":"w","visibility_timeout_ms":2000})")
                 .body.find(id) != std::string::npos);
     ojs::http_response answer;
     small.fill(answer, [&] {
-        small.ask("POST", "/ojs/v1/workers/heartbeat", R"({"worker_id":"w","active_jobs":[")" + id + "\"]}");
+        small.request("POST", "/ojs/v1/workers/heartbeat",
+                      R"({"worker_id":"w","active_jobs":[")" + id + "\"]}");
     });
     CHECK(answer.status >= 500);
     // Half as long again as either would take; what is not stored is told to nobody, so the ledger alone knows.
     std::this_thread::sleep_for(std::chrono::seconds(3));
-    const std::string events = content_of(small.path() + ".ledger");
-    CHECK(events.find("\"beat\"") != std::string::npos);
-    CHECK(events.find("\"expired\"") == std::string::npos);
-    CHECK(events.find("\"dead\"") == std::string::npos);
+    const auto count = [&](const char* event) {
+        return small.count([&](const json& each) { return each["event"].is(event); });
+    };
+    CHECK(count("beat") > 0);
+    CHECK(count("expired") == 0);
+    CHECK(count("dead") == 0);
 }
 
 // A duplicate is refused because of a job that is not on disk yet: that, too, is not to be told before it is.
@@ -470,7 +453,8 @@ TEST_CASE("store: no refusal leaves before what it tells of is stored") {
     std::vector<std::thread> clients;
     std::atomic<int> told{0};
     for (int i = 0; i < 16; ++i) {
-        clients.emplace_back([&] { told += small.ask("POST", "/ojs/v1/jobs", body).status < 500 ? 1 : 0; });
+        clients.emplace_back(
+            [&] { told += small.request("POST", "/ojs/v1/jobs", body).status < 500 ? 1 : 0; });
     }
     for (std::thread& each : clients) each.join();
     CHECK(told == 0);
@@ -486,76 +470,66 @@ TEST_CASE("store: names with a meaning for SQLite are names of files") {
         REQUIRE(run.prints("listening on "));
         run.signal(SIGTERM);
         CHECK(run.wait() == 0);
-        CHECK(content_of(folder + "/" + name).compare(0, 15, "SQLite format 3") == 0);
+        CHECK(read_file(folder + "/" + name).compare(0, 15, "SQLite format 3") == 0);
     }
 }
 
+namespace {
+
+// A backend whose output goes to the shell command `reader`.
+struct piped_backend {
+    piped_backend(const std::string& flags, const std::string& reader)
+        : shell({"/bin/sh", "-c",
+                 "{ \"$0\" --port 0 " + flags +
+                     " 2>&1 & echo $! >\"$1.pid\"; wait $!; echo $? >\"$1.status\"; } | " + reader,
+                 program("dev_backend"), path},
+                {{"OJS_SERVER_SHUTDOWN_TIMEOUT", "1h"}}) {
+        REQUIRE(shell.prints("listening on "));
+        REQUIRE(shell.prints("\n"));
+        REQUIRE(eventually([&] { return read_file(path + ".pid").find('\n') != std::string::npos; }));
+    }
+    // Its exit status, on SIGTERM.
+    std::string end() {
+        REQUIRE(::kill(std::stoi(read_file(path + ".pid")), SIGTERM) == 0);
+        CHECK(shell.wait() == 0);
+        return read_file(path + ".status");
+    }
+
+    const std::string path = store_path();
+    process shell;
+};
+
+}  // namespace
+
 TEST_CASE("store: a reader that goes away does not keep it from ending in order") {
     if (!has_sqlite()) return;
-    const std::string path = store_path();
-    process shell(
-        {"/bin/sh", "-c",
-         "{ \"$0\" --port 0 --store \"$1\" 2>&1 & echo $! >\"$1.pid\"; wait $!; echo $? >\"$1.status\"; } | "
-         "head -n 1",
-         program("dev_backend"), path},
-        {});
-    REQUIRE(shell.prints("listening on "));
-    REQUIRE(eventually([&] { return content_of(path + ".pid").find('\n') != std::string::npos; }));
-    REQUIRE(::kill(std::stoi(content_of(path + ".pid")), SIGTERM) == 0);
-    CHECK(shell.wait() == 0);
-    CHECK(content_of(path + ".status") == "0\n");
-    CHECK(::access((path + "-wal").c_str(), F_OK) != 0);
+    piped_backend piped("--store \"$1\"", "head -n 1");
+    CHECK(piped.end() == "0\n");
+    CHECK(::access((piped.path + "-wal").c_str(), F_OK) != 0);
 }
 
 TEST_CASE("backend: a reader that stops reading does not keep it from ending in a second") {
-    const std::string path = store_path();
-    process shell({"/bin/sh", "-c",
-                   "{ \"$0\" --port 0 2>&1 & echo $! >\"$1.pid\"; wait $!; echo $? >\"$1.status\"; } | "
-                   "{ head -n 1; until [ -s \"$1.status\" ]; do sleep 0.05; done; }",
-                   program("dev_backend"), path},
-                  {{"OJS_SERVER_SHUTDOWN_TIMEOUT", "1h"}});
-    REQUIRE(shell.prints("listening on 127.0.0.1:"));
-    REQUIRE(shell.prints("\n"));
-    const std::string& said = shell.output();
+    piped_backend piped("", "{ head -n 1; until [ -s \"$1.status\" ]; do sleep 0.05; done; }");
+    const std::string& said = piped.shell.output();
     const std::size_t at = said.find("127.0.0.1:");
     const std::string url = "http://" + said.substr(at, said.find('\n', at) - at);
-    auto client = ojs::http_client::create(url);
-    ojs::http_request beat;
-    beat.method = "POST";
-    beat.target = "/ojs/v1/workers/heartbeat";
-    beat.headers = {{"Content-Type", "application/json"}};
-    beat.body = R"({"worker_id":"w","note":")" + std::string(1000000, 'x') + "\"}";  // more than a pipe holds
-    const auto got = client->send(beat, {clock::now() + guard, ojs::resend::if_unsent, nullptr});
+    const auto got =
+        ask(url, "POST", "/ojs/v1/workers/heartbeat",
+            R"({"worker_id":"w","note":")" + std::string(1000000, 'x') + "\"}");  // more than a pipe holds
     REQUIRE(got);
     CHECK(got->status == 200);
-    REQUIRE(eventually([&] { return content_of(path + ".pid").find('\n') != std::string::npos; }));
-    REQUIRE(::kill(std::stoi(content_of(path + ".pid")), SIGTERM) == 0);
-    CHECK(shell.wait() == 0);
-    CHECK(content_of(path + ".status") == "1\n");
+    CHECK(piped.end() == "1\n");
 }
 
-TEST_CASE("store: wrong usage and a port that is taken have a status of their own") {
+TEST_CASE("store: a port that is taken, and a ledger that nobody reads, have a status of their own") {
     const backend jobs;
     const std::string pipe = store_path() + ".pipe";
     REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
     const std::string port = jobs.url().substr(jobs.url().rfind(':') + 1);
-    const struct {
-        std::vector<std::string> flags;
-        int status;
-        const char* says;
-    } cases[] = {
-        {{"--port", port}, 69, "in use"},
-        {{"--store", "same", "--ledger", "same"}, 64, "both are same"},
-        {{"--port", "0", "--ledger", "/no/such/folder/l"}, 64, "cannot write"},
-        {{"--port", "0", "--ledger", pipe}, 64, "cannot write"},  // which nobody reads
-        {{"--port", "65536"}, 64, "--port"},
-    };
-    for (const auto& each : cases) {
-        CAPTURE(each.says);
-        std::vector<std::string> command = {program("dev_backend")};
-        command.insert(command.end(), each.flags.begin(), each.flags.end());
-        process run(command, {});
-        CHECK(run.wait() == each.status);
-        CHECK_MESSAGE(run.prints(each.says), run.output());
-    }
+    process taken({program("dev_backend"), "--port", port}, {});
+    CHECK(taken.wait() == 69);
+    CHECK(taken.prints("in use"));
+    process unread({program("dev_backend"), "--port", "0", "--ledger", pipe}, {});
+    CHECK(unread.wait() == 64);
+    CHECK(unread.prints("cannot write"));
 }

@@ -1,10 +1,6 @@
 // What the example backend refuses because a web page could have sent it, and what it makes of times nobody can mean.
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include "harness.hpp"
+#include "raw_peer.hpp"
 
 using namespace test;
 
@@ -17,21 +13,10 @@ struct answer {
 
 // A request byte for byte: a client of the library would add a Host of its own.
 answer ask(const backend& jobs, const std::string& head, const std::string& body) {
-    sockaddr_in where{};
-    where.sin_family = AF_INET;
-    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    where.sin_port =
-        htons(static_cast<std::uint16_t>(std::stoi(jobs.url().substr(jobs.url().rfind(':') + 1))));
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    REQUIRE(::connect(fd, reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0);
-    const std::string request =
-        head + "Connection: close\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
-    REQUIRE(::send(fd, request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size()));
-    std::string text;
-    char bytes[4096];
-    for (ssize_t got = 1; got > 0; text.append(bytes, static_cast<std::size_t>(got > 0 ? got : 0)))
-        got = ::recv(fd, bytes, sizeof bytes, 0);
-    ::close(fd);
+    peer::client client(static_cast<std::uint16_t>(std::stoi(jobs.url().substr(jobs.url().rfind(':') + 1))));
+    client.send(head + "Connection: close\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
+                body);
+    const std::string text = client.rest();
     const std::size_t end = text.find("\r\n\r\n");
     REQUIRE(end != std::string::npos);
     return {std::stoi(text.substr(9, 3)), json::parse(text.substr(end + 4))};
@@ -134,13 +119,14 @@ TEST_CASE("dev_backend: no more workers are known than 4096, and those that hold
     backend jobs;
     jobs.push("a", "[]", 1);
     jobs.post("/ojs/v1/workers/fetch", R"({"queues":["default"],"worker_id":"holder"})");
-    auto client = ojs::http_client::create(jobs.url());
+    ojs::result<ojs::http_client> client = ojs::http_client::create(jobs.url());
     REQUIRE(client);
     const auto beat = [&](const std::string& id) {
-        ojs::http_request request{
-            "POST", "/ojs/v1/workers/heartbeat", {{"Content-Type", "application/json"}}, ""};
-        request.body = R"({"worker_id":")" + id + "\"}";
-        const auto got = client->send(request, {clock::now() + guard, ojs::resend::if_unsent, nullptr});
+        const auto got = client->send({"POST",
+                                       "/ojs/v1/workers/heartbeat",
+                                       {{"Content-Type", "application/json"}},
+                                       R"({"worker_id":")" + id + "\"}"},
+                                      {clock::now() + guard, ojs::resend::if_unsent, nullptr});
         REQUIRE(got);
         return got->status;
     };

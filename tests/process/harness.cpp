@@ -1,18 +1,16 @@
 #include "harness.hpp"
 
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <picojson.h>
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -20,115 +18,34 @@
 #include <sstream>
 
 #include "files.hpp"
-#include "raw_peer.hpp"
 
 extern char** environ;
 
 namespace test {
 namespace {
 
-// ---- JSON ----
-
-class json_reader {
-  public:
-    explicit json_reader(const std::string& text) : at_(text.data()), end_(at_ + text.size()) {}
-
-    bool read_all(json& out) {
-        if (!read(out)) return false;
-        skip_blanks();
-        return at_ == end_;
-    }
-
-  private:
-    void skip_blanks() {
-        while (at_ != end_ && std::strchr(" \t\r\n", *at_) != nullptr) ++at_;
-    }
-    bool take(char wanted) {
-        skip_blanks();
-        if (at_ == end_ || *at_ != wanted) return false;
-        ++at_;
-        return true;
-    }
-    bool take_word(const char* word) {
-        const std::size_t length = std::strlen(word);
-        if (static_cast<std::size_t>(end_ - at_) < length || std::strncmp(at_, word, length) != 0)
-            return false;
-        at_ += length;
-        return true;
-    }
-
-    bool read(json& out) {
-        skip_blanks();
-        if (at_ == end_) return false;
-        if (*at_ == '{') return read_object(out);
-        if (*at_ == '[') return read_array(out);
-        if (*at_ == '"') {
-            out.what = json::kind::string;
-            return read_string(out.text);
-        }
-        if (take_word("null")) return true;
-        out.flag = take_word("true");
+json convert(const picojson::value& from) {
+    json out;
+    if (from.is<bool>()) {
         out.what = json::kind::boolean;
-        return out.flag || take_word("false") || read_number(out);
-    }
-
-    bool read_object(json& out) {
-        out.what = json::kind::object;
-        ++at_;
-        if (take('}')) return true;
-        do {
-            std::pair<std::string, json> member;
-            skip_blanks();
-            if (at_ == end_ || *at_ != '"' || !read_string(member.first)) return false;
-            if (!take(':') || !read(member.second)) return false;
-            out.members.push_back(std::move(member));
-        } while (take(','));
-        return take('}');
-    }
-
-    bool read_array(json& out) {
-        out.what = json::kind::array;
-        ++at_;
-        if (take(']')) return true;
-        do {
-            json item;
-            if (!read(item)) return false;
-            out.items.push_back(std::move(item));
-        } while (take(','));
-        return take(']');
-    }
-
-    // Escapes other than those of one character stay as they are: no test looks at them.
-    bool read_string(std::string& out) {
-        for (++at_; at_ != end_ && *at_ != '"'; ++at_) {
-            if (*at_ != '\\') {
-                out += *at_;
-                continue;
-            }
-            if (++at_ == end_) return false;
-            if (*at_ == 'n') {
-                out += '\n';
-            } else if (*at_ == 'u') {
-                out += "\\u";
-            } else {
-                out += *at_;
-            }
-        }
-        return at_ != end_ && *at_++ == '"';
-    }
-
-    bool read_number(json& out) {
+        out.flag = from.get<bool>();
+    } else if (from.is<double>()) {
         out.what = json::kind::number;
-        const char* begin = at_;
-        while (at_ != end_ && std::strchr("+-.0123456789eE", *at_) != nullptr) ++at_;
-        out.text.assign(begin, at_);
-        out.number = std::strtoll(out.text.c_str(), nullptr, 10);
-        return at_ != begin;
+        out.number = static_cast<std::int64_t>(from.get<double>());
+        out.text = from.to_str();
+    } else if (from.is<std::string>()) {
+        out.what = json::kind::string;
+        out.text = from.get<std::string>();
+    } else if (from.is<picojson::array>()) {
+        out.what = json::kind::array;
+        for (const picojson::value& item : from.get<picojson::array>()) out.items.push_back(convert(item));
+    } else if (from.is<picojson::object>()) {
+        out.what = json::kind::object;
+        for (const auto& [name, value] : from.get<picojson::object>())
+            out.members.emplace_back(name, convert(value));
     }
-
-    const char* at_;
-    const char* end_;
-};
+    return out;
+}
 
 // ---- files ----
 
@@ -246,8 +163,11 @@ bool json::holds(const std::string& wanted) const {
 }
 
 json json::parse(const std::string& text) {
-    json out;
-    return json_reader(text).read_all(out) ? out : json();
+    picojson::value out;
+    std::string error;
+    const auto end = picojson::parse(out, text.begin(), text.end(), &error);
+    const bool whole = error.empty() && std::all_of(end, text.end(), [](char c) { return c <= ' '; });
+    return whole ? convert(out) : json();
 }
 
 bool may_have_many_children() {
@@ -255,6 +175,15 @@ bool may_have_many_children() {
     if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= 256) return true;
     MESSAGE("skipped: only ", limit.rlim_cur, " descriptors may be open here");
     return false;
+}
+
+std::vector<std::string> pid_namespace() {
+    const std::vector<std::string> out = {"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
+    std::vector<std::string> trial = out;
+    trial.emplace_back("true");
+    if (process(trial, {}).wait() == 0) return out;
+    MESSAGE("skipped: no PID namespaces here");
+    return {};
 }
 
 std::string program(const std::string& name) {
@@ -345,12 +274,13 @@ int process::count(const std::string& text) {
 
 // ---- backend ----
 
-backend::backend(std::vector<std::string> flags) : ledger_(scratch_file("ledger")) {
+backend::backend(std::vector<std::string> flags, std::vector<std::string> launcher)
+    : ledger_(scratch_file("ledger")) {
     // Workers report themselves what took too long, however late a busy machine lets them.
-    std::vector<std::string> command = {program("dev_backend"), "--port", "0", "--ledger", ledger_,
-                                        "--timeout-grace",      "10m"};
-    command.insert(command.end(), flags.begin(), flags.end());
-    process_ = process(command, {});
+    launcher.insert(launcher.end(),
+                    {program("dev_backend"), "--port", "0", "--ledger", ledger_, "--timeout-grace", "10m"});
+    launcher.insert(launcher.end(), flags.begin(), flags.end());
+    process_ = process(launcher, {});
     const std::string greeting = "listening on ";
     REQUIRE_MESSAGE(eventually([&] {
                         const std::size_t at = process_.output().find(greeting);
@@ -382,16 +312,17 @@ std::string backend::history(const std::string& id) const {
     return out;
 }
 
+ojs::result<ojs::http_response> ask(const std::string& url, const std::string& method,
+                                    const std::string& path, const std::string& body,
+                                    const ojs::http_headers& headers) {
+    ojs::result<ojs::http_client> client = ojs::http_client::create(url);
+    if (!client) return client.error();
+    return client->send({method, path, headers, body},
+                        {clock::now() + guard, ojs::resend::if_unsent, nullptr});
+}
+
 std::string backend::call(const char* method, const std::string& path, const std::string& body) {
-    ojs::result<ojs::http_client> client = ojs::http_client::create(url_);
-    REQUIRE(client);
-    ojs::http_request request;
-    request.method = method;
-    request.target = path;
-    request.headers = {{"Content-Type", "application/openjobspec+json"}};
-    request.body = body;
-    const ojs::result<ojs::http_response> answer =
-        client->send(request, {clock::now() + guard, ojs::resend::if_unsent, nullptr});
+    const auto answer = ask(url_, method, path, body);
     REQUIRE_MESSAGE(answer, path << ": " << answer.error().text);
     REQUIRE_MESSAGE(answer->status < 300, path << ": " << answer->status << " " << answer->body);
     return answer->body;
@@ -451,97 +382,25 @@ std::int64_t phase_moment(process& worker, const std::string& phase) {
 
 // ---- relay ----
 
-namespace {
-
-ojs::http_server serve_here(std::function<ojs::http_response(const ojs::http_request&)> handler) {
-    auto started = ojs::http_server::start("127.0.0.1:0", std::move(handler));
-    REQUIRE(started);
-    return std::move(*started);
-}
-
-}  // namespace
-
-relay::relay(const std::string& backend_url, std::string path)
-    : backend_url_(backend_url),
-      path_(std::move(path)),
-      server_(serve_here([this](const ojs::http_request& request) { return pass_on(request); })) {}
-
-ojs::http_response relay::pass_on(const ojs::http_request& request) {
-    auto client = ojs::http_client::create(backend_url_);
-    ojs::http_request to_backend;
-    to_backend.method = request.method;
-    to_backend.target = request.target;
-    to_backend.headers = {{"Content-Type", "application/openjobspec+json"}};
-    to_backend.body = request.body;
-    ojs::http_call call;
-    call.deadline = ojs::deadline_after(guard);
-    ojs::http_response out;
-    out.drop = true;
-    if (!client) return out;
-    auto answer = client->send(to_backend, call);
-    if (!answer) return out;
-    out = std::move(*answer);
-    out.headers = {{"Content-Type", "application/json"}};
-    const std::string& target = request.target;
-    if (target.size() < path_.size() ||
-        target.compare(target.size() - path_.size(), path_.size(), path_) != 0)
-        return out;
-    held_.set();
-    static_cast<void>(going_.wait());
-    return out;
-}
-
-// ---- raw_server ----
-
-raw_server::raw_server() {
-    listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in where{};
-    where.sin_family = AF_INET;
-    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof where;
-    REQUIRE(::bind(listener_, reinterpret_cast<sockaddr*>(&where), size) == 0);
-    REQUIRE(::listen(listener_, 64) == 0);
-    ::getsockname(listener_, reinterpret_cast<sockaddr*>(&where), &size);
-    port_ = ntohs(where.sin_port);
-    thread_ = std::thread([this] { serve(); });
-}
-
-raw_server::~raw_server() {
-    ending_ = true;
-    ::shutdown(listener_, SHUT_RDWR);
-    thread_.join();
-    ::close(listener_);
-}
-
-void raw_server::answer_with(std::string bytes) {
-    const std::lock_guard<std::mutex> held(mutex_);
-    bytes_ = std::move(bytes);
-}
-
-void raw_server::serve() {
-    while (!ending_) {
-        const int connection = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-        if (connection < 0) continue;
-        const timeval limit{guard.count() / 1000, 0};
-        ::setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-        std::string bytes;
-        {
-            const std::lock_guard<std::mutex> held(mutex_);
-            bytes = bytes_;
-        }
-        // All of it: what is left unread makes the close a reset.
-        if (!peer::read_message(connection).empty()) {
-            std::size_t sent = 0;
-            while (sent < bytes.size()) {
-                const ssize_t more =
-                    ::send(connection, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-                if (more <= 0) break;
-                sent += static_cast<std::size_t>(more);
-            }
-            ++answered_;
-        }
-        ::close(connection);
-    }
-}
+relay::relay(const std::string& backend_url, const std::string& path)
+    : server_([&] {
+          auto started = ojs::http_server::start(
+              "127.0.0.1:0", [this, backend_url, path](const ojs::http_request& request) {
+                  auto answer = ask(backend_url, request.method, request.target, request.body);
+                  ojs::http_response out;
+                  out.drop = !answer;
+                  if (!answer) return out;
+                  out.status = answer->status;
+                  out.body = answer->body;
+                  const std::string& target = request.target;
+                  if (target.size() < path.size() || target.substr(target.size() - path.size()) != path)
+                      return out;
+                  held_.set();
+                  static_cast<void>(going_.wait());
+                  return out;
+              });
+          REQUIRE(started);
+          return std::move(*started);
+      }()) {}
 
 }  // namespace test

@@ -1,13 +1,11 @@
-// What the process tests share: programs as real processes, the example backend with its ledger, and a JSON reader
-// of its own, so that the library is not judged by its own eyes.
+// What the process tests share: programs as real processes, the example backend with its ledger, and JSON as picojson
+// reads it, so that the library's reader does not judge itself.
 #pragma once
 #include <sys/types.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -56,6 +54,8 @@ bool eventually(Condition holds, milliseconds limit = guard) {
 
 // Whether this process, and what it starts, may open as many as two dozen children take (256). Says so where not.
 bool may_have_many_children();
+// A command that runs the one that follows it in a PID namespace; empty, which it says, where there is none.
+std::vector<std::string> pid_namespace();
 std::string program(const std::string& name);  // in $OJS_TEST_BIN, or beside this program
 std::int64_t monotonic_ns();
 std::uint64_t number_from(const char* variable, std::uint64_t fallback);  // of the environment
@@ -103,10 +103,17 @@ bool runs_in_group(pid_t group);
 // Processes with OJS_TEST_MARK=mark in their environment.
 int count_marked(const std::string& mark);
 
+// One request to a server.
+ojs::result<ojs::http_response> ask(const std::string& url, const std::string& method,
+                                    const std::string& path, const std::string& body = "",
+                                    const ojs::http_headers& headers = {
+                                        {"Content-Type", "application/openjobspec+json"}});
+
 // tools/dev_backend.
 class backend {
   public:
-    explicit backend(std::vector<std::string> flags = {});
+    // `launcher` is a command that runs the one that follows it.
+    explicit backend(std::vector<std::string> flags = {}, std::vector<std::string> launcher = {});
 
     const std::string& url() const { return url_; }
     const std::vector<json>& events();                 // the ledger so far
@@ -191,7 +198,7 @@ std::int64_t phase_moment(process& worker, const std::string& phase);
 // The worker needs an OJS_REQUEST_TIMEOUT as long as it may hold.
 class relay {
   public:
-    relay(const std::string& backend_url, std::string path);
+    relay(const std::string& backend_url, const std::string& path);
     ~relay() { let_go(); }
 
     std::string url() const { return "http://" + server_.address(); }
@@ -199,32 +206,9 @@ class relay {
     void let_go() { going_.set(); }
 
   private:
-    ojs::http_response pass_on(const ojs::http_request& request);
-    const std::string backend_url_;
-    const std::string path_;
     event held_;
     event going_;
-    ojs::http_server server_;  // the last: it uses all of the above
-};
-
-// A TCP server that answers every connection with the same bytes, whatever is asked, and then closes it.
-class raw_server {
-  public:
-    raw_server();
-    ~raw_server();
-    std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
-    void answer_with(std::string bytes);
-    int answered() const { return answered_.load(); }
-
-  private:
-    void serve();
-    std::string bytes_;
-    std::mutex mutex_;
-    std::thread thread_;
-    std::atomic<int> answered_{0};
-    std::atomic<bool> ending_{false};
-    int listener_ = -1;
-    int port_ = 0;
+    ojs::http_server server_;  // the last: it uses both
 };
 
 }  // namespace test

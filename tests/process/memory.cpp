@@ -2,49 +2,13 @@
 #include <signal.h>
 
 #include <cstdlib>
+#include <mutex>
 
 #include "harness.hpp"
 
 using namespace test;
 
 namespace {
-
-// Answers FETCH and BEAT once each with the given bodies, then as a backend with nothing to do.
-class backend_once {
-  public:
-    backend_once(std::string fetch, std::string beat) : fetch_(std::move(fetch)), beat_(std::move(beat)) {
-        auto started = ojs::http_server::start(
-            "127.0.0.1:0", [this](const ojs::http_request& request) { return answer(request); });
-        REQUIRE(started);
-        server_.push_back(std::move(*started));
-    }
-    std::string url() const { return "http://" + server_.front().address(); }
-    std::vector<std::string> reports() {
-        const std::lock_guard<std::mutex> held(mutex_);
-        return reports_;
-    }
-
-  private:
-    ojs::http_response answer(const ojs::http_request& request) {
-        const std::lock_guard<std::mutex> held(mutex_);
-        ojs::http_response out;
-        const bool fetch = request.target == "/ojs/v1/workers/fetch";
-        if (fetch || request.target == "/ojs/v1/workers/heartbeat") {
-            std::swap(out.body, fetch ? fetch_ : beat_);
-            if (out.body.empty()) out.body = fetch ? "{\"jobs\":[]}" : "{}";
-        } else {
-            out.body = "{}";
-            reports_.push_back(request.target + " " + request.body);
-        }
-        return out;
-    }
-
-    std::mutex mutex_;
-    std::string fetch_;
-    std::string beat_;
-    std::vector<std::string> reports_;
-    std::vector<ojs::http_server> server_;
-};
 
 std::string filled(std::string start, const std::string& unit, const std::string& last, std::size_t size) {
     while (start.size() + unit.size() + last.size() <= size) start += unit;
@@ -62,8 +26,26 @@ constexpr milliseconds parsing_guard{120000};
 
 // Until `said` is in the log, or a job was reported.
 run work_off(std::string fetch, std::string beat, const std::string& said) {
-    backend_once jobs(std::move(fetch), std::move(beat));
-    process worker({program("counting_worker")}, {{"OJS_URL", jobs.url()},
+    // FETCH and BEAT are answered once with the given bodies, then as by a backend with nothing to do.
+    std::mutex mutex;
+    std::vector<std::string> reports;
+    const auto server = ojs::http_server::start("127.0.0.1:0", [&](const ojs::http_request& request) {
+        const std::lock_guard<std::mutex> held(mutex);
+        ojs::http_response out;
+        const bool fetches = request.target == "/ojs/v1/workers/fetch";
+        if (fetches || request.target == "/ojs/v1/workers/heartbeat")
+            std::swap(out.body, fetches ? fetch : beat);
+        else
+            reports.push_back(request.target + " " + request.body);
+        if (out.body.empty()) out.body = fetches ? "{\"jobs\":[]}" : "{}";
+        return out;
+    });
+    REQUIRE(server);
+    const auto reported = [&] {
+        const std::lock_guard<std::mutex> held(mutex);
+        return !reports.empty();
+    };
+    process worker({program("counting_worker")}, {{"OJS_URL", "http://" + server->address()},
                                                   {"OJS_CONCURRENCY", "1"},
                                                   {"OJS_HEARTBEAT_INTERVAL", "20ms"},
                                                   {"OJS_POLL_INTERVAL", "20ms"},
@@ -72,13 +54,12 @@ run work_off(std::string fetch, std::string beat, const std::string& said) {
                                                   {"OJS_REQUEST_TIMEOUT", "2m"},
                                                   {"OJS_STOP_TIMEOUT", "2m"},
                                                   {"OJS_LOG_FORMAT", "logfmt"}});
-    CHECK(eventually([&] { return (!said.empty() && worker.count(said) > 0) || !jobs.reports().empty(); },
-                     parsing_guard));
+    CHECK(eventually([&] { return (!said.empty() && worker.count(said) > 0) || reported(); }, parsing_guard));
     worker.signal(SIGTERM);
     const int status = worker.wait(parsing_guard);
     run out;
     out.output = worker.output();
-    out.reports = jobs.reports();
+    out.reports = reports;
     INFO(out.output);
     CHECK((status == 0 || status == 75));
     const std::size_t at = out.output.find("\npeak ");

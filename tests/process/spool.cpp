@@ -56,17 +56,14 @@ class field {
 
     int below(int end) { return static_cast<int>(random_() % static_cast<std::uint64_t>(end)); }
 
-    // As cp and mv do it.
     void put(int number) {
         const std::string name = "j" + std::to_string(number);
         const int kind = below(10);
         const fate what = kind == 0 ? fate::discarded : kind == 1 ? fate::either : fate::done;
         const std::string end = what == fate::discarded ? "discard" : "done";
         const int attempts = what == fate::either ? 2 : 1000000;
-        const fs::path hidden = path_ / "request" / ".incoming";
-        std::ofstream(hidden) << "{\"type\":\"spool.work\",\"args\":[" << below(4000) << ",\"" << end
-                              << "\"],\"max_attempts\":" << attempts << "}\n";
-        fs::rename(hidden, path_ / "request" / name);
+        put_file(name, "[" + std::to_string(below(4000)) + ",\"" + end +
+                           "\"],\"max_attempts\":" + std::to_string(attempts));
         fates_[name] = what;
     }
 
@@ -84,10 +81,7 @@ class field {
 
     // A job of this name that takes so long, and is done then.
     void put_one(const std::string& name, milliseconds takes) {
-        const fs::path hidden = path_ / "request" / ".incoming";
-        std::ofstream(hidden) << "{\"type\":\"spool.work\",\"args\":[" << takes.count() * 1000
-                              << ",\"done\"]}\n";
-        fs::rename(hidden, path_ / "request" / name);
+        put_file(name, "[" + std::to_string(takes.count() * 1000) + ",\"done\"]");
     }
     // The ledger has this line.
     bool notes(const std::string& line) const {
@@ -105,6 +99,13 @@ class field {
     const std::map<std::string, fate>& fates() const { return fates_; }
 
   private:
+    // As cp and mv do it.
+    void put_file(const std::string& name, const std::string& args) {
+        const fs::path hidden = path_ / "request" / ".incoming";
+        write_file(hidden, "{\"type\":\"spool.work\",\"args\":" + args + "}\n");
+        fs::rename(hidden, path_ / "request" / name);
+    }
+
     std::mt19937_64 random_;
     const fs::path path_;
     std::map<std::string, fate> fates_;
@@ -222,31 +223,9 @@ TEST_CASE(
                   << names_in(where.path() / "failed").size() << " failed");
 }
 
-TEST_CASE("spool: a frozen worker keeps its job, however long; only its death frees it") {
-    field where(1);
-    process frozen = where.start();
-    where.put_one("slow", milliseconds(60000));
-    REQUIRE(where.notes("run slow 1"));
-    frozen.freeze();
-    // Another one looks for dead workers before its first claim.
-    process other = where.start();
-    where.put_one("quick", milliseconds(0));
-    REQUIRE(where.is_done("quick"));
-    CHECK(names_in(where.path() / "request").empty());
-    CHECK(owners_in(where.path()) == 2);
-    frozen.signal(SIGKILL);
-    CHECK(where.notes("run slow 2"));
-    other.signal(SIGTERM);
-}
-
 TEST_CASE("spool: two containers, whose workers are both PID 1, tell a dead owner from a live one") {
-    const std::vector<std::string> container = {"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
-    std::vector<std::string> probe = container;
-    probe.push_back("true");
-    if (process(probe, {}).wait() != 0) {
-        MESSAGE("skipped: no PID namespaces here");
-        return;
-    }
+    const std::vector<std::string> container = pid_namespace();
+    if (container.empty()) return;
     field where(1);
     process first = where.start("warn", container);
     where.put_one("slow", milliseconds(60000));
@@ -264,25 +243,19 @@ TEST_CASE("spool: two containers, whose workers are both PID 1, tell a dead owne
     CHECK(read_ledger(where).overlaps == 0);
 }
 
-// ---- putting jobs in by hand ----
-
-namespace {
-
-process enqueue(const fs::path& directory, std::vector<std::string> words) {
-    words.insert(words.begin(), {program("worker"), "--enqueue"});
-    return process(words, {{"OJS_URL", "spool:" + directory.string()}});
-}
-
-}  // namespace
-
 TEST_CASE("spool: worker --enqueue puts a job in that a worker without a backend runs") {
     const fs::path directory = scratch_file("spool-enqueue");
-    process put = enqueue(directory, {"text.count", "/etc/passwd", "0"});
+    const environment settings = {{"OJS_URL", "spool:" + directory.string()}, {"OJS_POLL_INTERVAL", "50ms"}};
+    const auto enqueue = [&](std::vector<std::string> words) {
+        words.insert(words.begin(), {program("worker"), "--enqueue"});
+        return process(words, settings);
+    };
+    process put = enqueue({"text.count", "/etc/passwd", "0"});
     CHECK(put.wait() == 0);
     const std::string id = put.output().substr(0, put.output().find('\n'));
     CHECK(!id.empty());
     process other =
-        enqueue(directory, {"noop", "007", "{\"n\":12345678901234567890}", "[1", "-1.5e3", "\"quoted\"", ""});
+        enqueue({"noop", "007", "{\"n\":12345678901234567890}", "[1", "-1.5e3", "\"quoted\"", ""});
     CHECK(other.wait() == 0);
     const std::string second = other.output().substr(0, other.output().find('\n'));
     CHECK(id < second);
@@ -290,8 +263,7 @@ TEST_CASE("spool: worker --enqueue puts a job in that a worker without a backend
     CHECK(text.find("\"args\":[\"007\",{\"n\":12345678901234567890},\"[1\",-1.5e3,\"quoted\",\"\"]") !=
           std::string::npos);
 
-    process worker({program("worker")},
-                   {{"OJS_URL", "spool:" + directory.string()}, {"OJS_POLL_INTERVAL", "50ms"}});
+    process worker({program("worker")}, settings);
     CHECK(eventually([&] { return names_in(directory / "done").size() == 2; }));
     worker.signal(SIGTERM);
     CHECK(worker.wait() == 0);
@@ -299,48 +271,9 @@ TEST_CASE("spool: worker --enqueue puts a job in that a worker without a backend
     CHECK(done["result"]["path"].is("/etc/passwd"));
     CHECK(done["state"].is("completed"));
     CHECK(names_in(directory / "processing").empty());
-}
 
-TEST_CASE("spool: worker --enqueue says in one line what is wrong") {
-    const fs::path directory = scratch_file("spool-wrong");
-    const struct {
-        std::vector<std::string> words;
-        std::string url;
-        int status;
-    } cases[] = {
-        {{}, "spool:" + directory.string(), 64},
-        {{""}, "spool:" + directory.string(), 64},
-        {{"noop"}, "http://127.0.0.1:1", 64},
-        {{"noop"}, "memory:", 64},
-        {{"noop"}, "spool:", 64},
-        {{"noop"}, "spool:" + directory.string() + "/none/below", 1},
-        {{"noop"}, "spool:/dev/null", 1},
-    };
-    for (const auto& each : cases) {
-        CAPTURE(each.url);
-        std::vector<std::string> command = {program("worker"), "--enqueue"};
-        command.insert(command.end(), each.words.begin(), each.words.end());
-        process wrong(command, {{"OJS_URL", each.url}});
-        CHECK(wrong.wait() == each.status);
-        CHECK(wrong.output().compare(0, 7, "error: ") == 0);
-        CHECK(wrong.count("\n") == 1);
-    }
-    CHECK(names_in(directory / "request").empty());
-}
-
-TEST_CASE("spool: files that a worker refuses are logged once, and its jobs continue") {
-    const fs::path directory = scratch_file("spool-odd");
-    process put = enqueue(directory, {"noop"});
-    REQUIRE(put.wait() == 0);
-    fs::create_symlink("/etc/passwd", directory / "request" / "0-link");
-    std::ofstream(directory / "request" / "0-broken.json") << "{\"type\":";
-    process worker({program("worker")},
-                   {{"OJS_URL", "spool:" + directory.string()}, {"OJS_POLL_INTERVAL", "20ms"}});
-    CHECK(eventually([&] { return names_in(directory / "failed").size() == 1; }));
-    CHECK(names_in(directory / "done").size() == 1);
-    worker.signal(SIGTERM);
-    CHECK(worker.wait() == 0);
-    CHECK(worker.count("symbolic link") == 1);
-    CHECK(names_in(directory / "request") == std::multiset<std::string>{"0-link"});
-    CHECK(read_file(directory / "failed" / ".about.0-broken.json").find("invalid JSON") != std::string::npos);
+    process wrong({program("worker"), "--enqueue", "noop"}, {{"OJS_URL", "spool:/dev/null"}});
+    CHECK(wrong.wait() == 1);
+    CHECK(wrong.output().compare(0, 7, "error: ") == 0);
+    CHECK(wrong.count("\n") == 1);
 }

@@ -1,5 +1,4 @@
-// Stops that meet trouble: handlers that never return, a backend that is gone or loses answers, supervisors with
-// habits of their own, frozen and killed workers.
+// Stops of real processes that shutdown-probe does not judge: terminals, steps that hang, several workers, other signals.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -8,16 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "files.hpp"
 #include "harness.hpp"
 
 using namespace test;
 
 namespace {
-
-double milliseconds_between(clock::time_point from, clock::time_point to) {
-    return std::chrono::duration<double, std::milli>(to - from).count();
-}
 
 // Returns once the first beat of `worker` is in the ledger: it runs, and the backend knows it.
 void await_beat(backend& jobs, const std::string& worker) {
@@ -118,49 +112,23 @@ TEST_CASE("Ctrl-C on a terminal says what is waited for, how long, and what the 
     CHECK(jobs.summary()["requeued"].number == 2);
 }
 
-TEST_CASE("Ctrl-C says nothing of it to a log that is not text on a terminal") {
+TEST_CASE("Ctrl-C says nothing of it to a log that is not text on a terminal, nor does SIGTERM") {
     if (!terminal::possible()) return;
     backend jobs;
-    SUBCASE("JSON on a terminal") {
-        terminal worker(jobs.url(), {{"OJS_SHUTDOWN_GRACE_PERIOD", "300ms"}, {"OJS_LOG_FORMAT", "json"}});
+    for (const bool json_format : {true, false}) {
+        CAPTURE(json_format);
+        terminal worker(jobs.url(), {{"OJS_SHUTDOWN_GRACE_PERIOD", "100ms"},
+                                     {"OJS_LOG_FORMAT", json_format ? "json" : "text"}});
         REQUIRE(worker.shows("start " + jobs.push_one("test.sleep", "[600000]")));
-        worker.press_ctrl_c();
+        json_format ? worker.press_ctrl_c() : worker.terminate();
         CHECK(worker.wait() == 0);
         CHECK(worker.shown().find("Ctrl-C") == std::string::npos);
     }
-    SUBCASE("text in a file") {
-        process worker = start_worker(jobs.url(), "w", {{"OJS_SHUTDOWN_GRACE_PERIOD", "300ms"}});
-        REQUIRE(worker.prints("start " + jobs.push_one("test.sleep", "[600000]")));
-        worker.signal(SIGINT);
-        CHECK(worker.wait() == 0);
-        CHECK(worker.count("Ctrl-C") == 0);
-    }
-    SUBCASE("SIGTERM") {
-        terminal worker(jobs.url(), {{"OJS_SHUTDOWN_GRACE_PERIOD", "300ms"}});
-        REQUIRE(worker.shows("start " + jobs.push_one("test.sleep", "[600000]")));
-        worker.terminate();
-        CHECK(worker.wait() == 0);
-        CHECK(worker.shown().find("Ctrl-C") == std::string::npos);
-    }
-}
-
-TEST_CASE("a job deaf to its cancellation does not hold up the exit") {
-    backend jobs;
-    // A stop that waited for the handler would take all of its time, which is more than wait() has.
-    process worker =
-        start_worker(jobs.url(), "w", {{"OJS_SHUTDOWN_GRACE_PERIOD", "300ms"}, {"OJS_STOP_TIMEOUT", "10m"}});
-    const std::string id = jobs.push_one("test.deaf", "[]");
-    REQUIRE(worker.prints("start " + id));
-    worker.signal(SIGTERM);
-    const auto sent = clock::now();
+    process worker = start_worker(jobs.url(), "w", {{"OJS_SHUTDOWN_GRACE_PERIOD", "100ms"}});
+    REQUIRE(worker.prints("start " + jobs.push_one("test.sleep", "[600000]")));
+    worker.signal(SIGINT);
     CHECK(worker.wait() == 0);
-    MESSAGE("exit " << milliseconds_between(sent, clock::now()) - 300
-                    << " ms after the grace deadline; at most 250 are wanted");
-    const json failed = jobs.event(job_event(id, "nack"));
-    CHECK(failed["details"]["reason"].is("grace_period_expired"));
-    CHECK(jobs.state_of(id) == "available");
-    CHECK(jobs.count(beat_in_state("w", "terminate")) == 1);
-    CHECK(worker.prints("handlers have not returned"));
+    CHECK(worker.count("Ctrl-C") == 0);
 }
 
 TEST_CASE("what the application closes at the end is closed beside a deaf job and a step that hangs") {
@@ -189,111 +157,31 @@ TEST_CASE(
     CHECK(starved.count("flush: not started, ran: 0") == 1);
 }
 
-TEST_CASE("a third signal ends a program whose last step never does") {
-    backend jobs;
-    process worker =
-        start_worker(jobs.url(), "w", {{"TEST_MODE", "endless_step"}, {"OJS_REPEAT_SIGNAL_GAP", "0s"}});
-    await_beat(jobs, "w");
-    worker.signal(SIGTERM);
-    REQUIRE(worker.prints("step hang"));
-    CHECK(jobs.count(beat_in_state("w", "terminate")) == 1);
-    worker.signal(SIGTERM);
-    REQUIRE(worker.prints("stop event"));
-    CHECK_FALSE(worker.ended());
-    worker.signal(SIGTERM);
-    CHECK(worker.wait() == 128 + SIGTERM);
-    CHECK(worker.count("step close") == 0);
-}
-
-namespace {
-
-// Two workers in one process; the first has a deaf job, and has ended beside it. The gate's job is the second's.
-struct two_workers {
-    two_workers(const char* mode, const char* dialect)
-        : worker(start_worker(jobs.url(), "w",
-                              {{"TEST_MODE", mode},
-                               {"OJS_DIALECT", dialect},
-                               {"OJS_REPEAT_SIGNAL_GAP", "0s"},
-                               {"OJS_CANCEL_WAIT", "0s"},
-                               {"OJS_SHUTDOWN_GRACE_PERIOD", "100ms"}})) {
-        const std::string deaf = jobs.push_one("test.deaf", "[]");
-        gated = jobs.push("test.gate", "[\"" + gate + "\"]", 1, R"(,"options":{"queue":"second"})").front();
-        REQUIRE(worker.prints("start " + deaf));
-        REQUIRE(worker.prints("start " + gated));
-        worker.signal(SIGTERM);
-        REQUIRE(worker.prints("worker stopped"));
-        CHECK(worker.prints("first ended"));  // who waits for it is not kept waiting
-        CHECK(jobs.state_of(deaf) == "available");
-        CHECK_FALSE(worker.ended());
-    }
-
-    backend jobs;
-    const std::string gate = scratch_file("gate");
-    std::string gated;
-    process worker;
-};
-
-}  // namespace
-
+// The first has a deaf job, and has ended beside it. The gate's job is the second's.
 TEST_CASE(
     "a worker that leaves a handler behind ends the process after the last one, with the worst status") {
-    for (const auto& [dialect, status] : {std::pair("graceful_shutdown", 0), {"river", 70}}) {
-        two_workers two("two", dialect);
-        write_file(two.gate, "");
-        CHECK(two.worker.wait() == status);
-        CHECK(two.jobs.state_of(two.gated) == "completed");
-        CHECK(two.worker.count("worker stopped") == 2);
-        CHECK(two.worker.count("first returned") == 0);
-    }
-}
-
-TEST_CASE("a third signal leaves at once, though one worker of two waits for the other") {
-    two_workers two("two_hang", "graceful_shutdown");
-    two.worker.signal(SIGTERM);
-    REQUIRE(two.worker.prints("step hang"));
-    two.worker.signal(SIGTERM);
-    CHECK(two.worker.wait() == 128 + SIGTERM);
-}
-
-TEST_CASE("the backend is gone during the drain: bounded, status 75, the job named") {
-    auto jobs = std::make_unique<backend>();
-    process worker = start_worker(jobs->url(), "w",
-                                  {{"OJS_STOP_TIMEOUT", "500ms"}, {"OJS_SHUTDOWN_GRACE_PERIOD", "200ms"}});
-    const std::string id = jobs->push_one("test.sleep", "[600000]");
-    REQUIRE(worker.prints("start " + id));
-    worker.signal(SIGTERM);
-    REQUIRE(worker.prints("phase draining"));
-    jobs.reset();
-    CHECK(worker.wait() == 75);
-    INFO(worker.output());
-    const std::string& log = worker.output();
-    const std::size_t named = log.find("job could not be reported");
-    REQUIRE(named != std::string::npos);
-    CHECK(log.find(id, named) < log.find('\n', named));
-}
-
-TEST_CASE("a FETCH on the wire at SIGTERM: what it claims is requeued") {
     backend jobs;
-    relay between(jobs.url(), "/workers/fetch");
-    const std::vector<std::string> ids = jobs.push("test.sleep", "[0]", 3);
-    process worker = start_worker(between.url(), "w", {{"OJS_REQUEST_TIMEOUT", "1m"}});
-    REQUIRE(between.holds());
-    REQUIRE(jobs.event(worker_event("w", "fetch"))["jobs"].items.size() == 3);
+    const gate end;
+    process worker = start_worker(jobs.url(), "w",
+                                  {{"TEST_MODE", "two"},
+                                   {"OJS_DIALECT", "river"},
+                                   {"OJS_CANCEL_WAIT", "0s"},
+                                   {"OJS_SHUTDOWN_GRACE_PERIOD", "100ms"}});
+    const std::string deaf = jobs.push_one("test.deaf", "[]");
+    const std::string gated =
+        jobs.push("test.gate", end.args(), 1, R"(,"options":{"queue":"second"})").front();
+    REQUIRE(worker.prints("start " + deaf));
+    REQUIRE(worker.prints("start " + gated));
     worker.signal(SIGTERM);
-    REQUIRE(worker.prints("phase draining"));
-    between.let_go();
-    CHECK(worker.wait() == 0);
-    INFO(worker.output());
-    for (const std::string& id : ids) {
-        const json returned = jobs.event(job_event(id, "nack"));
-        CHECK(returned["requeue"].flag);
-        CHECK(returned["details"]["reason"].is("not_started"));
-        CHECK(jobs.state_of(id) == "available");
-        CHECK(jobs.job(id)["attempt"].number == 0);
-        CHECK(worker.count("start " + id) == 0);
-    }
-    CHECK(jobs.summary()["requeued"].number == 3);
-    CHECK(jobs.count(beat_in_state("w", "terminate")) == 1);
+    REQUIRE(worker.prints("worker stopped"));
+    CHECK(worker.prints("first ended"));  // who waits for it is not kept waiting
+    CHECK(jobs.state_of(deaf) == "available");
+    CHECK_FALSE(worker.ended());
+    end.open();
+    CHECK(worker.wait() == 70);
+    CHECK(jobs.state_of(gated) == "completed");
+    CHECK(worker.count("worker stopped") == 2);
+    CHECK(worker.count("first returned") == 0);
 }
 
 TEST_CASE("an empty FETCH on the wire at SIGTERM does not delay the exit") {
@@ -307,94 +195,6 @@ TEST_CASE("an empty FETCH on the wire at SIGTERM does not delay the exit") {
         worker.signal(SIGTERM);
         REQUIRE(worker.wait() == 0);
     }
-}
-
-TEST_CASE("the answer to an ACK is lost: the second gets 409, and the job counts as settled") {
-    backend jobs;
-    process worker =
-        start_worker(jobs.url(), "w", {{"OJS_HEARTBEAT_INTERVAL", "1s"}, {"OJS_VISIBILITY_TIMEOUT", "60s"}});
-    const gate end;
-    const std::string id = jobs.push_one("test.gate", end.args());
-    REQUIRE(worker.prints("start " + id));
-    jobs.post("/dev/faults", "{\"faults\":\"lose:1000\"}");
-    worker.signal(SIGTERM);
-    REQUIRE(worker.prints("phase draining"));
-    end.open();
-    CHECK(eventually([&] { return jobs.count(job_event(id, "ack")) >= 2; }));
-    jobs.post("/dev/faults", "{\"faults\":\"\"}");
-    CHECK(worker.wait() == 0);
-    INFO(worker.output());
-    CHECK(jobs.state_of(id) == "completed");
-    CHECK(jobs.event(job_event(id, "ack"))["status"].number == 200);
-    CHECK(jobs.count([&](const json& event) {
-        return job_event(id, "ack")(event) && event["status"].number == 409;
-    }) >= 1);
-    CHECK(jobs.count(job_event(id, "nack")) == 0);
-}
-
-TEST_CASE("SIGTERM while the program starts: exit 0 without a FETCH") {
-    backend jobs;
-    const std::string id = jobs.push_one("test.sleep", "[0]");
-    process worker = start_worker(jobs.url(), "w", {{"TEST_MODE", "early_term"}});
-    CHECK(worker.wait() == 0);
-    INFO(worker.output());
-    CHECK(jobs.count(worker_event("w", "fetch")) == 0);
-    CHECK(jobs.count(worker_event("w", "refused_fetch")) == 0);
-    CHECK(jobs.state_of(id) == "available");
-}
-
-TEST_CASE("SIGTSTP while the program starts: it begins quiet, and SIGCONT lets it work") {
-    backend jobs;
-    const std::string id = jobs.push_one("test.sleep", "[0]");
-    process worker = start_worker(jobs.url(), "w", {{"TEST_MODE", "early_tstp"}});
-    await_beat(jobs, "w");
-    CHECK(eventually([&] { return jobs.count(beat_in_state("w", "quiet")) >= 3; }));
-    CHECK(jobs.count(worker_event("w", "fetch")) == 0);
-    worker.signal(SIGCONT);
-    CHECK(jobs.reaches(id, "completed"));
-    worker.signal(SIGTERM);
-    CHECK(worker.wait() == 0);
-}
-
-TEST_CASE("SIGCONT right after SIGTERM, as systemd sends it: the drain continues") {
-    backend jobs;
-    process worker = start_worker(jobs.url(), "w");
-    const gate end;
-    const std::string id = jobs.push_one("test.gate", end.args());
-    REQUIRE(worker.prints("start " + id));
-    // ThreadSanitizer loses signals that come in a thread's first wait; by the second beat no thread is at its first.
-    CHECK(eventually([&] { return jobs.count(worker_event("w", "beat")) >= 2; }));
-    worker.signal(SIGTERM);
-    worker.signal(SIGCONT);
-    REQUIRE(worker.prints("phase draining"));
-    end.open();
-    CHECK(worker.wait() == 0);
-    CHECK(jobs.state_of(id) == "completed");
-    CHECK(phase_moment(worker, "running") == 0);
-}
-
-TEST_CASE("directives of the backend: quiet and terminate are obeyed, running does not un-quiet") {
-    backend jobs;
-    process worker = start_worker(jobs.url(), "w");
-    await_beat(jobs, "w");
-    jobs.post("/dev/directive", "{\"worker_id\":\"w\",\"directive\":\"quiet\"}");
-    REQUIRE(worker.prints("phase quiet"));
-    jobs.post("/dev/directive", "{\"worker_id\":\"w\",\"directive\":\"running\"}");
-    const int beats = jobs.count(beat_in_state("w", "quiet"));
-    CHECK(eventually([&] { return jobs.count(beat_in_state("w", "quiet")) >= beats + 3; }));
-    CHECK_FALSE(worker.ended());
-    CHECK(phase_moment(worker, "running") == 0);
-    // But the operator's SIGCONT does.
-    worker.signal(SIGCONT);
-    const gate end;
-    const std::string id = jobs.push_one("test.gate", end.args());
-    REQUIRE(worker.prints("start " + id));
-    jobs.post("/dev/directive", "{\"worker_id\":\"*\",\"directive\":\"terminate\"}");
-    REQUIRE(worker.prints("phase draining"));
-    end.open();
-    CHECK(worker.wait() == 0);
-    CHECK(jobs.state_of(id) == "completed");
-    CHECK(worker.prints("cause=directive"));
 }
 
 TEST_CASE("a directive that names queues quiets those alone") {
@@ -424,19 +224,6 @@ TEST_CASE("a directive that names queues quiets those alone") {
     CHECK(jobs.reaches(of_a, "completed"));
     worker.signal(SIGTERM);
     CHECK(worker.wait() == 0);
-}
-
-TEST_CASE("a signal ignored when the program started stays ignored") {
-    backend jobs;
-    process worker = start_worker(jobs.url(), "w", {{"TEST_IGNORE", "INT"}});
-    REQUIRE(worker.prints("stays so  signal=SIGINT"));
-    worker.signal(SIGINT);
-    await_beat(jobs, "w");
-    const int beats = jobs.count(beat_in_state("w", "running"));
-    CHECK(eventually([&] { return jobs.count(beat_in_state("w", "running")) >= beats + 3; }));
-    worker.signal(SIGTERM);
-    CHECK(worker.wait() == 0);
-    CHECK(worker.prints("signal=SIGTERM"));
 }
 
 TEST_CASE("a stop signal sent twice does not end what main() does after run()") {
@@ -513,71 +300,4 @@ TEST_CASE("SIGHUP stops a worker, but not under nohup") {
     ignoring.signal(SIGTERM);
     CHECK(ignoring.wait() == 0);
     CHECK(ignoring.prints("cause=SIGTERM"));
-}
-
-// The job waits at a gate: however late the signal that freezes comes, its handler has not returned, and returns once the
-// worker is thawed.
-TEST_CASE("a worker frozen past its lease does not report the job that another one has by now") {
-    backend jobs;
-    process frozen = start_worker(jobs.url(), "frozen", {{"OJS_VISIBILITY_TIMEOUT", "1s"}});
-    const gate end;
-    const std::string id = jobs.push_one("test.gate", end.args());
-    REQUIRE(frozen.prints("start " + id));
-    frozen.freeze();
-    REQUIRE(jobs.event(job_event(id, "expired")).what == json::kind::object);
-    process heir = start_worker(jobs.url(), "heir");
-    REQUIRE(heir.prints("start " + id));
-    SUBCASE("the other one still works on it") {
-        heir.freeze();  // before the gate
-        end.open();
-        frozen.signal(SIGCONT);
-        CHECK(frozen.prints("reservation is gone"));
-        CHECK(jobs.state_of(id) == "active");
-        heir.signal(SIGCONT);
-        CHECK(jobs.reaches(id, "completed"));
-    }
-    SUBCASE("the other one is through with it") {
-        end.open();
-        CHECK(jobs.reaches(id, "completed"));
-        frozen.signal(SIGCONT);
-        CHECK(frozen.prints("reservation is gone"));
-    }
-    // The heir may have to repeat its report, where the answer takes too long; the other one sends none.
-    INFO(jobs.history(id));
-    CHECK(jobs.count([&](const json& event) {
-        return job_event(id, "ack")(event) && event["status"].number == 200 && event["from"].is("heir");
-    }) == 1);
-    CHECK(jobs.count([&](const json& event) {
-        return event["job_id"].is(id.c_str()) && event["from"].is("frozen");
-    }) == 0);
-    CHECK(jobs.count(job_event(id, "nack")) == 0);
-    for (process* worker : {&frozen, &heir}) {
-        worker->signal(SIGTERM);
-        const int status = worker->wait();
-        CHECK_MESSAGE(status == 0, worker->output());
-    }
-}
-
-TEST_CASE("a worker killed with SIGKILL: the backend takes its jobs back, another one completes them") {
-    backend jobs({"--dead-after", "300ms"});
-    process victim = start_worker(jobs.url(), "victim", {{"OJS_CONCURRENCY", "3"}});
-    const gate end;
-    const std::vector<std::string> ids = jobs.push("test.gate", end.args(), 3);
-    for (const std::string& id : ids) REQUIRE(victim.prints("start " + id));
-    await_beat(jobs, "victim");  // the backend misses only whom it has heard
-    victim.signal(SIGKILL);
-    CHECK(victim.wait() == -SIGKILL);
-    end.open();
-    process heir = start_worker(jobs.url(), "heir");
-    for (const std::string& id : ids) {
-        CHECK(jobs.reaches(id, "completed"));
-        // Not how many ACKs there were: an heir who was silent for a moment counts as dead as well, and claims again.
-        const auto by_heir = [&](const json& event) {
-            return job_event(id, "ack")(event) && worker_event("heir", "ack")(event) &&
-                   event["status"].number == 200;
-        };
-        CHECK(jobs.count(by_heir) == 1);
-    }
-    heir.signal(SIGTERM);
-    CHECK(heir.wait() == 0);
 }

@@ -2,7 +2,7 @@
 //
 //   OJS_*           as every worker
 //   TEST_MODE       what main() does; see the table at the end
-//   TEST_IGNORE     INT, TERM, ...: started with that signal ignored, as by nohup
+//   TEST_IGNORE     set: started with SIGHUP ignored, as by nohup
 //
 // Handlers print "start JOB_ID", changes of phase print "phase NAME EVENT NANOSECONDS" (steady clock), both on
 // standard output; the log goes to standard error.
@@ -87,10 +87,6 @@ std::string fork_pause_handler(ojs::job_context& job) {
     return wait_text(child);
 }
 
-std::string big_handler(ojs::job_context& job) {
-    return "\"" + std::string(static_cast<std::size_t>(job.arg<std::int64_t>(0).value_or(0)), 'x') + "\"";
-}
-
 void register_handlers(ojs::worker& worker) {
     worker.register_handler("test.sleep", &sleep_handler);
     worker.register_handler("test.long", &sleep_handler, ojs::handler_options{true});
@@ -99,15 +95,11 @@ void register_handlers(ojs::worker& worker) {
     worker.register_handler("test.deaf", &deaf_handler);
     worker.register_handler("test.fork", &fork_handler);
     worker.register_handler("test.fork_pause", &fork_pause_handler);
-    worker.register_handler("test.big", &big_handler);
     worker.register_handler("test.result", [](ojs::job_context& job) { return job.args_json(); });
     worker.register_handler("test.not_json", [](ojs::job_context&) { return "not { json"; });
-    worker.register_handler("test.throw",
-                            [](ojs::job_context&) { throw std::runtime_error("thrown on purpose"); });
     worker.register_handler("test.throw_argument", [](ojs::job_context& job) -> ojs::outcome {
         throw std::runtime_error("cannot use " + job.args_json());
     });
-    worker.register_handler("test.throw_int", [](ojs::job_context&) { throw 7; });
     worker.register_handler("test.discard", [](ojs::job_context&) { return ojs::outcome::discard("bad"); });
 }
 
@@ -179,7 +171,7 @@ int run_in_host(const ojs::worker_options& options) {
 }
 
 // Two workers on one lifecycle. The second one takes jobs of the queue "second", and may drain for an hour.
-int run_two(const ojs::worker_options& options, bool hang) {
+int run_two(const ojs::worker_options& options) {
     ojs::lifecycle lifecycle(options.repeat_signal_gap);
     const auto taken = ojs::signals::install(lifecycle);
     if (!taken) return 98;
@@ -191,13 +183,6 @@ int run_two(const ojs::worker_options& options, bool hang) {
     ojs::worker second(patient, lifecycle);
     register_handlers(first);
     register_handlers(second);
-    const bool added = !hang || second.on_shutdown(
-                                    "hang",
-                                    [] {
-                                        print("step hang");
-                                        for (;;) ::pause();
-                                    },
-                                    ojs::no_limit);
     std::thread beside([&first] { print("first returned " + std::to_string(first.run())); });
     std::thread waiting([&first] {
         static_cast<void>(
@@ -205,7 +190,7 @@ int run_two(const ojs::worker_options& options, bool hang) {
         if (first.wait(ojs::deadline_after(std::chrono::minutes(1)))) print("first ended");
     });
     waiting.detach();
-    const int status = added ? second.run() : 98;
+    const int status = second.run();
     beside.join();
     return status;
 }
@@ -215,9 +200,8 @@ int run_without_handler(const ojs::worker_options& options) {
     return worker.run();
 }
 
-// Signals claimed in the first line of main; `raised` comes while the program still starts.
-int run_claimed(const ojs::worker_options& options, ojs::lifecycle& lifecycle, int raised) {
-    if (raised != 0) ::raise(raised);
+// Signals claimed in the first line of main.
+int run_claimed(const ojs::worker_options& options, ojs::lifecycle& lifecycle) {
     print("claimed");
     ojs::worker worker(options, lifecycle);
     register_handlers(worker);
@@ -241,13 +225,6 @@ int run_foreign_handler(const ojs::worker_options& options) {
     return status;
 }
 
-int signal_number(const std::string& name) {
-    if (name == "HUP") return SIGHUP;
-    if (name == "INT") return SIGINT;
-    if (name == "TSTP") return SIGTSTP;
-    return SIGTERM;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -259,8 +236,8 @@ int main(int argc, char** argv) {
         ::execvp(argv[1], argv + 1);
         return 127;
     }
-    if (const char* ignored = ::getenv("TEST_IGNORE")) {
-        ::signal(signal_number(ignored), SIG_IGN);
+    if (::getenv("TEST_IGNORE") != nullptr) {
+        ::signal(SIGHUP, SIG_IGN);
         ::unsetenv("TEST_IGNORE");
         ::execv("/proc/self/exe", argv);
         return 127;
@@ -270,8 +247,7 @@ int main(int argc, char** argv) {
 
     ojs::lifecycle lifecycle;
     ojs::signals taken;
-    const bool claims = mode == "claimed" || mode == "early_term" || mode == "early_tstp";
-    if (claims) {
+    if (mode == "claimed") {
         auto installed = ojs::signals::install(lifecycle);
         if (!installed) return 98;
         taken = std::move(*installed);
@@ -282,16 +258,13 @@ int main(int argc, char** argv) {
     options->parts.add(ojs::operating());
     lifecycle.set_repeat_signal_gap(options->repeat_signal_gap);
 
-    if (mode == "claimed") return run_claimed(*options, lifecycle, 0);
-    if (mode == "early_term") return run_claimed(*options, lifecycle, SIGTERM);
-    if (mode == "early_tstp") return run_claimed(*options, lifecycle, SIGTSTP);
+    if (mode == "claimed") return run_claimed(*options, lifecycle);
     if (mode == "steps") return run_with_steps(*options, std::chrono::milliseconds(50));
     if (mode == "endless_step") return run_with_steps(*options, ojs::no_limit);
     if (mode == "flush") return run_and_flush(*options, std::chrono::milliseconds(0));
     if (mode == "late_flush") return run_and_flush(*options, options->repeat_signal_gap);
     if (mode == "host") return run_in_host(*options);
-    if (mode == "two") return run_two(*options, false);
-    if (mode == "two_hang") return run_two(*options, true);
+    if (mode == "two") return run_two(*options);
     if (mode == "no_handler") return run_without_handler(*options);
     if (mode == "second_installer") return run_second_installer(*options);
     if (mode == "foreign_handler") return run_foreign_handler(*options);
