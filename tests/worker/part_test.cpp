@@ -254,11 +254,9 @@ TEST_CASE("parts: a thread abandoned by a destroyed worker no longer calls them"
     options.request_timeout = 10ms;
     options.times.shutdown_grace_period = 0ms;
     options.times.stop_timeout = 100ms;
+    wire.give(make_job("a"));
     {
-        worker tested(options, wire);
-        tested.register_handler("work", [](job_context&) {});
-        wire.give(make_job("a"));
-        REQUIRE(tested.start());
+        const auto tested = recorder::start_worker(wire, options, recorder::do_nothing);
         REQUIRE(asked->wait());
     }
     CHECK(seen->deleted.count() == 0);  // the thread holds references

@@ -429,6 +429,7 @@ TEST_CASE("stopping: a FETCH in flight") {
         worker->request_stop();
     }
     REQUIRE(worker->wait(deadline_after(recorder::guard)));
+    CHECK(wire.calls("beat").size() <= 3);
     CHECK(wire.calls("fetch").size() == 1);
     CHECK(wire.calls("fail").size() == requeued);
     for (const recorder::call& each : wire.calls("fail")) {
@@ -481,21 +482,19 @@ TEST_CASE("stopping: no FETCH begins once the phase has left running") {
         options.poll_interval = 1ms;
         for (int i = 0; i < 300; ++i) wire.give(make_job("j" + std::to_string(i)));
         recorder::counter ran;
-        worker worker(options, wire, life);
-        worker.register_handler("work", [&](job_context&) { ran.add(); });
-        REQUIRE(worker.start());
+        const auto worker = recorder::start_worker(wire, options, life, [&](job_context&) { ran.add(); });
         REQUIRE(ran.wait_for(1 + round));
         switch (round % 4) {
             case 0: life.apply(event::stop_signal, sigterm); break;
             case 1: life.apply(event::quiet_request, {cause_kind::signal, SIGTSTP}); break;
-            case 2: worker.quiet(); break;
-            default: worker.request_stop(); break;
+            case 2: worker->quiet(); break;
+            default: worker->request_stop(); break;
         }
         const std::size_t fetches = wire.calls("fetch").size();
-        if (life.phase() != phase::draining) worker.request_stop();
-        REQUIRE(worker.wait(deadline_after(recorder::guard)));
+        if (life.phase() != phase::draining) worker->request_stop();
+        REQUIRE(worker->wait(deadline_after(recorder::guard)));
         CHECK(wire.calls("fetch").size() == fetches);
-        const worker_report report = worker.report();
+        const worker_report report = worker->report();
         CHECK(report.claimed == report.completed + report.requeued);
         recorder::check_last_word(wire);
     }
@@ -727,34 +726,22 @@ TEST_CASE("stopping: a seventeenth worker on one lifecycle is refused, and takes
 
 TEST_CASE("stopping: on_transition is called for each change once, in order, and may throw") {
     for (const bool throws : {false, true}) {
-        lifecycle life(0ms);
-        recorder::transport wire;
-        std::mutex mutex;
         std::vector<phase> phases;
         worker_options options = recorder::patient();
         options.on_transition = [&](const lifecycle_state& now) {
-            const std::lock_guard<std::mutex> held(mutex);
             phases.push_back(now.phase);
             if (throws) throw std::runtime_error("no");
         };
-        wire.give(make_job("a"));
-        worker worker(options, wire, life);
-        recorder::event began;
-        worker.register_handler("work", [&](job_context& job) {
-            began.set();
-            until_cancelled(job);
-        });
-        REQUIRE(worker.start());
-        REQUIRE(began.wait());
-        worker.quiet();
-        worker.resume();
-        worker.quiet();
-        worker.resume();
-        REQUIRE(worker.stop_and_cancel(recorder::guard));
+        busy_worker busy(options, until_cancelled);
+        for (int i = 0; i < 2; ++i) {
+            busy.body->quiet();
+            busy.body->resume();
+        }
+        REQUIRE(busy.body->stop_and_cancel(recorder::guard));
         const std::vector<phase> expected = {phase::quiet,   phase::running,  phase::quiet,
                                              phase::running, phase::stopping, phase::terminated};
         CHECK(phases == expected);
-        recorder::check_last_word(wire);
+        recorder::check_last_word(busy.wire);
     }
 }
 

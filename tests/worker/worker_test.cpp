@@ -408,17 +408,13 @@ TEST_CASE(
     const auto check = [](const char* named, const char* fault, auto registered) {
         CAPTURE(named);
         recorder::transport wire;
-        std::string told;
         worker_options options = recorder::options();
-        options.log.level = log_level::error;
-        options.log.hook = [&](const log_record& record) {
-            told += format_log_record(record, log_format::text);
-        };
+        const recorder::kept_log log(options, log_level::error);
         worker worker(options, wire);
-        CHECK(worker.register_handler("good", [](job_context&) {}));
+        CHECK(worker.register_handler("good", recorder::do_nothing));
         CHECK_FALSE(registered(worker));
-        CHECK(worker.register_handler("more", [](job_context&) {}));
-        CHECK_FALSE(worker.register_handler("", [](job_context&) {}));  // only the first error is reported
+        CHECK(worker.register_handler("more", recorder::do_nothing));
+        CHECK_FALSE(worker.register_handler("", recorder::do_nothing));  // only the first error is reported
         for (int again = 0; again < 2; ++again) {
             const result<void> started = worker.start();
             REQUIRE(!started);
@@ -427,17 +423,17 @@ TEST_CASE(
             CHECK(holds(started.error().text, fault));
         }
         CHECK(worker.run() == exit_status::usage);
-        CHECK(holds(told, named));
-        CHECK(holds(told, fault));
+        CHECK(holds(log.text(), named));
+        CHECK(holds(log.text(), fault));
         CHECK(wire.calls().empty());
     };
-    check("'good'", "twice", [](worker& in) { return in.register_handler("good", [](job_context&) {}); });
+    check("'good'", "twice", [](worker& in) { return in.register_handler("good", recorder::do_nothing); });
     check("'none'", "empty", [](worker& in) { return in.register_handler("none", job_handler()); });
     check("'null'", "empty", [](worker& in) {
         void (*const none)(job_context&) = nullptr;
         return in.register_handler("null", none);
     });
-    check("''", "no type", [](worker& in) { return in.register_handler("", [](job_context&) {}); });
+    check("''", "no type", [](worker& in) { return in.register_handler("", recorder::do_nothing); });
 }
 
 TEST_CASE("worker: a handler that comes after the start is refused, with an error in the log") {
@@ -521,6 +517,16 @@ TEST_CASE(
     CHECK(warned({"email.send", "work", "sms.send"}) == "email.send,sms.send");
     CHECK(warned({"work"}).empty());
     CHECK(warned({}).empty());
+}
+
+TEST_CASE("worker: a failed FETCH is retried, not before Retry-After") {
+    recorder::transport wire;
+    error later{errc::unavailable, 0, "later"};
+    later.retry_after = 400ms;
+    wire.refuse("fetch", 1, later);
+    wire.give(make_job("a"));
+    recorder::run_until("ack", 1, wire, recorder::do_nothing);
+    CHECK(wire.calls("fetch")[1].at - wire.calls("fetch")[0].at >= 400ms);
 }
 
 TEST_CASE("worker: a slot that comes free does not cut a Retry-After short") {
