@@ -51,64 +51,57 @@ TEST_CASE("budget: the timeouts of shutdown steps count") {
 }
 
 TEST_CASE("budget: without a configured grant, the platform's default counts and the platform is named") {
+    const std::string any = "terminationGracePeriodSeconds, stop_grace_period or docker stop -t";
     const struct {
         const char* runtime;
-        milliseconds fits;  // the longest grace period
+        milliseconds granted;
         const char* id;
-        const char* granted;
-        const char* fix;  // for a second more
+        std::string name;
+        std::string setting;
     } cases[] = {
-        {"kubernetes", 25s, "budget-kubernetes",
-         "30s that Kubernetes grants unless terminationGracePeriodSeconds says otherwise",
-         "let Kubernetes grant 36s (terminationGracePeriodSeconds) and set "
-         "OJS_CONTAINER_GRACE_PERIOD to the same; or set OJS_SHUTDOWN_GRACE_PERIOD to 20s or less"},
-        {"ecs", 25s, "budget-ecs", "30s that Amazon ECS grants unless stopTimeout says otherwise",
-         "let Amazon ECS grant 36s (stopTimeout) and set OJS_CONTAINER_GRACE_PERIOD to the same; or set "
-         "OJS_SHUTDOWN_GRACE_PERIOD to 20s or less"},
-        {"cloud-run", 5s, "budget-cloud-run", "10s that Cloud Run grants",
-         "Cloud Run grants no more time: let longer jobs save checkpoints"},
-        {"nomad", 0s, "budget-nomad", "5s that Nomad grants unless kill_timeout says otherwise",
-         "let Nomad grant 11s (kill_timeout) and set OJS_CONTAINER_GRACE_PERIOD to the same"},
-        {"docker", 5s, "budget-docker",
-         "10s that Docker grants unless stop_grace_period or docker stop -t says otherwise",
-         "let Docker grant 16s (stop_grace_period or docker stop -t) and set "
-         "OJS_CONTAINER_GRACE_PERIOD to the same"},
-        {"podman", 5s, "budget-podman",
-         "10s that Podman grants unless --stop-timeout or podman stop -t says otherwise",
-         "let Podman grant 16s (--stop-timeout or podman stop -t) and set "
-         "OJS_CONTAINER_GRACE_PERIOD to the same"},
-        {"lxc", 5s, "budget-container",
-         "10s that the container grants unless terminationGracePeriodSeconds, stop_grace_period or docker "
-         "stop -t says otherwise",
-         "let the container grant 16s (terminationGracePeriodSeconds, stop_grace_period or docker stop -t) "
-         "and set OJS_CONTAINER_GRACE_PERIOD to the same"},
+        {"kubernetes", 30s, "budget-kubernetes", "Kubernetes", "terminationGracePeriodSeconds"},
+        {"ecs", 30s, "budget-ecs", "Amazon ECS", "stopTimeout"},
+        {"cloud-run", 10s, "budget-cloud-run", "Cloud Run", ""},
+        {"nomad", 5s, "budget-nomad", "Nomad", "kill_timeout"},
+        {"docker", 10s, "budget-docker", "Docker", "stop_grace_period or docker stop -t"},
+        {"podman", 10s, "budget-podman", "Podman", "--stop-timeout or podman stop -t"},
+        {"lxc", 10s, "budget-container", "the container", any},
     };
     ojs::container_info info;
     info.in_container = true;
     for (const auto& each : cases) {
         CAPTURE(each.runtime);
         info.runtime = each.runtime;
-        worker_options options = with(each.fits, 0s);
-        options.heartbeat_interval = each.fits - 1ms;
+        const milliseconds fitting = each.granted - 5s;  // the longest grace period
+        const std::string granted =
+            ojs::format_duration(each.granted) + " that " + each.name + " grants" +
+            (each.setting.empty() ? "" : " unless " + each.setting + " says otherwise");
+        worker_options options = with(fitting, 0s);
+        options.heartbeat_interval = fitting - 1ms;
         const std::vector<finding> fits = check_budget(options, 0s, info);
         REQUIRE(fits.size() == 1);
         CHECK(fits[0].id == each.id);
         CHECK(fits[0].severity == severity::info);
         CHECK(fits[0].problem ==
-              "the grace period of " + ojs::format_duration(each.fits) + " fits into the " + each.granted);
+              "the grace period of " + ojs::format_duration(fitting) + " fits into the " + granted);
         options.times.shutdown_grace_period += 1s;
         const std::vector<finding> longer = check_budget(options, 0s, info);
         REQUIRE(longer.size() == 1);
         CHECK(longer[0].id == "budget-unknown");
         CHECK(longer[0].severity == severity::warning);
-        CHECK(longer[0].problem == "the grace period of " + ojs::format_duration(each.fits + 1s) +
-                                       " and the 5s for reporting need more than the " + each.granted +
+        CHECK(longer[0].problem == "the grace period of " + ojs::format_duration(fitting + 1s) +
+                                       " and the 5s for reporting need more than the " + granted +
                                        "; OJS_CONTAINER_GRACE_PERIOD is unset");
-        CHECK(longer[0].fix == each.fix);
-        CHECK(check_budget(with(each.fits, 0s, 1s), 0s, info)[0].id == "budget-unknown");
-        CHECK(check_budget(with(each.fits, 0s), 1s, info)[0].id == "budget-unknown");
-        CHECK(check_budget(with(each.fits, 0s, 0s, 6s), 0s, info)[0].id == "budget-unknown");
-        CHECK(check_budget(with(each.fits, 0s), ojs::no_limit, info)[0].id == "budget-unknown");
+        std::string fix = "Cloud Run grants no more time: let longer jobs save checkpoints";
+        if (!each.setting.empty())
+            fix = "let " + each.name + " grant " + ojs::format_duration(fitting + 11s) + " (" + each.setting +
+                  ") and set OJS_CONTAINER_GRACE_PERIOD to the same";
+        if (each.granted == 30s) fix += "; or set OJS_SHUTDOWN_GRACE_PERIOD to 20s or less";
+        CHECK(longer[0].fix == fix);
+        CHECK(check_budget(with(fitting, 0s, 1s), 0s, info)[0].id == "budget-unknown");
+        CHECK(check_budget(with(fitting, 0s), 1s, info)[0].id == "budget-unknown");
+        CHECK(check_budget(with(fitting, 0s, 0s, 6s), 0s, info)[0].id == "budget-unknown");
+        CHECK(check_budget(with(fitting, 0s), ojs::no_limit, info)[0].id == "budget-unknown");
         CHECK(check_budget(with(30s, 60s), 0s, info).empty());
         info.in_container = false;  // a task of Nomad's raw_exec is stopped by Nomad all the same
         CHECK(check_budget(with(30s, 0s), 0s, info).empty() == (info.runtime != "nomad"));

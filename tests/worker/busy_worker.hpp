@@ -18,6 +18,11 @@ inline shared_event make_event() {
 
 inline const ojs::cause sigterm{ojs::cause_kind::signal, SIGTERM};
 
+// A second signal cancels the jobs at once.
+inline void force(ojs::lifecycle& life) {
+    for (int i = 0; i < 2; ++i) life.apply(ojs::event::stop_signal, sigterm);
+}
+
 inline picojson::value parse(const std::string& text) {
     picojson::value out;
     const std::string failure = picojson::parse(out, text);
@@ -45,7 +50,12 @@ struct busy_worker {
         REQUIRE(began->wait());
     }
 
+    template <class Handler>
+    busy_worker(ojs::worker_options options, ojs::job job, Handler handler)
+        : busy_worker(std::move(options), std::move(handler), {}, std::move(job)) {}
+
     void signal() { life.apply(ojs::event::stop_signal, sigterm); }
+    void force() { recorder::force(life); }
     call settlement() const {
         const std::vector<call> all = wire.settlements("a");
         REQUIRE(all.size() == 1);

@@ -1,23 +1,19 @@
 // Checkpoints and the three stages of a cancellation: what is saved, when it reaches the backend, and what a later run
 // loads.
-#include <signal.h>
-
-#include <array>
 #include <atomic>
 #include <memory>
 #include <stdexcept>
 #include <thread>
 
-#include "recorder.hpp"
+#include "busy_worker.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
 using happening = recorder::event;
 using recorder::make_job;
+using recorder::sigterm;
 
 namespace {
-
-const cause sigterm{cause_kind::signal, SIGTERM};
 
 // A backend that stores checkpoints and records requests and FAILs.
 class keeping : public recorder::transport {
@@ -76,11 +72,7 @@ template <class Handler>
 void run_job(recorder::transport& wire, Handler handler, job given = make_job("a"),
              worker_options options = recorder::options()) {
     wire.give(std::move(given));
-    worker body(std::move(options), wire);
-    body.register_handler("work", handler);
-    REQUIRE(body.start());
-    REQUIRE(wire.wait_for("fetch", 2));  // fetches again only when the slot is free
-    REQUIRE(body.stop(recorder::guard));
+    recorder::run_until("fetch", 2, wire, std::move(options), std::move(handler));
     recorder::check_last_word(wire);
 }
 
@@ -305,25 +297,17 @@ TEST_CASE("checkpoint: a failed load is logged and tried again") {
         if (wire.loads() == 1) return error{errc::unavailable, 0, "not now"};
         return std::string("5");
     };
-    std::mutex mutex;
-    std::string log;
     worker_options options = recorder::options();
-    options.log.level = log_level::warn;
-    options.log.hook = [&](const log_record& record) {
-        const std::lock_guard<std::mutex> held(mutex);
-        log += format_log_record(record, log_format::logfmt) + "\n";
+    const recorder::kept_log log(options, log_level::warn);
+    const auto handler = [](job_context& job) {
+        CHECK(job.checkpoint().empty());
+        CHECK(job.checkpoint() == "5");
+        CHECK(job.checkpoint() == "5");
     };
-    run_job(
-        wire,
-        [](job_context& job) {
-            CHECK(job.checkpoint().empty());
-            CHECK(job.checkpoint() == "5");
-            CHECK(job.checkpoint() == "5");
-        },
-        make_job("a"), options);
+    run_job(wire, handler, make_job("a"), options);
     CHECK(wire.loads() == 2);
-    CHECK(log.find("could not load the checkpoint") != std::string::npos);
-    CHECK(log.find("not now") != std::string::npos);
+    CHECK(log.count("warn could not load the checkpoint") == 1);
+    CHECK(log.text().find("not now") != std::string::npos);
 }
 
 TEST_CASE("checkpoint: a run that is interrupted, and the next one in the memory transport") {
@@ -394,11 +378,7 @@ TEST_CASE(
     "checkpoint: a handler can distinguish draining, cancelled and abandoned, and may save until abandoned") {
     keeping wire;
     lifecycle life(0ms);
-    happening running;
-    happening draining;
-    happening drained;
-    happening stopped;
-    const auto returned = std::make_shared<happening>();
+    happening running, draining, drained, stopped, returned;
     strings seen;
     const auto look = [&](job_context& job) {
         const std::string moment = std::to_string(seen.size());
@@ -408,9 +388,8 @@ TEST_CASE(
     wire.give(make_job("a"));
     worker_options options = recorder::options();
     options.times.cancel_wait = 1h;  // at most half of the stop's time
-    options.times.stop_timeout = 4s;
-    worker body(options, wire, life);
-    body.register_handler("work", [&, returned](job_context& job) {
+    options.times.stop_timeout = 2s;
+    const auto body = recorder::start_worker(wire, options, life, [&](job_context& job) {
         look(job);
         running.set();
         CHECK(draining.wait());
@@ -421,18 +400,17 @@ TEST_CASE(
         CHECK(stopped.wait());
         look(job);
         CHECK(job.checkpoint() == "2");  // its own last state
-        returned->set();
+        returned.set();
         return outcome::done("\"too late\"");
     });
-    REQUIRE(body.start());
     REQUIRE(running.wait());
     life.apply(event::stop_signal, sigterm);
     draining.set();
     REQUIRE(drained.wait());
     life.apply(event::stop_signal, sigterm);
-    REQUIRE(body.stop(recorder::guard));
+    REQUIRE(body->stop(recorder::guard));
     stopped.set();
-    REQUIRE(returned->wait());
+    REQUIRE(returned.wait());
     CHECK(seen == strings{"--- ok", "s-- ok", "sc- ok", "sca cancelled"});
     CHECK(wire.failed() == strings{"2"});
     CHECK(wire.saved() == strings{"a=0", "a=1", "a=2"});
@@ -444,11 +422,8 @@ TEST_CASE(
 TEST_CASE("checkpoint: the FAIL of a stop waits for a save in flight, and carries its state") {
     keeping wire;
     lifecycle life(0ms);
-    happening saving;
-    happening waiting;
-    happening go_on;
+    happening saving, waiting, go_on, returned;
     std::string said_to_second;
-    const auto returned = std::make_shared<happening>();
     std::size_t fails_meanwhile = 1;
     wire.on_save = [&](const checkpoint_request&, time_point) {
         saving.set();
@@ -457,8 +432,7 @@ TEST_CASE("checkpoint: the FAIL of a stop waits for a save in flight, and carrie
         return recorder::transport::settling(settled::accepted);
     };
     wire.give(make_job("a"));
-    worker body(recorder::options(), wire, life);
-    body.register_handler("work", [&, returned](job_context& job) {
+    const auto body = recorder::start_worker(wire, recorder::options(), life, [&](job_context& job) {
         std::thread second([&] {
             CHECK(saving.wait());
             waiting.set();
@@ -467,51 +441,17 @@ TEST_CASE("checkpoint: the FAIL of a stop waits for a save in flight, and carrie
         });
         CHECK(job.save_checkpoint("1"));
         second.join();
-        returned->set();
+        returned.set();
     });
-    REQUIRE(body.start());
     REQUIRE(saving.wait());
     REQUIRE(waiting.wait());
-    life.apply(event::stop_signal, sigterm);
-    life.apply(event::stop_signal, sigterm);
-    REQUIRE(body.stop(recorder::guard));
-    REQUIRE(returned->wait());
+    recorder::force(life);
+    REQUIRE(body->stop(recorder::guard));
+    REQUIRE(returned.wait());
     CHECK(fails_meanwhile == 0);
     CHECK(said_to_second == "cancelled");
     CHECK(wire.failed() == strings{"1"});
     CHECK(wire.saved() == strings{"a=1"});
-    recorder::check_last_word(wire);
-}
-
-TEST_CASE("checkpoint: a save without a response delays neither the FAIL nor the stop") {
-    keeping wire;
-    lifecycle life(0ms);
-    happening saving;
-    happening go_on;
-    const auto returned = std::make_shared<happening>();
-    wire.on_save = [&](const checkpoint_request&, time_point) -> recorder::transport::settling {
-        saving.set();
-        CHECK(go_on.wait());
-        return error{errc::timed_out, 0, ""};
-    };
-    wire.give(make_job("a"));
-    worker_options options = recorder::options();
-    options.times.stop_timeout = 1s;
-    worker body(options, wire, life);
-    body.register_handler("work", [&, returned](job_context& job) {
-        CHECK(code_of(job.save_checkpoint("1")) == "timed_out");
-        returned->set();
-    });
-    REQUIRE(body.start());
-    REQUIRE(saving.wait());
-    life.apply(event::stop_signal, sigterm);
-    life.apply(event::stop_signal, sigterm);
-    REQUIRE(body.stop(recorder::guard));
-    CHECK(wire.failed() == strings{"1"});
-    CHECK(body.exit_code() == 0);
-    CHECK(body.report().interrupted == 1);
-    go_on.set();
-    REQUIRE(returned->wait());
 }
 
 TEST_CASE("checkpoint: a save may take as long as a request, and in a stop no longer than the stop") {
@@ -528,8 +468,7 @@ TEST_CASE("checkpoint: a save may take as long as a request, and in a stop no lo
     options.times.cancel_wait = 1h;
     options.times.stop_timeout = 3s;
     options.request_timeout = 20s;
-    worker body(options, wire, life);
-    body.register_handler("work", [&](job_context& job) {
+    const auto body = recorder::start_worker(wire, options, life, [&](job_context& job) {
         const time_point before = steady_clock::now();
         CHECK(job.save_checkpoint("1"));
         CHECK(deadlines.back() >= before + 20s);
@@ -540,38 +479,34 @@ TEST_CASE("checkpoint: a save may take as long as a request, and in a stop no lo
         CHECK(deadlines.back() <= steady_clock::now() + 3s);
         return outcome::interrupted();
     });
-    REQUIRE(body.start());
     REQUIRE(saved.wait());
-    life.apply(event::stop_signal, sigterm);
-    life.apply(event::stop_signal, sigterm);
-    REQUIRE(body.stop(recorder::guard));
+    recorder::force(life);
+    REQUIRE(body->stop(recorder::guard));
     CHECK(deadlines.size() == 2);
     CHECK(wire.failed() == strings{"2"});
 }
 
 TEST_CASE("checkpoint: a save without a response delays the FAIL of a stop only briefly") {
     keeping wire;
-    const auto saving = std::make_shared<recorder::event>();
-    const auto let_go = std::make_shared<recorder::event>();
-    wire.on_save = [=](const checkpoint_request&, time_point) {
-        saving->set();
-        static_cast<void>(let_go->wait());
-        return keeping::settling(settled::accepted);
+    lifecycle life(0ms);
+    happening saving, go_on;
+    wire.on_save = [&](const checkpoint_request&, time_point) -> recorder::transport::settling {
+        saving.set();
+        CHECK(go_on.wait());
+        return error{errc::timed_out, 0, ""};
     };
     wire.give(make_job("a"));
     worker_options options = recorder::options();
     options.times.stop_timeout = 60s;
-    lifecycle life(0ms);
-    worker body(options, wire, life);
-    body.register_handler("work", [](job_context& job) { static_cast<void>(job.save_checkpoint("1")); });
-    REQUIRE(body.start());
-    REQUIRE(saving->wait());
-    const time_point stopped = steady_clock::now();
-    life.apply(event::stop_signal, sigterm);
-    life.apply(event::stop_signal, sigterm);
-    REQUIRE(wire.wait_for("fail", 1));
-    CHECK(steady_clock::now() - stopped < 10s);  // a request may take 20 s
-    let_go->set();
-    REQUIRE(body.wait(deadline_after(recorder::guard)));
+    const auto body = recorder::start_worker(wire, options, life, [](job_context& job) {
+        CHECK(code_of(job.save_checkpoint("1")) == "timed_out");
+    });
+    REQUIRE(saving.wait());
+    recorder::force(life);
+    REQUIRE(wire.wait_for("fail", 1));  // the wait ends before the stop would
+    go_on.set();
+    REQUIRE(body->wait(deadline_after(recorder::guard)));
     CHECK(wire.failed() == strings{"1"});
+    CHECK(body->exit_code() == 0);
+    CHECK(body->report().interrupted == 1);
 }

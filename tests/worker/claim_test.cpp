@@ -4,7 +4,7 @@
 #include <memory>
 #include <mutex>
 
-#include "recorder.hpp"
+#include "busy_worker.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
@@ -121,31 +121,30 @@ TEST_CASE(
 
 TEST_CASE("claim: a stop does not report a job that is no longer this worker's") {
     const auto over = std::make_shared<recorder::event>();
+    lifecycle life(0ms);
     listing wire;
     wire.answer_with([](const claim_query&) { return result<bool>(false); });
     wire.give(make_job("a"));
     worker_options options = recorder::options();
     options.heartbeat_interval = 10ms;
-    worker body(options, wire);
     recorder::event began;
     recorder::event cancelled;
-    body.register_handler("work", [&, over](job_context& job) {
+    const auto body = recorder::start_worker(wire, options, life, [&, over](job_context& job) {
         const cancel_registration told = job.on_cancel([&] { cancelled.set(); });
         began.set();
         over->wait();  // deaf to its cancellation
     });
-    REQUIRE(body.start());
     REQUIRE(began.wait());
     REQUIRE(wire.wait_for("beat", wire.calls("beat").size() + 3));
     wire.leave_out({"a"});
     REQUIRE(cancelled.wait());
-    body.request_stop_and_cancel();
+    recorder::force(life);
     REQUIRE(wire.wait_for("beat", 1, "terminate"));
     over->set();
-    REQUIRE(body.wait(deadline_after(recorder::guard)));
+    REQUIRE(body->wait(deadline_after(recorder::guard)));
     CHECK(wire.settlements("a").empty());
-    CHECK(body.report().gone == 1);
-    CHECK(body.exit_code() == 0);
+    CHECK(body->report().gone == 1);
+    CHECK(body->exit_code() == 0);
 }
 
 TEST_CASE(
@@ -183,13 +182,8 @@ TEST_CASE(
         none.give(make_job("a"));
         worker_options options = recorder::options();
         options.heartbeat_interval = 10ms;
-        worker body(options, none);
-        recorder::event over;
-        body.register_handler("work", [&](job_context&) { over.wait(); });
-        REQUIRE(body.start());
-        REQUIRE(none.wait_for("beat", 10));
-        over.set();
-        REQUIRE(body.stop(recorder::guard));
+        const auto ten_beats = [&](job_context&) { CHECK(none.wait_for("beat", 10)); };
+        recorder::run_until("ack", 1, none, options, ten_beats);
         CHECK(none.asked().empty());
     }
     SUBCASE("its ACK is in progress") {

@@ -37,30 +37,6 @@ long address_space() {
 
 }  // namespace
 
-TEST_CASE("destruction: an abandoned handler no longer reaches the log hook") {
-    const auto calls = std::make_shared<late_calls>();
-    const auto ended = std::make_shared<recorder::counter>();
-    const shared_event let_go = make_event();
-    worker_options options = recorder::options();
-    options.log.level = log_level::debug;
-    options.log.hook = [calls](const log_record&) { calls->note(); };
-    {
-        busy_worker busy(options, [=](job_context&) -> std::string {
-            thread_local const recorder::counts_at_end at_end(ended);
-            CHECK(let_go->wait());
-            return "not JSON, which is logged";
-        });
-        busy.signal();
-        busy.signal();
-        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-        busy.body.reset();
-        calls->gone.set();
-    }
-    let_go->set();
-    REQUIRE(ended->wait_for(1));
-    CHECK(calls->late.count() == 0);
-}
-
 TEST_CASE("destruction: waits for a log hook that is running") {
     recorder::event in_hook;
     recorder::event gone;
@@ -167,21 +143,21 @@ TEST_CASE("destruction: a thread that does not end delays neither the stop nor t
             ended->add();
         }
     };
-    recorder::event left;
     worker_options options = recorder::options(1);
     options.times.stop_timeout = 200ms;
-    options.log.level = log_level::warn;
-    options.log.hook = [&](const log_record& record) {
-        const bool told = record.message == "threads have not ended; leaving without them";
-        if (told && record.fields[0].value == "1") left.set();
-    };
+    const recorder::kept_log log(options, log_level::warn);
     const auto block = [=] { thread_local const blocks_at_end blocked{let_go, ended}; };
+    const auto check_left = [&] {
+        const auto left = log.records("warn threads have not ended; leaving without them");
+        REQUIRE(left.size() == 1);
+        CHECK(left[0].fields[0].value == "1");
+    };
     SUBCASE("a handler's") {
         busy_worker busy(options, [=](job_context&) { block(); });
         CHECK(busy.body->stop(recorder::guard));
         CHECK(busy.body->exit_code() == 0);
         CHECK(busy.settlement().what == "ack");
-        CHECK(left.is_set());
+        check_left();
     }
     SUBCASE("a heartbeat's") {
         recorder::transport wire;
@@ -189,11 +165,8 @@ TEST_CASE("destruction: a thread that does not end delays neither the stop nor t
             if (request.state == "terminate") block();
             return heartbeat_response();
         };
-        worker worker(options, wire);
-        worker.register_handler("work", [](job_context&) {});
-        REQUIRE(worker.start());
-        CHECK(worker.stop(recorder::guard));
-        CHECK(left.is_set());
+        CHECK(recorder::start_worker(wire, options, recorder::do_nothing)->stop(recorder::guard));
+        check_left();
     }
     SUBCASE("the supervising one") {
         options.request_timeout = 50ms;

@@ -18,89 +18,76 @@
 #include <utility>
 #include <vector>
 
-#include "recorder.hpp"
+#include "busy_worker.hpp"
 
 namespace {
 
 using namespace recorder;
 using namespace std::chrono_literals;
 
-// Handlers that check for cancellation every millisecond, in each possible way.
-void look_for_cancellation(ojs::job_context& job) {
-    while (!job.cancel_requested()) ::usleep(1000);
-}
-void sleep_in_pieces(ojs::job_context& job) {
-    while (job.sleep_for(1ms)) {
-    }
-}
-void wait_to_be_called(ojs::job_context& job) {
-    std::atomic<bool> called{false};
-    const ojs::cancel_registration keep = job.on_cancel([&] { called = true; });
-    while (!called) ::usleep(1000);
-}
-void go_on_until_abandoned(ojs::job_context& job) {
-    while (!job.abandoned()) ::usleep(1000);
+ojs::worker_options small_threads(std::int64_t concurrency) {
+    ojs::worker_options out = options(concurrency);
+    out.thread_stack_size = 256 * 1024;
+    return out;
 }
 
 TEST_CASE("duress: handlers that loop, many more than processors, are all reported") {
-    constexpr int each_kind = 40;
+    constexpr int jobs = 160;
+    // Each checks for cancellation every millisecond, in its own way.
+    void (*const loops[])(ojs::job_context&) = {[](ojs::job_context& job) {
+                                                    while (!job.cancel_requested()) ::usleep(1000);
+                                                },
+                                                [](ojs::job_context& job) {
+                                                    while (job.sleep_for(1ms)) {
+                                                    }
+                                                },
+                                                [](ojs::job_context& job) {
+                                                    std::atomic<bool> called{false};
+                                                    const ojs::cancel_registration keep =
+                                                        job.on_cancel([&] { called = true; });
+                                                    while (!called) ::usleep(1000);
+                                                },
+                                                [](ojs::job_context& job) {
+                                                    while (!job.abandoned()) ::usleep(1000);
+                                                }};
     transport wire;
-    const char* const kinds[] = {"look", "sleep", "call", "deaf"};
     counter running;
-    for (int i = 0; i < each_kind; ++i) {
-        for (const char* kind : kinds) wire.give(make_job(kind + std::to_string(i), kind));
-    }
-    ojs::worker_options settings = options(4 * each_kind);
-    settings.thread_stack_size = 256 * 1024;
+    for (int i = 0; i < jobs; ++i) wire.give(make_job(std::to_string(i)));
+    ojs::worker_options settings = small_threads(jobs);
     settings.times.shutdown_grace_period = 100ms;
     settings.times.stop_timeout = 20s;
-    ojs::worker worker(settings, wire);
-    const auto counted = [&](void (*loop)(ojs::job_context&)) {
-        return [&running, loop](ojs::job_context& job) {
-            running.add();
-            loop(job);
-        };
-    };
-    worker.register_handler("look", counted(&look_for_cancellation));
-    worker.register_handler("sleep", counted(&sleep_in_pieces));
-    worker.register_handler("call", counted(&wait_to_be_called));
-    worker.register_handler("deaf", counted(&go_on_until_abandoned));
-    REQUIRE(worker.start());
-    REQUIRE(running.wait_for(4 * each_kind));
-    REQUIRE(worker.stop(guard));
-    CHECK(wire.calls("fail").size() == 4 * each_kind);
-    CHECK(worker.report().interrupted == 4 * each_kind);
-    CHECK(worker.report().unreported.empty());
+    const auto worker = start_worker(wire, settings, [&running, &loops](ojs::job_context& job) {
+        running.add();
+        loops[job.id().back() % 4](job);
+    });
+    REQUIRE(running.wait_for(jobs));
+    REQUIRE(worker->stop(guard));
+    CHECK(wire.calls("fail").size() == jobs);
+    CHECK(worker->report().interrupted == jobs);
+    CHECK(worker->report().unreported.empty());
     check_last_word(wire);  // not scheduled within 100 ms of the report: counts as stuck
 }
 
 TEST_CASE("duress: stop() is true once the handlers that saw it have returned") {
-    transport wire;
-    wire.give(make_job("a"));
-    const auto rolled_back = std::make_shared<event>();
-    const auto go_on = std::make_shared<event>();
-    const auto working = std::make_shared<event>();
+    const auto rolled_back = make_event();
+    const auto go_on = make_event();
     ojs::worker_options settings = options();
     settings.times.shutdown_grace_period = 50ms;
     settings.times.stop_timeout = 20s;
-    ojs::worker worker(settings, wire);
-    worker.register_handler("work", [=](ojs::job_context& job) {
-        working->set();
+    busy_worker busy(settings, [=](ojs::job_context& job) {
         CHECK_FALSE(job.sleep_for(1h));
         CHECK(go_on->wait());
         rolled_back->set();
     });
-    REQUIRE(worker.start());
-    REQUIRE(working->wait());
-    CHECK(worker.request_stop());
-    REQUIRE(wire.wait_for("beat", 1, "terminate"));  // it is reported, and rolls back
-    CHECK_FALSE(worker.stopped());
+    CHECK(busy.body->request_stop());
+    REQUIRE(busy.wire.wait_for("beat", 1, "terminate"));  // it is reported, and rolls back
+    CHECK_FALSE(busy.body->stopped());
     go_on->set();
-    REQUIRE(worker.wait(ojs::deadline_after(guard)));
+    REQUIRE(busy.body->wait(ojs::deadline_after(guard)));
     CHECK(rolled_back->is_set());
-    CHECK(worker.report().stuck.empty());
-    CHECK(worker.wait());
-    CHECK(worker.stop());
+    CHECK(busy.body->report().stuck.empty());
+    CHECK(busy.body->wait());
+    CHECK(busy.body->stop());
 }
 
 TEST_CASE(
@@ -109,18 +96,14 @@ TEST_CASE(
     transport wire;
     for (int i = 0; i < jobs; ++i) wire.give(make_job(std::to_string(i)));
     counter running;
-    ojs::worker_options settings = options(jobs);
-    settings.thread_stack_size = 256 * 1024;
-    settings.times.shutdown_grace_period = 1h;
+    ojs::worker_options settings = small_threads(jobs);
     settings.times.stop_timeout = 1h;  // one that went on would use it up
-    ojs::worker worker(settings, wire);
-    worker.register_handler("work", [&](ojs::job_context& job) {
+    const auto worker = start_worker(wire, settings, [&](ojs::job_context& job) {
         running.add();
         while (!job.stop_requested()) ::usleep(1000);
     });
-    REQUIRE(worker.start());
     REQUIRE(running.wait_for(jobs));
-    CHECK(worker.stop(guard));
+    CHECK(worker->stop(guard));
     CHECK(wire.calls("ack").size() == jobs);
 }
 
@@ -132,26 +115,23 @@ TEST_CASE("duress: a slow log delays no report") {
     const auto home = std::make_shared<counter>();
     event all_reported;
     std::atomic<int> early{0};
-    ojs::worker_options settings = options(jobs);
-    settings.thread_stack_size = 256 * 1024;
+    ojs::worker_options settings = small_threads(jobs);
     settings.times.shutdown_grace_period = 50ms;
     settings.times.stop_timeout = 20s;
     settings.log.level = ojs::log_level::info;
     settings.log.hook = [&](const ojs::log_record& record) {
         if (record.message == "job interrupted" && !all_reported.wait()) ++early;
     };
-    ojs::worker worker(settings, wire);
-    worker.register_handler("work", [&](ojs::job_context& job) {
+    const auto worker = start_worker(wire, settings, [&](ojs::job_context& job) {
         thread_local const counts_at_end at_end(home);
         running.add();
         CHECK_FALSE(job.sleep_for(1h));
         if (wire.wait_for("fail", jobs)) all_reported.set();  // though no record of one is through
     });
-    REQUIRE(worker.start());
     REQUIRE(running.wait_for(jobs));
-    CHECK(worker.stop(guard));
+    CHECK(worker->stop(guard));
     CHECK(early == 0);
-    CHECK(worker.exit_code() == 0);
+    CHECK(worker->exit_code() == 0);
     CHECK(home->wait_for(jobs));  // the stop waits for no handler
 }
 
@@ -165,12 +145,8 @@ TEST_CASE("duress: a log hook that throws is reported once, and the worker conti
         ++thrown;
         throw std::runtime_error("formatter");
     };
-    ojs::worker worker(settings, wire);
-    worker.register_handler("work", [](ojs::job_context&) { return ojs::outcome::retry("again"); });
-    REQUIRE(worker.start());
-    REQUIRE(wire.wait_for("fail", 2));
-    CHECK(worker.stop(guard));
-    CHECK(worker.exit_code() == 0);
+    const auto again = [](ojs::job_context&) { return ojs::outcome::retry("again"); };
+    CHECK(run_until("fail", 2, wire, settings, again)->exit_code() == 0);
     CHECK(thrown > 2);
     check_last_word(wire);
 }
@@ -179,35 +155,31 @@ TEST_CASE("duress: heartbeats follow the shortest lease in flight, not the inter
     transport wire;
     ojs::job given = make_job("a");
     given.visibility_timeout = 200ms;
-    wire.give(given);
-    ojs::worker worker(options(), wire);  // a beat an hour
-    worker.register_handler("work", [&](ojs::job_context&) { CHECK(wire.wait_for("beat", 4)); });
-    REQUIRE(worker.start());
-    REQUIRE(wire.wait_for("ack", 1));
-    CHECK(worker.stop(guard));
-    CHECK(worker.report().completed == 1);
+    wire.give(given);  // and a beat an hour
+    const auto worker =
+        run_until("ack", 1, wire, [&](ojs::job_context&) { CHECK(wire.wait_for("beat", 4)); });
+    CHECK(worker->report().completed == 1);
 }
 
 TEST_CASE("duress: a handler that requests heartbeats in a loop gets a few") {
     transport wire;
     wire.give(make_job("a"));
-    ojs::worker worker(options(), wire);
-    worker.register_handler("work", [](ojs::job_context& job) {
+    const ojs::time_point began = ojs::steady_clock::now();
+    const auto worker = start_worker(wire, [](ojs::job_context& job) {
         for (int i = 0; i < 100000; ++i) job.heartbeat();
     });
-    const ojs::time_point began = ojs::steady_clock::now();
-    REQUIRE(worker.start());
     REQUIRE(wire.wait_for("ack", 1));
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(ojs::steady_clock::now() - began);
     CHECK(wire.calls("beat").size() <= static_cast<std::size_t>(seconds.count()) + 3);
-    CHECK(worker.stop(guard));
 }
 
 TEST_CASE("duress: jobs whose leases ended together are renewed together") {
     constexpr int jobs = 64;
     transport wire;
     for (int i = 0; i < jobs; ++i) {
-        wire.give(make_job(std::to_string(i)));
+        ojs::job given = make_job(std::to_string(i));
+        given.visibility_timeout = 300ms;
+        wire.give(std::move(given));
     }
     counter through;
     std::atomic<bool> cut_off{true};
@@ -219,22 +191,16 @@ TEST_CASE("duress: jobs whose leases ended together are renewed together") {
         if (!request.active_jobs.empty()) ++renewals;
         return answer;
     };
-    ojs::worker_options settings = options(jobs);
-    settings.thread_stack_size = 256 * 1024;
-    settings.heartbeat_interval = 900ms;
-    settings.visibility_timeout = 1s;
-    ojs::worker worker(settings, wire);
-    worker.register_handler("work", [&](ojs::job_context& job) {
-        CHECK(job.sleep_for(1500ms));  // it is the passing of time that is meant
+    const auto worker = start_worker(wire, small_threads(jobs), [&](ojs::job_context& job) {
+        CHECK(job.sleep_for(450ms));  // it is the passing of time that is meant
         if (through.add() == jobs) cut_off = false;
         CHECK(through.wait_for(jobs));
     });
-    REQUIRE(worker.start());
     REQUIRE(wire.wait_for("ack", jobs));
     CHECK(renewals < jobs / 2);
-    CHECK(worker.stop(guard));
-    CHECK(worker.report().completed == jobs);
-    CHECK(worker.report().gone == 0);
+    CHECK(worker->stop(guard));
+    CHECK(worker->report().completed == jobs);
+    CHECK(worker->report().gone == 0);
 }
 
 TEST_CASE("duress: a last heartbeat that cannot be sent is logged once") {
@@ -243,62 +209,49 @@ TEST_CASE("duress: a last heartbeat that cannot be sent is logged once") {
         if (request.state == "terminate") return ojs::error{ojs::errc::unreachable, 0, "gone"};
         return ojs::heartbeat_response();
     };
-    counter last_lines;
-    counter other_lines;
     ojs::worker_options settings = options();
-    settings.log.level = ojs::log_level::warn;
-    settings.log.hook = [&](const ojs::log_record& record) {
-        if (record.message == "the last heartbeat could not be sent") last_lines.add();
-        if (record.message == "heartbeat failed") other_lines.add();
-    };
-    ojs::worker worker(settings, wire);
-    worker.register_handler("work", [](ojs::job_context&) {});
-    REQUIRE(worker.start());
-    REQUIRE(wire.wait_for("fetch", 1));
-    CHECK(worker.stop(guard));
+    const kept_log log(settings, ojs::log_level::warn);
+    run_until("fetch", 1, wire, settings, do_nothing);
     CHECK(wire.calls("beat").size() > 2);  // it was tried more than once
-    CHECK(last_lines.count() == 1);
-    CHECK(other_lines.count() == 0);
+    CHECK(log.count("warn the last heartbeat could not be sent") == 1);
+    CHECK(log.text().find("heartbeat failed") == std::string::npos);
 }
 
 TEST_CASE("duress: callbacks have the stack of thread_stack_size") {
-    transport wire;
-    wire.give(make_job("a"));
     ojs::worker_options settings = options();
     settings.thread_stack_size = 8 * 1024 * 1024;
-    event registered;
-    event called;
-    ojs::worker worker(settings, wire);
-    worker.register_handler("work", [&](ojs::job_context& job) {
+    const auto registered = make_event();
+    const auto called = make_event();
+    busy_worker busy(settings, [=](ojs::job_context& job) {
         const ojs::cancel_registration keep = job.on_cancel([&] {
             volatile char local[1024 * 1024];
             for (std::size_t i = 0; i < sizeof local; i += 1024) local[i] = 1;
-            called.set();
+            called->set();
         });
-        registered.set();
-        CHECK(called.wait());
+        registered->set();
+        CHECK(called->wait());
     });
-    REQUIRE(worker.start());
-    REQUIRE(registered.wait());
-    CHECK(worker.stop_and_cancel(guard));
-    CHECK(called.is_set());
+    REQUIRE(registered->wait());
+    CHECK(busy.body->stop_and_cancel(guard));
 }
 
 TEST_CASE("duress: quick callbacks share few threads, and blocking ones delay no other") {
     constexpr int quick = 400;
     constexpr int slow = 10;
     transport wire;
-    for (int i = 0; i < slow; ++i) wire.give(make_job("s" + std::to_string(i), "slow"));
-    for (int i = 0; i < quick; ++i) wire.give(make_job("q" + std::to_string(i), "quick"));
+    for (int i = 0; i < slow; ++i) wire.give(make_job("s" + std::to_string(i)));
+    for (int i = 0; i < quick; ++i) wire.give(make_job("q" + std::to_string(i)));
     counter registered;
     event all_called;
     std::atomic<int> called{0};
     std::atomic<int> threads{0};
-    ojs::worker_options settings = options(quick + slow);
-    settings.thread_stack_size = 256 * 1024;
-    ojs::worker worker(settings, wire);
-    worker.register_handler("quick", [&](ojs::job_context& job) {
-        const ojs::cancel_registration keep = job.on_cancel([&] {
+    const auto worker = start_worker(wire, small_threads(quick + slow), [&](ojs::job_context& job) {
+        const bool is_slow = job.id()[0] == 's';
+        const ojs::cancel_registration keep = job.on_cancel([&, is_slow] {
+            if (is_slow) {
+                CHECK(all_called.wait());
+                return;
+            }
             static thread_local bool counted = false;
             if (!std::exchange(counted, true)) ++threads;
             if (++called == quick) all_called.set();
@@ -307,14 +260,8 @@ TEST_CASE("duress: quick callbacks share few threads, and blocking ones delay no
         CHECK_FALSE(job.sleep_for(1h));
         CHECK(all_called.wait());
     });
-    worker.register_handler("slow", [&](ojs::job_context& job) {
-        const ojs::cancel_registration keep = job.on_cancel([&] { CHECK(all_called.wait()); });
-        registered.add();
-        CHECK_FALSE(job.sleep_for(1h));
-    });
-    REQUIRE(worker.start());
     REQUIRE(registered.wait_for(quick + slow));
-    CHECK(worker.stop_and_cancel(guard));
+    CHECK(worker->stop_and_cancel(guard));
     CHECK(called == quick);
     CHECK(threads < quick / 2);
 }

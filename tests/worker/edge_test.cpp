@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "recorder.hpp"
+#include "busy_worker.hpp"
 
 namespace {
 
@@ -27,7 +27,7 @@ TEST_CASE("edge: a worker that could not start leaves no callback in the transpo
         ojs::worker_options settings = options();
         settings.thread_stack_size = ~std::size_t{0} / 2;  // no job thread can be had
         ojs::worker worker(settings, wire);
-        worker.register_handler("work", [](ojs::job_context&) {});
+        worker.register_handler("work", do_nothing);
         const ojs::result<void> started = worker.start();
         REQUIRE_FALSE(started);
         CHECK(started.error().code == ojs::errc::system);
@@ -36,40 +36,28 @@ TEST_CASE("edge: a worker that could not start leaves no callback in the transpo
     }
     // A complete worker starts and ends meanwhile, which gives a leaked thread time to show.
     transport other;
-    ojs::worker next(options(), other);
-    next.register_handler("work", [](ojs::job_context&) {});
-    REQUIRE(next.start());
-    REQUIRE(other.wait_for("fetch", 1));
-    REQUIRE(next.stop(guard));
+    run_until("fetch", 1, other, do_nothing);
     CHECK(wire.calls().size() == when_gone);
 }
 
 TEST_CASE("edge: a cancel_wait longer than stop_timeout leaves time to report") {
-    transport wire;
-    wire.give(make_job("deaf"));
-    event running;
-    event go;
-    event back;
     ojs::worker_options settings = options();
     settings.times.shutdown_grace_period = 0ms;
     settings.times.cancel_wait = 10s;
-    settings.times.stop_timeout = 2s;
-    ojs::worker worker(settings, wire);
-    worker.register_handler("work", [&](ojs::job_context&) {
-        running.set();
-        go.wait();
-        back.set();
+    settings.times.stop_timeout = 1s;
+    const shared_event go = make_event();
+    const shared_event back = make_event();
+    busy_worker busy(settings, [=](ojs::job_context&) {  // deaf
+        go->wait();
+        back->set();
     });
-    REQUIRE(worker.start());
-    REQUIRE(running.wait());
-    CHECK(worker.stop(guard));
-    CHECK(worker.exit_code() == ojs::exit_status::settled);
-    CHECK(worker.report().unreported.empty());
-    CHECK(worker.report().interrupted == 1);
-    CHECK(wire.settlements("deaf").size() == 1);
-    check_last_word(wire);
-    go.set();
-    CHECK(back.wait());
+    CHECK(busy.body->stop(guard));
+    CHECK(busy.body->exit_code() == ojs::exit_status::settled);
+    CHECK(busy.body->report().interrupted == 1);
+    CHECK(busy.settlement().what == "fail");
+    check_last_word(busy.wire);
+    go->set();
+    CHECK(back->wait());
 }
 
 TEST_CASE(
@@ -85,14 +73,12 @@ TEST_CASE(
         if (go.is_set()) answer.jobs_extended = request.active_jobs;
         return answer;
     };
-    ojs::worker worker(options(), wire);
-    worker.register_handler("work", [&](ojs::job_context&) {
+    const auto worker = start_worker(wire, [&](ojs::job_context&) {
         running.set();
         go.wait();
     });
-    REQUIRE(worker.start());
     REQUIRE(running.wait());
-    REQUIRE(worker.quiet());
+    REQUIRE(worker->quiet());
     REQUIRE(wire.wait_for("beat", 1, "quiet"));
     std::this_thread::sleep_for(2ms);  // the lease, which no beat renewed, is certainly over
     const std::size_t before = wire.calls("beat").size();
@@ -100,115 +86,30 @@ TEST_CASE(
     REQUIRE(wire.wait_for("beat", before + 1));
     const std::vector<call> beats = wire.calls("beat");
     for (std::size_t i = before; i < beats.size(); ++i) CHECK(beats[i].state == "quiet");
-    CHECK(worker.stop(guard));
+    CHECK(worker->stop(guard));
 }
 
 TEST_CASE("edge: the grace period of a stop right after a quiet ends") {
     for (int round = 0; round < rounds * 4; ++round) {
-        transport wire;
-        wire.give(make_job("patient"));
-        event running;
         std::atomic<bool> quieted{false};
         ojs::worker_options settings = options();
         settings.times.shutdown_grace_period = 1ms;
         settings.on_transition = [&](const ojs::lifecycle_state& now) {
             if (now.phase == phase::quiet) quieted = true;
         };
-        ojs::worker worker(settings, wire);
-        worker.register_handler("work", [&](ojs::job_context& job) {
-            running.set();
-            static_cast<void>(job.sleep_for(guard * 2));
-        });
-        REQUIRE(worker.start());
-        REQUIRE(running.wait());
-        worker.quiet();
+        busy_worker busy(settings,
+                         [](ojs::job_context& job) { static_cast<void>(job.sleep_for(guard * 2)); });
+        busy.body->quiet();
         while (!quieted) std::this_thread::yield();
         // The supervisor is about to look again; the stop comes before, while and after it does.
         for (volatile int spin = 0; spin < round * 97 % 3000; spin = spin + 1) {
         }
-        REQUIRE(worker.stop(guard));
-        CHECK(worker.report().interrupted == 1);
-    }
-}
-
-TEST_CASE("edge: jobs that return at the moment the grace period ends are settled once") {
-    constexpr int slots = 32;
-    for (int round = 0; round < rounds; ++round) {
-        transport wire;
-        for (int i = 0; i < slots; ++i) wire.give(make_job("job-" + std::to_string(i)));
-        counter running;
-        ojs::worker_options settings = options(slots);
-        settings.times.shutdown_grace_period = 3ms;
-        ojs::worker worker(settings, wire);
-        worker.register_handler("work", [&](ojs::job_context& job) {
-            running.add();
-            while (!job.stop_requested() || job.deadline() == ojs::time_point::max())
-                std::this_thread::yield();
-            std::this_thread::sleep_until(job.deadline());  // deaf, and back at the very moment
-        });
-        REQUIRE(worker.start());
-        REQUIRE(running.wait_for(slots));
-        REQUIRE(worker.stop(guard));
-        const ojs::worker_report report = worker.report();
-        CHECK(report.completed + report.interrupted == slots);
-        CHECK(report.unreported.empty());
-        CHECK(report.gone == 0);
-        for (int i = 0; i < slots; ++i) CHECK(wire.settlements("job-" + std::to_string(i)).size() == 1);
-        CHECK(wire.calls("ack").size() == report.completed);
-        CHECK(wire.calls("fail").size() == report.interrupted);
-        check_last_word(wire);
-    }
-}
-
-TEST_CASE("edge: a FAIL that hangs outside of handlers does not delay the stop") {
-    transport wire;
-    wire.give(make_job("odd", "nobody runs this"));
-    event failing;
-    event go;
-    const auto ended = std::make_shared<counter>();
-    wire.on.fail = [&](const ojs::fail_request&, ojs::time_point) -> transport::settling {
-        thread_local const counts_at_end at_end(ended);
-        failing.set();
-        go.wait();
-        return ojs::error{ojs::errc::timed_out, 0, "no answer"};
-    };
-    ojs::worker_options settings = options();
-    settings.times.stop_timeout = 4s;  // of which the last heartbeat has its part
-    settings.times.shutdown_grace_period = 0ms;
-    ojs::worker worker(settings, wire);
-    worker.register_handler("work", [](ojs::job_context&) {});
-    REQUIRE(worker.start());
-    REQUIRE(failing.wait());
-    CHECK(worker.stop(guard / 2).status ==
-          ojs::stop_status::unreported);  // in much less than the request could take
-    CHECK(worker.exit_code() == ojs::exit_status::unreported);
-    CHECK(worker.report().unreported == std::vector<std::string>{"odd"});
-    check_last_word(wire);
-    const std::size_t calls = wire.calls().size();
-    go.set();
-    REQUIRE(ended->wait_for(1));
-    CHECK(wire.calls().size() == calls);
-}
-
-TEST_CASE("edge: a duration too short to use is refused by the name of its variable") {
-    for (const char* variable : {"OJS_HEARTBEAT_INTERVAL", "OJS_POLL_INTERVAL", "OJS_VISIBILITY_TIMEOUT",
-                                 "OJS_REQUEST_TIMEOUT", "OJS_STOP_TIMEOUT", "OJS_PROGRESS_INTERVAL"}) {
-        const std::string wanted = variable;
-        const auto read = ojs::worker_options::from_environment(
-            [wanted](const char* name) -> const char* { return name == wanted ? "0s" : nullptr; });
-        CAPTURE(wanted);
-        REQUIRE_FALSE(read);
-        CAPTURE(read.error().text);
-        CHECK(read.error().code == ojs::errc::invalid_argument);
-        CHECK(read.error().text.find(wanted) != std::string::npos);
-        CHECK(read.error().text.find("0s") != std::string::npos);
+        REQUIRE(busy.body->stop(guard));
+        CHECK(busy.body->report().interrupted == 1);
     }
 }
 
 TEST_CASE("edge: empty std::functions as hooks and callbacks count as none") {
-    transport wire;
-    wire.give(make_job("told"));
-    event running;
     ojs::worker_options settings = options();
     settings.times.shutdown_grace_period = 0ms;
     settings.times.cancel_wait = guard;
@@ -217,26 +118,15 @@ TEST_CASE("edge: empty std::functions as hooks and callbacks count as none") {
     settings.on_stuck_job = std::function<ojs::stuck_action(const ojs::stuck_job&)>();
     settings.log.hook = std::function<void(const ojs::log_record&)>();
     CHECK(settings.log.hook == nullptr);  // the ordinary log, then
-    event told;
-    counter thrown;
-    settings.log.level = ojs::log_level::warn;
-    settings.log.hook = [&](const ojs::log_record& record) {
-        if (record.message.find("job is stuck") == 0) told.set();
-        if (record.message.find(" threw") != std::string::npos) thrown.add();
-    };
-    ojs::worker worker(settings, wire);
-    worker.register_handler("work", [&](ojs::job_context& job) {
+    const kept_log log(settings, ojs::log_level::warn);
+    busy_worker busy(settings, [log](ojs::job_context& job) {
         const ojs::cancel_registration kept = job.on_cancel(std::function<void()>());
-        running.set();
         CHECK_FALSE(job.sleep_for(guard));
-        CHECK(told.wait());
+        CHECK(log.wait_for("warn job is stuck"));
     });
-    REQUIRE(worker.start());
-    REQUIRE(running.wait());
-    CHECK(worker.stop(guard));
-    CHECK(thrown.count() == 0);
-    CHECK(worker.report().interrupted == 1);
-    check_last_word(wire);
+    CHECK(busy.body->stop(guard));
+    CHECK(log.text().find(" threw") == std::string::npos);
+    CHECK(busy.body->report().interrupted == 1);
 }
 
 }  // namespace

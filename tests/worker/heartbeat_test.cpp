@@ -28,6 +28,10 @@ struct beating_worker {
         hung_may_end.set();
         let_go.set();
     }
+    void end() {
+        let_go.set();
+        REQUIRE(body.stop(recorder::guard));
+    }
 
     recorder::event hung_may_end;
     recorder::event let_go;
@@ -39,7 +43,8 @@ struct beating_worker {
 
 TEST_CASE("heartbeat: quiet and the last one overtake a beat without a response") {
     worker_options options = recorder::options();
-    options.heartbeat_interval = 10ms;  // job.heartbeat() comes a fifth of it after the last one
+    options.heartbeat_interval = 10ms;
+    options.times.stop_timeout = 500ms;
     beating_worker tested(options);
     recorder::counter began;
     tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
@@ -50,9 +55,7 @@ TEST_CASE("heartbeat: quiet and the last one overtake a beat without a response"
     REQUIRE(began.wait_for(2));
     CHECK(tested.body.quiet());
     REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));  // while the other one hangs
-    tested.let_go.set();
-    tested.body.request_stop();
-    REQUIRE(tested.body.wait(deadline_after(recorder::guard)));
+    tested.end();
     CHECK(tested.body.exit_code() == 0);
     recorder::check_last_word(tested.wire);
 }
@@ -60,37 +63,31 @@ TEST_CASE("heartbeat: quiet and the last one overtake a beat without a response"
 TEST_CASE("heartbeat: an overtaken beat is followed by one with the current state") {
     recorder::event hung_may_end;
     recorder::event let_go;
-    recorder::counter began;
+    recorder::event began;
     recorder::transport wire;
     wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
-        if (request.state == "running" && began.add() == 2) CHECK(hung_may_end.wait());
+        if (request.state == "running") began.set(), CHECK(hung_may_end.wait());
         return heartbeat_response();
     };
     wire.give(make_job("a"));
-    worker tested(recorder::options(), wire);  // a beat an hour
-    tested.register_handler("work", [&](job_context& job) {
-        CHECK(wire.wait_for("beat", 1));
-        job.heartbeat();
+    const auto tested = recorder::start_worker(wire, [&](job_context& job) {  // a beat an hour
         CHECK(wire.wait_for("beat", 1, "quiet"));
         job.heartbeat();
         CHECK(let_go.wait());
     });
-    REQUIRE(tested.start());
-    REQUIRE(began.wait_for(2));
-    CHECK(tested.quiet());
+    REQUIRE(began.wait());
+    REQUIRE(wire.wait_for("fetch", 1));
+    CHECK(tested->quiet());
     REQUIRE(wire.wait_for("beat", 2, "quiet"));  // the first of them has been answered
     hung_may_end.set();                          // the backend may have noted "running" last
     CHECK(wire.wait_for("beat", 3, "quiet"));
     let_go.set();
-    CHECK(tested.stop(recorder::guard));
-    recorder::check_last_word(wire);
+    CHECK(tested->stop(recorder::guard));
 }
 
 TEST_CASE("heartbeat: a quiet beat that failed is retried before the next interval") {
-    worker_options options = recorder::options();
-    options.heartbeat_interval = 1h;
-    beating_worker tested(options);
-    std::atomic<int> left{2};
+    beating_worker tested;  // a beat an hour
+    std::atomic<int> left{1};
     tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
         if (request.state == "quiet" && left-- > 0) return error{errc::disconnected, 0, "it broke"};
         return heartbeat_response();
@@ -98,25 +95,20 @@ TEST_CASE("heartbeat: a quiet beat that failed is retried before the next interv
     REQUIRE(tested.body.start());
     REQUIRE(tested.wire.wait_for("fetch", 1));
     CHECK(tested.body.quiet());
-    REQUIRE(tested.wire.wait_for("beat", 3, "quiet"));
-    tested.let_go.set();
-    tested.body.request_stop();
-    REQUIRE(tested.body.wait(deadline_after(recorder::guard)));
+    REQUIRE(tested.wire.wait_for("beat", 2, "quiet"));
+    tested.end();
     recorder::check_last_word(tested.wire);
 }
 
 TEST_CASE("heartbeat: the last one is sent again when its connection broke") {
-    beating_worker tested;
+    recorder::transport wire;
     std::atomic<int> left{1};
-    tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
+    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
         if (request.state == "terminate" && left-- > 0) return error{errc::disconnected, 0, "it broke"};
         return heartbeat_response();
     };
-    REQUIRE(tested.body.start());
-    tested.let_go.set();
-    tested.body.request_stop();
-    REQUIRE(tested.body.wait(deadline_after(recorder::guard)));
-    const std::vector<recorder::call> all = tested.wire.calls();
+    recorder::run_until("fetch", 1, wire, recorder::do_nothing);
+    const std::vector<recorder::call> all = wire.calls();
     REQUIRE(all.size() > 2);
     CHECK(all[all.size() - 1].state == "terminate");
     CHECK(all[all.size() - 2].state == "terminate");
@@ -125,26 +117,18 @@ TEST_CASE("heartbeat: the last one is sent again when its connection broke") {
 
 TEST_CASE("heartbeat: a registration that hangs does not cost the last beat") {
     worker_options options = recorder::options();
-    options.times.stop_timeout = 2s;
+    options.times.stop_timeout = 500ms;
     recorder::event asked;
     recorder::event let_go;
-    struct : recorder::transport {
-        recorder::event* asked = nullptr;
-        recorder::event* let_go = nullptr;
-        result<void> register_worker(const worker_identity&, time_point) override {
-            asked->set();
-            CHECK(let_go->wait());
-            return {};
-        }
-    } wire;
-    wire.asked = &asked;
-    wire.let_go = &let_go;
-    worker tested(options, wire);
-    tested.register_handler("work", [](job_context&) {});
-    REQUIRE(tested.start());
+    recorder::transport wire;
+    wire.on.register_worker = [&] {
+        asked.set();
+        CHECK(let_go.wait());
+    };
+    const auto tested = recorder::start_worker(wire, options, recorder::do_nothing);
     REQUIRE(asked.wait());
-    CHECK(tested.stop(recorder::guard));
-    CHECK(tested.exit_code() == 0);
+    CHECK(tested->stop(recorder::guard));
+    CHECK(tested->exit_code() == 0);
     recorder::check_last_word(wire);
     let_go.set();
 }
@@ -173,10 +157,7 @@ TEST_CASE("heartbeat: a thread that is late does not register the worker after i
         return heartbeat_response();
     };
     late_until = &last_beat;
-    worker tested(recorder::options(), wire);
-    tested.register_handler("work", [](job_context&) {});
-    REQUIRE(tested.start());
-    CHECK(tested.stop(recorder::guard));
+    CHECK(recorder::start_worker(wire, recorder::do_nothing)->stop(recorder::guard));
     CHECK(late_until == nullptr);
     recorder::check_last_word(wire);
 }

@@ -1,56 +1,32 @@
 // The checkpoint route: requests, responses, and how a missing route differs from an unknown job.
-#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 
-#include "recorder.hpp"
+#include "http_backend.hpp"
 
 using namespace ojs;
 
 namespace {
 
-// A backend that keeps every request as "METHOD TARGET BODY" and answers what the test says.
-class backend {
-  public:
-    explicit backend(std::function<http_response(const http_request&)> answer) : answer_(std::move(answer)) {
-        result<http_server> started = http_server::start("127.0.0.1:0", [this](const http_request& request) {
-            {
-                const std::lock_guard<std::mutex> held(mutex_);
-                requests_.push_back(request.method + " " + request.target + " " + request.body);
-            }
-            return answer_(request);
-        });
-        REQUIRE(started);
-        server_ = std::make_unique<http_server>(std::move(*started));
-        result<http_client> client = http_transport::make_client("http://" + server_->address());
-        REQUIRE(client);
-        wire_ = std::make_unique<http_transport>(std::move(*client));
-    }
-    explicit backend(int status, const std::string& body = "")
-        : backend([=](const http_request&) {
-              return http_response{status, {}, body, false};
-          }) {}
-
-    http_transport& wire() { return *wire_; }
+// A backend with a transport that is connected to it. Its requests are "METHOD TARGET BODY".
+struct backend {
+    explicit backend(std::function<http_response(const http_request&)> answer) : peer(std::move(answer)) {}
+    explicit backend(int status, const std::string& body = "") : peer(status, body) {}
     std::vector<std::string> requests() const {
-        const std::lock_guard<std::mutex> held(mutex_);
-        return requests_;
+        std::vector<std::string> out;
+        for (const http_request& each : peer.requests())
+            out.push_back(each.method + " " + each.target + " " + each.body);
+        return out;
     }
     result<settled> save(const std::string& id = "j", const std::string& state = "1") {
-        return wire_->save_checkpoint({id, state}, deadline_after(recorder::guard));
+        return wire->save_checkpoint({id, state}, http_backend::soon());
     }
     result<std::string> load(const std::string& id = "j") {
-        return wire_->load_checkpoint(id, deadline_after(recorder::guard));
+        return wire->load_checkpoint(id, http_backend::soon());
     }
-
-  private:
-    std::function<http_response(const http_request&)> answer_;
-    mutable std::mutex mutex_;
-    std::vector<std::string> requests_;
-    std::unique_ptr<http_server> server_;
-    std::unique_ptr<http_transport> wire_;
+    const http_backend::backend peer;
+    const std::unique_ptr<http_transport> wire = http_backend::connect(peer);
 };
 
 const std::string api_404 = R"({"error":{"code":"NOT_FOUND","message":"no such job"}})";
@@ -206,7 +182,7 @@ TEST_CASE("http checkpoint: responses to a load") {
 
 TEST_CASE("http checkpoint: ends at its deadline") {
     backend peer(200, "{}");
-    const result<settled> late = peer.wire().save_checkpoint({"j", "1"}, steady_clock::now());
+    const result<settled> late = peer.wire->save_checkpoint({"j", "1"}, steady_clock::now());
     REQUIRE(!late);
     CHECK(late.error().code == errc::timed_out);
 }

@@ -3,61 +3,27 @@
 #include <string>
 #include <vector>
 
-#include "recorder.hpp"
+#include "busy_worker.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
+using recorder::kept_log;
 using recorder::make_job;
+using recorder::value_of;
 
 namespace {
-
-std::string value_of(const log_record& record, const std::string& name) {
-    for (const log_field& each : record.fields) {
-        if (each.name == name) return each.value;
-    }
-    return "";
-}
-
-// Keeps the records with certain messages.
-class kept_log {
-  public:
-    kept_log(worker_options& options, std::vector<std::string> messages) : messages_(std::move(messages)) {
-        options.log.level = log_level::debug;
-        options.log.hook = [this](const log_record& record) {
-            const std::lock_guard<std::mutex> held(mutex_);
-            for (const std::string& each : messages_) {
-                if (record.message == each) records_.push_back(record);
-            }
-        };
-    }
-    std::vector<log_record> records() const {
-        const std::lock_guard<std::mutex> held(mutex_);
-        return records_;
-    }
-    std::vector<std::string> messages() const {
-        std::vector<std::string> out;
-        for (const log_record& each : records()) out.push_back(each.message);
-        return out;
-    }
-
-  private:
-    const std::vector<std::string> messages_;
-    mutable std::mutex mutex_;
-    std::vector<log_record> records_;
-};
 
 // Runs one job whose handler returns `returned`, and returns its record "job failed".
 log_record record_of_failure(recorder::transport& wire, const outcome& returned, job given = make_job("a"),
                              worker_options options = recorder::options()) {
-    const kept_log log(options, {"job failed"});
+    const kept_log log(options);
     wire.give(std::move(given));
-    worker worker(options, wire);
-    worker.register_handler("work", [&](job_context&) { return returned; });
-    REQUIRE(worker.start());
-    REQUIRE(wire.wait_for("fetch", 2));  // only when the slot is free
-    REQUIRE(worker.stop(recorder::guard));
-    REQUIRE(log.records().size() == 1);
-    return log.records()[0];
+    recorder::run_until("fetch", 2, wire, options, [&](job_context&) { return returned; });
+    for (const log_record& each : log.records()) {
+        if (each.message == "job failed") return each;
+    }
+    FAIL("no record");
+    return {};
 }
 
 // Heartbeats then neither begin nor end an outage.
@@ -67,6 +33,7 @@ void make_heartbeats_neutral(recorder::transport& wire) {
     };
 }
 
+const std::string again = "backend reachable again";
 const error unreachable{errc::unreachable, 0, "connection refused"};
 
 }  // namespace
@@ -126,17 +93,14 @@ TEST_CASE("job log: an error's message is cut, masked before that, and left out 
 
 TEST_CASE("job log: a failed report says when it is retried, unless it is not") {
     worker_options options = recorder::options();
-    const kept_log log(options, {"ACK failed"});
+    const kept_log log(options);
     recorder::transport wire;
     wire.refuse("ack", 1, unreachable);
     wire.refuse("ack", 2, {errc::rejected, 0, "no"});  // with its result, and without
     wire.give(make_job("a"));
-    worker worker(options, wire);
-    worker.register_handler("work", [](job_context&) { return "[1]"; });
-    REQUIRE(worker.start());
-    REQUIRE(wire.wait_for("fetch", 2));
-    CHECK(!worker.stop(recorder::guard));
-    const std::vector<log_record> failed = log.records();
+    recorder::run_until(
+        "fetch", 2, wire, options, [](job_context&) { return "[1]"; }, stop_status::unreported);
+    const std::vector<log_record> failed = log.records("warn ACK failed");
     REQUIRE(failed.size() == 3);
     CHECK(std::stoi(value_of(failed[0], "retry_in_ms")) > 0);
     CHECK(value_of(failed[1], "retry_in_ms") == "0");
@@ -144,9 +108,8 @@ TEST_CASE("job log: a failed report says when it is retried, unless it is not") 
 }
 
 TEST_CASE("job log: the end of an outage is logged once") {
-    const std::string again = "backend reachable again";
     worker_options options = recorder::options();
-    const kept_log log(options, {"ACK failed", again});
+    const kept_log log(options);
     recorder::transport wire;
     make_heartbeats_neutral(wire);
     std::vector<bool> refused = {true, true, false, true, false};  // two tries of `a` fail, and one of `b`
@@ -157,42 +120,35 @@ TEST_CASE("job log: the end of an outage is logged once") {
     };
     wire.give(make_job("a"));
     wire.give(make_job("b"));
-    worker worker(options, wire);
-    worker.register_handler("work", [](job_context&) {});
-    REQUIRE(worker.start());
-    REQUIRE(wire.wait_for("fetch", 3));
-    REQUIRE(worker.stop(recorder::guard));
-    CHECK(log.messages() == std::vector<std::string>{"ACK failed", "ACK failed", again, "ACK failed", again});
-    CHECK(!value_of(log.records()[2], "outage_ms").empty());
+    recorder::run_until("fetch", 3, wire, options, recorder::do_nothing);
+    std::string seen;
+    for (const log_record& each : log.records()) {
+        if (each.message == "ACK failed") seen += "failed ";
+        if (each.message != again) continue;
+        seen += "again ";
+        CHECK(!value_of(each, "outage_ms").empty());
+    }
+    CHECK(seen == "failed failed again failed again ");
 }
 
 TEST_CASE("job log: a FETCH and a heartbeat notice an outage and its end too") {
-    const std::string again = "backend reachable again";
     worker_options options = recorder::options();
-    options.poll_interval = 1ms;
-    const kept_log log(options, {"FETCH failed", "heartbeat failed", again});
+    const kept_log log(options);
     recorder::transport wire;
     SUBCASE("FETCH") {
+        options.poll_interval = 1ms;
         make_heartbeats_neutral(wire);
         wire.refuse("fetch", 1, unreachable);
-        worker worker(options, wire);
-        worker.register_handler("work", [](job_context&) {});
-        REQUIRE(worker.start());
-        REQUIRE(wire.wait_for("fetch", 3));
-        REQUIRE(worker.stop(recorder::guard));
+        recorder::run_until("fetch", 3, wire, options, recorder::do_nothing);
     }
     SUBCASE("heartbeat") {
         wire.refuse("fetch", 1000, {errc::rejected, 0, "no"});
         wire.refuse("beat", 1, unreachable);
-        options.poll_interval = 1h;
-        worker worker(options, wire);
-        worker.register_handler("work", [](job_context&) {});
-        REQUIRE(worker.start());
-        REQUIRE(wire.wait_for("beat", 1));
-        REQUIRE(worker.stop(recorder::guard));
+        recorder::run_until("beat", 1, wire, options, recorder::do_nothing);
     }
-    const std::vector<std::string> messages = log.messages();
-    CHECK(std::count(messages.begin(), messages.end(), again) == 1);
+    const std::string text = log.text();
+    CHECK(text.find(again) != std::string::npos);
+    CHECK(text.find(again) == text.rfind(again));
 }
 
 TEST_CASE(
@@ -200,25 +156,17 @@ TEST_CASE(
     for (const bool requeues : {true, false}) {
         worker_options options = recorder::options();
         options.dialect.requeue_interrupted = requeues;
-        const kept_log log(options, {"worker stopped"});
-        recorder::transport wire;
-        wire.give(make_job("a"));
-        recorder::event began;
-        worker worker(options, wire);
-        worker.register_handler("work", [&](job_context& job) {
-            began.set();
-            CHECK(!job.sleep_for(1h));
-        });
-        REQUIRE(worker.start());
-        REQUIRE(began.wait());
-        REQUIRE(worker.stop_and_cancel(recorder::guard));
-        const worker_report report = worker.report();
+        const kept_log log(options);
+        recorder::busy_worker busy(options, [](job_context& job) { CHECK(!job.sleep_for(1h)); });
+        REQUIRE(busy.body->stop_and_cancel(recorder::guard));
+        const worker_report report = busy.body->report();
         CHECK(report.interrupted == 1);
         CHECK(report.requeued == (requeues ? 1 : 0));
         CHECK(report.failed == (requeues ? 0 : 1));
-        REQUIRE(log.records().size() == 1);
-        CHECK(value_of(log.records()[0], "interrupted") == "1");
-        CHECK(value_of(log.records()[0], "requeued") == (requeues ? "1" : "0"));
+        REQUIRE(log.count("info worker stopped") == 1);
+        const log_record sums = log.records("info worker stopped")[0];
+        CHECK(value_of(sums, "interrupted") == "1");
+        CHECK(value_of(sums, "requeued") == (requeues ? "1" : "0"));
     }
 }
 

@@ -12,18 +12,9 @@ namespace {
 template <class Handler>
 recorder::call settle_with(const std::string& args_json, Handler handler,
                            const std::string& meta_json = "{}") {
-    recorder::transport wire;
-    job given = make_job("a");
-    given.args_json = args_json;
+    job given = make_job("a", "work", args_json);
     given.meta_json = meta_json;
-    wire.give(std::move(given));
-    worker worker(recorder::options(), wire);
-    worker.register_handler("work", std::move(handler));
-    REQUIRE(worker.start());
-    REQUIRE(wire.wait_for("fetch", 2));
-    REQUIRE(worker.stop(recorder::guard));
-    REQUIRE(wire.settlements("a").size() == 1);
-    return wire.settlements("a").front();
+    return recorder::run_one(std::move(given), std::move(handler));
 }
 
 picojson::value number(double of) {

@@ -19,13 +19,22 @@ namespace {
 
 using variables = std::map<std::string, std::string>;
 
-result<worker_options> read(const variables& set) {
+result<worker_options> read(const variables& set, const std::string& root = "/nonexistent") {
     return worker_options::from_environment(
         [&set](const char* name) -> const char* {
             const auto found = set.find(name);
             return found == set.end() ? nullptr : found->second.c_str();
         },
-        "/nonexistent");
+        root);
+}
+
+// The grace period in a container with this file.
+std::chrono::milliseconds drain_with(const char* file, const variables& set) {
+    test::file_tree tree;
+    tree.file(file, "default");
+    const auto got = read(set, tree.root());
+    REQUIRE(got);
+    return got->times.shutdown_grace_period;
 }
 
 worker_options good(const variables& set) {
@@ -46,35 +55,30 @@ void check_bad(const std::string& name, const std::string& value, errc code = er
     CHECK(holds(out.error().text, name + "='" + value + "'"));
 }
 
+using milliseconds = std::chrono::milliseconds;
 struct duration_variable {
     const char* name;
-    std::chrono::milliseconds& (*value)(worker_options&);
+    milliseconds stop_times::*of_times;
+    milliseconds worker_options::*own = nullptr;
+    milliseconds value(const worker_options& in) const {
+        return own == nullptr ? in.times.*of_times : in.*own;
+    }
 };
 const duration_variable duration_variables[] = {
-    {"OJS_SHUTDOWN_GRACE_PERIOD",
-     [](worker_options& o) -> std::chrono::milliseconds& { return o.times.shutdown_grace_period; }},
-    {"OJS_GRACE_PERIOD",
-     [](worker_options& o) -> std::chrono::milliseconds& { return o.times.shutdown_grace_period; }},
-    {"OJS_SHUTDOWN_TIMEOUT",
-     [](worker_options& o) -> std::chrono::milliseconds& { return o.times.shutdown_grace_period; }},
-    {"OJS_HEARTBEAT_INTERVAL",
-     [](worker_options& o) -> std::chrono::milliseconds& { return o.heartbeat_interval; }},
-    {"OJS_POLL_INTERVAL", [](worker_options& o) -> std::chrono::milliseconds& { return o.poll_interval; }},
-    {"OJS_VISIBILITY_TIMEOUT",
-     [](worker_options& o) -> std::chrono::milliseconds& { return o.visibility_timeout; }},
-    {"OJS_REQUEST_TIMEOUT",
-     [](worker_options& o) -> std::chrono::milliseconds& { return o.request_timeout; }},
-    {"OJS_STOP_TIMEOUT",
-     [](worker_options& o) -> std::chrono::milliseconds& { return o.times.stop_timeout; }},
-    {"OJS_CANCEL_WAIT", [](worker_options& o) -> std::chrono::milliseconds& { return o.times.cancel_wait; }},
-    {"OJS_RECLAIM_WAIT",
-     [](worker_options& o) -> std::chrono::milliseconds& { return o.times.reclaim_wait; }},
-    {"OJS_CANCEL_LEAD", [](worker_options& o) -> std::chrono::milliseconds& { return o.times.cancel_lead; }},
-    {"OJS_STUCK_AFTER", [](worker_options& o) -> std::chrono::milliseconds& { return o.stuck_after; }},
-    {"OJS_REPEAT_SIGNAL_GAP",
-     [](worker_options& o) -> std::chrono::milliseconds& { return o.repeat_signal_gap; }},
-    {"OJS_PROGRESS_INTERVAL",
-     [](worker_options& o) -> std::chrono::milliseconds& { return o.progress_interval; }},
+    {"OJS_SHUTDOWN_GRACE_PERIOD", &stop_times::shutdown_grace_period},
+    {"OJS_GRACE_PERIOD", &stop_times::shutdown_grace_period},
+    {"OJS_SHUTDOWN_TIMEOUT", &stop_times::shutdown_grace_period},
+    {"OJS_STOP_TIMEOUT", &stop_times::stop_timeout},
+    {"OJS_CANCEL_WAIT", &stop_times::cancel_wait},
+    {"OJS_RECLAIM_WAIT", &stop_times::reclaim_wait},
+    {"OJS_CANCEL_LEAD", &stop_times::cancel_lead},
+    {"OJS_HEARTBEAT_INTERVAL", nullptr, &worker_options::heartbeat_interval},
+    {"OJS_POLL_INTERVAL", nullptr, &worker_options::poll_interval},
+    {"OJS_VISIBILITY_TIMEOUT", nullptr, &worker_options::visibility_timeout},
+    {"OJS_REQUEST_TIMEOUT", nullptr, &worker_options::request_timeout},
+    {"OJS_STUCK_AFTER", nullptr, &worker_options::stuck_after},
+    {"OJS_REPEAT_SIGNAL_GAP", nullptr, &worker_options::repeat_signal_gap},
+    {"OJS_PROGRESS_INTERVAL", nullptr, &worker_options::progress_interval},
 };
 
 }  // namespace
@@ -160,10 +164,10 @@ TEST_CASE("options: every variable is read") {
         // Longer than the shortest beat and shorter than the longest lease, so every one of them may have it.
         const std::string name = each.name;
         const bool is_beat = name == "OJS_HEARTBEAT_INTERVAL";
-        worker_options longer = good({{name, is_beat ? "2500ms" : "1m1s500ms"}});
+        const worker_options longer = good({{name, is_beat ? "2500ms" : "1m1s500ms"}});
         CHECK(each.value(longer) == (is_beat ? 2500ms : 61500ms));
         const bool is_lease = name == "OJS_VISIBILITY_TIMEOUT";
-        worker_options plain = good({{name, "7"}, {"OJS_VISIBILITY_TIMEOUT", is_lease ? "7" : "1h"}});
+        const worker_options plain = good({{name, "7"}, {"OJS_VISIBILITY_TIMEOUT", is_lease ? "7" : "1h"}});
         CHECK(each.value(plain) == 7s);
     }
 }
@@ -198,6 +202,10 @@ TEST_CASE("options: the first of several names counts, also for errors") {
 }
 
 TEST_CASE("options: an invalid value is refused with the names of variable and value") {
+    for (const char* name : {"OJS_HEARTBEAT_INTERVAL", "OJS_POLL_INTERVAL", "OJS_VISIBILITY_TIMEOUT",
+                             "OJS_REQUEST_TIMEOUT", "OJS_STOP_TIMEOUT", "OJS_PROGRESS_INTERVAL"}) {
+        check_bad(name, "0s");
+    }
     for (const duration_variable& each : duration_variables) {
         for (const char* value : {"", "-1", "30 s", "1e9s", "1.5s", "s", "5x", "1s1m", "99999999999999999999",
                                   "2000000h", " 5", "5 ", "+5", "3601", "30000"}) {
@@ -372,17 +380,8 @@ TEST_CASE("options: a registration path is one below /ojs/v1") {
 }
 
 TEST_CASE("options: in a pod the default drain fits into the pod's default grace period") {
-    const auto in_pod = [](variables set) {
-        test::file_tree tree;
-        tree.file("/var/run/secrets/kubernetes.io/serviceaccount/namespace", "default");
-        const auto got = worker_options::from_environment(
-            [&set](const char* name) -> const char* {
-                const auto found = set.find(name);
-                return found == set.end() ? nullptr : found->second.c_str();
-            },
-            tree.root());
-        REQUIRE(got);
-        return got->times.shutdown_grace_period;
+    const auto in_pod = [](const variables& set) {
+        return drain_with("/var/run/secrets/kubernetes.io/serviceaccount/namespace", set);
     };
     CHECK(in_pod({}) == 25s);
     CHECK(in_pod({{"OJS_STOP_TIMEOUT", "8s"}}) == 22s);
@@ -401,18 +400,7 @@ TEST_CASE("options: in a pod the default drain fits into the pod's default grace
 }
 
 TEST_CASE("options: the default drain fits into a known platform's grant") {
-    const auto drain_on = [](variables set) {
-        test::file_tree tree;
-        tree.file("/.dockerenv", "");
-        const auto got = worker_options::from_environment(
-            [&set](const char* name) -> const char* {
-                const auto found = set.find(name);
-                return found == set.end() ? nullptr : found->second.c_str();
-            },
-            tree.root());
-        REQUIRE(got);
-        return got->times.shutdown_grace_period;
-    };
+    const auto drain_on = [](const variables& set) { return drain_with("/.dockerenv", set); };
     const variables ecs = {{"ECS_CONTAINER_METADATA_URI_V4", "http://169.254.170.2/v4/x"}};
     const variables cloud_run = {{"K_SERVICE", "s"}, {"K_REVISION", "s-1"}};
     const auto with = [](variables set, const char* name, const char* value) {

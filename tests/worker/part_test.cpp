@@ -141,18 +141,18 @@ TEST_CASE("parts: one whose on_tick() throws is not called again at once") {
 
 TEST_CASE("parts: a job requeued before it began is none that was settled") {
     const auto seen = std::make_shared<trace>();
+    lifecycle life(0ms);
     recorder::generous_transport wire({"b"});
     wire.give(make_job("a"));
-    worker worker(options_with<noted_part>(seen), wire);
     const shared_event began = make_event();
-    worker.register_handler("work", [&](job_context&) {
+    const auto worker = recorder::start_worker(wire, options_with<noted_part>(seen), life, [&](job_context&) {
         began->set();
         CHECK(wire.wait_for("fail", 2));  // so that "b" gets no thread
     });
-    REQUIRE(worker.start());
     REQUIRE(began->wait());
-    CHECK(worker.stop_and_cancel(recorder::guard));
-    REQUIRE(worker.report().requeued == 2);
+    recorder::force(life);
+    REQUIRE(worker->wait(deadline_after(recorder::guard)));
+    REQUIRE(worker->report().requeued == 2);
     const std::vector<std::string> lines = seen->all();
     CHECK(std::count_if(lines.begin(), lines.end(),
                         [](const std::string& line) { return line.find("default work") == 0; }) == 1);
@@ -254,11 +254,9 @@ TEST_CASE("parts: a thread abandoned by a destroyed worker no longer calls them"
     options.request_timeout = 10ms;
     options.times.shutdown_grace_period = 0ms;
     options.times.stop_timeout = 100ms;
+    wire.give(make_job("a"));
     {
-        worker tested(options, wire);
-        tested.register_handler("work", [](job_context&) {});
-        wire.give(make_job("a"));
-        REQUIRE(tested.start());
+        const auto tested = recorder::start_worker(wire, options, recorder::do_nothing);
         REQUIRE(asked->wait());
     }
     CHECK(seen->deleted.count() == 0);  // the thread holds references
@@ -305,26 +303,25 @@ TEST_CASE("parts: a health address without its extension ends the start and name
 }
 
 TEST_CASE("parts: NOTIFY_SOCKET without its extension is a warning of run()") {
-    const auto seen = std::make_shared<trace>();
-    const auto run = [&](worker_options options) {
-        options.log.level = log_level::warn;
-        options.log.hook = [seen](const log_record& record) { seen->add(record.message); };
+    const auto warnings = [](worker_options options) {
+        const recorder::kept_log log(options, log_level::warn);
         recorder::transport wire;
         worker tested(std::move(options), wire);
-        tested.register_handler("work", [](job_context&) {});
+        tested.register_handler("work", recorder::do_nothing);
         tested.request_stop();
-        return tested.run();
+        CHECK(tested.run() == 0);
+        std::string out;
+        for (const log_record& each : log.records()) out += each.message + ";";
+        return out;
     };
     const std::string warning = "NOTIFY_SOCKET is set, but the service manager is not notified";
-    CHECK(run(recorder::options()) == 0);
-    CHECK(seen->count(warning) == 0);
+    CHECK(!holds(warnings(recorder::options()), warning));
     ::setenv("NOTIFY_SOCKET", "/nowhere/at/all", 1);
-    CHECK(run(recorder::options()) == 0);
-    CHECK(seen->count(warning) == 1);
+    CHECK(holds(warnings(recorder::options()), warning));
     worker_options options = recorder::options();
     options.parts.add(operating());
-    CHECK(run(options) == 0);
+    const std::string with_extension = warnings(options);
     ::unsetenv("NOTIFY_SOCKET");
-    CHECK(seen->count(warning) == 1);
-    CHECK(seen->count("service manager not reached") == 1);
+    CHECK(!holds(with_extension, warning));
+    CHECK(holds(with_extension, "service manager not reached"));
 }

@@ -53,6 +53,8 @@ class transport : public ojs::transport {
         std::function<settling(const ojs::ack_request&, ojs::time_point)> ack;
         std::function<settling(const ojs::fail_request&, ojs::time_point)> fail;
         std::function<ojs::result<ojs::heartbeat_response>(const ojs::heartbeat_request&)> beat;
+        std::function<void()> register_worker;
+        std::function<void()> deregister_worker;
     } on;
 
     void give(ojs::job added) {
@@ -165,10 +167,12 @@ class transport : public ojs::transport {
 
     ojs::result<void> register_worker(const ojs::worker_identity& /*worker*/,
                                       ojs::time_point /*deadline*/) override {
+        if (on.register_worker) on.register_worker();
         return simple("register");
     }
     ojs::result<void> deregister_worker(const ojs::worker_identity& /*worker*/,
                                         ojs::time_point /*deadline*/) override {
+        if (on.deregister_worker) on.deregister_worker();
         return simple("deregister");
     }
 
@@ -259,6 +263,110 @@ inline void check_last_word(const transport& wire, const std::string& state = "t
     CHECK(all.back().state == state);
     CHECK(std::count_if(all.begin(), all.end(), [&](const call& each) { return each.state == state; }) == 1);
 }
+
+inline void do_nothing(ojs::job_context& /*job*/) {}
+
+// A started worker with this handler for the type "work".
+template <class Handler>
+std::unique_ptr<ojs::worker> start_worker(std::unique_ptr<ojs::worker> out, Handler handler) {
+    out->register_handler("work", std::move(handler));
+    REQUIRE(out->start());
+    return out;
+}
+template <class Handler>
+std::unique_ptr<ojs::worker> start_worker(transport& wire, ojs::worker_options settings, Handler handler) {
+    return start_worker(std::make_unique<ojs::worker>(std::move(settings), wire), std::move(handler));
+}
+template <class Handler>
+std::unique_ptr<ojs::worker> start_worker(transport& wire, Handler handler) {
+    return start_worker(wire, options(), std::move(handler));
+}
+template <class Handler>
+std::unique_ptr<ojs::worker> start_worker(transport& wire, ojs::worker_options settings, ojs::lifecycle& life,
+                                          Handler handler) {
+    return start_worker(std::make_unique<ojs::worker>(std::move(settings), wire, life), std::move(handler));
+}
+
+// Such a worker, stopped after so many calls of that kind have begun. With one slot, a second FETCH follows a report.
+template <class Handler>
+std::unique_ptr<ojs::worker> run_until(const char* what, std::size_t times, transport& wire,
+                                       ojs::worker_options settings, Handler handler,
+                                       ojs::stop_status expected = ojs::stop_status::ended) {
+    auto out = start_worker(wire, std::move(settings), std::move(handler));
+    REQUIRE(wire.wait_for(what, times));
+    REQUIRE(out->stop(guard).status == expected);
+    return out;
+}
+template <class Handler>
+std::unique_ptr<ojs::worker> run_until(const char* what, std::size_t times, transport& wire,
+                                       Handler handler) {
+    return run_until(what, times, wire, options(), std::move(handler));
+}
+
+// The report of this job by a worker with one slot, which ran it with this handler.
+template <class Handler>
+call run_one(ojs::job given, Handler handler) {
+    transport wire;
+    const std::string id = given.id;
+    wire.give(std::move(given));
+    const auto worker = run_until("fetch", 2, wire, std::move(handler));
+    CHECK(worker->exit_code() == 0);
+    CHECK(worker->report().claimed == 1);
+    check_last_word(wire);
+    REQUIRE(wire.settlements(id).size() == 1);
+    return wire.settlements(id).front();
+}
+
+inline std::string value_of(const ojs::log_record& record, const std::string& name) {
+    for (const ojs::log_field& each : record.fields) {
+        if (each.name == name) return each.value;
+    }
+    return "";
+}
+
+// The records of a worker with these options. Each is found by the begin of its level and message: "warn job is stuck".
+class kept_log {
+  public:
+    explicit kept_log(ojs::worker_options& settings, ojs::log_level level = ojs::log_level::debug) {
+        settings.log.level = level;
+        settings.log.hook = [all = all_](const ojs::log_record& record) {
+            const std::lock_guard<std::mutex> held(all->mutex);
+            all->records.push_back(record);
+            all->changed.notify_all();
+        };
+    }
+    std::vector<ojs::log_record> records(const std::string& begin = "") const {
+        const std::lock_guard<std::mutex> held(all_->mutex);
+        return all_->find(begin);
+    }
+    std::size_t count(const std::string& begin) const { return records(begin).size(); }
+    bool wait_for(const std::string& begin) const {
+        std::unique_lock<std::mutex> held(all_->mutex);
+        return all_->changed.wait_for(held, guard, [&] { return !all_->find(begin).empty(); });
+    }
+    std::string text() const {
+        std::string out;
+        for (const ojs::log_record& each : records())
+            out += ojs::format_log_record(each, ojs::log_format::logfmt) + "\n";
+        return out;
+    }
+
+  private:
+    struct entries {
+        std::vector<ojs::log_record> find(const std::string& begin) const {
+            std::vector<ojs::log_record> out;
+            for (const ojs::log_record& each : records) {
+                const std::string line = std::string(ojs::to_string(each.level)) + " " + each.message;
+                if (line.compare(0, begin.size(), begin) == 0) out.push_back(each);
+            }
+            return out;
+        }
+        std::mutex mutex;
+        std::condition_variable changed;
+        std::vector<ojs::log_record> records;
+    };
+    const std::shared_ptr<entries> all_ = std::make_shared<entries>();
+};
 
 // Adds more jobs than requested to each response with a job.
 struct generous_transport : transport {

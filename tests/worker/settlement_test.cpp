@@ -1,39 +1,46 @@
 #include <signal.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
-#include <iterator>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <stdexcept>
 #include <thread>
 
-#include "recorder.hpp"
+#include "busy_worker.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
+using recorder::busy_worker;
 using recorder::make_job;
+using recorder::sigterm;
 
 namespace {
 
-const cause sigterm{cause_kind::signal, SIGTERM};
-
-// One worker, one job whose handler returns `result`, stopped once the slot is free again.
+// One worker, one job whose handler returns a result, stopped once the slot is free again.
 struct settled_job {
-    explicit settled_job(recorder::transport& wire, const char* result = "\"result\"",
-                         job given = make_job("a"))
-        : body(recorder::options(), wire) {
-        wire.give(std::move(given));
-        body.register_handler("work", [result](job_context&) { return result; });
-        REQUIRE(body.start());
-        REQUIRE(wire.wait_for("fetch", 2));  // asked for again only when the slot is free
-        REQUIRE(body.stop(recorder::guard));
+    explicit settled_job(recorder::transport& wire, stop_status expected = stop_status::ended) {
+        wire.give(make_job("a"));
+        body = recorder::run_until(
+            "fetch", 2, wire, recorder::options(), [](job_context&) { return "\"result\""; }, expected);
         recorder::check_last_word(wire);
     }
-    worker body;
+    std::unique_ptr<worker> body;
 };
+
+// Each of so many jobs was reported once, by its handler or by the stop.
+void check_settled_once(const recorder::transport& wire, const worker_report& report, std::size_t jobs) {
+    std::set<std::string> settled;
+    for (const recorder::call& each : wire.calls()) {
+        if (each.what == "ack" || each.what == "fail") CHECK(settled.insert(each.id).second);
+    }
+    CHECK(settled.size() == jobs);
+    CHECK(wire.calls("ack").size() == report.completed);
+    CHECK(wire.calls("fail").size() == report.interrupted);
+    CHECK(report.completed + report.interrupted == jobs);
+    CHECK(report.unreported.empty());
+    recorder::check_last_word(wire);
+}
 
 }  // namespace
 
@@ -48,8 +55,8 @@ TEST_CASE("settlement: an ACK that may not have arrived is repeated until it is 
             CHECK(each.what == "ack");
             CHECK(each.result_json == "\"result\"");
         }
-        CHECK(done.body.report().completed == 1);
-        CHECK(done.body.exit_code() == 0);
+        CHECK(done.body->report().completed == 1);
+        CHECK(done.body->exit_code() == 0);
     }
 }
 
@@ -63,46 +70,25 @@ TEST_CASE("settlement: Retry-After of an ACK is waited for") {
     CHECK(wire.calls("ack")[1].at - wire.calls("ack")[0].at >= 300ms);
 }
 
-TEST_CASE("settlement: the start of a stop ends the longest Retry-After") {
-    recorder::transport wire;
-    wire.give(make_job("a"));
-    error later{errc::unavailable, 0, "later"};
-    later.retry_after = std::chrono::milliseconds::max();
-    wire.refuse("ack", 1, later);
-    worker worker(recorder::options(), wire);
-    worker.register_handler("work", [](job_context&) {});
-    REQUIRE(worker.start());
-    REQUIRE(wire.wait_for("ack", 1));
-    const time_point asked = steady_clock::now();
-    worker.request_stop_and_cancel();
-    REQUIRE(worker.wait(deadline_after(recorder::guard)));
-    REQUIRE(wire.calls("ack").size() == 2);
-    CHECK(wire.calls("ack")[1].at >= asked);
-    CHECK(worker.exit_code() == 0);
-}
-
 TEST_CASE(
     "settlement: a Retry-After never outlasts the drain: one try at its beginning, one before its end") {
     recorder::transport wire;
     wire.give(make_job("a"));
     error later{errc::unavailable, 0, "later"};
-    later.retry_after = 1h;
+    later.retry_after = std::chrono::milliseconds::max();
     wire.refuse("ack", 2, later);
     worker_options options = recorder::options();
-    options.times.shutdown_grace_period = 8s;
-    worker worker(options, wire);
-    worker.register_handler("work", [](job_context&) {});
-    REQUIRE(worker.start());
+    options.times.shutdown_grace_period = 3s;
+    const auto worker = recorder::start_worker(wire, options, recorder::do_nothing);
     REQUIRE(wire.wait_for("ack", 1));
     const time_point asked = steady_clock::now();
-    worker.request_stop();
-    REQUIRE(worker.wait(deadline_after(recorder::guard)));
+    REQUIRE(worker->stop(recorder::guard));
     const std::vector<recorder::call> tries = wire.calls("ack");
     REQUIRE(tries.size() == 3);
     CHECK(tries[1].at >= asked);
-    CHECK(tries[2].at < asked + 8s);  // in the drain, when half of it was left
-    CHECK(worker.report().completed == 1);
-    CHECK(worker.exit_code() == 0);
+    CHECK(tries[2].at < asked + 3s);  // in the drain, when half of it was left
+    CHECK(worker->report().completed == 1);
+    CHECK(worker->exit_code() == 0);
 }
 
 TEST_CASE("settlement: a 400 without an API error is final only when repeated") {
@@ -111,44 +97,30 @@ TEST_CASE("settlement: a 400 without an API error is final only when repeated") 
     wire.refuse("ack", 2, stray);
     const settled_job done(wire);
     CHECK(wire.settlements("a").size() == 3);
-    CHECK(done.body.report().completed == 1);
-    CHECK(done.body.exit_code() == 0);
+    CHECK(done.body->report().completed == 1);
     recorder::transport refusing;
     refusing.refuse("ack", 100, stray);
-    refusing.give(make_job("a"));
-    worker never(recorder::options(), refusing);
-    never.register_handler("work", [](job_context&) { return "\"result\""; });
-    REQUIRE(never.start());
-    REQUIRE(refusing.wait_for("fetch", 2));
-    CHECK(!never.stop(recorder::guard));
+    const settled_job never(refusing, stop_status::unreported);
     const std::vector<recorder::call> tries = refusing.settlements("a");
     REQUIRE(tries.size() == 7);  // the last one without its result, which may be what is refused
     CHECK(tries[5].result_json == "\"result\"");
     CHECK(tries[6].result_json.empty());
-    CHECK(never.exit_code() == 75);
+    CHECK(never.body->exit_code() == 75);
 }
 
 TEST_CASE("settlement: a Retry-After longer than the stop costs no job its report") {
-    recorder::transport wire;
-    wire.give(make_job("a"));
     error later{errc::unavailable, 0, "later"};
     later.retry_after = 1h;
-    wire.refuse("fail", 1, later);
-    recorder::event began;
-    worker worker(recorder::options(), wire);
-    worker.register_handler("work", [&](job_context& job) {
-        began.set();
-        CHECK(!job.sleep_for(1h));
-    });
-    REQUIRE(worker.start());
-    REQUIRE(began.wait());
-    worker.request_stop_and_cancel();
-    REQUIRE(worker.wait(deadline_after(recorder::guard)));
-    const std::vector<recorder::call> tries = wire.settlements("a");
+    worker_options options = recorder::options();
+    options.times.stop_timeout = 2s;
+    busy_worker busy(options, [](job_context& job) { CHECK(!job.sleep_for(1h)); });
+    busy.wire.refuse("fail", 1, later);
+    REQUIRE(busy.body->stop_and_cancel(recorder::guard));
+    const std::vector<recorder::call> tries = busy.wire.settlements("a");
     REQUIRE(tries.size() == 2);
-    CHECK(tries[1].at - tries[0].at >= 1s);  // of nearly 5 s
-    CHECK(worker.report().interrupted == 1);
-    CHECK(worker.exit_code() == 0);
+    CHECK(tries[1].at - tries[0].at >= 400ms);  // of nearly 2 s
+    CHECK(busy.body->report().interrupted == 1);
+    CHECK(busy.body->exit_code() == 0);
 }
 
 TEST_CASE("settlement: a reservation that is gone is counted, and not reported again") {
@@ -156,10 +128,10 @@ TEST_CASE("settlement: a reservation that is gone is counted, and not reported a
     wire.on.ack = [](const ack_request&, time_point) { return settled::gone; };
     const settled_job done(wire);
     CHECK(wire.settlements("a").size() == 1);
-    CHECK(done.body.report().gone == 1);
-    CHECK(done.body.report().completed == 0);
-    CHECK(done.body.report().unreported.empty());
-    CHECK(done.body.exit_code() == 0);
+    CHECK(done.body->report().gone == 1);
+    CHECK(done.body->report().completed == 0);
+    CHECK(done.body->report().unreported.empty());
+    CHECK(done.body->exit_code() == 0);
 }
 
 TEST_CASE("settlement: an ACK whose result is rejected is sent without it") {
@@ -171,12 +143,10 @@ TEST_CASE("settlement: an ACK whose result is rejected is sent without it") {
     CHECK(tries[0].result_json == "\"result\"");
     CHECK(tries[1].what == "ack");
     CHECK(tries[1].result_json.empty());
-    CHECK(done.body.report().completed == 1);
+    CHECK(done.body->report().completed == 1);
 }
 
 TEST_CASE("settlement: a rejected report is named, and changes the exit status") {
-    std::mutex mutex;
-    std::string errors;
     recorder::transport wire;
     wire.refuse("ack", 9, {errc::rejected, 0, "no"});
     wire.refuse("fail", 9, {errc::rejected, 0, "no"});
@@ -184,86 +154,69 @@ TEST_CASE("settlement: a rejected report is named, and changes the exit status")
     wire.give(make_job("without"));
     wire.give(make_job("unknown", "no such type"));
     worker_options options = recorder::options(3);
-    options.log.level = log_level::error;
-    options.log.hook = [&](const log_record& record) {
-        const std::lock_guard<std::mutex> held(mutex);
-        errors += format_log_record(record, log_format::logfmt) + "\n";
-    };
-    worker worker(options, wire);
-    worker.register_handler("work",
-                            [](job_context& job) { return std::string(job.id() == "without" ? "" : "[1]"); });
-    REQUIRE(worker.start());
+    const recorder::kept_log log(options, log_level::error);
+    const auto worker = recorder::start_worker(
+        wire, options, [](job_context& job) { return std::string(job.id() == "without" ? "" : "[1]"); });
     REQUIRE(wire.wait_for("ack", 3));
     REQUIRE(wire.wait_for("fail", 1));
-    REQUIRE(worker.stop(recorder::guard).status == stop_status::unreported);
+    REQUIRE(worker->stop(recorder::guard).status == stop_status::unreported);
     CHECK(wire.settlements("with-result").size() == 2);
     CHECK(wire.settlements("without").size() == 1);
     CHECK(wire.settlements("unknown").size() == 1);
-    std::vector<std::string> unreported = worker.report().unreported;
+    std::vector<std::string> unreported = worker->report().unreported;
     std::sort(unreported.begin(), unreported.end());
     CHECK(unreported == std::vector<std::string>{"unknown", "with-result", "without"});
-    CHECK(worker.exit_code() == exit_status::unreported);
+    CHECK(worker->exit_code() == exit_status::unreported);
     CHECK(exit_status::unreported == 75);
-    for (const char* id : {"job_id=with-result", "job_id=without", "job_id=unknown"}) {
-        CHECK(errors.find(id) != std::string::npos);
-    }
+    for (const std::string& id : unreported) CHECK(log.text().find("job_id=" + id) != std::string::npos);
     recorder::check_last_word(wire);
 }
 
-TEST_CASE("settlement: an ACK without a response does not delay the stop") {
-    recorder::transport wire;
-    recorder::event let_go;
-    wire.on.ack = [&](const ack_request&, time_point deadline) {
-        let_go.wait_until(deadline);
-        return recorder::transport::settling(error{errc::timed_out, 0, "no answer"});
-    };
-    wire.give(make_job("a"));
-    worker_options options = recorder::options();
-    options.times.stop_timeout = 2s;  // of which the last heartbeat has its part
-    options.request_timeout = 20s;
-    options.times.shutdown_grace_period = 0ms;
-    worker worker(options, wire);
-    worker.register_handler("work", [](job_context&) {});
-    REQUIRE(worker.start());
-    REQUIRE(wire.wait_for("ack", 1));
-    const time_point asked = steady_clock::now();
-    REQUIRE(worker.stop(recorder::guard).status == stop_status::unreported);
-    CHECK(steady_clock::now() - asked < 10s);  // and not the 20 s of the call
-    CHECK(worker.exit_code() == exit_status::unreported);
-    CHECK(worker.report().unreported == std::vector<std::string>{"a"});
-    CHECK(wire.calls("ack").size() == 1);
-    recorder::check_last_word(wire);
-    let_go.set();  // or the worker waits for the call before it lets go of the transport
+TEST_CASE("settlement: an ACK or FAIL without a response does not delay the stop") {
+    for (const char* type : {"work", "nobody's"}) {  // is reported outside of handlers
+        recorder::transport wire;
+        recorder::event let_go;
+        const auto hang = [&](const auto&, time_point deadline) {
+            let_go.wait_until(deadline);
+            return recorder::transport::settling(error{errc::timed_out, 0, "no answer"});
+        };
+        wire.on.ack = hang;
+        wire.on.fail = hang;
+        wire.give(make_job("a", type));
+        worker_options options = recorder::options();
+        options.times.stop_timeout = 1s;  // of which the last heartbeat has its part
+        options.request_timeout = 20s;
+        options.times.shutdown_grace_period = 0ms;
+        const auto worker = recorder::start_worker(wire, options, recorder::do_nothing);
+        REQUIRE(wire.wait_for(std::string(type) == "work" ? "ack" : "fail", 1));
+        const time_point asked = steady_clock::now();
+        REQUIRE(worker->stop(recorder::guard).status == stop_status::unreported);
+        CHECK(steady_clock::now() - asked < 10s);  // and not the 20 s of the call
+        CHECK(worker->exit_code() == exit_status::unreported);
+        CHECK(worker->report().unreported == std::vector<std::string>{"a"});
+        CHECK(wire.settlements("a").size() == 1);
+        recorder::check_last_word(wire);
+        let_go.set();  // or the worker waits for the call before it lets go of the transport
+    }
 }
 
 TEST_CASE("settlement: tries in the stop have deadlines that leave room for another") {
-    recorder::transport wire;
-    std::mutex mutex;
     std::vector<std::chrono::milliseconds> given;
-    recorder::event began;
-    wire.on.fail = [&](const fail_request&, time_point deadline) {
-        const std::lock_guard<std::mutex> held(mutex);
+    worker_options options = recorder::options();
+    options.times.shutdown_grace_period = 0ms;
+    busy_worker busy(options, [](job_context& job) { CHECK(!job.sleep_for(1h)); });
+    busy.wire.on.fail = [&](const fail_request&, time_point deadline) {
         given.push_back(
             std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now()));
         if (given.size() == 1) return recorder::transport::settling(error{errc::timed_out, 0, "lost"});
         return recorder::transport::settling(settled::gone);  // the first one did arrive
     };
-    wire.give(make_job("a"));
-    worker_options options = recorder::options();
-    options.times.shutdown_grace_period = 0ms;
-    worker worker(options, wire);
-    worker.register_handler("work", [&](job_context& job) {
-        began.set();
-        CHECK(!job.sleep_for(1h));
-    });
-    REQUIRE(worker.start());
-    REQUIRE(began.wait());
-    REQUIRE(worker.stop(recorder::guard));
+    REQUIRE(busy.body->stop(recorder::guard));
     REQUIRE(given.size() == 2);
     CHECK(given[0] <= 2500ms);  // half of the 5 s, where a request may otherwise take 20 s
     CHECK(given[1] <= 2500ms);
-    CHECK(worker.report().gone == 1);
-    CHECK(worker.exit_code() == 0);
+    CHECK(busy.body->report().gone == 1);
+    CHECK(busy.body->exit_code() == 0);
 }
 
 TEST_CASE("settlement: with the backend down the stop is bounded, names the jobs, and exits 75") {
@@ -276,106 +229,38 @@ TEST_CASE("settlement: with the backend down the stop is bounded, names the jobs
         worker_options options = recorder::options(5);
         options.times.stop_timeout = 200ms;
         options.times.shutdown_grace_period = 0ms;
-        worker worker(options, wire);
-        worker.register_handler("work", [&](job_context& job) {
+        const auto worker = recorder::start_worker(wire, options, [&](job_context& job) {
             began.add();
             CHECK(!job.sleep_for(1h));
         });
-        REQUIRE(worker.start());
         REQUIRE(began.wait_for(5));
-        REQUIRE(worker.stop(recorder::guard).status == stop_status::unreported);
-        CHECK(worker.report().unreported.size() == 5);
-        CHECK(worker.report().interrupted == 5);
-        CHECK(worker.report().requeued == 0);
-        CHECK(worker.exit_code() == exit_status::unreported);
+        REQUIRE(worker->stop(recorder::guard).status == stop_status::unreported);
+        CHECK(worker->report().unreported.size() == 5);
+        CHECK(worker->report().interrupted == 5);
+        CHECK(worker->report().requeued == 0);
+        CHECK(worker->exit_code() == exit_status::unreported);
     }
-}
-
-TEST_CASE("settlement: jobs that return at the moment of a forced stop are settled once") {
-    constexpr int slots = 48;
-    constexpr int rounds = 40;
-    int by_handler = 0;
-    int by_stop = 0;
-    for (int round = 0; round < rounds; ++round) {
-        lifecycle life(0ms);
-        recorder::transport wire;
-        for (int i = 0; i < slots; ++i) wire.give(make_job("j" + std::to_string(i)));
-        // Handlers that never look may return later than wait().
-        struct shared_state {
-            std::atomic<bool> go{false};
-            recorder::counter ready;
-        };
-        const auto shared = std::make_shared<shared_state>();
-        worker worker(recorder::options(slots), wire, life);
-        worker.register_handler("work", [shared, round](job_context&) {
-            const int place = shared->ready.add();
-            while (!shared->go.load()) std::this_thread::yield();
-            for (int spin = 0; spin < place * round; ++spin)
-                std::atomic_signal_fence(std::memory_order_seq_cst);
-        });
-        REQUIRE(worker.start());
-        REQUIRE(shared->ready.wait_for(slots));
-        life.apply(event::stop_signal, sigterm);
-        if (round % 2 == 0) shared->go = true;
-        life.apply(event::stop_signal, sigterm);
-        shared->go = true;
-        REQUIRE(worker.wait(deadline_after(recorder::guard)));
-        std::map<std::string, int> settlements;
-        for (const recorder::call& each : wire.calls()) {
-            if (each.what != "ack" && each.what != "fail") continue;
-            ++settlements[each.id];
-            ++(each.what == "ack" ? by_handler : by_stop);
-        }
-        CHECK(settlements.size() == slots);
-        for (const auto& each : settlements) CHECK(each.second == 1);
-        const worker_report report = worker.report();
-        CHECK(report.claimed == slots);
-        CHECK(report.completed + report.interrupted == slots);
-        CHECK(worker.exit_code() == 0);
-        recorder::check_last_word(wire);
-    }
-    CHECK(by_handler + by_stop == slots * rounds);
 }
 
 // Thousands of races between the ACK of a handler and the FAIL of the stop. Which side wins is left open.
 TEST_CASE("settlement: jobs that end within a millisecond of the deadline are settled once") {
     constexpr int slots = 100;
     constexpr int rounds = 40;
-    int by_handler = 0;
-    int by_stop = 0;
     for (int round = 0; round < rounds; ++round) {
         recorder::transport wire;
         for (int i = 0; i < slots; ++i) wire.give(make_job("j" + std::to_string(i)));
         recorder::counter ready;
         worker_options options = recorder::options(slots);
         options.times.shutdown_grace_period = 20ms;
-        worker worker(options, wire);
-        worker.register_handler("work", [&](job_context& job) {
+        const auto worker = recorder::start_worker(wire, options, [&](job_context& job) {
             const auto offset = std::chrono::microseconds(20 * ready.add() - 1000);  // -1 ms to 1 ms
             while (job.deadline() == time_point::max()) std::this_thread::sleep_for(1ms);
             std::this_thread::sleep_until(job.deadline() + offset);
         });
-        REQUIRE(worker.start());
         REQUIRE(ready.wait_for(slots));
-        const stop_result ended = worker.stop(recorder::guard);
-        CAPTURE(std::string(to_string(ended.status)));
-        CAPTURE(worker.report().unreported.size());
-        REQUIRE(ended);
-        std::map<std::string, int> settlements;
-        for (const recorder::call& each : wire.calls()) {
-            if (each.what != "ack" && each.what != "fail") continue;
-            ++settlements[each.id];
-            ++(each.what == "ack" ? by_handler : by_stop);
-        }
-        CHECK(settlements.size() == slots);
-        for (const auto& each : settlements) CHECK(each.second == 1);
-        const worker_report report = worker.report();
-        CHECK(report.completed + report.interrupted == slots);
-        CHECK(report.unreported.empty());
-        recorder::check_last_word(wire);
+        REQUIRE(worker->stop(recorder::guard));
+        check_settled_once(wire, worker->report(), slots);
     }
-    MESSAGE(by_handler << " by their handlers, " << by_stop << " by the stop");
-    CHECK(by_handler + by_stop == slots * rounds);
 }
 
 TEST_CASE("settlement: handlers that return before the stop reports their jobs report them themselves") {
@@ -393,59 +278,46 @@ TEST_CASE("settlement: handlers that return before the stop reports their jobs r
     worker_options options = recorder::options(slots);
     options.times.shutdown_grace_period = 0ms;
     options.times.stop_timeout = 60s;
-    worker worker(options, wire);
-    worker.register_handler("work", [&](job_context&) {
+    const auto worker = recorder::start_worker(wire, options, [&](job_context&) {
         running.add();
         CHECK(being_reported.wait_for(reporters));
         return "\"done\"";
     });
-    REQUIRE(worker.start());
     REQUIRE(running.wait_for(slots));
-    REQUIRE(worker.stop(recorder::guard));
+    REQUIRE(worker->stop(recorder::guard));
     CHECK(wire.calls("fail").size() == reporters);
     CHECK(wire.calls("ack").size() == late);
-    CHECK(worker.report().completed == late);
-    CHECK(worker.report().interrupted == reporters);
-    recorder::check_last_word(wire);
+    CHECK(worker->report().completed == late);
+    CHECK(worker->report().interrupted == reporters);
 }
 
 TEST_CASE("settlement: a job whose lease ran out is reported only if a beat renews it by name") {
-    recorder::transport wire;
-    job given = make_job("a");
-    bool renews = false;
-    SUBCASE("renewed") {
-        renews = true;
+    for (const bool renews : {true, false}) {
+        recorder::transport wire;
+        job given = make_job("a");
+        given.visibility_timeout = 20ms;
+        std::atomic<bool> cut_off{true};  // or the beats would keep the lease alive
+        wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
+            if (cut_off && !request.active_jobs.empty()) return error{errc::unreachable, 0, "cut off"};
+            heartbeat_response answer;
+            if (renews) answer.jobs_extended = request.active_jobs;
+            answer.jobs_extended.emplace_back("another");
+            return answer;
+        };
+        wire.give(given);
+        const auto worker = recorder::run_until("fetch", 2, wire, [&](job_context& job) {
+            CHECK(job.sleep_for(50ms));  // it is the passing of time that is meant
+            cut_off = false;
+        });
+        const std::vector<recorder::call> beats = wire.calls("beat");
+        CHECK(std::any_of(beats.begin(), beats.end(), [](const recorder::call& each) {
+            return each.active == std::vector<std::string>{"a"};
+        }));
+        CHECK(wire.settlements("a").size() == (renews ? 1 : 0));
+        CHECK(worker->report().completed == (renews ? 1 : 0));
+        CHECK(worker->report().gone == (renews ? 0 : 1));
+        CHECK(worker->exit_code() == 0);
     }
-    SUBCASE("not renewed") {}
-    given.visibility_timeout = 20ms;
-    std::atomic<bool> cut_off{true};  // or the beats would keep the lease alive
-    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
-        if (cut_off && !request.active_jobs.empty()) return error{errc::unreachable, 0, "cut off"};
-        heartbeat_response answer;
-        answer.jobs_extended = {"another"};
-        if (renews)
-            answer.jobs_extended.insert(answer.jobs_extended.end(), request.active_jobs.begin(),
-                                        request.active_jobs.end());
-        return answer;
-    };
-    wire.give(given);
-    worker worker(recorder::options(), wire);
-    worker.register_handler("work", [&](job_context& job) {
-        CHECK(job.sleep_for(50ms));  // it is the passing of time that is meant
-        cut_off = false;
-    });
-    REQUIRE(worker.start());
-    REQUIRE(wire.wait_for("fetch", 2));
-    REQUIRE(worker.stop(recorder::guard));
-    const std::vector<recorder::call> beats = wire.calls("beat");
-    CHECK(std::any_of(beats.begin(), beats.end(), [](const recorder::call& each) {
-        return each.active == std::vector<std::string>{"a"};
-    }));
-    CHECK(wire.settlements("a").size() == (renews ? 1 : 0));
-    CHECK(worker.report().completed == (renews ? 1 : 0));
-    CHECK(worker.report().gone == (renews ? 0 : 1));
-    CHECK(worker.exit_code() == 0);
-    recorder::check_last_word(wire);
 }
 
 TEST_CASE("settlement: nothing is reported while the lease is unknown") {
@@ -454,30 +326,30 @@ TEST_CASE("settlement: nothing is reported while the lease is unknown") {
     given.visibility_timeout = 1ms;
     recorder::counter asked;
     wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
-        if (request.active_jobs.empty()) return heartbeat_response();
-        if (asked.add() < 3) return error{errc::unreachable, 0, "down"};
+        if (!request.active_jobs.empty() && asked.add() < 3) return error{errc::unreachable, 0, "down"};
         return heartbeat_response();
     };
     wire.give(given);
-    worker worker(recorder::options(), wire);
-    worker.register_handler("work", [&](job_context& job) {
+    const auto worker = recorder::start_worker(wire, [](job_context& job) {
         CHECK(job.sleep_for(20ms));  // it is the passing of time that is meant: the lease is over
     });
-    REQUIRE(worker.start());
     REQUIRE(asked.wait_for(3));
-    REQUIRE(worker.stop(recorder::guard));
+    REQUIRE(worker->stop(recorder::guard));
     CHECK(wire.settlements("a").empty());
-    CHECK(worker.report().gone == 1);
+    CHECK(worker->report().gone == 1);
 }
 
 // As a process that was frozen reads answers late: the lease is over by then, and another worker may have the job.
 TEST_CASE(
     "settlement: a beat sent before the question does not renew the lease, however late it is answered") {
     recorder::transport wire;
-    recorder::event early_sent;     // the beat that names the job, long before anybody asks about its lease
-    recorder::event asked;          // the beat that was sent for the question
-    recorder::event early_applied;  // what the first one's answer says has been done
+    recorder::event early_sent;  // the beat that names the job, long before anybody asks about its lease
+    recorder::event asked;       // the beat that was sent for the question
     constexpr std::chrono::milliseconds lease = 300ms;
+    worker_options options = recorder::options();
+    const recorder::kept_log log(options);
+    // What the answer to the first one says has been done.
+    const auto early_applied = [&] { return log.wait_for("debug a directive names a queue"); };
     recorder::counter naming;
     wire.on.fetch = [&](std::size_t) { CHECK(wire.wait_for("beat", 1)); };  // the first one names no job
     wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
@@ -491,55 +363,44 @@ TEST_CASE(
             answer.queues = {"unknown"};  // logged after all else
         } else {
             asked.set();
-            CHECK(early_applied.wait());
+            CHECK(early_applied());
         }
         return answer;
-    };
-    worker_options options = recorder::options();
-    options.log.level = log_level::debug;
-    options.log.hook = [&](const log_record& record) {
-        if (record.message.find("a directive names a queue") != std::string::npos) early_applied.set();
     };
     job given = make_job("a");
     given.visibility_timeout = lease;
     wire.give(given);
-    worker worker(options, wire);
-    worker.register_handler("work", [&](job_context& job) {
+    const auto worker = recorder::start_worker(wire, options, [&](job_context& job) {
         CHECK(early_sent.wait());
         CHECK(job.sleep_for(lease));  // it is the passing of time that is meant
     });
-    REQUIRE(worker.start());
-    REQUIRE(early_applied.wait());
+    REQUIRE(early_applied());
     REQUIRE(wire.wait_for("fetch", 2));  // asked for again only when the job is settled
-    REQUIRE(worker.stop(recorder::guard));
+    REQUIRE(worker->stop(recorder::guard));
     CHECK(wire.settlements("a").empty());
-    CHECK(worker.report().gone == 1);
-    CHECK(worker.report().completed == 0);
+    CHECK(worker->report().gone == 1);
+    CHECK(worker->report().completed == 0);
 }
 
-TEST_CASE("settlement: a job claimed again while it runs here is not run twice") {
+TEST_CASE("settlement: a job claimed again while it runs is not run twice") {
     recorder::transport wire;
     recorder::event let_go;
     recorder::counter runs;
-    wire.give(make_job("a"));
-    wire.give(make_job("a"));  // in the same answer
-    wire.give(make_job("a"));
+    for (int i = 0; i < 3; ++i) wire.give(make_job("a"));  // two in one answer
     worker_options options = recorder::options(2);
     options.poll_interval = 1ms;
-    worker worker(options, wire);
-    worker.register_handler("work", [&](job_context&) {
+    const auto worker = recorder::start_worker(wire, options, [&](job_context&) {
         runs.add();
         CHECK(let_go.wait());
     });
-    REQUIRE(worker.start());
     REQUIRE(runs.wait_for(1));
-    REQUIRE(wire.wait_for("fetch", 3));  // the third copy came with the second FETCH, alone
+    REQUIRE(wire.wait_for("fetch", 4));  // the third copy came with the second FETCH, alone
     CHECK(runs.count() == 1);
-    CHECK(worker.active_jobs() == 1);
+    CHECK(worker->active_jobs() == 1);
     let_go.set();
-    REQUIRE(worker.stop(recorder::guard));
+    REQUIRE(worker->stop(recorder::guard));
     CHECK(runs.count() == 1);
-    CHECK(worker.report().claimed == 1);
+    CHECK(worker->report().claimed == 1);
     CHECK(wire.settlements("a").size() == 1);
 }
 
@@ -551,15 +412,12 @@ TEST_CASE("settlement: a job that is in one response twice is settled once") {
         in_fetch.set();
         CHECK(answer.wait());
     };
-    job unknown = make_job("unknown", "nobody's");
     job bad = make_job("bad");
     bad.malformed = "args is not an array";
-    for (const job& each : {make_job("good"), unknown, bad}) {
+    for (const job& each : {make_job("good"), make_job("unknown", "nobody's"), bad}) {
         for (int times = 0; times < 2; ++times) wire.give(each);
     }
-    worker worker(recorder::options(10), wire);
-    worker.register_handler("work", [](job_context&) {});
-    REQUIRE(worker.start());
+    const auto worker = recorder::start_worker(wire, recorder::options(10), recorder::do_nothing);
     REQUIRE(in_fetch.wait());
     const char* what_good = "ack";
     SUBCASE("while it runs") {
@@ -569,74 +427,49 @@ TEST_CASE("settlement: a job that is in one response twice is settled once") {
     }
     SUBCASE("in the drain") {
         what_good = "fail";
-        worker.request_stop();
+        worker->request_stop();
         answer.set();
     }
-    REQUIRE(worker.stop(recorder::guard));
+    REQUIRE(worker->stop(recorder::guard));
     for (const char* id : {"good", "unknown", "bad"}) CHECK(wire.settlements(id).size() == 1);
-    REQUIRE(!wire.settlements("good").empty());
-    CHECK(wire.settlements("good")[0].what == what_good);
-    CHECK(worker.report().claimed == 3);
-    CHECK(worker.exit_code() == 0);
+    CHECK(wire.settlements("good").at(0).what == what_good);
+    CHECK(worker->report().claimed == 3);
+    CHECK(worker->exit_code() == 0);
 }
 
 TEST_CASE("settlement: a job that comes again after it was settled is another job") {
     recorder::transport wire;
-    recorder::counter runs;
     wire.give(make_job("a"));
     wire.give(make_job("a"));
-    worker worker(recorder::options(1), wire);
-    worker.register_handler("work", [&](job_context&) { runs.add(); });
-    REQUIRE(worker.start());
-    REQUIRE(wire.wait_for("ack", 2));
-    REQUIRE(worker.stop(recorder::guard));
-    CHECK(runs.count() == 2);
-    CHECK(worker.report().completed == 2);
+    CHECK(recorder::run_until("ack", 2, wire, recorder::do_nothing)->report().completed == 2);
 }
 
 TEST_CASE("settlement: a transport that throws ends no thread") {
-    struct throwing : recorder::transport {
-        std::atomic<int> left[6] = {{1}, {2}, {2}, {1}, {1}, {1}};
-        void maybe(int which) {
-            if (left[which].fetch_sub(1) > 0) throw std::runtime_error("from the transport");
-        }
-        result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
-            maybe(0);
-            return recorder::transport::fetch(request, deadline);
-        }
-        settling ack(const ack_request& request, time_point deadline) override {
-            maybe(1);
-            return recorder::transport::ack(request, deadline);
-        }
-        settling fail(const fail_request& request, time_point deadline) override {
-            maybe(2);
-            return recorder::transport::fail(request, deadline);
-        }
-        result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) override {
-            maybe(3);
-            return recorder::transport::heartbeat(request, deadline);
-        }
-        result<void> register_worker(const worker_identity& worker, time_point deadline) override {
-            maybe(4);
-            return recorder::transport::register_worker(worker, deadline);
-        }
-        result<void> deregister_worker(const worker_identity& worker, time_point deadline) override {
-            maybe(5);
-            return recorder::transport::deregister_worker(worker, deadline);
-        }
-    } wire;
+    recorder::transport wire;
+    std::atomic<int> left[6] = {{1}, {2}, {2}, {1}, {1}, {1}};
+    const auto maybe = [&left](int which) {
+        if (left[which].fetch_sub(1) > 0) throw std::runtime_error("from the transport");
+    };
+    wire.on.fetch = [&](std::size_t) { maybe(0); };
+    wire.on.ack = [&](const ack_request&, time_point) {
+        return maybe(1), result<settled>(settled::accepted);
+    };
+    wire.on.fail = [&](const fail_request&, time_point) {
+        return maybe(2), result<settled>(settled::accepted);
+    };
+    wire.on.beat = [&](const heartbeat_request&) { return maybe(3), heartbeat_response(); };
+    wire.on.register_worker = [&] { maybe(4); };
+    wire.on.deregister_worker = [&] { maybe(5); };
     wire.give(make_job("a"));
     wire.give(make_job("b", "unknown"));
-    worker worker(recorder::options(2), wire);
-    worker.register_handler("work", [](job_context&) {});
-    REQUIRE(worker.start());
-    REQUIRE(wire.wait_for("ack", 1));
-    REQUIRE(wire.wait_for("fail", 1));
-    REQUIRE(worker.stop(recorder::guard));
-    CHECK(worker.report().completed == 1);
-    CHECK(worker.report().requeued == 1);
-    CHECK(worker.exit_code() == 0);
-    for (const std::atomic<int>& each : wire.left) CHECK(each.load() <= 0);
+    const auto worker = recorder::start_worker(wire, recorder::options(2), recorder::do_nothing);
+    REQUIRE(wire.wait_for("ack", 3));
+    REQUIRE(wire.wait_for("fail", 3));
+    REQUIRE(worker->stop(recorder::guard));
+    CHECK(worker->report().completed == 1);
+    CHECK(worker->report().requeued == 1);
+    CHECK(worker->exit_code() == 0);
+    for (const std::atomic<int>& each : left) CHECK(each.load() <= 0);
     recorder::check_last_word(wire);
 }
 

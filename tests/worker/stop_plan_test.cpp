@@ -47,6 +47,14 @@ void shared_is_signalled(facts& now, int signal) {
     now.shared.cause = {cause_kind::signal, signal};
 }
 
+// What every change of the phase asks for, and these.
+std::vector<action> changed(std::vector<action> more) {
+    for (const action each :
+         {action::notify_parts, action::wake_pool, action::log_change, action::call_on_transition})
+        more.insert(std::lower_bound(more.begin(), more.end(), each), each);  // in the order of the acts
+    return more;
+}
+
 struct row {
     const char* what;
     facts before;
@@ -56,72 +64,43 @@ struct row {
 
 const row phases[] = {
     {"nothing has changed", in(phase::running), in(phase::running), {}},
-    {"quiet",
-     in(phase::running),
-     in(phase::quiet),
-     {action::send_heartbeat, action::notify_parts, action::wake_pool, action::log_change,
-      action::call_on_transition}},
-    {"resumed",
-     in(phase::quiet),
-     in(phase::running),
-     {action::send_heartbeat, action::notify_parts, action::wake_pool, action::log_change,
-      action::call_on_transition}},
-    {"a drain",
-     in(phase::running),
-     in(phase::draining),
-     {action::send_heartbeat, action::stop_fetching, action::notify_parts, action::wake_pool,
-      action::log_change, action::call_on_transition}},
-    {"a drain after quiet: the beat has been sent",
-     in(phase::quiet),
-     in(phase::draining),
-     {action::stop_fetching, action::notify_parts, action::wake_pool, action::log_change,
-      action::call_on_transition}},
-    {"a drained worker stops",
-     in(phase::draining),
-     in(phase::stopping, [](facts& now) { now.idle = true; }),
-     {action::divide_stop_timeout, action::notify_parts, action::wake_pool, action::log_change,
-      action::call_on_transition}},
-    {"a stop cancels jobs, and logs afterwards",
-     in(phase::draining),
-     in(phase::stopping),
-     {action::divide_stop_timeout, action::notify_parts, action::wake_pool, action::cancel,
-      action::call_cancel_callbacks, action::log_change, action::call_on_transition}},
-    {"stop_and_cancel() of a running worker",
-     in(phase::running),
+    {"quiet", in(phase::running), in(phase::quiet), changed({action::send_heartbeat})},
+    {"resumed", in(phase::quiet), in(phase::running), changed({action::send_heartbeat})},
+    {"a drain", in(phase::running), in(phase::draining),
+     changed({action::send_heartbeat, action::stop_fetching})},
+    {"a drain after quiet: the beat has been sent", in(phase::quiet), in(phase::draining),
+     changed({action::stop_fetching})},
+    {"a drained worker stops", in(phase::draining), in(phase::stopping, [](facts& now) { now.idle = true; }),
+     changed({action::divide_stop_timeout})},
+    {"a stop cancels jobs, and logs afterwards", in(phase::draining), in(phase::stopping),
+     changed({action::divide_stop_timeout, action::cancel, action::call_cancel_callbacks})},
+    {"stop_and_cancel() of a running worker", in(phase::running),
      in(phase::stopping, [](facts& now) { now.own.cancel_requested = true; }),
-     {action::send_heartbeat, action::stop_fetching, action::divide_stop_timeout, action::notify_parts,
-      action::wake_pool, action::cancel, action::call_cancel_callbacks, action::log_change,
-      action::call_on_transition}},
-    {"the end",
-     in(phase::stopping),
-     in(phase::terminated),
-     {action::notify_parts, action::wake_pool, action::log_change, action::call_on_transition}},
+     changed({action::send_heartbeat, action::stop_fetching, action::divide_stop_timeout, action::cancel,
+              action::call_cancel_callbacks})},
+    {"the end", in(phase::stopping), in(phase::terminated), changed({})},
 };
 
 const row stops[] = {
-    {"jobs of a reclaim hear of it after the lines of the controller guide",
-     in(phase::draining),
+    {"jobs of a reclaim hear of it after the lines of the controller guide", in(phase::draining),
      in(phase::stopping, reclaimed),
-     {action::divide_stop_timeout, action::notify_parts, action::wake_pool, action::cancel,
-      action::log_change, action::log_reclaim, action::call_reclaim_callbacks, action::call_on_transition}},
-    {"a reclaim of an idle worker",
-     in(phase::running),
+     changed(
+         {action::divide_stop_timeout, action::cancel, action::log_reclaim, action::call_reclaim_callbacks})},
+    {"a reclaim of an idle worker", in(phase::running),
      in(phase::stopping,
         [](facts& now) {
             reclaimed(now);
             now.idle = true;
         }),
-     {action::send_heartbeat, action::stop_fetching, action::divide_stop_timeout, action::notify_parts,
-      action::wake_pool, action::log_change, action::log_reclaim, action::call_on_transition}},
+     changed(
+         {action::send_heartbeat, action::stop_fetching, action::divide_stop_timeout, action::log_reclaim})},
     {"cancel_lead begins",
      in(phase::draining),
      in(phase::draining, [](facts& now) { now.cancel_due = true; }),
      {action::cancel, action::call_cancel_callbacks}},
     {"and the stop after it cancels nothing again",
      in(phase::draining, [](facts& now) { now.cancel_due = true; }),
-     in(phase::stopping, [](facts& now) { now.cancel_due = true; }),
-     {action::divide_stop_timeout, action::notify_parts, action::wake_pool, action::log_change,
-      action::call_on_transition}},
+     in(phase::stopping, [](facts& now) { now.cancel_due = true; }), changed({action::divide_stop_timeout})},
     {"the third signal",
      in(phase::stopping),
      in(phase::stopping,
@@ -130,11 +109,10 @@ const row stops[] = {
             now.own.exit_now = true;
         }),
      {action::log_change, action::give_up}},
-    {"a drain by signal asks the termination-mode file before anybody hears of it",
-     in(phase::quiet),
-     in(phase::draining, signalled),
-     {action::stop_fetching, action::notify_parts, action::wake_pool, action::log_change, action::decide_mode,
-      action::call_on_transition}},
+    {"a drain by signal asks the termination-mode file before anybody hears of it", in(phase::quiet),
+     in(phase::draining, signalled), changed({action::stop_fetching, action::decide_mode})},
+    {"a drain by a call does not", in(phase::quiet),
+     in(phase::draining, [](facts& now) { now.has_mode_file = true; }), changed({action::stop_fetching})},
     {"a drain that is signalled later asks it then",
      in(phase::draining),
      in(phase::draining,

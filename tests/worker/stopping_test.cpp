@@ -1,14 +1,14 @@
-#include <fcntl.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
 
 #include "busy_worker.hpp"
+#include "standard_error.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
@@ -18,6 +18,7 @@ using recorder::make_job;
 using recorder::parse;
 using recorder::shared_event;
 using recorder::sigterm;
+using recorder::value_of;
 
 namespace {
 
@@ -25,65 +26,51 @@ void until_cancelled(job_context& job) {
     CHECK(!job.sleep_for(1h));
 }
 
-// As a thread_local of a thread: sets the event when that ends.
-struct at_thread_end {
-    recorder::event* ended = nullptr;
-    ~at_thread_end() {
-        if (ended != nullptr) ended->set();
-    }
-};
-
 }  // namespace
 
 TEST_CASE("stopping: quiet and resume, each announced at once") {
     recorder::transport wire;
-    worker worker(recorder::options(), wire);
-    worker.register_handler("work", [](job_context&) {});
-    REQUIRE(worker.start());
+    const auto worker = recorder::start_worker(wire, recorder::do_nothing);
     REQUIRE(wire.wait_for("fetch", 1));
     REQUIRE(wire.wait_for("beat", 1, "running"));  // the first one, which could else say `quiet` as well
-    CHECK(!worker.resume());
-    CHECK(worker.quiet());
-    CHECK(!worker.quiet());
-    CHECK(worker.phase() == phase::quiet);
+    CHECK(!worker->resume());
+    CHECK(worker->quiet());
+    CHECK(!worker->quiet());
+    CHECK(worker->phase() == phase::quiet);
     REQUIRE(wire.wait_for("beat", 1, "quiet"));  // the interval is an hour
     wire.give(make_job("a"));
     const std::size_t running_beats = wire.calls("beat").size();
     CHECK(wire.calls("fetch").size() == 1);
-    CHECK(worker.resume());
+    CHECK(worker->resume());
     REQUIRE(wire.wait_for("ack", 1));
     REQUIRE(wire.wait_for("beat", running_beats + 1));
     CHECK(wire.calls("beat")[running_beats].state == "running");
-    REQUIRE(worker.stop(recorder::guard));
-    CHECK(!worker.resume());
-    CHECK(!worker.quiet());
+    REQUIRE(worker->stop(recorder::guard));
+    CHECK(!worker->resume());
+    CHECK(!worker->quiet());
     recorder::check_last_word(wire);
 }
 
 TEST_CASE("stopping: a quiet worker works on and fetches nothing") {
     recorder::transport wire;
-    const shared_event let_go = make_event();
+    recorder::event let_go;
     wire.give(make_job("a"));
     worker_options options = recorder::options(2);
     options.poll_interval = 1ms;
     options.heartbeat_interval = 10ms;
-    worker worker(options, wire);
-    worker.register_handler("work", [&](job_context& job) {
-        CHECK(let_go->wait());
+    const auto worker = recorder::start_worker(wire, options, [&](job_context& job) {
+        CHECK(let_go.wait());
         CHECK(!job.stop_requested());
     });
-    REQUIRE(worker.start());
     REQUIRE(wire.wait_for("fetch", 2));
-    worker.quiet();
+    worker->quiet();
     const std::size_t fetches = wire.calls("fetch").size();
-    let_go->set();
+    let_go.set();
     REQUIRE(wire.wait_for("ack", 1));
     REQUIRE(wire.wait_for("beat", 5, "quiet"));
+    CHECK(worker->phase() == phase::quiet);
+    REQUIRE(worker->stop(recorder::guard));
     CHECK(wire.calls("fetch").size() == fetches);
-    CHECK(worker.phase() == phase::quiet);
-    REQUIRE(worker.stop(recorder::guard));
-    CHECK(wire.calls("fetch").size() == fetches);
-    recorder::check_last_word(wire);
 }
 
 TEST_CASE("stopping: a shared lifecycle's TSTP and CONT, with calls of resume() between") {
@@ -94,9 +81,7 @@ TEST_CASE("stopping: a shared lifecycle's TSTP and CONT, with calls of resume() 
     options.on_transition = [&](const lifecycle_state& now) {
         if (now.phase == phase::quiet) quieted.add();
     };
-    worker worker(options, wire, life);
-    worker.register_handler("work", [](job_context&) {});
-    REQUIRE(worker.start());
+    const auto worker = recorder::start_worker(wire, options, life, recorder::do_nothing);
     REQUIRE(wire.wait_for("fetch", 1));
     for (std::size_t round = 1; round <= 3; ++round) {
         life.apply(event::quiet_request, {cause_kind::signal, SIGTSTP});
@@ -104,19 +89,17 @@ TEST_CASE("stopping: a shared lifecycle's TSTP and CONT, with calls of resume() 
         wire.give(make_job("j" + std::to_string(round)));
         if (round > 1) {
             const std::size_t fetches = wire.calls("fetch").size();
-            CHECK(worker.resume());
+            CHECK(worker->resume());
             CHECK(wire.calls("fetch").size() == fetches);  // the process is still quiet
         }
         life.apply(event::resume_request, {cause_kind::signal, SIGCONT});
         REQUIRE(wire.wait_for("ack", round));
     }
     life.apply(event::stop_signal, sigterm);
-    REQUIRE(worker.wait(deadline_after(recorder::guard)));
-    CHECK(worker.report().completed == 3);
-    recorder::check_last_word(wire);
+    REQUIRE(worker->wait(deadline_after(recorder::guard)));
+    CHECK(worker->report().completed == 3);
 }
 
-// For the shared lifecycle, which never was quiet, SIGCONT changes nothing; for the worker it does.
 TEST_CASE("stopping: SIGCONT resumes a worker that a directive made quiet, on a shared lifecycle too") {
     lifecycle life(0ms);
     recorder::transport wire;
@@ -128,13 +111,11 @@ TEST_CASE("stopping: SIGCONT resumes a worker that a directive made quiet, on a 
     };
     worker_options options = recorder::options();
     options.heartbeat_interval = 10ms;
-    worker worker(options, wire, life);
-    worker.register_handler("work", [](job_context&) {});
-    REQUIRE(worker.start());
+    const auto worker = recorder::start_worker(wire, options, life, recorder::do_nothing);
     REQUIRE(wire.wait_for("beat", 1, "quiet"));
     life.apply(event::resume_request, {cause_kind::signal, SIGCONT});
     REQUIRE(beats.wait_for(beats.count() + 10));
-    CHECK(worker.phase() == phase::running);
+    CHECK(worker->phase() == phase::running);
 }
 
 TEST_CASE("stopping: stop() right after a signal on the shared lifecycle forces nothing") {
@@ -164,40 +145,32 @@ TEST_CASE("stopping: stop() right after a signal on the shared lifecycle forces 
 
 TEST_CASE("stopping: the directives quiet and terminate; none un-quiets") {
     recorder::transport wire;
-    std::mutex mutex;
-    directive next = directive::quiet;
+    std::atomic<directive> next{directive::quiet};
     wire.on.beat = [&](const heartbeat_request&) {
-        const std::lock_guard<std::mutex> held(mutex);
         heartbeat_response answer;
-        answer.directive = std::exchange(next, directive::none);
+        answer.directive = next.exchange(directive::none);
         return answer;
     };
-    std::vector<lifecycle_state> changes;
+    std::vector<std::pair<phase, cause_kind>> changes;
     worker_options options = recorder::options();
     options.heartbeat_interval = 10ms;
-    options.on_transition = [&](const lifecycle_state& now) { changes.push_back(now); };
-    worker worker(options, wire);
-    worker.register_handler("work", [](job_context&) {});
-    REQUIRE(worker.start());
+    options.on_transition = [&](const lifecycle_state& now) {
+        changes.emplace_back(now.phase, now.phase >= phase::stopping ? cause_kind{} : now.cause.kind);
+    };
+    const auto worker = recorder::start_worker(wire, options, recorder::do_nothing);
     REQUIRE(wire.wait_for("beat", 5, "quiet"));
-    CHECK(worker.phase() == phase::quiet);
-    CHECK(worker.resume());
+    CHECK(worker->phase() == phase::quiet);
+    CHECK(worker->resume());
     REQUIRE(wire.wait_for("fetch", 1));
-    {
-        const std::lock_guard<std::mutex> held(mutex);
-        next = directive::terminate;
-    }
-    REQUIRE(worker.wait(deadline_after(recorder::guard)));
-    CHECK(worker.exit_code() == 0);
-    REQUIRE(changes.size() == 5);
-    CHECK(changes[0].phase == phase::quiet);
-    CHECK(changes[0].cause.kind == cause_kind::directive);
-    CHECK(changes[1].phase == phase::running);
-    CHECK(changes[1].cause.kind == cause_kind::api);
-    CHECK(changes[2].phase == phase::draining);
-    CHECK(changes[2].cause.kind == cause_kind::directive);
-    CHECK(changes[3].phase == phase::stopping);
-    CHECK(changes[4].phase == phase::terminated);
+    next = directive::terminate;
+    REQUIRE(worker->wait(deadline_after(recorder::guard)));
+    CHECK(worker->exit_code() == 0);
+    const decltype(changes) expected = {{phase::quiet, cause_kind::directive},
+                                        {phase::running, cause_kind::api},
+                                        {phase::draining, cause_kind::directive},
+                                        {phase::stopping, {}},
+                                        {phase::terminated, {}}};
+    CHECK(changes == expected);
     recorder::check_last_word(wire);
 }
 
@@ -213,19 +186,16 @@ TEST_CASE("stopping: a repeated directive terminate forces nothing") {
     wire.give(make_job("a"));
     worker_options options = recorder::options();
     options.heartbeat_interval = 10ms;
-    worker worker(options, wire);
-    worker.register_handler("work", [&](job_context& job) {
+    const auto worker = recorder::start_worker(wire, options, [&](job_context& job) {
         began.set();
         CHECK(let_go.wait());
         CHECK(!job.cancel_requested());
     });
-    REQUIRE(worker.start());
     REQUIRE(wire.wait_for("beat", 5, "quiet"));
-    CHECK(worker.phase() == phase::draining);
+    CHECK(worker->phase() == phase::draining);
     let_go.set();
-    REQUIRE(worker.wait(deadline_after(recorder::guard)));
-    CHECK(worker.report().interrupted == 0);
-    recorder::check_last_word(wire);
+    REQUIRE(worker->wait(deadline_after(recorder::guard)));
+    CHECK(worker->report().interrupted == 0);
 }
 
 TEST_CASE("stopping: beats go on in the drain, then there is one last one, and nothing after") {
@@ -283,101 +253,71 @@ TEST_CASE("stopping: the drain deadline is known before the supervisor has notic
 }
 
 TEST_CASE("stopping: an expired grace period is a warning, and the record of an interrupted job says why") {
-    std::mutex mutex;
-    std::vector<log_record> records;
     worker_options options = recorder::options();
     options.times.shutdown_grace_period = 10ms;
-    options.log.level = log_level::info;
-    options.log.hook = [&](const log_record& record) {
-        const std::lock_guard<std::mutex> held(mutex);
-        records.push_back(record);
-    };
+    const recorder::kept_log log(options, log_level::info);
     busy_worker busy(options, until_cancelled);
     busy.signal();
     REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-    const auto value = [](const log_record& record, const char* name) {
-        for (const log_field& each : record.fields) {
-            if (each.name == name) return each.value;
-        }
-        return std::string();
-    };
-    int expired = 0;
-    int interrupted = 0;
-    for (const log_record& each : records) {
-        if (each.message == "phase changed")
-            CHECK((each.level == log_level::warn) == (value(each, "event") == "grace_expired"));
-        if (each.message == "phase changed" && each.level == log_level::warn) ++expired;
+    for (const log_record& each : log.records("info phase changed"))
+        CHECK(value_of(each, "event") != "grace_expired");
+    REQUIRE(log.count("warn phase changed") == 1);
+    CHECK(value_of(log.records("warn phase changed")[0], "event") == "grace_expired");
+    REQUIRE(log.count("info job interrupted") + log.count("warn job interrupted") == 1);
+    for (const log_record& each : log.records()) {
         if (each.message != "job interrupted") continue;
-        ++interrupted;
-        CHECK(value(each, "reason") == "grace_period_expired");
-        CHECK(value(each, "signal") == "SIGTERM");
-        CHECK(value(each, "job_id") == "a");
+        CHECK(value_of(each, "reason") == "grace_period_expired");
+        CHECK(value_of(each, "signal") == "SIGTERM");
+        CHECK(value_of(each, "job_id") == "a");
     }
-    CHECK(expired == 1);
-    CHECK(interrupted == 1);
-}
-
-TEST_CASE("stopping: leaving running is announced at once") {
-    const shared_event let_go = make_event();
-    busy_worker busy(recorder::options(), [=](job_context&) { CHECK(let_go->wait()); });
-    busy.body->request_stop();
-    REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));  // the interval is an hour
-    let_go->set();
-    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-    CHECK(busy.wire.calls("beat").size() <= 3);
-    recorder::check_last_word(busy.wire);
 }
 
 TEST_CASE("stopping: the details of an interrupted job") {
-    SUBCASE("forced by a second signal") {
-        busy_worker busy(recorder::options(), until_cancelled);
-        busy.signal();
-        busy.signal();
+    struct row {
+        const char* name;
+        worker_options options;
+        void (*stop)(busy_worker& busy);
+        const char* reason;
+        const char* signal;
+        const char* grace_ms;
+    };
+    worker_options brief = recorder::options();
+    brief.times.shutdown_grace_period = 20ms;
+    const row rows[] = {
+        {"forced by a second signal", recorder::options(),
+         [](busy_worker& busy) { busy.signal(), busy.signal(); }, "forced", "SIGTERM", "3600000"},
+        {"the grace period expired", brief, [](busy_worker& busy) { busy.body->request_stop(); },
+         "grace_period_expired", "null", "20"},
+        {"stop_and_cancel", recorder::patient(),
+         [](busy_worker& busy) { busy.body->request_stop_and_cancel(); }, "cancelled", "null", "3600000"},
+        {"stop_and_cancel in the drain", recorder::patient(),
+         [](busy_worker& busy) {
+             busy.signal();
+             REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
+             busy.body->request_stop_and_cancel();
+         },
+         "cancelled", "null", "3600000"},
+        {"reclaimed", recorder::patient(),
+         [](busy_worker& busy) {
+             busy.life.apply(event::reclaim, {cause_kind::signal, SIGUSR1});
+         },
+         "spot_reclaim", "SIGUSR1", "3600000"}};
+    for (const row& each : rows) {
+        CAPTURE(each.name);
+        busy_worker busy(each.options, until_cancelled);
+        const time_point asked = steady_clock::now();
+        each.stop(busy);
         REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-        CHECK(busy.detail("reason") == "forced");
-        CHECK(busy.detail("signal") == "SIGTERM");
-        CHECK(busy.detail("grace_period_ms") == "3600000");
+        CHECK(busy.detail("reason") == each.reason);
+        CHECK(busy.detail("signal") == each.signal);
+        CHECK(busy.detail("grace_period_ms") == each.grace_ms);
         CHECK(parse(busy.settlement().error.details_json).get("elapsed_ms").is<double>());
         CHECK(busy.settlement().error.code == "ShutdownError");
         CHECK(busy.settlement().error.retryable);
         CHECK(busy.settlement().requeue);
+        CHECK((busy.settlement().at - asked >= 15ms || each.options.times.shutdown_grace_period == 1h));
         CHECK(busy.body->exit_code() == 0);
         CHECK(busy.body->report().interrupted == 1);
-        recorder::check_last_word(busy.wire);
-    }
-    SUBCASE("the grace period expired") {
-        worker_options options = recorder::options();
-        options.times.shutdown_grace_period = 20ms;
-        busy_worker busy(options, until_cancelled);
-        const time_point asked = steady_clock::now();
-        REQUIRE(busy.body->stop(recorder::guard));
-        CHECK(busy.detail("reason") == "grace_period_expired");
-        CHECK(busy.detail("signal") == "null");
-        CHECK(busy.detail("grace_period_ms") == "20");
-        CHECK(busy.settlement().at - asked >= 15ms);
-        recorder::check_last_word(busy.wire);
-    }
-    SUBCASE("stop_and_cancel") {
-        busy_worker busy(recorder::patient(), until_cancelled);
-        REQUIRE(busy.body->stop_and_cancel(recorder::guard));
-        CHECK(busy.detail("reason") == "cancelled");
-        CHECK(busy.detail("signal") == "null");
-        recorder::check_last_word(busy.wire);
-    }
-    SUBCASE("stop_and_cancel in the drain") {
-        busy_worker busy(recorder::patient(), until_cancelled);
-        busy.signal();
-        REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
-        REQUIRE(busy.body->stop_and_cancel(recorder::guard));
-        CHECK(busy.detail("reason") == "cancelled");
-        recorder::check_last_word(busy.wire);
-    }
-    SUBCASE("reclaimed") {
-        busy_worker busy(recorder::patient(), until_cancelled);
-        busy.life.apply(event::reclaim, {cause_kind::signal, SIGUSR1});
-        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-        CHECK(busy.detail("reason") == "spot_reclaim");
-        CHECK(busy.settlement().requeue);
         recorder::check_last_word(busy.wire);
     }
 }
@@ -404,55 +344,40 @@ TEST_CASE("stopping: a long_running handler gets ShutdownTimeout, and the websit
 }
 
 TEST_CASE("stopping: outcomes of cancelled handlers, with and without having seen the cancellation") {
-    SUBCASE("it knew and was silent: interrupted") {
-        busy_worker busy(recorder::patient(), [](job_context& job) {
-            while (!job.cancel_requested()) std::this_thread::yield();
-        });
-        REQUIRE(busy.body->stop_and_cancel(recorder::guard));
-        CHECK(busy.settlement().what == "fail");
-        CHECK(busy.body->report().interrupted == 1);
-    }
-    SUBCASE("it never knew: done") {
+    struct row {
+        const char* name;
+        bool sees;  // its cancellation
+        outcome (*end)();
+        const char* expected;  // the result, or code and message of the error
+    };
+    const row rows[] = {
+        {"it knew and was silent", true, [] { return outcome(); },
+         "ShutdownError: ShutdownError: the worker is shutting down; the job was interrupted"},
+        {"it never knew", false, [] { return outcome(); }, "done "},
+        {"it knew and had finished all the same", true, [] { return outcome::done("1"); }, "done 1"},
+        {"it knew and threw", true, []() -> outcome { throw std::runtime_error("cut short"); },
+         "ShutdownError: ShutdownError: cut short"},
+        {"it threw without knowing", false, []() -> outcome { throw std::runtime_error("late"); },
+         "handler_error: late"}};
+    for (const row& each : rows) {
+        CAPTURE(each.name);
         const shared_event let_go = make_event();
-        busy_worker busy(recorder::patient(), [=](job_context&) { CHECK(let_go->wait()); });
-        busy.body->request_stop_and_cancel();
-        REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
-        let_go->set();
-        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-        CHECK(busy.settlement().what == "ack");
-        CHECK(busy.body->report().completed == 1);
-    }
-    SUBCASE("it knew and had finished all the same: done") {
-        busy_worker busy(recorder::patient(), [](job_context& job) {
-            until_cancelled(job);
-            return outcome::done("1");
-        });
-        REQUIRE(busy.body->stop_and_cancel(recorder::guard));
-        CHECK(busy.settlement().what == "ack");
-        CHECK(busy.settlement().result_json == "1");
-    }
-    SUBCASE("it knew and threw: interrupted") {
-        busy_worker busy(recorder::patient(), [](job_context& job) {
-            until_cancelled(job);
-            throw std::runtime_error("cut short");
-        });
-        REQUIRE(busy.body->stop_and_cancel(recorder::guard));
-        CHECK(busy.settlement().error.code == "ShutdownError");
-        CHECK(busy.settlement().error.message == "ShutdownError: cut short");
-        CHECK(busy.body->report().interrupted == 1);
-    }
-    SUBCASE("it threw without knowing: failed") {
-        const shared_event let_go = make_event();
-        busy_worker busy(recorder::patient(), [=](job_context&) {
+        busy_worker busy(recorder::patient(), [=](job_context& job) {
+            while (each.sees && !job.cancel_requested()) std::this_thread::yield();
             CHECK(let_go->wait());
-            throw 1;
+            return each.end();
         });
         busy.body->request_stop_and_cancel();
         REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
         let_go->set();
         REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-        CHECK(busy.settlement().error.code == "handler_error");
-        CHECK(busy.body->report().failed == 1);
+        const recorder::call settled = busy.settlement();
+        CHECK((settled.what == "ack" ? "done " + settled.result_json
+                                     : settled.error.code + ": " + settled.error.message) == each.expected);
+        const worker_report report = busy.body->report();
+        CHECK(report.completed == (settled.what == "ack" ? 1 : 0));
+        CHECK(report.interrupted == (settled.error.code == "ShutdownError" ? 1 : 0));
+        CHECK(report.failed == (settled.error.code == "handler_error" ? 1 : 0));
     }
     SUBCASE("its callback was called: interrupted") {
         const shared_event notified = make_event();
@@ -465,86 +390,58 @@ TEST_CASE("stopping: outcomes of cancelled handlers, with and without having see
     }
 }
 
-TEST_CASE("stopping: results that handlers return within cancel_wait are reported") {
-    worker_options options = recorder::options();
-    options.times.cancel_wait = 4s;
-    busy_worker busy(options, [](job_context& job) {
-        until_cancelled(job);
-        return outcome::done("\"saved\"");
-    });
-    busy.signal();
-    busy.signal();
-    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-    CHECK(busy.settlement().what == "ack");
-    CHECK(busy.settlement().result_json == "\"saved\"");
-    recorder::check_last_word(busy.wire);
-}
-
 TEST_CASE("stopping: a FETCH in flight") {
     lifecycle life(0ms);
     recorder::transport wire;
     recorder::event in_fetch;
     recorder::event answer;
-    recorder::counter ran;
     wire.on.fetch = [&](std::size_t) {
         in_fetch.set();
         CHECK(answer.wait());
     };
-    worker worker(recorder::options(3), wire, life);
-    worker.register_handler("work", [&](job_context&) { ran.add(); });
-    const auto give_two = [&] {
-        wire.give(make_job("a"));
-        wire.give(make_job("b"));
-    };
-    REQUIRE(worker.start());
+    const auto worker = recorder::start_worker(wire, recorder::options(3), life, recorder::do_nothing);
     REQUIRE(in_fetch.wait());
+    std::uint64_t completed = 0;
+    std::uint64_t requeued = 0;
     SUBCASE("at quiet: its jobs are run") {
-        worker.quiet();
-        give_two();
-        answer.set();
-        REQUIRE(wire.wait_for("ack", 2));
-        CHECK(ran.count() == 2);
-        CHECK(worker.phase() == phase::quiet);
-        CHECK(worker.stop(recorder::guard));
-        CHECK(wire.calls("fetch").size() == 1);
+        completed = 2;
+        worker->quiet();
     }
     SUBCASE("at the drain: its jobs are requeued") {
-        worker.request_stop();
-        give_two();
-        answer.set();
-        REQUIRE(worker.wait(deadline_after(recorder::guard)));
-        CHECK(ran.count() == 0);
-        for (const char* id : {"a", "b"}) {
-            REQUIRE(wire.settlements(id).size() == 1);
-            const recorder::call settled = wire.settlements(id)[0];
-            CHECK(settled.what == "fail");
-            CHECK(settled.requeue);
-            CHECK(settled.error.code == "ShutdownError");
-            CHECK(settled.error.retryable);
-            CHECK(parse(settled.error.details_json).get("reason").to_str() == "not_started");
-        }
-        CHECK(worker.report().requeued == 2);
-        CHECK(worker.report().claimed == 2);
-        CHECK(worker.exit_code() == 0);
+        requeued = 2;
+        worker->request_stop();
     }
     SUBCASE("at a forced stop: requeued too") {
-        life.apply(event::stop_signal, sigterm);
-        life.apply(event::stop_signal, sigterm);
-        REQUIRE(wire.wait_for("beat", 1, "quiet"));
-        give_two();
-        answer.set();
-        REQUIRE(worker.wait(deadline_after(recorder::guard)));
-        CHECK(worker.report().requeued == 2);
-        CHECK(worker.exit_code() == 0);
+        requeued = 2;
+        recorder::force(life);
     }
     SUBCASE("at the drain, and it brings nothing: that ends at once") {
-        worker.request_stop();
-        REQUIRE(wire.wait_for("beat", 1, "quiet"));
-        answer.set();
-        REQUIRE(worker.wait(deadline_after(recorder::guard)));  // the grace period is an hour
-        CHECK(worker.report().claimed == 0);
+        worker->request_stop();  // the grace period is an hour
     }
-    CHECK(worker.stopped());
+    REQUIRE(wire.wait_for("beat", 1, "quiet"));
+    for (const char* id : {"a", "b"}) {
+        if (completed + requeued > 0) wire.give(make_job(id));
+    }
+    answer.set();
+    if (completed > 0) {
+        REQUIRE(wire.wait_for("ack", 2));
+        CHECK(worker->phase() == phase::quiet);
+        worker->request_stop();
+    }
+    REQUIRE(worker->wait(deadline_after(recorder::guard)));
+    CHECK(wire.calls("beat").size() <= 3);
+    CHECK(wire.calls("fetch").size() == 1);
+    CHECK(wire.calls("fail").size() == requeued);
+    for (const recorder::call& each : wire.calls("fail")) {
+        CHECK(each.requeue);
+        CHECK(each.error.code == "ShutdownError");
+        CHECK(each.error.retryable);
+        CHECK(parse(each.error.details_json).get("reason").to_str() == "not_started");
+    }
+    CHECK(worker->report().completed == completed);
+    CHECK(worker->report().requeued == requeued);
+    CHECK(worker->report().claimed == completed + requeued);
+    CHECK(worker->exit_code() == 0);
     recorder::check_last_word(wire);
 }
 
@@ -552,36 +449,29 @@ TEST_CASE("stopping: jobs of a FETCH that ends after the reporting threads are n
     recorder::transport wire;
     wire.give(make_job("odd", "nobody's"));
     recorder::event in_fetch;
-    recorder::event reporter_ended;
-    recorder::event named;
+    const auto reporters_ended = std::make_shared<recorder::counter>();
     wire.on.fail = [&](const fail_request&, time_point) {
-        thread_local at_thread_end end;
-        end.ended = &reporter_ended;
+        thread_local const recorder::counts_at_end at_end(reporters_ended);
         return result<settled>(settled::accepted);
     };
     wire.on.fetch = [&](std::size_t) {
         if (wire.calls("fetch").size() < 2) return;
         in_fetch.set();
-        CHECK(reporter_ended.wait());
+        CHECK(reporters_ended->wait_for(1));
         wire.give(make_job("late"));
     };
     worker_options options = recorder::options(2);
     options.times.stop_timeout = 500ms;
-    options.log.level = log_level::error;
-    options.log.hook = [&](const log_record& record) {
-        const bool late = record.message == "job could not be reported" && record.fields[0].value == "late";
-        if (late) named.set();
-    };
-    worker worker(options, wire);
-    worker.register_handler("work", [](job_context&) {});
-    REQUIRE(worker.start());
+    const recorder::kept_log log(options, log_level::error);
+    const auto worker = recorder::start_worker(wire, options, recorder::do_nothing);
     REQUIRE(in_fetch.wait());
     REQUIRE(wire.wait_for("fail", 1));
-    worker.request_stop_and_cancel();
-    CHECK(named.wait());
-    CHECK(worker.wait(deadline_after(recorder::guard)));
-    CHECK(worker.report().claimed == 2);
-    CHECK(worker.report().unreported == std::vector<std::string>{"late"});
+    worker->request_stop_and_cancel();
+    REQUIRE(log.wait_for("error job could not be reported"));
+    CHECK(log.records("error job could not be reported")[0].fields[0].value == "late");
+    CHECK(worker->wait(deadline_after(recorder::guard)));
+    CHECK(worker->report().claimed == 2);
+    CHECK(worker->report().unreported == std::vector<std::string>{"late"});
 }
 
 TEST_CASE("stopping: no FETCH begins once the phase has left running") {
@@ -592,21 +482,19 @@ TEST_CASE("stopping: no FETCH begins once the phase has left running") {
         options.poll_interval = 1ms;
         for (int i = 0; i < 300; ++i) wire.give(make_job("j" + std::to_string(i)));
         recorder::counter ran;
-        worker worker(options, wire, life);
-        worker.register_handler("work", [&](job_context&) { ran.add(); });
-        REQUIRE(worker.start());
+        const auto worker = recorder::start_worker(wire, options, life, [&](job_context&) { ran.add(); });
         REQUIRE(ran.wait_for(1 + round));
         switch (round % 4) {
             case 0: life.apply(event::stop_signal, sigterm); break;
             case 1: life.apply(event::quiet_request, {cause_kind::signal, SIGTSTP}); break;
-            case 2: worker.quiet(); break;
-            default: worker.request_stop(); break;
+            case 2: worker->quiet(); break;
+            default: worker->request_stop(); break;
         }
         const std::size_t fetches = wire.calls("fetch").size();
-        if (life.phase() != phase::draining) worker.request_stop();
-        REQUIRE(worker.wait(deadline_after(recorder::guard)));
+        if (life.phase() != phase::draining) worker->request_stop();
+        REQUIRE(worker->wait(deadline_after(recorder::guard)));
         CHECK(wire.calls("fetch").size() == fetches);
-        const worker_report report = worker.report();
+        const worker_report report = worker->report();
         CHECK(report.claimed == report.completed + report.requeued);
         recorder::check_last_word(wire);
     }
@@ -660,9 +548,7 @@ TEST_CASE("stopping: a worker that goes out of scope is stopped first") {
     wire.give(make_job("a"));
     recorder::event began;
     {
-        worker worker(recorder::options(), wire);
-        worker.register_handler("work", [&](job_context&) { began.set(); });
-        REQUIRE(worker.start());
+        const auto worker = recorder::start_worker(wire, [&](job_context&) { began.set(); });
         REQUIRE(began.wait());
     }
     CHECK(wire.settlements("a").size() == 1);
@@ -675,12 +561,13 @@ TEST_CASE(
     const shared_event let_go = make_event();
     const auto ended = std::make_shared<recorder::counter>();
     recorder::transport wire;
+    wire.give(make_job("deaf"));
+    worker_options options = recorder::options();
+    const recorder::kept_log log(options);
     {
         lifecycle life(0ms);
-        wire.give(make_job("deaf"));
         const shared_event began = make_event();
-        worker worker(recorder::options(), wire, life);
-        worker.register_handler("work", [=](job_context& job) {
+        const auto worker = recorder::start_worker(wire, options, life, [=](job_context& job) -> std::string {
             thread_local const recorder::counts_at_end at_end(ended);
             began->set();
             CHECK(let_go->wait());
@@ -689,65 +576,52 @@ TEST_CASE(
             CHECK(job.stop_requested());
             CHECK(job.id() == "deaf");
             CHECK(!job.sleep_for(1h));
+            return "not JSON, which is logged";
         });
-        REQUIRE(worker.start());
         REQUIRE(began->wait());
-        life.apply(event::stop_signal, sigterm);
-        life.apply(event::stop_signal, sigterm);
-        REQUIRE(worker.wait(deadline_after(recorder::guard)));
-        CHECK(worker.exit_code() == 0);
-        CHECK(worker.report().stuck == std::vector<std::string>{"deaf"});
-        CHECK(worker.report().interrupted == 1);
-        CHECK(worker.report().unreported.empty());
+        recorder::force(life);
+        REQUIRE(worker->wait(deadline_after(recorder::guard)));
+        CHECK(worker->exit_code() == 0);
+        CHECK(worker->report().stuck == std::vector<std::string>{"deaf"});
+        CHECK(worker->report().interrupted == 1);
+        CHECK(worker->report().unreported.empty());
         recorder::check_last_word(wire);
     }
     const std::size_t calls = wire.calls().size();
+    const std::size_t records = log.count("");
     let_go->set();
     REQUIRE(ended->wait_for(1));
     CHECK(wire.calls().size() == calls);
+    CHECK(log.count("") == records);  // an abandoned handler reaches neither transport nor log
     CHECK(wire.settlements("deaf").size() == 1);
 }
 
 TEST_CASE("stopping: a handler that requests heartbeats in a loop does not delay the last one") {
     const shared_event let_go = make_event();
     const auto asks = std::make_shared<recorder::counter>();
-    const auto ask_on = [=](job_context& job) {
-        while (!let_go->is_set()) {
-            job.heartbeat();
-            asks->add();
-        }
-        asks->add(1000000000);
-    };
+    const auto ended = std::make_shared<recorder::counter>();
+    worker_options options = recorder::options();
+    options.heartbeat_interval = 10ms;
+    busy_worker busy(options, [=](job_context& job) {
+        for (; !let_go->is_set(); asks->add()) job.heartbeat();
+        ended->add();
+    });
     SUBCASE("graceful") {
-        busy_worker busy(recorder::options(), ask_on);
         busy.body->request_stop();
         REQUIRE(busy.wire.wait_for("beat", 3, "quiet"));
         let_go->set();
         REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
         CHECK(busy.settlement().what == "ack");
-        recorder::check_last_word(busy.wire);
     }
     SUBCASE("forced, while it goes on") {
-        busy_worker busy(recorder::options(), ask_on);
-        busy.signal();
-        busy.signal();
+        busy.force();
         REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
         CHECK(busy.settlement().error.code == "ShutdownError");
         REQUIRE(asks->wait_for(asks->count() + 100));  // it still asks
-        recorder::check_last_word(busy.wire);
-        let_go->set();
     }
-    SUBCASE("the grace period expired, while it goes on") {
-        worker_options options = recorder::options();
-        options.times.shutdown_grace_period = 10ms;
-        busy_worker busy(options, ask_on);
-        REQUIRE(busy.body->stop(recorder::guard));
-        REQUIRE(asks->wait_for(asks->count() + 100));
-        recorder::check_last_word(busy.wire);
-        let_go->set();
-    }
+    recorder::check_last_word(busy.wire);
     let_go->set();
-    REQUIRE(asks->wait_for(1000000000));
+    REQUIRE(ended->wait_for(1));
 }
 
 TEST_CASE("stopping: an on_cancel callback that blocks delays neither the stop nor other jobs") {
@@ -756,11 +630,11 @@ TEST_CASE("stopping: an on_cancel callback that blocks delays neither the stop n
     const auto running = std::make_shared<recorder::counter>();
     const shared_event blocked = make_event();
     {
-        lifecycle life(0ms);
         recorder::transport wire;
         for (const char* id : {"a", "b", "c"}) wire.give(make_job(id));
-        worker worker(recorder::options(3), wire, life);
-        worker.register_handler("work", [=](job_context& job) {
+        worker_options options = recorder::options(3);
+        options.times.stop_timeout = 500ms;
+        const auto worker = recorder::start_worker(wire, options, [=](job_context& job) {
             {
                 const cancel_registration kept = job.on_cancel([=] {
                     blocked->set();
@@ -772,13 +646,10 @@ TEST_CASE("stopping: an on_cancel callback that blocks delays neither the stop n
             }
             returned->add();
         });
-        REQUIRE(worker.start());
         REQUIRE(running->wait_for(3));
-        life.apply(event::stop_signal, sigterm);
-        life.apply(event::stop_signal, sigterm);
-        REQUIRE(worker.wait(deadline_after(recorder::guard)));
-        CHECK(worker.exit_code() == 0);
-        CHECK(worker.report().interrupted == 3);
+        REQUIRE(worker->stop_and_cancel(recorder::guard));
+        CHECK(worker->exit_code() == 0);
+        CHECK(worker->report().interrupted == 3);
         for (const char* id : {"a", "b", "c"}) CHECK(wire.settlements(id).size() == 1);
         recorder::check_last_word(wire);
     }
@@ -788,58 +659,50 @@ TEST_CASE("stopping: an on_cancel callback that blocks delays neither the stop n
 
 TEST_CASE("stopping: two workers on one lifecycle") {
     lifecycle life(0ms);
-    recorder::transport first_wire;
-    recorder::transport second_wire;
-    first_wire.give(make_job("a"));
-    second_wire.give(make_job("b"));
+    recorder::transport wires[2];
+    std::unique_ptr<worker> workers[2];
     const shared_event let_go = make_event();
     const auto running = std::make_shared<recorder::counter>();
     const auto returned = std::make_shared<recorder::counter>();
-    const auto handler = [=](job_context&) {
-        running->add();
-        CHECK(let_go->wait());
-        returned->add();
-    };
-    worker first(recorder::options(), first_wire, life);
-    worker second(recorder::options(), second_wire, life);
-    first.register_handler("work", handler);
-    second.register_handler("work", handler);
-    REQUIRE(first.start());
-    REQUIRE(second.start());
+    for (int i = 0; i < 2; ++i) {
+        wires[i].give(make_job("a"));
+        workers[i] = recorder::start_worker(wires[i], recorder::options(), life, [=](job_context&) {
+            running->add();
+            CHECK(let_go->wait());
+            returned->add();
+        });
+    }
     REQUIRE(running->wait_for(2));
+    const auto wait = [&](int which) { REQUIRE(workers[which]->wait(deadline_after(recorder::guard))); };
     SUBCASE("one stop is for both") {
         life.apply(event::stop_signal, sigterm);
-        REQUIRE(first_wire.wait_for("beat", 1, "quiet"));
-        REQUIRE(second_wire.wait_for("beat", 1, "quiet"));
+        for (const recorder::transport& each : wires) REQUIRE(each.wait_for("beat", 1, "quiet"));
         let_go->set();
-        REQUIRE(first.wait(deadline_after(recorder::guard)));
-        REQUIRE(second.wait(deadline_after(recorder::guard)));
+        wait(0);
+        wait(1);
         CHECK(life.phase() == phase::draining);  // what becomes of it is its owner's business
     }
     SUBCASE("one worker's stop is its own") {
-        first.request_stop();
-        REQUIRE(first_wire.wait_for("beat", 1, "quiet"));
+        workers[0]->request_stop();
+        REQUIRE(wires[0].wait_for("beat", 1, "quiet"));
         CHECK(life.phase() == phase::running);
-        CHECK(second.phase() == phase::running);
+        CHECK(workers[1]->phase() == phase::running);
         let_go->set();
-        REQUIRE(first.wait(deadline_after(recorder::guard)));
-        CHECK(!second.stopped());
-        CHECK(second.stop(recorder::guard));
+        wait(0);
+        CHECK(!workers[1]->stopped());
+        CHECK(workers[1]->stop(recorder::guard));
     }
     SUBCASE("the end of one does not end the drain of the other") {
         life.apply(event::stop_signal, sigterm);
-        CHECK(first.request_stop_and_cancel());
+        CHECK(workers[0]->request_stop_and_cancel());
         life.apply(event::stop_signal, sigterm);
-        REQUIRE(first.wait(deadline_after(recorder::guard)));
-        REQUIRE(second.wait(deadline_after(recorder::guard)));
-        CHECK(first.report().interrupted == 1);
-        CHECK(second.report().interrupted == 1);
+        wait(0);
+        wait(1);
+        for (const auto& each : workers) CHECK(each->report().interrupted == 1);
         let_go->set();
     }
-    let_go->set();
     REQUIRE(returned->wait_for(2));
-    recorder::check_last_word(first_wire);
-    recorder::check_last_word(second_wire);
+    for (const recorder::transport& each : wires) recorder::check_last_word(each);
 }
 
 TEST_CASE("stopping: a seventeenth worker on one lifecycle is refused, and takes no place") {
@@ -863,34 +726,22 @@ TEST_CASE("stopping: a seventeenth worker on one lifecycle is refused, and takes
 
 TEST_CASE("stopping: on_transition is called for each change once, in order, and may throw") {
     for (const bool throws : {false, true}) {
-        lifecycle life(0ms);
-        recorder::transport wire;
-        std::mutex mutex;
         std::vector<phase> phases;
         worker_options options = recorder::patient();
         options.on_transition = [&](const lifecycle_state& now) {
-            const std::lock_guard<std::mutex> held(mutex);
             phases.push_back(now.phase);
             if (throws) throw std::runtime_error("no");
         };
-        wire.give(make_job("a"));
-        worker worker(options, wire, life);
-        recorder::event began;
-        worker.register_handler("work", [&](job_context& job) {
-            began.set();
-            until_cancelled(job);
-        });
-        REQUIRE(worker.start());
-        REQUIRE(began.wait());
-        worker.quiet();
-        worker.resume();
-        worker.quiet();
-        worker.resume();
-        REQUIRE(worker.stop_and_cancel(recorder::guard));
+        busy_worker busy(options, until_cancelled);
+        for (int i = 0; i < 2; ++i) {
+            busy.body->quiet();
+            busy.body->resume();
+        }
+        REQUIRE(busy.body->stop_and_cancel(recorder::guard));
         const std::vector<phase> expected = {phase::quiet,   phase::running,  phase::quiet,
                                              phase::running, phase::stopping, phase::terminated};
         CHECK(phases == expected);
-        recorder::check_last_word(wire);
+        recorder::check_last_word(busy.wire);
     }
 }
 
@@ -901,12 +752,10 @@ TEST_CASE("stopping: a stop from before the worker was built is kept: no FETCH a
         for (int i = 0; i < signals; ++i) life.apply(event::stop_signal, sigterm);
         recorder::transport wire;
         wire.give(make_job("a"));
-        worker worker(recorder::options(), wire, life);
-        worker.register_handler("work", [](job_context&) {});
-        REQUIRE(worker.start());
-        REQUIRE(worker.wait(deadline_after(recorder::guard)));
+        const auto worker = recorder::start_worker(wire, recorder::options(), life, recorder::do_nothing);
+        REQUIRE(worker->wait(deadline_after(recorder::guard)));
         CHECK(wire.calls("fetch").empty());
-        CHECK(worker.exit_code() == 0);
+        CHECK(worker->exit_code() == 0);
         recorder::check_last_word(wire);
     }
 }
@@ -916,24 +765,18 @@ TEST_CASE("stopping: a quiet from before the worker was built is kept, until res
     life.apply(event::quiet_request, {cause_kind::signal, SIGTSTP});
     recorder::transport wire;
     wire.give(make_job("a"));
-    worker worker(recorder::options(), wire, life);
-    worker.register_handler("work", [](job_context&) {});
-    REQUIRE(worker.start());
+    const auto worker = recorder::start_worker(wire, recorder::options(), life, recorder::do_nothing);
     REQUIRE(wire.wait_for("beat", 1, "quiet"));
     CHECK(wire.calls("fetch").empty());
     life.apply(event::resume_request, {cause_kind::signal, SIGCONT});
     REQUIRE(wire.wait_for("ack", 1));
-    REQUIRE(worker.stop(recorder::guard));
-    recorder::check_last_word(wire);
 }
 
 // However close on the heels of its quiet, and of the one before.
 TEST_CASE("stopping: no resume of an outside lifecycle is lost") {
     lifecycle life(0ms);
     recorder::transport wire;
-    worker worker(recorder::options(), wire, life);
-    worker.register_handler("work", [](job_context&) {});
-    REQUIRE(worker.start());
+    const auto worker = recorder::start_worker(wire, recorder::options(), life, recorder::do_nothing);
     for (std::size_t round = 0; round < 300; ++round) {
         CAPTURE(round);
         for (std::size_t i = 0; i <= round % 3; ++i) {
@@ -944,86 +787,58 @@ TEST_CASE("stopping: no resume of an outside lifecycle is lost") {
         }
         REQUIRE(wire.wait_for("ack", round + 1));
     }
-    REQUIRE(worker.stop(recorder::guard));
-    recorder::check_last_word(wire);
 }
 
-TEST_CASE("stopping: on the third signal a worker that does not own its process stops retrying") {
-    worker_options options = recorder::options();
-    options.times.stop_timeout = 200s;
-    busy_worker busy(options, until_cancelled);
-    busy.wire.refuse("fail", 1000, {errc::unavailable, 0, "down"});
-    busy.signal();
-    busy.signal();
-    REQUIRE(busy.wire.wait_for("fail", 2));
-    busy.signal();
-    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-    CHECK(busy.body->exit_code() == exit_status::unreported);
-    CHECK(busy.body->report().unreported == std::vector<std::string>{"a"});
-    recorder::check_last_word(busy.wire);
-}
-
-TEST_CASE("stopping: on the third signal all remaining jobs are named") {
+TEST_CASE("stopping: on the third signal retries end, and all remaining jobs are named") {
     constexpr int jobs = 30;
     recorder::transport wire;
     wire.refuse("fail", 100000, {errc::unavailable, 0, "down"});
     for (int i = 0; i < jobs; ++i) wire.give(make_job("j" + std::to_string(i)));
     recorder::counter began;
     lifecycle life{0ms};
-    std::string named;
     worker_options options = recorder::options(jobs);
     options.times.stop_timeout = 200s;
-    options.log.level = log_level::error;
-    options.log.hook = [&](const log_record& record) {
-        if (record.message != "third stop signal: leaving at once") return;
-        for (const log_field& each : record.fields) {
-            if (each.name == "job_ids") named = "," + each.value + ",";
-        }
-    };
-    worker worker(options, wire, life);
-    worker.register_handler("work", [&](job_context& job) {
+    const recorder::kept_log log(options, log_level::error);
+    const auto worker = recorder::start_worker(wire, options, life, [&](job_context& job) {
         began.add();
-        CHECK(!job.sleep_for(1h));
+        until_cancelled(job);
     });
-    REQUIRE(worker.start());
     REQUIRE(began.wait_for(jobs));
-    life.apply(event::stop_signal, sigterm);
-    life.apply(event::stop_signal, sigterm);
+    recorder::force(life);
     REQUIRE(wire.wait_for("fail", 2));
     life.apply(event::stop_signal, sigterm);
-    REQUIRE(worker.wait(deadline_after(recorder::guard)));
+    REQUIRE(worker->wait(deadline_after(recorder::guard)));
+    CHECK(worker->exit_code() == exit_status::unreported);
+    CHECK(worker->report().unreported.size() == jobs);
+    const std::vector<log_record> leaving = log.records("error third stop signal: leaving at once");
+    REQUIRE(leaving.size() == 1);
+    const std::string named = "," + value_of(leaving[0], "job_ids") + ",";
     for (int i = 0; i < jobs; ++i) CHECK(named.find(",j" + std::to_string(i) + ",") != std::string::npos);
+    recorder::check_last_word(wire);
 }
 
 TEST_CASE("stopping: an unanswered FETCH is logged along with the unreported jobs") {
     recorder::transport wire;
     wire.give(make_job("a"));
     recorder::event in_fetch;
-    recorder::event notified;
+    worker_options options = recorder::options(2);
+    options.times.stop_timeout = 500ms;
+    const recorder::kept_log log(options, log_level::warn);
+    const auto until_logged = [&] { CHECK(log.wait_for("warn a FETCH is still unanswered")); };
     wire.on.fail = [&](const fail_request&, time_point) {
-        CHECK(notified.wait());
+        until_logged();
         return result<settled>(error{errc::unavailable, 0, "down"});
     };
     wire.on.fetch = [&](std::size_t) {
         if (wire.calls("fetch").size() < 2) return;
         in_fetch.set();
-        CHECK(notified.wait());
+        until_logged();
     };
-    worker_options options = recorder::options(2);
-    options.times.stop_timeout = 500ms;
-    options.log.level = log_level::warn;
-    options.log.hook = [&](const log_record& record) {
-        if (record.message.find("a FETCH is still unanswered") == 0) notified.set();
-    };
-    worker worker(options, wire);
-    worker.register_handler("work", until_cancelled);
-    REQUIRE(worker.start());
+    const auto worker = recorder::start_worker(wire, options, until_cancelled);
     REQUIRE(in_fetch.wait());
-    worker.request_stop_and_cancel();
-    REQUIRE(worker.wait(deadline_after(recorder::guard)));
-    CHECK(notified.is_set());
-    CHECK(worker.report().unreported == std::vector<std::string>{"a"});
-    CHECK(worker.exit_code() == exit_status::unreported);
+    REQUIRE(worker->stop_and_cancel(recorder::guard).status == stop_status::unreported);
+    CHECK(worker->report().unreported == std::vector<std::string>{"a"});
+    CHECK(worker->exit_code() == exit_status::unreported);
 }
 
 TEST_CASE("stopping: jobs that still wait for a thread are requeued, not interrupted") {
@@ -1031,18 +846,16 @@ TEST_CASE("stopping: jobs that still wait for a thread are requeued, not interru
     wire.give(make_job("a"));
     worker_options options = recorder::options(1);
     options.dialect.requeue_interrupted = false;
-    worker worker(options, wire);
     const shared_event began = make_event();
     const shared_event let_go = make_event();
     const shared_event returned = make_event();
-    worker.register_handler("work", [=](job_context&) {  // deaf
+    const auto worker = recorder::start_worker(wire, options, [=](job_context&) {  // deaf
         began->set();
         let_go->wait();
         returned->set();
     });
-    REQUIRE(worker.start());
     REQUIRE(began->wait());
-    CHECK(worker.stop_and_cancel(recorder::guard));
+    CHECK(worker->stop_and_cancel(recorder::guard));
     let_go->set();
     REQUIRE(returned->wait());
     CHECK_FALSE(wire.settlements("a").at(0).requeue);
@@ -1051,8 +864,8 @@ TEST_CASE("stopping: jobs that still wait for a thread are requeued, not interru
         CHECK(wire.settlements(id)[0].requeue);
         CHECK(wire.settlements(id)[0].error.details_json == "{\"reason\":\"not_started\"}");
     }
-    CHECK(worker.report().interrupted == 1);
-    CHECK(worker.report().requeued == 2);
+    CHECK(worker->report().interrupted == 1);
+    CHECK(worker->report().requeued == 2);
 }
 
 TEST_CASE("stopping: the third signal ends a stop that waits for a FETCH alone") {
@@ -1065,33 +878,11 @@ TEST_CASE("stopping: the third signal ends a stop that waits for a FETCH alone")
     };
     worker_options options = recorder::options();
     options.times.stop_timeout = 200s;
-    worker worker(options, wire, life);
-    worker.register_handler("work", [](job_context&) {});
-    REQUIRE(worker.start());
+    const auto worker = recorder::start_worker(wire, options, life, recorder::do_nothing);
     REQUIRE(asked.wait());
     for (int i = 0; i < 3; ++i) life.apply(event::stop_signal, sigterm);
-    CHECK(worker.wait(deadline_after(recorder::guard)));
+    CHECK(worker->wait(deadline_after(recorder::guard)));
     may_answer.set();
-}
-
-TEST_CASE("stopping: stop_and_cancel() starts the hard stage at once, whatever is left of the grace period") {
-    for (const bool in_the_drain : {false, true}) {
-        CAPTURE(in_the_drain);
-        const shared_event let_go = make_event();
-        const shared_event returned = make_event();
-        busy_worker busy(recorder::options(), [=](job_context&) {  // deaf
-            let_go->wait();
-            returned->set();
-        });
-        if (in_the_drain) CHECK(busy.body->request_stop());
-        const stop_result ended = busy.body->stop_and_cancel(recorder::guard);  // of a grace period of 1 h
-        CHECK(ended);
-        CHECK(busy.settlement().error.code == "ShutdownError");
-        CHECK(busy.settlement().error.details_json.find("\"cancelled\"") != std::string::npos);
-        recorder::check_last_word(busy.wire);
-        let_go->set();
-        REQUIRE(returned->wait());
-    }
 }
 
 TEST_CASE("stopping: without a limit the drain ends with its jobs, or when they are cancelled") {
@@ -1143,10 +934,9 @@ TEST_CASE("stopping: on_shutdown steps run after the last report, and are in the
 }
 
 TEST_CASE("stopping: on_shutdown steps wait for handlers that saw their cancellation") {
-    lifecycle life{0ms};
     recorder::transport wire;
     wire.give(make_job("a"));
-    worker worker(recorder::options(), wire, life);
+    worker worker(recorder::options(), wire);
     const shared_event began = make_event();
     const shared_event step_ran = make_event();
     const auto overtaken = std::make_shared<std::atomic<bool>>(true);
@@ -1159,60 +949,41 @@ TEST_CASE("stopping: on_shutdown steps wait for handlers that saw their cancella
     CHECK(worker.on_shutdown("step", [=] { step_ran->set(); }));
     REQUIRE(worker.start());
     REQUIRE(began->wait());
-    life.apply(event::stop_signal, sigterm);
-    life.apply(event::stop_signal, sigterm);
-    REQUIRE(worker.wait(deadline_after(recorder::guard)));
+    REQUIRE(worker.stop_and_cancel(recorder::guard));
     CHECK(step_ran->is_set());
     CHECK_FALSE(*overtaken);
 }
 
 TEST_CASE("stopping: on_shutdown steps of a worker without a log write nothing") {
-    int ends[2];
-    REQUIRE(::pipe2(ends, O_NONBLOCK) == 0);
-    const int saved = ::dup(2);
-    ::dup2(ends[1], 2);
-    {
+    const std::string written = test::standard_error_of([] {
         recorder::transport wire;
         worker worker(recorder::options(), wire);
-        worker.register_handler("work", [](job_context&) {});
+        worker.register_handler("work", recorder::do_nothing);
         CHECK(worker.on_shutdown("step", [] {}));
         CHECK(worker.start());
         CHECK(worker.stop());
-    }
-    ::dup2(saved, 2);
-    char written = 0;
-    CHECK(::read(ends[0], &written, 1) == -1);
-    for (const int end : {saved, ends[0], ends[1]}) ::close(end);
+        std::fputs("end", stderr);
+    });
+    CHECK(written == "end");
 }
 
 TEST_CASE("stopping: the log names the queues at the start, jobs in the drain, and the sums at the end") {
-    struct seen_log {
-        recorder::event drain;  // with the time that is left of it
-        std::atomic<bool> names_queues{false};
-        std::atomic<bool> names_threads{false};
-        std::string end;  // the fields of the last record
-    };
-    const auto log = std::make_shared<seen_log>();
     worker_options options = recorder::options();
     options.queues = {"default", "other"};
     options.progress_interval = 10ms;
-    options.log.level = log_level::debug;
-    options.log.hook = [log](const log_record& record) {
-        if (record.message == "threads have not ended; leaving without them") log->names_threads = true;
-        for (const log_field& each : record.fields) {
-            if (record.message == "draining" && each.name == "grace_left_ms") log->drain.set();
-            if (record.message == "worker stopped") log->end += each.name + " ";
-            if (each.name == "queues" && each.value == "default,other") log->names_queues = true;
-        }
-    };
-    busy_worker busy(options, [log](job_context&) { CHECK(log->drain.wait()); });
+    const recorder::kept_log log(options);
+    busy_worker busy(options, [&log](job_context&) { CHECK(log.wait_for("info draining")); });
     busy.signal();
     REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-    CHECK(log->names_queues);
-    CHECK(log->end ==
+    CHECK(!value_of(log.records("info draining").at(0), "grace_left_ms").empty());
+    CHECK(log.text().find("queues=default,other") != std::string::npos);
+    std::string sums;
+    const log_record end = log.records("info worker stopped").at(0);
+    for (const log_field& each : end.fields) sums += each.name + " ";
+    CHECK(sums ==
           "status claimed completed failed interrupted requeued gone unreported uptime_ms stop_ms mode "
           "cause ");
-    CHECK_FALSE(log->names_threads);
+    CHECK(log.text().find("threads have not ended") == std::string::npos);
 }
 
 TEST_CASE("stopping: wait() returns when the worker cannot start") {

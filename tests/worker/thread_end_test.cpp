@@ -31,26 +31,17 @@ void check_failed(const recorder::transport& wire, const std::string& id) {
 // Every second job ends its thread in this way; the others complete.
 void run_twenty(std::int64_t concurrency, void (*end_thread)()) {
     recorder::transport wire;
-    recorder::counter settled;
-    wire.on.ack = [&](const ack_request&, time_point) {
-        settled.add();
-        return result<ojs::settled>(ojs::settled::accepted);
-    };
-    wire.on.fail = [&](const fail_request&, time_point) {
-        settled.add();
-        return result<ojs::settled>(ojs::settled::accepted);
-    };
     for (int i = 0; i < 20; ++i)
         wire.give(make_job(std::to_string(i), "work", i % 2 == 0 ? "[true]" : "[false]"));
-    worker worker(recorder::options(concurrency), wire);
-    worker.register_handler("work", [end_thread](job_context& job) {
-        const std::string on_the_stack = job.args_json();
-        if (on_the_stack == "[true]") end_thread();
-    });
-    REQUIRE(worker.start());
-    REQUIRE(settled.wait_for(20));
-    REQUIRE(worker.stop(recorder::guard));
-    CHECK(worker.exit_code() == 0);
+    const auto worker =
+        recorder::start_worker(wire, recorder::options(concurrency), [end_thread](job_context& job) {
+            const std::string on_the_stack = job.args_json();
+            if (on_the_stack == "[true]") end_thread();
+        });
+    REQUIRE(wire.wait_for("ack", 10));
+    REQUIRE(wire.wait_for("fail", 10));
+    REQUIRE(worker->stop(recorder::guard));
+    CHECK(worker->exit_code() == 0);
     recorder::check_last_word(wire);
     for (int i = 0; i < 20; ++i) {
         CAPTURE(i);
@@ -61,7 +52,7 @@ void run_twenty(std::int64_t concurrency, void (*end_thread)()) {
             CHECK(wire.settlements(std::to_string(i))[0].what == "ack");
         }
     }
-    const worker_report report = worker.report();
+    const worker_report report = worker->report();
     CHECK(report.claimed == 20);
     CHECK(report.completed == 10);
     CHECK(report.failed == 10);
@@ -71,36 +62,28 @@ void run_twenty(std::int64_t concurrency, void (*end_thread)()) {
 
 }  // namespace
 
-TEST_CASE("thread end: a handler that calls pthread_exit() fails its job, and its slot is reused") {
-    run_twenty(1, [] { pthread_exit(nullptr); });
-    run_twenty(4, [] { pthread_exit(nullptr); });
-}
-
-TEST_CASE("thread end: a handler whose thread is cancelled fails its job, and its slot is reused") {
-    const auto end = [] {
-        cancel_this_thread();
-        pthread_testcancel();
-    };
-    run_twenty(1, end);
-    run_twenty(4, end);
+TEST_CASE("thread end: a handler whose thread exits or is cancelled fails its job, and its slot is reused") {
+    for (const std::int64_t concurrency : {1, 4}) {
+        run_twenty(concurrency, [] { pthread_exit(nullptr); });
+        run_twenty(concurrency, [] {
+            cancel_this_thread();
+            pthread_testcancel();
+        });
+    }
 }
 
 TEST_CASE("thread end: a cancellation request after the handler affects neither its job nor the next") {
     recorder::transport wire;
     for (const char* id : {"a", "b", "c"}) wire.give(make_job(id));
-    worker worker(recorder::options(), wire);
-    std::vector<pthread_t> threads;
-    worker.register_handler("work", [&](job_context& job) {
-        threads.push_back(pthread_self());
+    recorder::counter ran;
+    const auto worker = recorder::run_until("ack", 3, wire, [&](job_context& job) {
         pthread_testcancel();
         if (job.id() != "c") cancel_this_thread();
+        ran.add();
     });
-    REQUIRE(worker.start());
-    REQUIRE(wire.wait_for("ack", 3));
-    REQUIRE(worker.stop(recorder::guard));
-    CHECK(worker.exit_code() == 0);
-    CHECK(worker.report().completed == 3);
-    CHECK(threads.size() == 3);
+    CHECK(worker->exit_code() == 0);
+    CHECK(worker->report().completed == 3);
+    CHECK(ran.count() == 3);
 }
 
 TEST_CASE("thread end: the library's own waits and calls cannot be cancelled") {
@@ -153,15 +136,11 @@ TEST_CASE("thread end: the destructors of a thread have the time of the stop") {
         ~slow_at_end() { static_cast<void>(never.wait_until(deadline_after(700ms))); }
         recorder::event never;
     };
-    const auto left = std::make_shared<std::atomic<bool>>(false);
     worker_options options = recorder::patient();
-    options.log.level = log_level::warn;
-    options.log.hook = [left](const log_record& record) {
-        if (record.message == "threads have not ended; leaving without them") *left = true;
-    };
+    const recorder::kept_log log(options, log_level::warn);
     busy_worker busy(options, [](job_context&) { static thread_local const slow_at_end kept; });
     REQUIRE(busy.body->stop(recorder::guard));
-    CHECK_FALSE(*left);
+    CHECK(log.count("warn threads have not ended; leaving without them") == 0);
 }
 
 TEST_CASE("thread end: in a drain, jobs that wait for a thread get another one") {
@@ -170,21 +149,19 @@ TEST_CASE("thread end: in a drain, jobs that wait for a thread get another one")
     recorder::event began, may_end;
     worker_options options = recorder::options(1);
     options.times.shutdown_grace_period = no_limit;
-    worker worker(options, wire);
-    worker.register_handler("work", [&](job_context& job) {
+    const auto worker = recorder::start_worker(wire, options, [&](job_context& job) {
         if (job.id() != "a") return;
         began.set();
         may_end.wait();
         pthread_exit(nullptr);
     });
-    REQUIRE(worker.start());
     REQUIRE(began.wait());
-    worker.request_stop();
+    worker->request_stop();
     REQUIRE(wire.wait_for("beat", 1, "quiet"));
     may_end.set();
-    const bool ended = worker.wait(deadline_after(recorder::guard));
+    const bool ended = worker->wait(deadline_after(recorder::guard));
     CHECK(ended);
     for (const char* const id : {"a", "b", "c"}) CHECK(wire.settlements(id).size() == 1);
-    CHECK(worker.report().completed == 2);
-    if (!ended) worker.stop_and_cancel(recorder::guard);
+    CHECK(worker->report().completed == 2);
+    if (!ended) worker->stop_and_cancel(recorder::guard);
 }

@@ -221,20 +221,6 @@ TEST_CASE("scheme: the path of the API is refused, because it is appended, where
     }
 }
 
-TEST_CASE("scheme: run() returns 64 for an unknown scheme") {
-    worker_options options = recorder::options();
-    options.url = "spool:/dir";
-    std::string said;
-    options.log.level = log_level::error;
-    options.log.hook = [&said](const log_record& record) {
-        said += format_log_record(record, log_format::text);
-    };
-    worker worker(options);
-    worker.register_handler("work", [](job_context&) {});
-    CHECK(worker.run() == exit_status::usage);
-    CHECK(holds(said, "ojs_spool.hpp"));
-}
-
 TEST_CASE("scheme: a worker with a given transport ignores the URL") {
     recorder::transport wire;
     worker_options options = recorder::options();
