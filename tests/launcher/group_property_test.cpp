@@ -30,7 +30,6 @@ class group_model {
         fleet_.decide = [](const detail::instance_spec&) { return fate::late; };
         reconcile();
     }
-    ~group_model() { fleet_.drains_at_once = fleet_.dies = true; }
 
     void act() {
         const int what = below(12);
@@ -53,7 +52,7 @@ class group_model {
             now_ += 1ms;
             reconcile();
         }
-        REQUIRE_MESSAGE(is_at_rest(), describe());
+        REQUIRE(is_at_rest());
     }
     void check() {
         const group_info info = kv_.group->info();
@@ -148,7 +147,7 @@ class group_model {
         }
         life& of = lives_[id];
         if (good_) of.fails = 0;
-        if (was_asked(id)) {
+        if (process->was_asked()) {
             if (of.ends_at == time_point()) of.ends_at = now_ + within(5ms);
             if (now_ >= of.ends_at || at_once) process->becomes(instance_state::complete);
             return;
@@ -158,12 +157,6 @@ class group_model {
         if (of.fails == 3) return;
         if (!info.routable) process->becomes(instance_state::ready);
         if (of.fails == 2 && info.routable) process->becomes(instance_state::crashed, 3);
-    }
-    bool was_asked(const std::string& id) const {
-        for (const std::string& each : fleet_.calls()) {
-            if (each == "stop " + id || each == "force " + id) return true;
-        }
-        return false;
     }
     void reconcile() {
         for (int i = 0; i < 200; ++i) {
@@ -208,15 +201,6 @@ class group_model {
         const group_info info = kv_.group->info();
         return !info.replacing && info.ready == target_count() &&
                static_cast<int>(fleet_.running().size()) == target_count();
-    }
-
-    std::string describe() const {
-        const group_info info = kv_.group->info();
-        std::string out = std::to_string(info.ready) + " ready of " + std::to_string(target_count()) + ", " +
-                          info.message + (info.replacing ? ", replacing: " : ": ");
-        for (const std::string& id : fleet_.running())
-            out += id + " " + to_string(fleet_.get(id)->info().state) + (was_asked(id) ? " asked, " : ", ");
-        return out;
     }
 
     std::mt19937 random_;

@@ -13,32 +13,30 @@
 #include <fstream>
 #include <string>
 
-#include "events.hpp"
 #include "files.hpp"
 #include "processes.hpp"
-#include "raw_peer.hpp"
+#include "server_clients.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
+using test::echo;
+using test::gate;
+using test::get;
+using test::sent;
+using test::status_of;
 
 namespace {
 
-http_response echo(const http_request& request) {
-    return {200, {}, request.method + " " + request.target + " " + request.body, false};
-}
-
 http_server start(http_handler handler = &echo, http_server_options options = {},
                   const std::string& address = "0") {
-    result<http_server> started = http_server::start(address, std::move(handler), options);
-    if (!started) MESSAGE(started.error().text);
-    REQUIRE(started);
-    return std::move(*started);
+    return test::started_server<http_server>(std::move(handler), options, address);
 }
 
-const std::string get = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
-
-std::string status_of(const std::string& answer) {
-    return answer.size() > 12 ? answer.substr(9, 3) : answer;
+http_server_options with_connections(int count) {
+    http_server_options out;
+    out.max_connections = count;
+    out.idle_timeout = out.request_timeout = 1h;
+    return out;
 }
 
 // The socket of a process that may have died since.
@@ -51,33 +49,11 @@ int bound_socket(const std::string& path, int type = SOCK_STREAM) {
     return fd;
 }
 
-// A client that has sent `text`.
-struct sent : peer::client {
-    explicit sent(const http_server& server, const std::string& text = get) : client(server.port()) {
-        peer::send_text(fd, text);
-    }
-    std::string status() { return status_of(answer()); }
-};
-
-// Handlers that wait, and say how many do.
-struct gate {
-    test::counter entered;
-    test::event may_go;
-    http_handler handler() {
-        return [this](const http_request& request) {
-            entered.add();
-            may_go.wait();
-            entered.add(-1);
-            return echo(request);
-        };
-    }
-};
-
 TEST_CASE("server: an empty line after a request does not make the connection busy") {
     http_server server = start();
     sent client(server);
     CHECK(client.status() == "200");
-    client.send("\r\n" + get);
+    client.send("\r\n" + get());
     CHECK(client.status() == "200");
     client.send("\r\n");
     const peer::client silent(server.port());
@@ -87,10 +63,8 @@ TEST_CASE("server: an empty line after a request does not make the connection bu
 }
 
 TEST_CASE("server: no more connections at a time than allowed, and the others wait their turn") {
-    http_server_options options;
-    options.max_connections = 2;
-    gate held;
-    const http_server server = start(held.handler(), options);
+    gate held{"/", {}, {}};
+    const http_server server = start(held.handler(), with_connections(2));
     sent first(server);
     sent second(server);
     CHECK(held.entered.wait_for(2));
@@ -107,12 +81,9 @@ TEST_CASE("server: no more connections at a time than allowed, and the others wa
 }
 
 TEST_CASE("server: at the limit, the connection that has been idle longest is closed, and no other") {
-    http_server_options options;
-    options.max_connections = 3;
-    options.idle_timeout = options.request_timeout = 1h;
-    const http_server server = start(&echo, options);
+    const http_server server = start(&echo, with_connections(3));
     const auto asks = [&](peer::client& client) {
-        client.send(get);
+        client.send(get());
         const std::string answer = client.answer();
         CHECK(answer.find("Connection: keep-alive") != std::string::npos);
         CHECK(status_of(answer) == "200");
@@ -134,12 +105,10 @@ TEST_CASE("server: at the limit, the connection that has been idle longest is cl
 }
 
 TEST_CASE("server: at the limit, the slowest client is cut if none is idle") {
-    http_server_options options;
-    options.max_connections = 2;
-    options.idle_timeout = options.request_timeout = 1h;
+    http_server_options options = with_connections(2);
     options.overload_timeout = 50ms;
     const http_server server = start(&echo, options);
-    const std::string half = get.substr(0, get.size() - 2);
+    const std::string half = get().substr(0, get().size() - 2);
     for (const std::string& text : {half, std::string()}) {  // one that says nothing is slow as well
         const sent slowest(server, text);
         sent slow(server, half);
@@ -151,10 +120,7 @@ TEST_CASE("server: at the limit, the slowest client is cut if none is idle") {
 }
 
 TEST_CASE("server: empty lines keep no slot from others") {
-    http_server_options options;
-    options.max_connections = 1;
-    options.idle_timeout = options.request_timeout = 1h;
-    const http_server server = start(&echo, options);
+    const http_server server = start(&echo, with_connections(1));
     const sent stranger(server, "\r\n");
     for (int i = 0; i < 2; ++i) {  // the second takes the place of a kept connection
         CHECK(sent(server).status() == "200");
@@ -163,11 +129,8 @@ TEST_CASE("server: empty lines keep no slot from others") {
 }
 
 TEST_CASE("server: at the limit, a busy connection closes after its response") {
-    http_server_options options;
-    options.max_connections = 1;
-    options.idle_timeout = 1h;
-    gate held;
-    const http_server server = start(held.handler(), options);
+    gate held{"/", {}, {}};
+    const http_server server = start(held.handler(), with_connections(1));
     sent busy(server);
     CHECK(held.entered.wait_for(1));
     sent waiting(server);
@@ -185,7 +148,7 @@ TEST_CASE("server: out of descriptors, it waits without spinning and recovers") 
         const test::no_descriptors from_here;
         const sockaddr_in address = peer::loopback(server.port());
         CHECK(::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-        peer::send_text(fd, get);
+        peer::send_text(fd, get());
         const std::clock_t before = std::clock();
         CHECK_FALSE(peer::readable(fd, 500));
         CHECK(std::clock() - before < CLOCKS_PER_SEC / 4);
@@ -195,7 +158,7 @@ TEST_CASE("server: out of descriptors, it waits without spinning and recovers") 
 }
 
 TEST_CASE("server: stop cuts what is not done at its deadline, and waits for the handler") {
-    gate held;
+    gate held{"/", {}, {}};
     http_server server = start(held.handler());
     sent busy(server);
     REQUIRE(held.entered.wait_for(1));
@@ -457,7 +420,7 @@ TEST_CASE("server: a handler that ends its thread ends its connection alone") {
         if (request.target == "/end") pthread_exit(nullptr);
         return echo(request);
     });
-    CHECK(sent(server, "GET /end HTTP/1.1\r\nHost: h\r\n\r\n").rest().empty());
+    CHECK(sent(server, get("/end")).rest().empty());
     CHECK(sent(server).status() == "200");
     CHECK(server.stop(deadline_after(20s)) == 0);
 }
