@@ -62,9 +62,6 @@ class fake_process final : public ojs::detail::instance {
             info.exit.code = exit_code;
         });
     }
-    void not_routable() {
-        change([](ojs::process_info& info) { info.routable = false; });
-    }
     bool was_asked() const { return asked_; }  // to end
     // A response that causes no report.
     void answers(std::string phase) {
@@ -330,6 +327,26 @@ inline ojs::group_options kv_group(int desired, int min_healthy, int max_surge) 
     out.process.rpc_timeout = std::chrono::milliseconds(10);
     return out;
 }
+
+// A launcher of fake processes.
+struct launched {
+    explicit launched(ojs::launcher_options options, ojs::lifecycle* shared = nullptr)
+        : kept(fleet.launch(std::move(options), shared)) {}
+    ~launched() { fleet.drains_at_once = true; }
+    // Until the fleet has noted so many.
+    void start(int notes) {
+        REQUIRE(kept.start());
+        REQUIRE(fleet.notes().wait_for(notes));
+    }
+    void await_end() { REQUIRE(kept.wait(ojs::steady_clock::now() + hang_guard)); }
+    void stop() {
+        kept.request_stop();
+        await_end();
+    }
+
+    fake_fleet fleet;
+    ojs::launcher kept;
+};
 
 }  // namespace test
 #endif

@@ -23,6 +23,7 @@ using namespace std::chrono_literals;
 using test::fake_fleet;
 using test::fate;
 using test::kv_group;
+using test::launched;
 using texts = std::vector<std::string>;
 
 namespace {
@@ -45,26 +46,12 @@ std::string fault_of(const launcher_options& options, fake_fleet& fleet) {
     return started.error().text;
 }
 
-void await_end(launcher& of) {
-    REQUIRE(of.wait(steady_clock::now() + test::hang_guard));
-}
-void stop(launcher& of) {
-    of.request_stop();
-    await_end(of);
-}
-
-// Until all of its processes are started.
-void start(launcher& of, fake_fleet& fleet) {
-    REQUIRE(of.start());
-    REQUIRE(fleet.notes().wait_for(3));
-}
-
 }  // namespace
 
 TEST_CASE("launcher: keeps all groups running, and ends them all") {
-    fake_fleet fleet;
     std::string folder;
-    fleet.decide = [&](const detail::instance_spec& spec) {
+    launched of(two_groups());
+    of.fleet.decide = [&](const detail::instance_spec& spec) {
         const std::string prefix = "unix:";
         const std::string end = "/" + spec.id + ".sock";
         CHECK(spec.address.compare(0, prefix.size(), prefix) == 0);
@@ -73,30 +60,28 @@ TEST_CASE("launcher: keeps all groups running, and ends them all") {
         CHECK(spec.options.readiness_timeout == 30s);
         return fate::ready;
     };
-    launcher kept = fleet.launch(two_groups());
-    start(kept, fleet);
-    CHECK(kept.groups() == texts{"kv", "ps"});
-    CHECK(kept.start().error().code == errc::busy);
-    fleet.get("kv-2")->answers("reading the index");
-    CHECK(kept.process("kv-2")->readiness.message == "reading the index");
-    CHECK(kept.process("kv-2")->shutdown.message == "reading the index");
-    const result<ojs::group_info> group = kept.group("kv");
+    of.start(3);
+    CHECK(of.kept.groups() == texts{"kv", "ps"});
+    CHECK(of.kept.start().error().code == errc::busy);
+    of.fleet.get("kv-2")->answers("reading the index");
+    CHECK(of.kept.process("kv-2")->readiness.message == "reading the index");
+    CHECK(of.kept.process("kv-2")->shutdown.message == "reading the index");
+    const result<ojs::group_info> group = of.kept.group("kv");
     REQUIRE(group);
     REQUIRE(group->processes.size() == 2);
     CHECK(group->processes[0].readiness.message.empty());
     CHECK(group->processes[1].readiness.message == "reading the index");
-    CHECK(kept.request_stop());
-    await_end(kept);
-    CHECK(kept.exit_code() == exit_status::settled);
-    CHECK(fleet.running() == texts{});
+    CHECK(of.kept.request_stop());
+    of.await_end();
+    CHECK(of.kept.exit_code() == exit_status::settled);
+    CHECK(of.fleet.running() == texts{});
     CHECK_FALSE(std::filesystem::exists(folder));
-    CHECK(kept.process("kv-1")->state == instance_state::complete);
-    CHECK(kept.rolling_replace("kv", kv_group(2, 1, 1)).error().code == errc::busy);
+    CHECK(of.kept.process("kv-1")->state == instance_state::complete);
+    CHECK(of.kept.rolling_replace("kv", kv_group(2, 1, 1)).error().code == errc::busy);
 }
 
 #if defined(__linux__)  // what a pipe takes no more of is known
 TEST_CASE("launcher: a blocked log reader does not delay a stop") {
-    fake_fleet fleet;
     int pipe[2];
     REQUIRE(::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) == 0);
     const detail::unique_fd ends[] = {detail::unique_fd(pipe[0]), detail::unique_fd(pipe[1])};
@@ -104,17 +89,17 @@ TEST_CASE("launcher: a blocked log reader does not delay a stop") {
     }
     launcher_options options = two_groups();
     options.log.level = log_level::info;
-    launcher kept = fleet.launch(options);
+    launched of(options);
     const detail::unique_fd before(::dup(STDERR_FILENO));
     ::dup2(pipe[1], STDERR_FILENO);
     detail::limit_log_flush(0ms);
-    const bool started = static_cast<bool>(kept.start()) && fleet.notes().wait_for(3);
+    const bool started = static_cast<bool>(of.kept.start()) && of.fleet.notes().wait_for(3);
     detail::sink().refilled_at = steady_clock::now() - 20s;  // all was well so long, which grants a second
     const time_point asked = steady_clock::now();
-    kept.request_stop();
-    const bool stopped = fleet.notes().wait_for(6);
+    of.kept.request_stop();
+    const bool stopped = of.fleet.notes().wait_for(6);
     const auto took = steady_clock::now() - asked;
-    const bool ended = kept.wait(steady_clock::now() + test::hang_guard);
+    const bool ended = of.kept.wait(steady_clock::now() + test::hang_guard);
     ::dup2(before.get(), STDERR_FILENO);
     CHECK(started);
     CHECK(stopped);
@@ -123,43 +108,27 @@ TEST_CASE("launcher: a blocked log reader does not delay a stop") {
 }
 #endif
 
-TEST_CASE("launcher: a stop does not wait for the starts that hang, nor for those that are still due") {
-    fake_fleet fleet;
-    fleet.decide = [](const detail::instance_spec& spec) {
-        return spec.group == "kv" ? fate::hangs : fate::ready;
-    };
-    launcher_options options = two_groups();
-    options.groups[0].desired = 1000;
-    launcher kept = fleet.launch(options);
-    start(kept, fleet);
-    stop(kept);
-    CHECK(kept.exit_code() == exit_status::settled);
-    CHECK(fleet.calls().size() < 50);
-}
-
 TEST_CASE("launcher: a stop that comes while a process is started precedes the next start") {
     lifecycle life;
-    fake_fleet fleet;
-    fleet.decide = [&](const detail::instance_spec&) {
+    launched of(two_groups(), &life);
+    of.fleet.decide = [&](const detail::instance_spec&) {
         life.apply(event::stop_request, {});
         return fate::ready;
     };
-    launcher kept = fleet.launch(two_groups(), &life);
-    REQUIRE(kept.start());
-    await_end(kept);
-    CHECK(fleet.calls() == texts{"start kv-1", "stop kv-1"});
+    REQUIRE(of.kept.start());
+    of.await_end();
+    CHECK(of.fleet.calls() == texts{"start kv-1", "stop kv-1"});
 }
 
 TEST_CASE("launcher: SIGHUP shuts it down as SIGTERM does") {
-    fake_fleet fleet;
-    launcher kept = fleet.launch(two_groups());
+    launched of(two_groups());
     std::thread sender([&] {
-        CHECK(fleet.notes().wait_for(3));
+        CHECK(of.fleet.notes().wait_for(3));
         ::kill(::getpid(), SIGHUP);
     });
-    CHECK(kept.run() == exit_status::settled);
+    CHECK(of.kept.run() == exit_status::settled);
     sender.join();
-    CHECK(fleet.running() == texts{});
+    CHECK(of.fleet.running() == texts{});
 }
 
 TEST_CASE("launcher: more than the machine can hold is refused, with what it needs and what to do") {
@@ -192,34 +161,31 @@ TEST_CASE("launcher: more than the machine can hold is refused, with what it nee
 }
 
 TEST_CASE("launcher: a second stop signal forces, a third one gives up what does not end") {
-    fake_fleet fleet;
-    fleet.drains_at_once = false;
     lifecycle life(0ms);
-    launcher kept = fleet.launch(two_groups(), &life);
-    start(kept, fleet);
+    launched of(two_groups(), &life);
+    of.fleet.drains_at_once = false;
+    of.start(3);
     life.apply(event::stop_signal, by_test);
-    REQUIRE(fleet.notes().wait_for(6));
+    REQUIRE(of.fleet.notes().wait_for(6));
     SUBCASE("they end by force") {
         life.apply(event::stop_signal, by_test);
-        await_end(kept);
-        CHECK(kept.exit_code() == exit_status::settled);
-        CHECK(kept.process("kv-1")->state == instance_state::forced);
+        of.await_end();
+        CHECK(of.kept.exit_code() == exit_status::settled);
+        CHECK(of.kept.process("kv-1")->state == instance_state::forced);
     }
     SUBCASE("they do not") {
-        fleet.dies = false;
+        of.fleet.dies = false;
         life.apply(event::stop_signal, by_test);
-        REQUIRE(fleet.notes().wait_for(9));
+        REQUIRE(of.fleet.notes().wait_for(9));
         life.apply(event::stop_signal, by_test);
-        await_end(kept);
-        CHECK(kept.exit_code() == exit_status::unreported);
-        CHECK(fleet.running().size() == 3);
-        for (const char* id : {"kv-1", "kv-2", "ps-1"}) fleet.get(id)->becomes(instance_state::forced);
+        of.await_end();
+        CHECK(of.kept.exit_code() == exit_status::unreported);
+        CHECK(of.fleet.running().size() == 3);
+        for (const char* id : {"kv-1", "kv-2", "ps-1"}) of.fleet.get(id)->becomes(instance_state::forced);
     }
 }
 
 TEST_CASE("launcher: what does not end in its time is given up, and named") {
-    fake_fleet fleet;
-    fleet.drains_at_once = false;
     launcher_options options = two_groups();
     for (group_options& each : options.groups) {
         each.process.shutdown.grace_period = each.process.shutdown.max_duration = 1ms;
@@ -232,84 +198,68 @@ TEST_CASE("launcher: what does not end in its time is given up, and named") {
         const std::lock_guard<std::mutex> held(mutex);
         if (record.message == "process could not be stopped") named.push_back(record.message);
     };
-    launcher kept = fleet.launch(options);
-    start(kept, fleet);
-    fleet.get("kv-2")->becomes(instance_state::complete);
+    launched of(options);
+    of.fleet.drains_at_once = false;
+    of.start(3);
+    of.fleet.get("kv-2")->becomes(instance_state::complete);
     const time_point before = steady_clock::now();
-    stop(kept);
+    of.stop();
     CHECK(steady_clock::now() - before >= 6s);  // so long SIGKILL may take
-    CHECK(kept.exit_code() == exit_status::unreported);
+    CHECK(of.kept.exit_code() == exit_status::unreported);
     CHECK(named.size() == 2);
-    for (const char* id : {"kv-1", "ps-1"}) fleet.get(id)->becomes(instance_state::forced);
+    for (const char* id : {"kv-1", "ps-1"}) of.fleet.get(id)->becomes(instance_state::forced);
 }
 
 TEST_CASE("launcher: what crashes is restarted, but not while it is quiet") {
-    fake_fleet fleet;
     launcher_options options = two_groups();
     options.groups[0].restart.initial_backoff = options.groups[0].restart.max_backoff = 0ms;
-    launcher kept = fleet.launch(options);
-    start(kept, fleet);
-    fleet.get("kv-1")->becomes(instance_state::crashed, 3);
-    REQUIRE(fleet.notes().wait_for(4));
-    CHECK(kept.quiet());
-    fleet.get("kv-2")->becomes(instance_state::crashed, 3);
-    CHECK(kept.resume());
-    REQUIRE(fleet.notes().wait_for(5));
-    CHECK(fleet.running() == texts{"kv-3", "kv-4", "ps-1"});
+    launched of(options);
+    of.start(3);
+    of.fleet.get("kv-1")->becomes(instance_state::crashed, 3);
+    REQUIRE(of.fleet.notes().wait_for(4));
+    CHECK(of.kept.quiet());
+    of.fleet.get("kv-2")->becomes(instance_state::crashed, 3);
+    CHECK(of.kept.resume());
+    REQUIRE(of.fleet.notes().wait_for(5));
+    CHECK(of.fleet.running() == texts{"kv-3", "kv-4", "ps-1"});
 }
 
 TEST_CASE("launcher: one process, one group, and what is not there") {
-    fake_fleet fleet;
     launcher_options options = two_groups();
     test::counter changes;
     options.on_change = [&](const process_info&) { changes.add(); };
-    launcher kept = fleet.launch(options);
-    REQUIRE(kept.start());
+    launched of(options);
+    REQUIRE(of.kept.start());
     REQUIRE(changes.wait_for(6));  // starting and ready
-    REQUIRE(kept.shut_down_process("kv-1", {"operator", {}, {}}));
-    REQUIRE(kept.shut_down_process("kv-1", {"again", {}, {}}));
+    REQUIRE(of.kept.shut_down_process("kv-1", {"operator", {}, {}}));
+    REQUIRE(of.kept.shut_down_process("kv-1", {"again", {}, {}}));
     REQUIRE(changes.wait_for(6 + 3));  // requested, draining, complete: the supervisor may be who asks
-    CHECK(kept.process("kv-1")->state == instance_state::complete);
-    CHECK(kept.group("kv")->ready == 1);
-    REQUIRE(kept.shut_down_group("kv", {"operator", {}, {}}));
+    CHECK(of.kept.process("kv-1")->state == instance_state::complete);
+    CHECK(of.kept.group("kv")->ready == 1);
+    REQUIRE(of.kept.shut_down_group("kv", {"operator", {}, {}}));
     REQUIRE(changes.wait_for(6 + 3 + 3));
-    CHECK(fleet.running() == texts{"ps-1"});
-    REQUIRE(kept.force_process("ps-1"));
+    CHECK(of.fleet.running() == texts{"ps-1"});
+    REQUIRE(of.kept.force_process("ps-1"));
     REQUIRE(changes.wait_for(6 + 3 + 3 + 1));
-    CHECK(kept.process("ps-1")->state == instance_state::forced);
-    CHECK(kept.shut_down_process("kv-9", {}).error().code == errc::rejected);
-    CHECK(kept.shut_down_group("x", {}).error().code == errc::rejected);
-    CHECK(kept.force_process("x").error().code == errc::rejected);
-    CHECK(kept.process("x").error().code == errc::rejected);
-    CHECK(kept.group("x").error().text == "no such group: x");
-    CHECK(kept.rolling_replace("x", kv_group(1, 0, 1)).error().code == errc::rejected);
+    CHECK(of.kept.process("ps-1")->state == instance_state::forced);
+    CHECK(of.kept.shut_down_process("kv-9", {}).error().code == errc::rejected);
+    CHECK(of.kept.shut_down_group("x", {}).error().code == errc::rejected);
+    CHECK(of.kept.force_process("x").error().code == errc::rejected);
+    CHECK(of.kept.process("x").error().code == errc::rejected);
+    CHECK(of.kept.group("x").error().text == "no such group: x");
+    CHECK(of.kept.rolling_replace("x", kv_group(1, 0, 1)).error().code == errc::rejected);
 }
 
 TEST_CASE("launcher: replaces a group, and keeps its new configuration") {
-    fake_fleet fleet;
-    launcher kept = fleet.launch(two_groups());
-    start(kept, fleet);
+    launched of(two_groups());
+    of.start(3);
     group_options target = kv_group(2, 1, 1);
     target.process.child.command = {"kv", "--new"};
-    const result<rolling_report> done = kept.rolling_replace("kv", target);
+    const result<rolling_report> done = of.kept.rolling_replace("kv", target);
     REQUIRE(done);
     CHECK(done->replaced == 2);
-    CHECK(kept.group("kv")->options.process.child.command.back() == "--new");
-    CHECK(kept.group("kv")->generation == 2);
-}
-
-TEST_CASE("launcher: one at a time has a state file, and lets go of it at its end") {
-    const test::temporary_folder folder;
-    fake_fleet fleet;
-    launcher_options options = two_groups();
-    options.state_file = folder.file("state");
-    launcher first = fleet.launch(options);
-    REQUIRE(first.start());
-    launcher second = fleet.launch(options);
-    CHECK(second.start().error().code == errc::busy);
-    first.request_stop();
-    REQUIRE(first.wait(steady_clock::now() + test::hang_guard));
-    REQUIRE(second.start());
+    CHECK(of.kept.group("kv")->options.process.child.command.back() == "--new");
+    CHECK(of.kept.group("kv")->generation == 2);
 }
 
 namespace {
@@ -344,29 +294,28 @@ detail::unique_fd slow_sender(const std::string& address) {
 }  // namespace
 
 TEST_CASE("launcher: a notification reaches the sender's own process only") {
-    fake_fleet fleet;
-    launcher kept = fleet.launch(two_groups());
-    start(kept, fleet);
-    const fake_fleet::process child = fleet.get("ps-1");
+    launched of(two_groups());
+    of.start(3);
+    const fake_fleet::process child = of.fleet.get("ps-1");
     const std::string address = child->pushes_to();
     child->has_pid(::getpid());  // a child of ours for the system
-    const texts before = fleet.calls();
+    const texts before = of.fleet.calls();
     CHECK(pushed(address, "NotifyReady", R"({"processId":"kv-1"})").status == 404);  // of process 1
     CHECK(pushed(address, "NotifyReady", R"({"processId":"ps-2"})").status == 404);
     CHECK(pushed(address, "NotifyReady", "[[[").status == 400);
     CHECK(pushed(address, "NotifyReady", std::string(detail::rpc_body_limit + 1, ' ')).status == 413);
     CHECK(pushed(address, "Shutdown", R"({"processId":"ps-1"})").status == 404);
-    CHECK(fleet.calls() == before);
+    CHECK(of.fleet.calls() == before);
     std::vector<detail::unique_fd> slow;
     for (int i = 0; i < 8; ++i) slow.push_back(slow_sender(address));
     CHECK(pushed(address, "NotifyReady", R"({"processId":"ps-1"})").body == "{\"acknowledged\":true}\n");
-    REQUIRE(fleet.notes().wait_for(4));  // a notification during the start is passed on afterwards
-    CHECK(fleet.calls().back() == "poll ps-1");
-    const std::size_t notes = fleet.calls().size();
+    REQUIRE(of.fleet.notes().wait_for(4));  // a notification during the start is passed on afterwards
+    CHECK(of.fleet.calls().back() == "poll ps-1");
+    const std::size_t notes = of.fleet.calls().size();
     CHECK(pushed(address, "NotifyShutdownComplete", R"({"processId":"ps-1"})").status == 200);
-    CHECK(fleet.calls().size() == notes + 1);
-    CHECK(fleet.calls().back() == "poll ps-1");
-    stop(kept);
+    CHECK(of.fleet.calls().size() == notes + 1);
+    CHECK(of.fleet.calls().back() == "poll ps-1");
+    of.stop();
 }
 
 TEST_CASE("launcher: what could not be started leaves nothing behind, and can be started again") {
