@@ -31,9 +31,7 @@
 using namespace std::chrono_literals;
 using namespace ojs;
 using stream = child_stream;
-using test::forked;
-using test::holds;
-using test::status_of;
+using namespace test;
 
 namespace {
 
@@ -41,7 +39,7 @@ constexpr auto guard = 20s;
 
 // The path.
 std::string made_file(const std::string& path, const std::string& text, mode_t mode) {
-    test::write_file(path, text);
+    write_file(path, text);
     REQUIRE(::chmod(path.c_str(), mode) == 0);
     return path;
 }
@@ -157,7 +155,7 @@ TEST_CASE("child_process: exit statuses and signals are distinguished, and speci
 }
 
 TEST_CASE("child_process: a name without a slash is looked up in the PATH that the child gets") {
-    const test::temporary_folder here;
+    const temporary_folder here;
     made_file(here.file("tool"), "#!/bin/sh\necho found $0", 0755);
     made_file(here.file("locked"), "#!/bin/sh\n", 0644);
     child_options options = command({"tool"});
@@ -183,7 +181,7 @@ TEST_CASE("child_process: a name without a slash is looked up in the PATH that t
 }
 
 TEST_CASE("child_process: what cannot be executed is an error with errno, not an exit status") {
-    const test::temporary_folder here;
+    const temporary_folder here;
     const std::string fifo = here.file("fifo");
     REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
     const auto with = [](const auto& change) {
@@ -249,11 +247,11 @@ TEST_CASE("child_process: no child is an error of every member") {
     CHECK(none.output() == -1);
     none.close_input();
     const auto refused = errc::invalid_argument;
-    CHECK(test::code_of(none.wait()) == refused);
-    CHECK(test::code_of(none.wait_until(soon(), cancel_token())) == refused);
-    CHECK(test::code_of(none.terminate(0ms)) == refused);
-    CHECK(test::code_of(none.kill()) == refused);
-    CHECK(test::code_of(none.signal(SIGTERM)) == refused);
+    CHECK(code_of(none.wait()) == refused);
+    CHECK(code_of(none.wait_until(soon(), cancel_token())) == refused);
+    CHECK(code_of(none.terminate(0ms)) == refused);
+    CHECK(code_of(none.kill()) == refused);
+    CHECK(code_of(none.signal(SIGTERM)) == refused);
 }
 
 TEST_CASE("child_process: its environment is ours, with what is given instead or besides") {
@@ -298,7 +296,7 @@ TEST_CASE("child_process: secrets and the service manager's variables are inheri
 
 #ifdef __linux__
 TEST_CASE("child_process: a program file that does not open delays the start by at most its timeout") {
-    const test::temporary_folder here;
+    const temporary_folder here;
     const std::string program = made_file(here.file("program"), "#!/bin/sh\n", 0755);
     const int file = ::open(program.c_str(), O_RDWR | O_CLOEXEC);
     REQUIRE(file >= 0);
@@ -320,7 +318,7 @@ TEST_CASE("child_process: a program file that does not open delays the start by 
 }
 
 TEST_CASE("child_process: a child before its exec holds no descriptor of others") {
-    test::pipe_ends ends(O_CLOEXEC);
+    pipe_ends ends(O_CLOEXEC);
     child_options options = shell("exit 0");
     // Forked, and held before its exec(): it has copied what there was, and so the pipe ends only if it let go of that.
     options.before_exec = [&](pid_t) {
@@ -342,7 +340,7 @@ TEST_CASE("child_process: working directory, limits") {
 }
 
 TEST_CASE("child_process: standard streams to files, to null, and together") {
-    const test::temporary_folder here;
+    const temporary_folder here;
     const std::string out = here.file("out");
     child_options options = shell("cat; echo said; echo complained >&2");
     options.input = stream::file(made_file(here.file("in"), "read\n", 0600));
@@ -354,7 +352,7 @@ TEST_CASE("child_process: standard streams to files, to null, and together") {
     options.errors = stream::null();
     child_process second = started(options);
     CHECK(ended(second).ok());
-    CHECK(test::read_file(out) == "read\nsaid\ncomplained\nsaid\n");
+    CHECK(read_file(out) == "read\nsaid\ncomplained\nsaid\n");
 }
 
 TEST_CASE("child_process: standard streams in pipes") {
@@ -540,7 +538,7 @@ TEST_CASE("child_process: leads a group of its own, or stays in ours") {
 TEST_CASE("child_process: the wait ends at its deadline, and may be repeated") {
     child_process child = started(reading("read -r line; exit 5"));
     for (const time_point end : {steady_clock::now(), deadline_after(20ms), time_point::min()})
-        CHECK(test::code_of(child.wait(end)) == errc::timed_out);
+        CHECK(code_of(child.wait(end)) == errc::timed_out);
     pollfd readable{child.fd(), POLLIN, 0};
     CHECK(::poll(&readable, 1, 0) == 0);
     child.close_input();
@@ -557,12 +555,12 @@ TEST_CASE("child_process: a cancelled token ends the wait, not the child") {
     child_process child = started(shell("exec sleep 60"));
     // The wait is in progress, or about to begin: either way it ends.
     std::thread canceller([&] { cancel.cancel(cancel_reason::cancelled); });
-    CHECK(test::code_of(child.wait_until(soon(), cancel.token())) == errc::cancelled);
+    CHECK(code_of(child.wait_until(soon(), cancel.token())) == errc::cancelled);
     canceller.join();
     CHECK(cancel.token().seen());
     CHECK(::kill(child.pid(), 0) == 0);
-    CHECK(test::code_of(child.wait_until(soon(), cancel.token())) == errc::cancelled);  // cancelled before
-    CHECK(test::code_of(child.wait_until(deadline_after(1ms), {})) == errc::timed_out);
+    CHECK(code_of(child.wait_until(soon(), cancel.token())) == errc::cancelled);  // cancelled before
+    CHECK(code_of(child.wait_until(deadline_after(1ms), {})) == errc::timed_out);
     CHECK(child.kill()->signal == SIGKILL);
     CHECK(child.wait_until(soon(), cancel.token())->signal == SIGKILL);  // an end is an end
 }
@@ -571,7 +569,7 @@ TEST_CASE("child_process: several threads may wait for one child, and signal it 
     child_process child = started_ready(
         shell("exec 2>/dev/null; trap 'exit 6' USR1; echo ready; while :; do sleep 0.01; done"));
     std::atomic<int> right{0};
-    test::at_once(5, [&](int thread) {
+    at_once(5, [&](int thread) {
         if (thread == 0) return static_cast<void>(child.signal(SIGUSR1));
         const result<child_exit> end = child.wait(soon());
         if (end && end->code == 6) right.fetch_add(1);
@@ -592,7 +590,7 @@ TEST_CASE("child_process: a status taken by other code is an error, and its pid 
         CHECK(::waitpid(child.pid(), nullptr, 0) == child.pid());
         if (waited) {
             const result<child_exit> end = child.wait(soon());
-            REQUIRE(test::code_of(end) == errc::system);
+            REQUIRE(code_of(end) == errc::system);
             CHECK(end.error().sys_errno == ECHILD);
             CHECK(holds(end.error().text, "another part of this program"));
         }
@@ -729,7 +727,7 @@ TEST_CASE("child_process: in a process forked off, destroying it does nothing") 
 
 TEST_CASE("child_process: many at once, from many threads") {
     std::atomic<int> right{0};
-    test::at_once(4, [&](int thread) {
+    at_once(4, [&](int thread) {
         for (int i = thread; i < thread + 10; ++i) {
             const bool ends = i % 2 == 0;
             child_options options = shell(ends ? "exit " + std::to_string(i) : "exec sleep 60");
@@ -746,7 +744,7 @@ TEST_CASE("child_process: many at once, from many threads") {
 }
 
 TEST_CASE("child_process: before_exec runs before the exec, and its error prevents it") {
-    const test::temporary_folder files;
+    const temporary_folder files;
     const std::string mark = files.file("ran");
     child_options options = command({"/usr/bin/touch", mark});
     pid_t given = 0;
@@ -769,9 +767,9 @@ TEST_CASE("child_process: before_exec runs before the exec, and its error preven
 }
 
 TEST_CASE("child_process: a parent killed during before_exec leaves no child") {
-    const test::temporary_folder files;
+    const temporary_folder files;
     const std::string mark = files.file("ran");
-    test::pipe_ends ends(O_CLOEXEC);  // open as long as one of them lives
+    pipe_ends ends(O_CLOEXEC);  // open as long as one of them lives
     bool copied = false;
     SUBCASE("its end closes the gate") {}
     SUBCASE("another process, forked at that moment, holds the gate's other end") {
@@ -804,7 +802,7 @@ TEST_CASE("child_process: a parent killed during before_exec leaves no child") {
 
 #ifdef __linux__
 TEST_CASE("child_process: by default a child ends with this process, and not with a thread of it") {
-    test::pipe_ends ends(O_CLOEXEC);
+    pipe_ends ends(O_CLOEXEC);
     const pid_t parent = forked([&] {
         child_options options = reading("echo runs; read -r line; echo read $line; exec sleep 60");
         options.keep_descriptors = {ends.writer()};
@@ -823,7 +821,7 @@ TEST_CASE("child_process: by default a child ends with this process, and not wit
 }
 
 TEST_CASE("child_process: without a death signal a child outlives this process") {
-    test::pipe_ends ends(O_CLOEXEC), input(O_CLOEXEC);
+    pipe_ends ends(O_CLOEXEC), input(O_CLOEXEC);
     const pid_t parent = forked([&] {
         child_options options = shell("read -r line <&" + std::to_string(input.reader()) +
                                       "; echo read $line >&" + std::to_string(ends.writer()));

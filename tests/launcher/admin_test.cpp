@@ -14,14 +14,9 @@
 
 using namespace ojs;
 using namespace std::chrono_literals;
-using test::fake_fleet;
-using test::fate;
-using test::holds;
-using test::kv_group;
+using namespace test;
 
 namespace {
-
-using texts = std::vector<std::string>;
 
 const std::string service = "/prism.interfaces.ProcessManagerInterface/";
 
@@ -34,7 +29,7 @@ launcher_options served_options() {
 }
 
 // A launcher that listens on loopback.
-struct served : test::launched {
+struct served : launched {
     explicit served(launcher_options options = served_options(), int notes = 2)
         : launched(std::move(options)) {
         if (notes > 0) start(notes);
@@ -46,7 +41,7 @@ struct served : test::launched {
         http_request request{method, target, {{"Content-Type", "application/json"}}, body};
         for (const http_header& each : more) request.headers.push_back(each);
         http_call call;
-        call.deadline = steady_clock::now() + test::hang_guard;
+        call.deadline = steady_clock::now() + hang_guard;
         result<http_response> answer = client->send(request, call);
         REQUIRE_MESSAGE(answer, answer.error().text);
         return *answer;
@@ -68,7 +63,7 @@ struct served : test::launched {
     // Asks from `after` on until a line holds `target`; all lines so far.
     std::string events_until(const std::string& target, std::uint64_t after = 0) {
         std::string out;
-        const time_point end = steady_clock::now() + test::hang_guard;
+        const time_point end = steady_clock::now() + hang_guard;
         while (!holds(out, target) && steady_clock::now() < end) {
             const std::string body = get("/events?wait=10s&after=" + std::to_string(after)).body;
             out += body;
@@ -224,7 +219,7 @@ TEST_CASE("launcher_admin: a reachable address needs a token, and the error name
 }
 
 TEST_CASE("launcher_admin: a Unix socket is private, and one in use is not replaced") {
-    const test::temporary_folder folder;
+    const temporary_folder folder;
     const std::string path = folder.file("admin.sock");
     {
         launcher_options options = served_options();

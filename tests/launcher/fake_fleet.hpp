@@ -21,6 +21,8 @@ struct ojs::detail::launcher_access {
 
 namespace test {
 
+using texts = std::vector<std::string>;
+
 // The behaviour of a started process.
 enum class fate { ready, late, unhealthy, crashes, not_started, hangs };
 

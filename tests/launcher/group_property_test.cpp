@@ -12,11 +12,7 @@ using namespace std::chrono_literals;
 using detail::group_goal;
 using detail::group_plan;
 using detail::plan_group;
-using test::fake_fleet;
-using test::fake_group;
-using test::fate;
-using test::kv_group;
-using texts = std::vector<std::string>;
+using namespace test;
 
 namespace {
 
@@ -72,6 +68,14 @@ class group_model {
     };
 
     int below(int count) { return static_cast<int>(random_() % static_cast<unsigned>(count)); }
+    template <class List>
+    auto one_of(const List& of) {
+        return of[static_cast<std::size_t>(below(static_cast<int>(of.size())))];
+    }
+    fake_fleet::process one_running() {
+        const texts running = fleet_.running();
+        return running.empty() ? fake_fleet::process() : fleet_.get(one_of(running));
+    }
     std::chrono::microseconds within(std::chrono::milliseconds most) {
         return std::chrono::microseconds(below(static_cast<int>(most.count()) * 1000));
     }
@@ -90,22 +94,18 @@ class group_model {
 
     void pass_time() { now_ += within(4ms); }
     void crash_one() {
-        const texts running = fleet_.running();
-        if (running.empty()) return;
-        fleet_.get(running[index(running)])->becomes(instance_state::crashed, 3);
+        if (const fake_fleet::process process = one_running()) process->becomes(instance_state::crashed, 3);
     }
     void lose_readiness() {
-        const texts running = fleet_.running();
-        if (running.empty()) return;
-        const fake_fleet::process process = fleet_.get(running[index(running)]);
-        if (process->info().routable)
+        const fake_fleet::process process = one_running();
+        if (process && process->info().routable)
             process->becomes(below(2) == 0 ? instance_state::unhealthy : instance_state::ready);
     }
     // One that was there before a rollout: what becomes of a new one's place is a matter of its own.
     void stop_one() {
         const detail::group_members all = kv_.group->staying();
         if (all.empty()) return;
-        const auto& chosen = all[index(all)];
+        const auto chosen = one_of(all);
         if (rollout_ && number_of(chosen->id) > last_before_) return;
         kv_.group->drain({chosen}, {"operator", {}, {}});
         ++stopped_;
@@ -184,12 +184,6 @@ class group_model {
         rollout_ = {};
     }
 
-    // ---- small ones ----
-
-    template <class List>
-    std::size_t index(const List& of) {
-        return static_cast<std::size_t>(below(static_cast<int>(of.size())));
-    }
     static int number_of(const std::string& id) { return std::stoi(id.substr(id.rfind('-') + 1)); }
     int last_number() const {
         int out = 0;

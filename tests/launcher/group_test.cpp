@@ -12,12 +12,7 @@ using namespace std::chrono_literals;
 using detail::restart_after;
 using detail::restart_decision;
 using detail::restart_history;
-using test::fake_fleet;
-using test::fake_group;
-using test::fate;
-using test::kv_group;
-using test::running_group;
-using texts = std::vector<std::string>;
+using namespace test;
 
 namespace {
 

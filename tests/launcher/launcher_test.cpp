@@ -20,11 +20,7 @@
 
 using namespace ojs;
 using namespace std::chrono_literals;
-using test::fake_fleet;
-using test::fate;
-using test::kv_group;
-using test::launched;
-using texts = std::vector<std::string>;
+using namespace test;
 
 namespace {
 
@@ -99,7 +95,7 @@ TEST_CASE("launcher: a blocked log reader does not delay a stop") {
     of.kept.request_stop();
     const bool stopped = of.fleet.notes().wait_for(6);
     const auto took = steady_clock::now() - asked;
-    const bool ended = of.kept.wait(steady_clock::now() + test::hang_guard);
+    const bool ended = of.kept.wait(steady_clock::now() + hang_guard);
     ::dup2(before.get(), STDERR_FILENO);
     CHECK(started);
     CHECK(stopped);
@@ -112,7 +108,7 @@ TEST_CASE("launcher: a stop that comes while a process is started precedes the n
     lifecycle life;
     launched of(two_groups(), &life);
     of.fleet.decide = [&](const detail::instance_spec&) {
-        life.apply(event::stop_request, {});
+        life.apply(ojs::event::stop_request, {});
         return fate::ready;
     };
     REQUIRE(of.kept.start());
@@ -156,7 +152,7 @@ TEST_CASE("launcher: more than the machine can hold is refused, with what it nee
         limits.*row.which = row.enough;
         CHECK(detail::fault_in_capacity(options.groups, limits).empty());
         limits.*row.which = row.too_little;
-        CHECK(test::holds(detail::fault_in_capacity(options.groups, limits), row.text));
+        CHECK(holds(detail::fault_in_capacity(options.groups, limits), row.text));
     }
 }
 
@@ -165,19 +161,19 @@ TEST_CASE("launcher: a second stop signal forces, a third one gives up what does
     launched of(two_groups(), &life);
     of.fleet.drains_at_once = false;
     of.start(3);
-    life.apply(event::stop_signal, by_test);
+    life.apply(ojs::event::stop_signal, by_test);
     REQUIRE(of.fleet.notes().wait_for(6));
     SUBCASE("they end by force") {
-        life.apply(event::stop_signal, by_test);
+        life.apply(ojs::event::stop_signal, by_test);
         of.await_end();
         CHECK(of.kept.exit_code() == exit_status::settled);
         CHECK(of.kept.process("kv-1")->state == instance_state::forced);
     }
     SUBCASE("they do not") {
         of.fleet.dies = false;
-        life.apply(event::stop_signal, by_test);
+        life.apply(ojs::event::stop_signal, by_test);
         REQUIRE(of.fleet.notes().wait_for(9));
-        life.apply(event::stop_signal, by_test);
+        life.apply(ojs::event::stop_signal, by_test);
         of.await_end();
         CHECK(of.kept.exit_code() == exit_status::unreported);
         CHECK(of.fleet.running().size() == 3);
@@ -226,7 +222,7 @@ TEST_CASE("launcher: what crashes is restarted, but not while it is quiet") {
 
 TEST_CASE("launcher: one process, one group, and what is not there") {
     launcher_options options = two_groups();
-    test::counter changes;
+    counter changes;
     options.on_change = [&](const process_info&) { changes.add(); };
     launched of(options);
     REQUIRE(of.kept.start());
@@ -274,7 +270,7 @@ http_response pushed(const std::string& address, const std::string& method, std:
     request.headers = {{"Content-Type", "application/json"}};
     request.body = std::move(body);
     http_call call;
-    call.deadline = steady_clock::now() + test::hang_guard;
+    call.deadline = steady_clock::now() + hang_guard;
     const result<http_response> answer = const_cast<http_client&>(*client).send(request, call);
     REQUIRE_MESSAGE(answer, answer.error().text);
     return *answer;
@@ -320,12 +316,12 @@ TEST_CASE("launcher: a notification reaches the sender's own process only") {
 
 TEST_CASE("launcher: what could not be started leaves nothing behind, and can be started again") {
     fake_fleet fleet;
-    test::temporary_folder folder;
+    temporary_folder folder;
     launcher_options options = two_groups();
     options.admin_address = "unix:" + folder.file("admin.sock");
     options.state_file = folder.file("state");
-    const test::environment_variable runtime("XDG_RUNTIME_DIR", folder.path());
-    test::counter reports;
+    const environment_variable runtime("XDG_RUNTIME_DIR", folder.path());
+    counter reports;
     options.on_routable = [&](const process_info&) { reports.add(); };
     launcher first = fleet.launch(options);
     launcher second = fleet.launch(options);
@@ -339,18 +335,18 @@ TEST_CASE("launcher: what could not be started leaves nothing behind, and can be
         folders += each.is_directory();
     CHECK(folders == 1);  // of the one that runs
     other.request_stop();
-    REQUIRE(other.wait(steady_clock::now() + test::hang_guard));
+    REQUIRE(other.wait(steady_clock::now() + hang_guard));
     SUBCASE("by itself") {
         REQUIRE(first.start());
         CHECK(reports.wait_for(3));
         first.request_stop();
-        REQUIRE(first.wait(steady_clock::now() + test::hang_guard));
+        REQUIRE(first.wait(steady_clock::now() + hang_guard));
     }
     SUBCASE("by another, to whom it left the state file") {
         REQUIRE(second.start());
         CHECK(reports.wait_for(3));
         second.request_stop();
-        REQUIRE(second.wait(steady_clock::now() + test::hang_guard));
+        REQUIRE(second.wait(steady_clock::now() + hang_guard));
     }
 }
 
@@ -392,7 +388,7 @@ TEST_CASE("launcher: invalid options are errors, and nothing is started") {
     options.socket_folder = "/tmp/" + std::string(90, 'x');
     CHECK(fault_of(options, fleet).find("too long") != std::string::npos);
     ::rmdir(options.socket_folder.c_str());
-    const test::temporary_folder sockets;
+    const temporary_folder sockets;
     options.socket_folder = sockets.path();
     for (const mode_t mode : {0777, 0770, 01777}) {  // a sticky one keeps no stranger's socket out
         REQUIRE(::chmod(sockets.path().c_str(), mode) == 0);

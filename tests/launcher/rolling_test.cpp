@@ -9,12 +9,7 @@
 
 using namespace ojs;
 using namespace std::chrono_literals;
-using test::fake_fleet;
-using test::fake_group;
-using test::fate;
-using test::kv_group;
-using test::running_group;
-using texts = std::vector<std::string>;
+using namespace test;
 
 namespace {
 

@@ -82,214 +82,215 @@ struct recorded {
 
 }  // namespace
 
-TEST_SUITE("state_file") {
-    TEST_CASE("a successor knows what still runs, and ends it") {
+TEST_SUITE_BEGIN("state_file");
+
+TEST_CASE("a successor knows what still runs, and ends it") {
+    const test::temporary_folder folder;
+    const std::string path = folder.file("state");
+    sleeper left;
+    sleeper gone("echo up; exec sleep 1000");  // nobody else is in its group
+    {
+        const ref<state_file> first = opened(path);
+        CHECK(first->orphans().empty());
+        REQUIRE(first->write({left.entry(), gone.entry()}));
+    }
+    struct stat about {};
+    REQUIRE(::stat(path.c_str(), &about) == 0);
+    CHECK((about.st_mode & 0777) == 0600);
+    REQUIRE(gone.process.kill());
+    const ref<state_file> next = opened(path);
+    REQUIRE(next->orphans().size() == 1);
+    const state_entry known = next->orphans()[0];
+    CHECK(known.id == "kv-1");
+    CHECK(known.group == "kv \"1\"");
+    CHECK(known.address == "unix:/somewhere");
+    CHECK(known.pid == left.process.pid());
+    CHECK(next->reap_orphans(20s, 5s, lifecycle()) == 1);
+    CHECK(next->orphans().empty());
+    CHECK(left.end().signal == SIGTERM);
+}
+
+TEST_CASE(
+    "a launcher that is stopped while it ends them waits for them, and kills them at the second signal") {
+    const test::temporary_folder folder;
+    sleeper left("trap '' TERM; echo up; sleep 1000 & wait");
+    REQUIRE(opened(folder.file("state"))->write({left.entry()}));
+    test::fake_fleet fleet;
+    launcher_options options;
+    options.groups = {test::kv_group(1, 0, 1)};
+    options.state_file = folder.file("state");
+    options.orphan_grace_period = 1h;
+    test::event begun;
+    options.log.hook = [&](const log_record& record) {
+        if (record.message.find("sending SIGTERM") != std::string::npos) begun.set();
+    };
+    lifecycle life(0ms);
+    launcher kept = fleet.launch(options, &life);
+    std::thread sender([&] {
+        CHECK(begun.wait());
+        ::raise(SIGTERM);  // to this thread, which has handled it then
+        CHECK(life.phase() == phase::draining);
+        CHECK(group_is_there(left.process.pid()));
+        ::raise(SIGTERM);
+    });
+    CHECK(kept.run() == exit_status::settled);
+    sender.join();
+    CHECK(fleet.calls().empty());
+    CHECK(left.end().signal == SIGKILL);
+}
+
+TEST_CASE("one that ignores SIGTERM is killed") {
+    recorded of("trap '' TERM; echo up; sleep 1000 & wait");
+    CHECK(of.reap(50ms) == 1);
+    CHECK(of.left.end().signal == SIGKILL);
+}
+
+TEST_CASE("another process of the same number, or of another boot, is left alone") {
+    const recorded of;
+    state_entry entry = of.left.entry();
+    std::string changed;
+    SUBCASE("it was started at another time") {
+        ++entry.start_ticks;
+    }
+    SUBCASE("nobody knows when it was started") {
+        entry.start_ticks = 0;
+    }
+    SUBCASE("before the machine was started again") {
+        changed = "\"bootId\":\"";
+    }
+    SUBCASE("of another PID namespace") {
+        changed = "\"pidNamespace\":\"";
+    }
+    const test::temporary_folder folder;
+    const std::string path = folder.file("state");
+    REQUIRE(opened(path)->write({entry}));
+    std::string text = test::read_file(path);
+    if (!changed.empty()) test::write_file(path, text.insert(text.find(changed) + changed.size(), "0"));
+    CHECK(opened(path)->orphans().empty());
+}
+
+// As by `podman exec`: getsid(2) is 0 there.
+TEST_CASE("a launcher whose session began outside its PID namespace has a successor too") {
+    const test::temporary_folder folder;
+    const sleeper left;
+    state_entry entry = left.entry();
+    entry.session = 0;
+    REQUIRE(opened(folder.file("state"))->write({entry}));
+    CHECK(opened(folder.file("state"))->orphans().size() == 1);
+}
+
+TEST_CASE("a group without its leader is ended, if it is of the same session") {
+    for (const bool ours : {true, false}) {  // else of another process of that number
         const test::temporary_folder folder;
         const std::string path = folder.file("state");
-        sleeper left;
-        sleeper gone("echo up; exec sleep 1000");  // nobody else is in its group
-        {
-            const ref<state_file> first = opened(path);
-            CHECK(first->orphans().empty());
-            REQUIRE(first->write({left.entry(), gone.entry()}));
-        }
-        struct stat about {};
-        REQUIRE(::stat(path.c_str(), &about) == 0);
-        CHECK((about.st_mode & 0777) == 0600);
-        REQUIRE(gone.process.kill());
-        const ref<state_file> next = opened(path);
-        REQUIRE(next->orphans().size() == 1);
-        const state_entry known = next->orphans()[0];
-        CHECK(known.id == "kv-1");
-        CHECK(known.group == "kv \"1\"");
-        CHECK(known.address == "unix:/somewhere");
-        CHECK(known.pid == left.process.pid());
-        CHECK(next->reap_orphans(20s, 5s, lifecycle()) == 1);
-        CHECK(next->orphans().empty());
-        CHECK(left.end().signal == SIGTERM);
-    }
-
-    TEST_CASE(
-        "a launcher that is stopped while it ends them waits for them, and kills them at the second signal") {
-        const test::temporary_folder folder;
-        sleeper left("trap '' TERM; echo up; sleep 1000 & wait");
-        REQUIRE(opened(folder.file("state"))->write({left.entry()}));
-        test::fake_fleet fleet;
-        launcher_options options;
-        options.groups = {test::kv_group(1, 0, 1)};
-        options.state_file = folder.file("state");
-        options.orphan_grace_period = 1h;
-        test::event begun;
-        options.log.hook = [&](const log_record& record) {
-            if (record.message.find("sending SIGTERM") != std::string::npos) begun.set();
-        };
-        lifecycle life(0ms);
-        launcher kept = fleet.launch(options, &life);
-        std::thread sender([&] {
-            CHECK(begun.wait());
-            ::raise(SIGTERM);  // to this thread, which has handled it then
-            CHECK(life.phase() == phase::draining);
-            CHECK(group_is_there(left.process.pid()));
-            ::raise(SIGTERM);
-        });
-        CHECK(kept.run() == exit_status::settled);
-        sender.join();
-        CHECK(fleet.calls().empty());
-        CHECK(left.end().signal == SIGKILL);
-    }
-
-    TEST_CASE("one that ignores SIGTERM is killed") {
-        recorded of("trap '' TERM; echo up; sleep 1000 & wait");
-        CHECK(of.reap(50ms) == 1);
-        CHECK(of.left.end().signal == SIGKILL);
-    }
-
-    TEST_CASE("another process of the same number, or of another boot, is left alone") {
-        const recorded of;
-        state_entry entry = of.left.entry();
-        std::string changed;
-        SUBCASE("it was started at another time") {
-            ++entry.start_ticks;
-        }
-        SUBCASE("nobody knows when it was started") {
-            entry.start_ticks = 0;
-        }
-        SUBCASE("before the machine was started again") {
-            changed = "\"bootId\":\"";
-        }
-        SUBCASE("of another PID namespace") {
-            changed = "\"pidNamespace\":\"";
-        }
-        const test::temporary_folder folder;
-        const std::string path = folder.file("state");
-        REQUIRE(opened(path)->write({entry}));
-        std::string text = test::read_file(path);
-        if (!changed.empty()) test::write_file(path, text.insert(text.find(changed) + changed.size(), "0"));
-        CHECK(opened(path)->orphans().empty());
-    }
-
-    // As by `podman exec`: getsid(2) is 0 there.
-    TEST_CASE("a launcher whose session began outside its PID namespace has a successor too") {
-        const test::temporary_folder folder;
-        const sleeper left;
+        sleeper left("sleep 1000 & echo up; wait");
         state_entry entry = left.entry();
-        entry.session = 0;
-        REQUIRE(opened(folder.file("state"))->write({entry}));
-        CHECK(opened(folder.file("state"))->orphans().size() == 1);
-    }
-
-    TEST_CASE("a group without its leader is ended, if it is of the same session") {
-        for (const bool ours : {true, false}) {  // else of another process of that number
-            const test::temporary_folder folder;
-            const std::string path = folder.file("state");
-            sleeper left("sleep 1000 & echo up; wait");
-            state_entry entry = left.entry();
-            if (!ours) ++entry.session;
-            REQUIRE(opened(path)->write({entry}));
-            REQUIRE(::kill(entry.pid, SIGKILL) == 0);
-            left.end();
-            REQUIRE(group_is_there(entry.pid));
-            const ref<state_file> next = opened(path);
-            CHECK(next->orphans().size() == (ours ? 1 : 0));
-            CHECK(next->reap_orphans(20s, 5s, lifecycle()) == (ours ? 1 : 0));
-            CHECK(next->orphans().empty());
-            if (!ours) CHECK(group_is_there(entry.pid));
-        }
-    }
-
-    TEST_CASE("an unreaped leader still identifies its group") {
-        const recorded of("sleep 1000 & echo up; wait");
-        REQUIRE(::kill(of.left.process.pid(), SIGKILL) == 0);
-        pollfd ended{of.left.process.fd(), POLLIN, 0};
-        REQUIRE(::poll(&ended, 1, 30000) == 1);
-        CHECK(of.reap() == 1);
-        CHECK(of.orphans() == 0);
-    }
-
-    TEST_CASE("orphans stay recorded until they have exited") {
-        const recorded of;
-        const sleeper other;
-        of.record(other.entry());  // by a launcher that only reports them, and ends
-        CHECK(of.orphans() == 2);
-        CHECK(of.reap() == 2);
-    }
-
-    TEST_CASE("a socket folder that was left is removed, once nobody left behind may listen there") {
-        const test::temporary_folder folder;
-        const std::string path = folder.file("state");
-        const std::string own = folder.file("ojs-launcher-abcdef");
-        const std::string open = folder.file("ojs-launcher-others");  // somebody has changed it
-        const std::string given = folder.file("sockets");
-        for (const std::string& each : {own, open, given}) {
-            REQUIRE(::mkdir(each.c_str(), 0700) == 0);
-            test::write_file(each + "/kv-1.sock", "");
-        }
-        REQUIRE(::chmod(open.c_str(), 0755) == 0);
-        const sleeper left;
-        {
-            const ref<state_file> killed = opened(path);
-            for (const std::string& each : {own, open, given}) REQUIRE(killed->add_folder(each));
-            REQUIRE(killed->write({left.entry()}));
-        }
-        const auto successor = [&](bool ends) {
-            const ref<state_file> next = opened(path);
-            if (ends) CHECK(next->reap_orphans(20s, 5s, lifecycle()) == 1);
-            REQUIRE(next->begin());
-        };
-        successor(false);
-        CHECK(std::filesystem::exists(own));
-        successor(true);
-        CHECK_FALSE(std::filesystem::exists(own));
-        CHECK(std::filesystem::exists(open + "/kv-1.sock"));
-        CHECK(std::filesystem::exists(given + "/kv-1.sock"));
-        CHECK(test::read_file(path).find("ojs-launcher") == std::string::npos);
-    }
-
-    TEST_CASE("a second launcher at the same time is rejected") {
-        const test::temporary_folder folder;
-        const std::string path = folder.file("state");
-        {
-            const ref<state_file> first = opened(path);
-            const result<ref<state_file>> second = state_file::open(path);
-            REQUIRE_FALSE(second);
-            CHECK(second.error().code == errc::busy);
-        }
-        CHECK(state_file::open(path));
-    }
-
-    TEST_CASE("a file that is not ours is neither used nor overwritten") {
-        const test::temporary_folder folder;
-        const std::string path = folder.file("state");
-        const std::string boot = test::read_file("/proc/sys/kernel/random/boot_id").substr(0, 36);
-        const std::string here = std::filesystem::read_symlink("/proc/self/ns/pid").string() + "@" +
-                                 std::to_string(start_ticks_of(1));
-        const std::string head =
-            "{\"boot_id\":\"" + boot + "\",\"pid_namespace\":\"" + here + "\",\"processes\":";
-        const std::string whole = R"({"id":"a","group":"b","address":"c","session":1,"pid":)";
-        std::vector<std::string> bad = {"my notes", "{}", head + "7}", head + "[{}]}"};
-        for (const char* pid : {"1", "-5", "0"})
-            bad.push_back(head + "[" + whole + pid + ",\"start_ticks\":1}]}");
-        bad.push_back(head +
-                      R"([{"id":"a","group":"b","address":"c","session":-1,"pid":5,"start_ticks":1}]})");
-        for (const std::string& text : bad) {
-            INFO(text);
-            test::write_file(path, text);
-            const result<ref<state_file>> read = state_file::open(path);
-            REQUIRE_FALSE(read);
-            CHECK(read.error().code == errc::invalid_argument);
-            CHECK(test::read_file(path) == text);
-        }
-        test::write_file(path, head + "[]}");
-        CHECK(state_file::open(path));
-    }
-
-    TEST_CASE("a partly written new state is ignored") {
-        const test::temporary_folder folder;
-        const std::string path = folder.file("state");
-        test::write_file(path + ".new", "{\"boot");
-        CHECK(opened(path)->write({}));
-        CHECK(opened(path)->orphans().empty());
+        if (!ours) ++entry.session;
+        REQUIRE(opened(path)->write({entry}));
+        REQUIRE(::kill(entry.pid, SIGKILL) == 0);
+        left.end();
+        REQUIRE(group_is_there(entry.pid));
+        const ref<state_file> next = opened(path);
+        CHECK(next->orphans().size() == (ours ? 1 : 0));
+        CHECK(next->reap_orphans(20s, 5s, lifecycle()) == (ours ? 1 : 0));
+        CHECK(next->orphans().empty());
+        if (!ours) CHECK(group_is_there(entry.pid));
     }
 }
+
+TEST_CASE("an unreaped leader still identifies its group") {
+    const recorded of("sleep 1000 & echo up; wait");
+    REQUIRE(::kill(of.left.process.pid(), SIGKILL) == 0);
+    pollfd ended{of.left.process.fd(), POLLIN, 0};
+    REQUIRE(::poll(&ended, 1, 30000) == 1);
+    CHECK(of.reap() == 1);
+    CHECK(of.orphans() == 0);
+}
+
+TEST_CASE("orphans stay recorded until they have exited") {
+    const recorded of;
+    const sleeper other;
+    of.record(other.entry());  // by a launcher that only reports them, and ends
+    CHECK(of.orphans() == 2);
+    CHECK(of.reap() == 2);
+}
+
+TEST_CASE("a socket folder that was left is removed, once nobody left behind may listen there") {
+    const test::temporary_folder folder;
+    const std::string path = folder.file("state");
+    const std::string own = folder.file("ojs-launcher-abcdef");
+    const std::string open = folder.file("ojs-launcher-others");  // somebody has changed it
+    const std::string given = folder.file("sockets");
+    for (const std::string& each : {own, open, given}) {
+        REQUIRE(::mkdir(each.c_str(), 0700) == 0);
+        test::write_file(each + "/kv-1.sock", "");
+    }
+    REQUIRE(::chmod(open.c_str(), 0755) == 0);
+    const sleeper left;
+    {
+        const ref<state_file> killed = opened(path);
+        for (const std::string& each : {own, open, given}) REQUIRE(killed->add_folder(each));
+        REQUIRE(killed->write({left.entry()}));
+    }
+    const auto successor = [&](bool ends) {
+        const ref<state_file> next = opened(path);
+        if (ends) CHECK(next->reap_orphans(20s, 5s, lifecycle()) == 1);
+        REQUIRE(next->begin());
+    };
+    successor(false);
+    CHECK(std::filesystem::exists(own));
+    successor(true);
+    CHECK_FALSE(std::filesystem::exists(own));
+    CHECK(std::filesystem::exists(open + "/kv-1.sock"));
+    CHECK(std::filesystem::exists(given + "/kv-1.sock"));
+    CHECK(test::read_file(path).find("ojs-launcher") == std::string::npos);
+}
+
+TEST_CASE("a second launcher at the same time is rejected") {
+    const test::temporary_folder folder;
+    const std::string path = folder.file("state");
+    {
+        const ref<state_file> first = opened(path);
+        const result<ref<state_file>> second = state_file::open(path);
+        REQUIRE_FALSE(second);
+        CHECK(second.error().code == errc::busy);
+    }
+    CHECK(state_file::open(path));
+}
+
+TEST_CASE("a file that is not ours is neither used nor overwritten") {
+    const test::temporary_folder folder;
+    const std::string path = folder.file("state");
+    const std::string boot = test::read_file("/proc/sys/kernel/random/boot_id").substr(0, 36);
+    const std::string here =
+        std::filesystem::read_symlink("/proc/self/ns/pid").string() + "@" + std::to_string(start_ticks_of(1));
+    const std::string head =
+        "{\"boot_id\":\"" + boot + "\",\"pid_namespace\":\"" + here + "\",\"processes\":";
+    const std::string whole = R"({"id":"a","group":"b","address":"c","session":1,"pid":)";
+    std::vector<std::string> bad = {"my notes", "{}", head + "7}", head + "[{}]}"};
+    for (const char* pid : {"1", "-5", "0"})
+        bad.push_back(head + "[" + whole + pid + ",\"start_ticks\":1}]}");
+    bad.push_back(head + R"([{"id":"a","group":"b","address":"c","session":-1,"pid":5,"start_ticks":1}]})");
+    for (const std::string& text : bad) {
+        INFO(text);
+        test::write_file(path, text);
+        const result<ref<state_file>> read = state_file::open(path);
+        REQUIRE_FALSE(read);
+        CHECK(read.error().code == errc::invalid_argument);
+        CHECK(test::read_file(path) == text);
+    }
+    test::write_file(path, head + "[]}");
+    CHECK(state_file::open(path));
+}
+
+TEST_CASE("a partly written new state is ignored") {
+    const test::temporary_folder folder;
+    const std::string path = folder.file("state");
+    test::write_file(path + ".new", "{\"boot");
+    CHECK(opened(path)->write({}));
+    CHECK(opened(path)->orphans().empty());
+}
+
+TEST_SUITE_END();
 
 #endif

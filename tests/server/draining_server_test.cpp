@@ -16,17 +16,13 @@
 
 using namespace ojs;
 using namespace std::chrono_literals;
-using test::echo;
-using test::gate;
-using test::get;
-using test::sent;
-using test::status_of;
+using namespace test;
 
 namespace {
 
 draining_server start(http_handler handler = &echo, draining_server_options options = {},
                       const std::string& address = "0") {
-    return test::started_server<draining_server>(std::move(handler), std::move(options), address);
+    return started_server<draining_server>(std::move(handler), std::move(options), address);
 }
 
 draining_server_options with_threads(int count) {
@@ -86,6 +82,11 @@ void check_result(const drain_result& of, std::size_t answered, std::size_t refu
 }
 drain_options in_time() {
     return until(peer::soon());
+}
+drain_options with_successor() {
+    drain_options out = in_time();
+    out.has_successor = true;
+    return out;
 }
 
 struct unconnected {
@@ -517,8 +518,7 @@ TEST_CASE("draining server: a successor takes over the socket and its queue") {
     CHECK(kept.answer().find("first") != std::string::npos);
     const int shared = ::dup(first.listeners()[0]);
     const std::uint16_t port = first.port();
-    drain_options how = in_time();
-    how.has_successor = true;
+    const drain_options how = with_successor();
     CHECK(first.drain(how).cut == 0);
     peer::client waits(port);  // nobody accepts
     waits.send(get("/"));
@@ -539,8 +539,7 @@ TEST_CASE("draining server: with a successor on another socket, this queue is st
     REQUIRE(held.entered.wait_for(1));
     peer::client waits(server.port());  // for a place
     waits.send(get("/waits"));
-    drain_options how = in_time();
-    how.has_successor = true;
+    const drain_options how = with_successor();
     draining drains(server, how);
     CHECK(waits.answer().find("GET /waits") != std::string::npos);
     held.may_go.set();
@@ -551,8 +550,7 @@ TEST_CASE("draining server: with a successor, a client between two requests can 
     draining_server server = start();
     sent kept(server, get("/1"));
     CHECK(kept.status() == "200");
-    drain_options how = in_time();
-    how.has_successor = true;
+    const drain_options how = with_successor();
     const time_point began = steady_clock::now();
     draining drains(server, how);
     while (server.listeners()[0] >= 0) std::this_thread::yield();
@@ -600,7 +598,7 @@ TEST_CASE("draining server: under load, every request that was sent before the d
 TEST_CASE("draining server: out of descriptors, a drain ends as well") {
     draining_server server = start();
     const unconnected waits;
-    const test::no_descriptors from_here;
+    const no_descriptors from_here;
     REQUIRE(waits.connect(server.port()));
     peer::send_text(waits.fd, get("/"));
     CHECK(server.drain(until(steady_clock::now() + 200ms)).answered == 0);
@@ -618,7 +616,7 @@ TEST_CASE("draining server: out of descriptors, idle connections make room for q
             may_drain.wait();
             server.drain(in_time());
         });
-        const test::no_descriptors from_here;
+        const no_descriptors from_here;
         for (const unconnected& each : wait) {
             REQUIRE(each.connect(server.port()));
             peer::send_text(each.fd, get("/waited"));
@@ -659,7 +657,7 @@ TEST_CASE("draining server: a client that had connected has 100 ms to send") {
 }
 
 TEST_CASE("draining server: several addresses, one port for two, and addresses that cannot be") {
-    const test::temporary_folder folder;
+    const temporary_folder folder;
     const std::string path = folder.path().string() + "/socket";
     const draining_server both = start(&echo, {}, "0,unix:" + path);
     CHECK(both.address() == "127.0.0.1:" + std::to_string(both.port()) + ",unix:" + path);
@@ -672,14 +670,14 @@ TEST_CASE("draining server: several addresses, one port for two, and addresses t
     const draining_server one = start(&echo, shared);
     const draining_server other = start(&echo, shared, std::to_string(one.port()));
     CHECK(one.port() == other.port());
-    CHECK(test::code_of(draining_server::start(std::to_string(one.port()), &echo)) == errc::busy);
+    CHECK(code_of(draining_server::start(std::to_string(one.port()), &echo)) == errc::busy);
 
     const int no_listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     for (const std::string& bad :
          {std::string(), std::string("0,"), std::string("host:80"), std::string("fd:"), std::string("fd:x"),
           std::string("fd:999999"), std::string("systemd:"), "fd:" + std::to_string(no_listener)}) {
         CAPTURE(bad);
-        CHECK(test::code_of(draining_server::start(bad, &echo)) == errc::invalid_argument);
+        CHECK(code_of(draining_server::start(bad, &echo)) == errc::invalid_argument);
     }
     ::close(no_listener);
     CHECK_FALSE(draining_server::start("0", nullptr));
@@ -726,13 +724,13 @@ TEST_CASE("draining server: after a failed start an inherited socket stays open"
 }
 
 TEST_CASE("draining server: a forked child may destroy its copy; the parent's keeps serving") {
-    const test::temporary_folder folder;
+    const temporary_folder folder;
     const std::string path = folder.path().string() + "/socket";
     draining_server server = start(&echo, {}, "0,unix:" + path);
     sent kept(server, get("/1"));
     CHECK(kept.status() == "200");
     const std::vector<int> listeners = server.listeners();
-    const pid_t child = test::forked([&] {
+    const pid_t child = forked([&] {
         {
             draining_server moved = std::move(server);
             if (moved.drain().answered != 0) return 1;
@@ -742,7 +740,7 @@ TEST_CASE("draining server: a forked child may destroy its copy; the parent's ke
         }
         return 0;
     });
-    CHECK(test::status_of(child) == 0);
+    CHECK(status_of(child) == 0);
     kept.send(get("/2"));
     CHECK(kept.status() == "200");
     CHECK(verdict(server, last_get()) == "200");
@@ -754,7 +752,7 @@ TEST_CASE("draining server: the sockets that socket activation passes") {
     sockaddr_in address{};
     socklen_t size = sizeof address;
     ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
-    const pid_t child = test::forked([&] {
+    const pid_t child = forked([&] {
         ::dup2(listener, 3);
         ::setenv("LISTEN_FDS", "1", 1);
         ::setenv("LISTEN_PID", std::to_string(::getpid()).c_str(), 1);
@@ -770,6 +768,6 @@ TEST_CASE("draining server: the sockets that socket activation passes") {
         CHECK(client.answer().find("GET /activated") != std::string::npos);
     }
     ::kill(child, SIGKILL);
-    CHECK(test::status_of(child) == -SIGKILL);
+    CHECK(status_of(child) == -SIGKILL);
     ::close(listener);
 }
