@@ -137,38 +137,29 @@ void add_message(const message_view& view, texts& out) {
     out.push_back("}");
 }
 
-// What a service's methods take and give.
-struct rpc_method {
-    const char* name;
-    const char* request;
-    const char* answer;
-};
-constexpr rpc_method lifecycle_methods[] = {
-    {"Shutdown", "ShutdownRequest", "ShutdownAck"},
-    {"GetShutdownStatus", "ShutdownStatusRequest", "ShutdownStatus"},
-    {"NotifyShutdownComplete", "ShutdownComplete", "ShutdownCompleteAck"},
-    {"GetReadinessStatus", "ReadinessRequest", "ReadinessResponse"},
-    {"NotifyReady", "ReadyNotification", "ReadyAck"}};
-constexpr rpc_method manager_methods[] = {
-    {"ShutdownProcess", "ShutdownProcessRequest", "ShutdownProcessResponse"},
-    {"GetProcessStatus", "ProcessStatusRequest", "ProcessStatus"},
-    {"ShutdownGroup", "ShutdownGroupRequest", "ShutdownGroupResponse"},
-    {"GetGroupStatus", "GroupStatusRequest", "GroupStatus"},
-    {"RollingReplace", "RollingReplaceRequest", "RollingReplaceResponse"},
-    {"CancelReplace", "CancelReplaceRequest", "CancelReplaceResponse"},
-    {"ListGroups", "ListGroupsRequest", "ListGroupsResponse"}};
+const texts lifecycle_methods = {
+    "rpc Shutdown(ShutdownRequest) returns (ShutdownAck);",
+    "rpc GetShutdownStatus(ShutdownStatusRequest) returns (ShutdownStatus);",
+    "rpc NotifyShutdownComplete(ShutdownComplete) returns (ShutdownCompleteAck);",
+    "rpc GetReadinessStatus(ReadinessRequest) returns (ReadinessResponse);",
+    "rpc NotifyReady(ReadyNotification) returns (ReadyAck);"};
+const texts manager_methods = {
+    "rpc ShutdownProcess(ShutdownProcessRequest) returns (ShutdownProcessResponse);",
+    "rpc GetProcessStatus(ProcessStatusRequest) returns (ProcessStatus);",
+    "rpc ShutdownGroup(ShutdownGroupRequest) returns (ShutdownGroupResponse);",
+    "rpc GetGroupStatus(GroupStatusRequest) returns (GroupStatus);",
+    "rpc RollingReplace(RollingReplaceRequest) returns (RollingReplaceResponse);",
+    "rpc CancelReplace(CancelReplaceRequest) returns (CancelReplaceResponse);",
+    "rpc ListGroups(ListGroupsRequest) returns (ListGroupsResponse);"};
 
 // `rest`: what follows the package, before the service.
-template <std::size_t Methods>
-texts proto_of(const std::string& service, const texts& rest, const rpc_method (&methods)[Methods],
+texts proto_of(const std::string& service, const texts& rest, const texts& methods,
                const std::vector<std::unique_ptr<any_message>>& messages) {
     const std::size_t dot = service.rfind('.');
     texts out = {"syntax = \"proto3\";", "package " + service.substr(0, dot) + ";"};
     out.insert(out.end(), rest.begin(), rest.end());
     out.push_back("service " + service.substr(dot + 1) + " {");
-    for (const rpc_method& each : methods) {
-        out.push_back(cat({"rpc ", each.name, "(", each.request, ") returns (", each.answer, ");"}));
-    }
+    out.insert(out.end(), methods.begin(), methods.end());
     out.push_back("}");
     for (const auto& each : messages) add_message(each->view(), out);
     return out;
@@ -366,24 +357,21 @@ const texts samples = test::words(
 
 // The samples that a field of that kind accepts, independently of the reader.
 std::set<std::string> taken_by(const message_field& of) {
-    const std::set<std::string> small = {"0", "1", "4", "-1", "\"1\""};
+    std::set<std::string> names;
+    for (std::size_t i = 0; of.enumerated != nullptr && i < of.enumerated->count; ++i) {
+        names.insert(std::to_string(i));
+        names.insert(json_quote(of.enumerated->values[i]));
+    }
     switch (of.kind) {
         case field_kind::text:
             return {R"("")",         R"("x")",       R"("1")", R"("WARMING")", R"("SHUTDOWN_FORCED")",
                     R"("shutdown")", R"("RUNNING_")"};
         case field_kind::flag: return {"true"};
-        case field_kind::int32: return small;
+        case field_kind::int32: return {"0", "1", "4", "-1", "\"1\""};
         case field_kind::int64: return {"0", "1", "4", "-1", "\"1\"", "3000000000"};
         case field_kind::texts: return {"[]", "[\"x\"]"};
         case field_kind::checks: return {"{}", "{\"x\":true}"};
-        case field_kind::enumeration: {
-            std::set<std::string> out;
-            for (std::size_t i = 0; i < of.enumerated->count; ++i) {
-                out.insert(std::to_string(i));
-                out.insert(json_quote(of.enumerated->values[i]));
-            }
-            return out;
-        }
+        case field_kind::enumeration: return names;
         case field_kind::messages: return {"[]"};
         case field_kind::message: return {"{}", "{\"x\":true}", "{\"x\":1}", "{\"x\":null}"};
     }

@@ -7,6 +7,7 @@
 
 #include "fake_fleet.hpp"
 #include "files.hpp"
+#include "raw_peer.hpp"
 #include "test.hpp"
 #include "text.hpp"
 
@@ -36,13 +37,10 @@ struct served : launched {
     }
     http_response ask(const std::string& method, const std::string& target, const std::string& body = "",
                       const http_headers& more = {}) {
-        result<http_client> client = http_client::create("http://" + kept.admin_address());
-        REQUIRE(client);
+        http_client client = peer::make_client("http://" + kept.admin_address());
         http_request request{method, target, {{"Content-Type", "application/json"}}, body};
-        for (const http_header& each : more) request.headers.push_back(each);
-        http_call call;
-        call.deadline = steady_clock::now() + hang_guard;
-        result<http_response> answer = client->send(request, call);
+        request.headers.insert(request.headers.end(), more.begin(), more.end());
+        const result<http_response> answer = client.send(request, peer::call());
         REQUIRE_MESSAGE(answer, answer.error().text);
         return *answer;
     }
@@ -95,6 +93,12 @@ std::string fault_of(const std::string& address, const std::string& token = "") 
 // The next number of /events.
 std::uint64_t last_number(const std::string& lines) {
     return std::stoull(lines.substr(lines.rfind(':') + 1));
+}
+
+const std::string roll_kv = "{\"group\":\"kv\"}";
+
+replacement_status replacement_of(served& of) {
+    return of.read<group_status>("GetGroupStatus", roll_kv).replacement;
 }
 
 // The value of a sample, by its name and labels as the page has them.
@@ -291,16 +295,15 @@ TEST_CASE("launcher_admin: a rollout uses the reloaded configuration") {
         return given;
     };
     served of(options);
-    const std::string roll = "{\"group\":\"kv\"}";
-    check_error(of.call("RollingReplace", roll), 400, "invalid_argument", "reload: no file");
+    check_error(of.call("RollingReplace", roll_kv), 400, "invalid_argument", "reload: no file");
     group_options target = kv_group(2, 1, 1);
     target.max_surge = -1;
     given = target;
-    check_error(of.call("RollingReplace", roll), 400, "invalid_argument", "max_surge: is negative");
+    check_error(of.call("RollingReplace", roll_kv), 400, "invalid_argument", "max_surge: is negative");
     target.max_surge = 1;
     target.name = "other";
     given = target;
-    check_error(of.call("RollingReplace", roll), 400, "invalid_argument", "keeps its name");
+    check_error(of.call("RollingReplace", roll_kv), 400, "invalid_argument", "keeps its name");
     target.name = "kv";
     target.process.child.command = {"kv", "--new"};
     given = target;
@@ -308,13 +311,13 @@ TEST_CASE("launcher_admin: a rollout uses the reloaded configuration") {
     const http_response dry = of.call("RollingReplace", "{\"group\":\"kv\",\"dryRun\":true}");
     CHECK_MESSAGE(holds(dry.body, "would replace 2 by 2"), dry.body);
     CHECK(of.fleet.generations() == std::vector<std::uint64_t>{1, 1});
-    CHECK(holds(of.call("RollingReplace", roll).body, "\"acknowledged\":true"));
+    CHECK(holds(of.call("RollingReplace", roll_kv).body, "\"acknowledged\":true"));
     const std::string lines = of.events_until("\"result\":\"done\"");
     CHECK_MESSAGE(holds(lines, "\"event\":\"rolling replace begins\""), lines);
     CHECK(of.kept.group("kv")->options.process.child.command.back() == "--new");
-    CHECK(of.call("RollingReplace", roll).status == 200);  // the next one may begin after that event
+    CHECK(of.call("RollingReplace", roll_kv).status == 200);  // the next one may begin after that event
     of.events_until("\"result\":\"done\"", last_number(lines));
-    CHECK(holds(of.call("GetGroupStatus", roll).body, "\"message\":\"replaced 2 of 2\""));
+    CHECK(holds(of.call("GetGroupStatus", roll_kv).body, "\"message\":\"replaced 2 of 2\""));
     CHECK(sample(of.get("/metrics").body,
                  "ojs_launcher_rolling_replaces_total{group=\"kv\",result=\"done\"}") == "2");
 }
@@ -422,18 +425,6 @@ TEST_CASE("status page: a foreign host name needs a token") {
     known[1].value = "http://other.example";
     CHECK_FALSE(passes(guard, known));
 }
-
-// ---- cancelling, forcing, trying again ----
-
-namespace {
-
-const std::string roll_kv = "{\"group\":\"kv\"}";
-
-replacement_status replacement_of(served& of) {
-    return of.read<group_status>("GetGroupStatus", roll_kv).replacement;
-}
-
-}  // namespace
 
 TEST_CASE(
     "launcher_admin: a replacement that is cancelled in the middle goes no further, and the next one may "

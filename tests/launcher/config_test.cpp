@@ -1,4 +1,5 @@
 #include <string>
+#include <utility>
 
 #include "test.hpp"
 
@@ -26,42 +27,24 @@ std::string fault_of_file(const std::string& json) {
 
 }  // namespace
 
-TEST_CASE("launcher_config: the RFC's example, with a command") {
-    const result<launcher_options> read = read_launcher_config(R"({
-      "process_groups": [
-        {"name": "keyvalue-runner", "command": ["keyvalue-runner"], "desired_instances": 2, "min_healthy_instances": 1,
-         "max_surge": 1, "health_check_timeout": "30s", "shutdown": {"grace_period": "3s", "max_duration": "10s"}},
-        {"name": "pubsub-runner", "command": ["pubsub-runner", "-v"], "desired_instances": 3,
-         "min_healthy_instances": 2, "max_surge": 1, "health_check_timeout": "45s",
-         "shutdown": {"grace_period": "5s", "max_duration": "15s"}}]})");
-    REQUIRE(read);
-    REQUIRE(read->groups.size() == 2);
-    const group_options& second = read->groups[1];
-    CHECK(second.name == "pubsub-runner");
-    CHECK(second.desired == 3);
-    CHECK(second.min_healthy == 2);
-    CHECK(second.max_surge == 1);
-    CHECK(second.health_check_timeout == 45s);
-    CHECK(second.process.shutdown.grace_period == 5s);
-    CHECK(second.process.shutdown.max_duration == 15s);
-    CHECK(second.process.child.command == std::vector<std::string>{"pubsub-runner", "-v"});
-    CHECK(second.restart.policy == restart_policy::on_failure);
-}
-
-TEST_CASE("launcher_config: every other key") {
+TEST_CASE("launcher_config: every key") {
     const result<launcher_options> read = read_launcher_config(R"( {
       "admin": "unix:/run/kv/admin.sock", "socket_folder": "/run/kv", "state_file": "/run/kv.state", "reap_orphans": false, "orphan_grace_period": "2s",
       "process_groups": [{"name": "kv", "command": ["kv"], "environment": {"A": "1", "B": ""},
         "working_directory": "/srv", "id_prefix": "k", "has_coordinator": false, "health_interval": 7,
         "unhealthy_after": 2, "min_ready_time": "1500ms", "restart_policy": "always", "rpc_timeout": "3s", "ready_url": "http://localhost/ready",
         "shutdown": {"report_time": "4s", "poll_interval": "100ms", "kill_delay": "1s", "force_without_request": true},
-        "restart": {"initial_backoff": "2s", "max_backoff": "4s", "stable_after": "1m30s", "max_restarts": 0}}]} )");
+        "restart": {"initial_backoff": "2s", "max_backoff": "4s", "stable_after": "1m30s", "max_restarts": 0}},
+        {"name": "pubsub-runner", "command": ["pubsub-runner", "-v"], "desired_instances": 3,
+         "min_healthy_instances": 2, "max_surge": 1, "health_check_timeout": "45s",
+         "shutdown": {"grace_period": "5s", "max_duration": "15s"}}]} )");
     REQUIRE(read);
     CHECK(read->admin_address == "unix:/run/kv/admin.sock");
     CHECK(read->socket_folder == "/run/kv");
     CHECK(read->state_file == "/run/kv.state");
     CHECK_FALSE(read->reap_orphans);
     CHECK(read->orphan_grace_period == 2s);
+    REQUIRE(read->groups.size() == 2);
     const group_options& kv = read->groups[0];
     CHECK(kv.process.child.environment == std::vector<std::string>{"A=1", "B="});
     CHECK(kv.process.child.working_directory == "/srv");
@@ -81,6 +64,16 @@ TEST_CASE("launcher_config: every other key") {
     CHECK(kv.restart.max_backoff == 4s);
     CHECK(kv.restart.stable_after == 90s);
     CHECK(kv.restart.max_restarts == 0);
+    const group_options& rfc = read->groups[1];  // with the RFC's keys, and a command
+    CHECK(rfc.name == "pubsub-runner");
+    CHECK(rfc.desired == 3);
+    CHECK(rfc.min_healthy == 2);
+    CHECK(rfc.max_surge == 1);
+    CHECK(rfc.health_check_timeout == 45s);
+    CHECK(rfc.process.shutdown.grace_period == 5s);
+    CHECK(rfc.process.shutdown.max_duration == 15s);
+    CHECK(rfc.process.child.command == std::vector<std::string>{"pubsub-runner", "-v"});
+    CHECK(rfc.restart.policy == restart_policy::on_failure);
 }
 
 TEST_CASE("launcher_config: retries of a rollout") {
@@ -113,10 +106,7 @@ TEST_CASE("launcher_config: what is wrong with a group is an error that names th
     const std::string retry_policy = "retry_policy: not manual, immediate or backoff";
     const std::string no_unit =
         "health_check_timeout: '30000' has no unit: 30000s (8h20m) or 30000ms (30s)? write the unit";
-    const struct {
-        const char* members;
-        std::string error;
-    } rows[] = {
+    const std::pair<const char*, std::string> rows[] = {
         {R"("restart_policy": "on-failure")", ""},
         {R"("restart_policy": "never")", ""},
         {R"("retry_policy": "sometimes")", retry_policy},
@@ -162,10 +152,7 @@ TEST_CASE("launcher_config: what is wrong with a group is an error that names th
         {R"("restart_policy": "never", "restart": {})", "restart: not allowed with restart_policy never"},
         {R"("ready_url": "http://127.0.0.1:80")",
          "ready_url: has_coordinator is true, so its coordinator is asked"}};
-    for (const auto& row : rows) {
-        CAPTURE(row.members);
-        CHECK(fault(row.members) == row.error);
-    }
+    for (const auto& [members, error] : rows) CHECK_MESSAGE(fault(members) == error, members);
     CHECK(fault("\"" + std::string(5000, 'x') + "\": 1").size() < 200);
     CHECK(fault(R"("a\nb": 1)").find('\n') == std::string::npos);
     for (const char* text : {R"("30 s")", R"("")", "-1", "1e9", "true", R"("1\u0000s")", "1.5", R"("-1s")"}) {
@@ -189,34 +176,29 @@ TEST_CASE("launcher_config: what is wrong with a file is an error that names the
     const auto second = [](const std::string& members) {
         return R"({"process_groups": [{"name": "a", "command": ["x"]},{"command": ["x"], )" + members + "}]}";
     };
-    const struct {
-        std::string file;
-        const char* error;
-    } rows[] = {{R"({"admin": 8080})", "admin: not a string"},
-                {R"({"admin": "127.0.0.1:1", "admin": "127.0.0.1:1"})", "admin: duplicate key"},
-                {R"({"admin_address": "127.0.0.1:1"})", "admin_address: no such key"},
-                {R"({"groups": []})", "groups: no such key"},
-                {R"({"process_groups": [], "process_groups": []})", "process_groups: duplicate key"},
-                {R"({"process_groups": {}})", "process_groups: not a list"},
-                {R"({"process_groups": []})", "process_groups: is empty"},
-                {"{}", "process_groups: is empty"},
-                {R"({"process_groups": [7]})", "process_groups[0]: not an object"},
-                {R"({"process_groups": [{"name": "kv", "command": "kv"}]})",
-                 "process_groups[0].command: not a list of strings"},
-                {R"({"process_groups": [{"name": "kv"}]})", "process_groups[0].command: is empty"},
-                {second(R"("name": "a")"), "process_groups[1].name: same as in [0]"},
-                {second(R"("name": "b", "id_prefix": "a")"), "process_groups[1].id_prefix: same as in [0]"},
-                {second(R"("name": "a-1", "id_prefix": "b")"),
-                 "process_groups[1].name: could also be a process of [0]"},
-                {second(R"("name": "b-20", "id_prefix": "b")"),
-                 "process_groups[1].name: could also be a process of [1]"},
-                {second(R"("name": "a-b", "id_prefix": "a-1")"), ""},  // whose first process is a-1-1
-                {second(R"("name": "a-", "id_prefix": "b")"), ""},
-                {second(R"("name": "ab-1", "id_prefix": "b")"), ""}};
-    for (const auto& row : rows) {
-        CAPTURE(row.file);
-        CHECK(fault_of_file(row.file) == row.error);
-    }
+    const std::pair<std::string, const char*> rows[] = {
+        {R"({"admin": 8080})", "admin: not a string"},
+        {R"({"admin": "127.0.0.1:1", "admin": "127.0.0.1:1"})", "admin: duplicate key"},
+        {R"({"admin_address": "127.0.0.1:1"})", "admin_address: no such key"},
+        {R"({"groups": []})", "groups: no such key"},
+        {R"({"process_groups": [], "process_groups": []})", "process_groups: duplicate key"},
+        {R"({"process_groups": {}})", "process_groups: not a list"},
+        {R"({"process_groups": []})", "process_groups: is empty"},
+        {"{}", "process_groups: is empty"},
+        {R"({"process_groups": [7]})", "process_groups[0]: not an object"},
+        {R"({"process_groups": [{"name": "kv", "command": "kv"}]})",
+         "process_groups[0].command: not a list of strings"},
+        {R"({"process_groups": [{"name": "kv"}]})", "process_groups[0].command: is empty"},
+        {second(R"("name": "a")"), "process_groups[1].name: same as in [0]"},
+        {second(R"("name": "b", "id_prefix": "a")"), "process_groups[1].id_prefix: same as in [0]"},
+        {second(R"("name": "a-1", "id_prefix": "b")"),
+         "process_groups[1].name: could also be a process of [0]"},
+        {second(R"("name": "b-20", "id_prefix": "b")"),
+         "process_groups[1].name: could also be a process of [1]"},
+        {second(R"("name": "a-b", "id_prefix": "a-1")"), ""},  // whose first process is a-1-1
+        {second(R"("name": "a-", "id_prefix": "b")"), ""},
+        {second(R"("name": "ab-1", "id_prefix": "b")"), ""}};
+    for (const auto& [file, error] : rows) CHECK_MESSAGE(fault_of_file(file) == error, file);
     for (const char* none : {"", "[]", "7", "{", "{}x", "\"\xff\"", "{\"a\":\"\xff\"}"}) {
         CAPTURE(none);
         CHECK_FALSE(fault_of_file(none).empty());

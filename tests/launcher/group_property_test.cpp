@@ -90,8 +90,6 @@ class group_model {
         return out;
     }
 
-    // ---- acts ----
-
     void pass_time() { now_ += within(4ms); }
     void crash_one() {
         if (const fake_fleet::process process = one_running()) process->becomes(instance_state::crashed, 3);
@@ -136,8 +134,7 @@ class group_model {
         }
     }
 
-    // ---- what processes do by themselves ----
-
+    // What processes do by themselves.
     void advance(const std::string& id, bool at_once) {
         const fake_fleet::process process = fleet_.get(id);
         const process_info info = process->info();

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <random>
 #include <thread>
 
@@ -90,18 +91,6 @@ TEST_CASE("rolling_replace: max_surge is honoured, and used") {
     }
 }
 
-TEST_CASE("rolling_replace: a group that never became ready is fixed by a version that does") {
-    fake_fleet fleet;
-    fleet.decide = [](const detail::instance_spec& spec) {
-        return spec.generation == 1 ? fate::late : fate::ready;
-    };
-    running_group kv(fleet, kv_group(2, 2, 1));
-    const rolling_report done = kv.rolled(kv_group(2, 2, 1));
-    CHECK(done.replaced == 2);
-    CHECK(fleet.ready() == 2);
-    CHECK(all_of_one_generation(fleet, 2));
-}
-
 TEST_CASE("rolling_replace: a process that exits within min_ready_time was never available") {
     fake_fleet fleet;
     fleet.min_ready = 2;
@@ -158,29 +147,61 @@ TEST_CASE("rolling_replace: an empty group has canaries, and is done when all of
     CHECK(fleet.running() == texts{});
 }
 
-TEST_CASE("rolling_replace: one that does not become ready leaves the old ones untouched") {
-    for (const fate ends : {fate::late, fate::unhealthy, fate::crashes, fate::not_started}) {
-        CAPTURE(static_cast<int>(ends));
+TEST_CASE("rolling_replace: a failure leaves no two configurations, or is reported") {
+    const auto each_new = [](fate ends) {
+        return [ends](std::uint64_t generation, int) { return generation == 1 ? fate::ready : ends; };
+    };
+    using decision = std::function<fate(std::uint64_t generation, int started)>;
+    const decision last_one = [](std::uint64_t, int started) {
+        return started == 6 ? fate::crashes : fate::ready;
+    };
+    const decision rollback_too = [](std::uint64_t, int started) {
+        return started >= 4 ? fate::crashes : fate::ready;
+    };
+    const decision old_ones = [](std::uint64_t generation, int) {
+        return generation == 1 ? fate::late : fate::ready;
+    };
+    const struct {
+        const char* name;
+        int desired;
+        decision decide;
+        bool rolled_back, mixed;
+        int replaced;
+        const char* failed_id;
+        texts running;
+    } rows[] = {{"late", 2, each_new(fate::late), true, false, 0, "kv-3", {"kv-1", "kv-2"}},
+                {"unhealthy", 2, each_new(fate::unhealthy), true, false, 0, "kv-3", {"kv-1", "kv-2"}},
+                {"crashes", 2, each_new(fate::crashes), true, false, 0, "kv-3", {"kv-1", "kv-2"}},
+                {"not started", 2, each_new(fate::not_started), true, false, 0, "kv-3", {"kv-1", "kv-2"}},
+                {"the last one", 3, last_one, true, false, 0, "kv-6", {"kv-3", "kv-7", "kv-8"}},
+                {"a rollback that fails too", 2, rollback_too, true, true, 1, "kv-4", {"kv-2", "kv-3"}},
+                {"none of the old was ready", 2, old_ones, false, false, 2, "", {"kv-3", "kv-4"}}};
+    for (const auto& row : rows) {
+        CAPTURE(row.name);
         fake_fleet fleet;
-        fleet.max_running = 3;
-        fleet.min_ready = 2;
+        int started = 0;
         fleet.decide = [&](const detail::instance_spec& spec) {
-            return spec.generation == 1 ? fate::ready : ends;
+            return row.decide(spec.generation, ++started);
         };
-        group_options options = kv_group(2, 2, 1);
+        fleet.max_running = row.desired + 1;
+        group_options options = kv_group(row.desired, row.desired, 1);
         options.health_check_timeout = 30ms;
         running_group kv(fleet, options);
+        fleet.min_ready = fleet.ready();
         const rolling_report done = kv.rolled(options);
-        CHECK(done.rolled_back);
-        CHECK_FALSE(done.mixed);
-        CHECK(done.replaced == 0);
-        CHECK_FALSE(done.error.empty());
-        CHECK(done.failed_id == "kv-3");
-        CHECK(fleet.running() == texts{"kv-1", "kv-2"});
+        CHECK(done.rolled_back == row.rolled_back);
+        CHECK(done.mixed == row.mixed);
+        CHECK(done.replaced == row.replaced);
+        CHECK(done.error.empty() != row.rolled_back);
+        CHECK(done.failed_id == row.failed_id);
+        CHECK(fleet.running() == row.running);
         CHECK(fleet.broken() == texts{});
-        CHECK(kv.group->info().generation == 1);
+        const std::uint64_t generation = row.rolled_back ? 1 : 2;
+        CHECK(kv.group->info().generation == generation);
+        if (!row.mixed) CHECK(all_of_one_generation(fleet, generation));
+        if (row.mixed) continue;
         kv.turn();
-        CHECK(fleet.running() == texts{"kv-1", "kv-2"});
+        CHECK(fleet.running() == row.running);
     }
 }
 
@@ -194,40 +215,6 @@ TEST_CASE("rolling_replace: a late process is polled once more, as the launcher 
     const rolling_report done = kv.rolled(target);
     CHECK_FALSE(done.rolled_back);
     CHECK(done.replaced == 2);
-}
-
-TEST_CASE("rolling_replace: a failure in the middle leaves no two configurations") {
-    fake_fleet fleet;
-    fleet.max_running = 4;
-    fleet.min_ready = 3;
-    int fresh = 0;
-    fleet.decide = [&](const detail::instance_spec& spec) {
-        return spec.generation == 2 && ++fresh == 3 ? fate::crashes : fate::ready;
-    };
-    running_group kv(fleet, kv_group(3, 3, 1));
-    const rolling_report done = kv.rolled(kv_group(3, 3, 1));
-    CHECK(done.rolled_back);
-    CHECK_FALSE(done.mixed);
-    CHECK(done.replaced == 0);
-    CHECK(done.failed_id == "kv-6");
-    CHECK(fleet.running().size() == 3);
-    CHECK(all_of_one_generation(fleet, 1));
-    CHECK(fleet.get("kv-3")->info().state == instance_state::ready);
-    CHECK(fleet.broken() == texts{});
-}
-
-TEST_CASE("rolling_replace: a failed rollback is reported, and the group keeps serving") {
-    fake_fleet fleet;
-    fleet.min_ready = 2;
-    int started = 0;
-    fleet.decide = [&](const detail::instance_spec&) { return ++started >= 4 ? fate::crashes : fate::ready; };
-    running_group kv(fleet, kv_group(2, 2, 1));
-    const rolling_report done = kv.rolled(kv_group(2, 2, 1));
-    CHECK(done.rolled_back);
-    CHECK(done.mixed);
-    CHECK(done.replaced == 1);
-    CHECK(done.failed_id == "kv-4");
-    CHECK(fleet.running() == texts{"kv-2", "kv-3"});
 }
 
 TEST_CASE("rolling_replace: retries, at once and after a pause") {
