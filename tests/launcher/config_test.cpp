@@ -152,7 +152,7 @@ TEST_CASE("launcher_config: what is wrong with a group is an error that names th
         {R"("restart_policy": "never", "restart": {})", "restart: not allowed with restart_policy never"},
         {R"("ready_url": "http://127.0.0.1:80")",
          "ready_url: has_coordinator is true, so its coordinator is asked"}};
-    for (const auto& [members, error] : rows) CHECK_MESSAGE(fault(members) == error, members);
+    for (const auto& row : rows) CHECK_MESSAGE(fault(row.first) == row.second, row.first);
     CHECK(fault("\"" + std::string(5000, 'x') + "\": 1").size() < 200);
     CHECK(fault(R"("a\nb": 1)").find('\n') == std::string::npos);
     for (const char* text : {R"("30 s")", R"("")", "-1", "1e9", "true", R"("1\u0000s")", "1.5", R"("-1s")"}) {
@@ -198,7 +198,7 @@ TEST_CASE("launcher_config: what is wrong with a file is an error that names the
         {second(R"("name": "a-b", "id_prefix": "a-1")"), ""},  // whose first process is a-1-1
         {second(R"("name": "a-", "id_prefix": "b")"), ""},
         {second(R"("name": "ab-1", "id_prefix": "b")"), ""}};
-    for (const auto& [file, error] : rows) CHECK_MESSAGE(fault_of_file(file) == error, file);
+    for (const auto& row : rows) CHECK_MESSAGE(fault_of_file(row.first) == row.second, row.first);
     for (const char* none : {"", "[]", "7", "{", "{}x", "\"\xff\"", "{\"a\":\"\xff\"}"}) {
         CAPTURE(none);
         CHECK_FALSE(fault_of_file(none).empty());

@@ -25,7 +25,7 @@ draining_server start(http_handler handler = &echo, draining_server_options opti
     return started_server<draining_server>(std::move(handler), std::move(options), address);
 }
 
-draining_server_options with_threads(int count) {
+draining_server_options with_threads(std::size_t count) {
     draining_server_options out;
     out.threads = count;
     return out;

@@ -28,7 +28,7 @@ http_server start(http_handler handler = &echo, http_server_options options = {}
     return started_server<http_server>(std::move(handler), options, address);
 }
 
-http_server_options with_connections(int count) {
+http_server_options with_connections(std::size_t count) {
     http_server_options out;
     out.max_connections = count;
     out.idle_timeout = out.request_timeout = 1h;
