@@ -4,6 +4,7 @@
 #include <limits>
 #include <memory>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -55,53 +56,6 @@ void fill(const array<message_field>& fields, int& next) {
     }
 }
 
-bool same_value(const message_field& one, const message_field& other);
-
-bool same_values(const array<message_field>& one, const array<message_field>& other) {
-    for (std::size_t i = 0; i < one.size(); ++i) {
-        if (!same_value(one[i], other[i])) return false;
-    }
-    return true;
-}
-
-template <class T>
-bool same(const message_field& one, const message_field& other) {
-    return *static_cast<T*>(one.value) == *static_cast<T*>(other.value);
-}
-
-bool same_checks(const std::vector<readiness_check>& one, const std::vector<readiness_check>& other) {
-    bool out = one.size() == other.size();
-    for (std::size_t i = 0; out && i < one.size(); ++i) {
-        out = one[i].name == other[i].name && one[i].passed == other[i].passed;
-    }
-    return out;
-}
-
-bool same_messages(const message_field& one, const message_field& other) {
-    const std::size_t size = one.size(one.value);
-    bool out = size == other.size(other.value);
-    for (std::size_t i = 0; out && i < size; ++i)
-        out = same_values(one.element(one.value, i).fields, other.element(other.value, i).fields);
-    return out;
-}
-
-bool same_value(const message_field& one, const message_field& other) {
-    switch (one.kind) {
-        case field_kind::text: return same<std::string>(one, other);
-        case field_kind::flag: return same<bool>(one, other);
-        case field_kind::int32: return same<std::int32_t>(one, other);
-        case field_kind::int64: return same<std::int64_t>(one, other);
-        case field_kind::texts: return same<texts>(one, other);
-        case field_kind::checks:
-            return same_checks(*static_cast<std::vector<readiness_check>*>(one.value),
-                               *static_cast<std::vector<readiness_check>*>(other.value));
-        case field_kind::enumeration: return std::memcmp(one.value, other.value, sizeof(std::int32_t)) == 0;
-        case field_kind::messages: return same_messages(one, other);
-        case field_kind::message: return same_values(one.fields, other.fields);
-    }
-    return false;
-}
-
 std::vector<std::unique_ptr<any_message>> filled_messages() {
     std::vector<std::unique_ptr<any_message>> out = every_message();
     for (const auto& each : out) {
@@ -136,21 +90,12 @@ std::string lower_camel(std::string name) {
 
 texts without_comments(const std::string& proto) {
     texts out;
-    std::string line;
-    bool blank = false;
-    for (std::size_t i = 0; i < proto.size(); ++i) {
-        if (proto.compare(i, 2, "//") == 0) i = proto.find('\n', i);
-        const char c = proto[i];
-        if (c == '\n') {
-            if (!line.empty()) out.push_back(line);
-            line.clear();
-            blank = false;
-        } else if (c == ' ') {
-            blank = !line.empty();
-        } else {
-            line += blank ? std::string{' ', c} : std::string{c};
-            blank = false;
-        }
+    std::istringstream lines(proto);
+    for (std::string line; std::getline(lines, line);) {
+        std::string text;
+        for (const std::string& word : test::words(line.substr(0, line.find("//"))))
+            text += (text.empty() ? "" : " ") + word;
+        if (!text.empty()) out.push_back(text);
     }
     return out;
 }
@@ -192,38 +137,29 @@ void add_message(const message_view& view, texts& out) {
     out.push_back("}");
 }
 
-// What a service's methods take and give.
-struct rpc_method {
-    const char* name;
-    const char* request;
-    const char* answer;
-};
-constexpr rpc_method lifecycle_methods[] = {
-    {"Shutdown", "ShutdownRequest", "ShutdownAck"},
-    {"GetShutdownStatus", "ShutdownStatusRequest", "ShutdownStatus"},
-    {"NotifyShutdownComplete", "ShutdownComplete", "ShutdownCompleteAck"},
-    {"GetReadinessStatus", "ReadinessRequest", "ReadinessResponse"},
-    {"NotifyReady", "ReadyNotification", "ReadyAck"}};
-constexpr rpc_method manager_methods[] = {
-    {"ShutdownProcess", "ShutdownProcessRequest", "ShutdownProcessResponse"},
-    {"GetProcessStatus", "ProcessStatusRequest", "ProcessStatus"},
-    {"ShutdownGroup", "ShutdownGroupRequest", "ShutdownGroupResponse"},
-    {"GetGroupStatus", "GroupStatusRequest", "GroupStatus"},
-    {"RollingReplace", "RollingReplaceRequest", "RollingReplaceResponse"},
-    {"CancelReplace", "CancelReplaceRequest", "CancelReplaceResponse"},
-    {"ListGroups", "ListGroupsRequest", "ListGroupsResponse"}};
+const texts lifecycle_methods = {
+    "rpc Shutdown(ShutdownRequest) returns (ShutdownAck);",
+    "rpc GetShutdownStatus(ShutdownStatusRequest) returns (ShutdownStatus);",
+    "rpc NotifyShutdownComplete(ShutdownComplete) returns (ShutdownCompleteAck);",
+    "rpc GetReadinessStatus(ReadinessRequest) returns (ReadinessResponse);",
+    "rpc NotifyReady(ReadyNotification) returns (ReadyAck);"};
+const texts manager_methods = {
+    "rpc ShutdownProcess(ShutdownProcessRequest) returns (ShutdownProcessResponse);",
+    "rpc GetProcessStatus(ProcessStatusRequest) returns (ProcessStatus);",
+    "rpc ShutdownGroup(ShutdownGroupRequest) returns (ShutdownGroupResponse);",
+    "rpc GetGroupStatus(GroupStatusRequest) returns (GroupStatus);",
+    "rpc RollingReplace(RollingReplaceRequest) returns (RollingReplaceResponse);",
+    "rpc CancelReplace(CancelReplaceRequest) returns (CancelReplaceResponse);",
+    "rpc ListGroups(ListGroupsRequest) returns (ListGroupsResponse);"};
 
 // `rest`: what follows the package, before the service.
-template <std::size_t Methods>
-texts proto_of(const std::string& service, const texts& rest, const rpc_method (&methods)[Methods],
+texts proto_of(const std::string& service, const texts& rest, const texts& methods,
                const std::vector<std::unique_ptr<any_message>>& messages) {
     const std::size_t dot = service.rfind('.');
     texts out = {"syntax = \"proto3\";", "package " + service.substr(0, dot) + ";"};
     out.insert(out.end(), rest.begin(), rest.end());
     out.push_back("service " + service.substr(dot + 1) + " {");
-    for (const rpc_method& each : methods) {
-        out.push_back(cat({"rpc ", each.name, "(", each.request, ") returns (", each.answer, ");"}));
-    }
+    out.insert(out.end(), methods.begin(), methods.end());
     out.push_back("}");
     for (const auto& each : messages) add_message(each->view(), out);
     return out;
@@ -264,9 +200,8 @@ TEST_CASE("launcher messages: a message comes back with every field") {
         const std::string json = message->write();
         CAPTURE(json);
         const auto read = message->fresh();
-        CHECK(same_values(message->view().fields, read->view().fields) == message->view().fields.empty());
         REQUIRE(read->read(json).has_value());
-        CHECK(same_values(message->view().fields, read->view().fields));
+        CHECK(read->write() == json);  // in which another parser has found every field
     }
 }
 
@@ -281,7 +216,7 @@ TEST_CASE("launcher messages: unset fields are not sent") {
             CAPTURE(json);
             const auto read = message->fresh();
             REQUIRE(read->read(json).has_value());
-            CHECK(same_values(message->view().fields, read->view().fields));
+            CHECK(read->write() == "{}");
         }
     }
 }
@@ -360,42 +295,34 @@ TEST_CASE("launcher messages: names in both cases, numbers in all shapes") {
 }
 
 TEST_CASE("launcher messages: a whole number keeps its digits and its range") {
-    struct {
+    constexpr std::int64_t max = std::numeric_limits<std::int64_t>::max();
+    const struct {
         const char* written;
         int bits;  // that it takes; 0: none can hold it
         std::int64_t value;
-    } const cases[] = {{"0", 32, 0},
-                       {"-0", 32, 0},
-                       {"0.000e99999999999999999999", 32, 0},
-                       {"7", 32, 7},
-                       {"7.000", 32, 7},
-                       {"700e-2", 32, 7},
-                       {"0.0007e4", 32, 7},
-                       {"2147483647", 32, 2147483647},
-                       {"-2147483648", 32, -2147483647 - 1},
-                       {"2147483648", 64, 2147483648},
-                       {"-2147483649", 64, -2147483649},
-                       {"9007199254740993", 64, 9007199254740993},
-                       {"9.223372036854775807e18", 64, std::numeric_limits<std::int64_t>::max()},
-                       {"-9223372036854775808", 64, std::numeric_limits<std::int64_t>::min()},
-                       {"9223372036854775808", 0, 0},
-                       {"-9223372036854775809", 0, 0},
-                       {"1e19", 0, 0},
-                       {"1e300", 0, 0},
-                       {"100000000000000000000000000000000000000000", 0, 0},
-                       {"0.5", 0, 0},
-                       {"7.0000000000000000000000001", 0, 0},
-                       {"1e-1", 0, 0}};
+    } cases[] = {{"0 -0 0.000e99999999999999999999", 32, 0},
+                 {"7 7.000 700e-2 0.0007e4", 32, 7},
+                 {"2147483647", 32, 2147483647},
+                 {"-2147483648", 32, -2147483647 - 1},
+                 {"2147483648", 64, 2147483648},
+                 {"-2147483649", 64, -2147483649},
+                 {"9007199254740993", 64, 9007199254740993},
+                 {"9.223372036854775807e18", 64, max},
+                 {"-9223372036854775808", 64, -max - 1},
+                 {"9223372036854775808 -9223372036854775809 1e19 1e300 0.5 1e-1 7.0000000000000000000000001 "
+                  "100000000000000000000000000000000000000000",
+                  0, 0}};
     for (const auto& each : cases) {
-        for (const std::string quote : {"", "\""}) {
-            const std::string value = quote + each.written + quote;
-            CAPTURE(value);
-            const auto small = read_message<shutdown_metrics>("{\"openConnections\":" + value + "}");
-            const auto large = read_message<shutdown_metrics>("{\"bufferedBytes\":" + value + "}");
-            CHECK(small.has_value() == (each.bits == 32));
-            CHECK(large.has_value() == (each.bits != 0));
-            if (small) CHECK(small->open_connections == each.value);
-            if (large) CHECK(large->buffered_bytes == each.value);
+        for (const std::string& written : test::words(each.written)) {
+            for (const std::string& value : {written, "\"" + written + "\""}) {
+                CAPTURE(value);
+                const auto small = read_message<shutdown_metrics>("{\"openConnections\":" + value + "}");
+                const auto large = read_message<shutdown_metrics>("{\"bufferedBytes\":" + value + "}");
+                CHECK(small.has_value() == (each.bits == 32));
+                CHECK(large.has_value() == (each.bits != 0));
+                if (small) CHECK(small->open_connections == each.value);
+                if (large) CHECK(large->buffered_bytes == each.value);
+            }
         }
     }
     texts bad =
@@ -419,7 +346,7 @@ TEST_CASE("launcher messages: fields of a newer peer are ignored, whatever they 
         CAPTURE(json);
         const auto read = message->fresh();
         REQUIRE(read->read(json).has_value());
-        CHECK(same_values(message->view().fields, read->view().fields));
+        CHECK(read->write() == message->write());
     }
 }
 
@@ -428,33 +355,23 @@ const texts samples = test::words(
     R"(true "" "x" 0 1 4 1.5 -1 3000000000 "1" [] ["x"] [1] ["x",[]] {} {"x":true} {"x":1} {"x":null} "WARMING")"
     R"( "SHUTDOWN_FORCED" "shutdown" [null] "RUNNING_")");
 
-// Of the samples.
-std::set<std::string> numbers_and_names(const enum_type& type) {
-    std::set<std::string> out;
-    for (const std::size_t each : {0, 1, 4}) {
-        if (each < type.count) out.insert(std::to_string(each));
-    }
-    for (std::size_t i = 0; i < type.count; ++i) {
-        for (const std::string name : {"WARMING", "SHUTDOWN_FORCED"}) {
-            if (name == type.values[i]) out.insert("\"" + name + "\"");
-        }
-    }
-    return out;
-}
-
 // The samples that a field of that kind accepts, independently of the reader.
 std::set<std::string> taken_by(const message_field& of) {
-    const std::set<std::string> small = {"0", "1", "4", "-1", "\"1\""};
+    std::set<std::string> names;
+    for (std::size_t i = 0; of.enumerated != nullptr && i < of.enumerated->count; ++i) {
+        names.insert(std::to_string(i));
+        names.insert(json_quote(of.enumerated->values[i]));
+    }
     switch (of.kind) {
         case field_kind::text:
             return {R"("")",         R"("x")",       R"("1")", R"("WARMING")", R"("SHUTDOWN_FORCED")",
                     R"("shutdown")", R"("RUNNING_")"};
         case field_kind::flag: return {"true"};
-        case field_kind::int32: return small;
+        case field_kind::int32: return {"0", "1", "4", "-1", "\"1\""};
         case field_kind::int64: return {"0", "1", "4", "-1", "\"1\"", "3000000000"};
         case field_kind::texts: return {"[]", "[\"x\"]"};
         case field_kind::checks: return {"{}", "{\"x\":true}"};
-        case field_kind::enumeration: return numbers_and_names(*of.enumerated);
+        case field_kind::enumeration: return names;
         case field_kind::messages: return {"[]"};
         case field_kind::message: return {"{}", "{\"x\":true}", "{\"x\":1}", "{\"x\":null}"};
     }
@@ -506,24 +423,13 @@ TEST_CASE("launcher messages: a duplicate field or check is refused") {
 }
 
 TEST_CASE("launcher messages: text that is not a JSON object is refused") {
-    const auto nested = [](std::size_t depth) {
-        return "{\"x\":" + std::string(depth, '[') + std::string(depth, ']') + "}";
-    };
-    texts none = test::words(
-        R"(null [] "{}" 7 { } {}{} {'reason':1} {reason:1} {"reason":"a" {"reason":"a",})"
-        R"( {"reason":"\ud800"} {"maxShutdownSeconds":1e999} {"x":1e999} {"maxShutdownSeconds":NaN})");
-    for (const char* each : {"", " ", "{} x", "{\"reason\":\"\xff\"}", "{\"\xc0\x80\":1}",
-                             "{\"reason\":\"\xed\xa0\x80\"}", "{\"reason\":\"a\nb\"}", "\xef\xbb\xbf{}"})
-        none.emplace_back(each);
-    none.emplace_back("{}\0", 3);
-    none.emplace_back("{\"reason\":\"\0\"}", 13);
-    none.push_back(nested(100));
-    none.emplace_back(200000, '[');
-    for (const std::string& json : none) {
-        CAPTURE(json.substr(0, 100));
+    for (const std::string& json :
+         {std::string(), std::string(" "), std::string("null"), std::string("\"{}\""), std::string("{} x"),
+          std::string("{reason:1}"), std::string(R"({"reason":"\ud800"})"), std::string("{}\0", 3),
+          std::string(R"({"maxShutdownSeconds":1e999})"), std::string(R"({"x":1e999})")}) {
+        CAPTURE(json);
         CHECK(fault_of<shutdown_request>(json) != "");
     }
-    CHECK(fault_of<shutdown_request>(nested(99)).empty());
     CHECK(fault_of<shutdown_request>("{\"reason\":\"\xff\"}") == "invalid JSON: not UTF-8");
     CHECK(fault_of<shutdown_request>("[1]") == "ShutdownRequest: not an object");
     // Nothing that was cut off is taken for the whole.

@@ -1,14 +1,13 @@
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "fake_fleet.hpp"
+#include "files.hpp"
+#include "raw_peer.hpp"
 #include "test.hpp"
 #include "text.hpp"
 
@@ -16,10 +15,7 @@
 
 using namespace ojs;
 using namespace std::chrono_literals;
-using test::fake_fleet;
-using test::fate;
-using test::holds;
-using test::kv_group;
+using namespace test;
 
 namespace {
 
@@ -33,33 +29,39 @@ launcher_options served_options() {
     return out;
 }
 
-// A launcher of fake processes that listens on loopback.
-struct served {
-    explicit served(launcher_options options = served_options()) : kept(fleet.launch(std::move(options))) {}
-    void start(int notes = 2) {
-        REQUIRE(kept.start());
-        REQUIRE(fleet.notes().wait_for(notes));
+// A launcher that listens on loopback.
+struct served : launched {
+    explicit served(launcher_options options = served_options(), int notes = 2)
+        : launched(std::move(options)) {
+        if (notes > 0) start(notes);
     }
     http_response ask(const std::string& method, const std::string& target, const std::string& body = "",
                       const http_headers& more = {}) {
-        result<http_client> client = http_client::create("http://" + kept.admin_address());
-        REQUIRE(client);
+        http_client client = peer::make_client("http://" + kept.admin_address());
         http_request request{method, target, {{"Content-Type", "application/json"}}, body};
-        for (const http_header& each : more) request.headers.push_back(each);
-        http_call call;
-        call.deadline = steady_clock::now() + test::hang_guard;
-        result<http_response> answer = client->send(request, call);
+        request.headers.insert(request.headers.end(), more.begin(), more.end());
+        const result<http_response> answer = client.send(request, peer::call());
         REQUIRE_MESSAGE(answer, answer.error().text);
         return *answer;
     }
     http_response call(const std::string& method, const std::string& body, const http_headers& more = {}) {
         return ask("POST", service + method, body, more);
     }
-    http_response get(const std::string& target) { return ask("GET", target); }
+    template <class Answer>
+    Answer read(const std::string& method, const std::string& body) {
+        const result<Answer> out = read_message<Answer>(call(method, body).body);
+        REQUIRE(out);
+        return *out;
+    }
+    http_response get(const std::string& target, const http_headers& more = {}) {
+        return ask("GET", target, "", more);
+    }
+    // Of /events, asked with these headers.
+    int status(const http_headers& more) { return get("/events", more).status; }
     // Asks from `after` on until a line holds `target`; all lines so far.
     std::string events_until(const std::string& target, std::uint64_t after = 0) {
         std::string out;
-        const time_point end = steady_clock::now() + test::hang_guard;
+        const time_point end = steady_clock::now() + hang_guard;
         while (!holds(out, target) && steady_clock::now() < end) {
             const std::string body = get("/events?wait=10s&after=" + std::to_string(after)).body;
             out += body;
@@ -68,9 +70,6 @@ struct served {
         CHECK_MESSAGE(holds(out, target), out);
         return out;
     }
-
-    fake_fleet fleet;
-    launcher kept;
 };
 
 void check_error(const http_response& answer, int status, const std::string& code, const std::string& text) {
@@ -96,6 +95,12 @@ std::uint64_t last_number(const std::string& lines) {
     return std::stoull(lines.substr(lines.rfind(':') + 1));
 }
 
+const std::string roll_kv = "{\"group\":\"kv\"}";
+
+replacement_status replacement_of(served& of) {
+    return of.read<group_status>("GetGroupStatus", roll_kv).replacement;
+}
+
 // The value of a sample, by its name and labels as the page has them.
 std::string sample(const std::string& page, const std::string& name) {
     const std::size_t at = page.find("\n" + name + " ");
@@ -108,98 +113,98 @@ std::string sample(const std::string& page, const std::string& name) {
 
 TEST_CASE("launcher_admin: the status of groups and processes") {
     served of;
-    of.start();
     CHECK(of.call("ListGroups", "{}").body == "{\"groups\":[\"kv\"]}\n");
-    const http_response group = of.call("GetGroupStatus", "{\"group\":\"kv\"}");
-    CHECK(group.status == 200);
-    const result<group_status> read = read_message<group_status>(group.body);
-    REQUIRE(read);
-    CHECK(read->desired == 2);
-    CHECK(read->min_healthy == 1);
-    CHECK(read->ready == 2);
-    REQUIRE(read->processes.size() == 2);
-    CHECK(read->processes[0].process_id == "kv-1");
-    CHECK(read->processes[1].state == instance_state::ready);
-    const result<process_status> one =
-        read_message<process_status>(of.call("GetProcessStatus", "{\"processId\":\"kv-2\"}").body);
-    REQUIRE(one);
-    CHECK(one->group == "kv");
-    CHECK(one->state == instance_state::ready);
-    CHECK(one->pid == 1);
+    const group_status group = of.read<group_status>("GetGroupStatus", "{\"group\":\"kv\"}");
+    CHECK(group.desired == 2);
+    CHECK(group.min_healthy == 1);
+    CHECK(group.ready == 2);
+    REQUIRE(group.processes.size() == 2);
+    CHECK(group.processes[0].process_id == "kv-1");
+    CHECK(group.processes[1].state == instance_state::ready);
+    const process_status one = of.read<process_status>("GetProcessStatus", "{\"processId\":\"kv-2\"}");
+    CHECK(one.group == "kv");
+    CHECK(one.state == instance_state::ready);
+    CHECK(one.pid == 1);
 }
 
 TEST_CASE("launcher_admin: unknown names and invalid requests are errors") {
     served of;
-    of.start();
-    const std::string no_process = "no such process: kv-9";
-    check_error(of.call("GetProcessStatus", "{\"processId\":\"kv-9\"}"), 404, "not_found", no_process);
-    check_error(of.call("ShutdownProcess", "{\"processId\":\"kv-9\"}"), 404, "not_found", no_process);
-    for (const char* method : {"GetGroupStatus", "ShutdownGroup", "RollingReplace"}) {
-        INFO(method);
-        check_error(of.call(method, "{\"group\":\"x\"}"), 404, "not_found", "no such group: x");
-        check_error(of.call(method, "{}"), 404, "not_found", "no such group: ");
-        check_error(of.call(method, "{\"group\":1}"), 400, "invalid_argument", ".group");
-        check_error(of.call(method, "{"), 400, "invalid_argument", "");
-        check_error(of.call(method, ""), 400, "invalid_argument", "");
+    struct refusal {
+        const char* method;
+        std::string body;
+        int status;
+        const char* code;
+        std::string text;
+    };
+    std::vector<refusal> refusals = {
+        {"GetProcessStatus", R"({"processId":"kv-9"})", 404, "not_found", "no such process: kv-9"},
+        {"ShutdownProcess", R"({"processId":"kv-9"})", 404, "not_found", "no such process: kv-9"},
+        {"GetProcessStatus", R"({"processId":"../kv\n\u001b[31m"})", 404, "not_found",
+         R"(no such process: ../kv\\x0a\\x1b[31m)"},
+        {"GetProcessStatus", R"({"processId":")" + std::string(5000, 'x') + "\"}", 404, "not_found",
+         "xxx...\""},
+        {"RollingReplace", R"({"group":"kv","group":"kv"})", 400, "invalid_argument",
+         ".group: duplicate key"},
+        {"ListGroups", std::string(64 * 1024 + 1, ' '), 413, "resource_exhausted", "too large"},
+        {"ShutdownProcess", R"({"processId":"kv-1","gracePeriodSeconds":-1})", 400, "invalid_argument",
+         "negative"},
+        {"RollingReplace", R"({"group":"kv","canary":-1})", 400, "invalid_argument", "negative"},
+        {"RollingReplace", R"({"group":"kv","retry":"MANUAL","retries":1})", 400, "invalid_argument",
+         "retries: not allowed with retry MANUAL"},
+        {"RollingReplace", R"({"group":"kv","retry":"MANUAL","retries":-1})", 400, "invalid_argument",
+         "negative"},
+        {"StopEverything", "{}", 404, "unimplemented", "no such method"}};
+    for (const char* method : {"GetGroupStatus", "ShutdownGroup", "RollingReplace", "CancelReplace"}) {
+        refusals.push_back({method, R"({"group":"x"})", 404, "not_found", "no such group: x"});
+        refusals.push_back({method, "{}", 404, "not_found", "no such group: "});
+        refusals.push_back({method, R"({"group":1})", 400, "invalid_argument", ".group"});
+        refusals.push_back({method, "{", 400, "invalid_argument", ""});
+        refusals.push_back({method, "", 400, "invalid_argument", ""});
     }
-    check_error(of.call("GetProcessStatus", "{\"processId\":\"../kv\\n\\u001b[31m\"}"), 404, "not_found",
-                "no such process: ../kv\\\\x0a\\\\x1b[31m");
-    check_error(of.call("GetProcessStatus", "{\"processId\":\"" + std::string(5000, 'x') + "\"}"), 404,
-                "not_found", "xxx...\"");
-    check_error(of.call("RollingReplace", "{\"group\":\"kv\",\"group\":\"kv\"}"), 400, "invalid_argument",
-                ".group: duplicate key");
-    check_error(of.call("ListGroups", std::string(64 * 1024 + 1, ' ')), 413, "resource_exhausted",
-                "too large");
+    for (const refusal& each : refusals) {
+        CAPTURE(each.method);
+        check_error(of.call(each.method, each.body), each.status, each.code, each.text);
+    }
     CHECK(of.call("ListGroups", std::string(1024 * 1024, ' ')).status == 413);
-    check_error(of.call("ShutdownProcess", "{\"processId\":\"kv-1\",\"gracePeriodSeconds\":-1}"), 400,
-                "invalid_argument", "negative");
-    check_error(of.call("RollingReplace", "{\"group\":\"kv\",\"canary\":-1}"), 400, "invalid_argument",
-                "negative");
-    check_error(of.call("StopEverything", "{}"), 404, "unimplemented", "no such method");
     check_error(of.ask("GET", service + "ListGroups"), 405, "unimplemented", "POST");
     const http_response odd = of.ask("POST", service + "ListGroups", "{}", {{"Content-Encoding", "gzip"}});
     check_error(odd, 404, "unimplemented", "compressed");
-    CHECK(of.get("/").status == 404);
     CHECK(of.ask("POST", "/metrics", "{}").status == 405);
     CHECK(of.ask("POST", "/events", "{}").status == 405);
-    CHECK(of.get("/events?after=x").status == 400);
-    CHECK(of.get("/events?wait=soon").status == 400);
-    CHECK(holds(of.get("/events?after=0&grup=kv").body, "no such parameter: grup"));
-    CHECK(holds(of.get("/events?after=0&after=1").body, "duplicate parameter after"));
-    CHECK(of.get("/events?after=0&process=kv-1&group=kv&wait=0s").status == 200);
-    CHECK(of.get("/events?group=x").status == 404);
-    CHECK(of.fleet.running().size() == 2);
-}
-
-TEST_CASE("launcher_admin: web pages and foreign host names are rejected") {
-    served of;
-    of.start();
-    for (const char* header : {"Origin", "Sec-Fetch-Site"}) {
-        INFO(header);
-        check_error(of.call("ShutdownProcess", "{\"processId\":\"kv-1\"}", {{header, "http://evil"}}), 403,
-                    "permission_denied", "web pages");
-        CHECK(of.ask("GET", "/events", "", {{header, "http://evil"}}).status == 403);
+    const struct {
+        const char* target;
+        int status;
+        const char* text;
+    } events[] = {{"/events?after=x", 400, ""},
+                  {"/events?wait=soon", 400, ""},
+                  {"/events?after=0&grup=kv", 400, "no such parameter: grup"},
+                  {"/events?after=0&after=1", 400, "duplicate parameter after"},
+                  {"/events?after=0&process=kv-1&group=kv&wait=0s", 200, ""},
+                  {"/events?group=x", 404, ""}};
+    for (const auto& each : events) {
+        CAPTURE(each.target);
+        const http_response answer = of.get(each.target);
+        CHECK(answer.status == each.status);
+        CHECK(holds(answer.body, each.text));
     }
-    launcher_options options = served_options();
-    CHECK(detail::admin_guard(options)->on_loopback);  // so that the Host is looked at
-    options.admin_address = "0.0.0.0:0";
-    options.admin_token = "s3cret";
-    CHECK_FALSE(detail::admin_guard(options)->on_loopback);
     CHECK(of.fleet.running().size() == 2);
 }
 
-TEST_CASE("launcher_admin: a token is required for all but probes and metrics") {
+TEST_CASE("launcher_admin: a token is required for all but the status page, probes and metrics") {
     launcher_options options = served_options();
     options.admin_token = "s3cret";
+    options.status_page = "<p>";
     served of(options);
-    of.start();
+    const http_header token = {"Authorization", "Bearer s3cret"};
     check_error(of.call("ListGroups", "{}"), 401, "unauthenticated", "token");
     check_error(of.call("ListGroups", "{}", {{"Authorization", "Bearer s3cre"}}), 401, "unauthenticated", "");
-    CHECK(of.call("ListGroups", "{}", {{"Authorization", "Bearer s3cret"}}).status == 200);
-    CHECK(of.get("/events").status == 401);
-    CHECK(of.ask("GET", "/events", "", {{"Authorization", "Bearer s3cret"}}).status == 200);
-    CHECK(of.get("/healthz").status == 200);
-    CHECK(of.get("/metrics").status == 200);
+    CHECK(of.call("ListGroups", "{}", {token}).status == 200);
+    CHECK(of.status({}) == 401);
+    CHECK(of.status({token}) == 200);
+    const http_header own = {"Origin", "http://" + of.kept.admin_address()};
+    CHECK(of.status({own}) == 401);
+    CHECK(of.status({own, token}) == 200);
+    for (const char* open : {"/", "/healthz", "/metrics"}) CHECK(of.get(open).status == 200);
 }
 
 TEST_CASE("launcher_admin: a reachable address needs a token, and the error names the option") {
@@ -207,37 +212,37 @@ TEST_CASE("launcher_admin: a reachable address needs a token, and the error name
     CHECK_MESSAGE(holds(open, "admin_address '0.0.0.0:0'"), open);
     CHECK_MESSAGE(holds(open, "set admin_token, or give unix:/PATH or 127.0.0.1:PORT"), open);
     CHECK(fault_of("0.0.0.0:0", "s3cret") == "");
+    launcher_options options = served_options();
+    CHECK(detail::admin_guard(options)->on_loopback);  // so that the Host is looked at
+    options.admin_address = "0.0.0.0:0";
+    options.admin_token = "s3cret";
+    CHECK_FALSE(detail::admin_guard(options)->on_loopback);
     CHECK(holds(fault_of("127.0.0.1:0", "with blank"), "admin_token may hold visible ASCII characters only"));
     CHECK(holds(fault_of("nonsense"), "admin_address 'nonsense'"));
     CHECK(holds(fault_of("unix:/nowhere/at/all.sock"), "/nowhere/at"));
 }
 
 TEST_CASE("launcher_admin: a Unix socket is private, and one in use is not replaced") {
-    char folder[] = "/tmp/ojs-admin-XXXXXX";
-    REQUIRE(::mkdtemp(folder) != nullptr);
-    const std::string address = std::string("unix:") + folder + "/admin.sock";
+    const temporary_folder folder;
+    const std::string path = folder.file("admin.sock");
     {
         launcher_options options = served_options();
-        options.admin_address = address;
-        fake_fleet fleet;
-        launcher kept = fleet.launch(options);
-        REQUIRE(kept.start());
-        CHECK(kept.admin_address() == address);
+        options.admin_address = "unix:" + path;
+        served of(options, 0);
+        of.start(2);
+        CHECK(of.kept.admin_address() == options.admin_address);
         struct stat found {};
-        REQUIRE(::stat(address.c_str() + 5, &found) == 0);
+        REQUIRE(::stat(path.c_str(), &found) == 0);
         CHECK((found.st_mode & 0777) == 0600);
-        CHECK(holds(fault_of(address), "admin_address '" + address + "'"));
+        CHECK(holds(fault_of(options.admin_address), "admin_address 'unix:" + path + "'"));
     }
-    CHECK(::rmdir(folder) == 0);  // the socket went with the launcher
-    REQUIRE(::mkdir(folder, 0777) == 0);
-    REQUIRE(::chmod(folder, 0777) == 0);
-    CHECK(holds(fault_of(address), "can be changed by, other users"));
-    CHECK(::rmdir(folder) == 0);
+    CHECK(std::filesystem::is_empty(folder.path()));  // the socket went with the launcher
+    REQUIRE(::chmod(folder.path().c_str(), 0777) == 0);
+    CHECK(holds(fault_of("unix:" + path), "can be changed by, other users"));
 }
 
 TEST_CASE("launcher_admin: events report the shutdown of one process") {
     served of;
-    of.start();
     const std::string begin = of.get("/events").body;
     REQUIRE(begin.compare(0, 8, "{\"next\":") == 0);
     const http_response dry = of.call("ShutdownProcess", "{\"processId\":\"kv-1\",\"dryRun\":true}");
@@ -257,19 +262,29 @@ TEST_CASE("launcher_admin: events report the shutdown of one process") {
     CHECK(holds(of.call("GetProcessStatus", "{\"processId\":\"kv-1\"}").body, "\"state\":\"COMPLETE\""));
 }
 
-TEST_CASE("launcher_admin: a group is shut down and stays empty") {
-    served of;
-    of.start();
-    const http_response dry = of.call("ShutdownGroup", "{\"group\":\"kv\",\"dryRun\":true}");
-    const result<shutdown_group_response> seen = read_message<shutdown_group_response>(dry.body);
-    REQUIRE(seen);
-    CHECK_FALSE(seen->acknowledged);
-    REQUIRE(seen->processes.size() == 2);
-    CHECK(seen->processes[0].shutdown.metrics.in_flight_requests == 7);
+TEST_CASE("launcher_admin: a group is shut down or forced, and stays empty") {
+    served of(served_options(), 0);
+    std::string request = "{\"group\":\"kv\"", end, reply;
+    SUBCASE("shut down") {
+        end = "COMPLETE";
+        reply = "\"acknowledged\":true";
+    }
+    SUBCASE("forced") {
+        of.fleet.drains_at_once = false;
+        request += ",\"force\":true";
+        end = "FORCED";
+        reply = "is sent SIGTERM, and stays empty";
+    }
+    of.start(2);
+    const auto seen = of.read<shutdown_group_response>("ShutdownGroup", request + ",\"dryRun\":true}");
+    CHECK_FALSE(seen.acknowledged);
+    REQUIRE(seen.processes.size() == 2);
+    CHECK(seen.processes[0].shutdown.metrics.in_flight_requests == 7);
     CHECK(of.fleet.running().size() == 2);
-    CHECK(holds(of.call("ShutdownGroup", "{\"group\":\"kv\"}").body, "\"acknowledged\":true"));
-    of.events_until("\"processId\":\"kv-2\",\"state\":\"COMPLETE\"");
+    CHECK(holds(of.call("ShutdownGroup", request + "}").body, reply));
+    of.events_until("\"processId\":\"kv-2\",\"state\":\"" + end + "\"");
     CHECK(of.fleet.running().empty());
+    CHECK(holds(of.call("GetProcessStatus", "{\"processId\":\"kv-1\"}").body, "\"state\":\"" + end + "\""));
 }
 
 TEST_CASE("launcher_admin: a rollout uses the reloaded configuration") {
@@ -280,17 +295,15 @@ TEST_CASE("launcher_admin: a rollout uses the reloaded configuration") {
         return given;
     };
     served of(options);
-    of.start();
-    const std::string roll = "{\"group\":\"kv\"}";
-    check_error(of.call("RollingReplace", roll), 400, "invalid_argument", "reload: no file");
+    check_error(of.call("RollingReplace", roll_kv), 400, "invalid_argument", "reload: no file");
     group_options target = kv_group(2, 1, 1);
     target.max_surge = -1;
     given = target;
-    check_error(of.call("RollingReplace", roll), 400, "invalid_argument", "max_surge: is negative");
+    check_error(of.call("RollingReplace", roll_kv), 400, "invalid_argument", "max_surge: is negative");
     target.max_surge = 1;
     target.name = "other";
     given = target;
-    check_error(of.call("RollingReplace", roll), 400, "invalid_argument", "keeps its name");
+    check_error(of.call("RollingReplace", roll_kv), 400, "invalid_argument", "keeps its name");
     target.name = "kv";
     target.process.child.command = {"kv", "--new"};
     given = target;
@@ -298,54 +311,21 @@ TEST_CASE("launcher_admin: a rollout uses the reloaded configuration") {
     const http_response dry = of.call("RollingReplace", "{\"group\":\"kv\",\"dryRun\":true}");
     CHECK_MESSAGE(holds(dry.body, "would replace 2 by 2"), dry.body);
     CHECK(of.fleet.generations() == std::vector<std::uint64_t>{1, 1});
-    CHECK(holds(of.call("RollingReplace", roll).body, "\"acknowledged\":true"));
+    CHECK(holds(of.call("RollingReplace", roll_kv).body, "\"acknowledged\":true"));
     const std::string lines = of.events_until("\"result\":\"done\"");
     CHECK_MESSAGE(holds(lines, "\"event\":\"rolling replace begins\""), lines);
     CHECK(of.kept.group("kv")->options.process.child.command.back() == "--new");
-    CHECK(of.call("RollingReplace", roll).status == 200);  // the next one may begin after that event
+    CHECK(of.call("RollingReplace", roll_kv).status == 200);  // the next one may begin after that event
     of.events_until("\"result\":\"done\"", last_number(lines));
-    CHECK(holds(of.call("GetGroupStatus", roll).body, "\"message\":\"replaced 2 of 2\""));
+    CHECK(holds(of.call("GetGroupStatus", roll_kv).body, "\"message\":\"replaced 2 of 2\""));
     CHECK(sample(of.get("/metrics").body,
                  "ojs_launcher_rolling_replaces_total{group=\"kv\",result=\"done\"}") == "2");
 }
 
-TEST_CASE("launcher_admin: one replacement of a group at a time, and it ends with the launcher") {
-    served of;
-    of.fleet.decide = [](const detail::instance_spec& spec) {
-        return spec.generation == 1 ? fate::ready : fate::late;
-    };
-    of.start();
-    CHECK(of.call("RollingReplace", "{\"group\":\"kv\"}").status == 200);
-    check_error(of.call("RollingReplace", "{\"group\":\"kv\"}"), 400, "failed_precondition", "in progress");
-    REQUIRE(of.fleet.notes().wait_for(3));
-    check_error(of.call("ShutdownGroup", "{\"group\":\"kv\"}"), 400, "failed_precondition", "in progress");
-    CHECK(holds(of.get("/healthz").body, "\"replacing\":true"));
-    of.kept.request_stop();
-    REQUIRE(of.kept.wait(steady_clock::now() + test::hang_guard));
-    CHECK(of.kept.exit_code() == 0);
-    CHECK(of.fleet.running().empty());
-}
-
-TEST_CASE("launcher_admin: a failed new process is counted and reported, and the old ones stay") {
-    served of;
-    of.fleet.decide = [](const detail::instance_spec& spec) {
-        return spec.generation == 1 ? fate::ready : fate::unhealthy;
-    };
-    of.start();
-    CHECK(of.call("RollingReplace", "{\"group\":\"kv\"}").status == 200);
-    const std::string lines = of.events_until("\"result\":\"rolled_back\"");
-    CHECK_MESSAGE(holds(lines, "\"failedId\":\"kv-3\""), lines);
-    const std::string page = of.get("/metrics").body;
-    CHECK(sample(page, "ojs_launcher_readiness_failures_total{group=\"kv\"}") == "1");
-    CHECK(sample(page, "ojs_launcher_rolling_replaces_total{group=\"kv\",result=\"rolled_back\"}") == "1");
-    CHECK(sample(page, "ojs_launcher_kills_total{group=\"kv\",signal=\"SIGTERM\"}") == "1");
-    CHECK(sample(page, "ojs_launcher_ready{group=\"kv\"}") == "2");
-}
-
 TEST_CASE("launcher_admin: health reports the phase, and 503 while draining") {
-    served of;
+    served of(served_options(), 0);
     of.fleet.drains_at_once = false;
-    of.start();
+    of.start(2);
     const http_response well = of.get("/healthz");
     CHECK(well.status == 200);
     CHECK_MESSAGE(holds(well.body, "{\"phase\":\"running\",\"groups\":[{\"group\":\"kv\",\"desired\":2,"),
@@ -356,14 +336,13 @@ TEST_CASE("launcher_admin: health reports the phase, and 503 while draining") {
     CHECK(of.get("/healthz").status == 503);
     check_error(of.call("RollingReplace", "{\"group\":\"kv\"}"), 400, "failed_precondition", "stopping");
     for (const char* id : {"kv-1", "kv-2"}) of.fleet.get(id)->becomes(instance_state::complete);
-    REQUIRE(of.kept.wait(steady_clock::now() + test::hang_guard));
+    of.await_end();
 }
 
 TEST_CASE("launcher_admin: metrics of starts, stops, crashes and restarts") {
     launcher_options options = served_options();
     options.groups[0].restart.initial_backoff = options.groups[0].restart.max_backoff = 0ms;
     served of(options);
-    of.start();
     std::string page = of.get("/metrics").body;
     CHECK(sample(page, "ojs_launcher_startup_seconds_count{group=\"kv\"}") == "2");
     CHECK(sample(page, "ojs_launcher_restarts_total{group=\"kv\"}") == "0");
@@ -384,36 +363,73 @@ TEST_CASE("launcher_admin: metrics of starts, stops, crashes and restarts") {
     CHECK(sample(page, "ojs_launcher_ready{group=\"kv\"}") == "1");
 }
 
-// ---- cancelling, forcing, trying again ----
-
-namespace {
-
-const std::string roll_kv = "{\"group\":\"kv\"}";
-
-replacement_status replacement_of(served& of) {
-    const result<group_status> read = read_message<group_status>(of.call("GetGroupStatus", roll_kv).body);
-    REQUIRE(read);
-    return read->replacement;
+TEST_CASE("status page: it is at /, and no browser keeps it or lets it load anything") {
+    launcher_options options = served_options();
+    options.status_page = "<p>hello";
+    served of(options);
+    const http_response page = of.get("/");
+    CHECK(page.status == 200);
+    CHECK(page.body == "<p>hello");
+    CHECK(find_header(page.headers, "Content-Type") == "text/html; charset=utf-8");
+    CHECK(find_header(page.headers, "Cache-Control") == "no-store");
+    for (const char* rule : {"default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'",
+                             "base-uri 'none'", "require-trusted-types-for 'script'"})
+        CHECK(holds(std::string(find_header(page.headers, "Content-Security-Policy")), rule));
+    CHECK(of.get("/", {{"Sec-Fetch-Site", "none"}}).status == 200);  // as typed into a browser
+    CHECK(of.ask("POST", "/").status == 405);
+    CHECK(of.status({{"Origin", "http://" + of.kept.admin_address()}}) == 200);
+    CHECK(of.status({{"Origin", "http://evil.example"}}) == 403);
 }
 
-// The second generation's processes, counted from 1, have this fate; the others are ready.
-void decide_new(fake_fleet& fleet, std::function<fate(int)> fate_of) {
-    fleet.decide = [fate_of, made = 0](const detail::instance_spec& spec) mutable {
-        return spec.generation == 1 ? fate::ready : fate_of(++made);
+TEST_CASE("status page: without one nothing is at /, and its origin is as foreign as any") {
+    served of;
+    CHECK(of.get("/").status == 404);
+    CHECK(of.status({{"Origin", "http://" + of.kept.admin_address()}}) == 403);
+    CHECK(of.status({{"Sec-Fetch-Site", "same-origin"}}) == 403);
+    check_error(of.call("ShutdownProcess", "{\"processId\":\"kv-1\"}", {{"Origin", "http://evil"}}), 403,
+                "permission_denied", "web pages");
+    CHECK(of.fleet.running().size() == 2);
+}
+
+TEST_CASE("status page: no other web page may send requests, and a foreign host name needs a token") {
+    const auto passes = [](const detail::http_guard& guard, const http_headers& headers) {
+        http_response refused;
+        return detail::passes_guard(guard, {"GET", "/events", headers, ""}, refused);
     };
+    detail::http_guard guard;  // of a Unix socket that somebody forwards to a port: its Host is not looked at
+    guard.has_web_page = true;
+    const std::string own = "http://localhost:80";
+    const http_header host = {"Host", "localhost:80"};
+    CHECK(passes(guard, {host}));
+    CHECK(passes(guard, {host, {"Origin", own}}));
+    CHECK(passes(guard, {host, {"Origin", own}, {"Sec-Fetch-Site", "same-origin"}}));
+    CHECK(passes(guard, {host, {"Sec-Fetch-Site", "same-origin"}}));
+    CHECK(passes(guard, {{"Host", "localhost"}, {"Origin", "https://localhost"}}));  // behind TLS of another
+    for (const std::string& foreign : {std::string("http://evil.example"), std::string("null"), std::string(),
+                                       std::string("http://localhost:1"), own + ".evil.example", own + "/"})
+        CHECK_MESSAGE(!passes(guard, {host, {"Origin", foreign}}), foreign);
+    for (const char* site : {"cross-site", "same-site", "none", ""})
+        CHECK_MESSAGE(!passes(guard, {host, {"Origin", own}, {"Sec-Fetch-Site", site}}), site);
+    CHECK_FALSE(passes(guard, {{"Origin", "http://"}}));
+    const http_headers pointed = {{"Host", "evil.example:80"}, {"Origin", "http://evil.example:80"}};
+    CHECK_FALSE(passes(guard, pointed));
+    guard.token = "s3cret";
+    CHECK_FALSE(passes(guard, pointed));
+    http_headers known = pointed;
+    known.push_back({"Authorization", "Bearer s3cret"});
+    CHECK(passes(guard, known));
+    known[1].value = "http://other.example";
+    CHECK_FALSE(passes(guard, known));
 }
-
-}  // namespace
 
 TEST_CASE(
     "launcher_admin: a replacement that is cancelled in the middle goes no further, and the next one may "
     "begin") {
-    served of;
-    decide_new(of.fleet, [](int made) { return made == 2 ? fate::late : fate::ready; });
-    of.start();
+    served of(served_options(), 0);
+    of.fleet.decide_new([](int made) { return made == 2 ? fate::late : fate::ready; });
+    of.start(2);
     check_error(of.call("CancelReplace", roll_kv), 400, "failed_precondition",
                 "no replacement is in progress");
-    check_error(of.call("CancelReplace", "{\"group\":\"x\"}"), 404, "not_found", "no such group: x");
     CHECK(replacement_of(of).phase == replacement_phase::none);
     CHECK(of.call("RollingReplace", roll_kv).status == 200);
     REQUIRE(of.fleet.notes().wait_for(5));  // kv-1 has given way to kv-3, kv-4 is not ready yet
@@ -426,7 +442,7 @@ TEST_CASE(
     const std::string lines = of.events_until("\"result\":\"cancelled\"");
     CHECK_MESSAGE(holds(lines, "\"event\":\"rolling replace progress\",\"replaced\":1,\"total\":2"), lines);
     CHECK(holds(lines, "\"event\":\"rolling replace cancelled\",\"reason\":\"too slow\""));
-    CHECK(of.fleet.running() == std::vector<std::string>{"kv-2", "kv-3"});  // kv-4 had nothing in hand
+    CHECK(of.fleet.running() == texts{"kv-2", "kv-3"});  // kv-4 had nothing in hand
     const replacement_status after = replacement_of(of);
     CHECK(after.phase == replacement_phase::cancelled);
     CHECK(after.replaced == 1);
@@ -440,28 +456,27 @@ TEST_CASE(
 }
 
 TEST_CASE("launcher_admin: a rollout cancelled during a drain ends after the drain") {
-    served of;
+    served of(served_options(), 0);
     of.fleet.drains_at_once = false;
-    of.start();
+    of.start(2);
     CHECK(of.call("RollingReplace", roll_kv).status == 200);
     REQUIRE(of.fleet.notes().wait_for(4));  // "stop kv-1"
     CHECK(replacement_of(of).phase == replacement_phase::draining);
-    const result<cancel_replace_response> asked =
-        read_message<cancel_replace_response>(of.call("CancelReplace", roll_kv).body);
-    REQUIRE(asked);
-    CHECK(asked->replacement.cancelling);
+    for (const char* method : {"RollingReplace", "ShutdownGroup"})
+        check_error(of.call(method, roll_kv), 400, "failed_precondition", "in progress");
+    CHECK(holds(of.get("/healthz").body, "\"replacing\":true"));
+    CHECK(of.read<cancel_replace_response>("CancelReplace", roll_kv).replacement.cancelling);
     CHECK(of.call("CancelReplace", roll_kv).status == 200);  // asking again changes nothing
     of.fleet.get("kv-1")->becomes(instance_state::complete);
     of.events_until("\"result\":\"cancelled\"");
-    CHECK(of.fleet.running() == std::vector<std::string>{"kv-2", "kv-3"});
-    of.fleet.drains_at_once = true;
+    CHECK(of.fleet.running() == texts{"kv-2", "kv-3"});
 }
 
 TEST_CASE("launcher_admin: a rollback cannot be cancelled") {
-    served of;
+    served of(served_options(), 0);
     of.fleet.drains_at_once = false;
-    decide_new(of.fleet, [](int made) { return made == 2 ? fate::unhealthy : fate::ready; });
-    of.start();
+    of.fleet.decide_new([](int made) { return made == 2 ? fate::unhealthy : fate::ready; });
+    of.start(2);
     CHECK(of.call("RollingReplace", roll_kv).status == 200);
     REQUIRE(of.fleet.notes().wait_for(4));
     of.fleet.get("kv-1")->becomes(instance_state::complete);
@@ -472,92 +487,84 @@ TEST_CASE("launcher_admin: a rollback cannot be cancelled") {
     CHECK(now.failed_id == "kv-4");
     check_error(of.call("CancelReplace", roll_kv), 400, "failed_precondition", "already being rolled back");
     of.fleet.get("kv-3")->becomes(instance_state::complete);
-    of.events_until("\"result\":\"rolled_back\"");
+    const std::string lines = of.events_until("\"result\":\"rolled_back\"");
+    CHECK_MESSAGE(holds(lines, "\"failedId\":\"kv-4\""), lines);
     CHECK(replacement_of(of).phase == replacement_phase::rolled_back);
+    const std::string page = of.get("/metrics").body;
+    CHECK(sample(page, "ojs_launcher_readiness_failures_total{group=\"kv\"}") == "1");
+    CHECK(sample(page, "ojs_launcher_rolling_replaces_total{group=\"kv\",result=\"rolled_back\"}") == "1");
+    CHECK(sample(page, "ojs_launcher_kills_total{group=\"kv\",signal=\"SIGTERM\"}") == "1");
+    CHECK(sample(page, "ojs_launcher_ready{group=\"kv\"}") == "2");
     CHECK(of.fleet.generations() == std::vector<std::uint64_t>{1, 1});
-    of.fleet.drains_at_once = true;
 }
 
 TEST_CASE(
     "launcher_admin: what does not become ready is tried again as the request says, or the configuration") {
-    launcher_options options = served_options();
-    options.groups[0].desired = options.groups[0].min_healthy = 1;
-    int failures = 2;
-    std::string request = "{\"group\":\"kv\"";
-    SUBCASE("the request: at once") {
-        request += ",\"retry\":\"IMMEDIATE\",\"retries\":2";
+    const struct {
+        const char* name;
+        retry_options configured;
+        const char* members;
+        int failures;
+        int retries;
+    } rows[] = {{"at once", {}, ",\"retry\":\"IMMEDIATE\",\"retries\":2", 2, 2},
+                {"at once, as often as is usual", {}, ",\"retry\":\"IMMEDIATE\"", 3, 3},
+                {"as configured", {2, 0ms, 0ms}, "", 2, 2},
+                {"the configuration's pause, the request's number", {1, 1ms, 1ms}, ",\"retries\":2", 2, 2},
+                {"MANUAL overrides", {2, 0ms, 0ms}, ",\"retry\":\"MANUAL\"", 9, 0}};
+    for (const auto& row : rows) {
+        CAPTURE(row.name);
+        launcher_options options = served_options();
+        options.groups[0].desired = options.groups[0].min_healthy = 1;
+        options.groups[0].retry = row.configured;
+        served of(options, 0);
+        of.fleet.decide_new([&](int made) { return made <= row.failures ? fate::crashes : fate::ready; });
+        of.start(1);
+        CHECK(of.call("RollingReplace", std::string("{\"group\":\"kv\"") + row.members + "}").status == 200);
+        const std::string lines = of.events_until("rolling replace ended");
+        const bool done = row.retries == row.failures;
+        CHECK_MESSAGE(holds(lines, done ? "\"result\":\"done\"" : "\"result\":\"rolled_back\""), lines);
+        CHECK(replacement_of(of).retries == row.retries);
+        if (!done) CHECK(of.fleet.running() == texts{"kv-1"});
     }
-    SUBCASE("the request: at once, as often as is usual") {
-        request += ",\"retry\":\"IMMEDIATE\"";
-        failures = 3;
-    }
-    SUBCASE("the configuration: at once") {
-        options.groups[0].retry = {2, 0ms, 0ms};
-    }
-    SUBCASE("the configuration's pause, the request's number") {
-        options.groups[0].retry = {1, 1ms, 1ms};
-        request += ",\"retries\":2";
-    }
-    served of(options);
-    decide_new(of.fleet, [&](int made) { return made <= failures ? fate::crashes : fate::ready; });
-    of.start(1);
-    CHECK(of.call("RollingReplace", request + "}").status == 200);
-    const std::string lines = of.events_until("rolling replace ended");
-    CHECK_MESSAGE(holds(lines, "\"result\":\"done\""), lines);
-    CHECK(replacement_of(of).retries == failures);
 }
 
-TEST_CASE("launcher_admin: MANUAL overrides the configured retries") {
-    launcher_options options = served_options();
-    options.groups[0].retry = {2, 0ms, 0ms};
-    served of(options);
-    decide_new(of.fleet, [](int) { return fate::crashes; });
-    of.start();
-    const std::string manual = "{\"group\":\"kv\",\"retry\":\"MANUAL\"";
-    check_error(of.call("RollingReplace", manual + ",\"retries\":1}"), 400, "invalid_argument",
-                "retries: not allowed with retry MANUAL");
-    check_error(of.call("RollingReplace", manual + ",\"retries\":-1}"), 400, "invalid_argument", "negative");
-    CHECK(of.call("RollingReplace", manual + "}").status == 200);
-    of.events_until("\"result\":\"rolled_back\"");
-    CHECK(replacement_of(of).retries == 0);
-    CHECK(of.fleet.running() == std::vector<std::string>{"kv-1", "kv-2"});
-}
-
-TEST_CASE("launcher_admin: a cancellation ends a retry's back-off") {
+TEST_CASE("launcher_admin: a cancellation ends a retry's back-off, and rolls back watched canaries") {
     launcher_options options = served_options();
     options.groups[0].retry = {2, 1h, 1h};
-    served of(options);
-    decide_new(of.fleet, [](int) { return fate::crashes; });
-    of.start();
-    CHECK(of.call("RollingReplace", roll_kv).status == 200);
-    of.events_until("did not become ready, retrying");
+    served of(options, 0);
+    std::string members, begun;
+    replacement_status wanted;
+    SUBCASE("back-off") {
+        of.fleet.decide_new(fate::crashes);
+        begun = "did not become ready, retrying";
+        wanted.phase = replacement_phase::pausing;
+        wanted.retries = 1;
+        wanted.failed_id = "kv-3";
+    }
+    SUBCASE("canaries") {
+        members = ",\"canary\":1,\"canarySeconds\":3600";
+        begun = "watching canaries";
+        wanted.phase = replacement_phase::canaries;
+    }
+    of.start(2);
+    CHECK(of.call("RollingReplace", "{\"group\":\"kv\"" + members + "}").status == 200);
+    of.events_until(begun);
     const replacement_status now = replacement_of(of);
-    CHECK(now.phase == replacement_phase::pausing);
-    CHECK(now.retries == 1);
-    CHECK(now.failed_id == "kv-3");
+    CHECK(now.phase == wanted.phase);
+    CHECK(now.retries == wanted.retries);
+    CHECK(now.failed_id == wanted.failed_id);
     CHECK(of.call("CancelReplace", roll_kv).status == 200);
     of.events_until("\"result\":\"cancelled\"");
-    CHECK(of.fleet.running() == std::vector<std::string>{"kv-1", "kv-2"});
-}
-
-TEST_CASE("launcher_admin: a cancellation rolls back watched canaries") {
-    served of;
-    of.start();
-    CHECK(of.call("RollingReplace", "{\"group\":\"kv\",\"canary\":1,\"canarySeconds\":3600}").status == 200);
-    of.events_until("watching canaries");
-    CHECK(replacement_of(of).phase == replacement_phase::canaries);
-    CHECK(of.call("CancelReplace", roll_kv).status == 200);
-    of.events_until("\"result\":\"cancelled\"");
-    of.events_until("\"processId\":\"kv-3\",\"state\":\"COMPLETE\"");  // it is more than desired
-    CHECK(of.fleet.running() == std::vector<std::string>{"kv-1", "kv-2"});
+    if (!members.empty()) of.events_until("\"processId\":\"kv-3\",\"state\":\"COMPLETE\"");
+    CHECK(of.fleet.running() == texts{"kv-1", "kv-2"});
 }
 
 TEST_CASE("launcher_admin: force skips the drain, and forced processes are not restarted") {
     launcher_options options = served_options();
     options.groups[0].restart = {restart_policy::always, 0ms, 0ms, 0ms, 0};
-    served of(options);
+    served of(options, 0);
     of.fleet.drains_at_once = false;
-    of.start();
+    of.start(2);
     const std::string force = "{\"processId\":\"kv-1\",\"force\":true";
     check_error(of.call("ShutdownProcess", force + ",\"maxShutdownSeconds\":1}"), 400, "invalid_argument",
                 "force does not drain");
@@ -568,7 +575,7 @@ TEST_CASE("launcher_admin: force skips the drain, and forced processes are not r
 
     const http_response asked = of.call("ShutdownProcess", force + "}");
     CHECK_MESSAGE(holds(asked.body, "\"acknowledged\":true"), asked.body);
-    CHECK(of.fleet.calls() == std::vector<std::string>{"start kv-1", "start kv-2", "force kv-1"});
+    CHECK(of.fleet.calls() == texts{"start kv-1", "start kv-2", "force kv-1"});
     CHECK(holds(of.call("ShutdownProcess", force + "}").body, "has already exited: FORCED"));
 
     CHECK(of.call("ShutdownProcess", "{\"processId\":\"kv-2\"}").status ==
@@ -578,19 +585,6 @@ TEST_CASE("launcher_admin: force skips the drain, and forced processes are not r
     CHECK(of.fleet.running().empty());
     CHECK(of.fleet.calls().back() == "force kv-2");
     CHECK(of.kept.group("kv")->ready == 0);
-    of.fleet.drains_at_once = true;
-}
-
-TEST_CASE("launcher_admin: a whole group is forced, and stays empty") {
-    served of;
-    of.fleet.drains_at_once = false;
-    of.start();
-    const http_response asked = of.call("ShutdownGroup", "{\"group\":\"kv\",\"force\":true}");
-    CHECK_MESSAGE(holds(asked.body, "is sent SIGTERM, and stays empty"), asked.body);
-    of.events_until("\"processId\":\"kv-2\",\"state\":\"FORCED\"");
-    CHECK(of.fleet.running().empty());
-    CHECK(holds(of.call("GetProcessStatus", "{\"processId\":\"kv-1\"}").body, "\"state\":\"FORCED\""));
-    of.fleet.drains_at_once = true;
 }
 
 TEST_CASE("launcher_metrics: SIGKILL, more time and what a shutdown took") {

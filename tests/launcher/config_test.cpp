@@ -1,4 +1,5 @@
 #include <string>
+#include <utility>
 
 #include "test.hpp"
 
@@ -26,42 +27,24 @@ std::string fault_of_file(const std::string& json) {
 
 }  // namespace
 
-TEST_CASE("launcher_config: the RFC's example, with a command") {
-    const result<launcher_options> read = read_launcher_config(R"({
-      "process_groups": [
-        {"name": "keyvalue-runner", "command": ["keyvalue-runner"], "desired_instances": 2, "min_healthy_instances": 1,
-         "max_surge": 1, "health_check_timeout": "30s", "shutdown": {"grace_period": "3s", "max_duration": "10s"}},
-        {"name": "pubsub-runner", "command": ["pubsub-runner", "-v"], "desired_instances": 3,
-         "min_healthy_instances": 2, "max_surge": 1, "health_check_timeout": "45s",
-         "shutdown": {"grace_period": "5s", "max_duration": "15s"}}]})");
-    REQUIRE(read);
-    REQUIRE(read->groups.size() == 2);
-    const group_options& second = read->groups[1];
-    CHECK(second.name == "pubsub-runner");
-    CHECK(second.desired == 3);
-    CHECK(second.min_healthy == 2);
-    CHECK(second.max_surge == 1);
-    CHECK(second.health_check_timeout == 45s);
-    CHECK(second.process.shutdown.grace_period == 5s);
-    CHECK(second.process.shutdown.max_duration == 15s);
-    CHECK(second.process.child.command == std::vector<std::string>{"pubsub-runner", "-v"});
-    CHECK(second.restart.policy == restart_policy::on_failure);
-}
-
-TEST_CASE("launcher_config: every other key") {
+TEST_CASE("launcher_config: every key") {
     const result<launcher_options> read = read_launcher_config(R"( {
       "admin": "unix:/run/kv/admin.sock", "socket_folder": "/run/kv", "state_file": "/run/kv.state", "reap_orphans": false, "orphan_grace_period": "2s",
       "process_groups": [{"name": "kv", "command": ["kv"], "environment": {"A": "1", "B": ""},
         "working_directory": "/srv", "id_prefix": "k", "has_coordinator": false, "health_interval": 7,
         "unhealthy_after": 2, "min_ready_time": "1500ms", "restart_policy": "always", "rpc_timeout": "3s", "ready_url": "http://localhost/ready",
         "shutdown": {"report_time": "4s", "poll_interval": "100ms", "kill_delay": "1s", "force_without_request": true},
-        "restart": {"initial_backoff": "2s", "max_backoff": "4s", "stable_after": "1m30s", "max_restarts": 0}}]} )");
+        "restart": {"initial_backoff": "2s", "max_backoff": "4s", "stable_after": "1m30s", "max_restarts": 0}},
+        {"name": "pubsub-runner", "command": ["pubsub-runner", "-v"], "desired_instances": 3,
+         "min_healthy_instances": 2, "max_surge": 1, "health_check_timeout": "45s",
+         "shutdown": {"grace_period": "5s", "max_duration": "15s"}}]} )");
     REQUIRE(read);
     CHECK(read->admin_address == "unix:/run/kv/admin.sock");
     CHECK(read->socket_folder == "/run/kv");
     CHECK(read->state_file == "/run/kv.state");
     CHECK_FALSE(read->reap_orphans);
     CHECK(read->orphan_grace_period == 2s);
+    REQUIRE(read->groups.size() == 2);
     const group_options& kv = read->groups[0];
     CHECK(kv.process.child.environment == std::vector<std::string>{"A=1", "B="});
     CHECK(kv.process.child.working_directory == "/srv");
@@ -81,55 +64,150 @@ TEST_CASE("launcher_config: every other key") {
     CHECK(kv.restart.max_backoff == 4s);
     CHECK(kv.restart.stable_after == 90s);
     CHECK(kv.restart.max_restarts == 0);
-    CHECK(fault(R"("restart_policy": "on-failure")").empty());
-    CHECK(fault(R"("restart_policy": "never")").empty());
+    const group_options& rfc = read->groups[1];  // with the RFC's keys, and a command
+    CHECK(rfc.name == "pubsub-runner");
+    CHECK(rfc.desired == 3);
+    CHECK(rfc.min_healthy == 2);
+    CHECK(rfc.max_surge == 1);
+    CHECK(rfc.health_check_timeout == 45s);
+    CHECK(rfc.process.shutdown.grace_period == 5s);
+    CHECK(rfc.process.shutdown.max_duration == 15s);
+    CHECK(rfc.process.child.command == std::vector<std::string>{"pubsub-runner", "-v"});
+    CHECK(rfc.restart.policy == restart_policy::on_failure);
 }
 
 TEST_CASE("launcher_config: retries of a rollout") {
-    const auto retry = [](const std::string& members) {
-        const result<launcher_options> read =
-            read_launcher_config(R"({"process_groups": [{"name": "kv", "command": ["kv"])" +
-                                 (members.empty() ? "" : ", " + members) + "}]}");
+    const struct {
+        std::string members;
+        int max_retries;
+        std::chrono::milliseconds initial_backoff, max_backoff;
+    } rows[] = {
+        {R"("restart_policy": "on-failure")", 0, 0s, 0s},
+        {R"("retry_policy": "manual")", 0, 0s, 0s},
+        {R"("retry_policy": "immediate")", 3, 0s, 0s},
+        {R"("retry_policy": "immediate", "retry": {"max_retries": 7})", 7, 0s, 0s},
+        {R"("retry_policy": "backoff")", 3, 1s, 30s},
+        {R"("retry": {"initial_backoff": "2s", "max_backoff": "4s", "max_retries": 1}, "retry_policy": "backoff")",
+         1, 2s, 4s}};
+    for (const auto& row : rows) {
+        CAPTURE(row.members);
+        const result<launcher_options> read = read_launcher_config(
+            R"({"process_groups": [{"name": "kv", "command": ["kv"], )" + row.members + "}]}");
         REQUIRE(read);
-        return read->groups[0].retry;
-    };
-    CHECK(retry("").max_retries == 0);
-    CHECK(retry(R"("retry_policy": "manual")").max_retries == 0);
-    CHECK(retry(R"("retry_policy": "immediate")").max_retries == 3);
-    CHECK(retry(R"("retry_policy": "immediate")").max_backoff == 0s);
-    CHECK(retry(R"("retry_policy": "immediate", "retry": {"max_retries": 7})").max_retries == 7);
-    CHECK(retry(R"("retry_policy": "backoff")").max_retries == 3);
-    CHECK(retry(R"("retry_policy": "backoff")").initial_backoff == 1s);
-    CHECK(retry(R"("retry_policy": "backoff")").max_backoff == 30s);
-    const retry_options all = retry(
-        R"("retry": {"initial_backoff": "2s", "max_backoff": "4s", "max_retries": 1}, "retry_policy": "backoff")");
-    CHECK(all.max_retries == 1);
-    CHECK(all.initial_backoff == 2s);
-    CHECK(all.max_backoff == 4s);
-    CHECK(fault(R"("retry_policy": "sometimes")") == "retry_policy: not manual, immediate or backoff");
-    CHECK(fault(R"("retry_policy": 3)") == "retry_policy: not manual, immediate or backoff");
-    CHECK(fault(R"("retry_policy": "backoff", "retry": {"pause": "1s"})") == "retry.pause: no such key");
-    CHECK(fault(R"("retry_policy": "backoff", "retry": {"initial_backoff": "1m"})") ==
-          "retry.max_backoff: is below initial_backoff");
-    CHECK(fault(R"("retry_policy": "backoff", "retry": {"max_backoff": 0})") ==
-          "retry.max_backoff: 0 is retry_policy immediate");
-    CHECK(fault(R"("retry_policy": "backoff", "retry": {"max_retries": 0})") ==
-          "retry.max_retries: 0 is retry_policy manual");
-    CHECK(fault(R"("retry": {"max_retries": 1})") == "retry: not allowed with retry_policy manual");
-    CHECK(fault(R"("retry_policy": "immediate", "retry": {"max_backoff": "1s"})") ==
-          "retry.max_backoff: retry_policy is immediate, so there is no back-off");
+        CHECK(read->groups[0].retry.max_retries == row.max_retries);
+        if (row.max_retries == 0) continue;
+        CHECK(read->groups[0].retry.initial_backoff == row.initial_backoff);
+        CHECK(read->groups[0].retry.max_backoff == row.max_backoff);
+    }
 }
 
-TEST_CASE("launcher_config: admin must be an address") {
+TEST_CASE("launcher_config: what is wrong with a group is an error that names the key") {
+    const std::string number = "not a whole number up to 1000000";
+    const std::string retry_policy = "retry_policy: not manual, immediate or backoff";
+    const std::string no_unit =
+        "health_check_timeout: '30000' has no unit: 30000s (8h20m) or 30000ms (30s)? write the unit";
+    const std::pair<const char*, std::string> rows[] = {
+        {R"("restart_policy": "on-failure")", ""},
+        {R"("restart_policy": "never")", ""},
+        {R"("retry_policy": "sometimes")", retry_policy},
+        {R"("retry_policy": 3)", retry_policy},
+        {R"("retry_policy": "backoff", "retry": {"pause": "1s"})", "retry.pause: no such key"},
+        {R"("retry_policy": "backoff", "retry": {"initial_backoff": "1m"})",
+         "retry.max_backoff: is below initial_backoff"},
+        {R"("retry_policy": "backoff", "retry": {"max_backoff": 0})",
+         "retry.max_backoff: 0 is retry_policy immediate"},
+        {R"("retry_policy": "backoff", "retry": {"max_retries": 0})",
+         "retry.max_retries: 0 is retry_policy manual"},
+        {R"("retry": {"max_retries": 1})", "retry: not allowed with retry_policy manual"},
+        {R"("retry_policy": "immediate", "retry": {"max_backoff": "1s"})",
+         "retry.max_backoff: retry_policy is immediate, so there is no back-off"},
+        {R"("max_surges": 1)", "max_surges: no such key"},
+        {R"("max_surge": 1, "max_surge": 1)", "max_surge: duplicate key"},
+        {R"("max_surge": 1, "max\u005fsurge": 1)", "max_surge: duplicate key"},
+        {R"("shutdown": {"grace": "1s"})", "shutdown.grace: no such key"},
+        {R"("shutdown": {}, "shutdown": {})", "shutdown: duplicate key"},
+        {R"("environment": {"A": "1", "A": "1"})", "environment.A: duplicate key"},
+        {R"("desired_instances": "2")", "desired_instances: " + number},
+        {R"("desired_instances": -1)", "desired_instances: " + number},
+        {R"("desired_instances": 1.5)", "desired_instances: " + number},
+        {R"("desired_instances": null)", "desired_instances: " + number},
+        {R"("has_coordinator": 1)", "has_coordinator: not true or false"},
+        {R"("id_prefix": 1)", "id_prefix: not a string"},
+        {R"("id_prefix": "../x")", "id_prefix: not 1 to 48 letters, digits, '.', '_' or '-'"},
+        {R"("environment": [])", "environment: not an object"},
+        {R"("environment": {"A=B": "1"})", "environment.A: not the name of a variable"},
+        {R"("environment": {"A": "a\u0000b"})", "environment.A: holds a zero byte"},
+        {R"("environment": {"A": 1})", "environment.A: not a string"},
+        {R"("shutdown": 3)", "shutdown: not an object"},
+        {R"("restart_policy": "sometimes")", "restart_policy: not never, on-failure or always"},
+        {R"("health_check_timeout": 30000)", no_unit},
+        {R"("health_check_timeout": "30000")", no_unit},
+        {R"("desired_instances": 2, "min_healthy_instances": 3)",
+         "min_healthy_instances (3) > desired_instances (2)"},
+        {R"("shutdown": {"grace_period": "20s"})",
+         "shutdown.max_duration (10s) < shutdown.grace_period (20s)"},
+        {R"("shutdown": {"grace_period": 0})", "shutdown.grace_period: is not above 0"},
+        {R"("health_check_timeout": "0s")", "health_check_timeout: is not above 0"},
+        {R"("restart": {"initial_backoff": "1m"})", "restart.max_backoff: is below initial_backoff"},
+        {R"("restart_policy": "never", "restart": {})", "restart: not allowed with restart_policy never"},
+        {R"("ready_url": "http://127.0.0.1:80")",
+         "ready_url: has_coordinator is true, so its coordinator is asked"}};
+    for (const auto& row : rows) CHECK_MESSAGE(fault(row.first) == row.second, row.first);
+    CHECK(fault("\"" + std::string(5000, 'x') + "\": 1").size() < 200);
+    CHECK(fault(R"("a\nb": 1)").find('\n') == std::string::npos);
+    for (const char* text : {R"("30 s")", R"("")", "-1", "1e9", "true", R"("1\u0000s")", "1.5", R"("-1s")"}) {
+        CAPTURE(text);
+        const std::string error = fault(std::string(R"("health_check_timeout": )") + text);
+        CHECK(error.find("health_check_timeout: '") == 0);
+        CHECK(error.find("' is not a duration (write 500ms, 30s,") != std::string::npos);
+    }
+    const auto ready_url = [](const std::string& url) {
+        return fault("\"has_coordinator\": false, \"ready_url\": \"" + url + "\"");
+    };
+    for (const char* url :
+         {"http://127.0.0.1:80", "http://[::1]:8080/ready?all", "unix:/run/{id}.sock:/ready"})
+        CHECK(ready_url(url) == "");
+    for (const char* url : {"127.0.0.1:80", "http://", "http://a/b c", "unix:", "ftp://a/"})
+        CHECK(ready_url(url).compare(0, 11, "ready_url: ") == 0);
+}
+
+TEST_CASE("launcher_config: what is wrong with a file is an error that names the key") {
+    // Two groups, the second one with these keys.
+    const auto second = [](const std::string& members) {
+        return R"({"process_groups": [{"name": "a", "command": ["x"]},{"command": ["x"], )" + members + "}]}";
+    };
+    const std::pair<std::string, const char*> rows[] = {
+        {R"({"admin": 8080})", "admin: not a string"},
+        {R"({"admin": "127.0.0.1:1", "admin": "127.0.0.1:1"})", "admin: duplicate key"},
+        {R"({"admin_address": "127.0.0.1:1"})", "admin_address: no such key"},
+        {R"({"groups": []})", "groups: no such key"},
+        {R"({"process_groups": [], "process_groups": []})", "process_groups: duplicate key"},
+        {R"({"process_groups": {}})", "process_groups: not a list"},
+        {R"({"process_groups": []})", "process_groups: is empty"},
+        {"{}", "process_groups: is empty"},
+        {R"({"process_groups": [7]})", "process_groups[0]: not an object"},
+        {R"({"process_groups": [{"name": "kv", "command": "kv"}]})",
+         "process_groups[0].command: not a list of strings"},
+        {R"({"process_groups": [{"name": "kv"}]})", "process_groups[0].command: is empty"},
+        {second(R"("name": "a")"), "process_groups[1].name: same as in [0]"},
+        {second(R"("name": "b", "id_prefix": "a")"), "process_groups[1].id_prefix: same as in [0]"},
+        {second(R"("name": "a-1", "id_prefix": "b")"),
+         "process_groups[1].name: could also be a process of [0]"},
+        {second(R"("name": "b-20", "id_prefix": "b")"),
+         "process_groups[1].name: could also be a process of [1]"},
+        {second(R"("name": "a-b", "id_prefix": "a-1")"), ""},  // whose first process is a-1-1
+        {second(R"("name": "a-", "id_prefix": "b")"), ""},
+        {second(R"("name": "ab-1", "id_prefix": "b")"), ""}};
+    for (const auto& row : rows) CHECK_MESSAGE(fault_of_file(row.first) == row.second, row.first);
+    for (const char* none : {"", "[]", "7", "{", "{}x", "\"\xff\"", "{\"a\":\"\xff\"}"}) {
+        CAPTURE(none);
+        CHECK_FALSE(fault_of_file(none).empty());
+    }
     for (const char* address :
          {"", "nonsense", "http://127.0.0.1:1", "unix:", "example.org:80", "127.0.0.1:70000"}) {
-        CAPTURE(address);
         const std::string error = fault_of_file(R"({"admin": ")" + std::string(address) + R"("})");
-        CHECK_MESSAGE(error.rfind("admin: ", 0) == 0, error);
+        CHECK_MESSAGE(error.rfind("admin: ", 0) == 0, address, error);
     }
-    CHECK(fault_of_file(R"({"admin": 8080})") == "admin: not a string");
-    CHECK(fault_of_file(R"({"admin": "127.0.0.1:1", "admin": "127.0.0.1:1"})") == "admin: duplicate key");
-    CHECK(fault_of_file(R"({"admin_address": "127.0.0.1:1"})") == "admin_address: no such key");
 }
 
 TEST_CASE("launcher_config: the environment configures the log") {
@@ -145,93 +223,4 @@ TEST_CASE("launcher_config: the environment configures the log") {
     REQUIRE_FALSE(loud);
     CHECK(loud.error().code == errc::invalid_argument);
     CHECK(loud.error().text.find("OJS_LOG_LEVEL='loud'") != std::string::npos);
-}
-
-TEST_CASE("launcher_config: unknown and double keys are named") {
-    CHECK(fault(R"("max_surges": 1)") == "max_surges: no such key");
-    CHECK(fault(R"("max_surge": 1, "max_surge": 1)") == "max_surge: duplicate key");
-    CHECK(fault(R"("max_surge": 1, "max\u005fsurge": 1)") == "max_surge: duplicate key");
-    CHECK(fault(R"("shutdown": {"grace": "1s"})") == "shutdown.grace: no such key");
-    CHECK(fault(R"("shutdown": {}, "shutdown": {})") == "shutdown: duplicate key");
-    CHECK(fault(R"("environment": {"A": "1", "A": "1"})") == "environment.A: duplicate key");
-    CHECK(fault_of_file(R"({"groups": []})") == "groups: no such key");
-    CHECK(fault_of_file(R"({"process_groups": [], "process_groups": []})") ==
-          "process_groups: duplicate key");
-    CHECK(fault("\"" + std::string(5000, 'x') + "\": 1").size() < 200);
-    CHECK(fault(R"("a\nb": 1)").find('\n') == std::string::npos);
-}
-
-TEST_CASE("launcher_config: invalid types and values") {
-    CHECK(fault(R"("desired_instances": "2")") == "desired_instances: not a whole number up to 1000000");
-    CHECK(fault(R"("desired_instances": -1)") == "desired_instances: not a whole number up to 1000000");
-    CHECK(fault(R"("desired_instances": 1.5)") == "desired_instances: not a whole number up to 1000000");
-    CHECK(fault(R"("desired_instances": null)") == "desired_instances: not a whole number up to 1000000");
-    CHECK(fault(R"("has_coordinator": 1)") == "has_coordinator: not true or false");
-    CHECK(fault(R"("id_prefix": 1)") == "id_prefix: not a string");
-    CHECK(fault(R"("id_prefix": "../x")") == "id_prefix: not 1 to 48 letters, digits, '.', '_' or '-'");
-    CHECK(fault(R"("environment": [])") == "environment: not an object");
-    CHECK(fault(R"("environment": {"A=B": "1"})") == "environment.A: not the name of a variable");
-    CHECK(fault(R"("environment": {"A": "a\u0000b"})") == "environment.A: holds a zero byte");
-    CHECK(fault(R"("environment": {"A": 1})") == "environment.A: not a string");
-    CHECK(fault(R"("shutdown": 3)") == "shutdown: not an object");
-    CHECK(fault(R"("restart_policy": "sometimes")") == "restart_policy: not never, on-failure or always");
-    for (const char* text : {R"("30 s")", R"("")", "-1", "1e9", "true", R"("1\u0000s")", "1.5", R"("-1s")"}) {
-        CAPTURE(text);
-        const std::string error = fault(std::string(R"("health_check_timeout": )") + text);
-        CHECK(error.find("health_check_timeout: '") == 0);
-        CHECK(error.find("' is not a duration (write 500ms, 30s,") != std::string::npos);
-    }
-    for (const char* text : {"30000", R"("30000")"}) {
-        CHECK(fault(std::string(R"("health_check_timeout": )") + text) ==
-              "health_check_timeout: '30000' has no unit: 30000s (8h20m) or 30000ms (30s)? write the unit");
-    }
-    CHECK(fault_of_file(R"({"process_groups": {}})") == "process_groups: not a list");
-    CHECK(fault_of_file(R"({"process_groups": []})") == "process_groups: is empty");
-    CHECK(fault_of_file("{}") == "process_groups: is empty");
-    CHECK(fault_of_file(R"({"process_groups": [7]})") == "process_groups[0]: not an object");
-    CHECK(fault_of_file(R"({"process_groups": [{"name": "kv", "command": "kv"}]})") ==
-          "process_groups[0].command: not a list of strings");
-    CHECK(fault_of_file(R"({"process_groups": [{"name": "kv"}]})") == "process_groups[0].command: is empty");
-    for (const char* none : {"", "[]", "7", "{", "{}x", "\"\xff\"", "{\"a\":\"\xff\"}"}) {
-        CAPTURE(none);
-        CHECK_FALSE(fault_of_file(none).empty());
-    }
-}
-
-TEST_CASE("launcher_config: contradictions are named") {
-    CHECK(fault(R"("desired_instances": 2, "min_healthy_instances": 3)") ==
-          "min_healthy_instances (3) > desired_instances (2)");
-    CHECK(fault(R"("shutdown": {"grace_period": "20s"})") ==
-          "shutdown.max_duration (10s) < shutdown.grace_period (20s)");
-    CHECK(fault(R"("shutdown": {"grace_period": 0})") == "shutdown.grace_period: is not above 0");
-    CHECK(fault(R"("health_check_timeout": "0s")") == "health_check_timeout: is not above 0");
-    CHECK(fault(R"("restart": {"initial_backoff": "1m"})") ==
-          "restart.max_backoff: is below initial_backoff");
-    CHECK(fault(R"("restart_policy": "never", "restart": {})") ==
-          "restart: not allowed with restart_policy never");
-    const auto ready_url = [](const std::string& url) {
-        return fault("\"has_coordinator\": false, \"ready_url\": \"" + url + "\"");
-    };
-    for (const char* url :
-         {"http://127.0.0.1:80", "http://[::1]:8080/ready?all", "unix:/run/{id}.sock:/ready"})
-        CHECK(ready_url(url) == "");
-    for (const char* url : {"127.0.0.1:80", "http://", "http://a/b c", "unix:", "ftp://a/"})
-        CHECK(ready_url(url).compare(0, 11, "ready_url: ") == 0);
-    CHECK(fault(R"("ready_url": "http://127.0.0.1:80")") ==
-          "ready_url: has_coordinator is true, so its coordinator is asked");
-    const std::string one = R"({"name": "a", "command": ["x"]})";
-    CHECK(fault_of_file(R"({"process_groups": [)" + one + "," + one + "]}") ==
-          "process_groups[1].name: same as in [0]");
-    CHECK(fault_of_file(R"({"process_groups": [)" + one +
-                        R"(,{"name": "b", "command": ["x"], "id_prefix": "a"}]})") ==
-          "process_groups[1].id_prefix: same as in [0]");
-    const auto named = [&](const std::string& name, const std::string& prefix) {
-        return fault_of_file(R"({"process_groups": [)" + one + R"(,{"name": ")" + name +
-                             R"(", "command": ["x"], "id_prefix": ")" + prefix + R"("}]})");
-    };
-    CHECK(named("a-1", "b") == "process_groups[1].name: could also be a process of [0]");
-    CHECK(named("b-20", "b") == "process_groups[1].name: could also be a process of [1]");
-    CHECK(named("a-b", "a-1") == "");  // whose first process is a-1-1
-    CHECK(named("a-", "b") == "");
-    CHECK(named("ab-1", "b") == "");
 }

@@ -21,6 +21,8 @@ struct ojs::detail::launcher_access {
 
 namespace test {
 
+using texts = std::vector<std::string>;
+
 // The behaviour of a started process.
 enum class fate { ready, late, unhealthy, crashes, not_started, hangs };
 
@@ -38,7 +40,9 @@ class fake_process final : public ojs::detail::instance {
         launcher_address = spec.launcher_address;
     }
     const std::string& pushes_to() const { return launcher_address; }
-    void has_pid(pid_t pid);
+    void has_pid(pid_t pid) {
+        change([pid](ojs::process_info& info) { info.pid = pid; });
+    }
     ojs::process_info info() const override {
         const std::lock_guard<std::mutex> held(mutex_);
         return info_;
@@ -53,8 +57,14 @@ class fake_process final : public ojs::detail::instance {
     }
 
     // Reports of the process, from any thread.
-    void becomes(ojs::instance_state state, int exit_code = 0);
-    void not_routable();
+    void becomes(ojs::instance_state state, int exit_code = 0) {
+        change([=](ojs::process_info& info) {
+            info.state = state;
+            info.routable = state == ojs::instance_state::ready;
+            info.exit.code = exit_code;
+        });
+    }
+    bool was_asked() const { return asked_; }  // to end
     // A response that causes no report.
     void answers(std::string phase) {
         const std::lock_guard<std::mutex> held(mutex_);
@@ -63,8 +73,23 @@ class fake_process final : public ojs::detail::instance {
     }
 
   private:
+    template <class Change>
+    void change(Change apply) {
+        ojs::process_info before;
+        ojs::process_info now;
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            if (ojs::is_final(info_.state)) return;
+            before = info_;
+            apply(info_);
+            now = info_;
+        }
+        changed_(now, before.state);
+    }
+
     fake_fleet& fleet_;
     const ojs::detail::instance_callback changed_;
+    std::atomic<bool> asked_{false};
     mutable std::mutex mutex_;
     ojs::process_info info_;
     std::string launcher_address;
@@ -85,6 +110,15 @@ class fake_fleet {
     }
     // Called at every start, with the lock held.
     std::function<fate(const ojs::detail::instance_spec&)> decide = [](const auto&) { return fate::ready; };
+    // The processes of later generations, counted from 1, have this fate; those of the first are ready.
+    void decide_new(std::function<fate(int)> fate_of) {
+        decide = [fate_of, made = 0](const ojs::detail::instance_spec& spec) mutable {
+            return spec.generation == 1 ? fate::ready : fate_of(++made);
+        };
+    }
+    void decide_new(fate each) {
+        decide_new([each](int) { return each; });
+    }
     std::atomic<bool> drains_at_once{true};  // else the test completes them
     std::atomic<bool> dies{true};            // when it is forced
     std::atomic<bool> ready_if_asked{false};
@@ -168,48 +202,14 @@ class fake_fleet {
     counter notes_;
 };
 
-inline void fake_process::becomes(ojs::instance_state state, int exit_code) {
-    ojs::process_info now;
-    ojs::instance_state before{};
-    {
-        const std::lock_guard<std::mutex> held(mutex_);
-        if (ojs::is_final(info_.state)) return;
-        before = info_.state;
-        info_.state = state;
-        info_.routable = state == ojs::instance_state::ready;
-        info_.exit.code = exit_code;
-        now = info_;
-    }
-    changed_(now, before);
-}
-
-inline void fake_process::has_pid(pid_t pid) {
-    ojs::process_info now;
-    {
-        const std::lock_guard<std::mutex> held(mutex_);
-        info_.pid = pid;
-        now = info_;
-    }
-    changed_(now, now.state);
-}
-
 inline void fake_process::poll() {
     fleet_.note("poll " + info().id);
     if (fleet_.ready_if_asked) becomes(ojs::instance_state::ready);
 }
 
-inline void fake_process::not_routable() {
-    ojs::process_info now;
-    {
-        const std::lock_guard<std::mutex> held(mutex_);
-        info_.routable = false;
-        now = info_;
-    }
-    changed_(now, now.state);
-}
-
 inline void fake_process::shut_down(const ojs::shutdown_options&) {
     const ojs::process_info now = info();
+    asked_ = true;
     fleet_.note("stop " + now.id);
     becomes(ojs::instance_state::shutdown_requested);
     if (now.routable) fleet_.check_ready(now.id);
@@ -220,6 +220,7 @@ inline void fake_process::shut_down(const ojs::shutdown_options&) {
 
 inline void fake_process::force() {
     const ojs::process_info now = info();
+    asked_ = true;
     fleet_.note("force " + now.id);
     if (fleet_.dies) becomes(ojs::instance_state::forced, 1);
     if (now.routable) fleet_.check_ready(now.id);
@@ -227,7 +228,8 @@ inline void fake_process::force() {
 
 // A group of fake processes.
 struct fake_group {
-    explicit fake_group(fake_fleet& fleet, ojs::group_options options, ojs::log_hook log = nullptr) {
+    explicit fake_group(fake_fleet& fleet, ojs::group_options options, ojs::log_hook log = nullptr)
+        : fleet_(fleet) {
         ojs::log_options options_of_log;
         options_of_log.level = log ? ojs::log_level::debug : ojs::log_level::off;
         options_of_log.hook = std::move(log);
@@ -246,6 +248,7 @@ struct fake_group {
         group = ojs::detail::make_ref<ojs::detail::process_group>(std::move(options), context);
     }
     ~fake_group() {
+        fleet_.drains_at_once = fleet_.dies = true;
         group->stop_starting();
         group->drain(group->members(), {"test", {}, {}});
         group->force(group->members());
@@ -259,6 +262,12 @@ struct fake_group {
                                           const ojs::cancel_token& until = {}) {
         const supervisor turning(*this);
         return group->roll(target, how, until);
+    }
+    ojs::rolling_report rolled(const ojs::group_options& target, const ojs::rolling_options& how = {},
+                               const ojs::cancel_token& until = {}) {
+        const ojs::result<ojs::rolling_report> done = roll(target, how, until);
+        REQUIRE(done);
+        return *done;
     }
     // Reconciles as a launcher does, while it exists.
     class supervisor {
@@ -296,9 +305,17 @@ struct fake_group {
     ojs::detail::ref<ojs::detail::process_group> group;
 
   private:
+    fake_fleet& fleet_;
     std::mutex mutex_;
     std::condition_variable wakes_;
     int woken_ = 0;
+};
+
+// One whose first processes are started.
+struct running_group : fake_group {
+    running_group(fake_fleet& fleet, ojs::group_options options) : fake_group(fleet, std::move(options)) {
+        turn();
+    }
 };
 
 inline ojs::group_options kv_group(int desired, int min_healthy, int max_surge) {
@@ -312,6 +329,26 @@ inline ojs::group_options kv_group(int desired, int min_healthy, int max_surge) 
     out.process.rpc_timeout = std::chrono::milliseconds(10);
     return out;
 }
+
+// A launcher of fake processes.
+struct launched {
+    explicit launched(ojs::launcher_options options, ojs::lifecycle* shared = nullptr)
+        : kept(fleet.launch(std::move(options), shared)) {}
+    ~launched() { fleet.drains_at_once = true; }
+    // Until the fleet has noted so many.
+    void start(int notes) {
+        REQUIRE(kept.start());
+        REQUIRE(fleet.notes().wait_for(notes));
+    }
+    void await_end() { REQUIRE(kept.wait(ojs::steady_clock::now() + hang_guard)); }
+    void stop() {
+        kept.request_stop();
+        await_end();
+    }
+
+    fake_fleet fleet;
+    ojs::launcher kept;
+};
 
 }  // namespace test
 #endif

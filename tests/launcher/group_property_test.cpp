@@ -12,11 +12,7 @@ using namespace std::chrono_literals;
 using detail::group_goal;
 using detail::group_plan;
 using detail::plan_group;
-using test::fake_fleet;
-using test::fake_group;
-using test::fate;
-using test::kv_group;
-using texts = std::vector<std::string>;
+using namespace test;
 
 namespace {
 
@@ -30,7 +26,6 @@ class group_model {
         fleet_.decide = [](const detail::instance_spec&) { return fate::late; };
         reconcile();
     }
-    ~group_model() { fleet_.drains_at_once = fleet_.dies = true; }
 
     void act() {
         const int what = below(12);
@@ -53,7 +48,7 @@ class group_model {
             now_ += 1ms;
             reconcile();
         }
-        REQUIRE_MESSAGE(is_at_rest(), describe());
+        REQUIRE(is_at_rest());
     }
     void check() {
         const group_info info = kv_.group->info();
@@ -73,6 +68,14 @@ class group_model {
     };
 
     int below(int count) { return static_cast<int>(random_() % static_cast<unsigned>(count)); }
+    template <class List>
+    auto one_of(const List& of) {
+        return of[static_cast<std::size_t>(below(static_cast<int>(of.size())))];
+    }
+    fake_fleet::process one_running() {
+        const texts running = fleet_.running();
+        return running.empty() ? fake_fleet::process() : fleet_.get(one_of(running));
+    }
     std::chrono::microseconds within(std::chrono::milliseconds most) {
         return std::chrono::microseconds(below(static_cast<int>(most.count()) * 1000));
     }
@@ -87,26 +90,20 @@ class group_model {
         return out;
     }
 
-    // ---- acts ----
-
     void pass_time() { now_ += within(4ms); }
     void crash_one() {
-        const texts running = fleet_.running();
-        if (running.empty()) return;
-        fleet_.get(running[index(running)])->becomes(instance_state::crashed, 3);
+        if (const fake_fleet::process process = one_running()) process->becomes(instance_state::crashed, 3);
     }
     void lose_readiness() {
-        const texts running = fleet_.running();
-        if (running.empty()) return;
-        const fake_fleet::process process = fleet_.get(running[index(running)]);
-        if (process->info().routable)
+        const fake_fleet::process process = one_running();
+        if (process && process->info().routable)
             process->becomes(below(2) == 0 ? instance_state::unhealthy : instance_state::ready);
     }
     // One that was there before a rollout: what becomes of a new one's place is a matter of its own.
     void stop_one() {
         const detail::group_members all = kv_.group->staying();
         if (all.empty()) return;
-        const auto& chosen = all[index(all)];
+        const auto chosen = one_of(all);
         if (rollout_ && number_of(chosen->id) > last_before_) return;
         kv_.group->drain({chosen}, {"operator", {}, {}});
         ++stopped_;
@@ -137,8 +134,7 @@ class group_model {
         }
     }
 
-    // ---- what processes do by themselves ----
-
+    // What processes do by themselves.
     void advance(const std::string& id, bool at_once) {
         const fake_fleet::process process = fleet_.get(id);
         const process_info info = process->info();
@@ -148,7 +144,7 @@ class group_model {
         }
         life& of = lives_[id];
         if (good_) of.fails = 0;
-        if (was_asked(id)) {
+        if (process->was_asked()) {
             if (of.ends_at == time_point()) of.ends_at = now_ + within(5ms);
             if (now_ >= of.ends_at || at_once) process->becomes(instance_state::complete);
             return;
@@ -158,12 +154,6 @@ class group_model {
         if (of.fails == 3) return;
         if (!info.routable) process->becomes(instance_state::ready);
         if (of.fails == 2 && info.routable) process->becomes(instance_state::crashed, 3);
-    }
-    bool was_asked(const std::string& id) const {
-        for (const std::string& each : fleet_.calls()) {
-            if (each == "stop " + id || each == "force " + id) return true;
-        }
-        return false;
     }
     void reconcile() {
         for (int i = 0; i < 200; ++i) {
@@ -191,12 +181,6 @@ class group_model {
         rollout_ = {};
     }
 
-    // ---- small ones ----
-
-    template <class List>
-    std::size_t index(const List& of) {
-        return static_cast<std::size_t>(below(static_cast<int>(of.size())));
-    }
     static int number_of(const std::string& id) { return std::stoi(id.substr(id.rfind('-') + 1)); }
     int last_number() const {
         int out = 0;
@@ -208,15 +192,6 @@ class group_model {
         const group_info info = kv_.group->info();
         return !info.replacing && info.ready == target_count() &&
                static_cast<int>(fleet_.running().size()) == target_count();
-    }
-
-    std::string describe() const {
-        const group_info info = kv_.group->info();
-        std::string out = std::to_string(info.ready) + " ready of " + std::to_string(target_count()) + ", " +
-                          info.message + (info.replacing ? ", replacing: " : ": ");
-        for (const std::string& id : fleet_.running())
-            out += id + " " + to_string(fleet_.get(id)->info().state) + (was_asked(id) ? " asked, " : ", ");
-        return out;
     }
 
     std::mt19937 random_;

@@ -9,11 +9,10 @@
 
 using namespace ojs;
 using namespace std::chrono_literals;
-using test::fake_fleet;
-using test::fake_group;
-using test::fate;
-using test::kv_group;
-using texts = std::vector<std::string>;
+using detail::restart_after;
+using detail::restart_decision;
+using detail::restart_history;
+using namespace test;
 
 namespace {
 
@@ -25,24 +24,11 @@ group_options restarted_at_once(int desired) {
 
 }  // namespace
 
-TEST_CASE("process_group: starts as many as are desired, and no more") {
-    fake_fleet fleet;
-    fake_group kv(fleet, kv_group(3, 2, 1));
-    CHECK(kv.turn() == time_point::max());
-    kv.turn();
-    CHECK(fleet.running() == texts{"kv-1", "kv-2", "kv-3"});
-    const group_info info = kv.group->info();
-    CHECK(info.ready == 3);
-    CHECK(info.processes.size() == 3);
-    CHECK_FALSE(info.degraded);
-}
-
 TEST_CASE("process_group: what crashed is started again under another id, after its pause") {
     fake_fleet fleet;
     group_options options = kv_group(2, 1, 1);
     options.restart.initial_backoff = options.restart.max_backoff = 1min;
-    fake_group kv(fleet, options);
-    kv.turn();
+    running_group kv(fleet, options);
     fleet.get("kv-1")->becomes(instance_state::crashed, 3);
     const time_point due = kv.turn();
     CHECK(fleet.running() == texts{"kv-2"});
@@ -57,27 +43,21 @@ TEST_CASE("process_group: what crashed is started again under another id, after 
 
 TEST_CASE("process_group: the policy distinguishes exits") {
     fake_fleet fleet;
-    group_options options = restarted_at_once(2);
-    fake_group kv(fleet, options);
-    kv.turn();
+    running_group kv(fleet, restarted_at_once(2));
+    const auto ask = [&] { kv.group->drain({kv.group->members()[0]}, {"operator", {}, {}}); };
     SUBCASE("status 0 by itself") {
         fleet.get("kv-1")->becomes(instance_state::crashed, 0);
-        kv.turn();
-        CHECK(fleet.running() == texts{"kv-2"});
     }
     SUBCASE("asked for") {
-        kv.group->drain({kv.group->members()[0]}, {"operator", {}, {}});
-        kv.turn();
-        CHECK(fleet.running() == texts{"kv-2"});
+        ask();
     }
     SUBCASE("asked for, and crashes on the way") {
         fleet.drains_at_once = false;
-        kv.group->drain({kv.group->members()[0]}, {"operator", {}, {}});
+        ask();
         fleet.get("kv-1")->becomes(instance_state::crashed, 3);
-        kv.turn();
-        CHECK(fleet.running() == texts{"kv-2"});
-        fleet.drains_at_once = true;
     }
+    kv.turn();
+    CHECK(fleet.running() == texts{"kv-2"});
 }
 
 TEST_CASE("process_group: a slot that fails too often stays empty, the others do not") {
@@ -108,23 +88,26 @@ TEST_CASE("process_group: a slot that fails too often stays empty, the others do
 }
 
 TEST_CASE("process_group: a failed start counts as a restart, and is reported") {
-    fake_fleet fleet;
-    int starts = 0;
-    fleet.decide = [&](const detail::instance_spec&) {
-        ++starts;
-        return fate::not_started;
-    };
-    group_options options = restarted_at_once(1);
-    options.restart.max_restarts = 2;
-    fake_group kv(fleet, options);
-    while (kv.turn() != time_point::max()) {
+    for (const bool out_of_memory : {false, true}) {
+        fake_fleet fleet;
+        int starts = 0;
+        fleet.decide = [&](const detail::instance_spec&) {
+            ++starts;
+            if (out_of_memory) throw std::bad_alloc();
+            return fate::not_started;
+        };
+        group_options options = restarted_at_once(1);
+        options.restart.max_restarts = 2;
+        fake_group kv(fleet, options);
+        while (kv.turn() != time_point::max()) {
+        }
+        CHECK(starts == 3);
+        const group_info info = kv.group->info();
+        CHECK(info.degraded);
+        REQUIRE(info.processes.size() == 3);
+        CHECK(info.processes[0].message == (out_of_memory ? "out of memory" : "no such program"));
+        CHECK(info.processes[0].state == instance_state::crashed);
     }
-    CHECK(starts == 3);
-    const group_info info = kv.group->info();
-    CHECK(info.degraded);
-    REQUIRE(info.processes.size() == 3);
-    CHECK(info.processes[0].message == "no such program");
-    CHECK(info.processes[0].state == instance_state::crashed);
 }
 
 TEST_CASE("process_group: a process that is unhealthy before ready is forced and restarted") {
@@ -132,8 +115,7 @@ TEST_CASE("process_group: a process that is unhealthy before ready is forced and
     fleet.decide = [](const detail::instance_spec& spec) {
         return spec.id == "kv-1" ? fate::unhealthy : fate::ready;
     };
-    fake_group kv(fleet, restarted_at_once(1));
-    kv.turn();
+    running_group kv(fleet, restarted_at_once(1));
     kv.turn();
     CHECK(fleet.calls() == texts{"start kv-1", "force kv-1"});
     kv.turn();
@@ -144,8 +126,7 @@ TEST_CASE("process_group: unhealthy processes are forced one at a time while too
     fake_fleet fleet;
     group_options options = restarted_at_once(3);
     options.min_healthy = 2;
-    fake_group kv(fleet, options);
-    kv.turn();
+    running_group kv(fleet, options);
     fleet.decide = [](const detail::instance_spec&) { return fate::late; };
     for (const char* id : {"kv-1", "kv-2", "kv-3"}) fleet.get(id)->becomes(instance_state::unhealthy);
     kv.turn();
@@ -163,35 +144,22 @@ TEST_CASE("process_group: unhealthy processes are forced one at a time while too
     CHECK(fleet.running() == texts{"kv-3", "kv-4", "kv-5"});
 }
 
-TEST_CASE("process_group: while quiet nothing is restarted") {
+TEST_CASE("process_group: while quiet nothing is restarted, forced or replaced, and the status shows it") {
     fake_fleet fleet;
-    fake_group kv(fleet, restarted_at_once(2));
-    kv.turn();
-    kv.group->set_quiet(true);
-    fleet.get("kv-1")->becomes(instance_state::crashed, 3);
-    CHECK(kv.turn() == time_point::max());
-    CHECK(fleet.running() == texts{"kv-2"});
-    kv.group->set_quiet(false);
-    kv.turn();
-    CHECK(fleet.running() == texts{"kv-2", "kv-3"});
-}
-
-TEST_CASE("process_group: while quiet nothing is forced or replaced, and the status shows it") {
-    fake_fleet fleet;
-    fake_group kv(fleet, restarted_at_once(2));
-    kv.turn();
+    running_group kv(fleet, restarted_at_once(2));
     kv.group->set_quiet(true);
     CHECK(kv.group->info().quiet);
-    for (const char* id : {"kv-1", "kv-2"}) fleet.get(id)->becomes(instance_state::unhealthy);
-    kv.turn();
+    fleet.get("kv-1")->becomes(instance_state::crashed, 3);
+    fleet.get("kv-2")->becomes(instance_state::unhealthy);
+    CHECK(kv.turn() == time_point::max());
     CHECK(fleet.calls() == texts{"start kv-1", "start kv-2"});
     const error refused = kv.roll(restarted_at_once(2)).error();
     CHECK(refused.code == errc::busy);
     CHECK(refused.text == "the launcher is quiet: SIGCONT or resume() ends that");
     kv.group->set_quiet(false);
     CHECK_FALSE(kv.group->info().quiet);
-    kv.turn();
-    CHECK(fleet.calls().back() == "force kv-1");
+    for (int i = 0; i < 4; ++i) kv.turn();
+    CHECK(fleet.running() == texts{"kv-3", "kv-4"});
 }
 
 TEST_CASE("process_group: of many that are due, a few start at a time, and the rest as those run") {
@@ -219,8 +187,7 @@ TEST_CASE("process_group: places are filled in the order in which they are due")
     options.restart.initial_backoff = 1min;
     options.restart.max_backoff = 100min;
     options.restart.max_restarts = 0;
-    fake_group kv(fleet, options);
-    kv.turn();
+    running_group kv(fleet, options);
     fleet.decide = [](const detail::instance_spec&) { return fate::crashes; };
     fleet.get("kv-2")->becomes(instance_state::crashed, 3);
     const time_point first = kv.turn();
@@ -236,36 +203,14 @@ TEST_CASE("process_group: places are filled in the order in which they are due")
     CHECK(fleet.running() == texts{"kv-3", "kv-5", "kv-6"});
 }
 
-TEST_CASE("process_group: where there is no memory a start has failed, and is tried again") {
-    fake_fleet fleet;
-    fleet.decide = [](const detail::instance_spec& spec) {
-        if (spec.id == "kv-1") throw std::bad_alloc();
-        return fate::ready;
-    };
-    fake_group kv(fleet, restarted_at_once(2));
-    kv.turn();
-    process_info ended;
-    REQUIRE(kv.group->find("kv-1", ended));
-    CHECK(ended.state == instance_state::crashed);
-    CHECK(ended.message == "out of memory");
-    kv.turn();
-    CHECK(fleet.running() == texts{"kv-2", "kv-3"});
-}
-
 TEST_CASE("process_group: a stop ends a replacement, and nothing is started any more") {
     fake_fleet fleet;
-    fleet.decide = [](const detail::instance_spec& spec) {
-        return spec.generation == 1 ? fate::ready : fate::late;
-    };
-    fake_group kv(fleet, restarted_at_once(2));
-    kv.turn();
-    result<rolling_report> done = error{};
-    std::thread roller([&] { done = kv.roll(restarted_at_once(2)); });
+    fleet.decide_new(fate::late);
+    running_group kv(fleet, restarted_at_once(2));
+    std::thread roller([&] { CHECK(kv.rolled(restarted_at_once(2)).cancelled); });
     REQUIRE(fleet.notes().wait_for(3));
     kv.group->stop_starting();
     roller.join();
-    REQUIRE(done);
-    CHECK(done->cancelled);
     kv.group->drain(kv.group->members(), {"stop", {}, {}});
     CHECK(kv.group->members().empty());
     CHECK(kv.turn() == time_point::max());
@@ -273,47 +218,36 @@ TEST_CASE("process_group: a stop ends a replacement, and nothing is started any 
     CHECK(kv.roll(restarted_at_once(2)).error().code == errc::busy);
 }
 
-TEST_CASE("process_group: a shutdown requested during a start reaches the process") {
-    fake_fleet fleet;
-    fake_group* made = nullptr;
-    fleet.decide = [&](const detail::instance_spec&) {
-        made->group->stop_starting();
-        return fate::late;
-    };
-    fake_group kv(fleet, kv_group(1, 0, 1));
-    made = &kv;
-    kv.turn();
-    CHECK(fleet.calls() == texts{"start kv-1", "stop kv-1"});
-    CHECK(kv.group->members().empty());
-}
-
 TEST_CASE(
     "process_group: places that are due wait for their turn, in which the group may want something else") {
     fake_fleet fleet;
-    fake_group* made = nullptr;
+    fake_group kv(fleet, kv_group(2, 0, 1));
     std::function<void()> meanwhile;
     fleet.decide = [&](const detail::instance_spec& spec) {
         if (spec.id == "kv-1") meanwhile();
         return fate::late;
     };
-    fake_group kv(fleet, kv_group(2, 0, 1));
-    made = &kv;
+    texts calls{"start kv-1", "stop kv-1"};
+    SUBCASE("nothing any more: the launcher stops") {
+        meanwhile = [&] { kv.group->stop_starting(); };
+    }
     SUBCASE("nothing: it is shut down") {
-        meanwhile = [&] { CHECK(made->group->shut_down({"operator", {}, {}})); };
-        kv.turn();
-        CHECK(kv.turn() == time_point::max());
-        CHECK(fleet.calls() == texts{"start kv-1", "stop kv-1"});
+        meanwhile = [&] { CHECK(kv.group->shut_down({"operator", {}, {}})); };
     }
     SUBCASE("nothing for now: it is held") {
-        meanwhile = [&] { made->group->set_quiet(true); };
-        kv.turn();
-        CHECK(fleet.calls() == texts{"start kv-1"});
+        meanwhile = [&] { kv.group->set_quiet(true); };
+        calls = {"start kv-1"};
     }
     SUBCASE("another configuration: it is replaced") {
-        meanwhile = [&] { CHECK(made->group->begin_rollout(kv_group(2, 0, 1), {})); };
+        meanwhile = [&] { CHECK(kv.group->begin_rollout(kv_group(2, 0, 1), {})); };
         kv.turn();
         CHECK(fleet.generations() == std::vector<std::uint64_t>{1, 2});
+        return;
     }
+    kv.turn();
+    kv.turn();
+    CHECK(fleet.calls() == calls);
+    CHECK(kv.group->members().size() == 2 - calls.size());
 }
 
 TEST_CASE("process_group: a hook that does not return holds up a shutdown for a second at most") {
@@ -331,16 +265,62 @@ TEST_CASE("process_group: a hook that does not return holds up a shutdown for a 
     let_go.set();
 }
 
-TEST_CASE("process_group: a group that was shut down stays down until it is replaced") {
-    fake_fleet fleet;
-    fake_group kv(fleet, restarted_at_once(2));
-    kv.turn();
-    REQUIRE(kv.group->shut_down({"operator", {}, {}}));
-    CHECK(kv.turn() == time_point::max());
-    CHECK(fleet.running() == texts{});
-    REQUIRE(kv.roll(restarted_at_once(2)));
-    kv.turn();
-    CHECK(fleet.ready() == 2);
+TEST_CASE("restart_policy: which ends lead to a restart") {
+    for (const restart_policy each :
+         {restart_policy::never, restart_policy::on_failure, restart_policy::always}) {
+        CAPTURE(to_string(each));
+        for (const bool failed : {false, true}) {
+            restart_options options;
+            options.policy = each;
+            restart_history history(options);
+            const time_point now = steady_clock::now();
+            const bool restarts =
+                restart_after(options, failed, history, now).restart_at != time_point::max();
+            CHECK(restarts == (failed ? each != restart_policy::never : each == restart_policy::always));
+        }
+    }
+}
+
+TEST_CASE("restart_policy: pauses double up to the last one, less at most their half") {
+    restart_options options;
+    options.initial_backoff = 1000ms;
+    options.max_backoff = 5000ms;
+    options.max_restarts = 0;
+    restart_history history(options);
+    const time_point now = steady_clock::now();
+    history.started_at = now;
+    for (const auto longest : {1000ms, 2000ms, 4000ms, 5000ms, 5000ms}) {
+        const restart_decision next = restart_after(options, true, history, now);
+        CHECK(next.restart_at <= now + longest);
+        CHECK(next.restart_at >= now + longest / 2);
+    }
+}
+
+TEST_CASE("restart_policy: too many restarts end in a degraded group, one that lasts begins anew") {
+    restart_options options;
+    options.max_restarts = 3;
+    options.stable_after = 60s;
+    restart_history history(options);
+    time_point now = steady_clock::now();
+    history.started_at = now;
+    for (int i = 0; i < 3; ++i)
+        CHECK(restart_after(options, true, history, now).restart_at != time_point::max());
+    const restart_decision last = restart_after(options, true, history, now + 59s);
+    CHECK(last.degraded);
+    CHECK(last.restart_at == time_point::max());
+    const restart_decision later = restart_after(options, true, history, now + 60s);
+    CHECK(later.restart_at <= now + 61s);  // the first pause again
+    CHECK(history.restarts == 1);
+}
+
+TEST_CASE("restart_policy: what is not restarted is never a degradation") {
+    restart_options options;
+    options.max_restarts = 1;
+    restart_history history(options);
+    history.started_at = steady_clock::now();
+    history.restarts = 1;
+    CHECK_FALSE(restart_after(options, false, history, history.started_at).degraded);
+    CHECK(history.restarts == 1);
 }
 
 #endif

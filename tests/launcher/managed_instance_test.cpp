@@ -1,4 +1,3 @@
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -14,11 +13,12 @@
 #include <mutex>
 #include <new>
 #include <string>
-#include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "events.hpp"
 #include "files.hpp"
+#include "processes.hpp"
 #include "test.hpp"
 
 using namespace ojs;
@@ -34,14 +34,6 @@ time_point soon() {
     return steady_clock::now() + test::hang_guard;
 }
 
-bool over(state now) {
-    return is_final(now);
-}
-template <state Wanted>
-bool is(state now) {
-    return now == Wanted;
-}
-
 http_response answer(const std::string& body) {
     http_response out;
     out.headers = {{"Content-Type", "application/json"}};
@@ -49,14 +41,9 @@ http_response answer(const std::string& body) {
     return out;
 }
 
-std::string says(readiness_state now) {
-    readiness_response out;
-    out.state = now;
-    return write_message(out);
-}
-
-std::string says(shutdown_state now) {
-    shutdown_status out;
+template <class State>
+std::string says(State now) {
+    std::conditional_t<std::is_same_v<State, readiness_state>, readiness_response, shutdown_status> out;
     out.state = now;
     return write_message(out);
 }
@@ -105,7 +92,6 @@ class fixture {
                 if (memory_fails > 0 && memory_fails-- > 0) throw std::bad_alloc();
                 const std::lock_guard<std::mutex> held(mutex);
                 if (now.state != before) seen.push_back(now.state);
-                if (now.state == before) ++other_changes;
                 pid = now.pid;
                 changes_.notify_all();
                 if (is_final(now.state)) final_reports.set();
@@ -121,8 +107,14 @@ class fixture {
         pid = made->info().pid;
         return made;
     }
+    ref<instance> start_ready() {
+        const ref<instance> made = start();
+        CHECK(await(made, state::ready));
+        return made;
+    }
     // Until it holds of the state, or that is final.
-    state await(const ref<instance>& of, bool (*holds)(state)) {
+    template <class Predicate>
+    state await(const ref<instance>& of, Predicate holds) {
         std::unique_lock<std::mutex> held(mutex);
         state now{};
         changes_.wait_until(held, soon(), [&] {
@@ -130,6 +122,16 @@ class fixture {
             return holds(now) || is_final(now);
         });
         return now;
+    }
+    bool await(const ref<instance>& of, state wanted) {
+        return await(of, [wanted](state now) { return now == wanted; }) == wanted;
+    }
+    state end_of(const ref<instance>& of) {
+        return await(of, [](state now) { return is_final(now); });
+    }
+    state shut_down(const ref<instance>& of) {
+        of->shut_down({});
+        return end_of(of);
     }
     // Without a wait: it may be logged once more, by a handler that is asked again before the child's end is seen.
     void end_child(const std::string& status) const {
@@ -153,7 +155,6 @@ class fixture {
     std::mutex mutex;
     states seen;
     std::vector<std::string> texts;
-    int other_changes = 0;
     std::atomic<pid_t> pid{0};
 
   private:
@@ -174,6 +175,25 @@ class fixture {
 
 auto always(std::string body) {
     return [body = std::move(body)](const std::string&) { return answer(body); };
+}
+
+// With the responses of a process that is ready, acknowledges a Shutdown and drains, where `more` has none.
+fixture::answers usual(fixture::answers more = {}) {
+    more.insert({{"GetReadinessStatus", always(says(readiness_state::ready))},
+                 {"Shutdown", always(ack)},
+                 {"GetShutdownStatus", always(says(shutdown_state::draining))}});
+    return more;
+}
+
+shutdown_timeouts timeouts(std::chrono::milliseconds grace_period, std::chrono::milliseconds max_duration,
+                           bool force_without_request = false, std::chrono::milliseconds kill_delay = 2s) {
+    shutdown_timeouts out;
+    out.grace_period = grace_period;
+    out.max_duration = max_duration;
+    out.force_without_request = force_without_request;
+    out.poll_interval = 10ms;
+    out.kill_delay = kill_delay;
+    return out;
 }
 
 std::size_t entries_of(const char* path) {
@@ -221,520 +241,460 @@ TEST_CASE("managed_instance: TestShutdownStateMachine: every event in every stat
 }
 #endif
 
-TEST_SUITE("managed_instance") {
-    TEST_CASE("a process becomes ready, is asked, drains and ends: every step is seen and logged") {
-        std::atomic<int> polls{0};
-        std::string request;
-        fixture* self = nullptr;
-        fixture f({{"GetReadinessStatus",
-                    [&](const std::string&) {
-                        const int n = polls++;
-                        return answer(says(n == 0   ? readiness_state::starting
-                                           : n == 1 ? readiness_state::warming
-                                                    : readiness_state::ready));
-                    }},
-                   {"Shutdown",
-                    [&](const std::string& body) {
-                        request = body;
-                        return answer(ack);
-                    }},
-                   {"GetShutdownStatus", [&](const std::string&) {
-                        const bool drains = self->seen_states().back() == state::draining;
-                        if (drains) self->end_child("0");
-                        return answer(says(drains ? shutdown_state::complete : shutdown_state::draining));
-                    }}});
+TEST_SUITE_BEGIN("managed_instance");
+
+TEST_CASE("a process becomes ready, is asked, drains and ends: every step is seen and logged") {
+    std::atomic<int> polls{0};
+    std::string request;
+    fixture* self = nullptr;
+    fixture f({{"GetReadinessStatus",
+                [&](const std::string&) {
+                    const int n = polls++;
+                    return answer(says(n == 0   ? readiness_state::starting
+                                       : n == 1 ? readiness_state::warming
+                                                : readiness_state::ready));
+                }},
+               {"Shutdown",
+                [&](const std::string& body) {
+                    request = body;
+                    return answer(ack);
+                }},
+               {"GetShutdownStatus", [&](const std::string&) {
+                    const bool drains = self->seen_states().back() == state::draining;
+                    if (drains) self->end_child("0");
+                    return answer(says(drains ? shutdown_state::complete : shutdown_state::draining));
+                }}});
+    self = &f;
+    ref<instance> it = f.start_ready();
+    CHECK(it->info().routable);
+    CHECK(it->info().startup_duration.count() > 0);
+    it->shut_down({"a test", 1500ms, 1h});  // longer than granted
+    CHECK(f.end_of(it) == state::complete);
+    const result<shutdown_request> asked = read_message<shutdown_request>(request);
+    REQUIRE(asked);
+    CHECK(asked->process_id == "kv-1");
+    CHECK(asked->reason == "a test");
+    CHECK(asked->grace_period_seconds == 2);
+    CHECK(asked->max_shutdown_seconds == 10);
+    const process_info end = it->info();
+    CHECK(end.exit.ok());
+    CHECK_FALSE(end.killed);
+    CHECK(end.shutdown_duration.count() > 0);
+    CHECK_FALSE(end.routable);
+    // The thread reports a change after the state is visible.
+    it = ref<instance>();
+    CHECK(f.seen_states() == states{state::starting, state::warming, state::ready, state::shutdown_requested,
+                                    state::draining, state::complete});
+    for (const char* text : {"process spawned", "process warming", "process ready", "shutdown requested",
+                             "process draining", "shutdown progress", "process complete"}) {
+        INFO(text);
+        CHECK(f.logged(text));
+    }
+}
+
+TEST_CASE("a notification triggers a poll, and does not count by itself") {
+    std::atomic<bool> is_ready{false};
+    test::counter polls;
+    fixture f({{"GetReadinessStatus", [&](const std::string&) {
+                    const bool now = is_ready;
+                    polls.add();
+                    return answer(says(now ? readiness_state::ready : readiness_state::starting));
+                }}});
+    f.spec.options.readiness_interval = 1h;
+    f.spec.options.readiness_timeout = 2h;
+    const ref<instance> it = f.start();
+    REQUIRE(polls.wait_for(1));
+    it->poll();
+    REQUIRE(polls.wait_for(2));
+    CHECK(it->info().state == state::starting);
+    is_ready = true;
+    it->poll();
+    CHECK(f.await(it, state::ready));
+}
+
+TEST_CASE("the exit of a process is handled at any point") {
+    fixture* self = nullptr;
+    for (const std::string at : {"GetReadinessStatus", "Shutdown", "GetShutdownStatus"}) {
+        INFO(at);
+        fixture f(usual({{at, [&](const std::string&) {
+                              self->up.wait();
+                              REQUIRE(::kill(self->pid, SIGKILL) == 0);
+                              return answer("{}");
+                          }}}));
         self = &f;
-        ref<instance> it = f.start();
-        CHECK(f.await(it, is<state::ready>) == state::ready);
-        CHECK(it->info().routable);
-        CHECK(it->info().startup_duration.count() > 0);
-        it->shut_down({"a test", 1500ms, 1h});  // longer than granted
-        CHECK(f.await(it, over) == state::complete);
-        const result<shutdown_request> asked = read_message<shutdown_request>(request);
-        REQUIRE(asked);
-        CHECK(asked->process_id == "kv-1");
-        CHECK(asked->reason == "a test");
-        CHECK(asked->grace_period_seconds == 2);
-        CHECK(asked->max_shutdown_seconds == 10);
-        const process_info end = it->info();
-        CHECK(end.exit.ok());
-        CHECK_FALSE(end.killed);
-        CHECK(end.shutdown_duration.count() > 0);
-        CHECK_FALSE(end.routable);
-        // The thread reports a change after the state is visible.
-        it = ref<instance>();
-        CHECK(f.seen_states() == states{state::starting, state::warming, state::ready,
-                                        state::shutdown_requested, state::draining, state::complete});
-        for (const char* text : {"process spawned", "process warming", "process ready", "shutdown requested",
-                                 "process draining", "shutdown progress", "process complete"}) {
-            INFO(text);
-            CHECK(f.logged(text));
-        }
-    }
-
-    TEST_CASE("a notification triggers a poll, and does not count by itself") {
-        std::atomic<bool> is_ready{false};
-        test::counter polls;
-        fixture f({{"GetReadinessStatus", [&](const std::string&) {
-                        const bool now = is_ready;
-                        polls.add();
-                        return answer(says(now ? readiness_state::ready : readiness_state::starting));
-                    }}});
-        f.spec.options.readiness_interval = 1h;
-        f.spec.options.readiness_timeout = 2h;
         const ref<instance> it = f.start();
-        REQUIRE(polls.wait_for(1));
-        it->poll();
-        REQUIRE(polls.wait_for(2));
-        CHECK(it->info().state == state::starting);
-        is_ready = true;
-        it->poll();
-        CHECK(f.await(it, is<state::ready>) == state::ready);
-    }
-
-    TEST_CASE("the exit of a process is handled at any point") {
-        const auto die = [](fixture& of) {
-            REQUIRE(::kill(of.pid, SIGKILL) == 0);
-            return answer("{}");
-        };
-        fixture* self = nullptr;
-        for (const std::string at : {"GetReadinessStatus", "Shutdown", "GetShutdownStatus"}) {
-            INFO(at);
-            fixture::answers how{{"GetReadinessStatus", always(says(readiness_state::ready))},
-                                 {"Shutdown", always(ack)},
-                                 {"GetShutdownStatus", always(says(shutdown_state::draining))}};
-            how[at] = [&](const std::string&) {
-                self->up.wait();
-                return die(*self);
-            };
-            fixture f(how);
-            self = &f;
-            const ref<instance> it = f.start();
-            if (at != "GetReadinessStatus") {
-                f.await(it, is<state::ready>);
-                it->shut_down({});
-            }
-            CHECK(f.await(it, over) == state::crashed);
-            CHECK(it->info().exit.signal == SIGKILL);
-            CHECK_FALSE(it->info().routable);
+        if (at != "GetReadinessStatus") {
+            f.await(it, state::ready);
+            it->shut_down({});
         }
+        CHECK(f.end_of(it) == state::crashed);
+        CHECK(it->info().exit.signal == SIGKILL);
+        CHECK_FALSE(it->info().routable);
     }
+}
 
-    TEST_CASE("an end that nobody asked for is a crash, whatever its status") {
-        for (const std::string status : {"0", "3"}) {
-            fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
-            const ref<instance> it = f.start();
-            f.end_child(status);
-            CHECK(f.await(it, over) == state::crashed);
-            CHECK(it->info().exit.code == std::stoi(status));
-            if (status == "0") CHECK(it->info().message == "exited by itself with status 0");
-        }
-    }
-
-    TEST_CASE("TestShutdownExtensionRequest: more time is granted up to the hard deadline, and not past it") {
-        fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))},
-                   {"Shutdown", always(ack)},
-                   {"GetShutdownStatus",
-                    always(R"({"state":"SHUTDOWN_BLOCKED","needMoreTime":true,"additionalSeconds":3600})")}});
-        f.spec.options.shutdown.grace_period = 1s;  // in which the request must be delivered
-        f.spec.options.shutdown.max_duration = 2s;
-        SUBCASE("as the RFC's code") {}
-        SUBCASE("only what was asked for, which must be asked within the grace period") {
-            f.spec.options.shutdown.force_without_request = true;
-            f.spec.options.shutdown.grace_period = 5s;
-            f.spec.options.shutdown.max_duration = 5100ms;
-        }
+TEST_CASE("an end that nobody asked for is a crash, whatever its status") {
+    for (const std::string status : {"0", "3"}) {
+        fixture f(usual());
         const ref<instance> it = f.start();
-        f.await(it, is<state::ready>);
-        it->shut_down({});
-        CHECK(f.await(it, over) == state::forced);
+        f.end_child(status);
+        CHECK(f.end_of(it) == state::crashed);
+        CHECK(it->info().exit.code == std::stoi(status));
+        if (status == "0") CHECK(it->info().message == "exited by itself with status 0");
+    }
+}
+
+TEST_CASE("TestShutdownExtensionRequest: more time is granted up to the hard deadline, and not past it") {
+    const std::string more_time =
+        R"({"state":"SHUTDOWN_BLOCKED","needMoreTime":true,"additionalSeconds":3600})";
+    const struct {
+        const char* name;
+        fixture::answers answers;
+        shutdown_timeouts times;
+        std::vector<const char*> logged;
+    } rows[] = {{"more time, as the RFC's code",
+                 {{"GetShutdownStatus", always(more_time)}},
+                 timeouts(100ms, 1s),
+                 {"more time requested", "past its grace period", "forcing shutdown with SIGTERM"}},
+                {"only what was asked for, which must be asked within the grace period",
+                 {{"GetShutdownStatus", always(more_time)}},
+                 timeouts(1s, 1100ms, true),
+                 {"more time requested", "past its grace period", "forcing shutdown with SIGTERM"}},
+                {"force_without_request, and no request", {}, timeouts(50ms, 1h, true), {}},
+                {"it reports COMPLETE and stays",
+                 {{"GetShutdownStatus", always(says(shutdown_state::complete))}},
+                 timeouts(3s, 1h, false, 100ms),
+                 {}},
+                {"invalid responses",
+                 {{"GetReadinessStatus", always("[[[")}, {"Shutdown", always("\xff{")}},
+                 timeouts(100ms, 100ms),
+                 {"shutdown not acknowledged"}}};
+    for (const auto& row : rows) {
+        CAPTURE(row.name);
+        fixture f(usual(row.answers));
+        f.spec.options.shutdown = row.times;
+        const ref<instance> it = f.start();
+        if (row.answers.count("GetReadinessStatus") == 0) f.await(it, state::ready);
+        CHECK(f.shut_down(it) == state::forced);
         CHECK(it->info().exit.signal == SIGTERM);
         CHECK_FALSE(it->info().killed);
-        CHECK(it->info().shutdown_duration >= f.spec.options.shutdown.max_duration);
-        CHECK(f.logged("more time requested"));
-        CHECK(f.logged("past its grace period"));
-        CHECK(f.logged("forcing shutdown with SIGTERM"));
+        if (row.times.max_duration < 1h) CHECK(it->info().shutdown_duration >= row.times.max_duration);
+        for (const char* text : row.logged) CHECK_MESSAGE(f.logged(text), text);
     }
+}
 
-    TEST_CASE("force_without_request forces after the grace period without a request for more time") {
-        fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))},
-                   {"Shutdown", always(ack)},
-                   {"GetShutdownStatus", always(says(shutdown_state::draining))}});
-        f.spec.options.shutdown.force_without_request = true;
-        f.spec.options.shutdown.grace_period = 50ms;
-        f.spec.options.shutdown.max_duration = 1h;
-        const ref<instance> it = f.start();
-        f.await(it, is<state::ready>);
-        it->shut_down({});
-        CHECK(f.await(it, over) == state::forced);
-    }
+TEST_CASE("a Shutdown whose answer is late has arrived: the process has all of its time") {
+    fixture* self = nullptr;
+    test::event drained;
+    std::atomic<int> asked{0};
+    fixture f({{"Shutdown",
+                [&](const std::string&) {
+                    ++asked;
+                    drained.wait();
+                    return answer(ack);
+                }},
+               {"GetShutdownStatus", [&](const std::string&) {
+                    const bool late = self->logged("past its grace period");
+                    if (!late) drained.wait_until(steady_clock::now() + 50ms);  // as late
+                    if (late) self->end_child("0");
+                    return answer(says(shutdown_state::draining));
+                }}});
+    self = &f;
+    f.spec.options.rpc_timeout = 20ms;
+    f.spec.options.shutdown = timeouts(100ms, 1h);
+    const ref<instance> it = f.start();
+    CHECK(f.shut_down(it) == state::complete);
+    CHECK(it->info().exit.ok());
+    CHECK(asked == 1);
+    CHECK_FALSE(f.logged("forcing shutdown with SIGTERM"));
+    drained.set();
+}
 
-    TEST_CASE("a process that reports COMPLETE and stays is forced") {
-        fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))},
-                   {"Shutdown", always(ack)},
-                   {"GetShutdownStatus", always(says(shutdown_state::complete))}});
-        f.spec.options.shutdown.max_duration = 1h;
-        f.spec.options.shutdown.kill_delay = 100ms;
-        const ref<instance> it = f.start();
-        f.await(it, is<state::ready>);
-        it->shut_down({});
-        CHECK(f.await(it, over) == state::forced);
-        CHECK(it->info().exit.signal == SIGTERM);
-    }
+TEST_CASE("a Shutdown that got lost is sent again, once the process says that it runs") {
+    fixture* self = nullptr;
+    std::atomic<int> asked{0};
+    fixture f({{"Shutdown",
+                [&](const std::string&) {
+                    http_response out = answer(ack);
+                    out.drop = asked++ < 2;  // one call tries twice
+                    return out;
+                }},
+               {"GetShutdownStatus", [&](const std::string&) {
+                    if (asked < 3) return answer(says(shutdown_state::running));
+                    self->end_child("0");
+                    return answer(says(shutdown_state::draining));
+                }}});
+    self = &f;
+    f.spec.options.shutdown.max_duration = 1h;
+    CHECK(f.shut_down(f.start()) == state::complete);
+    CHECK(asked == 3);
+}
 
-    TEST_CASE("invalid responses of a coordinator do not delay the end") {
-        fixture f({{"GetReadinessStatus", always("[[[")}, {"Shutdown", always("\xff{")}});
-        f.spec.options.shutdown.grace_period = f.spec.options.shutdown.max_duration = 100ms;
-        const ref<instance> it = f.start();
-        it->shut_down({});
-        CHECK(f.await(it, over) == state::forced);
-        CHECK(f.logged("shutdown not acknowledged"));
-    }
+TEST_CASE("what max_duration cut short may still be reported before SIGTERM") {
+    fixture* self = nullptr;
+    fixture f(
+        {{"Shutdown", always(ack)}, {"GetShutdownStatus", [&](const std::string&) {
+                                         if (self->logged("past its max_duration, waiting for its report"))
+                                             self->end_child("0");
+                                         return answer(says(shutdown_state::draining));
+                                     }}});
+    self = &f;
+    f.spec.options.shutdown = timeouts(50ms, 50ms);
+    f.spec.options.shutdown.report_time = 1h;
+    CHECK(f.shut_down(f.start()) == state::complete);
+}
 
-    TEST_CASE("a Shutdown whose answer is late has arrived: the process has all of its time") {
-        fixture* self = nullptr;
-        test::event drained;
-        std::atomic<int> asked{0};
-        fixture f({{"Shutdown",
-                    [&](const std::string&) {
-                        ++asked;
-                        drained.wait();
-                        return answer(ack);
-                    }},
-                   {"GetShutdownStatus", [&](const std::string&) {
-                        const bool late = self->logged("past its grace period");
-                        if (!late) drained.wait_until(steady_clock::now() + 50ms);  // as late
-                        if (late) self->end_child("0");
-                        return answer(says(shutdown_state::draining));
-                    }}});
-        self = &f;
-        f.spec.options.rpc_timeout = 20ms;
-        f.spec.options.shutdown.grace_period = 100ms;
-        f.spec.options.shutdown.max_duration = 1h;
-        const ref<instance> it = f.start();
-        it->shut_down({});
-        CHECK(f.await(it, over) == state::complete);
-        CHECK(it->info().exit.ok());
-        CHECK(asked == 1);
-        CHECK_FALSE(f.logged("forcing shutdown with SIGTERM"));
-        drained.set();
-    }
+TEST_CASE("a stopped process whose coordinator never answers is ended, without SIGKILL") {
+    test::event release;
+    fixture f(usual({{"Shutdown", [&](const std::string&) {
+                          release.wait();
+                          return answer(ack);
+                      }}}));
+    f.spec.options.shutdown = timeouts(100ms, 100ms);
+    f.spec.options.shutdown.kill_delay = 20s;
+    const ref<instance> it = f.start_ready();
+    REQUIRE(::kill(f.pid, SIGSTOP) == 0);
+    CHECK(f.shut_down(it) == state::forced);
+    CHECK(it->info().exit.signal == SIGTERM);
+    release.set();
+}
 
-    TEST_CASE("a Shutdown that got lost is sent again, once the process says that it runs") {
-        fixture* self = nullptr;
-        std::atomic<int> asked{0};
-        fixture f({{"Shutdown",
-                    [&](const std::string&) {
-                        http_response out = answer(ack);
-                        out.drop = asked++ < 2;  // one call tries twice
-                        return out;
-                    }},
-                   {"GetShutdownStatus", [&](const std::string&) {
-                        if (asked < 3) return answer(says(shutdown_state::running));
-                        self->end_child("0");
-                        return answer(says(shutdown_state::draining));
-                    }}});
-        self = &f;
-        f.spec.options.shutdown.max_duration = 1h;
-        const ref<instance> it = f.start();
-        it->shut_down({});
-        CHECK(f.await(it, over) == state::complete);
-        CHECK(asked == 3);
-    }
-
-    TEST_CASE("a process that stopped listening gets SIGTERM at once") {
-        fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
-        f.runs({"sh", "-c", "trap 'exit 0' TERM; sh -c 'echo up; exec sleep 1000' & wait"});
-        f.spec.options.shutdown.max_duration = 1h;
-        const ref<instance> it = f.start();
-        f.await(it, is<state::ready>);
-        f.listens_no_more();
-        it->shut_down({});
-        CHECK(f.await(it, over) == state::complete);
-        CHECK(f.logged("requesting shutdown with SIGTERM"));
-    }
-
-    TEST_CASE("what max_duration cut short may still be reported before SIGTERM") {
-        fixture* self = nullptr;
-        fixture f({{"Shutdown", always(ack)},
-                   {"GetShutdownStatus", [&](const std::string&) {
-                        if (self->logged("past its max_duration, waiting for its report"))
-                            self->end_child("0");
-                        return answer(says(shutdown_state::draining));
-                    }}});
-        self = &f;
-        f.spec.options.shutdown.grace_period = f.spec.options.shutdown.max_duration = 50ms;
-        f.spec.options.shutdown.report_time = 1h;
-        const ref<instance> it = f.start();
-        it->shut_down({});
-        CHECK(f.await(it, over) == state::complete);
-    }
-
-    TEST_CASE("a stopped process whose coordinator never answers is ended, without SIGKILL") {
+TEST_CASE("an order does not wait for a coordinator that is silent") {
+    std::chrono::milliseconds best = 1h;
+    // The quickest counts: a machine may stand still for a moment, a question lasts 1 s.
+    for (int i = 0; i < 5; ++i) {
         test::event release;
-        fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))},
-                   {"Shutdown", [&](const std::string&) {
-                        release.wait();
-                        return answer(ack);
-                    }}});
-        f.spec.options.shutdown.grace_period = f.spec.options.shutdown.max_duration = 100ms;
-        f.spec.options.shutdown.kill_delay = 20s;
+        test::counter asked;
+        const auto silent = [&](const std::string&) {
+            asked.add();
+            release.wait();
+            return answer("{}");
+        };
+        fixture f({{"GetReadinessStatus", silent}, {"Shutdown", silent}});
         const ref<instance> it = f.start();
-        f.await(it, is<state::ready>);
-        REQUIRE(::kill(f.pid, SIGSTOP) == 0);
+        REQUIRE(asked.wait_for(1));
+        const time_point before = steady_clock::now();
         it->shut_down({});
-        CHECK(f.await(it, over) == state::forced);
-        CHECK(it->info().exit.signal == SIGTERM);
+        REQUIRE(asked.wait_for(2));
+        it->force();
+        CHECK(f.end_of(it) == state::forced);
+        best = std::min(best,
+                        std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - before));
         release.set();
     }
+    CHECK(best < 700ms);
+}
 
-    TEST_CASE("an order does not wait for a coordinator that is silent") {
-        std::chrono::milliseconds best = 1h;
-        for (int i = 0; i < 5;
-             ++i) {  // the quickest counts: a machine may stand still for a moment, a question lasts 1 s
-            test::event release;
-            test::counter asked;
-            const auto silent = [&](const std::string&) {
-                asked.add();
-                release.wait();
-                return answer("{}");
-            };
-            fixture f({{"GetReadinessStatus", silent}, {"Shutdown", silent}});
-            const ref<instance> it = f.start();
-            REQUIRE(asked.wait_for(1));
-            const time_point before = steady_clock::now();
-            it->shut_down({});
-            REQUIRE(asked.wait_for(2));
-            it->force();
-            CHECK(f.await(it, over) == state::forced);
-            const auto took =
-                std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - before);
-            best = std::min(best, took);
-            release.set();
-        }
-        CHECK(best < 700ms);
+TEST_CASE("a process that does not take part, or stopped listening, gets SIGTERM, and has all of its time") {
+    fixture::answers answers;
+    bool has_coordinator = true;
+    SUBCASE("as is found out") {}
+    SUBCASE("as is known") {
+        has_coordinator = false;
     }
+    SUBCASE("it stopped listening") {
+        answers["GetReadinessStatus"] = always(says(readiness_state::ready));
+    }
+    fixture f(answers);
+    f.runs({"sh", "-c", "trap 'exit 0' TERM; sh -c 'echo up; exec sleep 1000' & wait"});
+    f.spec.options.has_coordinator = has_coordinator;
+    f.spec.options.shutdown.max_duration = 1h;
+    const ref<instance> it = f.start();
+    if (!has_coordinator || !answers.empty()) CHECK(f.await(it, state::ready));
+    f.listens_no_more();
+    CHECK(f.shut_down(it) == state::complete);
+    CHECK(f.logged("requesting shutdown with SIGTERM"));
+}
 
-    TEST_CASE("a process without the protocol gets SIGTERM, and has all of its time") {
-        fixture f;  // nobody listens
-        f.runs({"sh", "-c", "trap 'exit 0' TERM; sh -c 'echo up; exec sleep 1000' & wait"});
-        SUBCASE("as is found out") {
-            f.spec.options.has_coordinator = true;
-        }
-        SUBCASE("as is known") {
-            f.spec.options.has_coordinator = false;
-        }
-        const ref<instance> it = f.start();
-        if (!f.spec.options.has_coordinator) CHECK(f.await(it, is<state::ready>) == state::ready);
+TEST_CASE("TestShutdownTimeoutForceKill: a process that ignores SIGTERM is killed with its descendants") {
+    fixture f;
+    f.spec.options.has_coordinator = false;
+    f.spec.options.shutdown.max_duration = 1h;
+    f.spec.options.shutdown.kill_delay = 100ms;
+    test::pipe_ends ends(O_CLOEXEC);  // open as long as one of them lives
+    f.spec.options.child.keep_descriptors = {ends.writer()};
+    f.runs({"sh", "-c", "trap '' TERM; sleep 1000 & echo up; wait"});
+    const auto start = [&] {
+        const ref<instance> out = f.start();
+        ends.close_writer();
+        return out;
+    };
+    ref<instance> it;
+    SUBCASE("forced at once") {
+        it = start();
+    }
+    SUBCASE("forced while it was being asked") {
+        it = start();
         it->shut_down({});
-        CHECK(f.await(it, over) == state::complete);
-        CHECK(f.logged("requesting shutdown with SIGTERM"));
+        f.await(it, state::shutdown_requested);
     }
-
-    TEST_CASE("TestShutdownTimeoutForceKill: a process that ignores SIGTERM is killed with its descendants") {
-        fixture f;
-        f.spec.options.has_coordinator = false;
-        f.spec.options.shutdown.max_duration = 1h;
-        f.spec.options.shutdown.kill_delay = 100ms;
-        int ends[2];
-        REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
-        const unique_fd ours(ends[0]);
-        unique_fd theirs(ends[1]);  // open as long as one of them lives
-        f.spec.options.child.keep_descriptors = {theirs.get()};
-        f.runs({"sh", "-c", "trap '' TERM; sleep 1000 & echo up; wait"});
-        const ref<instance> it = f.start();
-        theirs.reset();
-        SUBCASE("forced at once") {}
-        SUBCASE("forced while it was being asked") {
-            it->shut_down({});
-            f.await(it, is<state::shutdown_requested>);
-        }
-        it->force();
-        CHECK(f.await(it, over) == state::forced);
-        CHECK(it->info().killed);
-        CHECK(f.logged("SIGTERM timeout, sending SIGKILL"));
-        pollfd last{ours.get(), POLLIN, 0};
-        CHECK(::poll(&last, 1, 30000) == 1);
-    }
-
-    TEST_CASE("a force while only descendants are left ends the wait") {
-        if (OJS_SHUTDOWN_USE_PROC == 0) return;  // nothing shows who is left: it is over when its leader is
-        fixture f;
-        f.spec.options.has_coordinator = false;
-        f.spec.options.shutdown.max_duration = 1h;
-        f.spec.options.shutdown.kill_delay = 50ms;
-        int ends[2];
-        REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
-        const unique_fd ours(ends[0]);
-        unique_fd theirs(ends[1]);  // open as long as one of them lives
-        f.spec.options.child.keep_descriptors = {theirs.get()};
+    SUBCASE("forced while only descendants are left") {
+        if (OJS_SHUTDOWN_USE_PROC == 0) return;  // nothing shows who is left: it is over with its leader
         f.runs({"sh", "-c", "trap 'exit 0' TERM; sh -c 'trap \"\" TERM; echo up; exec sleep 1000' & wait"});
-        const ref<instance> it = f.start();
-        theirs.reset();
+        it = start();
         it->shut_down({});
         siginfo_t about{};
         while (::waitid(P_PID, static_cast<id_t>(f.pid), &about, WEXITED | WNOWAIT) != 0)
             REQUIRE(errno == EINTR);
-        it->force();
-        CHECK(f.await(it, over) == state::forced);
-        pollfd last{ours.get(), POLLIN, 0};
-        CHECK(::poll(&last, 1, 30000) == 1);
     }
-
-    TEST_CASE("health comes and goes, and the routing with it") {
-        std::atomic<readiness_state> now{readiness_state::ready};
-        fixture f({{"GetReadinessStatus", [&](const std::string&) { return answer(says(now)); }}});
-        const ref<instance> it = f.start();
-        CHECK(f.await(it, is<state::ready>) == state::ready);
-        now = readiness_state::unhealthy;
-        CHECK(f.await(it, is<state::unhealthy>) == state::unhealthy);
-        CHECK_FALSE(it->info().routable);
-        now = readiness_state::ready;
-        CHECK(f.await(it, is<state::ready>) == state::ready);
-        CHECK(it->info().routable);
-    }
-
-    TEST_CASE("a process that is not ready in time, or stops responding, is unhealthy") {
-        std::atomic<bool> answers{false};
-        fixture f({{"GetReadinessStatus", [&](const std::string&) {
-                        return answer(answers ? says(readiness_state::ready) : "rubbish");
-                    }}});
-        f.spec.options.readiness_timeout = 100ms;
-        const ref<instance> it = f.start();
-        CHECK(f.await(it, is<state::unhealthy>) == state::unhealthy);
-        answers = true;
-        CHECK(f.await(it, is<state::ready>) == state::ready);
-        answers = false;
-        CHECK(f.await(it, is<state::unhealthy>) == state::unhealthy);
-    }
-
-    TEST_CASE("a program that does not take part is ready when its ready_url is answered with 200") {
-        fixture f;
-        f.spec.options.has_coordinator = false;
-        int later = 0;  // silent
-        SUBCASE("and unhealthy when it is not any more") {
-            later = 404;
-        }
-        SUBCASE("and unhealthy when nothing is answered") {
-            f.spec.options.rpc_timeout = 20ms;
-        }
-        std::atomic<int> status{503};
-        std::atomic<bool> as_said{true};
-        test::event release;
-        test::counter asked;
-        const auto serve = [&](const http_request& request) {
-            if (request.method != "GET" || request.target != "/ready?all") as_said = false;
-            asked.add();
-            if (status == 0) release.wait();  // silent
-            http_response out;
-            out.status = status;
-            return out;
-        };
-        result<http_server> server = http_server::start("unix:" + f.folder.file("kv-1.web"), serve);
-        REQUIRE(server);
-        f.spec.options.ready_url = "unix:" + f.folder.file("{id}.web") + ":/ready?all";
-        const ref<instance> it = f.start();
-        REQUIRE(asked.wait_for(2));
-        CHECK(it->info().state == state::starting);
-        if (later != 0) CHECK(it->info().message == "ready_url answered with status 503");
-        status = 200;
-        CHECK(f.await(it, is<state::ready>) == state::ready);
-        CHECK(as_said);
-        status = later;
-        CHECK(f.await(it, is<state::unhealthy>) == state::unhealthy);
-        it->force();
-        CHECK(f.await(it, over) == state::forced);
-        release.set();
-    }
-
-    TEST_CASE("the last reference to a process ends it") {
-        fixture f;
-        f.spec.options.has_coordinator = false;
-        ref<instance> it = f.start();
-        CHECK_FALSE(it->request_status(soon()));
-        it = ref<instance>();
-        CHECK(::kill(f.pid, 0) != 0);
-        CHECK(f.seen_states().back() == state::forced);
-    }
-
-    TEST_CASE("a program that is not there has crashed, and was no process") {
-        fixture f;
-        f.runs({"/nowhere/at/all"});
-        const ref<instance> it = f.launch();
-        CHECK(f.await(it, over) == state::crashed);
-        CHECK(it->info().pid == 0);
-        CHECK(it->info().message.find("No such file") != std::string::npos);
-        CHECK(f.logged("process not started"));
-    }
-
-    TEST_CASE("a late process is polled once more, as the launcher may have been suspended") {
-        fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
-        f.spec.options.readiness_timeout = 0ms;  // over before the first look
-        const ref<instance> it = f.start();
-        CHECK(f.await(it, is<state::ready>) == state::ready);
-        f.end_child("0");
-        REQUIRE(f.final_reports.wait());
-        CHECK(f.seen_states() == states{state::starting, state::ready, state::crashed});
-    }
-
-    TEST_CASE("a report that ran out of memory is repeated") {
-        fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
-        f.memory_fails = 3;
-        const ref<instance> it = f.start();
-        CHECK(f.await(it, is<state::ready>) == state::ready);
-        f.memory_fails = 3;
-        f.end_child("0");
-        REQUIRE(f.final_reports.wait());
-        CHECK(f.seen_states().back() == state::crashed);
-    }
-
-#ifdef __linux__
-    TEST_CASE("a program whose exec() hangs holds up nobody, and is ended at once") {
-        fixture f;
-        const std::string program = f.folder.file("program");
-        const unique_fd file(::open(program.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0755));
-        REQUIRE(::write(file.get(), "#!/bin/sh\n", 10) == 10);
-        // Whoever opens the file, as exec() does, waits until the lease is given back, which this process never does.
-        ::signal(SIGIO, SIG_IGN);
-        if (::fcntl(file.get(), F_SETLEASE, F_WRLCK) != 0) {
-            MESSAGE("skipped: no lease on a file here");
-        } else {
-            f.runs({program});
-            f.spec.options.child.start_timeout = 10 * test::hang_guard;
-            const ref<instance> asked = f.launch();
-            const ref<instance> forced = f.launch();
-            CHECK(asked->info().state == state::spawning);
-            asked->shut_down({});
-            CHECK(f.await(asked, over) == state::complete);
-            forced->force();
-            CHECK(f.await(forced, over) == state::forced);
-            static_cast<void>(f.launch());  // is ended by the last who knows it
-        }
-        ::signal(SIGIO, SIG_DFL);
-    }
-#endif
-
-#ifdef __linux__
-    TEST_CASE("cycles leave no descriptor, thread or process behind") {
-        const auto cycle = [] {
-            fixture f({{"GetReadinessStatus", always(says(readiness_state::ready))}});
-            const ref<instance> it = f.start();
-            f.await(it, is<state::ready>);
-            it->force();
-            CHECK(f.await(it, over) == state::forced);
-        };
-        cycle();  // what is made once
-        const std::size_t descriptors = entries_of("/proc/self/fd");
-        const std::size_t threads = entries_of("/proc/self/task");
-        for (int i = 0; i < 30; ++i) cycle();
-        CHECK(entries_of("/proc/self/fd") == descriptors);
-        // The kernel lists a joined thread a moment longer.
-        const time_point deadline = soon();
-        while (entries_of("/proc/self/task") > threads && steady_clock::now() < deadline)
-            std::this_thread::yield();
-        CHECK(entries_of("/proc/self/task") == threads);
-        CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
-        CHECK(errno == ECHILD);
-    }
-#endif
+    it->force();
+    CHECK(f.end_of(it) == state::forced);
+    pollfd last{ends.reader(), POLLIN, 0};
+    CHECK(::poll(&last, 1, 30000) == 1);
+    if (it->info().exit.signal == 0) return;  // its leader had ended
+    CHECK(it->info().killed);
+    CHECK(f.logged("SIGTERM timeout, sending SIGKILL"));
 }
+
+TEST_CASE("health comes and goes, and the routing with it") {
+    std::atomic<readiness_state> now{readiness_state::ready};
+    fixture f({{"GetReadinessStatus", [&](const std::string&) { return answer(says(now.load())); }}});
+    const ref<instance> it = f.start_ready();
+    now = readiness_state::unhealthy;
+    CHECK(f.await(it, state::unhealthy));
+    CHECK_FALSE(it->info().routable);
+    now = readiness_state::ready;
+    CHECK(f.await(it, state::ready));
+    CHECK(it->info().routable);
+}
+
+TEST_CASE("a process that is not ready in time, or stops responding, is unhealthy") {
+    std::atomic<bool> answers{false};
+    fixture f({{"GetReadinessStatus", [&](const std::string&) {
+                    return answer(answers ? says(readiness_state::ready) : "rubbish");
+                }}});
+    f.spec.options.readiness_timeout = 100ms;
+    const ref<instance> it = f.start();
+    CHECK(f.await(it, state::unhealthy));
+    answers = true;
+    CHECK(f.await(it, state::ready));
+    answers = false;
+    CHECK(f.await(it, state::unhealthy));
+}
+
+TEST_CASE("a program that does not take part is ready when its ready_url is answered with 200") {
+    fixture f;
+    f.spec.options.has_coordinator = false;
+    int later = 0;  // silent
+    SUBCASE("and unhealthy when it is not any more") {
+        later = 404;
+    }
+    SUBCASE("and unhealthy when nothing is answered") {
+        f.spec.options.rpc_timeout = 20ms;
+    }
+    std::atomic<int> status{503};
+    std::atomic<bool> as_said{true};
+    test::event release;
+    test::counter asked;
+    const auto serve = [&](const http_request& request) {
+        if (request.method != "GET" || request.target != "/ready?all") as_said = false;
+        asked.add();
+        if (status == 0) release.wait();  // silent
+        http_response out;
+        out.status = status;
+        return out;
+    };
+    result<http_server> server = http_server::start("unix:" + f.folder.file("kv-1.web"), serve);
+    REQUIRE(server);
+    f.spec.options.ready_url = "unix:" + f.folder.file("{id}.web") + ":/ready?all";
+    const ref<instance> it = f.start();
+    REQUIRE(asked.wait_for(2));
+    CHECK(it->info().state == state::starting);
+    if (later != 0) CHECK(it->info().message == "ready_url answered with status 503");
+    status = 200;
+    CHECK(f.await(it, state::ready));
+    CHECK(as_said);
+    status = later;
+    CHECK(f.await(it, state::unhealthy));
+    it->force();
+    CHECK(f.end_of(it) == state::forced);
+    release.set();
+}
+
+TEST_CASE("the last reference to a process ends it") {
+    fixture f;
+    f.spec.options.has_coordinator = false;
+    ref<instance> it = f.start();
+    CHECK_FALSE(it->request_status(soon()));
+    it = ref<instance>();
+    CHECK(::kill(f.pid, 0) != 0);
+    CHECK(f.seen_states().back() == state::forced);
+}
+
+TEST_CASE("a program that is not there has crashed, and was no process") {
+    fixture f;
+    f.runs({"/nowhere/at/all"});
+    const ref<instance> it = f.launch();
+    CHECK(f.end_of(it) == state::crashed);
+    CHECK(it->info().pid == 0);
+    CHECK(it->info().message.find("No such file") != std::string::npos);
+    CHECK(f.logged("process not started"));
+}
+
+TEST_CASE("a late process is polled once more, as the launcher may have been suspended") {
+    fixture f(usual());
+    f.spec.options.readiness_timeout = 0ms;  // over before the first look
+    const ref<instance> it = f.start_ready();
+    f.end_child("0");
+    REQUIRE(f.final_reports.wait());
+    CHECK(f.seen_states() == states{state::starting, state::ready, state::crashed});
+}
+
+TEST_CASE("a report that ran out of memory is repeated") {
+    fixture f(usual());
+    f.memory_fails = 3;
+    const ref<instance> it = f.start_ready();
+    f.memory_fails = 3;
+    f.end_child("0");
+    REQUIRE(f.final_reports.wait());
+    CHECK(f.seen_states().back() == state::crashed);
+}
+
+#ifdef __linux__
+TEST_CASE("a program whose exec() hangs holds up nobody, and is ended at once") {
+    fixture f;
+    const std::string program = f.folder.file("program");
+    const unique_fd file(::open(program.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0755));
+    REQUIRE(::write(file.get(), "#!/bin/sh\n", 10) == 10);
+    // Whoever opens the file, as exec() does, waits until the lease is given back, which this process never does.
+    ::signal(SIGIO, SIG_IGN);
+    if (::fcntl(file.get(), F_SETLEASE, F_WRLCK) != 0) {
+        MESSAGE("skipped: no lease on a file here");
+    } else {
+        f.runs({program});
+        f.spec.options.child.start_timeout = 10 * test::hang_guard;
+        const ref<instance> asked = f.launch();
+        const ref<instance> forced = f.launch();
+        CHECK(asked->info().state == state::spawning);
+        asked->shut_down({});
+        CHECK(f.end_of(asked) == state::complete);
+        forced->force();
+        CHECK(f.end_of(forced) == state::forced);
+        static_cast<void>(f.launch());  // is ended by the last who knows it
+    }
+    ::signal(SIGIO, SIG_DFL);
+}
+
+TEST_CASE("cycles leave no descriptor, thread or process behind") {
+    const auto cycle = [] {
+        fixture f(usual());
+        const ref<instance> it = f.start_ready();
+        it->force();
+        CHECK(f.end_of(it) == state::forced);
+    };
+    cycle();  // what is made once
+    const std::size_t descriptors = entries_of("/proc/self/fd");
+    const std::size_t threads = entries_of("/proc/self/task");
+    for (int i = 0; i < 30; ++i) cycle();
+    CHECK(entries_of("/proc/self/fd") == descriptors);
+    // The kernel lists a joined thread a moment longer.
+    const time_point deadline = soon();
+    while (entries_of("/proc/self/task") > threads && steady_clock::now() < deadline)
+        std::this_thread::yield();
+    CHECK(entries_of("/proc/self/task") == threads);
+    CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+    CHECK(errno == ECHILD);
+}
+#endif
+
+TEST_SUITE_END();

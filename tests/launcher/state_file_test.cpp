@@ -43,10 +43,10 @@ class sleeper {
     ~sleeper() {
         ::kill(-process.pid(), SIGKILL);
     }  // before the leader is reaped, unless a test has done that
-    // Its leader alone, which is reaped.
-    void kill_leader() {
-        REQUIRE(::kill(process.pid(), SIGKILL) == 0);
-        REQUIRE(process.wait(deadline_after(test::hang_guard)));
+    child_exit end() {
+        const result<child_exit> out = process.wait(deadline_after(test::hang_guard));
+        REQUIRE(out);
+        return *out;
     }
     state_entry entry() const {
         return {"kv-1",        "kv \"1\"",  "unix:/somewhere",
@@ -64,132 +64,131 @@ ref<state_file> opened(const std::string& path) {
     return *out;
 }
 
-void replace(const std::string& path, const std::string& from, const std::string& to) {
-    std::string text = test::read_file(path);
-    const std::size_t at = text.find(from);
-    REQUIRE(at != std::string::npos);
-    test::write_file(path, text.replace(at, from.size(), to));
-}
+// A state file, and a process that is recorded in it by a launcher that has ended.
+struct recorded {
+    explicit recorded(const char* script = "echo up; sleep 1000 & wait") : left(script) {
+        record(left.entry());
+    }
+    void record(const state_entry& entry) const { REQUIRE(opened(path)->write({entry})); }
+    std::size_t reap(std::chrono::milliseconds grace_period = 20s) const {
+        return opened(path)->reap_orphans(grace_period, 5s, lifecycle());
+    }
+    std::size_t orphans() const { return opened(path)->orphans().size(); }
+
+    const test::temporary_folder folder;
+    const std::string path = folder.file("state");
+    sleeper left;
+};
 
 }  // namespace
 
-TEST_SUITE("state_file") {
-    TEST_CASE("a successor knows what still runs, and ends it") {
+TEST_SUITE_BEGIN("state_file");
+
+TEST_CASE("a successor knows what still runs, and ends it") {
+    const test::temporary_folder folder;
+    const std::string path = folder.file("state");
+    sleeper left;
+    sleeper gone("echo up; exec sleep 1000");  // nobody else is in its group
+    {
+        const ref<state_file> first = opened(path);
+        CHECK(first->orphans().empty());
+        REQUIRE(first->write({left.entry(), gone.entry()}));
+    }
+    struct stat about {};
+    REQUIRE(::stat(path.c_str(), &about) == 0);
+    CHECK((about.st_mode & 0777) == 0600);
+    REQUIRE(gone.process.kill());
+    const ref<state_file> next = opened(path);
+    REQUIRE(next->orphans().size() == 1);
+    const state_entry known = next->orphans()[0];
+    CHECK(known.id == "kv-1");
+    CHECK(known.group == "kv \"1\"");
+    CHECK(known.address == "unix:/somewhere");
+    CHECK(known.pid == left.process.pid());
+    CHECK(next->reap_orphans(20s, 5s, lifecycle()) == 1);
+    CHECK(next->orphans().empty());
+    CHECK(left.end().signal == SIGTERM);
+}
+
+TEST_CASE(
+    "a launcher that is stopped while it ends them waits for them, and kills them at the second signal") {
+    const test::temporary_folder folder;
+    sleeper left("trap '' TERM; echo up; sleep 1000 & wait");
+    REQUIRE(opened(folder.file("state"))->write({left.entry()}));
+    test::fake_fleet fleet;
+    launcher_options options;
+    options.groups = {test::kv_group(1, 0, 1)};
+    options.state_file = folder.file("state");
+    options.orphan_grace_period = 1h;
+    test::event begun;
+    options.log.hook = [&](const log_record& record) {
+        if (record.message.find("sending SIGTERM") != std::string::npos) begun.set();
+    };
+    lifecycle life(0ms);
+    launcher kept = fleet.launch(options, &life);
+    std::thread sender([&] {
+        CHECK(begun.wait());
+        ::raise(SIGTERM);  // to this thread, which has handled it then
+        CHECK(life.phase() == phase::draining);
+        CHECK(group_is_there(left.process.pid()));
+        ::raise(SIGTERM);
+    });
+    CHECK(kept.run() == exit_status::settled);
+    sender.join();
+    CHECK(fleet.calls().empty());
+    CHECK(left.end().signal == SIGKILL);
+}
+
+TEST_CASE("one that ignores SIGTERM is killed") {
+    recorded of("trap '' TERM; echo up; sleep 1000 & wait");
+    CHECK(of.reap(50ms) == 1);
+    CHECK(of.left.end().signal == SIGKILL);
+}
+
+TEST_CASE("another process of the same number, or of another boot, is left alone") {
+    const recorded of;
+    state_entry entry = of.left.entry();
+    std::string changed;
+    SUBCASE("it was started at another time") {
+        ++entry.start_ticks;
+    }
+    SUBCASE("nobody knows when it was started") {
+        entry.start_ticks = 0;
+    }
+    SUBCASE("before the machine was started again") {
+        changed = "\"bootId\":\"";
+    }
+    SUBCASE("of another PID namespace") {
+        changed = "\"pidNamespace\":\"";
+    }
+    const test::temporary_folder folder;
+    const std::string path = folder.file("state");
+    REQUIRE(opened(path)->write({entry}));
+    std::string text = test::read_file(path);
+    if (!changed.empty()) test::write_file(path, text.insert(text.find(changed) + changed.size(), "0"));
+    CHECK(opened(path)->orphans().empty());
+}
+
+// As by `podman exec`: getsid(2) is 0 there.
+TEST_CASE("a launcher whose session began outside its PID namespace has a successor too") {
+    const test::temporary_folder folder;
+    const sleeper left;
+    state_entry entry = left.entry();
+    entry.session = 0;
+    REQUIRE(opened(folder.file("state"))->write({entry}));
+    CHECK(opened(folder.file("state"))->orphans().size() == 1);
+}
+
+TEST_CASE("a group without its leader is ended, if it is of the same session") {
+    for (const bool ours : {true, false}) {  // else of another process of that number
         const test::temporary_folder folder;
         const std::string path = folder.file("state");
-        sleeper left;
-        sleeper gone("echo up; exec sleep 1000");  // nobody else is in its group
-        {
-            const ref<state_file> first = opened(path);
-            CHECK(first->orphans().empty());
-            REQUIRE(first->write({left.entry(), gone.entry()}));
-        }
-        struct stat about {};
-        REQUIRE(::stat(path.c_str(), &about) == 0);
-        CHECK((about.st_mode & 0777) == 0600);
-        REQUIRE(gone.process.kill());
-        const ref<state_file> next = opened(path);
-        REQUIRE(next->orphans().size() == 1);
-        const state_entry known = next->orphans()[0];
-        CHECK(known.id == "kv-1");
-        CHECK(known.group == "kv \"1\"");
-        CHECK(known.address == "unix:/somewhere");
-        CHECK(known.pid == left.process.pid());
-        CHECK(next->reap_orphans(20s, 5s, lifecycle()) == 1);
-        CHECK(next->orphans().empty());
-        const result<child_exit> end = left.process.wait(deadline_after(test::hang_guard));
-        REQUIRE(end);
-        CHECK(end->signal == SIGTERM);
-    }
-
-    TEST_CASE(
-        "a launcher that is stopped while it ends them waits for them, and kills them at the second signal") {
-        const test::temporary_folder folder;
-        sleeper left("trap '' TERM; echo up; sleep 1000 & wait");
-        REQUIRE(opened(folder.file("state"))->write({left.entry()}));
-        test::fake_fleet fleet;
-        launcher_options options;
-        options.groups = {test::kv_group(1, 0, 1)};
-        options.state_file = folder.file("state");
-        options.orphan_grace_period = 1h;
-        test::event begun;
-        options.log.hook = [&](const log_record& record) {
-            if (record.message.find("sending SIGTERM") != std::string::npos) begun.set();
-        };
-        lifecycle life(0ms);
-        launcher kept = fleet.launch(options, &life);
-        std::thread sender([&] {
-            CHECK(begun.wait());
-            ::raise(SIGTERM);  // to this thread, which has handled it then
-            CHECK(life.phase() == phase::draining);
-            CHECK(group_is_there(left.process.pid()));
-            ::raise(SIGTERM);
-        });
-        CHECK(kept.run() == exit_status::settled);
-        sender.join();
-        CHECK(fleet.calls().empty());
-        const result<child_exit> end = left.process.wait(deadline_after(test::hang_guard));
-        REQUIRE(end);
-        CHECK(end->signal == SIGKILL);
-    }
-
-    TEST_CASE("one that ignores SIGTERM is killed") {
-        const test::temporary_folder folder;
-        sleeper left("trap '' TERM; echo up; sleep 1000 & wait");
-        REQUIRE(opened(folder.file("state"))->write({left.entry()}));
-        CHECK(opened(folder.file("state"))->reap_orphans(50ms, 5s, lifecycle()) == 1);
-        const result<child_exit> end = left.process.wait(deadline_after(test::hang_guard));
-        REQUIRE(end);
-        CHECK(end->signal == SIGKILL);
-    }
-
-    TEST_CASE("another process of the same number, or of another boot, is left alone") {
-        const test::temporary_folder folder;
-        const std::string path = folder.file("state");
-        const sleeper left;
-        state_entry entry = left.entry();
-        SUBCASE("it was started at another time") {
-            ++entry.start_ticks;
-            REQUIRE(opened(path)->write({entry}));
-        }
-        SUBCASE("nobody knows when it was started") {
-            entry.start_ticks = 0;
-            REQUIRE(opened(path)->write({entry}));
-        }
-        SUBCASE("before the machine was started again") {
-            REQUIRE(opened(path)->write({entry}));
-            replace(path, "\"bootId\":\"", "\"bootId\":\"0");
-        }
-        SUBCASE("of another PID namespace") {
-            REQUIRE(opened(path)->write({entry}));
-            replace(path, "\"pidNamespace\":\"", "\"pidNamespace\":\"0");
-        }
-        CHECK(opened(path)->orphans().empty());
-    }
-
-    // As by `podman exec`: getsid(2) is 0 there.
-    TEST_CASE("a launcher whose session began outside its PID namespace has a successor too") {
-        const test::temporary_folder folder;
-        const sleeper left;
-        state_entry entry = left.entry();
-        entry.session = 0;
-        REQUIRE(opened(folder.file("state"))->write({entry}));
-        CHECK(opened(folder.file("state"))->orphans().size() == 1);
-    }
-
-    TEST_CASE("a group without its leader is ended, if it is of the same session") {
-        const test::temporary_folder folder;
-        const std::string path = folder.file("state");
-        bool ours = true;
-        SUBCASE("it is") {}
-        SUBCASE("of another session, so of another process of that number") {
-            ours = false;
-        }
         sleeper left("sleep 1000 & echo up; wait");
         state_entry entry = left.entry();
         if (!ours) ++entry.session;
         REQUIRE(opened(path)->write({entry}));
-        left.kill_leader();
+        REQUIRE(::kill(entry.pid, SIGKILL) == 0);
+        left.end();
         REQUIRE(group_is_there(entry.pid));
         const ref<state_file> next = opened(path);
         CHECK(next->orphans().size() == (ours ? 1 : 0));
@@ -197,106 +196,101 @@ TEST_SUITE("state_file") {
         CHECK(next->orphans().empty());
         if (!ours) CHECK(group_is_there(entry.pid));
     }
-
-    TEST_CASE("an unreaped leader still identifies its group") {
-        const test::temporary_folder folder;
-        const std::string path = folder.file("state");
-        const sleeper left("sleep 1000 & echo up; wait");
-        const state_entry entry = left.entry();
-        REQUIRE(opened(path)->write({entry}));
-        REQUIRE(::kill(entry.pid, SIGKILL) == 0);
-        pollfd ended{left.process.fd(), POLLIN, 0};
-        REQUIRE(::poll(&ended, 1, 30000) == 1);
-        CHECK(opened(path)->reap_orphans(20s, 5s, lifecycle()) == 1);
-        CHECK(opened(path)->orphans().empty());
-    }
-
-    TEST_CASE("orphans stay recorded until they have exited") {
-        const test::temporary_folder folder;
-        const std::string path = folder.file("state");
-        const sleeper left;
-        const sleeper other;
-        REQUIRE(opened(path)->write({left.entry()}));
-        REQUIRE(opened(path)->write({other.entry()}));  // by a launcher that only reports them, and ends
-        CHECK(opened(path)->orphans().size() == 2);
-        CHECK(opened(path)->reap_orphans(20s, 5s, lifecycle()) == 2);
-    }
-
-    TEST_CASE("a socket folder that was left is removed, once nobody left behind may listen there") {
-        const test::temporary_folder folder;
-        const std::string path = folder.file("state");
-        const std::string own = folder.file("ojs-launcher-abcdef");
-        const std::string open = folder.file("ojs-launcher-others");  // somebody has changed it
-        const std::string given = folder.file("sockets");
-        for (const std::string& each : {own, open, given}) {
-            REQUIRE(::mkdir(each.c_str(), 0700) == 0);
-            test::write_file(each + "/kv-1.sock", "");
-        }
-        REQUIRE(::chmod(open.c_str(), 0755) == 0);
-        const sleeper left;
-        {
-            const ref<state_file> killed = opened(path);
-            for (const std::string& each : {own, open, given}) REQUIRE(killed->add_folder(each));
-            REQUIRE(killed->write({left.entry()}));
-        }
-        const auto successor = [&](bool ends) {
-            const ref<state_file> next = opened(path);
-            if (ends) CHECK(next->reap_orphans(20s, 5s, lifecycle()) == 1);
-            REQUIRE(next->begin());
-        };
-        successor(false);
-        CHECK(std::filesystem::exists(own));
-        successor(true);
-        CHECK_FALSE(std::filesystem::exists(own));
-        CHECK(std::filesystem::exists(open + "/kv-1.sock"));
-        CHECK(std::filesystem::exists(given + "/kv-1.sock"));
-        CHECK(test::read_file(path).find("ojs-launcher") == std::string::npos);
-    }
-
-    TEST_CASE("a second launcher at the same time is rejected") {
-        const test::temporary_folder folder;
-        const std::string path = folder.file("state");
-        {
-            const ref<state_file> first = opened(path);
-            const result<ref<state_file>> second = state_file::open(path);
-            REQUIRE_FALSE(second);
-            CHECK(second.error().code == errc::busy);
-        }
-        CHECK(state_file::open(path));
-    }
-
-    TEST_CASE("a file that is not ours is neither used nor overwritten") {
-        const test::temporary_folder folder;
-        const std::string path = folder.file("state");
-        const std::string boot = test::read_file("/proc/sys/kernel/random/boot_id").substr(0, 36);
-        const std::string here = std::filesystem::read_symlink("/proc/self/ns/pid").string() + "@" +
-                                 std::to_string(start_ticks_of(1));
-        const std::string head =
-            "{\"boot_id\":\"" + boot + "\",\"pid_namespace\":\"" + here + "\",\"processes\":";
-        const std::string whole = R"({"id":"a","group":"b","address":"c","session":1,"pid":)";
-        for (const std::string& text :
-             {std::string("my notes"), std::string("{}"), head + "7}", head + "[{}]}",
-              head + "[" + whole + "1,\"start_ticks\":1}]}", head + "[" + whole + "-5,\"start_ticks\":1}]}",
-              head + R"([{"id":"a","group":"b","address":"c","session":-1,"pid":5,"start_ticks":1}]})",
-              head + "[" + whole + "0,\"start_ticks\":1}]}"}) {
-            INFO(text);
-            test::write_file(path, text);
-            const result<ref<state_file>> read = state_file::open(path);
-            REQUIRE_FALSE(read);
-            CHECK(read.error().code == errc::invalid_argument);
-            CHECK(test::read_file(path) == text);
-        }
-        test::write_file(path, head + "[]}");
-        CHECK(state_file::open(path));
-    }
-
-    TEST_CASE("a partly written new state is ignored") {
-        const test::temporary_folder folder;
-        const std::string path = folder.file("state");
-        test::write_file(path + ".new", "{\"boot");
-        CHECK(opened(path)->write({}));
-        CHECK(opened(path)->orphans().empty());
-    }
 }
+
+TEST_CASE("an unreaped leader still identifies its group") {
+    const recorded of("sleep 1000 & echo up; wait");
+    REQUIRE(::kill(of.left.process.pid(), SIGKILL) == 0);
+    pollfd ended{of.left.process.fd(), POLLIN, 0};
+    REQUIRE(::poll(&ended, 1, 30000) == 1);
+    CHECK(of.reap() == 1);
+    CHECK(of.orphans() == 0);
+}
+
+TEST_CASE("orphans stay recorded until they have exited") {
+    const recorded of;
+    const sleeper other;
+    of.record(other.entry());  // by a launcher that only reports them, and ends
+    CHECK(of.orphans() == 2);
+    CHECK(of.reap() == 2);
+}
+
+TEST_CASE("a socket folder that was left is removed, once nobody left behind may listen there") {
+    const test::temporary_folder folder;
+    const std::string path = folder.file("state");
+    const std::string own = folder.file("ojs-launcher-abcdef");
+    const std::string open = folder.file("ojs-launcher-others");  // somebody has changed it
+    const std::string given = folder.file("sockets");
+    for (const std::string& each : {own, open, given}) {
+        REQUIRE(::mkdir(each.c_str(), 0700) == 0);
+        test::write_file(each + "/kv-1.sock", "");
+    }
+    REQUIRE(::chmod(open.c_str(), 0755) == 0);
+    const sleeper left;
+    {
+        const ref<state_file> killed = opened(path);
+        for (const std::string& each : {own, open, given}) REQUIRE(killed->add_folder(each));
+        REQUIRE(killed->write({left.entry()}));
+    }
+    const auto successor = [&](bool ends) {
+        const ref<state_file> next = opened(path);
+        if (ends) CHECK(next->reap_orphans(20s, 5s, lifecycle()) == 1);
+        REQUIRE(next->begin());
+    };
+    successor(false);
+    CHECK(std::filesystem::exists(own));
+    successor(true);
+    CHECK_FALSE(std::filesystem::exists(own));
+    CHECK(std::filesystem::exists(open + "/kv-1.sock"));
+    CHECK(std::filesystem::exists(given + "/kv-1.sock"));
+    CHECK(test::read_file(path).find("ojs-launcher") == std::string::npos);
+}
+
+TEST_CASE("a second launcher at the same time is rejected") {
+    const test::temporary_folder folder;
+    const std::string path = folder.file("state");
+    {
+        const ref<state_file> first = opened(path);
+        const result<ref<state_file>> second = state_file::open(path);
+        REQUIRE_FALSE(second);
+        CHECK(second.error().code == errc::busy);
+    }
+    CHECK(state_file::open(path));
+}
+
+TEST_CASE("a file that is not ours is neither used nor overwritten") {
+    const test::temporary_folder folder;
+    const std::string path = folder.file("state");
+    const std::string boot = test::read_file("/proc/sys/kernel/random/boot_id").substr(0, 36);
+    const std::string here =
+        std::filesystem::read_symlink("/proc/self/ns/pid").string() + "@" + std::to_string(start_ticks_of(1));
+    const std::string head =
+        "{\"boot_id\":\"" + boot + "\",\"pid_namespace\":\"" + here + "\",\"processes\":";
+    const std::string whole = R"({"id":"a","group":"b","address":"c","session":1,"pid":)";
+    std::vector<std::string> bad = {"my notes", "{}", head + "7}", head + "[{}]}"};
+    for (const char* pid : {"1", "-5", "0"})
+        bad.push_back(head + "[" + whole + pid + ",\"start_ticks\":1}]}");
+    bad.push_back(head + R"([{"id":"a","group":"b","address":"c","session":-1,"pid":5,"start_ticks":1}]})");
+    for (const std::string& text : bad) {
+        INFO(text);
+        test::write_file(path, text);
+        const result<ref<state_file>> read = state_file::open(path);
+        REQUIRE_FALSE(read);
+        CHECK(read.error().code == errc::invalid_argument);
+        CHECK(test::read_file(path) == text);
+    }
+    test::write_file(path, head + "[]}");
+    CHECK(state_file::open(path));
+}
+
+TEST_CASE("a partly written new state is ignored") {
+    const test::temporary_folder folder;
+    const std::string path = folder.file("state");
+    test::write_file(path + ".new", "{\"boot");
+    CHECK(opened(path)->write({}));
+    CHECK(opened(path)->orphans().empty());
+}
+
+TEST_SUITE_END();
 
 #endif

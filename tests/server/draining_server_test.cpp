@@ -10,44 +10,35 @@
 #include <thread>
 #include <vector>
 
-#include "events.hpp"
 #include "files.hpp"
 #include "processes.hpp"
-#include "raw_peer.hpp"
+#include "server_clients.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
+using namespace test;
 
 namespace {
 
-http_response echo(const http_request& request) {
-    return {200, {}, request.method + " " + request.target + " " + request.body, false};
-}
-
 draining_server start(http_handler handler = &echo, draining_server_options options = {},
                       const std::string& address = "0") {
-    result<draining_server> started = draining_server::start(address, std::move(handler), std::move(options));
-    if (!started) MESSAGE(started.error().text);
-    REQUIRE(started);
-    return std::move(*started);
+    return started_server<draining_server>(std::move(handler), std::move(options), address);
 }
 
-std::string get(const std::string& target, const std::string& headers = "") {
-    return "GET " + target + " HTTP/1.1\r\nHost: h\r\n" + headers + "\r\n";
+draining_server_options with_threads(std::size_t count) {
+    draining_server_options out;
+    out.threads = count;
+    return out;
 }
 
-std::string status_of(const std::string& answer) {
-    return answer.size() > 12 ? answer.substr(9, 3) : answer;
+// Of a request that closes its connection.
+std::string last_get(const std::string& target = "/") {
+    return get(target, "Connection: close\r\n");
 }
+
 bool says_close(const std::string& answer) {
     return answer.find("Connection: close") != std::string::npos;
 }
-
-// A client that has sent `text`.
-struct sent : peer::client {
-    sent(const draining_server& server, const std::string& text) : client(server.port()) { send(text); }
-    std::string status() { return status_of(answer()); }
-};
 
 std::string verdict(const draining_server& server, const std::string& raw) {
     sent client(server, raw);
@@ -84,32 +75,19 @@ drain_options until(time_point deadline) {
     out.deadline = deadline;
     return out;
 }
+void check_result(const drain_result& of, std::size_t answered, std::size_t refused, std::size_t cut) {
+    CHECK(of.answered == answered);
+    CHECK(of.refused == refused);
+    CHECK(of.cut == cut);
+}
 drain_options in_time() {
     return until(peer::soon());
 }
-
-bool refuses(std::uint16_t port) {
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const sockaddr_in address = peer::loopback(port);
-    const bool refused = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0;
-    ::close(fd);
-    return refused;
+drain_options with_successor() {
+    drain_options out = in_time();
+    out.has_successor = true;
+    return out;
 }
-
-// A handler whose requests under /held say that they are there, and wait.
-struct gate {
-    test::counter entered;
-    test::event may_go;
-    http_handler handler() {
-        return [this](const http_request& request) {
-            if (request.target.compare(0, 5, "/held") == 0) {
-                entered.add();
-                may_go.wait();
-            }
-            return echo(request);
-        };
-    }
-};
 
 struct unconnected {
     int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -123,6 +101,10 @@ struct unconnected {
         return ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
     }
 };
+
+bool refuses(std::uint16_t port) {
+    return !unconnected().connect(port);
+}
 
 void await_connections(const draining_server& server, std::size_t count) {
     const time_point give_up = peer::soon();
@@ -139,7 +121,7 @@ TEST_CASE("draining server: requests on one connection, in order, pipelined or n
     std::string many = "POST /2 HTTP/1.1\r\nContent-Length: 2\r\nHost: h\r\n\r\nab";
     for (int i = 3; i < 3000; ++i)
         many += get("/" + std::to_string(i));  // each waits for its turn, none recurses
-    std::thread sender([&] { client.send(many + get("/last", "Connection: close\r\n")); });
+    std::thread sender([&] { client.send(many + last_get("/last")); });
     const std::string rest = client.rest();
     sender.join();
     std::size_t at = rest.find("POST /2 ab");
@@ -198,8 +180,7 @@ TEST_CASE("draining server: bad input is answered and the connection closed") {
 }
 
 TEST_CASE("draining server: handlers that throw, end their thread, drop the connection, or answer badly") {
-    draining_server_options options;
-    options.threads = 1;
+    draining_server_options options = with_threads(1);
     draining_server server = start(
         [](const http_request& request) -> http_response {
             if (request.target == "/throw") throw std::runtime_error("secret");
@@ -227,9 +208,7 @@ TEST_CASE("draining server: handlers that throw, end their thread, drop the conn
 
 TEST_CASE("draining server: while handlers wait, as many run as there are threads, and then each answers") {
     gate held;
-    draining_server_options options;
-    options.threads = 24;
-    draining_server server = start(held.handler(), options);
+    draining_server server = start(held.handler(), with_threads(24));
     std::vector<std::unique_ptr<peer::client>> clients;
     for (int i = 0; i < 24; ++i) {
         clients.push_back(std::make_unique<peer::client>(server.port()));
@@ -242,15 +221,14 @@ TEST_CASE("draining server: while handlers wait, as many run as there are thread
 }
 
 TEST_CASE("draining server: connections that wait, send slowly or do not read block no thread") {
-    draining_server_options options;
-    options.threads = 1;
+    draining_server_options options = with_threads(1);
     options.request_timeout = 1h;
     draining_server server = start(&large_or_echo, options);
     peer::client idle(server.port());
     sent slow(server, "POST /slow HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nab");
-    sent deaf(server, get("/large", "Connection: close\r\n"));
+    sent deaf(server, last_get("/large"));
     await_connections(server, 3);
-    for (int i = 0; i < 3; ++i) CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
+    for (int i = 0; i < 3; ++i) CHECK(verdict(server, last_get()) == "200");
     slow.send("cde");
     CHECK(slow.answer().find("POST /slow abcde") != std::string::npos);
     CHECK(deaf.rest().size() > 30000000);
@@ -284,8 +262,7 @@ TEST_CASE("draining server: slow requests, slow readers and idle connections end
 
 TEST_CASE("draining server: a request that waits for a thread is not idle") {
     gate held;
-    draining_server_options options;
-    options.threads = 1;
+    draining_server_options options = with_threads(1);
     options.max_connections = 2;
     options.idle_timeout = 1ms;
     const draining_server server = start(held.handler(), options);
@@ -293,7 +270,7 @@ TEST_CASE("draining server: a request that waits for a thread is not idle") {
     REQUIRE(held.entered.wait_for(1));
     sent waits(server, get("/waits"));
     await_connections(server, 2);
-    sent third(server, get("/third", "Connection: close\r\n"));
+    sent third(server, last_get("/third"));
     CHECK_FALSE(peer::readable(waits.fd, 600));  // two looks at what is overdue
     held.may_go.set();
     CHECK(waits.answer().find("GET /waits") != std::string::npos);
@@ -329,9 +306,7 @@ std::size_t resident_memory() {
 
 TEST_CASE("draining server: an idle connection, and one whose request was refused, hold no buffer") {
     constexpr std::size_t large = 1000000;
-    draining_server_options options;
-    options.threads = 1;  // each has memory of its own, which it may keep
-    const draining_server server = start(&echo, options);
+    const draining_server server = start(&echo, with_threads(1));
     const std::string post = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nF4240\r\n";
     const std::pair<const char*, std::string> endings[] = {{"\r\n0\r\n\r\n", "200"},
                                                            {"\r\nno size\r\n", "400"}};
@@ -357,10 +332,10 @@ TEST_CASE("draining server: the buffers of all connections are bounded, and othe
     const draining_server server = start(&echo, options);
     const std::string head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 25000\r\n\r\n";
     sent first(server, head + std::string(20000, 'x'));
-    CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
+    CHECK(verdict(server, last_get()) == "200");
     sent second(server, head + std::string(20000, 'x'));
     CHECK(second.status() == "503");
-    CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
+    CHECK(verdict(server, last_get()) == "200");
     first.send(std::string(5000, 'x'));
     CHECK(first.status() == "200");
 }
@@ -378,22 +353,20 @@ TEST_CASE("draining server: unread responses are bounded before a handler makes 
             return http_response{200, {}, std::string(30000000, 'x'), false};
         },
         options);
-    sent deaf(server, get("/", "Connection: close\r\n"));
+    sent deaf(server, last_get());
     REQUIRE(peer::readable(deaf.fd));
-    for (int i = 0; i < 3; ++i) CHECK(verdict(server, get("/", "Connection: close\r\n")) == "503");
-    CHECK(verdict(server, get("/readyz", "Connection: close\r\n")) == "200");
+    for (int i = 0; i < 3; ++i) CHECK(verdict(server, last_get()) == "503");
+    CHECK(verdict(server, last_get("/readyz")) == "200");
     CHECK(made == 1);
     CHECK(deaf.rest().size() > 30000000);
-    CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
+    CHECK(verdict(server, last_get()) == "200");
 }
 
 TEST_CASE("draining server: a thousand idle connections, and one request") {
     rlimit limit{};
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
     const int count = limit.rlim_cur > 2200 ? 1000 : static_cast<int>(limit.rlim_cur / 4);
-    draining_server_options options;
-    options.threads = 2;
-    draining_server server = start(&echo, options);
+    draining_server server = start(&echo, with_threads(2));
     std::vector<std::unique_ptr<peer::client>> idle;
     for (int i = 0; i < count; ++i) idle.push_back(std::make_unique<peer::client>(server.port()));
     await_connections(server, idle.size());
@@ -436,20 +409,14 @@ TEST_CASE("draining server: a drain answers requests in flight, closes idle conn
     const std::string answer = busy.rest();
     CHECK(answer.find("GET /held") != std::string::npos);
     CHECK(says_close(answer));
-    const drain_result drained = drains.result();
-    CHECK(drained.answered == 2);
-    CHECK(drained.refused == 1);
-    CHECK(drained.cut == 0);
-    const drain_result again = server.drain(in_time());
-    CHECK(again.answered == 2);
+    check_result(drains.result(), 2, 1, 0);
+    CHECK(server.drain(in_time()).answered == 2);
     await_connections(server, 0);
 }
 
 TEST_CASE("draining server: requests received before the drain are answered, read or not") {
     gate held;
-    draining_server_options options;
-    options.threads = 1;
-    draining_server server = start(held.handler(), options);
+    draining_server server = start(held.handler(), with_threads(1));
     sent first(server, get("/held"));
     REQUIRE(held.entered.wait_for(1));
     peer::client unread(server.port());  // the one thread is with the first
@@ -461,15 +428,12 @@ TEST_CASE("draining server: requests received before the drain are answered, rea
     CHECK(kept.rest().find("GET /kept") != std::string::npos);
     held.may_go.set();
     CHECK(first.rest().find("GET /held") != std::string::npos);
-    const drain_result drained = drains.result();
-    CHECK(drained.answered == 3);
-    CHECK(drained.cut == 0);
+    check_result(drains.result(), 3, 0, 0);
 }
 
 TEST_CASE("draining server: a request half received before the drain gets the request timeout") {
     gate held;
-    draining_server_options options;
-    options.threads = 1;
+    draining_server_options options = with_threads(1);
     options.request_timeout = 50ms;
     options.idle_timeout = 1h;
     draining_server server = start(held.handler(), options);
@@ -484,8 +448,7 @@ TEST_CASE("draining server: a request half received before the drain gets the re
     held.may_go.set();
     CHECK(first.status() == "200");
     ::shutdown(first.fd, SHUT_RDWR);
-    const drain_result drained = drains.result();
-    CHECK(drained.cut == 0);
+    CHECK(drains.result().cut == 0);
 }
 
 TEST_CASE("draining server: the deadline cuts the rest, and waits for no handler") {
@@ -495,10 +458,8 @@ TEST_CASE("draining server: the deadline cuts the rest, and waits for no handler
     sent half(server, "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
     CHECK(half.status() == "100");
     REQUIRE(held.entered.wait_for(1));
-    const drain_result drained =
-        server.drain(until(steady_clock::now() + 20ms));  // returns, though the handler does not
-    CHECK(drained.cut == 2);
-    CHECK(drained.answered == 0);
+    // Returns, though the handler does not.
+    check_result(server.drain(until(steady_clock::now() + 20ms)), 0, 0, 2);
     CHECK(busy.closed());
     CHECK(half.closed());
     held.may_go.set();  // the server's end waits for it
@@ -518,8 +479,7 @@ TEST_CASE("draining server: aborting a drain cuts at once, also in the lame duck
         draining drains(server, how);
         while (!server.draining()) std::this_thread::yield();
         abort.cancel(cancel_reason::forced);
-        const drain_result drained = drains.result();
-        CHECK(drained.cut == 1);
+        CHECK(drains.result().cut == 1);
         CHECK(busy.closed());
         held.may_go.set();
     }
@@ -530,7 +490,7 @@ TEST_CASE("draining server: a lame duck is not ready but answers everything unti
     options.readiness_path = "/readyz";
     options.lame_duck = 1h;
     draining_server server = start(&echo, options);
-    const std::string ready = get("/readyz?verbose", "Connection: close\r\n");
+    const std::string ready = last_get("/readyz?verbose");
     CHECK(verdict(server, ready) == "200");
     sent kept(server, get("/1"));
     CHECK_FALSE(says_close(kept.answer()));
@@ -547,10 +507,8 @@ TEST_CASE("draining server: a lame duck is not ready but answers everything unti
     CHECK(verdict(server, get("/anew")) == "200");
     await_connections(server, 0);  // that one is counted as answered
     abort.cancel(cancel_reason::forced);
-    const drain_result drained = drains.result();
+    check_result(drains.result(), 3, 0, 0);
     CHECK(refuses(server.port()));
-    CHECK(drained.answered == 3);
-    CHECK(drained.cut == 0);
 }
 
 TEST_CASE("draining server: a successor takes over the socket and its queue") {
@@ -560,8 +518,7 @@ TEST_CASE("draining server: a successor takes over the socket and its queue") {
     CHECK(kept.answer().find("first") != std::string::npos);
     const int shared = ::dup(first.listeners()[0]);
     const std::uint16_t port = first.port();
-    drain_options how = in_time();
-    how.has_successor = true;
+    const drain_options how = with_successor();
     CHECK(first.drain(how).cut == 0);
     peer::client waits(port);  // nobody accepts
     waits.send(get("/"));
@@ -582,8 +539,7 @@ TEST_CASE("draining server: with a successor on another socket, this queue is st
     REQUIRE(held.entered.wait_for(1));
     peer::client waits(server.port());  // for a place
     waits.send(get("/waits"));
-    drain_options how = in_time();
-    how.has_successor = true;
+    const drain_options how = with_successor();
     draining drains(server, how);
     CHECK(waits.answer().find("GET /waits") != std::string::npos);
     held.may_go.set();
@@ -594,8 +550,7 @@ TEST_CASE("draining server: with a successor, a client between two requests can 
     draining_server server = start();
     sent kept(server, get("/1"));
     CHECK(kept.status() == "200");
-    drain_options how = in_time();
-    how.has_successor = true;
+    const drain_options how = with_successor();
     const time_point began = steady_clock::now();
     draining drains(server, how);
     while (server.listeners()[0] >= 0) std::this_thread::yield();
@@ -643,7 +598,7 @@ TEST_CASE("draining server: under load, every request that was sent before the d
 TEST_CASE("draining server: out of descriptors, a drain ends as well") {
     draining_server server = start();
     const unconnected waits;
-    const test::no_descriptors from_here;
+    const no_descriptors from_here;
     REQUIRE(waits.connect(server.port()));
     peer::send_text(waits.fd, get("/"));
     CHECK(server.drain(until(steady_clock::now() + 200ms)).answered == 0);
@@ -651,7 +606,7 @@ TEST_CASE("draining server: out of descriptors, a drain ends as well") {
 
 TEST_CASE("draining server: out of descriptors, idle connections make room for queued requests") {
     draining_server server = start();
-    const unconnected wait[6];  // for one descriptor, one after the other
+    const unconnected wait[3];  // for one descriptor, one after the other
     {
         sent idle(server, get("/"));
         CHECK(idle.status() == "200");
@@ -661,7 +616,7 @@ TEST_CASE("draining server: out of descriptors, idle connections make room for q
             may_drain.wait();
             server.drain(in_time());
         });
-        const test::no_descriptors from_here;
+        const no_descriptors from_here;
         for (const unconnected& each : wait) {
             REQUIRE(each.connect(server.port()));
             peer::send_text(each.fd, get("/waited"));
@@ -702,11 +657,11 @@ TEST_CASE("draining server: a client that had connected has 100 ms to send") {
 }
 
 TEST_CASE("draining server: several addresses, one port for two, and addresses that cannot be") {
-    const test::temporary_folder folder;
+    const temporary_folder folder;
     const std::string path = folder.path().string() + "/socket";
     const draining_server both = start(&echo, {}, "0,unix:" + path);
     CHECK(both.address() == "127.0.0.1:" + std::to_string(both.port()) + ",unix:" + path);
-    CHECK(verdict(both, get("/", "Connection: close\r\n")) == "200");
+    CHECK(verdict(both, last_get()) == "200");
     http_client over_unix = peer::make_client("unix:" + path);
     CHECK(over_unix.send(peer::get("/x"), peer::call())->body == "GET /x ");
 
@@ -715,14 +670,14 @@ TEST_CASE("draining server: several addresses, one port for two, and addresses t
     const draining_server one = start(&echo, shared);
     const draining_server other = start(&echo, shared, std::to_string(one.port()));
     CHECK(one.port() == other.port());
-    CHECK(test::code_of(draining_server::start(std::to_string(one.port()), &echo)) == errc::busy);
+    CHECK(code_of(draining_server::start(std::to_string(one.port()), &echo)) == errc::busy);
 
     const int no_listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     for (const std::string& bad :
          {std::string(), std::string("0,"), std::string("host:80"), std::string("fd:"), std::string("fd:x"),
           std::string("fd:999999"), std::string("systemd:"), "fd:" + std::to_string(no_listener)}) {
         CAPTURE(bad);
-        CHECK(test::code_of(draining_server::start(bad, &echo)) == errc::invalid_argument);
+        CHECK(code_of(draining_server::start(bad, &echo)) == errc::invalid_argument);
     }
     ::close(no_listener);
     CHECK_FALSE(draining_server::start("0", nullptr));
@@ -769,13 +724,13 @@ TEST_CASE("draining server: after a failed start an inherited socket stays open"
 }
 
 TEST_CASE("draining server: a forked child may destroy its copy; the parent's keeps serving") {
-    const test::temporary_folder folder;
+    const temporary_folder folder;
     const std::string path = folder.path().string() + "/socket";
     draining_server server = start(&echo, {}, "0,unix:" + path);
     sent kept(server, get("/1"));
     CHECK(kept.status() == "200");
     const std::vector<int> listeners = server.listeners();
-    const pid_t child = test::forked([&] {
+    const pid_t child = forked([&] {
         {
             draining_server moved = std::move(server);
             if (moved.drain().answered != 0) return 1;
@@ -785,10 +740,10 @@ TEST_CASE("draining server: a forked child may destroy its copy; the parent's ke
         }
         return 0;
     });
-    CHECK(test::status_of(child) == 0);
+    CHECK(status_of(child) == 0);
     kept.send(get("/2"));
     CHECK(kept.status() == "200");
-    CHECK(verdict(server, get("/", "Connection: close\r\n")) == "200");
+    CHECK(verdict(server, last_get()) == "200");
     CHECK(::access(path.c_str(), F_OK) == 0);
 }
 
@@ -797,7 +752,7 @@ TEST_CASE("draining server: the sockets that socket activation passes") {
     sockaddr_in address{};
     socklen_t size = sizeof address;
     ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
-    const pid_t child = test::forked([&] {
+    const pid_t child = forked([&] {
         ::dup2(listener, 3);
         ::setenv("LISTEN_FDS", "1", 1);
         ::setenv("LISTEN_PID", std::to_string(::getpid()).c_str(), 1);
@@ -813,6 +768,6 @@ TEST_CASE("draining server: the sockets that socket activation passes") {
         CHECK(client.answer().find("GET /activated") != std::string::npos);
     }
     ::kill(child, SIGKILL);
-    CHECK(test::status_of(child) == -SIGKILL);
+    CHECK(status_of(child) == -SIGKILL);
     ::close(listener);
 }

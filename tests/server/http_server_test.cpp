@@ -13,32 +13,26 @@
 #include <fstream>
 #include <string>
 
-#include "events.hpp"
 #include "files.hpp"
 #include "processes.hpp"
-#include "raw_peer.hpp"
+#include "server_clients.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
+using namespace test;
 
 namespace {
 
-http_response echo(const http_request& request) {
-    return {200, {}, request.method + " " + request.target + " " + request.body, false};
-}
-
 http_server start(http_handler handler = &echo, http_server_options options = {},
                   const std::string& address = "0") {
-    result<http_server> started = http_server::start(address, std::move(handler), options);
-    if (!started) MESSAGE(started.error().text);
-    REQUIRE(started);
-    return std::move(*started);
+    return started_server<http_server>(std::move(handler), options, address);
 }
 
-const std::string get = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
-
-std::string status_of(const std::string& answer) {
-    return answer.size() > 12 ? answer.substr(9, 3) : answer;
+http_server_options with_connections(std::size_t count) {
+    http_server_options out;
+    out.max_connections = count;
+    out.idle_timeout = out.request_timeout = 1h;
+    return out;
 }
 
 // The socket of a process that may have died since.
@@ -51,33 +45,11 @@ int bound_socket(const std::string& path, int type = SOCK_STREAM) {
     return fd;
 }
 
-// A client that has sent `text`.
-struct sent : peer::client {
-    explicit sent(const http_server& server, const std::string& text = get) : client(server.port()) {
-        peer::send_text(fd, text);
-    }
-    std::string status() { return status_of(answer()); }
-};
-
-// Handlers that wait, and say how many do.
-struct gate {
-    test::counter entered;
-    test::event may_go;
-    http_handler handler() {
-        return [this](const http_request& request) {
-            entered.add();
-            may_go.wait();
-            entered.add(-1);
-            return echo(request);
-        };
-    }
-};
-
 TEST_CASE("server: an empty line after a request does not make the connection busy") {
     http_server server = start();
     sent client(server);
     CHECK(client.status() == "200");
-    client.send("\r\n" + get);
+    client.send("\r\n" + get());
     CHECK(client.status() == "200");
     client.send("\r\n");
     const peer::client silent(server.port());
@@ -87,10 +59,8 @@ TEST_CASE("server: an empty line after a request does not make the connection bu
 }
 
 TEST_CASE("server: no more connections at a time than allowed, and the others wait their turn") {
-    http_server_options options;
-    options.max_connections = 2;
-    gate held;
-    const http_server server = start(held.handler(), options);
+    gate held{"/", {}, {}};
+    const http_server server = start(held.handler(), with_connections(2));
     sent first(server);
     sent second(server);
     CHECK(held.entered.wait_for(2));
@@ -99,7 +69,7 @@ TEST_CASE("server: no more connections at a time than allowed, and the others wa
     held.may_go.set();
     for (sent* each : {&first, &second, &waiting}) CHECK(each->status() == "200");
     std::atomic<int> good{0};
-    test::at_once(8, [&](int) {
+    at_once(8, [&](int) {
         for (int n = 0; n < 20; ++n) good += sent(server).status() == "200" ? 1 : 0;
     });
     CHECK(good == 160);
@@ -107,12 +77,9 @@ TEST_CASE("server: no more connections at a time than allowed, and the others wa
 }
 
 TEST_CASE("server: at the limit, the connection that has been idle longest is closed, and no other") {
-    http_server_options options;
-    options.max_connections = 3;
-    options.idle_timeout = options.request_timeout = 1h;
-    const http_server server = start(&echo, options);
+    const http_server server = start(&echo, with_connections(3));
     const auto asks = [&](peer::client& client) {
-        client.send(get);
+        client.send(get());
         const std::string answer = client.answer();
         CHECK(answer.find("Connection: keep-alive") != std::string::npos);
         CHECK(status_of(answer) == "200");
@@ -134,12 +101,10 @@ TEST_CASE("server: at the limit, the connection that has been idle longest is cl
 }
 
 TEST_CASE("server: at the limit, the slowest client is cut if none is idle") {
-    http_server_options options;
-    options.max_connections = 2;
-    options.idle_timeout = options.request_timeout = 1h;
+    http_server_options options = with_connections(2);
     options.overload_timeout = 50ms;
     const http_server server = start(&echo, options);
-    const std::string half = get.substr(0, get.size() - 2);
+    const std::string half = get().substr(0, get().size() - 2);
     for (const std::string& text : {half, std::string()}) {  // one that says nothing is slow as well
         const sent slowest(server, text);
         sent slow(server, half);
@@ -151,10 +116,7 @@ TEST_CASE("server: at the limit, the slowest client is cut if none is idle") {
 }
 
 TEST_CASE("server: empty lines keep no slot from others") {
-    http_server_options options;
-    options.max_connections = 1;
-    options.idle_timeout = options.request_timeout = 1h;
-    const http_server server = start(&echo, options);
+    const http_server server = start(&echo, with_connections(1));
     const sent stranger(server, "\r\n");
     for (int i = 0; i < 2; ++i) {  // the second takes the place of a kept connection
         CHECK(sent(server).status() == "200");
@@ -163,11 +125,8 @@ TEST_CASE("server: empty lines keep no slot from others") {
 }
 
 TEST_CASE("server: at the limit, a busy connection closes after its response") {
-    http_server_options options;
-    options.max_connections = 1;
-    options.idle_timeout = 1h;
-    gate held;
-    const http_server server = start(held.handler(), options);
+    gate held{"/", {}, {}};
+    const http_server server = start(held.handler(), with_connections(1));
     sent busy(server);
     CHECK(held.entered.wait_for(1));
     sent waiting(server);
@@ -182,10 +141,10 @@ TEST_CASE("server: out of descriptors, it waits without spinning and recovers") 
     const http_server server = start();
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     {
-        const test::no_descriptors from_here;
+        const no_descriptors from_here;
         const sockaddr_in address = peer::loopback(server.port());
         CHECK(::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-        peer::send_text(fd, get);
+        peer::send_text(fd, get());
         const std::clock_t before = std::clock();
         CHECK_FALSE(peer::readable(fd, 500));
         CHECK(std::clock() - before < CLOCKS_PER_SEC / 4);
@@ -195,7 +154,7 @@ TEST_CASE("server: out of descriptors, it waits without spinning and recovers") 
 }
 
 TEST_CASE("server: stop cuts what is not done at its deadline, and waits for the handler") {
-    gate held;
+    gate held{"/", {}, {}};
     http_server server = start(held.handler());
     sent busy(server);
     REQUIRE(held.entered.wait_for(1));
@@ -215,8 +174,8 @@ TEST_CASE("server: stop cuts what is not done at its deadline, and waits for the
 TEST_CASE("server: stopped under load, it leaks nothing") {
     for (int round = 0; round < 20; ++round) {
         http_server server = start();
-        test::counter answered;
-        test::at_once(4, [&](int thread) {
+        counter answered;
+        at_once(4, [&](int thread) {
             http_client client = peer::make_client("http://" + server.address());
             while (thread > 0 && client.send(peer::get(), peer::call())) answered.add();
             if (thread == 0 && answered.wait_for(10)) server.stop(steady_clock::now());
@@ -228,10 +187,10 @@ TEST_CASE("server: addresses") {
     http_server server = start();
     CHECK(server.address() == "127.0.0.1:" + std::to_string(server.port()));
     const result<http_server> second = http_server::start(server.address(), &echo);
-    REQUIRE(test::code_of(second) == errc::busy);
+    REQUIRE(code_of(second) == errc::busy);
     CHECK(second.error().text.find(server.address()) != std::string::npos);
     for (const char* address : {"", "nowhere", "host:80", "1.2.3.4:99999"}) {
-        CHECK(test::code_of(http_server::start(address, &echo)) == errc::invalid_argument);
+        CHECK(code_of(http_server::start(address, &echo)) == errc::invalid_argument);
     }
     CHECK_FALSE(http_server::start("0", nullptr));
     server = start();  // the first one stops
@@ -255,7 +214,7 @@ TEST_CASE("server and client: IPv6") {
 }
 
 TEST_CASE("server and client: unix sockets") {
-    const test::temporary_folder here;
+    const temporary_folder here;
     const std::string path = here.file("sock");
     {
         const http_server server = start(&echo, {}, "unix:" + path);
@@ -266,7 +225,7 @@ TEST_CASE("server and client: unix sockets") {
         CHECK((found.st_mode & 0777U) == 0600U);
         http_client client = peer::make_client("unix:" + path);
         for (int i = 0; i < 3; ++i) CHECK(client.send(peer::get("/u"), peer::call())->body == "GET /u ");
-        CHECK(test::code_of(http_server::start("unix:" + path, &echo)) == errc::busy);
+        CHECK(code_of(http_server::start("unix:" + path, &echo)) == errc::busy);
         CHECK(client.send(peer::get("/u"), peer::call()));
     }
     CHECK(::access(path.c_str(), F_OK) != 0);
@@ -285,7 +244,7 @@ struct own_folder {
     }
     result<http_server> serve() const { return http_server::start("unix:" + path, &echo); }
 
-    const test::temporary_folder own;
+    const temporary_folder own;
     const std::string path = own.file("s");
 };
 
@@ -294,7 +253,7 @@ TEST_CASE("server: a unix path that is anything but a dead socket's file stays a
     const std::string other = folder.own.file("other");
     int fd = -1;
     const std::function<void()> all[] = {
-        [&] { test::write_file(folder.path, ""); },
+        [&] { write_file(folder.path, ""); },
         [&] { REQUIRE(::symlink("other", folder.path.c_str()) == 0); },  // to nothing
         [&] {
             folder.leave_dead_socket();
@@ -314,7 +273,7 @@ TEST_CASE("server: a unix path that is anything but a dead socket's file stays a
         make();
         const ino_t before = folder.inode();
         CHECK(before != 0);
-        CHECK(test::code_of(folder.serve()) == errc::busy);
+        CHECK(code_of(folder.serve()) == errc::busy);
         CHECK(folder.inode() == before);
         if (fd >= 0) ::close(fd);
         fd = -1;
@@ -328,7 +287,7 @@ TEST_CASE("server: at its end it removes its own file and no other") {
     result<http_server> server = folder.serve();
     REQUIRE(server);
     REQUIRE(::unlink(folder.path.c_str()) == 0);
-    test::write_file(folder.path, "another's");
+    write_file(folder.path, "another's");
     const ino_t another = folder.inode();
     server->stop(peer::soon());
     CHECK(folder.inode() == another);
@@ -340,11 +299,11 @@ TEST_CASE("server: of several that find a dead socket's file at once, one gets t
         folder.leave_dead_socket();
         std::vector<result<http_server>> servers;
         for (int i = 0; i < 4; ++i) servers.emplace_back(error{errc::system, 0, ""});
-        test::at_once(4, [&](int i) { servers[static_cast<std::size_t>(i)] = folder.serve(); });
+        at_once(4, [&](int i) { servers[static_cast<std::size_t>(i)] = folder.serve(); });
         int owners = 0;
         for (const auto& server : servers) {
             owners += server ? 1 : 0;
-            CHECK(test::code_of(server).value_or(errc::busy) == errc::busy);
+            CHECK(code_of(server).value_or(errc::busy) == errc::busy);
         }
         REQUIRE(owners == 1);
         CHECK(peer::make_client("unix:" + folder.path).send(peer::get("/u"), peer::call()));
@@ -356,25 +315,25 @@ TEST_CASE("server: the lock for taking over a unix path: held, left behind, or n
     const std::string lock = folder.path + ".ojs-lock";
     folder.leave_dead_socket();
     const ino_t dead = folder.inode();
-    test::write_file(lock, "");
+    write_file(lock, "");
     const int holder = ::open(lock.c_str(), O_RDONLY | O_CLOEXEC);
     REQUIRE(::flock(holder, LOCK_EX) == 0);
     result<http_server> server = folder.serve();
-    REQUIRE(test::code_of(server) == errc::busy);
+    REQUIRE(code_of(server) == errc::busy);
     CHECK(folder.inode() == dead);
     ::close(holder);
-    test::write_file(lock, "somebody's");
+    write_file(lock, "somebody's");
     server = folder.serve();
     REQUIRE_FALSE(server);
     CHECK(::access(lock.c_str(), F_OK) == 0);
     CHECK(folder.inode() == dead);
-    test::write_file(lock, "");
+    write_file(lock, "");
     CHECK(folder.serve());
     CHECK(::access(lock.c_str(), F_OK) != 0);
 }
 
 TEST_CASE("client: a full listen queue of a unix socket is waited for, until the deadline") {
-    const test::temporary_folder here;
+    const temporary_folder here;
     const std::string path = here.file("full");
     const int listener = bound_socket(path);
     REQUIRE(::listen(listener, 0) == 0);
@@ -388,7 +347,7 @@ TEST_CASE("client: a full listen queue of a unix socket is waited for, until the
     }
     http_client client = peer::make_client("unix:" + path);
     const result<http_response> got = client.send(peer::get(), peer::call(steady_clock::now() + 100ms));
-    REQUIRE(test::code_of(got) == errc::unreachable);
+    REQUIRE(code_of(got) == errc::unreachable);
     CHECK(got.error().sys_errno == ETIMEDOUT);
     for (const int filler : fillers) ::close(filler);
     ::close(listener);
@@ -396,11 +355,11 @@ TEST_CASE("client: a full listen queue of a unix socket is waited for, until the
 
 TEST_CASE("server: once stopped its address is free, though a forked child still holds the socket") {
     http_server first = start();
-    const pid_t child = test::forked([] { return ::pause(); });
+    const pid_t child = forked([] { return ::pause(); });
     first.stop(steady_clock::now());
     CHECK(http_server::start(first.address(), &echo));
     ::kill(child, SIGKILL);
-    CHECK(test::status_of(child) == -SIGKILL);
+    CHECK(status_of(child) == -SIGKILL);
 }
 
 #ifdef __linux__
@@ -457,7 +416,7 @@ TEST_CASE("server: a handler that ends its thread ends its connection alone") {
         if (request.target == "/end") pthread_exit(nullptr);
         return echo(request);
     });
-    CHECK(sent(server, "GET /end HTTP/1.1\r\nHost: h\r\n\r\n").rest().empty());
+    CHECK(sent(server, get("/end")).rest().empty());
     CHECK(sent(server).status() == "200");
     CHECK(server.stop(deadline_after(20s)) == 0);
 }
