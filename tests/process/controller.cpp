@@ -290,7 +290,9 @@ TEST_CASE("controller: the guide's normal shutdowns: the job completes within th
     const std::pair<int, const char*> rows[] = {{SIGTERM, "SIGTERM"},  // Test 3: Normal Shutdown
                                                 {SIGINT, "SIGINT"},    // Use Case 4, Option A
                                                 {SIGHUP, "SIGHUP"}};
-    for (const auto& [number, name] : rows) {
+    for (const auto& row : rows) {
+        const auto number = row.first;
+        const char* const name = row.second;
         CAPTURE(name);
         stage on("finish");  // and the default grace period
         write_file(on.mode_file(), "NORMAL_SHUTDOWN\n");

@@ -147,8 +147,9 @@ class watched {
             paths[id].push_back(before);
         }
         CHECK_FALSE(now.empty());
-        for (const auto& [id, state] : now) {
-            CAPTURE(id);
+        for (const auto& process : now) {
+            const std::string& state = process.second;
+            CAPTURE(process.first);
             CHECK_MESSAGE((state == "COMPLETE" || state == "FORCED" || state == "CRASHED"), state);
         }
         const std::lock_guard<std::mutex> held(mutex_);

@@ -143,7 +143,9 @@ void check_ends(const field& where, const tally& ledger) {
     CHECK(names_in(where.path() / "request").empty());
     for (const std::string& folder : names_in(where.path() / "processing"))
         CHECK(fs::is_empty(where.path() / "processing" / folder));
-    for (const auto& [name, what] : where.fates()) {
+    for (const auto& file : where.fates()) {
+        const std::string& name = file.first;
+        const fate what = file.second;
         CAPTURE(name);
         const bool is_done = done.count(name) == 1;
         if (what == fate::done) CHECK(is_done);
