@@ -74,27 +74,22 @@ TEST_CASE("drain_barrier: a ticket moves, and only its last holder leaves") {
     drain_barrier::ticket moved = std::move(first);
     CHECK_FALSE(static_cast<bool>(first));
     CHECK(static_cast<bool>(moved));
-    CHECK(barrier.count() == 1);
     CHECK_FALSE(first.leave());
     CHECK(barrier.count() == 1);
     {
         drain_barrier::ticket other = barrier.enter();
         CHECK(barrier.count() == 2);
-        other = std::move(moved);
+        other = std::move(moved);  // leaves its own place
         static_cast<void>(moved.leave());
         CHECK(barrier.count() == 1);
         CHECK(static_cast<bool>(other));
     }
     CHECK(barrier.count() == 0);
-    {
-        drain_barrier::ticket none;
-        drain_barrier::ticket inside = barrier.enter();
-        none = std::move(inside);
-        CHECK(static_cast<bool>(none));
-        CHECK(barrier.count() == 1);
-        none = drain_barrier::ticket();
-        CHECK(barrier.count() == 0);
-    }
+    drain_barrier::ticket none;
+    none = barrier.enter();
+    CHECK(static_cast<bool>(none));
+    CHECK(barrier.count() == 1);
+    none = drain_barrier::ticket();
     CHECK(barrier.count() == 0);
 }
 
@@ -154,12 +149,10 @@ TEST_CASE("drain_barrier: the last to leave wakes all waiters, with and without 
         drain_barrier barrier;
         drain_barrier::ticket first = barrier.enter();
         drain_barrier::ticket second = barrier.enter();
-        std::atomic<unsigned> woken_with{0};
         std::atomic<int> woken{0};
         test::at_once(4, [&](int thread) {
             if (thread > 0) {
-                woken_with +=
-                    static_cast<unsigned>(barrier.wait_until(thread == 1 ? time_point::max() : guard()));
+                CHECK(barrier.wait_until(thread == 1 ? time_point::max() : guard()) == 0);
                 ++woken;
                 return;
             }
@@ -168,8 +161,6 @@ TEST_CASE("drain_barrier: the last to leave wakes all waiters, with and without 
             CHECK(woken == 0);  // one is inside
             CHECK(second.leave());
         });
-        CHECK(woken == 3);
-        CHECK(woken_with == 0);
     }
 }
 
@@ -209,18 +200,17 @@ TEST_CASE("drain_barrier: a waiter sees what was done inside, without any other 
     for (int round = 0; round < 200; ++round) {
         drain_barrier barrier;
         int plain[2] = {0, 0};  // a race detector would report it
-        std::vector<std::thread> workers;
-        for (int& mine : plain) {
-            auto ticket = std::make_shared<drain_barrier::ticket>(barrier.enter());
-            workers.emplace_back([&mine, ticket] {
-                mine = 1;
-                static_cast<void>(ticket->leave());
-            });
-        }
+        drain_barrier::ticket tickets[2] = {barrier.enter(), barrier.enter()};
         barrier.close();
-        CHECK(barrier.wait_until(guard()) == 0);
-        CHECK(plain[0] + plain[1] == 2);
-        for (std::thread& each : workers) each.join();
+        test::at_once(3, [&](int thread) {
+            if (thread < 2) {
+                plain[thread] = 1;
+                static_cast<void>(tickets[thread].leave());
+                return;
+            }
+            CHECK(barrier.wait_until(guard()) == 0);
+            CHECK(plain[0] + plain[1] == 2);
+        });
     }
 }
 

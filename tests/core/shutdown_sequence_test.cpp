@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "events.hpp"
+#include "processes.hpp"
 #include "standard_error.hpp"
 #include "test.hpp"
 #include "text.hpp"
@@ -102,7 +103,13 @@ TEST_CASE("shutdown sequence: steps run in order, once, and each has a status") 
     CHECK(std::string(to_string(step_status::not_started)) == "not started");
 }
 
-TEST_CASE("shutdown sequence: its log has a line for each step that has ended, and why it failed") {
+TEST_CASE("shutdown sequence: a line for each step that has ended, to a hook, in plain text, or as JSON") {
+    const auto run = [](sequence_options options) {
+        shutdown_sequence tested;
+        tested.add("http", [] {});
+        tested.add("database", fails);
+        tested.run(options);
+    };
     std::string log;
     sequence_options options;
     options.log.level = log_level::debug;
@@ -114,29 +121,17 @@ TEST_CASE("shutdown sequence: its log has a line for each step that has ended, a
         }
         log += "\n";
     };
-    shutdown_sequence tested;
-    tested.add("http", [] {});
-    tested.add("database", fails);
-    tested.run(options);
+    run(options);
     CHECK(log ==
           "debug shutdown step begins step=http\ninfo shutdown step step=http status=done\n"
           "debug shutdown step begins step=database\n"
           "error shutdown step step=database status=failed error=is full\n");
-}
-
-TEST_CASE(
-    "shutdown sequence: without a hook it writes plain lines, also without a terminal, and JSON if set") {
-    const auto log_of = [](log_format format) {
-        shutdown_sequence tested;
-        tested.add("http", [] {});
-        sequence_options options;
-        options.log.format = format;
-        return test::standard_error_of([&] { tested.run(options); });
-    };
-    const std::string plain = log_of(log_format::automatic);
+    options = {};  // plain, also without a terminal
+    const std::string plain = test::standard_error_of([&] { run(options); });
     CAPTURE(plain);
     CHECK(test::holds(plain, "Z info  shutdown step  step=http  status=done  took_ms="));
-    CHECK(test::holds(log_of(log_format::json), "\"component\":\"sequence\""));
+    options.log.format = log_format::json;
+    CHECK(test::holds(test::standard_error_of([&] { run(options); }), "\"component\":\"sequence\""));
 }
 
 TEST_CASE("shutdown sequence: parallel steps run together, and the next waits for all of them") {
@@ -229,22 +224,20 @@ TEST_CASE("shutdown sequence: a second stop signal aborts a waiting step, and th
 
 TEST_CASE("shutdown sequence: a second stop signal is noticed without a place among the followers") {
     lifecycle life(0ms);
-    int ends[2] = {-1, -1};
-    REQUIRE(::pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
+    const test::pipe_ends pipe(O_NONBLOCK);
     int followers = 0;
-    while (life.subscribe(ends[1])) ++followers;
-    life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
+    while (life.subscribe(pipe.writer())) ++followers;
+    const auto signal = [&life] { life.apply(event::stop_signal, {cause_kind::signal, SIGTERM}); };
+    signal();
     shutdown_sequence tested;
     tested.add("waits", [&](const step_context& step) {
-        life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
+        signal();
         static_cast<void>(step.abort.sleep_for(1min));
     });
     sequence_options options = silent();
     options.lifecycle = &life;
     CHECK(tested.run(options)[0].took < 1min);
-    while (followers-- > 0) life.unsubscribe(ends[1]);
-    ::close(ends[0]);
-    ::close(ends[1]);
+    while (followers-- > 0) life.unsubscribe(pipe.writer());
 }
 
 TEST_CASE("shutdown sequence: a step's captures are destroyed with it, within its timeout") {
