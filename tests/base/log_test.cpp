@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -63,10 +64,7 @@ TEST_CASE("no format carries a control character of Unicode as it is, in message
 }
 
 bool has_raw_control_character(const std::string& line) {
-    for (const char c : line) {
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return true;
-    }
-    return false;
+    return std::any_of(line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
 
 picojson::value as_json(const ojs::log_record& record) {
@@ -76,12 +74,11 @@ picojson::value as_json(const ojs::log_record& record) {
 }
 
 TEST_CASE("the json format is one object a line, and every field comes back whole") {
-    const std::string line = ojs::format_log_record(nasty_record(), log_format::json);
-    CHECK_FALSE(has_raw_control_character(line));
+    CHECK_FALSE(has_raw_control_character(ojs::format_log_record(nasty_record(), log_format::json)));
     picojson::object found = as_json(nasty_record()).get<picojson::object>();
-    const std::string time = found.at("timestamp").to_str();
-    CHECK(time.size() == std::string("2024-06-01T12:00:00.000Z").size());
-    for (const std::size_t at : {10, 19, 23}) CHECK(time[at] == "2024-06-01T12:00:00.000Z"[at]);
+    std::string time = found.at("timestamp").to_str();
+    for (char& each : time) each = std::isdigit(each) != 0 ? '0' : each;
+    CHECK(time == "0000-00-00T00:00:00.000Z");
     found.erase("timestamp");
     // What another parser writes of it again.
     CHECK(
@@ -149,16 +146,16 @@ TEST_CASE("logfmt and text quote where needed and escape control characters") {
     const std::string logfmt = ojs::format_log_record(nasty_record(), log_format::logfmt);
     CHECK_FALSE(has_raw_control_character(logfmt));
     CHECK(logfmt.find("time=") == 0);
-    CHECK(
-        logfmt.find(" level=warn msg=\"a \\\"quoted\\\"\\u000amessage\\\\\" plain=value count=12 negative=-3 "
-                    "spaced=\"two words\" ") != std::string::npos);
-    CHECK(logfmt.find("line=\"one\\u000atwo\"") != std::string::npos);
+    CHECK(holds(logfmt,
+                " level=warn msg=\"a \\\"quoted\\\"\\u000amessage\\\\\" plain=value count=12 negative=-3 "
+                "spaced=\"two words\" "));
+    CHECK(holds(logfmt, "line=\"one\\u000atwo\""));
 
     const std::string text = ojs::format_log_record(nasty_record(), log_format::text);
     CHECK_FALSE(has_raw_control_character(text));
     CHECK(holds(text, "warn"));
     CHECK(holds(text, "  plain=value  count=12"));
-    CHECK(text.find("  spaced=\"two words\"") != std::string::npos);
+    CHECK(holds(text, "  spaced=\"two words\""));
 }
 
 TEST_CASE("levels filter, `off` lets nothing through, and the hook gets the record as it is") {
@@ -168,24 +165,24 @@ TEST_CASE("levels filter, `off` lets nothing through, and the hook gets the reco
     for (const log_level min : levels) {
         names += ojs::to_string(min) + std::string(" ");
         CAPTURE(names);
-        std::vector<ojs::log_record> seen;
+        std::vector<log_level> seen, expected;
         ojs::log_options options;
         options.level = min;
-        options.hook = [&seen](const ojs::log_record& record) { seen.push_back(record); };
-        const ojs::detail::logger logger(options, "worker");
-        for (const log_level level : levels) {
-            logger.write(level, "said", {field("n", 1), field("s", "x")});
-            CHECK(logger.enabled(level) == (level >= min && level != log_level::off));
-        }
-        CHECK(seen.size() == 4 - static_cast<std::size_t>(min));
-        for (const ojs::log_record& record : seen) {
-            CHECK(record.level >= min);
+        options.hook = [&seen](const ojs::log_record& record) {
+            seen.push_back(record.level);
             CHECK(record.message == "said");
             REQUIRE(record.fields.size() == 2);
             CHECK(record.fields[0].is_number);
             CHECK_FALSE(record.fields[1].is_number);
             CHECK(record.fields[1].value == "x");
+        };
+        const ojs::detail::logger logger(options, "worker");
+        for (const log_level level : levels) {
+            logger.write(level, "said", {field("n", 1), field("s", "x")});
+            if (level >= min && level != log_level::off) expected.push_back(level);
+            CHECK(logger.enabled(level) == (level >= min && level != log_level::off));
         }
+        CHECK(seen == expected);
     }
     CHECK(names == "debug info warn error off ");
 }
@@ -253,71 +250,6 @@ void fill(int writer, int free_pages) {
         REQUIRE(::write(writer, page.data(), page.size()) == 4096);
 }
 
-TEST_CASE("a full pipe without a reader costs the line, not the program") {
-    const pipe_ends pipe;
-    fill(pipe.writer(), 0);
-    const auto began = ojs::steady_clock::now();
-    ojs::detail::write_line(pipe.writer(), "no room for this");
-    CHECK(ojs::steady_clock::now() - began < std::chrono::seconds(20));
-    CHECK(pipe.read_all_there_is().find("no room") == std::string::npos);
-}
-
-// Standard error is the pipe for a scope.
-class standard_error_in {
-  public:
-    explicit standard_error_in(int writer) : before_(::dup(STDERR_FILENO)) { ::dup2(writer, STDERR_FILENO); }
-    standard_error_in(const standard_error_in&) = delete;
-    standard_error_in& operator=(const standard_error_in&) = delete;
-    ~standard_error_in() {
-        ::dup2(before_, STDERR_FILENO);
-        ::close(before_);
-    }
-
-  private:
-    const int before_;
-};
-
-TEST_CASE("lines that nobody read in time are counted, and reported once there is room") {
-    const pipe_ends pipe;
-    ojs::log_options options;
-    options.format = ojs::log_format::logfmt;
-    const ojs::detail::logger log(options, "worker", "w");
-    std::string output;
-    {
-        const standard_error_in here(pipe.writer());
-        log.write(ojs::log_level::info, "nothing is lost yet");
-        pipe.read_all_there_is();
-        fill(pipe.writer(), 0);
-        ojs::detail::limit_log_flush(std::chrono::milliseconds(0));
-        for (int i = 0; i < 3; ++i) log.write(ojs::log_level::info, "lost");
-        pipe.read_all_there_is();
-        log.write(ojs::log_level::info, "room again");
-        log.write(ojs::log_level::info, "and again");
-        output = pipe.read_all_there_is();
-    }
-    INFO(output);
-    CHECK(output.find("lost\"") == std::string::npos);
-    const std::size_t first = output.find("room again");
-    const std::size_t reported = output.find("nobody read them in time\" worker_id=w lines=3\n");
-    REQUIRE(first != std::string::npos);
-    REQUIRE(reported != std::string::npos);
-    CHECK(first < reported);
-    CHECK(output.find("nobody read", reported + 1) == std::string::npos);
-    CHECK(reported < output.find("and again"));
-}
-
-#if !OJS_SHUTDOWN_SEPARATE  // sets the time of an internal object
-TEST_CASE("a cap takes effect at once, however long all was well before") {
-    const pipe_ends pipe;
-    fill(pipe.writer(), 0);
-    ojs::detail::sink().refilled_at = ojs::steady_clock::now() - std::chrono::seconds(20);
-    ojs::detail::limit_log_flush(std::chrono::milliseconds(0));
-    const auto began = ojs::steady_clock::now();
-    CHECK_FALSE(ojs::detail::write_line(pipe.writer(), "no room for this"));
-    CHECK(ojs::steady_clock::now() - began < std::chrono::milliseconds(500));  // not the second
-}
-#endif
-
 TEST_CASE("a reader that is always slow costs lines, not time of the writers") {
     const pipe_ends pipe;
     fill(pipe.writer(), 0);
@@ -332,6 +264,45 @@ TEST_CASE("a reader that is always slow costs lines, not time of the writers") {
     CHECK(ojs::detail::write_line(pipe.writer(), "there is room"));
     CHECK(pipe.read_all_there_is() == "there is room\n");
 }
+
+TEST_CASE("lines that nobody read in time are counted, and reported once there is room") {
+    const pipe_ends pipe;
+    ojs::log_options options;
+    options.format = ojs::log_format::logfmt;
+    const ojs::detail::logger log(options, "worker", "w");
+    const int before = ::dup(STDERR_FILENO);
+    ::dup2(pipe.writer(), STDERR_FILENO);
+    log.write(ojs::log_level::info, "nothing is lost yet");
+    pipe.read_all_there_is();
+    fill(pipe.writer(), 0);
+    ojs::detail::limit_log_flush(std::chrono::milliseconds(0));
+    for (int i = 0; i < 3; ++i) log.write(ojs::log_level::info, "lost");
+    pipe.read_all_there_is();
+    log.write(ojs::log_level::info, "room again");
+    log.write(ojs::log_level::info, "and again");
+    const std::string output = pipe.read_all_there_is();
+    ::dup2(before, STDERR_FILENO);
+    ::close(before);
+    INFO(output);
+    CHECK_FALSE(holds(output, "lost\""));
+    const std::size_t first = output.find("room again");
+    const std::size_t reported = output.find("nobody read them in time\" worker_id=w lines=3\n");
+    REQUIRE(first != std::string::npos);
+    REQUIRE(reported != std::string::npos);
+    CHECK(first < reported);
+    CHECK(output.find("nobody read", reported + 1) == std::string::npos);
+    CHECK(reported < output.find("and again"));
+}
+
+#if !OJS_SHUTDOWN_SEPARATE  // sets the time of an internal object
+TEST_CASE("a cap takes effect at once, however long all was well before") {
+    auto& sink = ojs::detail::sink();
+    sink.refilled_at = ojs::steady_clock::now() - std::chrono::seconds(20);
+    ojs::detail::limit_log_flush(std::chrono::milliseconds(0));
+    sink.refill_budget();
+    CHECK(sink.budget_ms.load() < 500);  // a tenth of the time since
+}
+#endif
 
 TEST_CASE("several threads write to a pipe that is about to be full: none of them hangs") {
     // A thread that sees room and loses it to another before it writes would block for as long as nobody reads.
