@@ -95,32 +95,16 @@ class spool_dir {
     std::string listing() const {
         std::string out;
         for (const char* folder : {"done", "failed", "request"}) {
-            std::vector<std::string> all = hidden(folder);
+            std::vector<std::string> all = hidden(folder);  // which sort before others
             for (const std::string& each : names(folder)) all.push_back(each);
-            std::sort(all.begin(), all.end());
             for (const std::string& each : all)
                 out += (out.empty() ? "" : " ") + std::string(folder) + "/" + each;
         }
         return out;
     }
-    // Visible names, sorted.
-    std::vector<std::string> names(const std::string& folder) const {
-        std::vector<std::string> out;
-        for (const auto& each : fs::directory_iterator(path / folder)) {
-            const std::string name = each.path().filename();
-            if (name.front() != '.') out.push_back(name);
-        }
-        std::sort(out.begin(), out.end());
-        return out;
-    }
-    std::vector<std::string> hidden(const std::string& folder) const {
-        std::vector<std::string> out;
-        for (const auto& each : fs::directory_iterator(path / folder)) {
-            const std::string name = each.path().filename();
-            if (name.front() == '.') out.push_back(name);
-        }
-        return out;
-    }
+    // Sorted.
+    std::vector<std::string> names(const std::string& folder) const { return all_of(folder, false); }
+    std::vector<std::string> hidden(const std::string& folder) const { return all_of(folder, true); }
     std::string read(const std::string& name) const { return read_file(path / name); }
     std::vector<spool_event> events() {
         const std::lock_guard<std::mutex> held(mutex_);
@@ -137,6 +121,16 @@ class spool_dir {
     }
 
   private:
+    std::vector<std::string> all_of(const std::string& folder, bool are_hidden) const {
+        std::vector<std::string> out;
+        for (const auto& each : fs::directory_iterator(path / folder)) {
+            const std::string name = each.path().filename();
+            if ((name.front() == '.') == are_hidden) out.push_back(name);
+        }
+        std::sort(out.begin(), out.end());
+        return out;
+    }
+
     temporary_folder own_;
     std::mutex mutex_;
     std::vector<spool_event> events_;
