@@ -4,20 +4,15 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <functional>
-#include <memory>
 #include <set>
-#include <string>
-#include <vector>
 
-#include "events.hpp"
 #include "processes.hpp"
 #include "standard_error.hpp"
-#include "test.hpp"
 #include "text.hpp"
+
+using namespace ojs;
 
 namespace {
 
@@ -46,7 +41,7 @@ TEST_CASE("parse_duration reads every form people write") {
                                                           {"596h31m23s647ms", INT_MAX}};
     for (const auto& each : forms) {
         CAPTURE(each.first);
-        CHECK(ojs::parse_duration(each.first).value_or(milliseconds(-1)).count() == each.second);
+        CHECK(parse_duration(each.first).value_or(milliseconds(-1)).count() == each.second);
     }
 }
 
@@ -64,13 +59,13 @@ TEST_CASE("parse_duration rejects everything else and quotes the input") {
     }
     for (const std::string& text : bad) {
         CAPTURE(text);
-        const auto parsed = ojs::parse_duration(text);
-        REQUIRE(test::code_of(parsed) == ojs::errc::invalid_argument);
+        const auto parsed = parse_duration(text);
+        REQUIRE(test::code_of(parsed) == errc::invalid_argument);
         CHECK(parsed.error().text.find("30s, 1m30s") != std::string::npos);
         for (const char control : {'\0', '\n'}) CHECK(parsed.error().text.find(control) == std::string::npos);
     }
-    CHECK(ojs::parse_duration("30 s").error().text.find("'30 s'") == 0);
-    CHECK(ojs::parse_duration(std::string(100000, '9')).error().text.size() < 200);
+    CHECK(parse_duration("30 s").error().text.find("'30 s'") == 0);
+    CHECK(parse_duration(std::string(100000, '9')).error().text.size() < 200);
 }
 
 TEST_CASE("parse_duration names both readings of a plain number that is too large") {
@@ -81,8 +76,8 @@ TEST_CASE("parse_duration names both readings of a plain number that is too larg
         {"2147483647",
          "'2147483647' has no unit: 2147483647s (596523h14m7s) or 2147483647ms (596h31m23s647ms)?"}};
     for (const auto& [text, message] : cases) {
-        const auto parsed = ojs::parse_duration(text);
-        REQUIRE(test::code_of(parsed) == ojs::errc::invalid_argument);
+        const auto parsed = parse_duration(text);
+        REQUIRE(test::code_of(parsed) == errc::invalid_argument);
         CHECK(parsed.error().text == message + " write the unit");
     }
 }
@@ -90,23 +85,23 @@ TEST_CASE("parse_duration names both readings of a plain number that is too larg
 TEST_CASE("format_duration writes the shortest form, and parse_duration reads it back") {
     const std::pair<int, std::string> forms[] = {{0, "0s"},        {-5, "0s"},      {250, "250ms"},
                                                  {90000, "1m30s"}, {3600000, "1h"}, {3600001, "1h1ms"}};
-    for (const auto& [ms, text] : forms) CHECK(ojs::format_duration(milliseconds(ms)) == text);
+    for (const auto& [ms, text] : forms) CHECK(format_duration(milliseconds(ms)) == text);
     std::uint64_t seed = 20240601;
     for (int i = 0; i < 2000; ++i) {
         seed = seed * 6364136223846793005U + 1442695040888963407U;
         const milliseconds value(static_cast<std::int64_t>((seed >> 33) >> (seed % 31)));
-        const std::string text = ojs::format_duration(value);
+        const std::string text = format_duration(value);
         CAPTURE(text);
-        CHECK(ojs::parse_duration(text).value_or(milliseconds(-1)) == value);
+        CHECK(parse_duration(text).value_or(milliseconds(-1)) == value);
     }
 }
 
-ojs::error some_error(const char* text = "a text that is longer than any small string buffer") {
-    return {ojs::errc::rejected, 7, text, 409, milliseconds(3)};
+error some_error(const char* text = "a text that is longer than any small string buffer") {
+    return {errc::rejected, 7, text, 409, milliseconds(3)};
 }
 
-void check_is_that_error(const ojs::error& found) {
-    CHECK(found.code == ojs::errc::rejected);
+void check_is_that_error(const error& found) {
+    CHECK(found.code == errc::rejected);
     CHECK(found.sys_errno == 7);
     CHECK(found.text == "a text that is longer than any small string buffer");
     CHECK(found.http_status == 409);
@@ -116,7 +111,7 @@ void check_is_that_error(const ojs::error& found) {
 TEST_CASE("result copies, moves and assigns in both states, and destroys what it held exactly once") {
     const auto held = std::make_shared<int>(7);
     {
-        using counted = ojs::result<std::shared_ptr<int>>;
+        using counted = result<std::shared_ptr<int>>;
         counted value = held;
         counted failure = some_error();
         REQUIRE(value.has_value());
@@ -150,9 +145,9 @@ TEST_CASE("result copies, moves and assigns in both states, and destroys what it
 }
 
 TEST_CASE("result: a move-only value comes in and out, value_or, and no value at all") {
-    ojs::result<std::unique_ptr<int>> made = std::make_unique<int>(5);
+    result<std::unique_ptr<int>> made = std::make_unique<int>(5);
     REQUIRE(made);
-    ojs::result<std::unique_ptr<int>> moved = std::move(made);
+    result<std::unique_ptr<int>> moved = std::move(made);
     CHECK(**moved == 5);
     moved = std::make_unique<int>(6);
     const std::unique_ptr<int> out = *std::move(moved);
@@ -160,14 +155,14 @@ TEST_CASE("result: a move-only value comes in and out, value_or, and no value at
     moved = some_error();
     REQUIRE_FALSE(moved);
     check_is_that_error(moved.error());
-    CHECK(ojs::result<int>(3).value_or(9) == 3);
-    CHECK(ojs::result<int>(some_error()).value_or(9) == 9);
-    ojs::result<void> done;
+    CHECK(result<int>(3).value_or(9) == 3);
+    CHECK(result<int>(some_error()).value_or(9) == 9);
+    result<void> done;
     CHECK(done.has_value());
     done = some_error();
     REQUIRE_FALSE(done);
     check_is_that_error(done.error());
-    done = ojs::result<void>();
+    done = result<void>();
     CHECK(done);
 }
 
@@ -176,7 +171,7 @@ TEST_CASE("result: reading the value of a failed one prints its error and aborts
         const pid_t child = test::forked([] {
             const rlimit no_core{0, 0};
             ::setrlimit(RLIMIT_CORE, &no_core);
-            const ojs::result<std::string> failed(ojs::error{ojs::errc::rejected, 0, "no such argument"});
+            const result<std::string> failed(error{errc::rejected, 0, "no such argument"});
             return static_cast<int>(failed->size());
         });
         CHECK(test::status_of(child) == -SIGABRT);
@@ -186,14 +181,14 @@ TEST_CASE("result: reading the value of a failed one prints its error and aborts
 
 TEST_CASE("errc names are distinct and are the enumerators' own") {
     std::string all;
-    for (int i = 0; i < 11; ++i) all += ojs::to_string(static_cast<ojs::errc>(i)) + std::string(" ");
+    for (int i = 0; i < 11; ++i) all += to_string(static_cast<errc>(i)) + std::string(" ");
     CHECK(all ==
           "invalid_argument unsupported busy system timed_out unreachable disconnected bad_response "
           "unavailable rejected cancelled ");
 }
 
 TEST_CASE("cat writes text and every kind of whole number") {
-    using ojs::detail::cat;
+    using detail::cat;
     CHECK(cat({}) == "");
     CHECK(cat({"job ", 7, " lost"}) == "job 7 lost");
     CHECK(cat({0, "|", -1, "|", 2147483647, "|", -2147483647 - 1}) == "0|-1|2147483647|-2147483648");
@@ -202,12 +197,12 @@ TEST_CASE("cat writes text and every kind of whole number") {
     CHECK(cat({UINT64_MAX}) == "18446744073709551615");
     CHECK(cat({std::string("a"), std::string_view("b\0c", 3)}) == std::string("ab\0c", 4));
     std::string out = "x";
-    ojs::detail::append(out, {1, "y"});
+    detail::append(out, {1, "y"});
     CHECK(out == "x1y");
 }
 
 TEST_CASE("parse_number takes whole decimal numbers up to its limit and nothing else") {
-    using ojs::detail::parse_number;
+    using detail::parse_number;
     const std::pair<const char*, std::uint64_t> good[] = {
         {"0", 0}, {"10000", 10000}, {"18446744073709551615", UINT64_MAX}};
     for (const auto& [text, value] : good) {
@@ -228,7 +223,7 @@ TEST_CASE("parse_number takes whole decimal numbers up to its limit and nothing 
 }
 
 TEST_CASE("printable escapes control characters and truncates") {
-    using ojs::detail::printable;
+    using detail::printable;
     CHECK(printable(std::string_view("a\0b\x1b[31m\n\x7f", 10), 100) == "a\\x00b\\x1b[31m\\x0a\\x7f");
     CHECK(printable("a\xc2\x9b\x32Jb\xe2\x80\xae\x63\xd8\x9c") == "a\\xc2\\x9b2Jb\\xe2\\x80\\xaec\\xd8\\x9c");
     CHECK(printable("\x9b\xc2\xa0\xe2\x80\xaf") == "\\x9b\xc2\xa0\xe2\x80\xaf");  // no character; no controls
@@ -236,7 +231,7 @@ TEST_CASE("printable escapes control characters and truncates") {
     CHECK(printable("abcdef", 3) == "abc...");
     CHECK(printable("abc", 3) == "abc");
     CHECK(printable(std::string(1000, 'x')).size() == 203);
-    CHECK(ojs::detail::errno_text(ECONNREFUSED) == "Connection refused (errno 111)");
+    CHECK(detail::errno_text(ECONNREFUSED) == "Connection refused (errno 111)");
 }
 
 int free_function(int x) {
@@ -244,17 +239,17 @@ int free_function(int x) {
 }
 
 TEST_CASE("function: empty, from a function, a lambda, a move-only lambda; void drops what is returned") {
-    using whole = ojs::function<int(int)>;
+    using whole = function<int(int)>;
     CHECK_FALSE(whole());
     CHECK_FALSE(whole(nullptr));
     CHECK(whole(free_function)(1) == 2);
     auto owned = std::make_unique<int>(40);
     CHECK(whole([owned = std::move(owned)](int x) { return *owned + x; })(2) == 42);
     int calls = 0;
-    const ojs::function<void(int)> dropping = [&calls](int x) { return calls += x; };
+    const function<void(int)> dropping = [&calls](int x) { return calls += x; };
     dropping(3);
     CHECK(calls == 3);
-    const ojs::function<std::unique_ptr<int>(std::unique_ptr<int>)> passing = [](std::unique_ptr<int> in) {
+    const function<std::unique_ptr<int>(std::unique_ptr<int>)> passing = [](std::unique_ptr<int> in) {
         ++*in;
         return in;
     };
@@ -268,21 +263,21 @@ struct disabled {
 };
 
 TEST_CASE("function: made from a callable that is empty, it is empty") {
-    using whole = ojs::function<int(int)>;
+    using whole = function<int(int)>;
     int (*const none)(int) = nullptr;
     CHECK_FALSE(whole(none));
     CHECK_FALSE(whole(std::function<int(int)>()));
     CHECK_FALSE(whole(std::function<long(short)>()));
-    CHECK_FALSE(whole(ojs::function<long(long)>()));
+    CHECK_FALSE(whole(function<long(long)>()));
     whole assigned = free_function;
     CHECK(assigned != nullptr);
     assigned = std::function<int(int)>();
     CHECK_FALSE(assigned);
     CHECK(assigned == nullptr);
-    ojs::function<void(std::string)>(std::function<void(std::string)>())("calls nothing");
+    function<void(std::string)>(std::function<void(std::string)>())("calls nothing");
 
     CHECK(whole(std::function<int(int)>(free_function))(1) == 2);
-    CHECK(whole(ojs::function<long(long)>([](long x) { return x + 2; }))(1) == 3);
+    CHECK(whole(function<long(long)>([](long x) { return x + 2; }))(1) == 3);
     CHECK(whole(&free_function)(1) == 2);
     CHECK(whole([](int x) { return x + 4; })(1) == 5);  // which is no pointer, but converts to one
     CHECK(whole(disabled())(6) == 6);
@@ -291,10 +286,10 @@ TEST_CASE("function: made from a callable that is empty, it is empty") {
 TEST_CASE("function: copies share one callable, which the last one destroys") {
     const auto witness = std::make_shared<int>(0);
     {
-        ojs::function<int()> first = [witness, n = 0]() mutable { return ++n; };
+        function<int()> first = [witness, n = 0]() mutable { return ++n; };
         CHECK(witness.use_count() == 2);
-        ojs::function<int()> second = first;
-        const ojs::function<int()> third = std::move(first);
+        function<int()> second = first;
+        const function<int()> third = std::move(first);
         CHECK(witness.use_count() == 2);
         CHECK(second() == 1);
         CHECK(third() == 2);
@@ -307,17 +302,17 @@ TEST_CASE("function: copies share one callable, which the last one destroys") {
 
 TEST_CASE("function: copied and dropped on many threads at once") {
     const auto witness = std::make_shared<int>(0);
-    const ojs::function<int()> shared = [witness] { return 1; };
+    const function<int()> shared = [witness] { return 1; };
     test::at_once(4, [&shared](int) {
         for (int i = 0; i < 2000; ++i) {
-            const ojs::function<int()> mine = shared;
+            const function<int()> mine = shared;
             static_cast<void>(mine());
         }
     });
     CHECK(witness.use_count() == 2);
 }
 
-struct referenced : ojs::detail::ref_counted {
+struct referenced : detail::ref_counted {
     explicit referenced(std::shared_ptr<int> held) : witness(std::move(held)) {}
     const std::shared_ptr<int> witness;
 };
@@ -325,7 +320,7 @@ struct referenced : ojs::detail::ref_counted {
 TEST_CASE("ref: counts, moves, assigns over itself") {
     const auto witness = std::make_shared<int>(0);
     {
-        auto first = ojs::detail::make_ref<referenced>(witness);
+        auto first = detail::make_ref<referenced>(witness);
         auto second = first;
         CHECK(first == second);
         auto third = std::move(first);
@@ -333,7 +328,7 @@ TEST_CASE("ref: counts, moves, assigns over itself") {
         const auto& same = third;
         third = same;
         CHECK(witness.use_count() == 2);
-        second = ojs::detail::make_ref<referenced>(witness);
+        second = detail::make_ref<referenced>(witness);
         CHECK(witness.use_count() == 3);
         third = second;
         CHECK(witness.use_count() == 2);
@@ -352,11 +347,11 @@ TEST_CASE("thread: runs its body, under a copy of its name, all signals blocked 
         bool term_blocked = !takes_signals;
         char name[] = "a-name-of-more-than-15";
         char seen[16] = "";
-        ojs::detail::thread_options options;
+        detail::thread_options options;
         options.name = name;
         options.takes_signals = takes_signals;
         options.stack_size = 1;  // below the minimum, which is taken
-        auto started = ojs::detail::thread::start(
+        auto started = detail::thread::start(
             [&] {
                 term_blocked = is_blocked();
 #ifdef __linux__
@@ -378,11 +373,11 @@ TEST_CASE("thread: runs its body, under a copy of its name, all signals blocked 
 }
 
 TEST_CASE("thread: one that cannot be started is an error, not a crash") {
-    ojs::detail::thread_options options;
+    detail::thread_options options;
     options.stack_size = ~std::size_t{0} / 2;
     const auto witness = std::make_shared<int>(0);
-    const auto started = ojs::detail::thread::start([witness] {}, options);
-    REQUIRE(test::code_of(started) == ojs::errc::system);
+    const auto started = detail::thread::start([witness] {}, options);
+    REQUIRE(test::code_of(started) == errc::system);
     CHECK(started.error().sys_errno != 0);
     CHECK(witness.use_count() == 1);
 }
@@ -394,7 +389,7 @@ TEST_CASE("thread: one that cannot be started is an error, not a crash") {
 using namespace std::chrono_literals;
 
 TEST_CASE("backoff: doubles up to its maximum, less up to half at random") {
-    ojs::detail::backoff tested({100ms, 350ms});
+    detail::backoff tested({100ms, 350ms});
     for (const milliseconds full : {100ms, 200ms, 350ms, 350ms}) {
         const milliseconds delay = tested.next();
         CHECK(delay > full / 2);
@@ -406,12 +401,12 @@ TEST_CASE("backoff: doubles up to its maximum, less up to half at random") {
 
 TEST_CASE("backoff: a Retry-After is a minimum, spread over up to half of it more") {
     std::set<milliseconds> delays;
-    for (int i = 0; i < 100; ++i) delays.insert(ojs::detail::backoff({100ms, 350ms}).next(60s));
+    for (int i = 0; i < 100; ++i) delays.insert(detail::backoff({100ms, 350ms}).next(60s));
     CHECK(*delays.begin() >= 60s);
     CHECK(*delays.rbegin() < 90s);
     CHECK(*delays.rbegin() - *delays.begin() > 15s);  // all within half of the range: once in 10^28
-    CHECK(ojs::detail::backoff({100ms, 350ms}).next(1ms) > 50ms);
-    CHECK(ojs::detail::backoff({100ms, 350ms}).next(milliseconds::max()) > 24h);
+    CHECK(detail::backoff({100ms, 350ms}).next(1ms) > 50ms);
+    CHECK(detail::backoff({100ms, 350ms}).next(milliseconds::max()) > 24h);
 }
 
 #endif  // !OJS_SHUTDOWN_SEPARATE

@@ -1,30 +1,19 @@
 // cancel_token: reasons, sleeps, and callbacks with their registrations.
 #include <poll.h>
 
-#include <atomic>
-#include <chrono>
-#include <memory>
 #include <stdexcept>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "events.hpp"
 #include "test.hpp"
 
+using namespace ojs;
 using namespace std::chrono_literals;
-using ojs::cancel_reason;
-using ojs::cancel_registration;
-using ojs::cancel_source;
-using ojs::cancel_token;
-using ojs::time_point;
 
 TEST_CASE("cancel_token: the first reason stays, and every copy returns it") {
-    std::string names = ojs::to_string(cancel_reason::none);
+    std::string names = to_string(cancel_reason::none);
     for (const cancel_reason why : {cancel_reason::grace_period_expired, cancel_reason::forced,
                                     cancel_reason::spot_reclaim, cancel_reason::cancelled}) {
-        names += std::string(" ") + ojs::to_string(why);  // as the backend receives it
+        names += std::string(" ") + to_string(why);  // as the backend receives it
         cancel_source source;
         const cancel_token token = source.token();
         const cancel_token copy = token;
@@ -42,7 +31,7 @@ TEST_CASE("cancel_token: the first reason stays, and every copy returns it") {
 
 #if !OJS_SHUTDOWN_SEPARATE  // groups are internal
 TEST_CASE("cancel_token: a group is cancelled by one store, and a reason of its own stays") {
-    const auto group = ojs::detail::make_ref<ojs::detail::cancel_group>();
+    const auto group = detail::make_ref<detail::cancel_group>();
     std::vector<cancel_source> sources;
     for (int i = 0; i < 3; ++i) sources.push_back(group->member());
     CHECK(sources[0].request(cancel_reason::timeout));
@@ -64,10 +53,10 @@ TEST_CASE("cancel_token: a group is cancelled by one store, and a reason of its 
 }
 
 TEST_CASE("cancel_token: wake_waiters wakes sleepers and pollers") {
-    const auto group = ojs::detail::make_ref<ojs::detail::cancel_group>();
+    const auto group = detail::make_ref<detail::cancel_group>();
     cancel_source source = group->member();
-    const ojs::cancel_token token = source.token();
-    const ojs::result<int> fd = token.fd();
+    const cancel_token token = source.token();
+    const result<int> fd = token.fd();
     REQUIRE(fd);
     std::atomic<bool> slept{true};
     std::thread sleeper([&] { slept = token.sleep_for(1h); });
@@ -105,11 +94,11 @@ TEST_CASE("cancel_token: without a source never cancelled; it sleeps its time, a
     CHECK_FALSE(token.seen());
     const cancel_source source;
     for (const cancel_token& sleeps : {token, source.token()}) {
-        const auto before = ojs::steady_clock::now();
+        const auto before = steady_clock::now();
         CHECK(sleeps.sleep_for(20ms));
-        CHECK(ojs::steady_clock::now() - before >= 20ms);
+        CHECK(steady_clock::now() - before >= 20ms);
         CHECK(sleeps.sleep_until(before + 40ms));
-        CHECK(ojs::steady_clock::now() >= before + 40ms);
+        CHECK(steady_clock::now() >= before + 40ms);
         CHECK(sleeps.sleep_for(-1s));
     }
     const auto held = std::make_shared<int>(0);

@@ -5,30 +5,17 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <array>
-#include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <set>
 #include <shared_mutex>
 #include <stdexcept>
-#include <string>
-#include <thread>
 
-#include "events.hpp"
 #include "processes.hpp"
-#include "test.hpp"
 
+using namespace ojs;
 using namespace std::chrono_literals;
-using ojs::cancel_reason;
-using ojs::cancel_registration;
-using ojs::cancel_source;
-using ojs::cancel_token;
 
 namespace {
 
@@ -249,12 +236,12 @@ TEST_CASE("cancel_token: a descriptor made after the cancellation is readable") 
 
 TEST_CASE("cancel_token: without descriptors left fd() is an error, and can be called again") {
     cancel_source source;
-    ojs::result<int> refused = 0;
+    result<int> refused = 0;
     {
         const test::no_descriptors now;
         refused = source.token().fd();
     }
-    CHECK(test::code_of(refused) == ojs::errc::system);
+    CHECK(test::code_of(refused) == errc::system);
     CHECK(refused.error().sys_errno == EMFILE);
     REQUIRE(source.request(cancel_reason::forced));
     CHECK(readable(source.token().fd().value_or(-1)));

@@ -1,27 +1,20 @@
 // drain_barrier: entries, the last one to leave, waits, and when it may be destroyed.
-#include <atomic>
-#include <chrono>
-#include <memory>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "events.hpp"
 #include "test.hpp"
 
+using namespace ojs;
 using namespace std::chrono_literals;
-using ojs::drain_barrier;
-using ojs::time_point;
 
 namespace {
 
 // A hang guard: far beyond what any wait below takes.
 time_point guard() {
-    return ojs::deadline_after(20s);
+    return deadline_after(20s);
 }
 
 time_point passed() {
-    return ojs::steady_clock::now() - 1s;
+    return steady_clock::now() - 1s;
 }
 
 }  // namespace
@@ -122,7 +115,7 @@ TEST_CASE("drain_barrier: wait_until returns the entries left at the deadline, a
     CHECK(barrier.wait_until(time_point::min()) == 2);
     barrier.close();
     CHECK(barrier.wait_until(passed()) == 2);
-    CHECK(barrier.wait_until(ojs::deadline_after(5ms)) == 2);
+    CHECK(barrier.wait_until(deadline_after(5ms)) == 2);
     static_cast<void>(first.leave());
     CHECK(barrier.wait_until(passed()) == 1);
     static_cast<void>(second.leave());

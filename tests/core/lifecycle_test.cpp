@@ -4,33 +4,17 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <chrono>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "events.hpp"
 #include "processes.hpp"
-#include "test.hpp"
 
+using namespace ojs;
 using namespace std::chrono_literals;
-using ojs::cause;
-using ojs::cause_kind;
-using ojs::event;
-using ojs::lifecycle;
-using ojs::lifecycle_state;
-using ojs::stop_mode;
 
 namespace {
 
-using ojs::phase;
-
 constexpr phase all_phases[] = {phase::running, phase::quiet, phase::draining, phase::stopping,
                                 phase::terminated};
-static_assert(sizeof all_phases / sizeof all_phases[0] == ojs::phase_count);
+static_assert(sizeof all_phases / sizeof all_phases[0] == phase_count);
 
 constexpr cause by_api{cause_kind::api, 0};
 constexpr cause by_nobody{};
@@ -61,15 +45,15 @@ constexpr struct {
              {event::finished, {"-", "-", "-", "terminated"}},
              {event::report_request, {"-", "-", "-", "-"}},
              {event::mode_reclaim, {"-", "-", "stopping reclaim", "-"}}};
-static_assert(sizeof table / sizeof table[0] == ojs::event_count);
+static_assert(sizeof table / sizeof table[0] == event_count);
 
 std::string expected(std::size_t row, phase in) {
     return in == phase::terminated ? "-" : table[row].in[static_cast<std::size_t>(in)];
 }
 
 std::string shown(const lifecycle_state& state) {
-    std::string out = ojs::to_string(state.phase);
-    if (state.mode != stop_mode::graceful) out += std::string(" ") + ojs::to_string(state.mode);
+    std::string out = to_string(state.phase);
+    if (state.mode != stop_mode::graceful) out += std::string(" ") + to_string(state.mode);
     if (state.cancel_requested) out += " cancels";
     if (state.stop_signals > 1) out += " x" + std::to_string(state.stop_signals);
     return out + (state.exit_now ? " exits" : "");
@@ -121,10 +105,10 @@ std::string walk(const std::vector<event>& events) {
 TEST_CASE("lifecycle: every event in every phase does what the event table says, and nothing else") {
     for (const bool first_signal_wins : {false, true}) {
         for (const phase now : all_phases) {
-            for (std::size_t row = 0; row < ojs::event_count; ++row) {
+            for (std::size_t row = 0; row < event_count; ++row) {
                 const event what = table[row].what;
-                CAPTURE(ojs::to_string(now));
-                CAPTURE(ojs::to_string(what));
+                CAPTURE(to_string(now));
+                CAPTURE(to_string(what));
                 CAPTURE(first_signal_wins);
                 lifecycle tested(0ms);
                 tested.set_first_signal_wins(first_signal_wins);
@@ -136,8 +120,7 @@ TEST_CASE("lifecycle: every event in every phase does what the event table says,
                                         (now == phase::draining || now == phase::stopping);
                 const bool changed = tested.apply(what, why);
                 const lifecycle_state after = tested.state();
-                CHECK((changed ? shown(after) : "-") ==
-                      (only_noted ? ojs::to_string(now) : expected(row, now)));
+                CHECK((changed ? shown(after) : "-") == (only_noted ? to_string(now) : expected(row, now)));
                 if (!changed) {
                     CHECK(same(after, before));
                     continue;
@@ -488,23 +471,23 @@ TEST_CASE("lifecycle: nothing is written to a subscriber after unsubscribe() ret
 
 TEST_CASE("lifecycle: changed_at is the moment of the change") {
     lifecycle tested(0ms);
-    const auto before = ojs::steady_clock::now();
+    const auto before = steady_clock::now();
     CHECK(tested.apply(event::quiet_request, by_api));
     lifecycle_state state = tested.state();
     const auto found = lifecycle::changed_at(state);
-    const auto after = ojs::steady_clock::now();
+    const auto after = steady_clock::now();
     CHECK(found >= before - 2ms);
     CHECK(found <= after + 2ms);
     // Twenty days ago, also where the 32 bits of milliseconds wrapped since.
     state.changed_ms -= 20U * 24 * 3600 * 1000;
     const auto long_ago = lifecycle::changed_at(state);
     CHECK(long_ago >= before - 24h * 20 - 2ms);
-    CHECK(long_ago <= ojs::steady_clock::now() - 24h * 20 + 2ms);
+    CHECK(long_ago <= steady_clock::now() - 24h * 20 + 2ms);
 }
 
 TEST_CASE("lifecycle: every value has its own name") {
     std::string all;
-    const auto add = [&all](auto value) { all += ojs::to_string(value) + std::string(" "); };
+    const auto add = [&all](auto value) { all += to_string(value) + std::string(" "); };
     for (const auto& row : table) add(row.what);
     for (const phase each : all_phases) add(each);
     for (int i = 0; i < 3; ++i) add(static_cast<stop_mode>(i));

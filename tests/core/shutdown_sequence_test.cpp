@@ -2,18 +2,11 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <memory>
-#include <mutex>
 #include <stdexcept>
-#include <thread>
 
-#include "events.hpp"
 #include "processes.hpp"
 #include "standard_error.hpp"
-#include "test.hpp"
 #include "text.hpp"
 
 using namespace ojs;

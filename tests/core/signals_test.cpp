@@ -6,44 +6,28 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 #ifdef __linux__
 #include <sys/syscall.h>
 #endif
 
-#include <atomic>
-#include <chrono>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
-#include "events.hpp"
 #include "processes.hpp"
-#include "test.hpp"
 
+using namespace ojs;
 using namespace std::chrono_literals;
-using ojs::event;
-using ojs::lifecycle;
-using ojs::phase;
-using ojs::received_signal;
-using ojs::signal_options;
-using ojs::signals;
-using ojs::time_point;
 
 namespace {
 
 constexpr int claimed[] = {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGTTIN};
 
 time_point guard() {
-    return ojs::deadline_after(20s);
+    return deadline_after(20s);
 }
 time_point passed() {
-    return ojs::steady_clock::now() - 1s;
+    return steady_clock::now() - 1s;
 }
 
 signals claim(lifecycle& target, signal_options options = {}) {
-    ojs::result<signals> installed = signals::install(target, options);
+    result<signals> installed = signals::install(target, options);
     if (!installed) MESSAGE(installed.error().text);
     REQUIRE(installed);
     return std::move(*installed);
@@ -177,7 +161,7 @@ TEST_CASE("signals: each drives the lifecycle, and wait() gives number and sende
         CHECK(target.report_requests() == (rule.what == event::report_request ? 1 : 0));
         if (rule.what == event::report_request) continue;  // changes nothing
         CHECK(target.state().last_event == rule.what);
-        CHECK(target.state().cause.kind == ojs::cause_kind::signal);
+        CHECK(target.state().cause.kind == cause_kind::signal);
         CHECK(target.state().cause.signal == rule.number);
     }
 }
@@ -224,12 +208,12 @@ TEST_CASE("signals: wait() ends at its deadline with number 0, and wakes for a s
     lifecycle target;
     signals installed = claim(target);
     CHECK(installed.wait(passed()).number == 0);
-    const auto before = ojs::steady_clock::now();
+    const auto before = steady_clock::now();
     const received_signal none = installed.wait(before + 20ms);
     CHECK(none.number == 0);
     CHECK(none.sender_pid == 0);
     CHECK(none.sender_name.empty());
-    CHECK(ojs::steady_clock::now() >= before + 20ms);
+    CHECK(steady_clock::now() >= before + 20ms);
     std::thread sender([] { ::kill(::getpid(), SIGTSTP); });
     CHECK(installed.wait().number == SIGTSTP);
     sender.join();
@@ -289,9 +273,9 @@ TEST_CASE("signals: a foreign handler is refused with busy, named, and left unto
         foreign_calls = 0;
         lifecycle target(0ms);
         const with_disposition theirs(number, foreign_handler);
-        const ojs::result<signals> refused = signals::install(target);
-        REQUIRE(test::code_of(refused) == ojs::errc::busy);
-        CHECK(refused.error().text.find(ojs::signal_name(number)) != std::string::npos);
+        const result<signals> refused = signals::install(target);
+        REQUIRE(test::code_of(refused) == errc::busy);
+        CHECK(refused.error().text.find(signal_name(number)) != std::string::npos);
         CHECK((disposition_of(number).sa_handler == foreign_handler));
         CHECK_FALSE(signals::installed_for(target));
         send_self(number);
@@ -468,8 +452,7 @@ TEST_CASE("signals: one installer per process; another can install once it is de
             moved = std::move(installed);
         }
         CHECK(signals::installed_for(first));  // the holder moved, the installation stayed
-        for (lifecycle* each : {&first, &second})
-            CHECK(test::code_of(signals::install(*each)) == ojs::errc::busy);
+        for (lifecycle* each : {&first, &second}) CHECK(test::code_of(signals::install(*each)) == errc::busy);
         send_self(SIGTERM);
         CHECK(first.phase() == phase::draining);
         CHECK(second.phase() == phase::running);
@@ -490,7 +473,7 @@ TEST_CASE("signals: of many threads that install at once one succeeds") {
         std::atomic<int> tried{0};
         std::atomic<int> got_it{0};
         test::at_once(4, [&](int) {
-            const ojs::result<signals> installed = signals::install(target);
+            const result<signals> installed = signals::install(target);
             if (installed) ++got_it;
             ++tried;
             while (tried < 4) std::this_thread::yield();
@@ -533,7 +516,7 @@ TEST_CASE("signals: SIGUSR1 is claimed only on request, means reclaim, and is re
             send_self(SIGUSR1);
             CHECK(installed.wait(guard()).number == SIGUSR1);
             CHECK(target.phase() == phase::stopping);
-            CHECK(target.state().mode == ojs::stop_mode::reclaim);
+            CHECK(target.state().mode == stop_mode::reclaim);
             CHECK(target.state().last_event == event::reclaim);
         }
         CHECK((disposition_of(SIGUSR1).sa_handler == before.sa_handler));
@@ -545,7 +528,7 @@ TEST_CASE(
     "refused") {
     lifecycle target;
     const lifecycle other;
-    CHECK(test::code_of(signals::add(target, with_reclaim)) == ojs::errc::busy);
+    CHECK(test::code_of(signals::add(target, with_reclaim)) == errc::busy);
     const signals installed = claim(target);
     CHECK_FALSE(signals::add(other, with_reclaim));
     {
@@ -598,9 +581,9 @@ TEST_CASE("signals: what cannot be a stop signal is refused with the reason, and
         for (const bool later : {false, true}) {
             const signals installed = later ? claim(target) : signals();
             const signal_options options{false, true, {SIGTERM, number}};
-            const ojs::error failure =
+            const error failure =
                 later ? signals::add(target, options).error() : signals::install(target, options).error();
-            CHECK(failure.code == ojs::errc::invalid_argument);
+            CHECK(failure.code == errc::invalid_argument);
             CHECK(failure.text.find(reason) != std::string::npos);
             CHECK(signals::installed_for(target) == later);
         }
@@ -633,10 +616,9 @@ TEST_CASE("signals: names") {
     std::string names;
     for (const int number :
          {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGTTIN, SIGUSR1, SIGKILL, SIGBUS, SIGRTMIN + 3})
-        names += ojs::signal_name(number) + " ";
+        names += signal_name(number) + " ";
     CHECK(names == "SIGTERM SIGINT SIGTSTP SIGCONT SIGTTIN SIGUSR1 SIGKILL SIGBUS SIGRTMIN+3 ");
-    for (const int none : {0, SIGRTMAX + 1})
-        CHECK(ojs::signal_name(none) == "signal " + std::to_string(none));
+    for (const int none : {0, SIGRTMAX + 1}) CHECK(signal_name(none) == "signal " + std::to_string(none));
 }
 
 TEST_CASE("signals: the handler keeps errno") {
@@ -679,7 +661,7 @@ TEST_CASE("signals: in a storm while others allocate none is torn, and the last 
         std::vector<std::string> texts;
         for (unsigned i = 0; !over; ++i) {
             if (thread == 1) {
-                receive(ojs::deadline_after(1ms));
+                receive(deadline_after(1ms));
                 continue;
             }
             texts.emplace_back(100 + i % 1000, 'a');
@@ -731,7 +713,7 @@ TEST_CASE("signals: what outlasted an installer and the next one does not claim 
     {
         lifecycle first(0ms);
         const signals installed = claim(first, {false, false, {SIGHUP}});
-        ojs::detail::process.repeat_gap_ms = 600000;  // as run() sets it: a repeated SIGHUP stays handled
+        detail::process.repeat_gap_ms = 600000;  // as run() sets it: a repeated SIGHUP stays handled
         send_self(SIGHUP);
     }
     REQUIRE((disposition_of(SIGHUP).sa_flags & SA_SIGINFO) != 0);
@@ -741,7 +723,7 @@ TEST_CASE("signals: what outlasted an installer and the next one does not claim 
 }
 
 TEST_CASE("signals: the child of a fork inherits neither its parent's runs nor how they end") {
-    using ojs::detail::process;
+    using detail::process;
     lifecycle target;
     const signals installed = claim(target);
     process.runs.store(1);
@@ -764,7 +746,7 @@ TEST_CASE("signals: a fork's child has the previous dispositions, and dies of SI
 // In a child: claims the signals beside the object its parent made. 0, or what went wrong.
 int take_over(signals& parents, const lifecycle& parents_target) {
     lifecycle own(0ms);
-    ojs::result<signals> again = signals::install(own);
+    result<signals> again = signals::install(own);
     if (!again) return 2;
     if (parents.fd() != -1 || parents.wait(passed()).number != 0) return 3;
     { const signals gone = std::move(parents); }  // takes nothing from the new one
@@ -776,7 +758,7 @@ int take_over(signals& parents, const lifecycle& parents_target) {
     const pid_t grandchild = ::fork();
     if (grandchild == 0) {
         lifecycle third;
-        const ojs::result<signals> claimed_again = signals::install(third);
+        const result<signals> claimed_again = signals::install(third);
         ::kill(::getpid(), SIGTERM);
         ::_exit(claimed_again && third.phase() == phase::draining && own.state().stop_signals == 1 ? 0 : 1);
     }
@@ -828,7 +810,7 @@ TEST_CASE("signals: a child made in a chained handler returns from ours, and may
     if (::getpid() != self) {
         lifecycle own;
         {
-            const ojs::result<signals> again = signals::install(own, {true});
+            const result<signals> again = signals::install(own, {true});
             if (!again || target.phase() != phase::draining) ::_exit(1);
         }
         ::_exit(0);
@@ -854,8 +836,8 @@ TEST_CASE("signals: a child of _Fork, which runs no atfork handlers, dies of SIG
 TEST_CASE("signals: a wait ends when its token is cancelled, and takes no signal then") {
     lifecycle target(0ms);
     signals installed = claim(target);
-    ojs::cancel_source source;
-    std::thread canceller([&] { source.cancel(ojs::cancel_reason::forced); });
+    cancel_source source;
+    std::thread canceller([&] { source.cancel(cancel_reason::forced); });
     CHECK(installed.wait(time_point::max(), source.token()).number == 0);
     canceller.join();
     CHECK(installed.wait(time_point::max(), source.token()).number == 0);

@@ -1,8 +1,5 @@
-#include <atomic>
 #include <stdexcept>
-#include <string>
 
-#include "events.hpp"
 #include "processes.hpp"
 #include "raw_peer.hpp"
 

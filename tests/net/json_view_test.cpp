@@ -1,8 +1,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <random>
-#include <string>
-#include <vector>
 
 #include <picojson.h>
 

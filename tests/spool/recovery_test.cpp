@@ -1,13 +1,10 @@
 // open_spool: dead workers, full and read-only disks, and folders that are taken away.
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
 #ifdef __linux__
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #endif
-#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>

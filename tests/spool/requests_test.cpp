@@ -1,6 +1,4 @@
 // open_spool: what is claimed, and what is not.
-#include <fcntl.h>
-#include <sys/stat.h>
 #if OJS_SHUTDOWN_USE_INOTIFY
 #include <sys/inotify.h>
 #endif

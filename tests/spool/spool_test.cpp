@@ -1,5 +1,4 @@
 // open_spool: a job on its way through the folders, its runs and checkpoints; any file; putting jobs in.
-#include <atomic>
 
 #include "events.hpp"
 #include "spool_dir.hpp"
