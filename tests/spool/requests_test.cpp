@@ -123,12 +123,10 @@ TEST_CASE("spool: incomplete JSON fails when it has not changed for incomplete_t
     const auto transport = dir.open();
     write_file(dir.path / "request/a.json", "{\"type\":\"noop\",\"ar");
     CHECK(dir.fetch(*transport).empty());
-    CHECK(dir.names("request") == names{"a.json"});
+    CHECK(dir.listing() == "request/a.json");
     make_old(dir.path / "request/a.json");
     const auto fresh = dir.open();
-    const job claimed = dir.fetch_one(*fresh);
-    CHECK(claimed.id == "a");
-    CHECK(holds(claimed.malformed, "invalid JSON"));
+    CHECK(holds(dir.fetch_one(*fresh).malformed, "invalid JSON"));
 }
 
 TEST_CASE("spool: the transport notifies when a short incomplete_timeout ends") {
@@ -157,8 +155,9 @@ TEST_CASE("spool: a malformed file is FAILed with its reason, keeps its bytes, a
         {R"({"type":7,"args":[]})", "type is missing"},
         {R"({"type":"noop"})", "args: missing"},
         {R"({"type":"noop","args":{}})", "args is not an array"}};
-    for (const auto& [text, reason] : bad) {
-        INFO(text);
+    for (const auto& row : bad) {
+        const auto& [text, reason] = row;
+        CAPTURE(&row - bad);
         opened_dir dir;
         write_file(dir.path / "request/bad.json", text);
         make_old(dir.path / "request/bad.json");
@@ -295,17 +294,11 @@ TEST_CASE("spool: a file replaced or changed between examination and claim is no
         CAPTURE(exchanged);
         opened_dir dir;
         dir.put("a", R"({"type":"seen","args":[]})");
-        fetch_request request = dir.asking();
-        int asked = 0;
-        request.should_send = [&] {  // the second time is right before the claim
-            if (++asked == 2 && exchanged) dir.put("a", R"({"type":"other","args":[]})");
-            if (asked == 2 && !exchanged)
-                write_file(dir.path / "request/a", R"({"type":"longer","args":[]})");
-            return true;
+        const auto change = [&] {
+            if (exchanged) dir.put("a", R"({"type":"other","args":[]})");
+            if (!exchanged) write_file(dir.path / "request/a", R"({"type":"longer","args":[]})");
         };
-        const auto got = dir.transport->fetch(request, deadline_after(1s));
-        REQUIRE(got);
-        CHECK(got->empty());
+        CHECK(dir.fetch_disturbed(*dir.transport, change) == 0);
         CHECK(dir.names("request") == names{"a"});
         CHECK(dir.fetch_one().type == (exchanged ? "other" : "longer"));
     }

@@ -75,10 +75,10 @@ TEST_CASE("spool: a job whose file is no longer there is gone") {
 
 TEST_CASE("spool: a failed run waits its delay, kept in the file, and the last one goes to failed/") {
     spool_dir dir({}, false, {0ms, 1h});
+    const std::string text = R"({"type":"noop","args":[],"keep":1.50,"meta":{"m":1}})";
     {
         const auto transport = dir.open();
-        CHECK(dir.claim(*transport, "a.json", R"({"type":"noop","args":[],"keep":1.50,"meta":{"m":1}})")
-                  .attempt == 1);
+        dir.claim(*transport, "a.json", text);
         CHECK(fail(*transport, "a", boom(false)) == settled::accepted);
         CHECK(dir.listing() == "failed/a.json");
         const std::string failed = dir.read("failed/a.json");
@@ -86,30 +86,28 @@ TEST_CASE("spool: a failed run waits its delay, kept in the file, and the last o
              {R"("state":"discarded")", R"("attempt":1)", R"("keep":1.50)", R"("message":"boom \"x\"")",
               R"("code":"handler_error")", R"("details":{"n":1})", R"("retryable":false)"})
             CHECK_MESSAGE(holds(failed, part), failed);
-
-        CHECK(dir.claim(*transport, "c.json", R"({"type":"noop","args":[],"keep":1.50})").attempt == 1);
-        CHECK(fail(*transport, "c") == settled::accepted);
-        CHECK(dir.names("request") == names{"c.json"});
-        CHECK(dir.fetch_one(*transport).attempt == 2);  // after no delay at all
-        CHECK(fail(*transport, "c") == settled::accepted);
+        dir.put("c.json", text);
+        for (int run = 1; run <= 2; ++run) {  // the second after no delay at all
+            CHECK(dir.fetch_one(*transport).attempt == run);
+            CHECK(fail(*transport, "c") == settled::accepted);
+        }
         CHECK(dir.fetch(*transport).empty());  // an hour from now
     }
-    const auto other = dir.open();
-    CHECK(dir.fetch(*other).empty());
-    std::string text = dir.read("request/c.json");
-    CHECK(member(text, "attempt") == "2");
-    CHECK(member(text, "state") == "\"retryable\"");
-    CHECK(member(member(text, "spool"), "delay_ms") == "3600000");
-    const std::string due = member(member(text, "spool"), "not_before_ms");
-    text.replace(text.find(due), due.size(), "1");
-    dir.put("c.json", text);
-    const auto third = dir.open();
-    CHECK(dir.fetch_one(*third).attempt == 3);
-    CHECK(fail(*third, "c") == settled::accepted);
+    CHECK(dir.fetch(*dir.open()).empty());
+    std::string waiting = dir.read("request/c.json");
+    CHECK(member(waiting, "attempt") == "2");
+    CHECK(member(waiting, "state") == "\"retryable\"");
+    CHECK(member(member(waiting, "spool"), "delay_ms") == "3600000");
+    const std::string due = member(member(waiting, "spool"), "not_before_ms");
+    dir.put("c.json", waiting.replace(waiting.find(due), due.size(), "1"));
+    const auto last = dir.open();
+    CHECK(dir.fetch_one(*last).attempt == 3);
+    CHECK(fail(*last, "c") == settled::accepted);
     CHECK(dir.listing() == "failed/a.json failed/c.json");
-    CHECK(member(dir.read("failed/c.json"), "attempt") == "3");
-    CHECK(member(dir.read("failed/c.json"), "keep") == "1.50");
-    CHECK(member(dir.read("failed/c.json"), "spool").empty());
+    const std::string failed = dir.read("failed/c.json");
+    CHECK(member(failed, "attempt") == "3");
+    CHECK(member(failed, "keep") == "1.50");
+    CHECK(member(failed, "spool").empty());
 }
 
 TEST_CASE("spool: a job's own max_attempts counts, and more than the delays last take the last one again") {
@@ -200,16 +198,12 @@ TEST_CASE("spool: a job moved from failed/ to request/ by hand has one more run"
         for (int attempt = 3; attempt < 5; ++attempt) {
             CHECK(dir.names("failed") == names{"proof"});
             fs::rename(dir.path / "failed/proof", dir.path / "request/proof");
-            // Handed back, it still has it.
-            const job claimed = dir.fetch_one();
-            CHECK(claimed.attempt == attempt);
+            CHECK(dir.fetch_one().attempt == attempt);
             CHECK(dir.hidden("failed").empty());
-            CHECK(requeue(dir, claimed.id) == settled::accepted);
+            CHECK(requeue(dir, "proof") == settled::accepted);  // it still has it
             fail_run(attempt);
         }
         CHECK(dir.names("failed") == names{"proof"});
-        CHECK(dir.names("request").empty());
-
         // Another file of its name is another job.
         CHECK(dir.claim("proof", R"({"type":"noop","args":[1]})").attempt == 1);
     }
@@ -238,20 +232,20 @@ TEST_CASE("spool: with any_file a job that removed its own file is done") {
 
 TEST_CASE("spool: a sidecar is ignored for another file of the same name") {
     opened_dir dir(true);
+    const auto check_new = [](const job& claimed) {
+        CHECK(claimed.attempt == 1);
+        CHECK(member(claimed.meta_json, "checkpoint").empty());
+    };
     dir.claim("proof", odd_bytes);
     CHECK(fail(dir, "proof", boom(), "1") == settled::accepted);
     CHECK(dir.hidden("request") == names{".about.proof"});
     dir.put("proof", "another");  // while the first is still there: another inode
-    job claimed = dir.fetch_one();
-    CHECK(claimed.attempt == 1);
-    CHECK(member(claimed.meta_json, "checkpoint").empty());
+    check_new(dir.fetch_one());
     // The same inode, as of a file that was made after the first one was gone.
     CHECK(fail(dir, "proof", boom(), "2") == settled::accepted);
     write_file(dir.path / "request/proof", "a third content");
     const auto fresh = dir.open();
-    claimed = dir.fetch_one(*fresh);
-    CHECK(claimed.attempt == 1);
-    CHECK(member(claimed.meta_json, "checkpoint").empty());
+    check_new(dir.fetch_one(*fresh));
 }
 
 TEST_CASE("spool: with any_file a job may write into its file, and its runs are counted all the same") {
@@ -269,17 +263,11 @@ TEST_CASE("spool: with any_file a run that another worker counted before the cla
     const auto looks = dir.open();
     const auto runs = dir.open();
     dir.put("proof", odd_bytes);
-    fetch_request request = dir.asking();
-    int asked = 0;
-    request.should_send = [&] {
-        if (++asked != 2) return true;  // the second time is right before the claim
+    const auto run = [&] {
         CHECK(dir.fetch_one(*runs).attempt == 1);
         CHECK(fail(*runs, "proof", boom(), "{\"page\":41}") == settled::accepted);
-        return true;
     };
-    const auto got = looks->fetch(request, deadline_after(5s));
-    REQUIRE(got);
-    CHECK(got->empty());
+    CHECK(dir.fetch_disturbed(*looks, run) == 0);
     CHECK(dir.listing() == "request/.about.proof request/proof");
     const auto fresh = dir.open();
     const job again = dir.fetch_one(*fresh);
@@ -293,10 +281,8 @@ TEST_CASE("spool: a name that is taken is not overwritten, in any folder") {
         opened_dir dir(any_file);
         const std::string first = R"({"type":"noop","args":[1]})";
         const std::string second = R"({"type":"noop","args":[2]})";
-        for (const char* folder : {"done", "failed"}) {
-            write_file(dir.path / folder / "a", "there before");
-            write_file(dir.path / folder / "a.1", "there before too");
-        }
+        for (const char* there : {"done/a", "done/a.1", "failed/a", "failed/a.1"})
+            write_file(dir.path / there, "there before");
         dir.claim("a", first);
         dir.put("a", second);
         CHECK(dir.fetch().empty());  // one "a" at a time
@@ -348,39 +334,32 @@ TEST_CASE("spool: a checkpoint that is no JSON is refused, and spoils no FAIL") 
 }
 
 TEST_CASE("spool_enqueue: a job arrives whole, and in its place in the order") {
-    spool_dir dir;
-    const std::string where = dir.path.string();
-    const auto first = spool_enqueue(where, {"text.count", "[12345678901234567890,\"x\"]", "default", 7, ""});
-    REQUIRE_MESSAGE(first, first.error().text);
-    const auto second = spool_enqueue(where, {"noop", "[]", "default", 0, ""});
-    const auto urgent = spool_enqueue(where, {"noop", "[]", "default", 0, "0-urgent.json"});
-    REQUIRE(second);
-    REQUIRE(urgent);
-    CHECK(*urgent == "0-urgent");
-    const auto transport = dir.open();
-    CHECK(dir.fetch_one(*transport).id == "0-urgent");
-    const job claimed = dir.fetch_one(*transport);
-    CHECK(claimed.id == *first);
-    CHECK(claimed.type == "text.count");
-    CHECK(claimed.args_json == "[12345678901234567890,\"x\"]");
+    opened_dir dir;
+    const spool_job whole{"text.count", "[12345678901234567890,\"x\"]", "default", 7, ""};
+    const std::string first = spool_enqueue(dir.path, whole).value_or("");
+    const std::string second = spool_enqueue(dir.path, {"noop", "[]", "default", 0, ""}).value_or("");
+    CHECK(spool_enqueue(dir.path, {"noop", "[]", "default", 0, "0-urgent.json"}).value_or("") == "0-urgent");
+    CHECK(dir.fetch_one().id == "0-urgent");
+    const job claimed = dir.fetch_one();
+    CHECK(claimed.id + " " + claimed.type + " " + claimed.args_json ==
+          first + " text.count " + whole.args_json);
     CHECK(claimed.max_attempts == 7);
-    CHECK(dir.fetch_one(*transport).id == *second);
+    CHECK(dir.fetch_one().id == second);
 }
 
 TEST_CASE("spool_enqueue: what is no job, or a name that leads elsewhere, is refused, and nothing is left") {
-    spool_dir dir;
-    const std::string where = dir.path.string();
-    REQUIRE(spool_enqueue(where, {"noop", "[]", "default", 0, "taken"}));
+    opened_dir dir;
+    REQUIRE(spool_enqueue(dir.path, {"noop", "[]", "default", 0, "taken"}));
     std::vector<spool_job> bad = {{"", "[]", "default", 0, ""},      {"noop", "{}", "default", 0, ""},
                                   {"noop", "", "default", 0, ""},    {"noop", "[1,]", "default", 0, ""},
                                   {"noop", "[]", "default", -1, ""}, {"noop", "[]", "", 0, ""}};
-    for (const std::string& name : {std::string("../outside"), std::string(".."), std::string(".hidden"),
-                                    std::string("a/b"), std::string("a\nb"), std::string("a\0b", 3),
-                                    std::string("\xff"), std::string(201, 'x'), std::string("taken")})
-        bad.push_back({"noop", "[]", "default", 0, name});
+    std::vector<std::string> bad_names = {std::string("a\0b", 3), std::string(201, 'x')};
+    for (const char* each : {"../outside", "..", ".hidden", "a/b", "a\nb", "\xff", "taken"})
+        bad_names.emplace_back(each);
+    for (const std::string& name : bad_names) bad.push_back({"noop", "[]", "default", 0, name});
     for (const spool_job& each : bad) {
         CAPTURE(each.name);
-        CHECK(test::code_of(spool_enqueue(where, each)) == errc::invalid_argument);
+        CHECK(test::code_of(spool_enqueue(dir.path, each)) == errc::invalid_argument);
     }
     CHECK(dir.listing() == "request/taken");
     CHECK(!fs::exists(dir.path / "outside"));
@@ -428,11 +407,8 @@ TEST_CASE("spool: a worker with a spool: URL runs what is put in at once, and st
 }
 
 TEST_CASE("spool: a worker with a URL that names no usable directory does not start") {
-    temporary_folder at;
-    write_file(at.path() / "file", "");
-    for (const std::string& url :
-         {std::string("spool:"), std::string("spool:a\0b", 9), "spool:" + at.path().string() + "/file",
-          "spool:" + at.path().string() + "/none/spool"}) {
+    for (const std::string& url : {std::string("spool:"), std::string("spool:a\0b", 9),
+                                   std::string("spool:/dev/null"), std::string("spool:/none/spool")}) {
         CAPTURE(url);
         worker_options options;
         options.url = url;
@@ -473,14 +449,11 @@ TEST_CASE("spool: a job larger than can be read again is refused at once, and so
 }
 
 TEST_CASE("spool: a file whose clock is a little ahead of ours may still be written") {
-    spool_dir dir;
-    { const auto makes_it = dir.open(); }
-    dir.options.incomplete_timeout = 5s;
-    const auto patient = dir.open();
+    opened_dir dir;
     const fs::path file = dir.path / "request" / "a";
     write_file(file, "{\"type\":\"no");
     fs::last_write_time(file, fs::file_time_type::clock::now() + 3s);
-    CHECK(dir.fetch(*patient).empty());
+    CHECK(dir.fetch().empty());
     CHECK(dir.listing() == "request/a");
 }
 
