@@ -677,37 +677,6 @@ TEST_CASE("signals: in a storm while others allocate none is torn, and the last 
     CHECK_FALSE(readable(installed.fd()));
 }
 
-// A child that gets SIGTERM after it reported its start dies of it. `make` forks.
-template <class Make>
-void check_dies_of_term(Make make, bool check_dispositions) {
-    lifecycle target;
-    signals installed = claim(target);
-    const test::pipe_ends ready;
-    const pid_t child = make();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-        // Async-signal-safe calls only.
-        char verdict = 'y';
-        for (const int number : claimed) {
-            struct sigaction action {};
-            ::sigaction(number, nullptr, &action);
-            if (check_dispositions && action.sa_handler != SIG_DFL) verdict = 'n';
-        }
-        static_cast<void>(!::write(ready.writer(), &verdict, 1));
-        for (;;) ::pause();
-    }
-    char verdict = 0;
-    CHECK(::read(ready.reader(), &verdict, 1) == 1);
-    CHECK(verdict == 'y');
-    CHECK(::kill(child, SIGTERM) == 0);
-    CHECK(test::status_of(child) == -SIGTERM);
-    CHECK(target.phase() == phase::running);  // the parent's own is as it was
-    CHECK(installed.wait(passed()).number == 0);
-    CHECK(signals::installed_for(target));
-    send_self(SIGTERM);
-    CHECK(target.phase() == phase::draining);
-}
-
 #if !OJS_SHUTDOWN_SEPARATE  // the process's state is internal
 TEST_CASE("signals: what outlasted an installer and the next one does not claim is given back") {
     {
@@ -739,10 +708,6 @@ TEST_CASE("signals: the child of a fork inherits neither its parent's runs nor h
 }
 #endif
 
-TEST_CASE("signals: a fork's child has the previous dispositions, and dies of SIGTERM like any process") {
-    check_dies_of_term([] { return ::fork(); }, true);
-}
-
 // In a child: claims the signals beside the object its parent made. 0, or what went wrong.
 int take_over(signals& parents, const lifecycle& parents_target) {
     lifecycle own(0ms);
@@ -771,25 +736,71 @@ int take_over(signals& parents, const lifecycle& parents_target) {
     return left.sa_handler == SIG_DFL ? 0 : 10;
 }
 
-template <class Fork>
-void check_taken_over(Fork fork) {
-    lifecycle target;
-    signals installed = claim(target);
-    const pid_t child = fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-        ::alarm(20);
-        ::_exit(take_over(installed, target));
+// The ways to make a child.
+const struct {
+    pid_t (*make)();
+    bool runs_atfork_handlers;
+    bool can_claim;  // after a raw clone(2) the C library knows nothing of the child
+} forks[] = {
+    {[] { return ::fork(); }, true, true},
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 34)
+    {[] { return ::_Fork(); }, false, true},
+#endif
+#ifdef __linux__
+    {[] { return static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0L, 0L, 0L, 0L)); }, false, false},
+#endif
+};
+
+TEST_CASE("signals: a child has the previous dispositions, and dies of SIGTERM, however it was forked") {
+    for (const auto& way : forks) {
+        CAPTURE(&way - forks);
+        lifecycle target;
+        signals installed = claim(target);
+        const test::pipe_ends ready;
+        const pid_t child = way.make();
+        REQUIRE(child >= 0);
+        if (child == 0) {
+            // Async-signal-safe calls only.
+            char verdict = 'y';
+            for (const int number : claimed) {
+                struct sigaction action {};
+                ::sigaction(number, nullptr, &action);
+                if (way.runs_atfork_handlers && action.sa_handler != SIG_DFL) verdict = 'n';
+            }
+            static_cast<void>(!::write(ready.writer(), &verdict, 1));
+            for (;;) ::pause();
+        }
+        char verdict = 0;
+        CHECK(::read(ready.reader(), &verdict, 1) == 1);
+        CHECK(verdict == 'y');
+        CHECK(::kill(child, SIGTERM) == 0);
+        CHECK(test::status_of(child) == -SIGTERM);
+        CHECK(target.phase() == phase::running);  // the parent's own is as it was
+        CHECK(installed.wait(passed()).number == 0);
+        CHECK(signals::installed_for(target));
+        send_self(SIGTERM);
+        CHECK(target.phase() == phase::draining);
     }
-    CHECK(test::status_of(child) == 0);
-    CHECK(signals::installed_for(target));
-    send_self(SIGTERM);
-    CHECK(target.phase() == phase::draining);
-    CHECK(installed.wait(guard()).number == SIGTERM);
 }
 
-TEST_CASE("signals: the child of a fork takes over, though the parent's object is still there") {
-    check_taken_over([] { return ::fork(); });
+TEST_CASE("signals: a child takes over, though its parent's object is still there, however it was forked") {
+    for (const auto& way : forks) {
+        CAPTURE(&way - forks);
+        if (!way.can_claim) continue;
+        lifecycle target;
+        signals installed = claim(target);
+        const pid_t child = way.make();
+        REQUIRE(child >= 0);
+        if (child == 0) {
+            ::alarm(20);
+            ::_exit(take_over(installed, target));
+        }
+        CHECK(test::status_of(child) == 0);
+        CHECK(signals::installed_for(target));
+        send_self(SIGTERM);
+        CHECK(target.phase() == phase::draining);
+        CHECK(installed.wait(guard()).number == SIGTERM);
+    }
 }
 
 int child_status = -1;
@@ -817,21 +828,6 @@ TEST_CASE("signals: a child made in a chained handler returns from ours, and may
     }
     CHECK(child_status == 0);
 }
-
-#ifdef __linux__
-TEST_CASE("signals: a child made behind the C library's back dies of SIGTERM as well") {
-    // clone(2) with nothing shared: a fork that runs no atfork handler.
-    check_dies_of_term([] { return static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0L, 0L, 0L, 0L)); },
-                       false);
-}
-#endif
-
-#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 34)
-TEST_CASE("signals: a child of _Fork, which runs no atfork handlers, dies of SIGTERM, or takes over") {
-    check_dies_of_term([] { return ::_Fork(); }, false);
-    check_taken_over([] { return ::_Fork(); });
-}
-#endif
 
 TEST_CASE("signals: a wait ends when its token is cancelled, and takes no signal then") {
     lifecycle target(0ms);
