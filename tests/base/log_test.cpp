@@ -204,30 +204,25 @@ TEST_CASE("writing to a closed pipe raises no SIGPIPE, leaves its disposition an
     raised = 0;
     counting.sa_handler = [](int) { ++raised; };
     sigaction(SIGPIPE, &counting, &before);
-    {
-        pipe_ends pipe;
-        pipe.close_reader();
-        for (int i = 0; i < 10; ++i) detail::write_line(pipe.writer(), "nobody reads this");
-        CHECK(raised == 0);
-        // Someone else's SIGPIPE still arrives: before, while and after ours were swallowed.
-        raise(SIGPIPE);
-        CHECK(raised == 1);
-        sigset_t mask;
-        pthread_sigmask(SIG_SETMASK, nullptr, &mask);
-        CHECK(sigismember(&mask, SIGPIPE) == 0);
-        // One that was pending when the write began stays pending.
-        sigset_t only_pipe;
-        sigemptyset(&only_pipe);
-        sigaddset(&only_pipe, SIGPIPE);
-        pthread_sigmask(SIG_BLOCK, &only_pipe, nullptr);
-        raise(SIGPIPE);
-        detail::write_line(pipe.writer(), "nobody reads this");
-        sigset_t pending;
-        sigpending(&pending);
-        CHECK(sigismember(&pending, SIGPIPE) == 1);
-        pthread_sigmask(SIG_UNBLOCK, &only_pipe, nullptr);
-        CHECK(raised == 2);
-    }
+    pipe_ends pipe;
+    pipe.close_reader();
+    for (int i = 0; i < 10; ++i) detail::write_line(pipe.writer(), "nobody reads this");
+    CHECK(raised == 0);
+    // Someone else's SIGPIPE still arrives: before, while and after ours were swallowed.
+    raise(SIGPIPE);
+    CHECK(raised == 1);
+    // One that was pending when the write began stays pending.
+    sigset_t only_pipe, mask, pending;
+    sigemptyset(&only_pipe);
+    sigaddset(&only_pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &only_pipe, &mask);
+    CHECK(sigismember(&mask, SIGPIPE) == 0);
+    raise(SIGPIPE);
+    detail::write_line(pipe.writer(), "nobody reads this");
+    sigpending(&pending);
+    CHECK(sigismember(&pending, SIGPIPE) == 1);
+    pthread_sigmask(SIG_UNBLOCK, &only_pipe, nullptr);
+    CHECK(raised == 2);
     sigaction(SIGPIPE, &before, &after);
     CHECK((after.sa_handler == counting.sa_handler));
 }

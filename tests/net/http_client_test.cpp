@@ -172,14 +172,6 @@ TEST_CASE("client: no listener is unreachable") {
     }
 }
 
-TEST_CASE("client: many lookups of a name that does not resolve share their threads") {
-    http_client client = peer::make_client("http://does-not-exist.invalid");
-    test::at_once(8, [&](int) {
-        const http_call call = peer::call(steady_clock::now() + 50ms);
-        CHECK(test::code_of(client.send(peer::get(), call)) == errc::unreachable);
-    });
-}
-
 TEST_CASE("client: connections that must not be used again are not") {
     for (const std::string& answer :
          {peer::ok("x", "Connection: close\r\n"), peer::ok("x", "Connection: Foo, CLOSE\r\n"),
