@@ -323,16 +323,19 @@ void polite_handler(int number, siginfo_t* info, void* context) {
     if (set_over != nullptr) set_over(number, info, context);
 }
 
-struct sigaction polite_action() {
-    struct sigaction out {};
-    out.sa_sigaction = polite_handler;
-    out.sa_flags = SA_SIGINFO;
-    return out;
+// Sets it over ours, as a polite host does; returns what it found.
+struct sigaction set_host_over_us() {
+    struct sigaction host {};
+    struct sigaction found {};
+    host.sa_sigaction = polite_handler;
+    host.sa_flags = SA_SIGINFO;
+    ::sigaction(SIGTERM, &host, &found);
+    set_over = found.sa_sigaction;
+    return found;
 }
 
 TEST_CASE("signals: a host set over us that chains to us and is chained by us is called once") {
     const struct sigaction before = disposition_of(SIGTERM);
-    const struct sigaction host = polite_action();
     const auto check_called_once = [] {
         foreign_calls = 0;
         send_self(SIGTERM);
@@ -341,8 +344,7 @@ TEST_CASE("signals: a host set over us that chains to us and is chained by us is
     {
         lifecycle first(0ms);
         const signals installed = claim(first);
-        set_over = disposition_of(SIGTERM).sa_sigaction;
-        REQUIRE(::sigaction(SIGTERM, &host, nullptr) == 0);
+        set_host_over_us();
         check_called_once();
         CHECK(first.state().stop_signals == 1);
     }
@@ -367,9 +369,7 @@ TEST_CASE("signals: a host set over us still reaches the handler from before us,
     {
         lifecycle target;
         const signals installed = claim(target, {true});
-        set_over = disposition_of(SIGTERM).sa_sigaction;
-        const struct sigaction host = polite_action();
-        REQUIRE(::sigaction(SIGTERM, &host, nullptr) == 0);
+        set_host_over_us();
     }
     foreign_calls = 0;
     send_self(SIGTERM);
@@ -382,8 +382,7 @@ TEST_CASE("signals: our handler, put back by a host after its installer went, do
         {
             lifecycle target;
             const signals installed = claim(target);
-            const struct sigaction host = polite_action();
-            ::sigaction(SIGTERM, &host, &ours);
+            ours = set_host_over_us();
         }
         ::sigaction(SIGTERM, &ours, nullptr);  // the host takes its own off again
         return ::raise(SIGTERM) + 1;

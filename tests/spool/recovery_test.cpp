@@ -325,7 +325,11 @@ TEST_CASE("spool: a full disk is an error that loses nothing, and work continues
     opened_dir dir(disk.path() / "spool");
     for (const char* name : {"a", "b", "c"}) dir.put(name);
     REQUIRE(dir.fetch(3).size() == 3);
+    opened_dir any(disk.path() / "any", true);
+    any.put("a", odd_bytes);
     disk.fill();
+    CHECK(any.transport->fetch(any.asking(), deadline_after(1s)).error().sys_errno == ENOSPC);
+    CHECK(any.names("request") == names{"a"});
     const auto refused = dir.transport->fail({"a", boom(), false, ""}, deadline_after(1s));
     REQUIRE(test::code_of(refused) == errc::unavailable);
     CHECK(refused.error().sys_errno == ENOSPC);
@@ -349,23 +353,12 @@ TEST_CASE("spool: a full disk is an error that loses nothing, and work continues
     CHECK(dir.event_count(spool_event_kind::result_dropped) == 1);
 
     disk.make_room();
+    CHECK(any.fetch_one().attempt == 1);
     CHECK(ack(dir, "c", "\"result\"") == settled::gone);
     CHECK(fail(dir, "a") == settled::accepted);
     CHECK(dir.listing() == "done/b done/c request/a");
     CHECK(member(dir.read("request/a"), "attempt") == "1");
     CHECK(dir.event_count(spool_event_kind::result_dropped) == 1);
-}
-
-TEST_CASE("spool: with any_file a full disk keeps a job from being claimed, which is then done later") {
-    const small_disk disk;
-    if (!disk.is_mounted()) return;
-    opened_dir dir(disk.path() / "spool", true);
-    dir.put("a", odd_bytes);
-    disk.fill();
-    CHECK(dir.transport->fetch(dir.asking(), deadline_after(1s)).error().sys_errno == ENOSPC);
-    CHECK(dir.names("request") == names{"a"});
-    disk.make_room();
-    CHECK(dir.fetch_one().attempt == 1);
 }
 
 TEST_CASE("spool: on a read-only file system there is a clear error, and nothing is lost") {

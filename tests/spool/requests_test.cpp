@@ -78,20 +78,18 @@ TEST_CASE("spool: a file that is still being written waits until it is complete"
         spool_dir dir({}, any_file);
         dir.options.incomplete_timeout = 1h;
         const auto transport = dir.open();
-        const int writer = ::open((dir.path / "request/a").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-        REQUIRE(writer >= 0);
-        REQUIRE(::write(writer, "{\"type\":\"noop\"", 14) == 14);
+        const fs::path file = dir.path / "request/a";
+        std::ofstream writer(file);
+        writer << "{\"type\":\"noop\"" << std::flush;
         CHECK(dir.fetch(*transport).empty());
-        REQUIRE(::write(writer, ",\"args\":[]}", 11) == 11);
+        writer << ",\"args\":[]}" << std::flush;
         // Whole, but still open for writing: where the kernel reports it, the file waits.
-        const bool kernel_reports_writers = has_reported_writer(dir.path / "request/a");
-        if (kernel_reports_writers) {
-            const auto fresh = dir.open();
-            CHECK(dir.fetch(*fresh).empty());
+        if (has_reported_writer(file)) {
+            CHECK(dir.fetch(*dir.open()).empty());
         } else {
             MESSAGE("this kernel does not report writers of a file");
         }
-        ::close(writer);
+        writer.close();
         const auto fresh = dir.open();
         CHECK(dir.fetch_one(*fresh).malformed.empty());
     }
@@ -99,18 +97,17 @@ TEST_CASE("spool: a file that is still being written waits until it is complete"
 
 TEST_CASE("spool: a file left open for writing is reported, and run when it is closed") {
     opened_dir dir;
+    const fs::path file = dir.path / "request/a";
     dir.put("a");
-    make_old(dir.path / "request/a");
-    const int writer = ::open((dir.path / "request/a").c_str(), O_WRONLY | O_CLOEXEC);
-    REQUIRE(writer >= 0);
-    if (!has_reported_writer(dir.path / "request/a")) {
-        ::close(writer);
+    make_old(file);
+    std::ofstream writer(file, std::ios::app);
+    if (!has_reported_writer(file)) {
         MESSAGE("skipped: this kernel does not report writers of a file");
         return;
     }
     for (int i = 0; i < 2; ++i) CHECK(dir.fetch().empty());
     CHECK(dir.event_count(spool_event_kind::refused) == 1);
-    ::close(writer);
+    writer.close();
     CHECK(dir.fetch().size() <= 1);  // the close is an event, with inotify
     const auto fresh = dir.open();
     CHECK(dir.fetch(*fresh).size() + dir.fetch().size() <= 1);
@@ -229,10 +226,6 @@ TEST_CASE("spool: a file of another queue is not opened again until it changes")
     dir.put("a", R"({"type":"noop","args":[],"queue":"mail"})");
     make_old(file);
     CHECK(dir.fetch().empty());
-    const auto touch = [&] {  // as if it had been written
-        const detail::unique_fd writer(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
-        REQUIRE(writer);
-    };
     const detail::unique_fd opened(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
     const auto was_opened = [&](const auto& meanwhile) {
         const int watched = ::inotify_add_watch(opened.get(), file.c_str(), IN_OPEN);
@@ -248,7 +241,7 @@ TEST_CASE("spool: a file of another queue is not opened again until it changes")
         }
         return out;
     };
-    touch();
+    std::ofstream(file, std::ios::app).close();  // as if it had been written
     CHECK(!was_opened([&] { CHECK(dir.fetch().empty()); }));
     write_file(file, R"({"type":"noop","args":[],"queue":"default"})");
     CHECK(was_opened([&] { CHECK(dir.fetch_one().id == "a"); }));
