@@ -2,26 +2,18 @@
 #include <fcntl.h>
 #include <picojson.h>
 #include <signal.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <memory>
-#include <thread>
-#include <vector>
-
-#include "events.hpp"
 #include "processes.hpp"
-#include "test.hpp"
 #include "text.hpp"
+
+using namespace ojs;
 
 namespace {
 
-using ojs::log_format;
-using ojs::log_level;
-using ojs::detail::field;
+using detail::field;
 using test::holds;
 
-ojs::log_record nasty_record() {
+log_record nasty_record() {
     return {
         log_level::warn,
         "a \"quoted\"\nmessage\\",
@@ -40,15 +32,15 @@ const char* const texts[] = {"\xc2\xa0",         "\xd8\x9b",        "\xd8\x9d", 
                              "\xf0\x92\x80\xae", "\xf0\x9f\x98\x80"};
 
 TEST_CASE("no format carries a control character of Unicode as it is, in message, field or worker id") {
-    CHECK(ojs::detail::json_quote("\xc2\x9b|\xe2\x80\xae|\xd8\x9c|\x1f|\x7f|\"") ==
+    CHECK(detail::json_quote("\xc2\x9b|\xe2\x80\xae|\xd8\x9c|\x1f|\x7f|\"") ==
           R"("\u009b|\u202e|\u061c|\u001f|\u007f|\"")");
     for (const log_format format : {log_format::json, log_format::logfmt, log_format::text}) {
         const auto line = [format](const std::string& what) {
-            return ojs::format_log_record({log_level::warn,
-                                           "m" + what + "m",
-                                           {field("bare", "b" + what), field("spaced", " " + what)},
-                                           "w" + what},
-                                          format);
+            return format_log_record({log_level::warn,
+                                      "m" + what + "m",
+                                      {field("bare", "b" + what), field("spaced", " " + what)},
+                                      "w" + what},
+                                     format);
         };
         for (const std::string control : controls) {
             CAPTURE(control);
@@ -63,25 +55,21 @@ TEST_CASE("no format carries a control character of Unicode as it is, in message
 }
 
 bool has_raw_control_character(const std::string& line) {
-    for (const char c : line) {
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return true;
-    }
-    return false;
+    return std::any_of(line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
 
-picojson::value as_json(const ojs::log_record& record) {
+picojson::value as_json(const log_record& record) {
     picojson::value parsed;
-    CHECK(picojson::parse(parsed, ojs::format_log_record(record, log_format::json)).empty());
+    CHECK(picojson::parse(parsed, format_log_record(record, log_format::json)).empty());
     return parsed;
 }
 
 TEST_CASE("the json format is one object a line, and every field comes back whole") {
-    const std::string line = ojs::format_log_record(nasty_record(), log_format::json);
-    CHECK_FALSE(has_raw_control_character(line));
+    CHECK_FALSE(has_raw_control_character(format_log_record(nasty_record(), log_format::json)));
     picojson::object found = as_json(nasty_record()).get<picojson::object>();
-    const std::string time = found.at("timestamp").to_str();
-    CHECK(time.size() == std::string("2024-06-01T12:00:00.000Z").size());
-    for (const std::size_t at : {10, 19, 23}) CHECK(time[at] == "2024-06-01T12:00:00.000Z"[at]);
+    std::string time = found.at("timestamp").to_str();
+    for (char& each : time) each = std::isdigit(each) != 0 ? '0' : each;
+    CHECK(time == "0000-00-00T00:00:00.000Z");
     found.erase("timestamp");
     // What another parser writes of it again.
     CHECK(
@@ -94,7 +82,7 @@ TEST_CASE("the json format is one object a line, and every field comes back whol
 }
 
 TEST_CASE("json: fields of jobs and errors are where the specification puts them") {
-    ojs::log_record record{
+    log_record record{
         log_level::error,
         "job failed",
         {field("job_id", "j1"), field("job_type", "t"), field("queue", "q"), field("attempt", 2),
@@ -114,51 +102,50 @@ TEST_CASE("json: fields of jobs and errors are where the specification puts them
     CHECK(as_json(record).get("component").to_str() == "launcher");
     record.level = log_level::debug;
     CHECK(as_json(record).get("severity_number").to_str() == "5");
-    CHECK(ojs::format_log_record(record, log_format::logfmt).find(" worker_id=worker_1 ") !=
-          std::string::npos);
-    CHECK(ojs::format_log_record(record, log_format::text).find("worker_1") == std::string::npos);
+    CHECK(format_log_record(record, log_format::logfmt).find(" worker_id=worker_1 ") != std::string::npos);
+    CHECK(format_log_record(record, log_format::text).find("worker_1") == std::string::npos);
 }
 
 TEST_CASE("secrets are masked, and what an operator requested passes every level but off") {
     std::string seen;
-    ojs::log_options options;
+    log_options options;
     options.level = log_level::error;
-    options.hook = [&seen](const ojs::log_record& record) {
+    options.hook = [&seen](const log_record& record) {
         seen += std::string(record.component) + " " + record.message;
-        for (const ojs::log_field& each : record.fields) seen += " " + each.value;
+        for (const log_field& each : record.fields) seen += " " + each.value;
         seen += "\n";
     };
-    const ojs::detail::logger logger(options, "worker", "w", {"s3cret", "", "abc"});
+    const detail::logger logger(options, "worker", "w", {"s3cret", "", "abc"});
     logger.write(log_level::info, "not shown", {field("x", "y")});
     logger.write_requested("shown", {field("x", "y")});
     logger.write(log_level::error, "echo", {field("body", "Bearer s3cret, s3crets3cret")});
     logger.write(log_level::error, "echo", {field("body", "abc")});
     logger.write(log_level::error, "PID 1 is 'sh s3cret'");
     logger.write({log_level::error, "of another part", {}, {}, "sequence"});
-    ojs::detail::logger(options, "launcher").write(log_level::error, "of this part");
+    detail::logger(options, "launcher").write(log_level::error, "of this part");
     CHECK(seen ==
           "worker shown y\nworker echo Bearer ***, ******\nworker echo abc\nworker PID 1 is 'sh ***'\n"
           "sequence of another part\nlauncher of this part\n");
     seen.clear();
     options.level = log_level::off;
-    ojs::detail::logger(options, "worker").write_requested("never", {field("x", "z")});
+    detail::logger(options, "worker").write_requested("never", {field("x", "z")});
     CHECK(seen.empty());
 }
 
 TEST_CASE("logfmt and text quote where needed and escape control characters") {
-    const std::string logfmt = ojs::format_log_record(nasty_record(), log_format::logfmt);
+    const std::string logfmt = format_log_record(nasty_record(), log_format::logfmt);
     CHECK_FALSE(has_raw_control_character(logfmt));
     CHECK(logfmt.find("time=") == 0);
-    CHECK(
-        logfmt.find(" level=warn msg=\"a \\\"quoted\\\"\\u000amessage\\\\\" plain=value count=12 negative=-3 "
-                    "spaced=\"two words\" ") != std::string::npos);
-    CHECK(logfmt.find("line=\"one\\u000atwo\"") != std::string::npos);
+    CHECK(holds(logfmt,
+                " level=warn msg=\"a \\\"quoted\\\"\\u000amessage\\\\\" plain=value count=12 negative=-3 "
+                "spaced=\"two words\" "));
+    CHECK(holds(logfmt, "line=\"one\\u000atwo\""));
 
-    const std::string text = ojs::format_log_record(nasty_record(), log_format::text);
+    const std::string text = format_log_record(nasty_record(), log_format::text);
     CHECK_FALSE(has_raw_control_character(text));
     CHECK(holds(text, "warn"));
     CHECK(holds(text, "  plain=value  count=12"));
-    CHECK(text.find("  spaced=\"two words\"") != std::string::npos);
+    CHECK(holds(text, "  spaced=\"two words\""));
 }
 
 TEST_CASE("levels filter, `off` lets nothing through, and the hook gets the record as it is") {
@@ -166,26 +153,26 @@ TEST_CASE("levels filter, `off` lets nothing through, and the hook gets the reco
                                            log_level::error, log_level::off};
     std::string names;
     for (const log_level min : levels) {
-        names += ojs::to_string(min) + std::string(" ");
+        names += to_string(min) + std::string(" ");
         CAPTURE(names);
-        std::vector<ojs::log_record> seen;
-        ojs::log_options options;
+        std::vector<log_level> seen, expected;
+        log_options options;
         options.level = min;
-        options.hook = [&seen](const ojs::log_record& record) { seen.push_back(record); };
-        const ojs::detail::logger logger(options, "worker");
-        for (const log_level level : levels) {
-            logger.write(level, "said", {field("n", 1), field("s", "x")});
-            CHECK(logger.enabled(level) == (level >= min && level != log_level::off));
-        }
-        CHECK(seen.size() == 4 - static_cast<std::size_t>(min));
-        for (const ojs::log_record& record : seen) {
-            CHECK(record.level >= min);
+        options.hook = [&seen](const log_record& record) {
+            seen.push_back(record.level);
             CHECK(record.message == "said");
             REQUIRE(record.fields.size() == 2);
             CHECK(record.fields[0].is_number);
             CHECK_FALSE(record.fields[1].is_number);
             CHECK(record.fields[1].value == "x");
+        };
+        const detail::logger logger(options, "worker");
+        for (const log_level level : levels) {
+            logger.write(level, "said", {field("n", 1), field("s", "x")});
+            if (level >= min && level != log_level::off) expected.push_back(level);
+            CHECK(logger.enabled(level) == (level >= min && level != log_level::off));
         }
+        CHECK(seen == expected);
     }
     CHECK(names == "debug info warn error off ");
 }
@@ -204,8 +191,8 @@ struct pipe_ends : test::pipe_ends {
 TEST_CASE("a line arrives whole, with one newline, also one longer than a pipe takes at once") {
     const pipe_ends pipe;
     const std::string long_line(60000, 'y');
-    ojs::detail::write_line(pipe.writer(), "first");
-    ojs::detail::write_line(pipe.writer(), long_line);
+    detail::write_line(pipe.writer(), "first");
+    detail::write_line(pipe.writer(), long_line);
     CHECK(pipe.read_all_there_is() == "first\n" + long_line + "\n");
 }
 
@@ -217,30 +204,25 @@ TEST_CASE("writing to a closed pipe raises no SIGPIPE, leaves its disposition an
     raised = 0;
     counting.sa_handler = [](int) { ++raised; };
     sigaction(SIGPIPE, &counting, &before);
-    {
-        pipe_ends pipe;
-        pipe.close_reader();
-        for (int i = 0; i < 10; ++i) ojs::detail::write_line(pipe.writer(), "nobody reads this");
-        CHECK(raised == 0);
-        // Someone else's SIGPIPE still arrives: before, while and after ours were swallowed.
-        raise(SIGPIPE);
-        CHECK(raised == 1);
-        sigset_t mask;
-        pthread_sigmask(SIG_SETMASK, nullptr, &mask);
-        CHECK(sigismember(&mask, SIGPIPE) == 0);
-        // One that was pending when the write began stays pending.
-        sigset_t only_pipe;
-        sigemptyset(&only_pipe);
-        sigaddset(&only_pipe, SIGPIPE);
-        pthread_sigmask(SIG_BLOCK, &only_pipe, nullptr);
-        raise(SIGPIPE);
-        ojs::detail::write_line(pipe.writer(), "nobody reads this");
-        sigset_t pending;
-        sigpending(&pending);
-        CHECK(sigismember(&pending, SIGPIPE) == 1);
-        pthread_sigmask(SIG_UNBLOCK, &only_pipe, nullptr);
-        CHECK(raised == 2);
-    }
+    pipe_ends pipe;
+    pipe.close_reader();
+    for (int i = 0; i < 10; ++i) detail::write_line(pipe.writer(), "nobody reads this");
+    CHECK(raised == 0);
+    // Someone else's SIGPIPE still arrives: before, while and after ours were swallowed.
+    raise(SIGPIPE);
+    CHECK(raised == 1);
+    // One that was pending when the write began stays pending.
+    sigset_t only_pipe, mask, pending;
+    sigemptyset(&only_pipe);
+    sigaddset(&only_pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &only_pipe, &mask);
+    CHECK(sigismember(&mask, SIGPIPE) == 0);
+    raise(SIGPIPE);
+    detail::write_line(pipe.writer(), "nobody reads this");
+    sigpending(&pending);
+    CHECK(sigismember(&pending, SIGPIPE) == 1);
+    pthread_sigmask(SIG_UNBLOCK, &only_pipe, nullptr);
+    CHECK(raised == 2);
     sigaction(SIGPIPE, &before, &after);
     CHECK((after.sa_handler == counting.sa_handler));
 }
@@ -253,50 +235,41 @@ void fill(int writer, int free_pages) {
         REQUIRE(::write(writer, page.data(), page.size()) == 4096);
 }
 
-TEST_CASE("a full pipe without a reader costs the line, not the program") {
+TEST_CASE("a reader that is always slow costs lines, not time of the writers") {
     const pipe_ends pipe;
     fill(pipe.writer(), 0);
-    const auto began = ojs::steady_clock::now();
-    ojs::detail::write_line(pipe.writer(), "no room for this");
-    CHECK(ojs::steady_clock::now() - began < std::chrono::seconds(20));
-    CHECK(pipe.read_all_there_is().find("no room") == std::string::npos);
+    const std::string line(3000, 'l');
+    // What the lines may wait for their reader is used up by the first of them, and the others do not wait.
+    int written = 0;
+    for (int i = 0; i < 200; ++i) written += detail::write_line(pipe.writer(), line) ? 1 : 0;
+    CHECK(written == 0);
+    detail::limit_log_flush(std::chrono::milliseconds(0));
+    CHECK_FALSE(detail::write_line(pipe.writer(), line));
+    pipe.read_all_there_is();
+    CHECK(detail::write_line(pipe.writer(), "there is room"));
+    CHECK(pipe.read_all_there_is() == "there is room\n");
 }
-
-// Standard error is the pipe for a scope.
-class standard_error_in {
-  public:
-    explicit standard_error_in(int writer) : before_(::dup(STDERR_FILENO)) { ::dup2(writer, STDERR_FILENO); }
-    standard_error_in(const standard_error_in&) = delete;
-    standard_error_in& operator=(const standard_error_in&) = delete;
-    ~standard_error_in() {
-        ::dup2(before_, STDERR_FILENO);
-        ::close(before_);
-    }
-
-  private:
-    const int before_;
-};
 
 TEST_CASE("lines that nobody read in time are counted, and reported once there is room") {
     const pipe_ends pipe;
-    ojs::log_options options;
-    options.format = ojs::log_format::logfmt;
-    const ojs::detail::logger log(options, "worker", "w");
-    std::string output;
-    {
-        const standard_error_in here(pipe.writer());
-        log.write(ojs::log_level::info, "nothing is lost yet");
-        pipe.read_all_there_is();
-        fill(pipe.writer(), 0);
-        ojs::detail::limit_log_flush(std::chrono::milliseconds(0));
-        for (int i = 0; i < 3; ++i) log.write(ojs::log_level::info, "lost");
-        pipe.read_all_there_is();
-        log.write(ojs::log_level::info, "room again");
-        log.write(ojs::log_level::info, "and again");
-        output = pipe.read_all_there_is();
-    }
+    log_options options;
+    options.format = log_format::logfmt;
+    const detail::logger log(options, "worker", "w");
+    const int before = ::dup(STDERR_FILENO);
+    ::dup2(pipe.writer(), STDERR_FILENO);
+    log.write(log_level::info, "nothing is lost yet");
+    pipe.read_all_there_is();
+    fill(pipe.writer(), 0);
+    detail::limit_log_flush(std::chrono::milliseconds(0));
+    for (int i = 0; i < 3; ++i) log.write(log_level::info, "lost");
+    pipe.read_all_there_is();
+    log.write(log_level::info, "room again");
+    log.write(log_level::info, "and again");
+    const std::string output = pipe.read_all_there_is();
+    ::dup2(before, STDERR_FILENO);
+    ::close(before);
     INFO(output);
-    CHECK(output.find("lost\"") == std::string::npos);
+    CHECK_FALSE(holds(output, "lost\""));
     const std::size_t first = output.find("room again");
     const std::size_t reported = output.find("nobody read them in time\" worker_id=w lines=3\n");
     REQUIRE(first != std::string::npos);
@@ -308,41 +281,24 @@ TEST_CASE("lines that nobody read in time are counted, and reported once there i
 
 #if !OJS_SHUTDOWN_SEPARATE  // sets the time of an internal object
 TEST_CASE("a cap takes effect at once, however long all was well before") {
-    const pipe_ends pipe;
-    fill(pipe.writer(), 0);
-    ojs::detail::sink().refilled_at = ojs::steady_clock::now() - std::chrono::seconds(20);
-    ojs::detail::limit_log_flush(std::chrono::milliseconds(0));
-    const auto began = ojs::steady_clock::now();
-    CHECK_FALSE(ojs::detail::write_line(pipe.writer(), "no room for this"));
-    CHECK(ojs::steady_clock::now() - began < std::chrono::milliseconds(500));  // not the second
+    auto& sink = detail::sink();
+    sink.refilled_at = steady_clock::now() - std::chrono::seconds(20);
+    detail::limit_log_flush(std::chrono::milliseconds(0));
+    sink.refill_budget();
+    CHECK(sink.budget_ms.load() < 500);  // a tenth of the time since
 }
 #endif
-
-TEST_CASE("a reader that is always slow costs lines, not time of the writers") {
-    const pipe_ends pipe;
-    fill(pipe.writer(), 0);
-    const std::string line(3000, 'l');
-    // What the lines may wait for their reader is used up by the first of them, and the others do not wait.
-    int written = 0;
-    for (int i = 0; i < 200; ++i) written += ojs::detail::write_line(pipe.writer(), line) ? 1 : 0;
-    CHECK(written == 0);
-    ojs::detail::limit_log_flush(std::chrono::milliseconds(0));
-    CHECK_FALSE(ojs::detail::write_line(pipe.writer(), line));
-    pipe.read_all_there_is();
-    CHECK(ojs::detail::write_line(pipe.writer(), "there is room"));
-    CHECK(pipe.read_all_there_is() == "there is room\n");
-}
 
 TEST_CASE("several threads write to a pipe that is about to be full: none of them hangs") {
     // A thread that sees room and loses it to another before it writes would block for as long as nobody reads.
     // Rare: the more rounds, the likelier it shows. They are quick, as no line waits for a reader.
     for (int round = 0; round < 50; ++round) {
-        ojs::detail::limit_log_flush(std::chrono::milliseconds(0));
+        detail::limit_log_flush(std::chrono::milliseconds(0));
         auto pipe = std::make_shared<pipe_ends>();
         fill(pipe->writer(), 1);
         test::counter back;
         test::at_once(5, [&](int thread) {
-            if (thread > 0) ojs::detail::write_line(pipe->writer(), std::string(3000, 'w'));
+            if (thread > 0) detail::write_line(pipe->writer(), std::string(3000, 'w'));
             if (thread > 0) return static_cast<void>(back.add());
             if (!back.wait_for(4)) pipe->read_all_there_is();  // frees stuck writers
         });
@@ -356,13 +312,13 @@ TEST_CASE("a child made by fork() can log, whatever the other threads were doing
     REQUIRE(nowhere >= 0);
     std::atomic<bool> end{false};
     std::thread talker([&] {
-        while (!end) ojs::detail::write_line(nowhere, "a line");
+        while (!end) detail::write_line(nowhere, "a line");
     });
     int status = 0;
     for (int i = 0; i < 200 && status == 0; ++i) {
         status = test::status_of(test::forked([&] {
             ::alarm(5);  // ends a child that hangs
-            ojs::detail::write_line(nowhere, "the child's line");
+            detail::write_line(nowhere, "the child's line");
             return 0;
         }));
     }

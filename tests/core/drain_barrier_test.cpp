@@ -1,27 +1,18 @@
 // drain_barrier: entries, the last one to leave, waits, and when it may be destroyed.
-#include <atomic>
-#include <chrono>
-#include <memory>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "events.hpp"
 #include "test.hpp"
 
+using namespace ojs;
 using namespace std::chrono_literals;
-using ojs::drain_barrier;
-using ojs::time_point;
 
 namespace {
 
-// A hang guard: far beyond what any wait below takes.
 time_point guard() {
-    return ojs::deadline_after(20s);
+    return deadline_after(20s);  // only a hang takes this long
 }
-
 time_point passed() {
-    return ojs::steady_clock::now() - 1s;
+    return steady_clock::now() - 1s;
 }
 
 }  // namespace
@@ -74,27 +65,22 @@ TEST_CASE("drain_barrier: a ticket moves, and only its last holder leaves") {
     drain_barrier::ticket moved = std::move(first);
     CHECK_FALSE(static_cast<bool>(first));
     CHECK(static_cast<bool>(moved));
-    CHECK(barrier.count() == 1);
     CHECK_FALSE(first.leave());
     CHECK(barrier.count() == 1);
     {
         drain_barrier::ticket other = barrier.enter();
         CHECK(barrier.count() == 2);
-        other = std::move(moved);
+        other = std::move(moved);  // leaves its own place
         static_cast<void>(moved.leave());
         CHECK(barrier.count() == 1);
         CHECK(static_cast<bool>(other));
     }
     CHECK(barrier.count() == 0);
-    {
-        drain_barrier::ticket none;
-        drain_barrier::ticket inside = barrier.enter();
-        none = std::move(inside);
-        CHECK(static_cast<bool>(none));
-        CHECK(barrier.count() == 1);
-        none = drain_barrier::ticket();
-        CHECK(barrier.count() == 0);
-    }
+    drain_barrier::ticket none;
+    none = barrier.enter();
+    CHECK(static_cast<bool>(none));
+    CHECK(barrier.count() == 1);
+    none = drain_barrier::ticket();
     CHECK(barrier.count() == 0);
 }
 
@@ -127,7 +113,7 @@ TEST_CASE("drain_barrier: wait_until returns the entries left at the deadline, a
     CHECK(barrier.wait_until(time_point::min()) == 2);
     barrier.close();
     CHECK(barrier.wait_until(passed()) == 2);
-    CHECK(barrier.wait_until(ojs::deadline_after(5ms)) == 2);
+    CHECK(barrier.wait_until(deadline_after(5ms)) == 2);
     static_cast<void>(first.leave());
     CHECK(barrier.wait_until(passed()) == 1);
     static_cast<void>(second.leave());
@@ -154,12 +140,10 @@ TEST_CASE("drain_barrier: the last to leave wakes all waiters, with and without 
         drain_barrier barrier;
         drain_barrier::ticket first = barrier.enter();
         drain_barrier::ticket second = barrier.enter();
-        std::atomic<unsigned> woken_with{0};
         std::atomic<int> woken{0};
         test::at_once(4, [&](int thread) {
             if (thread > 0) {
-                woken_with +=
-                    static_cast<unsigned>(barrier.wait_until(thread == 1 ? time_point::max() : guard()));
+                CHECK(barrier.wait_until(thread == 1 ? time_point::max() : guard()) == 0);
                 ++woken;
                 return;
             }
@@ -168,8 +152,6 @@ TEST_CASE("drain_barrier: the last to leave wakes all waiters, with and without 
             CHECK(woken == 0);  // one is inside
             CHECK(second.leave());
         });
-        CHECK(woken == 3);
-        CHECK(woken_with == 0);
     }
 }
 
@@ -177,7 +159,9 @@ TEST_CASE("drain_barrier: under contention nothing enters after close, and exact
     for (int round = 0; round < 40; ++round) {
         drain_barrier barrier;
         std::atomic<bool> close_returned{false};
-        std::atomic<int> inside{0}, wrong{0}, last_ones{0};
+        std::atomic<int> wrong{0}, last_ones{0};
+        int inside[4] =
+            {};  // plain: what is done inside is seen without any other lock, or a race detector reports it
         drain_barrier::ticket own = barrier.enter();
         test::at_once(4, [&](int thread) {
             while (thread > 0) {
@@ -185,11 +169,11 @@ TEST_CASE("drain_barrier: under contention nothing enters after close, and exact
                 drain_barrier::ticket ticket = barrier.enter();
                 if (!ticket) return;
                 if (late) ++wrong;
-                ++inside;
+                ++inside[thread];
                 drain_barrier::ticket extra = ticket.split();
                 if (!extra) ++wrong;
                 if (ticket.leave()) ++wrong;  // the other one is still inside
-                --inside;
+                --inside[thread];
                 if (extra.leave()) ++last_ones;
             }
             for (int i = 0; i < round % 8; ++i) std::this_thread::yield();
@@ -197,30 +181,11 @@ TEST_CASE("drain_barrier: under contention nothing enters after close, and exact
             close_returned = true;
             if (own.leave()) ++last_ones;
             CHECK(barrier.wait_until(guard()) == 0);
-            CHECK(inside == 0);  // what they did inside happened before the wait ended
+            for (const int each : inside) CHECK(each == 0);
             CHECK(barrier.count() == 0);
         });
         CHECK(wrong == 0);
         CHECK(last_ones == 1);
-    }
-}
-
-TEST_CASE("drain_barrier: a waiter sees what was done inside, without any other lock") {
-    for (int round = 0; round < 200; ++round) {
-        drain_barrier barrier;
-        int plain[2] = {0, 0};  // a race detector would report it
-        std::vector<std::thread> workers;
-        for (int& mine : plain) {
-            auto ticket = std::make_shared<drain_barrier::ticket>(barrier.enter());
-            workers.emplace_back([&mine, ticket] {
-                mine = 1;
-                static_cast<void>(ticket->leave());
-            });
-        }
-        barrier.close();
-        CHECK(barrier.wait_until(guard()) == 0);
-        CHECK(plain[0] + plain[1] == 2);
-        for (std::thread& each : workers) each.join();
     }
 }
 

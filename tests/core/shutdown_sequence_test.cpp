@@ -2,17 +2,11 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <memory>
-#include <mutex>
 #include <stdexcept>
-#include <thread>
 
-#include "events.hpp"
+#include "processes.hpp"
 #include "standard_error.hpp"
-#include "test.hpp"
 #include "text.hpp"
 
 using namespace ojs;
@@ -20,19 +14,15 @@ using namespace std::chrono_literals;
 
 namespace {
 
-struct journal {
-    std::mutex mutex;
-    std::string text;
-    void add(const char* what) {
-        const std::lock_guard<std::mutex> held(mutex);
-        text += what;
-    }
-};
-
-std::vector<step_status> ends(const std::vector<step_result>& results) {
-    std::vector<step_status> out;
-    for (const step_result& each : results) out.push_back(each.status);
+std::string shown(const std::vector<step_result>& results) {
+    std::string out;
+    for (const step_result& each : results)
+        out += each.name + ":" + to_string(each.status) + (each.error.empty() ? " " : ":" + each.error + " ");
     return out;
+}
+
+void stop_signal(lifecycle& life) {
+    life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
 }
 
 // A step that ends when the test lets it go, if the sequence has abandoned it or not.
@@ -63,16 +53,16 @@ TEST_CASE("shutdown sequence: steps run in order, once, and each has a status") 
     struct silence : std::exception {
         const char* what() const noexcept override { return nullptr; }
     };
-    journal ran;
-    const auto first = [&] { ran.add("1"); };
+    std::string ran;
+    const auto first = [&] { ran += "1"; };
     const auto throws = []() -> void { throw std::runtime_error("no disk"); };
-    const auto leaves = [&] { ran.add("2"), pthread_exit(nullptr); };
-    const auto last = [&]() -> result<void> { return ran.add("3"), result<void>(); };
+    const auto leaves = [&] { ran += "2", pthread_exit(nullptr); };
+    const auto last = [&]() -> result<void> { return ran += "3", result<void>(); };
     shutdown_sequence tested;
     CHECK(tested.add("first", first, 1min));
     CHECK(tested.add("throws", throws, 1min));
-    CHECK(tested.add("throws anything", []() -> void { throw 1; }));
-    CHECK(tested.add("throws silence", []() -> void { throw silence(); }));
+    CHECK(tested.add("anything", []() -> void { throw 1; }));
+    CHECK(tested.add("silence", []() -> void { throw silence(); }));
     CHECK(tested.add("fails", fails));
     CHECK(tested.add("leaves", leaves, 1min));
     CHECK(tested.add("last", last, no_limit));
@@ -84,25 +74,25 @@ TEST_CASE("shutdown sequence: steps run in order, once, and each has a status") 
     options.progress = [&](const step_result& each) {
         progress += each.name + ":" + to_string(each.status) + " ";
     };
-    std::string results;
-    for (const step_result& each : tested.run(options))
-        results += each.name + ":" + to_string(each.status) + ":" + each.error + " ";
-    CHECK(ran.text == "123");
-    CHECK(
-        progress ==
-        "first:running first:done throws:running throws:threw throws anything:running throws anything:threw "
-        "throws silence:running throws silence:threw fails:running fails:failed leaves:running leaves:done "
-        "last:running last:done ");
-    CHECK(results ==
-          "first:done: throws:threw:no disk throws anything:threw: throws silence:threw: "
-          "fails:failed:is full leaves:done: last:done: ");
+    CHECK(shown(tested.run(options)) ==
+          "first:done throws:threw:no disk anything:threw silence:threw fails:failed:is full leaves:done "
+          "last:done ");
+    CHECK(progress ==
+          "first:running first:done throws:running throws:threw anything:running anything:threw "
+          "silence:running silence:threw fails:running fails:failed leaves:running leaves:done "
+          "last:running last:done ");
     CHECK(tested.run(silent()).empty());
-    CHECK(ran.text == "123");
-    CHECK(std::string(to_string(step_status::timed_out)) == "timed out");
+    CHECK(ran == "123");
     CHECK(std::string(to_string(step_status::not_started)) == "not started");
 }
 
-TEST_CASE("shutdown sequence: its log has a line for each step that has ended, and why it failed") {
+TEST_CASE("shutdown sequence: a line for each step that has ended, to a hook, in plain text, or as JSON") {
+    const auto run = [](sequence_options options) {
+        shutdown_sequence tested;
+        tested.add("http", [] {});
+        tested.add("database", fails);
+        tested.run(options);
+    };
     std::string log;
     sequence_options options;
     options.log.level = log_level::debug;
@@ -114,48 +104,31 @@ TEST_CASE("shutdown sequence: its log has a line for each step that has ended, a
         }
         log += "\n";
     };
-    shutdown_sequence tested;
-    tested.add("http", [] {});
-    tested.add("database", fails);
-    tested.run(options);
+    run(options);
     CHECK(log ==
           "debug shutdown step begins step=http\ninfo shutdown step step=http status=done\n"
           "debug shutdown step begins step=database\n"
           "error shutdown step step=database status=failed error=is full\n");
-}
-
-TEST_CASE(
-    "shutdown sequence: without a hook it writes plain lines, also without a terminal, and JSON if set") {
-    const auto log_of = [](log_format format) {
-        shutdown_sequence tested;
-        tested.add("http", [] {});
-        sequence_options options;
-        options.log.format = format;
-        return test::standard_error_of([&] { tested.run(options); });
-    };
-    const std::string plain = log_of(log_format::automatic);
+    options = {};  // plain, also without a terminal
+    const std::string plain = test::standard_error_of([&] { run(options); });
     CAPTURE(plain);
     CHECK(test::holds(plain, "Z info  shutdown step  step=http  status=done  took_ms="));
-    CHECK(test::holds(log_of(log_format::json), "\"component\":\"sequence\""));
+    options.log.format = log_format::json;
+    CHECK(test::holds(test::standard_error_of([&] { run(options); }), "\"component\":\"sequence\""));
 }
 
 TEST_CASE("shutdown sequence: parallel steps run together, and the next waits for all of them") {
-    test::event first;
-    test::event second;
-    journal ran;
-    const auto one = [&] { first.set(), second.wait(), ran.add("a"); };
-    const auto two = [&] { second.set(), first.wait(), ran.add("a"); };
-    const auto three = [&] { ran.add("b"); };
+    test::event first, second;
+    test::counter ended;
     shutdown_sequence tested;
+    const auto one = [&] { first.set(), second.wait(), ended.add(); };
+    const auto two = [&] { second.set(), first.wait(), ended.add(); };
+    const auto three = [&] { CHECK(ended.count() == 2); };
     tested.add("one", one, 1min);
     tested.add_parallel("two", two, 2min);
     tested.add("three", three, 1min);
     CHECK(tested.timeout() == 3min);
-    std::string results;
-    for (const step_result& each : tested.run(silent()))
-        results += each.name + ":" + to_string(each.status) + " ";
-    CHECK(ran.text == "aab");
-    CHECK(results == "one:done two:done three:done ");
+    CHECK(shown(tested.run(silent())) == "one:done two:done three:done ");
 }
 
 TEST_CASE("shutdown sequence: a step that hangs is abandoned at its timeout") {
@@ -166,8 +139,7 @@ TEST_CASE("shutdown sequence: a step that hangs is abandoned at its timeout") {
     tested.add_parallel("fails", fails, 1min);
     tested.add_parallel("done", done, 1min);
     tested.add("next", done, 1min);
-    CHECK(ends(tested.run(silent())) == std::vector<step_status>{step_status::timed_out, step_status::failed,
-                                                                 step_status::done, step_status::done});
+    CHECK(shown(tested.run(silent())) == "hangs:timed out fails:failed:is full done:done next:done ");
     hangs.end();
 }
 
@@ -198,70 +170,47 @@ TEST_CASE("shutdown sequence: the total timeout ends a step without one, and lat
 }
 
 TEST_CASE("shutdown sequence: a second stop signal aborts a waiting step, and those after it") {
-    const hanging_step hangs;
-    struct shared {
-        test::event close;
-        std::atomic<bool> drain_aborted{false}, close_aborted{false};
-    };
-    const auto with = std::make_shared<shared>();
-    lifecycle life(0ms);
-    const auto signal = [&life] { life.apply(event::stop_signal, {cause_kind::signal, SIGTERM}); };
-    shutdown_sequence tested;
-    tested.add("drain", [=](const step_context& step) {
-        signal();
-        with->drain_aborted = !step.abort.sleep_for(1min);
-        hangs();
-    });
-    tested.add("close", [=](const step_context& step) {
-        with->close_aborted = step.abort.cancelled();
-        with->close.set();
-    });
-    signal();
-    sequence_options options = silent();
-    options.lifecycle = &life;
-    const std::vector<step_result> got = tested.run(options);
-    hangs.end();
-    REQUIRE(with->close.wait());
-    CHECK(got[0].status == step_status::cut_short);
-    CHECK(with->drain_aborted);
-    CHECK(with->close_aborted);
-}
-
-TEST_CASE("shutdown sequence: a second stop signal is noticed without a place among the followers") {
-    lifecycle life(0ms);
-    int ends[2] = {-1, -1};
-    REQUIRE(::pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
-    int followers = 0;
-    while (life.subscribe(ends[1])) ++followers;
-    life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
-    shutdown_sequence tested;
-    tested.add("waits", [&](const step_context& step) {
-        life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
-        static_cast<void>(step.abort.sleep_for(1min));
-    });
-    sequence_options options = silent();
-    options.lifecycle = &life;
-    CHECK(tested.run(options)[0].took < 1min);
-    while (followers-- > 0) life.unsubscribe(ends[1]);
-    ::close(ends[0]);
-    ::close(ends[1]);
+    for (const bool can_subscribe : {true, false}) {
+        CAPTURE(can_subscribe);
+        const hanging_step hangs;
+        struct shared {
+            test::event close;
+            std::atomic<bool> drain_aborted{false}, close_aborted{false};
+        };
+        const auto with = std::make_shared<shared>();
+        lifecycle life(0ms);
+        const test::pipe_ends pipe(O_NONBLOCK);
+        while (!can_subscribe && life.subscribe(pipe.writer())) {
+        }
+        shutdown_sequence tested;
+        tested.add("drain", [=, &life](const step_context& step) {
+            stop_signal(life);
+            with->drain_aborted = !step.abort.sleep_for(1min);
+            hangs();
+        });
+        tested.add("close", [=](const step_context& step) {
+            with->close_aborted = step.abort.cancelled();
+            with->close.set();
+        });
+        stop_signal(life);
+        sequence_options options = silent();
+        options.lifecycle = &life;
+        const std::vector<step_result> got = tested.run(options);
+        hangs.end();
+        REQUIRE(with->close.wait());
+        CHECK(got[0].status == step_status::cut_short);
+        CHECK(with->drain_aborted);
+        CHECK(with->close_aborted);
+    }
 }
 
 TEST_CASE("shutdown sequence: a step's captures are destroyed with it, within its timeout") {
-    struct holder {
-        std::shared_ptr<test::event> let_go;
-        explicit holder(std::shared_ptr<test::event> until) : let_go(std::move(until)) {}
-        holder(holder&& other) noexcept = default;
-        ~holder() {
-            if (let_go) let_go->wait();
-        }
-    };
     const auto let_go = std::make_shared<test::event>();
-    const auto gone = std::make_shared<test::event>();
+    const auto waits = [let_go](void*) { let_go->wait(); };
     shutdown_sequence tested;
-    auto holds = [gone, held = holder(let_go)] { gone->set(); };
+    auto holds = [held = std::shared_ptr<void>(nullptr, waits)] {};
     tested.add("holds", std::move(holds), 50ms);
-    CHECK(tested.run(silent())[0].status == step_status::timed_out);
+    CHECK(shown(tested.run(silent())) == "holds:timed out ");
     let_go->set();
 }
 
@@ -274,7 +223,7 @@ TEST_CASE("shutdown sequence: what is added while it runs is for the next run") 
     };
     tested.add("first", [&] { CHECK(tested.run(silent()).size() <= 20); });
     tested.add("second", [] {});
-    CHECK(ends(tested.run(options)) == std::vector<step_status>{step_status::done, step_status::done});
+    CHECK(shown(tested.run(options)) == "first:done second:done ");
     CHECK(tested.run(silent()).empty());
 }
 
@@ -296,44 +245,28 @@ TEST_CASE("shutdown sequence: the timeout from the environment") {
     }
 }
 
-// As a thread_local: its destructor, which runs at the thread's end, waits for the event.
-struct blocks_at_end {
-    std::shared_ptr<test::event> let_go;
-    std::shared_ptr<test::event> ended;
-    ~blocks_at_end() {
-        let_go->wait();
-        ended->set();
-    }
-};
-
 TEST_CASE("shutdown sequence: a step whose thread does not end is abandoned, by timeout or signal") {
-    const auto let_go = std::make_shared<test::event>();
-    const auto ended = std::make_shared<test::event>();
-    const auto step = [=] { thread_local const blocks_at_end blocked{let_go, ended}; };
-    shutdown_sequence tested;
-    std::atomic<bool> next_ran{false};
-    sequence_options options = silent();
-    lifecycle life(0ms);
-    step_status expected = step_status::timed_out;
-    SUBCASE("limit") {
-        tested.add("blocks", step, 100ms);
-    }
-    SUBCASE("second signal") {
-        tested.add("blocks", [&life, step] {
-            step();
-            for (int i = 0; i < 2; ++i) life.apply(event::stop_signal, {cause_kind::signal, SIGTERM});
-        });
+    for (const bool by_signal : {false, true}) {
+        CAPTURE(by_signal);
+        const auto let_go = std::make_shared<test::event>();
+        const auto ended = std::make_shared<test::event>();
+        const auto at_end = [=](void*) { let_go->wait(), ended->set(); };
+        lifecycle life(0ms);
+        shutdown_sequence tested;
+        const auto blocks = [=, &life] {
+            thread_local const std::shared_ptr<void> blocked(nullptr, at_end);
+            for (int i = 0; by_signal && i < 2; ++i) stop_signal(life);
+        };
+        tested.add("blocks", blocks, by_signal ? no_limit : 100ms);
+        tested.add("next", [] {});
+        sequence_options options = silent();
         options.lifecycle = &life;
-        expected = step_status::cut_short;
+        CHECK(shown(tested.run(options)) ==
+              (by_signal ? "blocks:cut short next:done " : "blocks:timed out next:done "));
+        CHECK_FALSE(ended->is_set());
+        let_go->set();
+        CHECK(ended->wait());
     }
-    tested.add("next", [&] { next_ran = true; });
-    const std::vector<step_result> got = tested.run(options);
-    CHECK_FALSE(ended->is_set());
-    REQUIRE(got.size() == 2);
-    CHECK(got[0].status == expected);
-    CHECK(next_ran);
-    let_go->set();
-    CHECK(ended->wait());
 }
 
 TEST_CASE("shutdown sequence: without a thread, steps run on the calling one") {
@@ -346,7 +279,7 @@ TEST_CASE("shutdown sequence: without a thread, steps run on the calling one") {
     tested.add_parallel("beside", beside, 1min);
     sequence_options options = silent();
     options.thread_stack_size = std::size_t{1} << 46;  // more than any process has room for
-    CHECK(ends(tested.run(options)) == std::vector<step_status>{step_status::done, step_status::failed});
+    CHECK(shown(tested.run(options)) == "first:done beside:failed:is full ");
     CHECK(ran == 2);
 }
 

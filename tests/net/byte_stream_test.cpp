@@ -1,6 +1,4 @@
-#include <atomic>
 #include <future>
-#include <string>
 
 #include "processes.hpp"
 #include "raw_peer.hpp"

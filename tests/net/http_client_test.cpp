@@ -1,8 +1,5 @@
-#include <atomic>
 #include <stdexcept>
-#include <string>
 
-#include "events.hpp"
 #include "processes.hpp"
 #include "raw_peer.hpp"
 
@@ -24,14 +21,6 @@ result<http_response> answered(const std::string& raw, const std::string& method
     http_request request = peer::get();
     request.method = method;
     return client.send(request, peer::call());
-}
-
-errc fault(const std::string& raw) {
-    const result<http_response> got = answered(raw);
-    REQUIRE_FALSE(got);
-    CHECK(got.error().text.find("127.0.0.1:") != std::string::npos);
-    CHECK(got.error().text.size() < 200);
-    return got.error().code;
 }
 
 TEST_CASE("client: the text of a request") {
@@ -58,28 +47,28 @@ TEST_CASE("client: the text of a request") {
 
 TEST_CASE("client: nothing can be smuggled into a request") {
     http_client client = peer::make_client("http://127.0.0.1:1");
-    const auto refused = [&](const http_request& request) {
-        const result<http_response> got = client.send(request, peer::call());
-        return !got && got.error().code == errc::invalid_argument;
+    const auto check_refused = [&](const http_request& request) {
+        CHECK(test::code_of(client.send(request, peer::call())) == errc::invalid_argument);
     };
-    for (const char* bad : {"", "x", "/a b", "/a\r\nX: y", "/a\n", "/\x7f"}) CHECK(refused(peer::get(bad)));
-    CHECK(refused(peer::get(std::string("/a\0", 3))));
+    for (const std::string& bad :
+         {std::string(), std::string("x"), std::string("/a b"), std::string("/a\r\nX: y"),
+          std::string("/a\n"), std::string("/\x7f"), std::string("/a\0", 3)})
+        check_refused(peer::get(bad));
+    http_request request = peer::get();
     for (const char* bad : {"", "GET /", "G\r\n", "GET\n"}) {
-        http_request request = peer::get();
         request.method = bad;
-        CHECK(refused(request));
+        check_refused(request);
     }
+    request = peer::get();
+    http_client_options options;
     for (const http_header& bad :
          {http_header{"A", "b\r\nC: d"}, http_header{"A", "b\n"}, http_header{"A\r\n", "b"},
           http_header{"", "b"}, http_header{"A:", "b"}, http_header{"A", std::string(1, '\0')}}) {
-        http_request request = peer::get();
-        request.headers = {bad};
-        CHECK(refused(request));
-        http_client_options options;
-        options.headers = {bad};
+        request.headers = options.headers = {bad};
+        check_refused(request);
         CHECK_FALSE(http_client::create("http://h", options));
     }
-    http_client_options options;
+    options.headers = {};
     options.bearer_token = "a\r\nb";
     CHECK_FALSE(http_client::create("http://h", options));
 }
@@ -110,27 +99,25 @@ TEST_CASE("client: responses of every status and form are values") {
 }
 
 TEST_CASE("client: hostile responses are errors") {
-    CHECK(fault("") == errc::disconnected);
-    CHECK(fault("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort") == errc::disconnected);
-    CHECK(fault("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab") == errc::disconnected);
-    CHECK(fault("HTTP/1.1 200 OK\r\nConte") == errc::disconnected);
-    for (const char* raw : {"garbage\r\n\r\n", "HTTP/1.1 2x0 OK\r\n\r\n", "HTTP/1.1 099 X\r\n\r\n",
-                            "HTTP/1.1 600 X\r\n\r\n", "HTTP/2.0 200 X\r\n\r\n", "HTTP/1.1  200 X\r\n\r\n",
-                            "HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
-                            "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
-                            "HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n",
-                            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-                            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
-                            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-                            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff1\r\n",
-                            "HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n", "HTTP/1.1 200 OK\nA: b\n\n",
-                            "HTTP/1.1 200 OK\r\nA b\r\n\r\n", "HTTP/1.1 101 Switching\r\n\r\n"}) {
-        CAPTURE(raw);
-        CHECK(fault(raw) == errc::bad_response);
-    }
     std::string flood;
     for (int i = 0; i < 1000; ++i) flood += "HTTP/1.1 100 Continue\r\n\r\n";
-    CHECK(fault(flood) == errc::bad_response);
+    const std::pair<errc, std::vector<std::string>> rows[] = {
+        {errc::disconnected,
+         {"", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", "HTTP/1.1 200 OK\r\nConte",
+          "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"}},
+        {errc::bad_response,
+         {"garbage\r\n\r\n", "HTTP/1.1 2x0 OK\r\n\r\n", "HTTP/1.1 099 X\r\n\r\n", "HTTP/1.1 600 X\r\n\r\n",
+          "HTTP/2.0 200 X\r\n\r\n", "HTTP/1.1  200 X\r\n\r\n", "HTTP/1.1 101 Switching\r\n\r\n",
+          "HTTP/1.1 200 OK\r\nA b\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n", flood}}};
+    for (const auto& [code, texts] : rows) {
+        for (const std::string& raw : texts) {
+            const result<http_response> got = answered(raw);
+            CAPTURE(raw.substr(0, 80));
+            REQUIRE(test::code_of(got) == code);
+            CHECK(got.error().text.find("127.0.0.1:") != std::string::npos);
+            CHECK(got.error().text.size() < 200);
+        }
+    }
 }
 
 TEST_CASE("client: endless heads and bodies are cut off") {
@@ -175,34 +162,14 @@ TEST_CASE("client: a deadline that has passed sends nothing") {
 TEST_CASE("client: no listener is unreachable") {
     const peer::dead_port port;
     const std::string url = "http://127.0.0.1:" + port.text();
-    result<http_response> got = peer::make_client(url).send(peer::get(), peer::call());
+    const result<http_response> got = peer::make_client(url).send(peer::get(), peer::call());
     REQUIRE(test::code_of(got) == errc::unreachable);
     CHECK(got.error().sys_errno == ECONNREFUSED);
     CHECK(got.error().text.find(url.substr(7)) != std::string::npos);
-    got = peer::make_client("unix:/nonexistent/socket").send(peer::get(), peer::call());
-    REQUIRE(test::code_of(got) == errc::unreachable);
-    got = peer::make_client("http://does-not-exist.invalid")
-              .send(peer::get(), peer::call(steady_clock::now() + 2s));
-    REQUIRE(test::code_of(got) == errc::unreachable);
-}
-
-TEST_CASE("client: many lookups of a name that does not resolve share their threads") {
-    http_client client = peer::make_client("http://does-not-exist.invalid");
-    test::at_once(8, [&](int) {
-        const http_call call = peer::call(steady_clock::now() + 50ms);
-        CHECK(test::code_of(client.send(peer::get(), call)) == errc::unreachable);
-    });
-}
-
-TEST_CASE("client: a connection is kept and used again") {
-    peer::server server([](int fd, int) {
-        while (!peer::read_message(fd).empty()) peer::send_text(fd, peer::ok());
-    });
-    {
-        http_client client = peer::make_client(server.url());
-        for (int i = 0; i < 5; ++i) CHECK(client.send(peer::get(), peer::call()));
+    for (const char* other : {"unix:/nonexistent/socket", "http://does-not-exist.invalid"}) {
+        const http_call call = peer::call(steady_clock::now() + 2s);
+        CHECK(test::code_of(peer::make_client(other).send(peer::get(), call)) == errc::unreachable);
     }
-    CHECK(server.connections() == 1);
 }
 
 TEST_CASE("client: connections that must not be used again are not") {
@@ -386,7 +353,6 @@ TEST_CASE("client: calls of many threads each have a connection of their own") {
 // What a call is interrupted by.
 struct interruption : test::pipe_ends {
     void come() const { CHECK(::write(writer(), "x", 1) == 1); }
-    bool is_there() const { return peer::readable(reader(), 0); }
     http_call call(resend policy = resend::if_unsent) const {
         http_call out = peer::call(peer::soon(), policy);
         out.interrupt_fd = reader();
@@ -394,72 +360,46 @@ struct interruption : test::pipe_ends {
     }
 };
 
-// Answers every request on a connection with its number, but for those of the first one.
-struct silent_at_first {
-    explicit silent_at_first(const std::string& first_words = "", std::function<void()> then = nullptr)
-        : server([this, first_words, then](int fd, int connection) {
-              while (!peer::read_message(fd).empty()) {
-                  ++requests;
-                  if (connection > 0) peer::send_text(fd, peer::ok(std::to_string(connection)));
-                  if (connection > 0) continue;
-                  peer::send_text(fd, first_words);
-                  if (then) then();
-              }
-          }) {}
-
-    std::atomic<int> requests{0};
-    peer::server server;
-};
-
-// The call was interrupted: nothing is sent again, and the next one has a connection of its own.
-void check_interrupted(http_client& client, silent_at_first& peer_of, const http_call& call) {
-    CHECK(test::code_of(client.send(peer::get(), call)) == errc::cancelled);
-    const result<http_response> next = client.send(peer::get(), peer::call());
-    REQUIRE(next);
-    CHECK(next->body == "1");
-    CHECK(peer_of.requests == 2);
-    CHECK(peer_of.server.connections() == 2);
-}
-
-TEST_CASE("client: an interruption before the call leaves the request sent, and its response unread") {
-    const interruption it;
-    silent_at_first peer_of;
-    http_client client = peer::make_client(peer_of.server.url());
-    it.come();
-    check_interrupted(client, peer_of, it.call(resend::always));
-    CHECK(it.is_there());  // it is for its owner to take away
-}
-
-TEST_CASE("client: an interruption while connecting ends the call before it waits for the response") {
-    const interruption it;
-    silent_at_first peer_of;
-    http_client client = peer::make_client(peer_of.server.url());
-    http_call call = it.call();
-    call.should_send = [&, asked = 0]() mutable {  // the first time before it connects, then before it sends
-        if (asked++ == 0) it.come();
-        return true;
-    };
-    check_interrupted(client, peer_of, call);
-}
-
-TEST_CASE("client: an interruption ends the wait for a response, and for the rest of one") {
-    for (const char* begun :
-         {"", "HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"}) {
-        CAPTURE(begun);
+TEST_CASE(
+    "client: an interruption ends a call at any moment; its request is not repeated, its answer not read") {
+    enum moment { before, connecting, responding };
+    const struct {
+        moment when;
+        resend policy;
+        std::string response;  // on the first connection
+    } rows[] = {{before, resend::always, ""},
+                {before, resend::if_unsent, peer::ok("late")},
+                {connecting, resend::if_unsent, ""},
+                {responding, resend::if_unsent, ""},
+                {responding, resend::if_unsent, "HTTP/1.1 100 Continue\r\n\r\n"},
+                {responding, resend::if_unsent, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"}};
+    for (const auto& row : rows) {
+        CAPTURE(&row - rows);
         const interruption it;
-        silent_at_first peer_of(begun, [&] { it.come(); });
-        http_client client = peer::make_client(peer_of.server.url());
-        check_interrupted(client, peer_of, it.call());
+        std::atomic<int> requests{0};
+        peer::server server([&](int fd, int connection) {
+            while (!peer::read_message(fd).empty()) {
+                ++requests;
+                peer::send_text(fd, connection == 0 ? row.response : peer::ok("next"));
+                if (connection == 0 && row.when == responding) it.come();
+            }
+        });
+        http_client client = peer::make_client(server.url());
+        http_call call = it.call(row.policy);
+        if (row.when == before) it.come();
+        call.should_send = [&,
+                            asked = 0]() mutable {  // the first time before it connects, then before it sends
+            if (row.when == connecting && asked++ == 0) it.come();
+            return true;
+        };
+        CHECK(test::code_of(client.send(peer::get(), call)) == errc::cancelled);
+        CHECK(peer::readable(it.reader(), 0));  // it is for its owner to take away
+        const result<http_response> next = client.send(peer::get(), peer::call());
+        REQUIRE(next);
+        CHECK(next->body == "next");
+        CHECK(requests == 2);
+        CHECK(server.connections() == 2);
     }
-}
-
-TEST_CASE("client: an interruption takes precedence over a response that has arrived") {
-    const interruption it;
-    silent_at_first peer_of(peer::ok("late"), [&] { it.come(); });
-    http_client client = peer::make_client(peer_of.server.url());
-    http_call call = it.call();
-    it.come();
-    check_interrupted(client, peer_of, call);  // and "late" answers no request
 }
 
 TEST_CASE("client: without an interruption responses arrive, connections are kept, the deadline holds") {

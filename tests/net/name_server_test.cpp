@@ -2,10 +2,7 @@
 #include <dlfcn.h>
 #include <netdb.h>
 
-#include <atomic>
 #include <cstring>
-#include <memory>
-#include <string>
 
 #include "events.hpp"
 #include "raw_peer.hpp"

@@ -11,6 +11,7 @@ using detail::parse_url;
 namespace {
 
 errc fault(std::string_view url) {
+    CAPTURE(url);
     const result<endpoint> parsed = parse_url(url, false);
     REQUIRE_FALSE(parsed);
     CHECK_FALSE(parsed.error().text.empty());
@@ -39,10 +40,8 @@ TEST_CASE("url: host, port and base") {
 TEST_CASE("url: an unusable one is an error with the reason") {
     std::vector<std::string> bad = test::words(
         "host:80 ftp://host http:// http:///x http://:80 http://h: http://h:0 http://h:65536 http://h:8a "
-        "http://h:-1 "
-        "http://h:99999999999999999999 http://::1 http://[::1 http://[] http://[zz] http://[::1]8 http://u@h "
-        "http://u:p@h/ "
-        "http://h/?q http://h#f unix: unix:relative");
+        "http://h:-1 http://h:99999999999999999999 http://::1 http://[::1 http://[] http://[zz] "
+        "http://[::1]8 http://u@h http://u:p@h/ http://h/?q http://h#f unix: unix:relative");
     for (const char* each : {"", "http://h\r\nX: y", "http://h/a b", "http://h/\r\n", "http://h o"})
         bad.emplace_back(each);
     for (const std::string_view each :
@@ -51,20 +50,16 @@ TEST_CASE("url: an unusable one is an error with the reason") {
           std::string_view("http://[::1\0\r\nX-Injected: yes\r\nX-Rest: ]:80", 42)})
         bad.emplace_back(each);
     bad.push_back("unix:/" + std::string(200, 'x'));
-    for (const std::string& url : bad) {
-        CAPTURE(url);
-        CHECK(fault(url) == errc::invalid_argument);
-    }
+    for (const std::string& url : bad) CHECK(fault(url) == errc::invalid_argument);
     for (const char* path : {"unix:/a\nb", "unix:/a\rb", "unix:/a\tb", "unix:/a\x7f", "unix:/\x1b[2J"}) {
-        CAPTURE(path);
         CHECK(fault(path) == errc::invalid_argument);
         CHECK_FALSE(parse_listen_address(path));
     }
     CHECK(parse_url("unix:/a b/\xc3\xa9", false));
     CHECK(fault("https://h") == errc::unsupported);
     CHECK(parse_url("https://h", false).error().text.find("ojs_tls.hpp") != std::string::npos);
-    CHECK(parse_url("https://u:hunter2@h", true).error().text.find("hunter2") == std::string::npos);
-    CHECK(parse_url("http://u:hunter2@h", false).error().text.find("hunter2") == std::string::npos);
+    for (const char* secret : {"https://u:hunter2@h", "http://u:hunter2@h"})
+        CHECK_FALSE(test::holds(parse_url(secret, true).error().text, "hunter2"));
 }
 
 TEST_CASE("listen address: every form") {
@@ -92,9 +87,8 @@ TEST_CASE("url: a Host header that no DNS can point elsewhere") {
     // The last ones are the wildcards, and IPv4 in IPv6.
     std::vector<std::string> other = test::words(
         ":80 evil.example evil.example:80 localhost.evil.example localhost. 127.0.0.1. 127.1 2130706433 "
-        "0x7f.0.0.1 "
-        "127.0.0.1.nip.io ::1 [::1 [::1]x [evil] u@127.0.0.1 127.0.0.1: 127.0.0.1:x 127.0.0.1:80:80 "
-        "0.0.0.0:80 [::]:80 [::ffff:127.0.0.1] [::7f00:1]");
+        "0x7f.0.0.1 127.0.0.1.nip.io ::1 [::1 [::1]x [evil] u@127.0.0.1 127.0.0.1: 127.0.0.1:x "
+        "127.0.0.1:80:80 0.0.0.0:80 [::]:80 [::ffff:127.0.0.1] [::7f00:1]");
     for (const std::string_view each :
          {std::string_view(), std::string_view("127.0.0.1 "), std::string_view("localhost, a"),
           std::string_view("127.0.0.1\0.evil.example", 23)})

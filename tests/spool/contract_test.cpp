@@ -1,6 +1,5 @@
 // A spool directory put through what every transport must do.
 #include <map>
-#include <memory>
 
 #include "contract/doctest.hpp"
 #include "spool_dir.hpp"

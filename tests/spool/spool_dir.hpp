@@ -78,6 +78,18 @@ class spool_dir {
         REQUIRE(got.size() == 1);
         return got.front();
     }
+    // What is claimed by a FETCH that finds this done between its look at a file and the claim.
+    template <class Disturbance>
+    std::size_t fetch_disturbed(transport& from, Disturbance disturb) {
+        fetch_request request = asking();
+        request.should_send = [&disturb, asked = 0]() mutable {
+            if (++asked == 2) disturb();
+            return true;
+        };
+        const result<std::vector<job>> got = from.fetch(request, deadline_after(10s));
+        REQUIRE(got);
+        return got->size();
+    }
     job claim(transport& by, const std::string& name, const std::string& text = noop) {
         put(name, text);
         return fetch_one(by);
@@ -95,32 +107,16 @@ class spool_dir {
     std::string listing() const {
         std::string out;
         for (const char* folder : {"done", "failed", "request"}) {
-            std::vector<std::string> all = hidden(folder);
+            std::vector<std::string> all = hidden(folder);  // which sort before others
             for (const std::string& each : names(folder)) all.push_back(each);
-            std::sort(all.begin(), all.end());
             for (const std::string& each : all)
                 out += (out.empty() ? "" : " ") + std::string(folder) + "/" + each;
         }
         return out;
     }
-    // Visible names, sorted.
-    std::vector<std::string> names(const std::string& folder) const {
-        std::vector<std::string> out;
-        for (const auto& each : fs::directory_iterator(path / folder)) {
-            const std::string name = each.path().filename();
-            if (name.front() != '.') out.push_back(name);
-        }
-        std::sort(out.begin(), out.end());
-        return out;
-    }
-    std::vector<std::string> hidden(const std::string& folder) const {
-        std::vector<std::string> out;
-        for (const auto& each : fs::directory_iterator(path / folder)) {
-            const std::string name = each.path().filename();
-            if (name.front() == '.') out.push_back(name);
-        }
-        return out;
-    }
+    // Sorted.
+    std::vector<std::string> names(const std::string& folder) const { return all_of(folder, false); }
+    std::vector<std::string> hidden(const std::string& folder) const { return all_of(folder, true); }
     std::string read(const std::string& name) const { return read_file(path / name); }
     std::vector<spool_event> events() {
         const std::lock_guard<std::mutex> held(mutex_);
@@ -137,6 +133,16 @@ class spool_dir {
     }
 
   private:
+    std::vector<std::string> all_of(const std::string& folder, bool are_hidden) const {
+        std::vector<std::string> out;
+        for (const auto& each : fs::directory_iterator(path / folder)) {
+            const std::string name = each.path().filename();
+            if ((name.front() == '.') == are_hidden) out.push_back(name);
+        }
+        std::sort(out.begin(), out.end());
+        return out;
+    }
+
     temporary_folder own_;
     std::mutex mutex_;
     std::vector<spool_event> events_;
