@@ -11,7 +11,8 @@ void check_holds(const char* scenario, int count, const std::vector<std::string>
     CHECK(probe.wait(milliseconds(60000)) == 0);
     INFO(probe.output());
     CHECK(probe.prints(std::to_string(count) + " hold, 0 fail, 0 skipped"));
-    for (const std::string& row : rows) CHECK(probe.prints(row + std::string(11 - row.size(), ' ') + "holds"));
+    for (const std::string& row : rows)
+        CHECK(probe.prints(row + std::string(11 - row.size(), ' ') + "holds"));
 }
 
 }  // namespace
