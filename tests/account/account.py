@@ -45,7 +45,7 @@ ROWS = [
     Row("spool", cases("recovery", "spool spool_crash"), OJS_TEST_SPOOL_JOBS=100000),
     Row("checkpoints", cases("recovery", "checkpoints")),
     Row("store", cases("process", "backend_store"), OJS_TEST_KILLS=100),
-    Row("rolls", cases("process", "fleet_rolling"), OJS_TEST_ROLLS=100, OJS_TEST_SEQUENCES=400),
+    Row("rolls", cases("process", "fleet_rolling"), OJS_TEST_ROLLS=100),
     Row("river", ["make", "-s", "river-chaos"], r"^(\w[\w ]*: .*)$", JOBS_TO_RUN=20000),
     Row("tls", ["make", "-s", "adapters-test"], r"^(ok .*|FAILED .*)$", OJS_TEST_FLIPS=1000),
     Row("weak-memory", ["build/test/src/weak_memory"]),
