@@ -402,39 +402,36 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("client: without an interruption responses arrive, connections are kept, the deadline holds") {
+TEST_CASE(
+    "client: connections are kept and the deadline holds until an interruption, which closes a kept one") {
     const interruption it;
-    std::atomic<bool> answers{true};
+    enum { answers, is_silent, interrupts };
+    std::atomic<int> mode{answers};
+    std::atomic<int> requests{0};
     peer::server server([&](int fd, int) {
         while (!peer::read_message(fd).empty()) {
-            if (answers) peer::send_text(fd, peer::ok());
+            ++requests;
+            if (mode == answers) peer::send_text(fd, peer::ok());
+            if (mode == interrupts) it.come();
         }
     });
     http_client client = peer::make_client(server.url());
-    for (int i = 0; i < 3; ++i) CHECK(client.send(peer::get(), it.call()));
+    for (int i = 0; i < 3; ++i) CHECK(client.send(peer::get(), it.call(resend::always)));
     CHECK(server.connections() == 1);
-    answers = false;
+    mode = is_silent;
     http_call call = it.call();
     call.deadline = steady_clock::now() + 50ms;
     CHECK(test::code_of(client.send(peer::get(), call)) == errc::timed_out);
     CHECK(steady_clock::now() >= call.deadline);
-}
-
-TEST_CASE("client: an interruption on a kept connection closes it") {
-    const interruption it;
-    std::atomic<int> requests{0};
-    peer::server server([&](int fd, int) {
-        while (!peer::read_message(fd).empty()) {
-            if (++requests != 2) peer::send_text(fd, peer::ok());
-            if (requests == 2) it.come();
-        }
-    });
-    http_client client = peer::make_client(server.url());
+    mode = answers;
     CHECK(client.send(peer::get(), it.call(resend::always)));
-    CHECK(test::code_of(client.send(peer::get(), it.call(resend::always))) == errc::cancelled);
-    CHECK(client.send(peer::get(), peer::call()));
-    CHECK(requests == 3);
     CHECK(server.connections() == 2);
+    mode = interrupts;
+    CHECK(test::code_of(client.send(peer::get(), it.call(resend::always))) == errc::cancelled);
+    mode = answers;
+    CHECK(client.send(peer::get(), peer::call()));
+    CHECK(requests == 7);
+    CHECK(server.connections() == 3);
 }
 
 }  // namespace

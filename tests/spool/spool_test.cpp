@@ -213,18 +213,15 @@ TEST_CASE("spool: with any_file a job that removed its own file is done") {
     opened_dir dir(true);
     for (const bool renamed : {false, true}) {
         CAPTURE(renamed);
-        dir.put("proof", odd_bytes);
-        const fs::path own = spool_path(dir.fetch_one());
-        const fs::path elsewhere = dir.path / "elsewhere";
-        fs::rename(own, elsewhere);
-        if (!renamed) fs::remove(elsewhere);
+        const fs::path own = spool_path(dir.claim("proof", odd_bytes));
+        if (renamed) fs::rename(own, dir.path / "elsewhere");
+        if (!renamed) fs::remove(own);
         CHECK(ack(dir, "proof") == settled::accepted);
         CHECK_FALSE(fs::exists(own.parent_path() / ".about.proof"));
         CHECK(ack(dir, "proof") == settled::gone);
     }
     // One that somebody else has taken over, with all that belongs to it, is not.
-    dir.put("proof", odd_bytes);
-    const fs::path own = spool_path(dir.fetch_one());
+    const fs::path own = spool_path(dir.claim("proof", odd_bytes));
     fs::remove(own.parent_path() / ".about.proof");
     fs::remove(own);
     CHECK(ack(dir, "proof") == settled::gone);
