@@ -329,6 +329,7 @@ TEST_CASE("the exit of a process is handled at any point") {
         }
         CHECK(f.end_of(it) == state::crashed);
         CHECK(it->info().exit.signal == SIGKILL);
+        CHECK_FALSE(it->info().killed);  // not by the launcher
         CHECK_FALSE(it->info().routable);
     }
 }

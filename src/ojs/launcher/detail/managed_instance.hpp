@@ -346,6 +346,7 @@ class managed_instance final : public instance {
     // Waits for a process that sleeps in the kernel until this object is destroyed.
     void kill_child() {
         stop_method_ = stop_method::force;
+        kill_sent_ = true;
         if (requested_at_ == time_point{}) requested_at_ = steady_clock::now();
         result<child_exit> ended = child_.kill(kill_timeout);
         while (!ended && ended.error().code == errc::timed_out && !take_commands().destroy) {
@@ -371,7 +372,7 @@ class managed_instance final : public instance {
         if (by_itself && ended && status.ok()) message = "exited by itself with status 0";
         update([&](process_info& now) {
             now.exit = status;
-            now.killed = !by_itself && status.signal == SIGKILL;
+            now.killed = kill_sent_ && status.signal == SIGKILL;
             if (!by_itself) now.shutdown_duration = elapsed_since(requested_at_);
         });
         change(exit_event(ended), message);
@@ -473,6 +474,7 @@ class managed_instance final : public instance {
     bool acknowledged_ = false;  // the shutdown request
     bool past_grace_ = false;
     bool past_max_ = false;
+    bool kill_sent_ = false;
     shutdown_request request_;
     time_point requested_at_{};
     time_point grace_deadline_ = time_point::max();
