@@ -101,9 +101,11 @@ void discharge(patient& one, outcomes& out) {
 }
 
 void push_random_jobs(backend& jobs, choices& pick, int count) {
+    // More than the lost answers to FETCH can use up, as each ends with a lease.
+    constexpr const char* attempts = R"(,"options":{"retry":{"max_attempts":100}})";
     for (int i = 0; i < count; i += 10) {
         const char* type = pick.below(3) == 0 ? "test.stubborn" : "test.sleep";
-        jobs.push(type, "[" + std::to_string(pick.below(51)) + "]", 10);
+        jobs.push(type, "[" + std::to_string(pick.below(51)) + "]", 10, attempts);
     }
 }
 

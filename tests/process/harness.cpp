@@ -11,6 +11,7 @@
 
 #include <picojson.h>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -31,7 +32,8 @@ json convert(const picojson::value& from) {
         out.flag = from.get<bool>();
     } else if (from.is<double>()) {
         out.what = json::kind::number;
-        out.number = static_cast<std::int64_t>(from.get<double>());
+        const double value = from.get<double>();
+        out.number = std::fabs(value) < 9e18 ? static_cast<std::int64_t>(value) : 0;
         out.text = from.to_str();
     } else if (from.is<std::string>()) {
         out.what = json::kind::string;

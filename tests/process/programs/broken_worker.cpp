@@ -131,7 +131,7 @@ class wicked_transport final : public ojs::transport {
   private:
     // Counts the settlements in flight.
     struct settling {
-        explicit settling(std::atomic<int>& count) : count(count) { ++count; }
+        explicit settling(std::atomic<int>& in_flight) : count(in_flight) { ++count; }
         settling(const settling&) = delete;
         settling& operator=(const settling&) = delete;
         ~settling() { --count; }
