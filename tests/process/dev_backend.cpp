@@ -118,7 +118,8 @@ TEST_CASE(
 TEST_CASE("dev_backend: no more workers are known than 4096, and those that hold jobs are kept") {
     backend jobs;
     jobs.push("a", "[]", 1);
-    jobs.post("/ojs/v1/workers/fetch", R"({"queues":["default"],"worker_id":"holder"})");
+    jobs.post("/ojs/v1/workers/fetch",
+              R"({"queues":["default"],"worker_id":"holder","visibility_timeout_ms":3600000})");
     ojs::result<ojs::http_client> client = ojs::http_client::create(jobs.url());
     REQUIRE(client);
     const auto beat = [&](const std::string& id) {

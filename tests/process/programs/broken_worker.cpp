@@ -196,9 +196,7 @@ ojs::outcome spin(ojs::job_context& job) {
 // ---- options ----
 
 void watch_transitions(const ojs::lifecycle_state& now) {
-    static int transitions = 0;
-    // Few: a busy machine lets few of the signals through.
-    if (breaks("STORM") && ++transitions > 4) ::_exit(3);
+    if (breaks("STORM") && now.phase == ojs::phase::quiet) ::_exit(3);
     if (now.phase != ojs::phase::terminated) return;
     if (breaks("AWAY-GOOD") && call_failed) hang();
     if (breaks("DEAF") && spinning > 0) hang();
