@@ -47,7 +47,7 @@ PLAN = [
     (r".*", TESTS, 600),
 ]
 # Test programs mostly wait: so many of each run side by side, with a part of the cases each.
-PARTS = [(r"[^/]+/(process|unit)", 4), (r"[^/]+/recovery", 2)]
+PARTS = [(r"[^/]+/(process|unit|internals)", 4), (r"[^/]+/recovery", 2)]
 SLOWEST = 10  # cases listed at the end
 # Compilers yield to tests. The minute that compiles all tests as one file goes before the rest.
 LOWER = "LOWER=nice -n $(if $(filter %/rooms/rooms.o %/rooms/internals.o,$@),5,10)"
