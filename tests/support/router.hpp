@@ -67,10 +67,6 @@ class router {
         }
     }
 
-    int routes() const {
-        const std::lock_guard<std::mutex> held(mutex_);
-        return static_cast<int>(routes_.size());
-    }
     // Ready ones, whenever one was taken off so far.
     int fewest() const {
         const std::lock_guard<std::mutex> held(mutex_);
