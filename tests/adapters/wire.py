@@ -19,6 +19,7 @@ class Statements:
     """What a client has sent and not yet been answered, read from its messages."""
 
     def __init__(self):
+        self.lock = threading.Lock()  # its own: an answer that is held up holds up no other connection's words
         self.buffer, self.started = b"", False
         self.prepared, self.portals, self.waiting = {}, {}, []
 
@@ -90,7 +91,7 @@ class Relay(Peer):
 
     def to_server(self, statements, client, server):
         while data := client.recv(65536):
-            with self.lock:
+            with statements.lock:
                 statements.feed(data)
             server.sendall(data)
 
@@ -107,7 +108,7 @@ class Relay(Peer):
                 if message[:1] == b"C" and cutting is None:
                     cutting = self.decide(statements, message[5:-1].decode())
                 if message[:1] == b"Z":
-                    with self.lock:
+                    with statements.lock:
                         statements.ready()
                     if cutting is not None:
                         self.cuts.append(cutting)
@@ -118,6 +119,7 @@ class Relay(Peer):
             client.sendall(forward)
 
     def decide(self, statements, tag):
-        with self.lock:
+        with statements.lock:
             statement = statements.answered()
+        with self.lock:
             return (statement, tag) if self.cut(statement, tag) else None

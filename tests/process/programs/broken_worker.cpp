@@ -110,6 +110,7 @@ class wicked_transport final : public ojs::transport {
 
     ojs::result<ojs::heartbeat_response> heartbeat(const ojs::heartbeat_request& request,
                                                    ojs::time_point deadline) override {
+        if (breaks("STORM")) ::signal(SIGCONT, [](int) { ::_exit(3); });
         if (request.state == "quiet") quiet_beat(request, deadline);
         const bool last = request.state == "terminate";
         const bool muted = (breaks("GS-004") && request.state == "quiet" && quiet_beats_++ > 0) ||
@@ -196,7 +197,6 @@ ojs::outcome spin(ojs::job_context& job) {
 // ---- options ----
 
 void watch_transitions(const ojs::lifecycle_state& now) {
-    if (breaks("STORM") && now.phase == ojs::phase::quiet) ::_exit(3);
     if (now.phase != ojs::phase::terminated) return;
     if (breaks("AWAY-GOOD") && call_failed) hang();
     if (breaks("DEAF") && spinning > 0) hang();
