@@ -23,6 +23,9 @@ compiler.fallback        := $(CLANGXX) $(TEST) $(HEADERS) $(SEPARATE) \
 # leaves no descriptor.
 compiler.asan            := $(SANITIZED) -D__SANITIZE_ADDRESS__=1 -fsanitize=address -fsanitize=undefined -fno-sanitize=vptr
 compiler.tsan            := $(SANITIZED) -D__SANITIZE_THREAD__=1 -fsanitize=thread
+# Besides, for the tests' own code, which is most of what is compiled: UBSan and line numbers are for the library's.
+tests.asan := -fno-sanitize=undefined -g0
+tests.tsan := -g0
 CONFIGURATIONS := $(patsubst compiler.%,%,$(filter compiler.%,$(.VARIABLES)))
 
 # Where SQLite is not installed, dev_backend is built without --store.
@@ -48,8 +51,9 @@ STATIC_WORKER := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -s)-$(sh
 STATIC := -static -s -Wl,-e,hold_signals
 # In one configuration for all: what judges and need not be judged, the worker of the image, and doctest itself.
 ONCE := header-separate
-# They define operator new, as ThreadSanitizer does.
-ONCE.tsan := counting_worker threadless_worker out_of_memory
+ONCE.asan := broken_worker demo
+# The others define operator new, as ThreadSanitizer does.
+ONCE.tsan := $(ONCE.asan) counting_worker threadless_worker out_of_memory
 # Whose doctest cannot be that of the others.
 OWN_DOCTEST := asan tsan
 
@@ -73,9 +77,9 @@ $T/weak_memory: $O/tests/model/weak_memory.o
 # The tests include test.hpp precompiled, which takes about half off their compile time. -w: as the main file of a
 # compilation a header is warned about for its `#pragma once`.
 $T/support/test.hpp.gch: tests/support/test.hpp $T/flags
-	$(call compile,$(compiler.$*) -w -x c++-header)
+	$(call compile,$(compiler.$*) $(tests.$*) -w -x c++-header)
 $T/flags: FORCE
-	$(call remember,$(compiler.$*))
+	$(call remember,$(compiler.$*) $(tests.$*))
 
 # The tests of a room are one translation unit: compiling the library anew for each of ninety files takes the time of all
 # else together. Where each holds the whole library, all rooms are one; where the point is to compile little after a
@@ -98,9 +102,9 @@ $(2)/obj/%.o: %.cpp $(2)/flags
 $(2)/obj/programs/%.o: $(BUILD)/programs/%.cpp $(2)/flags
 	$$(call compile,$$(compiler.$(1)) $(HEADERS))
 $(patsubst %.cpp,$(2)/obj/%.o,$(WITH_TEST_HPP)): $(2)/obj/%.o: %.cpp $(2)/support/test.hpp.gch
-	$$(call compile,$$(compiler.$(1)) -include $(2)/support/test.hpp)
+	$$(call compile,$$(compiler.$(1)) $$(tests.$(1)) -include $(2)/support/test.hpp)
 $(2)/obj/rooms/%.o: $(BUILD)/rooms/%.cpp $(2)/support/test.hpp.gch
-	$$(call compile,$$(compiler.$(1)) -include $(2)/support/test.hpp)
+	$$(call compile,$$(compiler.$(1)) $$(tests.$(1)) -include $(2)/support/test.hpp)
 
 $(2)/unit: $(call test_objects,$(1),rooms)
 $(2)/internals: $(2)/obj/rooms/internals.o
@@ -129,10 +133,15 @@ TEST_CHECKS := amalgamation tools $(TESTED) $(patsubst tests/compile/%.cpp,heade
 
 # ThreadSanitizer of GCC before 14 does not start where addresses are strongly randomised. A worker whose handler never
 # returns exits with that thread still there; that is its task, not a leak.
-run.tsan := env TSAN_OPTIONS=report_thread_leaks=0 $(shell setarch -R true 2>/dev/null && echo setarch -R)
+run.tsan = $(run.asan) TSAN_OPTIONS=report_thread_leaks=0 $(shell setarch -R true 2>/dev/null && echo setarch -R)
+# What takes a sanitizer minutes and shows it nothing new: the judge of the protocol, the demonstrations, what is measured
+# in bytes, and in the accounting more workers.
+run.asan := env OJS_TEST_WORKERS=100
+args.asan := --test-case-exclude='shutdown-probe:*,demo*fleet:*'
+args.tsan := --test-case-exclude='shutdown-probe:*,demo*fleet:*,memory:*'
 # --duration: after a crash, the last case named is the last one that came to its end.
 $(RESULTS)/%: $(BUILD)/test/% FORCE
-	@OJS_TEST_BIN=$(abspath $(BUILD)/test/$(*D)) $(RUN) $(run.$(*D)) $< --duration=true
+	@OJS_TEST_BIN=$(abspath $(BUILD)/test/$(*D)) $(RUN) $(run.$(*D)) $< --duration=true $(args.$(*D))
 $(RESULTS)/header/compile/%: tests/compile/%.cpp FORCE
 	@$(RUN) tests/compile/compile.sh $< $(CXX) $(COMMON) $(HEADERS)
 $(RESULTS)/amalgamation: FORCE
