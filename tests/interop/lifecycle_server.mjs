@@ -1,7 +1,7 @@
 // A child of a launcher, written on connect-node's server: it says that it is ready, drains when told to, and says that it
 // has ended. Each call and each answer is a line on its output.
 //
-//     node lifecycle_server.mjs [clean|request-more|silent]
+//     node lifecycle_server.mjs [clean|silent]
 import { createServer } from "node:http";
 
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
@@ -67,12 +67,10 @@ const routes = (router) =>
     getShutdownStatus(request) {
       isForUs(request);
       if (asked) step();
-      const more = behavior === "request-more" ? { needMoreTime: true, additionalSeconds: 5 } : {};
       return {
         state,
         message: reason,
         metrics: { inFlightRequests: work, bufferedBytes: 9_007_199_254_740_993n, blockingOperations: ["flush é"] },
-        ...more,
       };
     },
     getReadinessStatus(request) {
