@@ -28,7 +28,7 @@ def ours(concurrency):
 
 def theirs(concurrency):
     # The pause between two claims is that of River's own benchmark; by default it is 100 ms.
-    return [neighbour.PROGRAM, "work"], {"CONCURRENCY": str(concurrency), "COOLDOWN": "2ms", "CONNECTIONS": "10"}
+    return [neighbour.PROGRAM, f"-concurrency={concurrency}", "-cooldown=2ms", "-connections=10", "work"], {}
 
 
 def floor(loops, batch):

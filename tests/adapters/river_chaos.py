@@ -45,8 +45,8 @@ class Worker:
     def __init__(self, chaos, is_neighbour=False):
         self.is_neighbour = is_neighbour
         if is_neighbour:
-            self.program = neighbour.worker(chaos.cleanups, chaos.db, TRACE=str(chaos.trace_file), RESCUE_AFTER="60s",
-                                            COOLDOWN="10ms")
+            self.program = neighbour.worker(chaos.cleanups, chaos.db, f"-trace={chaos.trace_file}", "-rescue-after=60s",
+                                            "-cooldown=10ms")
         else:
             self.program = Program(chaos.cleanups, BUILD / "river_probe_worker", **chaos.variables())
         self.process = self.program.process
