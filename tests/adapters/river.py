@@ -6,8 +6,6 @@ from pathlib import Path
 from postgres import Database, Postgres, literal
 
 SCHEMA = Path(__file__).with_name("river_schema.sql")
-FINAL = ("cancelled", "completed", "discarded")
-VERSION = 8
 
 
 class River(Database):

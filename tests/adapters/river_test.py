@@ -22,7 +22,7 @@ from pathlib import Path
 import postgres
 import river_chaos
 from programs import BUILD, GUARD, Program, eventually
-from river import FINAL, River, new_river, with_river
+from river import River, new_river, with_river
 from trace import Trace, note_kill
 
 LONG = 60_000  # ms; a job that is not meant to come to its end
@@ -85,7 +85,7 @@ class Adapter(unittest.TestCase):
 
     def locking(self, statement):
         """A session in a transaction, which holds what the statement locks."""
-        session = postgres.Session(self.db.url())
+        session = postgres.Database(self.server, self.db.name)
         self.addCleanup(session.close)
         session.ask("BEGIN")
         session.ask(statement)
@@ -94,9 +94,9 @@ class Adapter(unittest.TestCase):
     def alive(self, worker):
         self.assertIsNone(worker.process.poll(), worker.said())
 
-    def still_works(self, worker, **variables):
+    def still_works(self, worker):
         self.alive(worker)
-        self.becomes(self.db.one("noop", **variables), "completed", worker)
+        self.becomes(self.db.one("noop"), "completed", worker)
 
 
 class Work(Adapter):
@@ -153,20 +153,16 @@ class Work(Adapter):
             self.assertLessEqual(row["scheduled_at"], row["now"] + 1.1 * (errors + 1)**4 + 0.01, row)
             waits.add(round(row["scheduled_at"] - row["attempted_at"], 3))
             last = row["errors"][-1]
-            self.assertEqual((last["attempt"], last["error"], last["trace"], len(last)), (attempt + 1, "failed as asked", "", 4))
-            self.assertRegex(last["at"], r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)\Z")
+            self.assertRegex(last.pop("at"), r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)\Z")
+            self.assertEqual(last, {"attempt": attempt + 1, "error": "failed as asked", "trace": ""})
         self.assertEqual(len(waits), len(jobs), "no two wait equally long")
 
     def test_what_a_handler_decides(self):
         worker = self.worker()
-        cancelled = self.becomes(self.db.one("cancel"), "cancelled", worker)
-        discarded = self.becomes(self.db.one("discard"), "discarded", worker)
-        for row in (cancelled, discarded):
+        for kind, state in (("cancel", "cancelled"), ("discard", "discarded")):
+            row = self.becomes(self.db.one(kind), state, worker)
             self.assertEqual((row["attempt"], len(row["errors"])), (1, 1), row)
-            self.assertIsNotNone(row["finalized_at"])
-        snoozed = self.db.one("snooze", {"ms": 3600_000})
-        self.becomes(snoozed, "scheduled", worker)
-        row = self.db.job(snoozed)
+        row = self.becomes(self.db.one("snooze", {"ms": 3600_000}), "scheduled", worker)
         self.assertEqual((row["attempt"], row["errors"]), (0, None))
         self.assertAlmostEqual(row["scheduled_at"] - row["attempted_at"], 3600, delta=GUARD)
 
@@ -174,20 +170,16 @@ class Work(Adapter):
         columns = {"scheduled_at": ("now() - interval '1 s'",), "notify": False}
         due = [self.db.one("noop", state=state, **columns) for state in ("scheduled", "retryable") for _ in range(3)]
         soon = self.db.one("noop", state="scheduled", scheduled_at=("now() + interval '1 s'",), notify=False)
-        pending = self.db.one("noop", state="pending", **columns)
         worker = self.worker()
         for job in (*due, soon):
             self.becomes(job, "completed", worker)
         row = self.db.job(soon)
         self.assertGreaterEqual(row["attempted_at"], row["scheduled_at"])
-        self.assertEqual(self.db.state(pending), "pending")
 
     def test_a_due_job_that_must_be_unique_gives_way(self):
-        unique = {"unique_key": ("'\\x01'::bytea",), "unique_states": ("B'10000000'",), "notify": False}
-        # The bits: the first is for scheduled, the last for available. The waiting one is unique among the available.
-        unique_available = {**unique, "unique_states": ("B'00000001'",)}
-        holder = self.db.one("noop", queue="elsewhere", **unique_available)
-        waiting = self.db.one("noop", state="scheduled", scheduled_at=("now() - interval '1 s'",), **unique_available)
+        unique = {"unique_key": ("'\\x01'::bytea",), "unique_states": ("B'00000001'",), "notify": False}  # if available
+        holder = self.db.one("noop", queue="elsewhere", **unique)
+        waiting = self.db.one("noop", state="scheduled", scheduled_at=("now() - interval '1 s'",), **unique)
         other = self.db.one("noop", state="scheduled", scheduled_at=("now()",), priority=4, notify=False)
         worker = self.worker()
         self.becomes(other, "completed", worker)
@@ -283,10 +275,8 @@ class Notices(Adapter):
                 done = self.begun(self.db.one("spin", {"ms": 1000}))
                 for each in (done, job):
                     self.db.cancel(each, notify)
-                row = self.becomes(job, "cancelled", worker)
+                self.becomes(job, "cancelled", worker)
                 self.becomes(done, "completed", worker)  # it came to its end all the same
-                self.assertEqual(row["attempt"], 1)
-                self.assertIsNotNone(row["finalized_at"])
                 self.assertEqual(self.db.state(other), "running")
                 self.db.cancel(other)
                 self.becomes(other, "cancelled", worker)
@@ -321,7 +311,7 @@ class Stops(Adapter):
         worker = self.worker()
         job = self.begun(self.db.one("sleep", {"ms": LONG}, max_attempts=1))
         worker.process.send_signal(signal.SIGTERM)
-        worker.prints(r"drain")
+        worker.prints("drain")
         self.assertEqual(self.db.state(job), "running")
         time.sleep(0.3)  # signals less than 250 ms apart are one
         self.stop(worker)
@@ -354,7 +344,7 @@ class Stops(Adapter):
             row = self.becomes(job, "completed", second)
             self.assertEqual(len(row["attempted_by"]), 2)
         self.becomes(asked, "cancelled", second)
-        self.assertIn(self.becomes(last, "discarded", third)["state"], FINAL)
+        self.becomes(last, "discarded", third)
         counts = self.trace().counts()
         self.assertEqual({counts[job] for job in jobs}, {2})
         self.assertEqual((counts[asked], counts[last]), (1, 1))
@@ -549,7 +539,7 @@ class BadInput(Adapter):
             self.db.version(version)
             with self.subTest(version=version):
                 self.refused(rf"\b{version}\b")
-        for version in (6, 7, 8):
+        for version in (6, 7):
             self.db = new_river(self.server)
             self.db.older() if version == 6 else self.db.version(version)
             with self.subTest(version=version):
@@ -582,7 +572,7 @@ class BadInput(Adapter):
     def test_a_database_that_refuses_is_worked_on_once_it_does_not(self):
         read_only = f"ALTER DATABASE {self.db.name} SET default_transaction_read_only = "
         for error, url, refuse, allow in (
-            ("permission denied", self.role("reader", rights="SELECT"), "SELECT", "GRANT ALL ON ALL TABLES IN SCHEMA public TO reader"),
+            ("permission denied", self.role("reader", rights="SELECT"), "SELECT", "GRANT ALL ON river_job, river_queue TO reader"),
             ("read-only transaction", self.db.url(), read_only + "on", read_only + "off"),
         ):
             with self.subTest(error):
