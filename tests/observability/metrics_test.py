@@ -177,12 +177,11 @@ class Scraped(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         quick = {"grace_period": "300ms", "max_duration": "1s", "poll_interval": "50ms", "kill_delay": "200ms"}
-        drain = ["--behavior", "slow-drain", "--drain-duration"]
         once = {"initial_backoff": "100ms", "max_backoff": "100ms", "max_restarts": 1}
         cls.launcher = Launcher(
             runners("kv", 2, ["--work-duration", "20ms"]),
             runners("hang", 1, ["--behavior", "hang"], shutdown=quick),
-            runners("late", 1, [*drain, "1m"], shutdown={**quick, "kill_delay": "9s"}),
+            runners("crash", 1, ["--behavior", "crash"]),
             runners("deaf", 1, command=["/bin/sleep", "1000"], has_coordinator=False),
             runners("more", 1, ["--behavior", "request-more"], shutdown={**quick, "max_duration": "8s"}),
             runners("frail", 1, restart=once),
@@ -206,11 +205,11 @@ class Scraped(unittest.TestCase):
     @classmethod
     def make_things_happen(cls):
         tool = cls.launcher.tool
-        for each in ("hang", "late", "deaf", "more"):
+        for each in ("hang", "crash", "deaf", "more"):
             tool("stop", f"{each}-1", "--no-wait")
         for _ in range(3):
             cls.worker.enqueue("noop")
-            cls.worker.enqueue("sleep", "300")
+            cls.worker.enqueue("sleep", "3000")  # several scrapes long
         cls.worker.enqueue("fail")
         tool("roll", "kv")
         cls.launcher.write(runners("kv", 2, ["--never-ready"], health_check_timeout="500ms"))
@@ -253,7 +252,7 @@ class Scraped(unittest.TestCase):
         query = next(each["query"] for each in DASHBOARD["templating"]["list"] if each["name"] == "group")
         metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", query).groups()
         found = self.prometheus.ask(f"label/{label}/values", **{"match[]": metric})
-        self.assertEqual(set(found), {"kv", "hang", "late", "deaf", "more", "frail"})
+        self.assertEqual(set(found), {"kv", "hang", "crash", "deaf", "more", "frail"})
 
     def test_rules_are_evaluated_and_speak_of_what_happened_alone(self):
         rules = [each for group in self.prometheus.ask("rules")["groups"] for each in group["rules"]]
