@@ -121,7 +121,7 @@ class Work(Adapter):
                 wanted.append((priority, -age, self.db.one("noop", priority=priority, scheduled_at=at, notify=False)))
         self.worker(OJS_CONCURRENCY="1")
         self.all_final()
-        self.assertEqual(self.trace().order(), [job for _, _, job in sorted(wanted)])
+        self.assertEqual(list(self.trace().runs), [job for _, _, job in sorted(wanted)])
 
     def test_only_what_is_available_and_due_is_run(self):
         others = {self.db.one("noop", priority=1, notify=False, **columns): columns["state"][0].strip("'") for columns in (

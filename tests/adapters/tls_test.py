@@ -10,6 +10,7 @@ Without nginx what needs it is skipped.
 import itertools
 import random
 import re
+import select
 import shutil
 import signal
 import socket
@@ -23,7 +24,7 @@ import unittest
 from pathlib import Path
 
 from certificates import Authority
-from programs import BUILD, GUARD, Peer, Program, both_ways, eventually
+from programs import BUILD, GUARD, Peer, Program, eventually
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 from dev_backend import Backend
@@ -35,21 +36,15 @@ def relay(test, port, change):
     """Between a client and a server: change(from_server, offset, data) says what goes on in place of data, and whether
     anything does after it."""
 
-    def passes(from_server):
-        def work(source, sink):
-            offset = 0
-            while data := source.recv(65536):
-                changed, goes_on = change(from_server, offset, data)
-                offset += len(data)
-                sink.sendall(changed)
-                if not goes_on:
-                    break
-
-        return work
-
     def play(client):
         with socket.create_connection(("127.0.0.1", port)) as server:
-            both_ways(client, server, passes(False), passes(True))
+            offsets, goes_on = {client: 0, server: 0}, True
+            while goes_on:
+                source = select.select([client, server], [], [])[0][0]
+                data = source.recv(65536)
+                changed, goes_on = change(source is server, offsets[source], data) if data else (b"", False)
+                offsets[source] += len(data)
+                (client if source is server else server).sendall(changed)
 
     return Peer(test, play)
 

@@ -33,12 +33,6 @@ let work = 4;
 let asked = 0;
 let reason = "";
 
-function step() {
-  state = State.SHUTDOWN_DRAINING;
-  // The launcher must have seen each step before the next one.
-  if (--work === 0) void end();
-}
-
 async function end() {
   state = State.SHUTDOWN_COMPLETE;
   const ack = await launcher.notifyShutdownComplete({
@@ -66,7 +60,9 @@ const routes = (router) =>
     },
     getShutdownStatus(request) {
       isForUs(request);
-      if (asked) step();
+      if (asked) state = State.SHUTDOWN_DRAINING;
+      // The launcher must have seen each step before the next one.
+      if (asked && --work === 0) void end();
       return {
         state,
         message: reason,
