@@ -9,8 +9,7 @@ default_ca = this
 [this]
 new_certs_dir = {folder}
 database = {folder}/{name}.index
-serial = {folder}/{name}.serial
-crlnumber = {folder}/{name}.crlnumber
+rand_serial = yes
 private_key = {folder}/{name}.key
 certificate = {folder}/{name}.pem
 default_md = sha256
@@ -53,8 +52,7 @@ class Authority:
     def __init__(self, folder, name, by=None, **how):
         self.folder, self.name = Path(folder), name
         self.certificate, self.key = self.file("pem"), self.file("key")
-        for kind, text in (("index", ""), ("serial", "1000\n"), ("crlnumber", "1000\n")):
-            self.file(kind).write_text(text)
+        self.file("index").touch()
         if by is None:
             openssl("req", "-x509", *NEW_KEY, self.key, "-subj", f"/CN={name}", "-days", 30, "-out", self.certificate,
                     "-config", self.config(), "-extensions", "authority")

@@ -14,7 +14,7 @@ from pathlib import Path
 from programs import eventually
 
 TIMEOUT = 120  # seconds for a server to come up or go down, on a machine with better things to do
-SIGNAL = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+SIGNAL = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 FIELD, RECORD = "\x1f", "\x1e"
 
 

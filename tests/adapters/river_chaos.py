@@ -4,6 +4,8 @@ account of every job:
 
     river_chaos.py [--jobs N] [--seed N] [--workers N] [--neighbours N] [--seconds N] [--lease SECONDS]
 
+The jobs are inserted over --seconds, by default a hundredth of their number.
+
 Each job ends in the state that its handler decides, none runs in two processes at once, none is lost, and no attempt is told
 twice. Handlers write down when they begin and end, in a file that all processes append to. The neighbours are River's own
 workers, where Go is installed; their killed jobs come back when River's leader finds them, a minute later.
@@ -188,12 +190,9 @@ class Chaos:
 
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--jobs", type=int, default=20000)
-    options.add_argument("--seed", type=int, default=random.randrange(1 << 30))
-    options.add_argument("--workers", type=int, default=6)
-    options.add_argument("--neighbours", type=int, default=2)
-    options.add_argument("--seconds", type=float, help="over which the jobs are inserted; a hundredth of their number")
-    options.add_argument("--lease", type=int, default=3)
+    for name, kind, default in (("jobs", int, 20000), ("seed", int, random.randrange(1 << 30)), ("workers", int, 6),
+                                ("neighbours", int, 2), ("seconds", float, None), ("lease", int, 3)):
+        options.add_argument(f"--{name}", type=kind, default=default)
     given = options.parse_args()
     if postgres.missing():
         sys.exit(f"skipped: {postgres.missing()}")

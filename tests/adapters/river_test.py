@@ -1,11 +1,7 @@
 #!/usr/bin/env python3
-"""ojs_river.hpp against a PostgreSQL of its own with River's tables. `make adapters-test` runs this, a
-class at a time; what it wants is built before:
-
-    OJS_TEST_BUILD    the folder with river_worker, river_probe_worker and river_contract; default build
-
-Without PostgreSQL all is skipped.
-"""
+"""ojs_river.hpp against a PostgreSQL of its own with River's tables. `make adapters-test` runs this, a class at a time.
+OJS_TEST_BUILD: the folder with river_worker, river_probe_worker and river_contract; default build. Without PostgreSQL all is
+skipped."""
 
 import json
 import os
@@ -107,8 +103,7 @@ class Work(Adapter):
         worker = self.worker(program="river_worker", OJS_WORKER_ID="me")
         done = self.becomes(job, "completed", worker)
         self.assertEqual((done["attempt"], done["errors"], done["metadata"]), (1, None, {"kept": [1]}))
-        self.assertEqual(len(done["attempted_by"]), 1)
-        self.assertRegex(done["attempted_by"][0], r"\Aojs:2000:me:\S+\Z")
+        self.assertRegex(",".join(done["attempted_by"]), r"\Aojs:2000:me:\w+\Z")
         self.assertLessEqual(done["attempted_at"], done["finalized_at"])
         self.assertLessEqual(done["finalized_at"], done["now"])
         self.stop(worker)
@@ -175,17 +170,6 @@ class Work(Adapter):
             self.becomes(job, "completed", worker)
         row = self.db.job(soon)
         self.assertGreaterEqual(row["attempted_at"], row["scheduled_at"])
-
-    def test_a_due_job_that_must_be_unique_gives_way(self):
-        unique = {"unique_key": ("'\\x01'::bytea",), "unique_states": ("B'00000001'",), "notify": False}  # if available
-        holder = self.db.one("noop", queue="elsewhere", **unique)
-        waiting = self.db.one("noop", state="scheduled", scheduled_at=("now() - interval '1 s'",), **unique)
-        other = self.db.one("noop", state="scheduled", scheduled_at=("now()",), priority=4, notify=False)
-        worker = self.worker()
-        self.becomes(other, "completed", worker)
-        row = self.becomes(waiting, "discarded", worker)
-        self.assertEqual(row["metadata"].get("unique_key_conflict"), "scheduler_discarded")
-        self.assertEqual(self.db.state(holder), "available")
 
     def test_jobs_of_kinds_it_does_not_know(self):
         kinds = ["unknown", "a'b\"c\\d", "läuft\n\t{}", "%s%n$1::x;--", "k" * 127]
@@ -317,9 +301,6 @@ class Stops(Adapter):
         self.stop(worker)
         row = self.db.job(job)
         self.assertEqual((row["state"], row["attempt"], row["errors"]), ("available", 0, None))
-        self.assertLessEqual(row["scheduled_at"], row["now"])
-        self.worker()
-        self.begun(job, 2)
 
     def test_a_cancelled_job_that_a_stop_interrupts_is_cancelled(self):
         worker = self.worker(OJS_SHUTDOWN_GRACE_PERIOD="300ms", OJS_HEARTBEAT_INTERVAL="20s",
@@ -560,19 +541,19 @@ class BadInput(Adapter):
         self.server.start()
         self.becomes(job, "completed", worker)
 
-    def test_a_wrong_password_and_an_unknown_role(self):
+    def test_a_wrong_password(self):
         self.server.access("local all guarded scram-sha-256")
         self.db.ask("DROP ROLE IF EXISTS guarded")
         self.db.ask("CREATE ROLE guarded LOGIN PASSWORD 'right'")
         eventually(lambda: subprocess.run(["psql", "-w", "-c", "", self.db.url(user="guarded")], capture_output=True).returncode)
         worker = self.told("password authentication failed", DATABASE_URL=self.db.url(user="guarded", password="wrong"))
         self.assertNotIn("wrong", worker.said())
-        self.told("role .*nobody-such.* does not exist", DATABASE_URL=self.db.url(user="nobody-such"))
 
     def test_a_database_that_refuses_is_worked_on_once_it_does_not(self):
         read_only = f"ALTER DATABASE {self.db.name} SET default_transaction_read_only = "
+        reader = self.role("reader", rights="SELECT")
         for error, url, refuse, allow in (
-            ("permission denied", self.role("reader", rights="SELECT"), "SELECT", "GRANT ALL ON river_job, river_queue TO reader"),
+            ("permission denied", reader, "SELECT", "GRANT ALL ON river_job, river_queue TO reader"),
             ("read-only transaction", self.db.url(), read_only + "on", read_only + "off"),
         ):
             with self.subTest(error):
@@ -596,6 +577,10 @@ class BadInput(Adapter):
         nulls = [self.db.one("noop", notify=False, **{column: ("NULL",)}) for column in null]
         over = self.db.one("fail", attempt=7, max_attempts=3, notify=False)
         top = self.db.one("noop", attempt=32767, max_attempts=32767, notify=False)
+        forms = [(postgres.literal(json.dumps(metadata)) + "::jsonb",) for metadata in (
+            [1], "text", 7, None, {"cancel_attempted_at": 7}, {"river:rescue_count": "x"})]
+        failed = [self.db.one("fail", metadata=metadata, max_attempts=1, notify=False) for metadata in forms]
+        snoozed = [self.db.one("snooze", {"ms": LONG}, metadata=metadata, notify=False) for metadata in forms]
         errors = [self.db.one("fail", max_attempts=1, notify=False, errors=(errors,))
                   for errors in ("ARRAY['7'::jsonb]", "ARRAY[NULL::jsonb]", "'[5:6]={1,2}'::jsonb[]", "'{}'::jsonb[]")]
         worker = self.worker()
@@ -606,23 +591,15 @@ class BadInput(Adapter):
             self.assertTrue(handled, f"{self.db.job(job)} {worker.said()}")
         for job in (over, *errors):
             self.becomes(job, "discarded", worker)
-        self.still_works(worker)
-        self.stop(worker)
-        self.assertFalse({self.db.state(job) for job in (*args, *nulls, top)} & {"running", ""})
-        self.assertEqual(self.db.state(puzzled), "puzzled")
-
-    def test_metadata_of_odd_forms(self):
-        forms = [(postgres.literal(json.dumps(metadata)) + "::jsonb",) for metadata in (
-            [1], "text", 7, None, {"cancel_attempted_at": 7}, {"river:rescue_count": "x"})]
-        failed = [self.db.one("fail", metadata=metadata, max_attempts=1) for metadata in forms]
-        snoozed = [self.db.one("snooze", {"ms": LONG}, metadata=metadata) for metadata in forms]
-        worker = self.worker()
         for job in failed:
             self.assertTrue(eventually(lambda: self.db.job(job)["errors"]), worker.said())
             self.assertIn(self.db.state(job), ("discarded", "cancelled"))
         for job in snoozed:
             self.assertTrue(eventually(lambda: self.db.state(job) in ("scheduled", "available", "cancelled")))
         self.still_works(worker)
+        self.stop(worker)
+        self.assertFalse({self.db.state(job) for job in (*args, *nulls, top)} & {"running", ""})
+        self.assertEqual(self.db.state(puzzled), "puzzled")
 
     def test_what_weighs_too_much_is_left_as_it_is_however_small_it_is_stored(self):
         for column in ("args", "metadata"):

@@ -1,11 +1,6 @@
 #!/usr/bin/env python3
-"""ojs_tls.hpp against openssl s_server and nginx. `make adapters-test` runs this; what it wants is
-built before:
-
-    OJS_TEST_BUILD    the folder with https_client, tls_worker and dev_backend; default build
-
-Without nginx what needs it is skipped.
-"""
+"""ojs_tls.hpp against openssl s_server and nginx. `make adapters-test` runs this. OJS_TEST_BUILD: the folder with https_client,
+tls_worker and dev_backend; default build. Without nginx what needs it is skipped."""
 
 import itertools
 import random

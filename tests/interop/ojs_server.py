@@ -20,6 +20,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -131,50 +132,39 @@ class Worker:
             "OJS_SHUTDOWN_GRACE_PERIOD": grace, "OJS_VISIBILITY_TIMEOUT": lease, "OJS_HEARTBEAT_INTERVAL": "500ms",
             "OJS_POLL_INTERVAL": "100ms", "OJS_LOG_FORMAT": "json", "OJS_LOG_LEVEL": "debug",
         }  # fmt: skip
-        self.log = []
+        self.output = tempfile.TemporaryFile()
         self.process = subprocess.Popen([Worker.program], env={**kept, **own}, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        self.reader = threading.Thread(target=self.read, daemon=True)
-        self.reader.start()
+                                        stdout=subprocess.DEVNULL, stderr=self.output)
 
-    def read(self):
-        for line in self.process.stderr:
-            try:
-                self.log.append(json.loads(line))
-            except ValueError:
-                self.log.append({"message": line.decode(errors="replace").strip()})
+    @property
+    def log(self):
+        lines = os.pread(self.output.fileno(), 1 << 24, 0).split(b"\n")[:-1]
+        return [json.loads(line) for line in lines if line.startswith(b"{")]
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
+        self.process.kill()
         self.process.wait()
-        self.reader.join()
-        self.process.stderr.close()
 
     def lines(self, message, **attributes):
-        return [each for each in list(self.log) if each["message"] == message
+        return [each for each in self.log if each["message"] == message
                 and attributes.items() <= each.get("attributes", {}).items()]  # fmt: skip
 
     def wait_line(self, message, count=1, **attributes):
         what = f"the worker to log '{message}' {attributes or ''}"
         wait_for(lambda: len(self.lines(message, **attributes)) >= count, what)
 
-    def send(self, number):
-        self.process.send_signal(number)
-
     def wait_exit(self):
         try:
             status = self.process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
             raise DidNotHold(f"the worker did not end within {TIMEOUT} s") from None
-        self.reader.join()
         hold(status == 0, f"the worker ended with {status}: {self.log[-3:]}")
 
     def stop(self):
-        self.send(signal.SIGTERM)
+        self.process.send_signal(signal.SIGTERM)
         self.wait_exit()
 
 
@@ -230,14 +220,14 @@ def quiet_and_resume(server, queue):
     running = server.push(queue, "probe.sleep", 1000)
     with Worker(server, queue, concurrency=1) as worker:  # so that no FETCH is in flight: its job would be run
         worker.wait_line("job fetched")
-        worker.send(signal.SIGTSTP)
+        worker.process.send_signal(signal.SIGTSTP)
         worker.wait_line("phase changed", phase="quiet")
         waiting = server.push(queue, "noop")
         server.wait_state(running, "completed")
         time.sleep(1)  # ten times the poll interval, in which it is not to be begun
         state = server.job(waiting)["state"]
         hold(state == "available", f"a job pushed while quiet is {state}")
-        worker.send(signal.SIGCONT)
+        worker.process.send_signal(signal.SIGCONT)
         server.wait_state(waiting, "completed")
         worker.stop()
 
@@ -247,7 +237,7 @@ def drain(server, queue):
     running = [server.push(queue, "probe.sleep", 1500) for _ in range(3)]
     with Worker(server, queue, concurrency=3) as worker:
         worker.wait_line("job fetched", 3)
-        worker.send(signal.SIGTERM)
+        worker.process.send_signal(signal.SIGTERM)
         worker.wait_line("phase changed", phase="draining")
         waiting = [server.push(queue, "noop") for _ in range(3)]
         worker.wait_exit()
@@ -261,11 +251,11 @@ def interrupt(server, queue, forced, attempts=None):
     before = server.job(job)
     with Worker(server, queue, grace="60s" if forced else "300ms") as worker:
         worker.wait_line("job fetched")
-        worker.send(signal.SIGTERM)
+        worker.process.send_signal(signal.SIGTERM)
         worker.wait_line("phase changed", phase="draining")
         if forced:
             time.sleep(0.3)  # signals less than 250 ms apart are one: no order is bought by this
-            worker.send(signal.SIGTERM)
+            worker.process.send_signal(signal.SIGTERM)
         worker.wait_exit()
         hold(len(worker.lines("job interrupted")) == 1, f"not interrupted: {worker.log[-3:]}")
     return before, server.wait_state(job, "available", "retryable", *ENDED)
@@ -346,12 +336,12 @@ def frozen(server, queue):
     job = server.push(queue, "probe.sleep", LEASE * 4 * 1000)
     with Worker(server, queue, lease=f"{LEASE}s") as first:
         first.wait_line("job fetched")
-        first.send(signal.SIGSTOP)
+        first.process.send_signal(signal.SIGSTOP)
         server.wait_state(job, "available", "retryable", *ENDED)
         with Worker(server, queue) as second:
             server.wait_state(job, "completed")
             second.stop()
-        first.send(signal.SIGCONT)
+        first.process.send_signal(signal.SIGCONT)
         first.stop()
         reported = len(second.lines("job completed")), len(first.lines("job completed"))
     hold(reported == (1, 0), f"completed by the second worker: {reported[0]}, by the frozen one: {reported[1]}")
@@ -383,7 +373,7 @@ def push_until(over, server, queue):
 def replace_each(workers, old, start):
     for index, worker in enumerate(workers):
         worker.wait_line("job completed", 20)
-        worker.send(signal.SIGTERM)
+        worker.process.send_signal(signal.SIGTERM)
         old.append(worker)
         workers[index] = start()
         worker.wait_exit()

@@ -1,11 +1,7 @@
 #!/usr/bin/env python3
 """examples/deploy/observability against a Prometheus that scrapes a launcher and a worker to which things happen. `make
-observability-test` runs this; what it wants is built before:
-
-    OJS_TEST_BUILD    the folder with launcher, lifecycle_runner and worker; default build
-
-Without prometheus and promtool what needs them is skipped.
-"""
+observability-test` runs this. OJS_TEST_BUILD: the folder with launcher, lifecycle_runner and worker; default build. Without
+prometheus and promtool what needs them is skipped."""
 
 import calendar
 import json

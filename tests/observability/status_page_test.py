@@ -1,11 +1,6 @@
 #!/usr/bin/env python3
-"""The launcher's status page in a headless Chromium, from a launcher with real children. `make observability-test` runs
-this; what it wants is built before:
-
-    OJS_TEST_BUILD    the folder with launcher and lifecycle_runner; default build
-
-Without chromium all of it is skipped.
-"""
+"""The launcher's status page in a headless Chromium, from a launcher with real children. `make observability-test` runs this.
+OJS_TEST_BUILD: the folder with launcher and lifecycle_runner; default build. Without chromium all of it is skipped."""
 
 import json
 import re
@@ -51,12 +46,6 @@ CONTRAST = """
   return least;
 })()
 """
-
-
-def endless(name):
-    """A group whose replacement does not end before the test does."""
-    times = {"grace_period": "5m", "max_duration": "5m", "poll_interval": "50ms", "kill_delay": "300ms"}
-    return runners(name, 2, ["--behavior", "slow-drain", "--drain-duration", "5m"], shutdown=times)
 
 
 class Flag(unittest.TestCase):
@@ -175,10 +164,11 @@ class StatusPage(unittest.TestCase):
         self.assertIsNone(tab.value("document.getElementById('planted')"))
 
     def test_light_dark_and_on_a_phone(self):
+        unending = {"grace_period": "5m", "max_duration": "5m", "poll_interval": "50ms", "kill_delay": "300ms"}
         launcher = self.launcher(
             runners("keyvalue-runner", 3, ["--initial-work", "12"]),
             runners("broken", 1, command=["/nowhere/a-long-path/that-does-not-break/at-any-blank/because-there-is-none"]),
-            endless("slow"),
+            runners("slow", 2, ["--behavior", "slow-drain", "--drain-duration", "5m"], shutdown=unending),
         )
         grounds = set()
         views = {"light": {}, "dark": {"dark": True}, "phone": {"width": 360, "height": 740}}
