@@ -3,6 +3,7 @@
 tls_worker and dev_backend; default build. Without nginx what needs it is skipped."""
 
 import itertools
+import os
 import random
 import re
 import select
@@ -24,7 +25,7 @@ from programs import BUILD, GUARD, Peer, Program, eventually
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 from dev_backend import Backend
 
-FLIPS = 60  # conversations with a bit turned over
+FLIPS = int(os.environ.get("OJS_TEST_FLIPS", "60"))  # conversations with a bit turned over
 
 
 def relay(test, port, change):
