@@ -9,8 +9,7 @@ default_ca = this
 [this]
 new_certs_dir = {folder}
 database = {folder}/{name}.index
-serial = {folder}/{name}.serial
-crlnumber = {folder}/{name}.crlnumber
+rand_serial = yes
 private_key = {folder}/{name}.key
 certificate = {folder}/{name}.pem
 default_md = sha256
@@ -32,13 +31,19 @@ authorityKeyIdentifier = keyid
 subjectAltName = {names}
 [unnamed]
 basicConstraints = CA:false
+[req]
+distinguished_name = nothing
+[nothing]
 """
+
+
+LOOPBACK = "DNS:localhost,IP:127.0.0.1"
+NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout"]
 
 
 def openssl(*arguments):
     done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 class Authority:
@@ -46,49 +51,33 @@ class Authority:
 
     def __init__(self, folder, name, by=None, **how):
         self.folder, self.name = Path(folder), name
-        for kind, text in (("index", ""), ("serial", "1000\n"), ("crlnumber", "1000\n")):
-            self.file(kind).write_text(text)
-        self.configure("DNS:unused")
-        self.new_key(name)
+        self.certificate, self.key = self.file("pem"), self.file("key")
+        self.file("index").touch()
         if by is None:
-            openssl("req", "-x509", "-new", "-key", self.key, "-subj", f"/CN={name}", "-days", 30, "-out", self.certificate,
-                    "-config", self.file("conf"), "-extensions", "authority")
+            openssl("req", "-x509", *NEW_KEY, self.key, "-subj", f"/CN={name}", "-days", 30, "-out", self.certificate,
+                    "-config", self.config(), "-extensions", "authority")
         else:
-            by.configure("DNS:unused")
-            by.sign(name, extensions="authority", **how)
+            by.issue(name, extensions="authority", **how)
 
     def file(self, kind):
         return self.folder / f"{self.name}.{kind}"
 
-    key = property(lambda self: self.file("key"))
-    certificate = property(lambda self: self.file("pem"))
+    def config(self, names=LOOPBACK):
+        self.file("conf").write_text(CONFIG.format(folder=self.folder, name=self.name, names=names))
+        return self.file("conf")
 
-    def configure(self, names):
-        text = CONFIG.format(folder=self.folder, name=self.name, names=names)
-        self.file("conf").write_text(text + "[req]\ndistinguished_name = nothing\n[nothing]\n")
-
-    def new_key(self, name):
-        openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", self.folder / f"{name}.key")
-
-    def sign(self, name, extensions="leaf", start="20200101000000Z", end="20491231000000Z"):
-        request = self.folder / f"{name}.csr"
-        openssl("req", "-new", "-key", self.folder / f"{name}.key", "-subj", f"/CN={name}", "-out", request, "-config",
-                self.file("conf"))
-        openssl("ca", "-batch", "-notext", "-config", self.file("conf"), "-in", request, "-out", self.folder / f"{name}.pem",
-                "-extensions", extensions, "-startdate", start, "-enddate", end)
-        return self.folder / f"{name}.pem"
-
-    def issue(self, name, names="DNS:localhost,IP:127.0.0.1", **how):
-        """Paths of a certificate with all above it but the root, and of its key."""
-        self.configure(names)
-        self.new_key(name)
-        made = self.sign(name, **how)
-        return made, self.folder / f"{name}.key"
+    def issue(self, name, names=LOOPBACK, extensions="leaf", start="20200101000000Z", end="20491231000000Z"):
+        """Paths of a certificate and of its key."""
+        made, key, request = (self.folder / f"{name}.{kind}" for kind in ("pem", "key", "csr"))
+        config = self.config(names)
+        openssl("req", "-new", *NEW_KEY, key, "-subj", f"/CN={name}", "-out", request, "-config", config)
+        openssl("ca", "-batch", "-notext", "-config", config, "-in", request, "-out", made, "-extensions", extensions,
+                "-startdate", start, "-enddate", end)
+        return made, key
 
     def revoke(self, certificate):
-        openssl("ca", "-config", self.file("conf"), "-revoke", certificate)
+        openssl("ca", "-config", self.config(), "-revoke", certificate)
 
     def revocations(self):
-        out = self.file("crl")
-        openssl("ca", "-config", self.file("conf"), "-gencrl", "-out", out)
-        return out.read_text()
+        openssl("ca", "-config", self.config(), "-gencrl", "-out", self.file("crl"))
+        return self.file("crl").read_text()

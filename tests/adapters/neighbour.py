@@ -29,5 +29,5 @@ def ask(db, *command, lines=()):
     return json.loads(done.stdout) if done.stdout.strip() else None
 
 
-def worker(test, db, **variables):
-    return Program(test, PROGRAM, "work", DATABASE_URL=db.url(), **variables)
+def worker(test, db, *flags):
+    return Program(test, PROGRAM, *flags, "work", DATABASE_URL=db.url())

@@ -9,24 +9,19 @@ import signal
 import socket
 import subprocess
 import tempfile
-import threading
 from pathlib import Path
 
 from programs import eventually
 
 TIMEOUT = 120  # seconds for a server to come up or go down, on a machine with better things to do
-SIGNAL = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+SIGNAL = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 FIELD, RECORD = "\x1f", "\x1e"
 
 
 def tools():
     """The newest folder with initdb and postgres, or None."""
-
-    def version(folder):
-        return [int(part) for part in re.findall(r"\d+", folder.parent.name)]
-
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=version, reverse=True)
-    found += [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: float(folder.parent.name), reverse=True)
+    found += map(Path, os.environ.get("PATH", "").split(os.pathsep))
     return next((folder for folder in found if (folder / "initdb").exists() and (folder / "postgres").exists()), None)
 
 
@@ -43,85 +38,54 @@ def pooler():
 
 
 def unprivileged():
-    """The server refuses to run as root: who runs it instead, or None where we are nobody special."""
+    """The server refuses to run as root: as whom it runs instead, in Popen's words."""
     if os.geteuid() != 0:
-        return None
-    for name in ("postgres", "nobody"):
-        try:
-            return pwd.getpwnam(name)
-        except KeyError:
-            pass
-    raise RuntimeError("neither a user postgres nor a user nobody")
+        return {}
+    users = {each.pw_name: each for each in pwd.getpwall()}
+    user = users.get("postgres") or users["nobody"]
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
 def literal(value):
     """A value as SQL."""
     if value is None:
         return "NULL"
-    if isinstance(value, bool):
-        return str(value).upper()
-    if isinstance(value, (int, float)):
-        return str(value)
-    if isinstance(value, (dict, list)):
-        value = json.dumps(value)
-    return "'" + str(value).replace("'", "''") + "'"
+    return "'" + (value if isinstance(value, str) else json.dumps(value)).replace("'", "''") + "'"
 
 
 class SqlError(Exception):
     pass
 
 
-class Session:
-    """A psql that stays: one statement at a time, from any thread."""
-
-    def __init__(self, url):
-        self.lock = threading.Lock()
-        command = ["psql", "-qAtX", "-F", FIELD, "-R", RECORD, "-v", "VERBOSITY=terse", url]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                        text=True, errors="replace", bufsize=-1)
-
-    def ask(self, statement):
-        """What it printed. Raises SqlError with the server's words, or where there is no server."""
-        with self.lock:
-            try:
-                self.process.stdin.write(f"{statement}\n;\n\\echo {RECORD}:ERROR:SQLSTATE{RECORD}\n")
-                self.process.stdin.flush()
-            except OSError as error:
-                raise SqlError(f"psql has left: {error}") from None
-            printed = []
-            while line := self.process.stdout.readline():
-                end = re.fullmatch(f"{RECORD}(true|false)(.....)?{RECORD}\n", line)
-                if end:
-                    text = "".join(printed)
-                    if end[1] == "true":
-                        raise SqlError(text.strip())
-                    return text.rstrip("\n")
-                printed.append(line)
-            raise SqlError("psql has left: " + "".join(printed))
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
-
-
 class Database:
-    """A database and a session in it."""
+    """A database, and a psql in it that stays: one session."""
 
     def __init__(self, server, name):
-        self.server, self.name, self.session = server, name, None
-        self.lock = threading.Lock()
+        self.server, self.name, self.process = server, name, None
 
     def url(self, **more):
         return self.server.url(dbname=self.name, **more)
 
     def ask(self, statement):
-        with self.lock:
-            if self.session is None or self.session.process.poll() is not None:
-                self.close()
-                self.session = Session(self.url())
-        return self.session.ask(statement)
+        """What it printed. Raises SqlError with the server's words, or where there is no server."""
+        if self.process is None or self.process.poll() is not None:
+            self.close()
+            command = ["psql", "-qAtX", "-F", FIELD, "-R", RECORD, "-v", "VERBOSITY=terse", self.url()]
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                            text=True, errors="replace", bufsize=-1)
+        try:
+            self.process.stdin.write(f"{statement}\n;\n\\echo {RECORD}:ERROR:SQLSTATE{RECORD}\n")
+            self.process.stdin.flush()
+        except OSError as error:
+            raise SqlError(f"psql has left: {error}") from None
+        printed = ""
+        while line := self.process.stdout.readline():
+            if end := re.fullmatch(f"{RECORD}(true|false)(.....)?{RECORD}\n", line):
+                if end[1] == "true":
+                    raise SqlError(printed.strip())
+                return printed.rstrip("\n")
+            printed += line
+        raise SqlError(f"psql has left: {printed}")
 
     def rows(self, query):
         """The rows of a query, or those that a statement returns, as dictionaries."""
@@ -133,12 +97,14 @@ class Database:
         done = subprocess.run(command, input=text, capture_output=True, text=True)
         if done.returncode != 0:
             raise SqlError(done.stderr)
-        return done.stdout
 
     def close(self):
-        if self.session is not None:
-            self.session.close()
-            self.session = None
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process.stdin.close()
+            self.process.stdout.close()
+            self.process = None
 
 
 class Pooler:
@@ -176,7 +142,9 @@ class Postgres:
         self.bin = tools()
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-pg-"))
         clean_up(shutil.rmtree, self.folder, ignore_errors=True)
-        self.as_user = self.drop_privileges()
+        self.as_user = unprivileged()
+        if self.as_user:
+            os.chown(self.folder, self.as_user["user"], self.as_user["group"])
         self.port = 5432  # of the socket's name, when there is no other
         if tcp:
             with socket.create_server(("127.0.0.1", 0)) as free:
@@ -185,9 +153,7 @@ class Postgres:
                          "unix_socket_directories": self.folder, "max_connections": 100, "log_min_messages": "fatal",
                          "fsync": "on" if durable else "off", "full_page_writes": "on" if durable else "off", **settings}
         self.data, self.log, self.process = self.folder / "data", self.folder / "log", None
-        self.databases = []
-        self.made = 0
-        self.lock = threading.Lock()
+        self.databases, self.made = [], 0
         made_by = ["initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"]
         if standby_of:
             made_by = ["pg_basebackup", "-R", "-c", "fast", "-d", standby_of.url()]
@@ -195,13 +161,6 @@ class Postgres:
                        cwd=self.folder, **self.as_user)
         clean_up(self.end)
         self.start()
-
-    def drop_privileges(self):
-        user = unprivileged()
-        if user is None:
-            return {}
-        os.chown(self.folder, user.pw_uid, user.pw_gid)
-        return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
     def access(self, lines):
         """pg_hba.conf: these lines before the one that trusts everybody."""
@@ -251,10 +210,9 @@ class Postgres:
 
     def create(self, kind=Database, template="template0"):
         """A new database, a copy of another to which nobody is connected."""
-        with self.lock:
-            self.made += 1
-            name = f"t{self.made}"
-            self.root().ask(f"CREATE DATABASE {name} TEMPLATE {template}")
+        self.made += 1
+        name = f"t{self.made}"
+        self.root().ask(f"CREATE DATABASE {name} TEMPLATE {template}")
         return self.database(name, kind)
 
     def root(self):

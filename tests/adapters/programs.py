@@ -47,32 +47,12 @@ class Program:
         return found
 
 
-def both_ways(near, far, forward, back):
-    """forward(near, far) and back(far, near), each in a thread; both connections end with the first of the two."""
-
-    def run(work, source, sink):
-        try:
-            work(source, sink)
-        except OSError:
-            pass
-        for each in (source, sink):
-            try:
-                each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    other = threading.Thread(target=run, args=(back, far, near), daemon=True)
-    other.start()
-    run(forward, near, far)
-    other.join()
-
-
 class Peer:
-    """Accepts connections, on loopback unless a listener is given, and does to each what it is made for, in a thread."""
+    """Accepts connections on loopback, and does to each what it is made for, in a thread."""
 
-    def __init__(self, test, play, listener=None):
-        self.play, self.listener = play, listener or socket.create_server(("127.0.0.1", 0))
-        self.port = None if listener else self.listener.getsockname()[1]
+    def __init__(self, test, play):
+        self.play, self.listener = play, socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
         self.connections = []
         threading.Thread(target=self.run, daemon=True).start()
         test.addCleanup(self.end)

@@ -6,8 +6,6 @@ from pathlib import Path
 from postgres import Database, Postgres, literal
 
 SCHEMA = Path(__file__).with_name("river_schema.sql")
-FINAL = ("cancelled", "completed", "discarded")
-VERSION = 8
 
 
 class River(Database):
@@ -64,17 +62,14 @@ class River(Database):
             metadata = jsonb_set(metadata, '{{cancel_attempted_at}}', to_jsonb(now()))
             WHERE id = {job_id} AND finalized_at IS NULL RETURNING id, queue) SELECT id{told} FROM asked""")
 
-    def pause(self, queue, notify=True):
-        self.control(queue, "pause", "coalesce(paused_at, now())", notify)
-
-    def resume(self, queue, notify=True):
-        self.control(queue, "resume", "NULL", notify)
-
-    def control(self, queue, action, paused_at, notify):
-        self.ask(f"UPDATE river_queue SET paused_at = {paused_at}, updated_at = now() "
-                 f"WHERE {literal(queue)} IN ('*', name)")
+    def pause(self, queue, notify=True, action="pause"):
+        paused_at = "coalesce(paused_at, now())" if action == "pause" else "NULL"
+        self.ask(f"UPDATE river_queue SET paused_at = {paused_at}, updated_at = now() WHERE {literal(queue)} IN ('*', name)")
         if notify:
             self.notify("river_control", {"action": action, "queue": queue})
+
+    def resume(self, queue, notify=True):
+        self.pause(queue, notify, "resume")
 
     def queues(self):
         return {row["name"]: row for row in self.rows(

@@ -22,27 +22,16 @@ from river import new_river, with_river
 from river_chaos import Cleanups
 
 
-def ours(concurrency):
-    return [BUILD / "river_worker"], {"OJS_CONCURRENCY": str(concurrency)}
-
-
-def theirs(concurrency):
-    # The pause between two claims is that of River's own benchmark; by default it is 100 ms.
-    return [neighbour.PROGRAM, "work"], {"CONCURRENCY": str(concurrency), "COOLDOWN": "2ms", "CONNECTIONS": "10"}
-
-
-def floor(loops, batch):
-    return [BUILD / "river_bench", loops, batch], {}
-
-
+# What starts each, and its environment. River's pauses 2 ms between two claims, as in its own benchmark; by default 100 ms.
+NEIGHBOUR = [neighbour.PROGRAM, "-cooldown=2ms", "-connections=10"]
 CONTESTANTS = {
-    "bare loops: 10, a job at a time": floor(10, 1),
-    "bare loops: 1, 10 jobs at a time": floor(1, 10),
-    "bare loops: 2, 10 jobs at a time": floor(2, 10),
-    "river_worker, concurrency 10": ours(10),
-    "river_worker, concurrency 100": ours(100),
-    "River's in Go, MaxWorkers 10": theirs(10),
-    "River's in Go, MaxWorkers 100": theirs(100),
+    "bare loops: 10, a job at a time": ([BUILD / "river_bench", 10, 1], {}),
+    "bare loops: 1, 10 jobs at a time": ([BUILD / "river_bench", 1, 10], {}),
+    "bare loops: 2, 10 jobs at a time": ([BUILD / "river_bench", 2, 10], {}),
+    "river_worker, concurrency 10": ([BUILD / "river_worker"], {"OJS_CONCURRENCY": "10"}),
+    "river_worker, concurrency 100": ([BUILD / "river_worker"], {"OJS_CONCURRENCY": "100"}),
+    "River's in Go, MaxWorkers 10": ([*NEIGHBOUR, "-concurrency=10", "work"], {}),
+    "River's in Go, MaxWorkers 100": ([*NEIGHBOUR, "-concurrency=100", "work"], {}),
 }
 
 
@@ -52,17 +41,12 @@ def cpu_of_children():
     return now.children_user + now.children_system
 
 
-def fill(db, jobs):
-    db.ask("TRUNCATE river_job, river_queue, river_leader")
-    db.insert("noop", count=jobs, notify=False)
-    for table in ("river_job", "river_queue"):
-        db.ask(f"VACUUM ANALYZE {table}")
-    db.ask("CHECKPOINT")
-
-
 def measure(db, command, variables, jobs):
     """Jobs a second, and microseconds of CPU a job."""
-    fill(db, jobs)
+    db.ask("TRUNCATE river_job, river_queue, river_leader")
+    db.insert("noop", count=jobs, notify=False)
+    for statement in ("VACUUM ANALYZE river_job", "VACUUM ANALYZE river_queue", "CHECKPOINT"):
+        db.ask(statement)
     before = cpu_of_children()
     with Cleanups() as cleanups:
         worker = Program(cleanups, *command, DATABASE_URL=db.url(), **variables)
@@ -108,17 +92,10 @@ def main():
         version = db.ask("SHOW server_version")
     print(f"PostgreSQL {version}, fsync {'off' if given.no_fsync else 'on'}, {os.cpu_count()} cores, "
           f"{given.jobs} jobs, {given.rounds} rounds")
-    rate = {name: statistics.median(rate for rate, _ in runs) for name, runs in found.items()}
     for name, runs in found.items():
         rates = [each for each, _ in runs]
-        print(f"{name:34} {rate[name]:7.0f} jobs/s  ({min(rates):.0f} to {max(rates):.0f})"
+        print(f"{name:34} {statistics.median(rates):7.0f} jobs/s  ({min(rates):.0f} to {max(rates):.0f})"
               f"  {statistics.median(cpu for _, cpu in runs):6.0f} us of CPU a job")
-    for name in contestants:
-        if not name.startswith("river_worker"):
-            # Within a round, as both then had the same machine.
-            ratios = [ours[0] / other[0] for ours, other in zip(found["river_worker, concurrency 10"], found[name])]
-            print(f"river_worker, concurrency 10, over {name}: {statistics.median(ratios):.2f} "
-                  f"({min(ratios):.2f} to {max(ratios):.2f})")
 
 
 if __name__ == "__main__":

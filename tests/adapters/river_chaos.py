@@ -4,6 +4,8 @@ account of every job:
 
     river_chaos.py [--jobs N] [--seed N] [--workers N] [--neighbours N] [--seconds N] [--lease SECONDS]
 
+The jobs are inserted over --seconds, by default a hundredth of their number.
+
 Each job ends in the state that its handler decides, none runs in two processes at once, none is lost, and no attempt is told
 twice. Handlers write down when they begin and end, in a file that all processes append to. The neighbours are River's own
 workers, where Go is installed; their killed jobs come back when River's leader finds them, a minute later.
@@ -41,17 +43,6 @@ class Cleanups(contextlib.ExitStack):
         self.callback(function, *arguments, **named)
 
 
-class Worker:
-    def __init__(self, chaos, is_neighbour=False):
-        self.is_neighbour = is_neighbour
-        if is_neighbour:
-            self.program = neighbour.worker(chaos.cleanups, chaos.db, TRACE=str(chaos.trace_file), RESCUE_AFTER="60s",
-                                            COOLDOWN="10ms")
-        else:
-            self.program = Program(chaos.cleanups, BUILD / "river_probe_worker", **chaos.variables())
-        self.process = self.program.process
-
-
 class Chaos:
     def __init__(self, cleanups, jobs, seed, workers=6, neighbours=0, seconds=None, lease=3):
         self.cleanups, self.choose, self.lease = cleanups, random.Random(seed), lease
@@ -62,13 +53,20 @@ class Chaos:
         self.db = new_river(self.server)
         self.expected, self.events, self.statuses = {}, Counter(), Counter()
         self.restarts_wanted = max(2, round(self.seconds / 8))
-        self.running, self.leaving = [], []
-        self.running = [Worker(self, i >= workers) for i in range(workers + neighbours)]
+        self.leaving = []
+        self.running = [self.worker(i >= workers) for i in range(workers + neighbours)]
 
-    def variables(self):
-        return {"DATABASE_URL": self.db.url(), "OJS_QUEUES": "default,ours", "OJS_CONCURRENCY": "10",
-                "OJS_POLL_INTERVAL": "200ms", "OJS_VISIBILITY_TIMEOUT": f"{self.lease}s", "OJS_HEARTBEAT_INTERVAL": "200ms",
-                "OJS_SHUTDOWN_GRACE_PERIOD": "2s", "RIVER_TEST_TRACE": str(self.trace_file)}
+    def worker(self, is_neighbour):
+        if is_neighbour:
+            started = neighbour.worker(self.cleanups, self.db, f"-trace={self.trace_file}", "-rescue-after=60s",
+                                       "-cooldown=10ms")
+        else:
+            started = Program(self.cleanups, BUILD / "river_probe_worker", DATABASE_URL=self.db.url(),
+                              OJS_QUEUES="default,ours", OJS_CONCURRENCY="10", OJS_POLL_INTERVAL="200ms",
+                              OJS_VISIBILITY_TIMEOUT=f"{self.lease}s", OJS_HEARTBEAT_INTERVAL="200ms",
+                              OJS_SHUTDOWN_GRACE_PERIOD="2s", RIVER_TEST_TRACE=str(self.trace_file))
+        started.is_neighbour = is_neighbour
+        return started
 
     def insert(self, count):
         rows = []
@@ -92,7 +90,7 @@ class Chaos:
 
     def replace(self, how):
         gone = self.running.pop(self.choose.randrange(len(self.running)))
-        self.running.append(Worker(self, gone.is_neighbour))
+        self.running.append(self.worker(gone.is_neighbour))
         self.events[f"{how}{' of a neighbour' if gone.is_neighbour else ''}"] += 1
         if how == "SIGKILL":
             note_kill(self.trace_file, gone.process.pid)
@@ -108,20 +106,18 @@ class Chaos:
         self.server.restart(mode)
 
     def see_off(self):
-        """Those that were told to stop and have."""
-        for each in [each for each in self.leaving if each.process.poll() is not None]:
-            self.leaving.remove(each)
+        """Those that have ended; who did so unasked is replaced."""
+        for each in [each for each in self.leaving + self.running if each.process.poll() is not None]:
+            if each in self.running:
+                self.running.append(self.worker(each.is_neighbour))
+            (self.running if each in self.running else self.leaving).remove(each)
             self.note_status(each)
-        for each in [each for each in self.running if each.process.poll() is not None]:
-            self.running.remove(each)
-            self.note_status(each)
-            self.running.append(Worker(self, each.is_neighbour))
 
     def note_status(self, worker):
         status = worker.process.returncode
         self.statuses[status] += 1
         if status not in (0, 75):
-            (self.folder / f"{worker.process.pid}.log").write_text(worker.program.said())
+            (self.folder / f"{worker.process.pid}.log").write_text(worker.said())
 
     def run(self):
         began = time.monotonic()
@@ -194,12 +190,9 @@ class Chaos:
 
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--jobs", type=int, default=20000)
-    options.add_argument("--seed", type=int, default=random.randrange(1 << 30))
-    options.add_argument("--workers", type=int, default=6)
-    options.add_argument("--neighbours", type=int, default=2)
-    options.add_argument("--seconds", type=float, help="over which the jobs are inserted; a hundredth of their number")
-    options.add_argument("--lease", type=int, default=3)
+    for name, kind, default in (("jobs", int, 20000), ("seed", int, random.randrange(1 << 30)), ("workers", int, 6),
+                                ("neighbours", int, 2), ("seconds", float, None), ("lease", int, 3)):
+        options.add_argument(f"--{name}", type=kind, default=default)
     given = options.parse_args()
     if postgres.missing():
         sys.exit(f"skipped: {postgres.missing()}")

@@ -34,12 +34,31 @@ bool is_claim_or_report(const std::string& request) {
            request.find("\0settle\0"s) != std::string::npos;
 }
 
+// Loses responses to claims and reports.
+struct losing_relay : transport_contract::relay {
+    losing_relay()
+        : relay(static_cast<std::uint16_t>(std::stoi(variable("OJS_TEST_PORT"))), is_claim_or_report) {}
+    std::string url() const { return variable("DATABASE_URL") + " port=" + std::to_string(port()); }
+};
+
+struct connection : ojs::detail::river::postgres_connection {
+    connection() : postgres_connection(variable("DATABASE_URL"), "test") {}
+
+    postgres_rows ask(const char* sql, const std::vector<postgres_value>& values = {}) {
+        ojs::result<postgres_rows> found =
+            run(postgres_statement{"", sql}, values, transport_contract::soon());
+        if (!found) throw std::runtime_error(found.error().text);
+        return std::move(*found);
+    }
+    void insert(const char* queue, long long count, long long max_attempts = 1) {
+        ask("INSERT INTO river_job (kind, args, queue, max_attempts)"
+            " SELECT 'any', '{}', $1, $3::int FROM generate_series(1, $2::int)",
+            {queue, count, max_attempts});
+    }
+};
+
 class river_subject : public transport_contract::subject {
   public:
-    river_subject()
-        : relay_(static_cast<std::uint16_t>(std::stoi(variable("OJS_TEST_PORT"))), is_claim_or_report),
-          inspector_(variable("DATABASE_URL"), "contract") {}
-
     traits can() const override {
         traits out;
         out.first_in_first_out = out.requeue_spares_attempt = out.knows_holder = true;
@@ -51,8 +70,7 @@ class river_subject : public transport_contract::subject {
     }
     // A lease short enough for a dead worker's jobs to come back in time.
     std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& as) override {
-        auto made =
-            ojs::river_transport::create(variable("DATABASE_URL") + " port=" + std::to_string(relay_.port()));
+        auto made = ojs::river_transport::create(relay_.url());
         if (!made) throw std::runtime_error(made.error().text);
         const std::shared_ptr<ojs::transport> out(made->get(), [river = *made](ojs::transport*) {});
         ojs::worker_identity short_lived = as;
@@ -64,17 +82,18 @@ class river_subject : public transport_contract::subject {
     }
 
     std::string push(const new_job& what) override {
-        return ask("push",
-                   "WITH added AS (INSERT INTO river_job (kind, args, queue, max_attempts)"
-                   " VALUES ($1, $2::jsonb, $3, $4::bigint) RETURNING id)"
-                   " SELECT id, pg_notify(current_schema() || '.river_insert', json_build_object('queue', "
-                   "$3)::text)"
-                   " FROM added",
-                   {what.type, what.args_json, what.queue, what.max_attempts})
+        return database_
+            .ask(
+                "WITH added AS (INSERT INTO river_job (kind, args, queue, max_attempts)"
+                " VALUES ($1, $2::jsonb, $3, $4::bigint) RETURNING id)"
+                " SELECT id, pg_notify(current_schema() || '.river_insert', json_build_object('queue', "
+                "$3)::text)"
+                " FROM added",
+                {what.type, what.args_json, what.queue, what.max_attempts})
             .text(0, 0);
     }
     job_state state_of(const std::string& id) override {
-        const postgres_rows found = ask("state", "SELECT state FROM river_job WHERE id::text = $1", {id});
+        const postgres_rows found = database_.ask("SELECT state FROM river_job WHERE id::text = $1", {id});
         if (found.size() == 0) return job_state::absent;
         const std::string state = found.text(0, 0);
         if (state == "running") return job_state::running;
@@ -82,18 +101,15 @@ class river_subject : public transport_contract::subject {
         return state == "discarded" ? job_state::discarded : job_state::waiting;
     }
     void end_retry_delays() override {
-        ask("end_retry_delays",
+        database_.ask(
             "UPDATE river_job SET state = 'available', scheduled_at = now()"
-            " WHERE state = 'retryable' OR state = 'available' AND scheduled_at > now()",
-            {});
+            " WHERE state = 'retryable' OR state = 'available' AND scheduled_at > now()");
     }
     // The server's processes that serve transports, and the one that would start more. False: they are another user's.
     bool freeze() override {
-        const postgres_rows found =
-            ask("processes",
-                "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'ojs %' UNION"
-                " SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int",
-                {});
+        const postgres_rows found = database_.ask(
+            "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'ojs %' UNION"
+            " SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int");
         for (int row = 0; row < found.size(); ++row) {
             const pid_t each = static_cast<pid_t>(found.number(row, 0));
             if (::kill(each, SIGSTOP) != 0) return false;
@@ -120,31 +136,14 @@ class river_subject : public transport_contract::subject {
             throw std::runtime_error(none.error().text);
     }
 
-    postgres_rows ask(const char* name, const char* sql, const std::vector<postgres_value>& values) {
-        ojs::result<postgres_rows> found =
-            inspector_.run(postgres_statement{name, sql}, values, transport_contract::soon());
-        if (!found) throw std::runtime_error(std::string(name) + ": " + found.error().text);
-        return std::move(*found);
-    }
-
-    transport_contract::relay relay_;
-    ojs::detail::river::postgres_connection inspector_;
+    losing_relay relay_;
+    connection database_;
     std::vector<pid_t> frozen_;
 };
 
-struct connection : ojs::detail::river::postgres_connection {
-    connection() : postgres_connection(variable("DATABASE_URL"), "test") {}
-
-    postgres_rows ask(const char* sql, const std::vector<postgres_value>& values = {}) {
-        ojs::result<postgres_rows> found =
-            run(postgres_statement{"", sql}, values, transport_contract::soon());
-        if (!found) throw std::runtime_error(found.error().text);
-        return std::move(*found);
-    }
-};
-
 struct lone_worker {
-    explicit lone_worker(const char* queue) {
+    explicit lone_worker(const char* queue, const std::string& url = variable("DATABASE_URL"))
+        : river(*ojs::river_transport::create(url)) {
         identity.worker_id = "alone";
         identity.queues = {queue};
         identity.visibility_timeout = std::chrono::seconds(30);
@@ -156,9 +155,18 @@ struct lone_worker {
         request.should_send = std::move(should_send);
         return river->fetch(request, transport_contract::soon());
     }
+    ojs::result<ojs::settled> ack(const std::string& id) {
+        return river->ack({id, ""}, transport_contract::soon());
+    }
+    ojs::result<ojs::settled> fail(const std::string& id) {
+        ojs::fail_request request;
+        request.job_id = id;
+        request.error = {"handler_error", "no", true, ""};
+        return river->fail(request, transport_contract::soon());
+    }
 
     ojs::worker_identity identity;
-    ojs::river_ref river = *ojs::river_transport::create(variable("DATABASE_URL"));
+    ojs::river_ref river;
 };
 
 }  // namespace
@@ -201,9 +209,7 @@ TEST_CASE(
     connection holder;
     lone_worker worker("late");
     for (int round = 0; round < 5; ++round) {
-        holder.ask(
-            "INSERT INTO river_job (kind, args, queue, max_attempts) SELECT 'any', '{}', 'late', 1"
-            " FROM generate_series(1, 2)");
+        holder.insert("late", 2);
         const auto jobs = worker.fetch(2);
         REQUIRE(jobs);
         REQUIRE(jobs->size() == 2);
@@ -233,9 +239,7 @@ TEST_CASE(
 TEST_CASE("river_transport: of an ACK and a FAIL of a job in one batch, one is accepted") {
     connection database;
     lone_worker worker("race");
-    database.ask(
-        "INSERT INTO river_job (kind, args, queue, max_attempts) SELECT 'any', '{}', 'race', 1"
-        " FROM generate_series(1, 40)");
+    database.insert("race", 40);
     for (int round = 0; round < 20; ++round) {
         const auto jobs = worker.fetch(2);  // with two jobs held, a report waits for a second one
         REQUIRE(jobs);
@@ -244,16 +248,56 @@ TEST_CASE("river_transport: of an ACK and a FAIL of a job in one batch, one is a
         const auto count = [&](const ojs::result<ojs::settled>& answer) {
             accepted += answer && *answer == ojs::settled::accepted;
         };
-        std::thread fails([&] {
-            ojs::fail_request request;
-            request.job_id = jobs->front().id;
-            count(worker.river->fail(request, transport_contract::soon()));
-        });
-        count(worker.river->ack({jobs->front().id, ""}, transport_contract::soon()));
+        std::thread fails([&] { count(worker.fail(jobs->front().id)); });
+        count(worker.ack(jobs->front().id));
         fails.join();
         CHECK(accepted == 1);
-        CHECK(worker.river->ack({jobs->back().id, ""}, transport_contract::soon()));
+        CHECK(worker.ack(jobs->back().id));
     }
+}
+
+TEST_CASE("river_transport: jobs of a lost FETCH response are requeued without an attempt") {
+    connection database;
+    losing_relay wire;
+    lone_worker worker("lost", wire.url());
+    REQUIRE(worker.fetch(2));  // prepares the statement
+    database.insert("lost", 2);
+    wire.lose(1);
+    CHECK_FALSE(worker.fetch(2));
+    const auto jobs = worker.fetch(2);
+    REQUIRE(jobs);
+    REQUIRE(jobs->size() == 2);
+    for (const ojs::job& each : *jobs) {
+        CHECK(each.attempt == 1);
+        CHECK(*worker.ack(each.id) == ojs::settled::accepted);
+    }
+}
+
+TEST_CASE("river_transport: a repeated report is accepted, and does not settle the next run") {
+    connection database;
+    losing_relay wire;
+    lone_worker worker("again", wire.url());
+    database.insert("again", 1, 2);
+    const std::string id = worker.fetch(1)->at(0).id;
+    wire.lose(1);
+    CHECK_FALSE(worker.fail(id));
+    // The job is no longer ours, and its report must not be dropped.
+    ojs::heartbeat_request beat;
+    beat.worker = &worker.identity;
+    beat.active_jobs = {id};
+    CHECK(worker.river->heartbeat(beat, transport_contract::soon())->jobs_extended == beat.active_jobs);
+    database.ask("UPDATE river_job SET state = 'available', scheduled_at = now() WHERE queue = 'again'");
+    CHECK(worker.fetch(1)->empty());  // claimed, and given back once the report is settled
+    CHECK(*worker.fail(id) == ojs::settled::accepted);
+    const auto jobs = worker.fetch(1);
+    REQUIRE(jobs->size() == 1);
+    CHECK(jobs->front().attempt == 2);
+    CHECK(*worker.fail(id) == ojs::settled::accepted);
+    const postgres_rows row =
+        database.ask("SELECT state, array_to_string(errors, ',') FROM river_job WHERE queue = 'again'");
+    CHECK(row.text(0, 0) == "discarded");
+    CHECK(row.text(0, 1).find("\"attempt\": 1") != std::string::npos);
+    CHECK(row.text(0, 1).find("\"attempt\": 2") != std::string::npos);
 }
 
 TEST_CASE("contract: river_transport") {

@@ -10,27 +10,18 @@
 
 namespace {
 
-std::string variable(const char* name, const char* otherwise = "") {
+std::string variable(const char* name) {
     const char* const value = std::getenv(name);
-    return value == nullptr ? otherwise : value;
+    return value == nullptr ? "" : value;
 }
 
-// Lines of a file that several processes append to, each by one write: they stand in the order in which they were written.
-class trace {
-  public:
-    explicit trace(const std::string& path)
-        : file_(path.empty() ? -1 : ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644)) {}
-
-    void note(const char* event, const ojs::job_context& job) const {
-        if (file_ < 0) return;
-        const std::string line = std::string(event) + " " + job.id() + " " + std::to_string(job.attempt()) +
-                                 " " + std::to_string(::getpid()) + " " + job.type() + "\n";
-        if (::write(file_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) std::abort();
-    }
-
-  private:
-    int file_;
-};
+// A line of a file that several processes append to, by one write.
+void note(int file, const char* event, const ojs::job_context& job) {
+    const std::string line = std::string(event) + " " + job.id() + " " + std::to_string(job.attempt()) + " " +
+                             std::to_string(::getpid()) + " " + job.type() + "\n";
+    if (file >= 0 && ::write(file, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
+        std::abort();
+}
 
 // {"ms": N}, which the worker shows as [{"ms": N}].
 std::chrono::milliseconds asked_time(const ojs::job_context& job) {
@@ -61,15 +52,15 @@ int main() {
     const auto river = ojs::river_transport::create(variable("DATABASE_URL"), std::move(of_river));
     if (!river) return ojs::report_usage(river.error());
     ojs::river_transport& queue = **river;
-    const trace runs(variable("RIVER_TEST_TRACE"));
+    const int trace = ::open(variable("RIVER_TEST_TRACE").c_str(), O_WRONLY | O_APPEND | O_CREAT, 0644);
 
     ojs::worker worker(*options, queue);
     const auto traced = [&](const char* kind, auto work) {
-        worker.register_handler(kind, [&runs, work](ojs::job_context& job) {
-            runs.note("begin", job);
-            ojs::outcome said = work(job);
-            runs.note("end", job);
-            return said;
+        worker.register_handler(kind, [trace, work](ojs::job_context& job) {
+            note(trace, "begin", job);
+            ojs::outcome decided = work(job);
+            note(trace, "end", job);
+            return decided;
         });
     };
     traced("noop", [](ojs::job_context&) { return ojs::outcome::done(); });

@@ -1,11 +1,7 @@
 #!/usr/bin/env python3
-"""ojs_river.hpp against a PostgreSQL of its own with River's tables. `make adapters-test` runs this, a
-class at a time; what it wants is built before:
-
-    OJS_TEST_BUILD    the folder with river_worker, river_probe_worker and river_contract; default build
-
-Without PostgreSQL all is skipped.
-"""
+"""ojs_river.hpp against a PostgreSQL of its own with River's tables. `make adapters-test` runs this, a class at a time.
+OJS_TEST_BUILD: the folder with river_worker, river_probe_worker and river_contract; default build. Without PostgreSQL all is
+skipped."""
 
 import json
 import os
@@ -14,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 import unittest
 from collections import Counter
@@ -23,9 +18,8 @@ from pathlib import Path
 import postgres
 import river_chaos
 from programs import BUILD, GUARD, Program, eventually
-from river import FINAL, River, new_river, with_river
+from river import River, new_river, with_river
 from trace import Trace, note_kill
-from wire import Relay
 
 LONG = 60_000  # ms; a job that is not meant to come to its end
 
@@ -87,7 +81,7 @@ class Adapter(unittest.TestCase):
 
     def locking(self, statement):
         """A session in a transaction, which holds what the statement locks."""
-        session = postgres.Session(self.db.url())
+        session = postgres.Database(self.server, self.db.name)
         self.addCleanup(session.close)
         session.ask("BEGIN")
         session.ask(statement)
@@ -96,9 +90,9 @@ class Adapter(unittest.TestCase):
     def alive(self, worker):
         self.assertIsNone(worker.process.poll(), worker.said())
 
-    def still_works(self, worker, **variables):
+    def still_works(self, worker):
         self.alive(worker)
-        self.becomes(self.db.one("noop", **variables), "completed", worker)
+        self.becomes(self.db.one("noop"), "completed", worker)
 
 
 class Work(Adapter):
@@ -109,8 +103,7 @@ class Work(Adapter):
         worker = self.worker(program="river_worker", OJS_WORKER_ID="me")
         done = self.becomes(job, "completed", worker)
         self.assertEqual((done["attempt"], done["errors"], done["metadata"]), (1, None, {"kept": [1]}))
-        self.assertEqual(len(done["attempted_by"]), 1)
-        self.assertRegex(done["attempted_by"][0], r"\Aojs:2000:me:\S+\Z")
+        self.assertRegex(",".join(done["attempted_by"]), r"\Aojs:2000:me:\w+\Z")
         self.assertLessEqual(done["attempted_at"], done["finalized_at"])
         self.assertLessEqual(done["finalized_at"], done["now"])
         self.stop(worker)
@@ -123,7 +116,7 @@ class Work(Adapter):
                 wanted.append((priority, -age, self.db.one("noop", priority=priority, scheduled_at=at, notify=False)))
         self.worker(OJS_CONCURRENCY="1")
         self.all_final()
-        self.assertEqual(self.trace().order(), [job for _, _, job in sorted(wanted)])
+        self.assertEqual(list(self.trace().runs), [job for _, _, job in sorted(wanted)])
 
     def test_only_what_is_available_and_due_is_run(self):
         others = {self.db.one("noop", priority=1, notify=False, **columns): columns["state"][0].strip("'") for columns in (
@@ -141,41 +134,30 @@ class Work(Adapter):
         self.assertEqual(self.db.state(elsewhere), "available")
 
     def test_a_failed_job_waits_as_long_as_river_says(self):
-        # A job that failed n - 1 times before; its attempts, which a client may have raised or given back, do not count.
+        # Errors count, attempts do not: a client may have raised or given them back.
         jobs = {self.db.one("fail", attempt=attempt, errors=(
             "ARRAY(SELECT jsonb_build_object('at', now(), 'attempt', n, 'error', 'old', 'trace', '') "
-            f"FROM generate_series(1, {errors}) n)",)): (errors, attempt) for errors, attempt in
-            ((0, 0), (1, 1), (2, 7), (3, 3), (3, 3), (3, 3), (9, 2))}
+            f"FROM generate_series(1, {errors}) n)",)): (errors, attempt)
+            for errors, attempt in ((1, 1), (2, 7), (3, 3), (3, 3), (3, 3), (9, 2))}
         worker = self.worker()
         waits = set()
         for job, (errors, attempt) in jobs.items():
-            self.assertTrue(eventually(lambda: len(self.db.job(job)["errors"] or []) > errors), worker.said())
-            row = self.db.job(job)
-            self.assertIn(row["state"], ("available", "retryable", "running") if errors == 0 else ("retryable",))
-            if errors == 0:
-                continue  # due within a second: it may have run again by now
-            self.assertEqual(row["attempt"], attempt + 1)
+            row = self.becomes(job, "retryable", worker)
+            self.assertEqual((row["attempt"], len(row["errors"])), (attempt + 1, errors + 1))
             self.assertGreaterEqual(row["scheduled_at"], row["attempted_at"] + 0.9 * (errors + 1)**4 - 0.01, row)
             self.assertLessEqual(row["scheduled_at"], row["now"] + 1.1 * (errors + 1)**4 + 0.01, row)
             waits.add(round(row["scheduled_at"] - row["attempted_at"], 3))
             last = row["errors"][-1]
-            self.assertEqual(sorted(last), ["at", "attempt", "error", "trace"])
-            self.assertEqual(last["attempt"], attempt + 1)
-            self.assertTrue(last["error"])
-            self.assertRegex(last["at"], r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)\Z")
-            self.assertIsInstance(last["trace"], str)
-        self.assertEqual(len(waits), len(jobs) - 1, "no two wait equally long")
+            self.assertRegex(last.pop("at"), r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)\Z")
+            self.assertEqual(last, {"attempt": attempt + 1, "error": "failed as asked", "trace": ""})
+        self.assertEqual(len(waits), len(jobs), "no two wait equally long")
 
     def test_what_a_handler_decides(self):
         worker = self.worker()
-        cancelled = self.becomes(self.db.one("cancel"), "cancelled", worker)
-        discarded = self.becomes(self.db.one("discard"), "discarded", worker)
-        for row in (cancelled, discarded):
+        for kind, state in (("cancel", "cancelled"), ("discard", "discarded")):
+            row = self.becomes(self.db.one(kind), state, worker)
             self.assertEqual((row["attempt"], len(row["errors"])), (1, 1), row)
-            self.assertIsNotNone(row["finalized_at"])
-        snoozed = self.db.one("snooze", {"ms": 3600_000})
-        self.becomes(snoozed, "scheduled", worker)
-        row = self.db.job(snoozed)
+        row = self.becomes(self.db.one("snooze", {"ms": 3600_000}), "scheduled", worker)
         self.assertEqual((row["attempt"], row["errors"]), (0, None))
         self.assertAlmostEqual(row["scheduled_at"] - row["attempted_at"], 3600, delta=GUARD)
 
@@ -183,26 +165,11 @@ class Work(Adapter):
         columns = {"scheduled_at": ("now() - interval '1 s'",), "notify": False}
         due = [self.db.one("noop", state=state, **columns) for state in ("scheduled", "retryable") for _ in range(3)]
         soon = self.db.one("noop", state="scheduled", scheduled_at=("now() + interval '1 s'",), notify=False)
-        pending = self.db.one("noop", state="pending", **columns)
         worker = self.worker()
         for job in (*due, soon):
             self.becomes(job, "completed", worker)
         row = self.db.job(soon)
         self.assertGreaterEqual(row["attempted_at"], row["scheduled_at"])
-        self.assertEqual(self.db.state(pending), "pending")
-
-    def test_a_due_job_that_must_be_unique_gives_way(self):
-        unique = {"unique_key": ("'\\x01'::bytea",), "unique_states": ("B'10000000'",), "notify": False}
-        # The bits: the first is for scheduled, the last for available. The waiting one is unique among the available.
-        unique_available = {**unique, "unique_states": ("B'00000001'",)}
-        holder = self.db.one("noop", queue="elsewhere", **unique_available)
-        waiting = self.db.one("noop", state="scheduled", scheduled_at=("now() - interval '1 s'",), **unique_available)
-        other = self.db.one("noop", state="scheduled", scheduled_at=("now()",), priority=4, notify=False)
-        worker = self.worker()
-        self.becomes(other, "completed", worker)
-        row = self.becomes(waiting, "discarded", worker)
-        self.assertEqual(row["metadata"].get("unique_key_conflict"), "scheduler_discarded")
-        self.assertEqual(self.db.state(holder), "available")
 
     def test_jobs_of_kinds_it_does_not_know(self):
         kinds = ["unknown", "a'b\"c\\d", "läuft\n\t{}", "%s%n$1::x;--", "k" * 127]
@@ -218,11 +185,6 @@ class Work(Adapter):
 
 class Notices(Adapter):
     """LISTEN, pauses, queues, cancellations by others."""
-
-    def test_without_notifications_it_polls(self):
-        worker = self.worker()
-        for _ in range(3):
-            self.becomes(self.db.one("noop", notify=False), "completed", worker)
 
     def test_notifications_wake_a_worker_that_polls_each_minute_also_after_its_connections_were_ended(self):
         worker = self.worker(OJS_POLL_INTERVAL="60s")
@@ -297,10 +259,8 @@ class Notices(Adapter):
                 done = self.begun(self.db.one("spin", {"ms": 1000}))
                 for each in (done, job):
                     self.db.cancel(each, notify)
-                row = self.becomes(job, "cancelled", worker)
+                self.becomes(job, "cancelled", worker)
                 self.becomes(done, "completed", worker)  # it came to its end all the same
-                self.assertEqual(row["attempt"], 1)
-                self.assertIsNotNone(row["finalized_at"])
                 self.assertEqual(self.db.state(other), "running")
                 self.db.cancel(other)
                 self.becomes(other, "cancelled", worker)
@@ -333,18 +293,14 @@ class Stops(Adapter):
 
     def test_a_hard_stop_gives_jobs_back_with_their_attempt(self):
         worker = self.worker()
-        old = "ARRAY[jsonb_build_object('at', now(), 'attempt', 1, 'error', 'old', 'trace', '')]"
-        job = self.begun(self.db.one("sleep", {"ms": LONG}, attempt=1, errors=(old,), max_attempts=2))
+        job = self.begun(self.db.one("sleep", {"ms": LONG}, max_attempts=1))
         worker.process.send_signal(signal.SIGTERM)
-        worker.prints(r"drain")
+        worker.prints("drain")
         self.assertEqual(self.db.state(job), "running")
         time.sleep(0.3)  # signals less than 250 ms apart are one
         self.stop(worker)
         row = self.db.job(job)
-        self.assertEqual((row["state"], row["attempt"], len(row["errors"])), ("available", 1, 1))
-        self.assertLessEqual(row["scheduled_at"], row["now"])
-        self.worker()
-        self.begun(job, 2)
+        self.assertEqual((row["state"], row["attempt"], row["errors"]), ("available", 0, None))
 
     def test_a_cancelled_job_that_a_stop_interrupts_is_cancelled(self):
         worker = self.worker(OJS_SHUTDOWN_GRACE_PERIOD="300ms", OJS_HEARTBEAT_INTERVAL="20s",
@@ -369,7 +325,7 @@ class Stops(Adapter):
             row = self.becomes(job, "completed", second)
             self.assertEqual(len(row["attempted_by"]), 2)
         self.becomes(asked, "cancelled", second)
-        self.assertIn(self.becomes(last, "discarded", third)["state"], FINAL)
+        self.becomes(last, "discarded", third)
         counts = self.trace().counts()
         self.assertEqual({counts[job] for job in jobs}, {2})
         self.assertEqual((counts[asked], counts[last]), (1, 1))
@@ -403,30 +359,8 @@ class Stops(Adapter):
         self.assertEqual(self.trace().counts()[held], 1)
 
 
-def settles(statement):
-    return "AS fate" in statement
-
-
-class Withholding(Relay):
-    """Does not pass on the first answer to a report until the worker has long given it up."""
-
-    def __init__(self, test, server):
-        super().__init__(test, server)
-        self.withheld, self.over = threading.Event(), threading.Event()
-        test.addCleanup(self.over.set)
-
-    def decide(self, statements, tag):
-        with self.lock:
-            statement = statements.answered()
-        if settles(statement) and re.search(r" [1-9]", tag):
-            if not self.withheld.is_set():
-                self.withheld.set()
-                self.over.wait(GUARD * 3)
-        return None
-
-
 class Crashes(Adapter):
-    """Connections that end, servers that restart, answers that are lost: nothing is lost or done twice."""
+    """Connections and servers that end: nothing is lost or done twice. For lost responses see river_contract.cpp."""
 
     def accounted_for(self, jobs, worker):
         self.all_final(worker)
@@ -452,35 +386,6 @@ class Crashes(Adapter):
         locked = "SELECT 1 AS yes FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid IN"
         self.assertTrue(eventually(lambda: self.db.rows(f"{locked} ({sessions} AND pid <> {before})")), worker.said())
         self.assertEqual(self.trace().counts()[job], 1)
-
-    def test_a_late_report_does_not_settle_the_next_run(self):
-        relay = Withholding(self, self.server)
-        worker = self.worker(OJS_REQUEST_TIMEOUT="2s", OJS_VISIBILITY_TIMEOUT="20s", DATABASE_URL=relay.url(self.db))
-        job = self.db.one("spin_fail", {"ms": 1500}, max_attempts=2)
-        row = self.becomes(job, "discarded", worker)
-        self.stop(worker)
-        self.assertTrue(relay.withheld.is_set())
-        self.assertEqual([each["attempt"] for each in row["errors"]], [1, 2])
-        self.assertEqual(self.trace().counts()[job], 2)
-        self.assertNotIn("settled elsewhere", worker.said())
-
-    def test_its_own_report_is_known_again_when_the_lease_is_over(self):
-        stopped = threading.Event()
-
-        def stop(statement, tag):
-            if not settles(statement) or not re.search(r" [1-9]", tag) or stopped.is_set():
-                return False
-            self.server.stop("immediate")  # no heartbeat comes through, and the report is not tried again
-            stopped.set()
-            return True
-
-        relay = Relay(self, self.server, stop)
-        worker = self.worker(OJS_VISIBILITY_TIMEOUT="1s", DATABASE_URL=relay.url(self.db))
-        job = self.db.one("noop")
-        self.assertTrue(stopped.wait(GUARD), worker.said())
-        time.sleep(1.5)  # longer than the lease: what is tested is that time
-        self.server.start()
-        self.accounted_for([job], worker)
 
     def test_a_row_that_others_lock_holds_up_no_other(self):
         worker = self.worker(OJS_CONCURRENCY="4", OJS_REQUEST_TIMEOUT="60s")
@@ -514,15 +419,6 @@ class Crashes(Adapter):
     def load(self, count=300):
         return self.db.insert("noop", count=count // 2) + self.db.insert("sleep", {"ms": 20}, count=count // 2)
 
-    def test_a_server_that_restarts_in_order_and_crashes(self):
-        jobs = self.load(100)
-        worker = self.worker(OJS_CONCURRENCY="4", OJS_VISIBILITY_TIMEOUT="10s")
-        for mode in ("fast", "immediate", "fast", "immediate"):
-            jobs += self.load(60)
-            self.assertTrue(eventually(lambda: self.trace().counts().total() >= len(jobs) - 50))
-            self.server.restart(mode)
-        self.accounted_for(jobs, worker)
-
     def test_a_server_that_is_gone_for_longer_than_the_lease(self):
         worker, other = self.worker(), self.worker()
         jobs = [self.db.one("spin", {"ms": 300}) for _ in range(3)] + [self.db.one("sleep", {"ms": 1500})]
@@ -537,23 +433,6 @@ class Crashes(Adapter):
         self.assertEqual(set(self.db.states()), {"completed"})
         self.alive(worker)
         self.alive(other)
-
-    def test_answers_are_lost(self):
-        """Of each kind every third one, and no more than twelve."""
-        seen = Counter()
-
-        def cut(statement, tag):
-            kind = next((kind for kind in ("attempt = job.attempt + 1", "AS fate") if kind in " ".join(statement.split())), "")
-            if kind and not re.search(r" [1-9]", tag):
-                return False
-            seen[kind] += 1
-            return seen[kind] % 3 == 1 and seen[kind] <= 36
-
-        relay = Relay(self, self.server, cut)
-        worker = self.worker(OJS_CONCURRENCY="4", DATABASE_URL=relay.url(self.db))
-        self.accounted_for(self.load(200), worker)
-        self.assertEqual(len(seen), 3, seen)
-        self.assertGreater(min(seen.values()), 6, seen)
 
 
 class BadInput(Adapter):
@@ -593,9 +472,9 @@ class BadInput(Adapter):
         worker.prints(rf"schedule of job {stuck}: .*23514")
 
     def role(self, name, limit=-1, rights="ALL"):
-        """A URL for a role of that name."""
-        self.db.ask(f"DROP ROLE IF EXISTS {name}")
-        self.db.script(f"CREATE ROLE {name} LOGIN CONNECTION LIMIT {limit}; GRANT {rights} ON ALL TABLES IN SCHEMA public TO {name};")
+        """A URL for a new role."""
+        self.db.script(f"DROP ROLE IF EXISTS {name}; CREATE ROLE {name} LOGIN CONNECTION LIMIT {limit}; "
+                       f"GRANT {rights} ON ALL TABLES IN SCHEMA public TO {name};")
         return self.db.url(user=name)
 
     def test_nothing_is_claimed_that_cannot_be_reported(self):
@@ -635,20 +514,17 @@ class BadInput(Adapter):
         self.assertRegex(worker.said(), pattern)
 
     def test_versions_of_the_tables(self):
+        self.refused("river_", DATABASE_URL=self.server.create().url())
         for version in (5, 9, 1000):
             self.db = new_river(self.server)
             self.db.version(version)
             with self.subTest(version=version):
                 self.refused(rf"\b{version}\b")
-        for version in (6, 7, 8):
+        for version in (6, 7):
             self.db = new_river(self.server)
             self.db.older() if version == 6 else self.db.version(version)
             with self.subTest(version=version):
                 self.becomes(self.db.one("noop"), "completed", self.worker())
-
-    def test_a_database_without_the_tables(self):
-        empty = self.server.create()
-        self.refused("river_", DATABASE_URL=empty.url())
 
     def test_urls_that_mean_nothing(self):
         for url in ("nonsense=1", "postgres://[", "user='x"):
@@ -665,32 +541,30 @@ class BadInput(Adapter):
         self.server.start()
         self.becomes(job, "completed", worker)
 
-    def test_a_wrong_password_and_an_unknown_role(self):
+    def test_a_wrong_password(self):
         self.server.access("local all guarded scram-sha-256")
         self.db.ask("DROP ROLE IF EXISTS guarded")
         self.db.ask("CREATE ROLE guarded LOGIN PASSWORD 'right'")
         eventually(lambda: subprocess.run(["psql", "-w", "-c", "", self.db.url(user="guarded")], capture_output=True).returncode)
         worker = self.told("password authentication failed", DATABASE_URL=self.db.url(user="guarded", password="wrong"))
         self.assertNotIn("wrong", worker.said())
-        self.told("role .*nobody-such.* does not exist", DATABASE_URL=self.db.url(user="nobody-such"))
 
-    def test_no_right_to_change_the_tables(self):
-        job = self.db.one("noop")
-        worker = self.told("permission denied", DATABASE_URL=self.role("reader", rights="SELECT"))
-        self.assertEqual((self.db.state(job), self.db.job(job)["attempt"]), ("available", 0))
-        if worker.process.poll() is None:
-            self.db.ask("GRANT ALL ON ALL TABLES IN SCHEMA public TO reader")
-            self.becomes(job, "completed", worker)
-
-    def test_a_database_that_is_read_only(self):
-        job = self.db.one("noop")
-        self.db.ask(f"ALTER DATABASE {self.db.name} SET default_transaction_read_only = on")
-        worker = self.told("read-only transaction")
-        self.assertEqual(self.db.state(job), "available")
-        self.alive(worker)
-        self.db.ask(f"ALTER DATABASE {self.db.name} SET default_transaction_read_only = off")
-        self.end_connections()
-        self.becomes(job, "completed", worker)
+    def test_a_database_that_refuses_is_worked_on_once_it_does_not(self):
+        read_only = f"ALTER DATABASE {self.db.name} SET default_transaction_read_only = "
+        reader = self.role("reader", rights="SELECT")
+        for error, url, refuse, allow in (
+            ("permission denied", reader, "SELECT", "GRANT ALL ON river_job, river_queue TO reader"),
+            ("read-only transaction", self.db.url(), read_only + "on", read_only + "off"),
+        ):
+            with self.subTest(error):
+                self.db.ask(refuse)
+                job = self.db.one("noop")
+                worker = self.told(error, DATABASE_URL=url)
+                self.assertEqual((self.db.state(job), self.db.job(job)["attempt"]), ("available", 0))
+                self.db.ask(allow)
+                self.end_connections()
+                self.becomes(job, "completed", worker)
+                self.stop(worker)
 
     def test_rows_of_odd_forms(self):
         """Each is run, or has an error, or stays available and is named in the log. None stops the worker or another job."""
@@ -703,6 +577,10 @@ class BadInput(Adapter):
         nulls = [self.db.one("noop", notify=False, **{column: ("NULL",)}) for column in null]
         over = self.db.one("fail", attempt=7, max_attempts=3, notify=False)
         top = self.db.one("noop", attempt=32767, max_attempts=32767, notify=False)
+        forms = [(postgres.literal(json.dumps(metadata)) + "::jsonb",) for metadata in (
+            [1], "text", 7, None, {"cancel_attempted_at": 7}, {"river:rescue_count": "x"})]
+        failed = [self.db.one("fail", metadata=metadata, max_attempts=1, notify=False) for metadata in forms]
+        snoozed = [self.db.one("snooze", {"ms": LONG}, metadata=metadata, notify=False) for metadata in forms]
         errors = [self.db.one("fail", max_attempts=1, notify=False, errors=(errors,))
                   for errors in ("ARRAY['7'::jsonb]", "ARRAY[NULL::jsonb]", "'[5:6]={1,2}'::jsonb[]", "'{}'::jsonb[]")]
         worker = self.worker()
@@ -713,23 +591,15 @@ class BadInput(Adapter):
             self.assertTrue(handled, f"{self.db.job(job)} {worker.said()}")
         for job in (over, *errors):
             self.becomes(job, "discarded", worker)
-        self.still_works(worker)
-        self.stop(worker)
-        self.assertFalse({self.db.state(job) for job in (*args, *nulls, top)} & {"running", ""})
-        self.assertEqual(self.db.state(puzzled), "puzzled")
-
-    def test_metadata_of_odd_forms(self):
-        forms = [(postgres.literal(json.dumps(metadata)) + "::jsonb",) for metadata in (
-            [1], "text", 7, None, {"cancel_attempted_at": 7}, {"river:rescue_count": "x"})]
-        failed = [self.db.one("fail", metadata=metadata, max_attempts=1) for metadata in forms]
-        snoozed = [self.db.one("snooze", {"ms": LONG}, metadata=metadata) for metadata in forms]
-        worker = self.worker()
         for job in failed:
             self.assertTrue(eventually(lambda: self.db.job(job)["errors"]), worker.said())
             self.assertIn(self.db.state(job), ("discarded", "cancelled"))
         for job in snoozed:
             self.assertTrue(eventually(lambda: self.db.state(job) in ("scheduled", "available", "cancelled")))
         self.still_works(worker)
+        self.stop(worker)
+        self.assertFalse({self.db.state(job) for job in (*args, *nulls, top)} & {"running", ""})
+        self.assertEqual(self.db.state(puzzled), "puzzled")
 
     def test_what_weighs_too_much_is_left_as_it_is_however_small_it_is_stored(self):
         for column in ("args", "metadata"):

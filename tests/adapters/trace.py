@@ -42,9 +42,6 @@ class Trace:
         """How often each job was run."""
         return Counter({job: len(runs) for job, runs in self.runs.items()})
 
-    def order(self):
-        return [job for job in self.runs]
-
     def unended(self):
         """Jobs with a run that has no end though nobody killed its process."""
         return [job for job, runs in self.runs.items() for run in runs if not run.ended and not run.killed]

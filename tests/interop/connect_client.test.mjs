@@ -1,14 +1,17 @@
-// connect-node's client, on code generated from lifecycle.proto, against the coordinator of lifecycle_runner.
+// connect-node's client, on code generated from lifecycle.proto, and curl, against the coordinator of lifecycle_runner.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { Code, createClient } from "@connectrpc/connect";
+import { createGrpcTransport, createGrpcWebTransport } from "@connectrpc/connect-node";
+
 import {
+  ProcessLifecycleInterface,
   ReadinessResponse_ReadinessState as Readiness,
   ShutdownStatus_State as State,
 } from "./generated/lifecycle_pb.js";
-import { client, poll, startRunner } from "./harness.mjs";
+import { SERVICE, client, output, poll, refusal, startRunner, us } from "./harness.mjs";
 
-const us = { processId: "kv-1" };
 // What node calls a listener that has gone, before or within a call.
 const ENDED = /ECONNREFUSED|ENOENT|ECONNRESET|EPIPE|socket hang up/;
 
@@ -19,7 +22,7 @@ for (const over of ["tcp", "unix"]) {
 
     const readiness = await poll(() => call.getReadinessStatus(us), (answer) => answer.state === Readiness.READY);
     assert.deepEqual(
-      { ...readiness.at(-1).checks, $typeName: undefined },
+      { ...readiness.checks, $typeName: undefined },
       { $typeName: undefined, grpcServerReady: true, backendConnected: true, backendWarmed: true, customChecks: {} },
     );
     const running = await call.getShutdownStatus(us);
@@ -48,7 +51,7 @@ for (const over of ["tcp", "unix"]) {
         return false;
       },
     );
-    if (final.at(-1) instanceof Error) assert.match(final.at(-1).message, ENDED);
+    if (final instanceof Error) assert.match(final.message, ENDED);
     assert.deepEqual([...states].filter((each) => !/SHUTDOWN_(REQUESTED|DRAINING)/.test(each)), []);
     assert.ok(states.has("SHUTDOWN_DRAINING"));
     assert.ok(least < 60, "no progress was seen");
@@ -69,6 +72,35 @@ for (const [behavior, name, wanted, check] of [
     const runner = await startRunner(t, "unix", "--behavior", behavior, "--drain-duration", "3s");
     const call = client(runner.http);
     await call.shutdown({ ...us, gracePeriodSeconds: 1, maxShutdownSeconds: 30 });
-    check((await poll(() => call.getShutdownStatus(us), wanted)).at(-1));
+    check(await poll(() => call.getShutdownStatus(us), wanted));
   });
 }
+
+test("the binary codec, gRPC-Web and gRPC end with an error, and the service goes on", async (t) => {
+  const runner = await startRunner(t, "tcp");
+  const binary = await refusal(client(runner.http, {}).getShutdownStatus(us));
+  assert.equal(binary.code, Code.Unimplemented);
+  assert.match(binary.rawMessage, /application\/json: the binary codec/);
+  const web = createClient(ProcessLifecycleInterface, createGrpcWebTransport({ ...runner.http, httpVersion: "1.1" }));
+  assert.match((await refusal(web.getShutdownStatus(us, { timeoutMs: 5000 }))).message, /415/);
+  const grpc = createClient(ProcessLifecycleInterface, createGrpcTransport({ baseUrl: runner.http.baseUrl }));
+  const refused = await refusal(grpc.getShutdownStatus(us, { timeoutMs: 10_000 }));
+  assert.notEqual(refused.code, Code.DeadlineExceeded, "the client was left waiting");
+  await client(runner.http).getShutdownStatus(us);
+});
+
+test("curl: ask, shut down, and its end", async (t) => {
+  const runner = await startRunner(t, "tcp", "--initial-work", "3");
+  await runner.prints(/^ready$/);
+  for (const [method, body, wanted] of [
+    ["GetReadinessStatus", us, /"state":"READY".*\s+200$/],
+    ["GetShutdownStatus", { process_id: "kv-1" }, /^\{"metrics":\{"inFlightRequests":3\}\}\s+200$/],
+    ["Shutdown", { processId: "kv-9" }, /"code":"not_found".*\s+404$/],
+    ["NotifyReady", us, /"code":"unimplemented".*\s+404$/],
+    ["Shutdown", { ...us, gracePeriodSeconds: 4 }, /"acknowledged":true.*\s+200$/],
+  ]) {
+    const what = ["-H", "Content-Type: application/json", "-d", JSON.stringify(body), `${runner.http.baseUrl}${SERVICE}${method}`];
+    assert.match((await output(["curl", "-sS", "-w", "\n%{http_code}", ...what])).text, wanted, method);
+  }
+  assert.equal(await runner.end(), 0);
+});

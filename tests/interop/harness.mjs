@@ -14,7 +14,7 @@ import { ProcessLifecycleInterface } from "./generated/lifecycle_pb.js";
 
 export const GUARD = 20_000; // ms to wait for what must happen: it ends a test that would hang, and proves nothing else
 export const SERVICE = `/${ProcessLifecycleInterface.typeName}/`;
-export const json = { useBinaryFormat: false };
+export const us = { processId: "kv-1" };
 
 export const program = (name) => join(process.env.OJS_TEST_BUILD, name);
 export const hasProgram = (name) => existsSync(program(name));
@@ -103,9 +103,8 @@ export async function startRunner(t, over, ...flags) {
   return child;
 }
 
-export const connectTo = (http, options = json) =>
-  createConnectTransport({ httpVersion: "1.1", ...http, ...options });
-export const client = (http, options = json) => createClient(ProcessLifecycleInterface, connectTo(http, options));
+export const client = (http, options = { useBinaryFormat: false }) =>
+  createClient(ProcessLifecycleInterface, createConnectTransport({ httpVersion: "1.1", ...http, ...options }));
 
 // The ConnectError a call must end with.
 export async function refusal(call) {
@@ -117,17 +116,15 @@ export async function refusal(call) {
   throw new Error("the call went well, which it must not");
 }
 
-// Asks until the answer is as wanted; all answers, as they changed.
+// Asks until the answer is as wanted; that answer.
 export async function poll(ask, wanted) {
   const end = Date.now() + GUARD;
-  const seen = [];
-  while (Date.now() < end) {
+  for (;;) {
     const answer = await ask();
-    seen.push(answer);
-    if (wanted(answer)) return seen;
+    if (wanted(answer)) return answer;
+    if (Date.now() > end) throw new Error(`not within ${GUARD} ms; last: ${inspect(answer)}`);
     await new Promise((later) => setTimeout(later, 5));
   }
-  throw new Error(`not within ${GUARD} ms; last: ${inspect(seen.at(-1))}`);
 }
 
 export async function output(command, environment = {}) {

@@ -58,13 +58,3 @@ test("one that does not say it is ready is asked", async (t) => {
   assert.equal(await launcher.end(), 0);
   assert.match(log(launcher), /node-1 told complete true/);
 });
-
-test("one that asks for more time is given it", async (t) => {
-  const launcher = await startLauncher(t, "request-more");
-  await launcher.prints(/node-1 refused own method/);
-  await launcher.prints(/process ready/);
-  launcher.signal("SIGTERM");
-  assert.equal(await launcher.end(), 0);
-  assert.match(log(launcher), /more time requested/);
-  assert.match(log(launcher), /node-1 told complete true/);
-});

@@ -1,7 +1,7 @@
 // A child of a launcher, written on connect-node's server: it says that it is ready, drains when told to, and says that it
 // has ended. Each call and each answer is a line on its output.
 //
-//     node lifecycle_server.mjs [clean|request-more|silent]
+//     node lifecycle_server.mjs [clean|silent]
 import { createServer } from "node:http";
 
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
@@ -33,12 +33,6 @@ let work = 4;
 let asked = 0;
 let reason = "";
 
-function step() {
-  state = State.SHUTDOWN_DRAINING;
-  // The launcher must have seen each step before the next one.
-  if (--work === 0) void end();
-}
-
 async function end() {
   state = State.SHUTDOWN_COMPLETE;
   const ack = await launcher.notifyShutdownComplete({
@@ -66,13 +60,13 @@ const routes = (router) =>
     },
     getShutdownStatus(request) {
       isForUs(request);
-      if (asked) step();
-      const more = behavior === "request-more" ? { needMoreTime: true, additionalSeconds: 5 } : {};
+      if (asked) state = State.SHUTDOWN_DRAINING;
+      // The launcher must have seen each step before the next one.
+      if (asked && --work === 0) void end();
       return {
         state,
         message: reason,
         metrics: { inFlightRequests: work, bufferedBytes: 9_007_199_254_740_993n, blockingOperations: ["flush é"] },
-        ...more,
       };
     },
     getReadinessStatus(request) {

@@ -20,6 +20,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -131,75 +132,47 @@ class Worker:
             "OJS_SHUTDOWN_GRACE_PERIOD": grace, "OJS_VISIBILITY_TIMEOUT": lease, "OJS_HEARTBEAT_INTERVAL": "500ms",
             "OJS_POLL_INTERVAL": "100ms", "OJS_LOG_FORMAT": "json", "OJS_LOG_LEVEL": "debug",
         }  # fmt: skip
-        self.log = []
+        self.output = tempfile.TemporaryFile()
         self.process = subprocess.Popen([Worker.program], env={**kept, **own}, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        self.reader = threading.Thread(target=self.read, daemon=True)
-        self.reader.start()
+                                        stdout=subprocess.DEVNULL, stderr=self.output)
 
-    def read(self):
-        for line in self.process.stderr:
-            try:
-                self.log.append(json.loads(line))
-            except ValueError:
-                self.log.append({"message": line.decode(errors="replace").strip()})
+    @property
+    def log(self):
+        lines = os.pread(self.output.fileno(), 1 << 24, 0).split(b"\n")[:-1]
+        return [json.loads(line) for line in lines if line.startswith(b"{")]
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
+        self.process.kill()
         self.process.wait()
-        self.reader.join()
-        self.process.stderr.close()
 
     def lines(self, message, **attributes):
-        return [each for each in list(self.log) if each["message"] == message
+        return [each for each in self.log if each["message"] == message
                 and attributes.items() <= each.get("attributes", {}).items()]  # fmt: skip
 
     def wait_line(self, message, count=1, **attributes):
         what = f"the worker to log '{message}' {attributes or ''}"
         wait_for(lambda: len(self.lines(message, **attributes)) >= count, what)
 
-    def send(self, number):
-        self.process.send_signal(number)
-
     def wait_exit(self):
         try:
             status = self.process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
             raise DidNotHold(f"the worker did not end within {TIMEOUT} s") from None
-        self.reader.join()
         hold(status == 0, f"the worker ended with {status}: {self.log[-3:]}")
 
     def stop(self):
-        self.send(signal.SIGTERM)
+        self.process.send_signal(signal.SIGTERM)
         self.wait_exit()
-
-
-def queue_name(what):
-    return f"interop-{what}-{secrets.token_hex(4)}"
 
 
 # ---- the checks; the first line of each is its name --------------------------------------------------------------------
 
 
-def run(server):
-    """jobs are run and completed"""
-    queue = queue_name("run")
-    jobs = [server.push(queue, "noop") for _ in range(20)]
-    hold((state := server.job(jobs[0])["state"]) == "available", f"before that one is {state}")
-    with Worker(server, queue) as worker:
-        for job in jobs:
-            server.wait_state(job, "completed")
-        worker.stop()
-    return f"{len(jobs)} jobs"
-
-
-def fail(server):
+def fail(server, queue):
     """a job that fails is tried again, then discarded"""
-    queue = queue_name("fail")
     job = server.push(queue, "fail", attempts=2)
     with Worker(server, queue) as worker:
         server.wait_state(job, "discarded")
@@ -208,9 +181,8 @@ def fail(server):
     hold(runs == 2, f"{runs} runs of a job with two attempts")
 
 
-def beat_forms(server):
+def beat_forms(server, queue):
     """heartbeats are taken"""
-    queue = queue_name("beat")
     worker = "worker_" + secrets.token_hex(4)
     job = server.push(queue, "noop")
     hold(server.claim(queue, worker, lease=60) == job, "FETCH found another job")
@@ -231,9 +203,8 @@ def beat_forms(server):
     return text
 
 
-def worker_beats(server):
+def worker_beats(server, queue):
     """heartbeats of the worker keep its claim beyond the lease"""
-    queue = queue_name("lease")
     job = server.push(queue, "probe.sleep", LEASE * 3 * 1000)
     with Worker(server, queue, lease=f"{LEASE}s") as worker:
         server.wait_state(job, "completed")
@@ -244,31 +215,29 @@ def worker_beats(server):
     return f"three times a lease of {LEASE} s" + "".join(f"; {each}" for each in dropped)
 
 
-def quiet_and_resume(server):
+def quiet_and_resume(server, queue):
     """SIGTSTP: nothing is begun; SIGCONT: work goes on"""
-    queue = queue_name("quiet")
     running = server.push(queue, "probe.sleep", 1000)
     with Worker(server, queue, concurrency=1) as worker:  # so that no FETCH is in flight: its job would be run
         worker.wait_line("job fetched")
-        worker.send(signal.SIGTSTP)
+        worker.process.send_signal(signal.SIGTSTP)
         worker.wait_line("phase changed", phase="quiet")
         waiting = server.push(queue, "noop")
         server.wait_state(running, "completed")
         time.sleep(1)  # ten times the poll interval, in which it is not to be begun
         state = server.job(waiting)["state"]
         hold(state == "available", f"a job pushed while quiet is {state}")
-        worker.send(signal.SIGCONT)
+        worker.process.send_signal(signal.SIGCONT)
         server.wait_state(waiting, "completed")
         worker.stop()
 
 
-def drain(server):
+def drain(server, queue):
     """SIGTERM: running jobs are finished, waiting ones left"""
-    queue = queue_name("drain")
     running = [server.push(queue, "probe.sleep", 1500) for _ in range(3)]
     with Worker(server, queue, concurrency=3) as worker:
         worker.wait_line("job fetched", 3)
-        worker.send(signal.SIGTERM)
+        worker.process.send_signal(signal.SIGTERM)
         worker.wait_line("phase changed", phase="draining")
         waiting = [server.push(queue, "noop") for _ in range(3)]
         worker.wait_exit()
@@ -276,49 +245,38 @@ def drain(server):
     hold(states == ["completed"] * 3 + ["available"] * 3, f"afterwards they are {', '.join(states)}")
 
 
-def interrupt(server, queue, job, forced):
-    """Stops a worker in the middle of the job; how it was requeued is in its log."""
+def interrupt(server, queue, forced, attempts=None):
+    """Stops a worker in the middle of a job: the job before that, and after."""
+    job = server.push(queue, "probe.sleep", 600000, attempts=attempts)
+    before = server.job(job)
     with Worker(server, queue, grace="60s" if forced else "300ms") as worker:
         worker.wait_line("job fetched")
-        worker.send(signal.SIGTERM)
+        worker.process.send_signal(signal.SIGTERM)
         worker.wait_line("phase changed", phase="draining")
         if forced:
             time.sleep(0.3)  # signals less than 250 ms apart are one: no order is bought by this
-            worker.send(signal.SIGTERM)
+            worker.process.send_signal(signal.SIGTERM)
         worker.wait_exit()
         hold(len(worker.lines("job interrupted")) == 1, f"not interrupted: {worker.log[-3:]}")
-    return server.wait_state(job, "available", "retryable", *ENDED)
+    return before, server.wait_state(job, "available", "retryable", *ENDED)
 
 
-def requeued(server, forced):
-    queue = queue_name("requeued")
-    job = server.push(queue, "probe.sleep", 600000)
-    after = interrupt(server, queue, job, forced)
+def forced_stop(server, queue):
+    """a second SIGTERM: the job is requeued now"""
+    _, after = interrupt(server, queue, forced=True)
     hold(after["state"] not in ENDED, f"it is {after['state']}")
-    server.wait_state(job, "available")
+    server.wait_state(after["id"], "available")
     return f"it was {after['state']}"
 
 
-def grace_over(server):
-    """the grace period is over: the job is requeued"""
-    return requeued(server, forced=False)
-
-
-def forced_stop(server):
-    """a second SIGTERM: the job is requeued now"""
-    return requeued(server, forced=True)
-
-
-def requeue(server):
-    """a job with one attempt survives a hand-back (requeue)"""
-    queue = queue_name("requeue")
-    job = server.push(queue, "probe.sleep", 600000, attempts=1)
-    before = server.job(job)["attempt"]
-    after = interrupt(server, queue, job, forced=False)
+def requeue(server, queue):
+    """the grace period is over: a job with one attempt survives the hand-back (requeue)"""
+    before, after = interrupt(server, queue, forced=False, attempts=1)
     if after["state"] in ENDED:
         raise NotSaid(f"a hand-back uses up the attempt: the job is {after['state']}")
-    if after["attempt"] != before:
-        raise NotSaid(f"a hand-back counts as an attempt: {after['attempt']}, before it {before}")
+    if after["attempt"] != before["attempt"]:
+        raise NotSaid(f"a hand-back counts as an attempt: {after['attempt']}, before it {before['attempt']}")
+    server.wait_state(after["id"], "available")
 
 
 def kill_at_work(server, queue, attempts=None):
@@ -332,9 +290,8 @@ def kill_at_work(server, queue, attempts=None):
         return server.wait_state(job, "available", "retryable", *ENDED), time.monotonic() - since
 
 
-def killed(server):
+def killed(server, queue):
     """kill -9: the lease brings the job back, another worker runs it"""
-    queue = queue_name("kill")
     after, seconds = kill_at_work(server, queue)
     hold(after["state"] not in ENDED, f"it is {after['state']}")
     with Worker(server, queue) as worker:
@@ -343,16 +300,15 @@ def killed(server):
     return f"it was {after['state']} {seconds:.1f} s later, with a lease of {LEASE} s"
 
 
-def killed_last_attempt(server):
+def killed_last_attempt(server, queue):
     """kill -9 with one attempt: the job runs again"""
-    after, _ = kill_at_work(server, queue_name("last"), attempts=1)
+    after, _ = kill_at_work(server, queue, attempts=1)
     if after["state"] in ENDED:
         raise NotSaid(f"a worker's death uses up the attempt: the job is {after['state']}")
 
 
-def settle_once(server):
+def settle_once(server, queue):
     """a job is settled once: a second ACK is refused"""
-    queue = queue_name("once")
     server.push(queue, "noop")
     job = server.claim(queue, "worker_once", lease=60)
     first, _ = server.ask("POST", "/ojs/v1/workers/ack", {"job_id": job})
@@ -362,9 +318,8 @@ def settle_once(server):
     return f"{second}"
 
 
-def late_ack(server):
+def late_ack(server, queue):
     """an ACK of who lost its lease is refused while another runs the job"""
-    queue = queue_name("late")
     server.push(queue, "noop")
     job = server.claim(queue, "worker_slow", lease=1)
     wait_for(lambda: server.fetch(queue, "worker_next", lease=60), "the job to be handed out again")
@@ -376,26 +331,24 @@ def late_ack(server):
     return f"{status}"
 
 
-def frozen(server):
+def frozen(server, queue):
     """a worker freezes: another one runs its job, and only that one reports it"""
-    queue = queue_name("frozen")
     job = server.push(queue, "probe.sleep", LEASE * 4 * 1000)
     with Worker(server, queue, lease=f"{LEASE}s") as first:
         first.wait_line("job fetched")
-        first.send(signal.SIGSTOP)
+        first.process.send_signal(signal.SIGSTOP)
         server.wait_state(job, "available", "retryable", *ENDED)
         with Worker(server, queue) as second:
             server.wait_state(job, "completed")
             second.stop()
-        first.send(signal.SIGCONT)
+        first.process.send_signal(signal.SIGCONT)
         first.stop()
         reported = len(second.lines("job completed")), len(first.lines("job completed"))
     hold(reported == (1, 0), f"completed by the second worker: {reported[0]}, by the frozen one: {reported[1]}")
 
 
-def checkpoint(server):
+def checkpoint(server, queue):
     """a checkpoint can be stored, and comes back"""
-    queue = queue_name("checkpoint")
     server.push(queue, "noop")
     job = server.claim(queue, "worker_checkpoint", lease=60)
     path = f"/ojs/v1/jobs/{job}/checkpoint"
@@ -420,16 +373,15 @@ def push_until(over, server, queue):
 def replace_each(workers, old, start):
     for index, worker in enumerate(workers):
         worker.wait_line("job completed", 20)
-        worker.send(signal.SIGTERM)
+        worker.process.send_signal(signal.SIGTERM)
         old.append(worker)
         workers[index] = start()
         worker.wait_exit()
         workers[index].wait_line("job completed")
 
 
-def rolling_restart(server):
+def rolling_restart(server, queue):
     """a rolling restart under load: no job lost, none run twice"""
-    queue = queue_name("rolling")
     workers, old, over = [Worker(server, queue) for _ in range(3)], [], threading.Event()
     try:
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -453,29 +405,21 @@ def rolling_restart(server):
 
 
 CHECKS = [
-    run, fail, beat_forms, worker_beats, quiet_and_resume, drain, grace_over, forced_stop, requeue, killed,
-    killed_last_attempt, settle_once, late_ack, frozen, checkpoint, rolling_restart,
+    fail, beat_forms, worker_beats, quiet_and_resume, drain, forced_stop, requeue, killed, killed_last_attempt,
+    settle_once, late_ack, frozen, checkpoint, rolling_restart,
 ]  # fmt: skip
 
 
 def judge(check, server):
     """The kind of the answer, and its text."""
     try:
-        return "held", check(server)
+        return "held", check(server, f"interop-{secrets.token_hex(8)}")
     except DidNotHold as why:
         return "did not hold", str(why)
     except NotSaid as why:
         return "not said", str(why)
     except (OSError, http.client.HTTPException, KeyError, TypeError) as why:
         return "did not hold", f"{type(why).__name__}: {why}"
-
-
-def about(server):
-    status, health = server.ask("GET", "/ojs/v1/health")
-    hold(status == 200, f"its health is answered {status}: {health}")
-    status, manifest = server.ask("GET", "/ojs/manifest")
-    known = manifest.get("implementation", {}) if status == 200 else {}
-    return " ".join(str(known[key]) for key in ("name", "version") if key in known) or "a server that does not say its name"
 
 
 def main():
@@ -489,9 +433,11 @@ def main():
     Worker.program = asked.worker
     server = Server(asked.url)
     try:
-        print(f"{about(server)}, {server.url}")
-    except (DidNotHold, OSError) as why:
+        status, manifest = server.ask("GET", "/ojs/manifest")
+    except OSError as why:
         sys.exit(f"error: no server answers at {server.url}: {why}")
+    named = manifest.get("implementation", {}) if status == 200 else {}
+    print(f"{named.get('name', 'a server that does not say its name')} {named.get('version', '')}, {server.url}")
     said = Counter()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         for check, (kind, text) in zip(CHECKS, pool.map(lambda each: judge(each, server), CHECKS)):

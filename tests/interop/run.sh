@@ -26,9 +26,9 @@ if ! cmp -s "$HERE/package-lock.json" "$INTO/installed"; then
 fi
 
 # The tests stand beside node_modules, which is where node looks for packages.
-cp "$HERE"/*.mjs "$HERE/buf.gen.yaml" "$INTO"
 cd "$INTO"
-rm -rf generated
+rm -rf generated ./*.mjs
+cp "$HERE"/*.mjs "$HERE/buf.gen.yaml" .
 BUF=$(ls "$INTO"/node_modules/@bufbuild/buf-*/bin/buf 2>/dev/null) || leave_out "buf has no program for $(uname -sm)"
 PATH=$INTO/node_modules/.bin:$PATH "$BUF" generate "$REPOSITORY/examples/proto"
 

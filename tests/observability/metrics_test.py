@@ -1,11 +1,7 @@
 #!/usr/bin/env python3
 """examples/deploy/observability against a Prometheus that scrapes a launcher and a worker to which things happen. `make
-observability-test` runs this; what it wants is built before:
-
-    OJS_TEST_BUILD    the folder with launcher, lifecycle_runner and worker; default build
-
-Without prometheus and promtool what needs them is skipped.
-"""
+observability-test` runs this. OJS_TEST_BUILD: the folder with launcher, lifecycle_runner and worker; default build. Without
+prometheus and promtool what needs them is skipped."""
 
 import calendar
 import json
@@ -75,14 +71,11 @@ class Files(unittest.TestCase):
 
     def test_the_dashboard_is_one_that_can_be_read(self):
         ids = [each["id"] for each in DASHBOARD["panels"]]
-        self.assertEqual(len(ids), len(set(ids)))
-        cells = set()
-        for each in DASHBOARD["panels"]:
-            at = each["gridPos"]
-            self.assertLessEqual(at["x"] + at["w"], 24)
-            own = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
-            self.assertFalse(cells & own, each["title"])
-            cells |= own
+        cells = [(x, y) for at in (each["gridPos"] for each in DASHBOARD["panels"])
+                 for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])]
+        for each in (ids, cells):
+            self.assertEqual(len(each), len(set(each)))
+        self.assertLess(max(x for x, _ in cells), 24)
         for each in panels():
             self.assertTrue(each["title"] and each["description"] and each["targets"], each["title"])
             self.assertEqual(each["datasource"]["uid"], "${datasource}")
@@ -90,18 +83,11 @@ class Files(unittest.TestCase):
 
 @unittest.skipUnless(HAS_PROMETHEUS, "prometheus and promtool are not installed")
 class Rules(unittest.TestCase):
-    def promtool(self, *words):
-        done = subprocess.run(["promtool", *words], cwd=HERE, capture_output=True, text=True, timeout=GUARD)
-        return done.returncode, done.stdout + done.stderr
-
-    def test_promtool_accepts_rules_and_configuration(self):
-        for words in (("check", "rules", "--lint-fatal", ALERTS), ("check", "config", HERE / "prometheus.yml")):
-            status, said = self.promtool(*words)
-            self.assertEqual(status, 0, said)
-
-    def test_each_rule_speaks_when_it_should(self):
-        status, said = self.promtool("test", "rules", UNIT_TESTS)
-        self.assertEqual(status, 0, said)
+    def test_promtool_accepts_rules_and_configuration_and_each_rule_speaks_when_it_should(self):
+        for words in (("check", "rules", "--lint-fatal", ALERTS), ("check", "config", HERE / "prometheus.yml"),
+                      ("test", "rules", UNIT_TESTS)):
+            done = subprocess.run(["promtool", *words], cwd=HERE, capture_output=True, text=True, timeout=GUARD)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
 class Worker:
@@ -187,12 +173,11 @@ class Scraped(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         quick = {"grace_period": "300ms", "max_duration": "1s", "poll_interval": "50ms", "kill_delay": "200ms"}
-        drain = ["--behavior", "slow-drain", "--drain-duration"]
         once = {"initial_backoff": "100ms", "max_backoff": "100ms", "max_restarts": 1}
         cls.launcher = Launcher(
             runners("kv", 2, ["--work-duration", "20ms"]),
             runners("hang", 1, ["--behavior", "hang"], shutdown=quick),
-            runners("late", 1, [*drain, "1m"], shutdown={**quick, "kill_delay": "9s"}),
+            runners("crash", 1, ["--behavior", "crash"]),
             runners("deaf", 1, command=["/bin/sleep", "1000"], has_coordinator=False),
             runners("more", 1, ["--behavior", "request-more"], shutdown={**quick, "max_duration": "8s"}),
             runners("frail", 1, restart=once),
@@ -216,11 +201,11 @@ class Scraped(unittest.TestCase):
     @classmethod
     def make_things_happen(cls):
         tool = cls.launcher.tool
-        for each in ("hang", "late", "deaf", "more"):
+        for each in ("hang", "crash", "deaf", "more"):
             tool("stop", f"{each}-1", "--no-wait")
         for _ in range(3):
             cls.worker.enqueue("noop")
-            cls.worker.enqueue("sleep", "300")
+            cls.worker.enqueue("sleep", "3000")  # several scrapes long
         cls.worker.enqueue("fail")
         tool("roll", "kv")
         cls.launcher.write(runners("kv", 2, ["--never-ready"], health_check_timeout="500ms"))
@@ -263,7 +248,7 @@ class Scraped(unittest.TestCase):
         query = next(each["query"] for each in DASHBOARD["templating"]["list"] if each["name"] == "group")
         metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", query).groups()
         found = self.prometheus.ask(f"label/{label}/values", **{"match[]": metric})
-        self.assertEqual(set(found), {"kv", "hang", "late", "deaf", "more", "frail"})
+        self.assertEqual(set(found), {"kv", "hang", "crash", "deaf", "more", "frail"})
 
     def test_rules_are_evaluated_and_speak_of_what_happened_alone(self):
         rules = [each for group in self.prometheus.ask("rules")["groups"] for each in group["rules"]]

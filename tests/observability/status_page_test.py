@@ -1,15 +1,8 @@
 #!/usr/bin/env python3
-"""The launcher's status page in a headless Chromium, from a launcher with real children. `make observability-test` runs
-this; what it wants is built before:
-
-    OJS_TEST_BUILD      the folder with launcher and lifecycle_runner; default build
-    OJS_TEST_PICTURES   a folder for pictures of the page, for who wants to look at it; default none
-
-Without chromium all of it is skipped.
-"""
+"""The launcher's status page in a headless Chromium, from a launcher with real children. `make observability-test` runs this.
+OJS_TEST_BUILD: the folder with launcher and lifecycle_runner; default build. Without chromium all of it is skipped."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -19,7 +12,6 @@ from pathlib import Path
 
 from support import BUILD, GUARD, Chromium, Launcher, Tab, eventually, runners
 
-PICTURES = os.environ.get("OJS_TEST_PICTURES")
 HAS_CHROMIUM = shutil.which("chromium") is not None
 PLANTED = "<b id=planted>bold</b>"
 
@@ -54,18 +46,6 @@ CONTRAST = """
   return least;
 })()
 """
-
-
-def endless(name):
-    """A group whose replacement does not end before the test does."""
-    times = {"grace_period": "5m", "max_duration": "5m", "poll_interval": "50ms", "kill_delay": "300ms"}
-    return runners(name, 2, ["--behavior", "slow-drain", "--drain-duration", "5m"], shutdown=times)
-
-
-def save(tab, name):
-    if PICTURES:
-        Path(PICTURES).mkdir(parents=True, exist_ok=True)
-        tab.picture(Path(PICTURES) / f"{name}.png")
 
 
 class Flag(unittest.TestCase):
@@ -149,7 +129,6 @@ class StatusPage(unittest.TestCase):
         launcher.write(runners("kv", 2, ["--never-ready"], health_check_timeout="1s"))
         launcher.tool("roll", "kv", status=1)
         tab.shows("Last replacement: rolled back, kv-3: was not ready in time")
-        save(tab, "rolled-back")
 
     def test_it_says_that_the_launcher_is_gone_and_finds_the_next_one(self):
         launcher = self.launcher(runners("kv", 2))
@@ -157,7 +136,6 @@ class StatusPage(unittest.TestCase):
         tab.shows("connected", "2 of 2 ready")
         launcher.stop()
         tab.shows("no launcher responds, retrying", "below: status of", "kv-1")
-        save(tab, "gone")
         launcher.start()  # where it was
         tab.shows("connected", "2 of 2 ready")
         self.assertEqual(tab.value("document.querySelectorAll('.stale').length"), 0)
@@ -169,7 +147,6 @@ class StatusPage(unittest.TestCase):
         give = "byId('token').value = %r; document.querySelector('form').requestSubmit(); ''"
         tab.value(give % "another")
         tab.shows("the token was refused")
-        save(tab, "token")
         tab.value(give % "s3cret-s3cret")
         tab.shows("connected", "2 of 2 ready")
         kept = "[localStorage, sessionStorage, document.cookie, location.href, document.body.innerHTML]"
@@ -187,10 +164,11 @@ class StatusPage(unittest.TestCase):
         self.assertIsNone(tab.value("document.getElementById('planted')"))
 
     def test_light_dark_and_on_a_phone(self):
+        unending = {"grace_period": "5m", "max_duration": "5m", "poll_interval": "50ms", "kill_delay": "300ms"}
         launcher = self.launcher(
             runners("keyvalue-runner", 3, ["--initial-work", "12"]),
             runners("broken", 1, command=["/nowhere/a-long-path/that-does-not-break/at-any-blank/because-there-is-none"]),
-            endless("slow"),
+            runners("slow", 2, ["--behavior", "slow-drain", "--drain-duration", "5m"], shutdown=unending),
         )
         grounds = set()
         views = {"light": {}, "dark": {"dark": True}, "phone": {"width": 360, "height": 740}}
@@ -202,7 +180,6 @@ class StatusPage(unittest.TestCase):
         for name, tab in tabs.items():
             with self.subTest(name):
                 tab.shows("replacing", "draining")
-                save(tab, name)
                 self.assertLessEqual(tab.value("document.documentElement.scrollWidth - innerWidth"), 0)
                 self.assertGreaterEqual(tab.value(CONTRAST), 4.5)
                 grounds.add((tab.value("getComputedStyle(document.body).backgroundColor"), "dark" in name))

@@ -1,6 +1,5 @@
 """A launcher of this tree with the lifecycle_runner below it, and Chromium spoken to over its remote-debugging pipe."""
 
-import base64
 import json
 import os
 import shutil
@@ -35,9 +34,9 @@ def runners(name, desired, flags=(), **more):
 
 
 class Launcher:
-    """`launcher run` on a port of loopback, its own unless one is given."""
+    """`launcher run` on a port of loopback."""
 
-    def __init__(self, *groups, token="", address="127.0.0.1:0"):
+    def __init__(self, *groups, token=""):
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-observed-"))
         self.config = self.folder / "fleet.json"
         self.write(*groups)
@@ -46,7 +45,7 @@ class Launcher:
             (self.folder / "token").write_text(token + "\n")
             self.flags = ["--token-file", self.folder / "token"]
         self.log = self.folder / "log"
-        self.address = address
+        self.address = "127.0.0.1:0"
         self.start()
 
     def write(self, *groups):
@@ -196,9 +195,6 @@ class Tab:
         with self.browser.news:
             return [each["params"] for each in self.browser.events
                     if each["method"] == method and each.get("sessionId") == self.session]
-
-    def picture(self, file):
-        file.write_bytes(base64.b64decode(self.send("Page.captureScreenshot", captureBeyondViewport=True)["data"]))
 
     def close(self):
         self.browser.send("Target.closeTarget", targetId=self.target)

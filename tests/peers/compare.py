@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import chart
@@ -39,15 +40,6 @@ SECONDS = 2.5  # about so long a measurement
 MOST = 30000  # jobs of one
 NAMES = {"go": "Go SDK", "rust": "Rust SDK", "js": "JavaScript SDK", "python": "Python SDK"}
 TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def push(backend, count):
-    for begin in range(0, count, 500):
-        backend.ask("/ojs/v1/jobs/batch", {"jobs": [{"type": "noop", "args": []}] * min(500, count - begin)})
-
-
-def completed(backend):
-    return backend.ask("/dev/summary")["completed"]
 
 
 class Peer:
@@ -88,13 +80,18 @@ def memory_of(process):
 def work_off(peer, concurrency, jobs, limit=20):
     """Jobs a second, microseconds of a processor a job, and MiB; the first tenth of the jobs is not counted."""
     with Backend(BUILD) as backend:
-        push(backend, jobs)
+        for begin in range(0, jobs, 500):
+            backend.ask("/ojs/v1/jobs/batch", {"jobs": [{"type": "noop", "args": []}] * min(500, jobs - begin)})
+
+        def completed():
+            return backend.ask("/dev/summary")["completed"]
+
         process = peer.start(backend, concurrency, peer.poll)
         try:
-            wait_until(lambda: completed(backend) >= jobs // 10, process, limit / 2)
-            cpu, done = cpu_of(process), completed(backend)
-            wait_until(lambda: completed(backend) >= jobs, process, limit)
-            cpu, done = cpu_of(process) - cpu, completed(backend) - done
+            wait_until(lambda: completed() >= jobs // 10, process, limit / 2)
+            cpu, done = cpu_of(process), completed()
+            wait_until(lambda: completed() >= jobs, process, limit)
+            cpu, done = cpu_of(process) - cpu, completed() - done
             memory = memory_of(process)
         finally:
             process.kill()
@@ -138,8 +135,7 @@ def size_of(peer):
         return stripped.stat().st_size / 1e6
 
 
-def tell(text):
-    print(text, file=sys.stderr, flush=True)
+tell = partial(print, file=sys.stderr, flush=True)
 
 
 def tune(peers, passes=2):
@@ -159,16 +155,13 @@ def tune(peers, passes=2):
         peer.poll = max(poll for poll in POLLS if rates[poll] * 1.1 >= max(rates.values()))
 
 
-def jobs_for(rate):
-    return max(100, min(MOST, int(rate * SECONDS)))
-
-
 def measure(peers, rounds):
     runs = {peer.name: {"stop": [], **{str(each): [] for each in CONCURRENCIES}} for peer in peers}
     counts = {}
     for peer in peers:
         for concurrency in CONCURRENCIES:
-            counts[peer.name, concurrency] = jobs_for(work_off(peer, concurrency, MOST, limit=2)["rate"])
+            rate = work_off(peer, concurrency, MOST, limit=2)["rate"]
+            counts[peer.name, concurrency] = max(100, min(MOST, int(rate * SECONDS)))
     for number in range(rounds):
         # Another one first each time: what comes before may leave the machine warmer or busier.
         order = peers[number % len(peers) :] + peers[: number % len(peers)]
@@ -200,20 +193,6 @@ def summed_up(peer, runs, rows):
     }  # fmt: skip
 
 
-def parsed():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for language, name in NAMES.items():
-        parser.add_argument(f"--{language}", metavar="COMMAND", help=f"starts the worker on the {name}")
-        parser.add_argument(f"--{language}-about", metavar="TEXT", default="", help="its versions, for the table")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default 5")
-    parser.add_argument("--no-probe", action="store_true", help="without the rows of shutdown-probe, which take minutes")
-    parser.add_argument("--json", metavar="FILE", help="where to write what was measured")
-    parser.add_argument("--render", metavar="FILE", help="measure nothing: read what was measured")
-    parser.add_argument("--markdown", metavar="FILE", help="where to write the table")
-    parser.add_argument("--svg", metavar="FILE", help="where to draw the picture")
-    return parser.parse_args()
-
-
 def measured(asked):
     version = re.search(r'OJS_SHUTDOWN_VERSION "(.*)"', (ROOT / "ojs_shutdown.hpp").read_text())[1]
     peers = [Peer("ojs_shutdown", f"{version}, C++17", str(BUILD / "worker"))]
@@ -231,15 +210,23 @@ def measured(asked):
 
 
 def main():
-    asked = parsed()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for language, name in NAMES.items():
+        parser.add_argument(f"--{language}", metavar="COMMAND", help=f"starts the worker on the {name}")
+        parser.add_argument(f"--{language}-about", metavar="TEXT", default="", help="its versions, for the table")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default 5")
+    parser.add_argument("--no-probe", action="store_true", help="without the rows of shutdown-probe, which take minutes")
+    parser.add_argument("--json", metavar="FILE", help="where to write what was measured")
+    parser.add_argument("--render", metavar="FILE", help="measure nothing: read what was measured")
+    parser.add_argument("--markdown", metavar="FILE", help="where to write the table")
+    parser.add_argument("--svg", metavar="FILE", help="where to draw the picture")
+    asked = parser.parse_args()
     result = json.loads(Path(asked.render).read_text()) if asked.render else measured(asked)
-    if asked.json:
-        Path(asked.json).write_text(json.dumps(result, indent=1) + "\n")
-    if asked.svg:
-        Path(asked.svg).write_text(chart.drawn(result))
     table = chart.table(result)
-    if asked.markdown:
-        Path(asked.markdown).write_text(table)
+    written = {asked.json: json.dumps(result, indent=1) + "\n", asked.svg: chart.drawn(result), asked.markdown: table}
+    for file, text in written.items():
+        if file:
+            Path(file).write_text(text)
     print(table, end="")
 
 

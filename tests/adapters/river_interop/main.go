@@ -1,13 +1,9 @@
-// A neighbour on the same queues, of River's own making: works on the kinds of examples/river_worker.cpp, and does what
-// clients do. What it prints is JSON.
+// River's own client on the same queues: works on the kinds of examples/river_worker.cpp, and does what clients do. Prints
+// JSON.
 //
-//	neighbour migrate [VERSION]       River's own migrations
-//	neighbour work                    QUEUES, CONCURRENCY, COOLDOWN, RESCUE_AFTER, TRACE; ends with SIGTERM, or, at once, two
-//	neighbour insert                  {"kind", "args", "max_attempts", "priority", "queue", "delay_ms"} a line of its input
-//	neighbour get|cancel|retry ID...
-//	neighbour list
-//	neighbour queues
-//	neighbour pause|resume QUEUE
+//	neighbour [FLAG...] work    ends with SIGTERM; with two, at once
+//	neighbour insert            a line of its input for each: {"kind", "args", "max_attempts", "priority", "delay_ms"}
+//	neighbour migrate [VERSION] | cancel ID... | retry ID... | list | queues | pause QUEUE | resume QUEUE
 //
 // All of them: DATABASE_URL.
 package main
@@ -17,12 +13,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -36,6 +32,15 @@ import (
 
 type client = river.Client[pgx.Tx]
 
+var (
+	concurrency = flag.Int("concurrency", 10, "jobs at a time")
+	connections = flag.Int("connections", 8, "to the database")
+	cooldown    = flag.Duration("cooldown", river.FetchCooldownDefault, "between two claims")
+	rescueAfter = flag.Duration("rescue-after", time.Hour, "for how long a job runs before it is stuck")
+	traceFile   = flag.String("trace", os.DevNull, "where each run is noted")
+	logger      = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+)
+
 // Any kind, inserted with any arguments.
 type anyArgs struct {
 	kind string
@@ -45,79 +50,51 @@ type anyArgs struct {
 func (a anyArgs) Kind() string                 { return a.kind }
 func (a anyArgs) MarshalJSON() ([]byte, error) { return a.args, nil }
 
+// The arguments of every kind that is worked on here.
 type timed struct {
-	MS int `json:"ms"`
+	kind string
+	MS   int `json:"ms"`
 }
 
-type noop struct{ timed }
-type sleep struct{ timed }
-type spin struct{ timed }
-type fail struct{ timed }
-type cancel struct{ timed }
-type snooze struct{ timed }
-
-func (noop) Kind() string   { return "noop" }
-func (sleep) Kind() string  { return "sleep" }
-func (spin) Kind() string   { return "spin" }
-func (fail) Kind() string   { return "fail" }
-func (cancel) Kind() string { return "cancel" }
-func (snooze) Kind() string { return "snooze" }
-
+func (t timed) Kind() string            { return t.kind }
 func (t timed) duration() time.Duration { return time.Duration(t.MS) * time.Millisecond }
 
-// One write a line, so that those of several processes in one file stand in the order in which they were written.
-var trace *os.File
-
-func note(event string, job *rivertype.JobRow) {
-	if trace != nil {
-		fmt.Fprintf(trace, "%s %d %d %d %s\n", event, job.ID, job.Attempt, os.Getpid(), job.Kind)
-	}
-}
-
-func traced[T river.JobArgs](work func(context.Context, *river.Job[T]) error) river.Worker[T] {
-	return river.WorkFunc(func(ctx context.Context, job *river.Job[T]) error {
-		note("begin", job.JobRow)
-		defer note("end", job.JobRow)
-		return work(ctx, job)
-	})
-}
-
-func workers() *river.Workers {
-	all := river.NewWorkers()
-	river.AddWorker(all, traced(func(context.Context, *river.Job[noop]) error { return nil }))
-	river.AddWorker(all, traced(func(ctx context.Context, job *river.Job[sleep]) error {
+var kinds = map[string]func(context.Context, timed) error{
+	"noop": func(context.Context, timed) error { return nil },
+	"sleep": func(ctx context.Context, args timed) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(job.Args.duration()):
+		case <-time.After(args.duration()):
 			return nil
 		}
-	}))
-	river.AddWorker(all, traced(func(_ context.Context, job *river.Job[spin]) error {
-		for end := time.Now().Add(job.Args.duration()); time.Now().Before(end); {
+	},
+	"spin": func(_ context.Context, args timed) error {
+		for end := time.Now().Add(args.duration()); time.Now().Before(end); {
 		}
 		return nil
-	}))
-	river.AddWorker(all, traced(func(context.Context, *river.Job[fail]) error { return errors.New("failed as asked") }))
-	river.AddWorker(all, traced(func(context.Context, *river.Job[cancel]) error {
-		return river.JobCancel(errors.New("cancelled as asked"))
-	}))
-	river.AddWorker(all, traced(func(_ context.Context, job *river.Job[snooze]) error { return river.JobSnooze(job.Args.duration()) }))
+	},
+	"fail":   func(context.Context, timed) error { return errors.New("failed as asked") },
+	"cancel": func(context.Context, timed) error { return river.JobCancel(errors.New("cancelled as asked")) },
+	"snooze": func(_ context.Context, args timed) error { return river.JobSnooze(args.duration()) },
+}
+
+// Each run is two lines in a file that several processes append to, each by one write.
+func workers() *river.Workers {
+	trace, err := os.OpenFile(*traceFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	must(err)
+	note := func(event string, job *rivertype.JobRow) {
+		fmt.Fprintf(trace, "%s %d %d %d %s\n", event, job.ID, job.Attempt, os.Getpid(), job.Kind)
+	}
+	all := river.NewWorkers()
+	for kind, run := range kinds {
+		river.AddWorkerArgs(all, timed{kind: kind}, river.WorkFunc(func(ctx context.Context, job *river.Job[timed]) error {
+			note("begin", job.JobRow)
+			defer note("end", job.JobRow)
+			return run(ctx, job.Args)
+		}))
+	}
 	return all
-}
-
-func number(name string, otherwise int) int {
-	if value, err := strconv.Atoi(os.Getenv(name)); err == nil {
-		return value
-	}
-	return otherwise
-}
-
-func span(name string, otherwise time.Duration) time.Duration {
-	if value, err := time.ParseDuration(os.Getenv(name)); err == nil {
-		return value
-	}
-	return otherwise
 }
 
 func must(err error) {
@@ -130,92 +107,60 @@ func must(err error) {
 func show(value any) { must(json.NewEncoder(os.Stdout).Encode(value)) }
 
 func work(ctx context.Context, pool *pgxpool.Pool) {
-	if name := os.Getenv("TRACE"); name != "" {
-		file, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-		must(err)
-		trace = file
-	}
-	queues := map[string]river.QueueConfig{}
-	for _, name := range strings.Split(os.Getenv("QUEUES"), ",") {
-		if name == "" {
-			name = river.QueueDefault
-		}
-		queues[name] = river.QueueConfig{MaxWorkers: number("CONCURRENCY", 10)}
-	}
-	rescue := span("RESCUE_AFTER", time.Hour)
-	config := &river.Config{
-		FetchCooldown:        span("COOLDOWN", river.FetchCooldownDefault),
-		JobTimeout:           min(time.Minute, rescue/2),
-		Logger:               slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		Queues:               queues,
-		RescueStuckJobsAfter: rescue,
+	c, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
+		FetchCooldown:        *cooldown,
+		JobTimeout:           min(time.Minute, *rescueAfter/2),
+		Logger:               logger,
+		Queues:               map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: *concurrency}},
+		RescueStuckJobsAfter: *rescueAfter,
 		Workers:              workers(),
-	}
-	c, err := river.NewClient(riverpgxv5.New(pool), config)
+	})
 	must(err)
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(signals, syscall.SIGTERM)
 	must(c.Start(ctx))
-	show(map[string]string{"started": c.ID()})
+	show("started")
 	<-signals
-	show(map[string]string{"stopping": c.ID()})
+	show("stopping")
 	go func() {
 		<-signals
 		_ = c.StopAndCancel(ctx)
 	}()
 	must(c.Stop(ctx))
-	show(map[string]string{"stopped": c.ID()})
 }
 
-type wanted struct {
-	Kind        string          `json:"kind"`
-	Args        json.RawMessage `json:"args"`
-	MaxAttempts int             `json:"max_attempts"`
-	Priority    int             `json:"priority"`
-	Queue       string          `json:"queue"`
-	DelayMS     int             `json:"delay_ms"`
-}
-
-func insert(ctx context.Context, c *client) {
-	var all []river.InsertManyParams
-	lines := bufio.NewScanner(os.Stdin)
-	for lines.Scan() {
-		one := wanted{Args: json.RawMessage("{}")}
-		must(json.Unmarshal(lines.Bytes(), &one))
-		options := &river.InsertOpts{MaxAttempts: one.MaxAttempts, Priority: one.Priority, Queue: one.Queue}
-		if one.DelayMS > 0 {
-			options.ScheduledAt = time.Now().Add(time.Duration(one.DelayMS) * time.Millisecond)
+func insert(ctx context.Context, c *client) (ids []int64) {
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		var wanted struct {
+			Kind        string          `json:"kind"`
+			Args        json.RawMessage `json:"args"`
+			MaxAttempts int             `json:"max_attempts"`
+			Priority    int             `json:"priority"`
+			DelayMS     int             `json:"delay_ms"`
 		}
-		all = append(all, river.InsertManyParams{Args: anyArgs{one.Kind, one.Args}, InsertOpts: options})
+		wanted.Args = json.RawMessage("{}")
+		must(json.Unmarshal(lines.Bytes(), &wanted))
+		options := &river.InsertOpts{MaxAttempts: wanted.MaxAttempts, Priority: wanted.Priority}
+		if wanted.DelayMS > 0 {
+			options.ScheduledAt = time.Now().Add(time.Duration(wanted.DelayMS) * time.Millisecond)
+		}
+		made, err := c.Insert(ctx, anyArgs{wanted.Kind, wanted.Args}, options)
+		must(err)
+		ids = append(ids, made.Job.ID)
 	}
-	results, err := c.InsertMany(ctx, all)
-	must(err)
-	ids := make([]int64, 0, len(results))
-	for _, each := range results {
-		ids = append(ids, each.Job.ID)
-	}
-	show(ids)
+	return ids
 }
 
-func forEach(ids []string, do func(int64) (*rivertype.JobRow, error)) {
-	rows := make([]*rivertype.JobRow, 0, len(ids))
+func forEach(ctx context.Context, ids []string, do func(context.Context, int64) (*rivertype.JobRow, error)) {
 	for _, text := range ids {
 		id, err := strconv.ParseInt(text, 10, 64)
 		must(err)
-		row, err := do(id)
+		_, err = do(ctx, id)
 		must(err)
-		rows = append(rows, row)
 	}
-	show(rows)
 }
 
-func list(ctx context.Context, c *client) {
-	found, err := c.JobList(ctx, river.NewJobListParams().First(10_000))
-	must(err)
-	show(found.Jobs)
-}
-
-func migrate(ctx context.Context, pool *pgxpool.Pool, version []string) {
+func migrate(ctx context.Context, pool *pgxpool.Pool, version []string) (versions []int) {
 	migrator, err := rivermigrate.New(riverpgxv5.New(pool), nil)
 	must(err)
 	options := &rivermigrate.MigrateOpts{}
@@ -225,41 +170,38 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, version []string) {
 	}
 	done, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, options)
 	must(err)
-	versions := make([]int, 0, len(done.Versions))
 	for _, each := range done.Versions {
 		versions = append(versions, each.Version)
 	}
-	show(versions)
+	return versions
 }
 
 func main() {
-	if len(os.Args) < 2 {
-		must(errors.New("a command is wanted; see the head of main.go"))
-	}
-	ctx, command, rest := context.Background(), os.Args[1], os.Args[2:]
+	flag.Parse()
+	ctx, command, rest := context.Background(), flag.Arg(0), flag.Args()[1:]
 	config, err := pgxpool.ParseConfig(os.Getenv("DATABASE_URL"))
 	must(err)
-	config.MaxConns = int32(number("CONNECTIONS", 8))
+	config.MaxConns = int32(*connections)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	must(err)
 	defer pool.Close()
-	c, err := river.NewClient(riverpgxv5.New(pool), &river.Config{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	c, err := river.NewClient(riverpgxv5.New(pool), &river.Config{Logger: logger})
 	must(err)
 	switch command {
 	case "migrate":
-		migrate(ctx, pool, rest)
+		show(migrate(ctx, pool, rest))
 	case "work":
 		work(ctx, pool)
 	case "insert":
-		insert(ctx, c)
-	case "get":
-		forEach(rest, func(id int64) (*rivertype.JobRow, error) { return c.JobGet(ctx, id) })
+		show(insert(ctx, c))
 	case "cancel":
-		forEach(rest, func(id int64) (*rivertype.JobRow, error) { return c.JobCancel(ctx, id) })
+		forEach(ctx, rest, c.JobCancel)
 	case "retry":
-		forEach(rest, func(id int64) (*rivertype.JobRow, error) { return c.JobRetry(ctx, id) })
+		forEach(ctx, rest, c.JobRetry)
 	case "list":
-		list(ctx, c)
+		found, err := c.JobList(ctx, river.NewJobListParams().First(10_000))
+		must(err)
+		show(found.Jobs)
 	case "queues":
 		found, err := c.QueueList(ctx, river.NewQueueListParams())
 		must(err)
