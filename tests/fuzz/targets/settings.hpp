@@ -18,7 +18,8 @@ inline std::int64_t duration_by_hand(std::string_view text) {
     long double total = 0;
     for (const auto& [name, ms] : units) {
         const std::string number(text.substr(0, text.find_first_not_of(digits)));
-        const std::string_view unit = text.substr(number.size(), text.find_first_of(digits, number.size()) - number.size());
+        const std::string_view unit =
+            text.substr(number.size(), text.find_first_of(digits, number.size()) - number.size());
         if (number.empty() || unit != name) continue;
         total += ms * std::strtold(number.c_str(), nullptr);
         if (name.empty() && total > 3600000) return -1;
