@@ -20,6 +20,9 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+import dev_backend  # noqa: E402
+
 TIME_LIMIT = 600  # seconds for a measurement, which would hang otherwise
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("OJS_")} | {"CCACHE_DISABLE": "1"}
 MEASUREMENTS = {}
@@ -129,40 +132,19 @@ def role(name, *arguments, **environment):
     return program("bench", name, *arguments, **environment)
 
 
-class Backend(Child):
-    """dev_backend."""
-
-    def __init__(self, *flags):
-        self.ledger_path = Path(tempfile.mktemp(dir=PLAN["scratch"]))
-        super().__init__(PLAN["build"] / "dev_backend", "--port", 0, "--quiet", "--ledger", self.ledger_path, *flags)
-        self.port = int(self.line("listening on 127.0.0.1:"))
-        self.workers = 0
-
-    def post(self, path, body):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        if response.status // 100 != 2:
-            raise RuntimeError(f"{path} answered {response.status}")
-        connection.close()
+class Backend(dev_backend.Backend):
+    def __init__(self):
+        super().__init__(PLAN["build"])
 
     def push(self, count):
         for first in range(0, count, 5000):
-            self.post("/ojs/v1/jobs/batch", {"jobs": [{"type": "bench", "args": []}] * min(5000, count - first)})
+            self.ask("/ojs/v1/jobs/batch", {"jobs": [{"type": "bench", "args": []}] * min(5000, count - first)})
 
     def worker(self, name, *arguments, concurrency=10, **environment):
-        self.workers += 1
-        out = role(name, *arguments, OJS_URL=f"http://127.0.0.1:{self.port}", OJS_CONCURRENCY=str(concurrency),
-                   OJS_WORKER_ID=f"bench_worker_{self.workers}", **environment)
-        out.id = f"bench_worker_{self.workers}"
-        return out
-
-    def ledger(self, event, text):
-        lines = self.ledger_path.read_text().splitlines()
-        return [json.loads(line) for line in lines if f'"event":"{event}"' in line and text in line]
+        return role(name, *arguments, OJS_URL=self.url, OJS_CONCURRENCY=str(concurrency), **environment)
 
     def await_idle(self, worker):
-        while not self.ledger("beat", worker.id) or not self.ledger("fetch", worker.id):
+        while not self.events(event="beat") or not self.events(event="fetch"):
             time.sleep(0.0002)
         worker.await_asleep()
 
@@ -187,7 +169,7 @@ def throughput():
         with Backend() as backend:
             add(f"no-op jobs a second, concurrency {concurrency}", "/s", *interleave(
                 9, lambda: rate(backend, lambda: backend.worker("noop_worker", jobs, concurrency=concurrency), Child.end),
-                lambda: rate(backend, lambda: role("bare_client", jobs, backend.port, concurrency), Child.wait)), ">= 0.8 x")
+                lambda: rate(backend, lambda: role("bare_client", jobs, backend.url.rsplit(":", 1)[1], concurrency), Child.wait)), ">= 0.8 x")
 
 
 @measurement
@@ -225,8 +207,8 @@ def term_to_gone():
         sent = time.monotonic_ns()
         return (process.end()[0] - sent) / 1e6
 
-    def ours(backend):
-        with backend.worker("noop_worker", 1) as worker:
+    def ours():
+        with Backend() as backend, backend.worker("noop_worker", 1) as worker:
             backend.await_idle(worker)
             return timed(worker)
 
@@ -236,8 +218,7 @@ def term_to_gone():
             process.await_asleep()
             return timed(process)
 
-    with Backend() as backend:
-        add("idle SIGTERM -> process gone", "ms", *interleave(31, lambda: ours(backend), floor), "<= 10 ms")
+    add("idle SIGTERM -> process gone", "ms", *interleave(31, ours, floor), "<= 10 ms")
 
 
 @measurement
@@ -245,17 +226,17 @@ def forced_stop():
     """1,000 jobs asleep on their token, SIGTERM, and a second one: from that until the backend has received the last of 1,000
     FAILs. Responses come at once, or 50 ms late."""
     def once(delay):
-        with Backend("--max-connections", 2000) as backend:
+        with Backend() as backend:
             backend.push(1000)
             with backend.worker("sleeping_worker", 1000, concurrency=1000, OJS_REPEAT_SIGNAL_GAP="1ms") as worker:
                 worker.line("all asleep")
-                backend.post("/dev/delay", {"ms": delay})
+                backend.ask("/dev/delay", {"ms": delay})
                 worker.process.send_signal(signal.SIGTERM)
                 worker.line("phase draining")
                 time.sleep(0.002)  # sooner, both would be one event
                 sent = time.monotonic_ns()
                 worker.end()
-            fails = [each["recv_mono_ns"] for each in backend.ledger("nack", '"status":200')]
+            fails = [each["recv_mono_ns"] for each in backend.events(event="nack", status=200)]
             assert len(fails) == 1000, len(fails)
             return (max(fails) - sent) / 1e6
 
@@ -270,7 +251,7 @@ def idle_wakeups():
     def counts(backend, worker):
         backend.await_idle(worker)
         lines = [line.split() for text in worker.tasks("status") for line in text.splitlines() if "_ctxt_switches:" in line]
-        return sum(int(count) for _, count in lines), sum(len(backend.ledger(each, worker.id)) for each in ("beat", "fetch"))
+        return sum(int(count) for _, count in lines), sum(len(backend.events(event=each)) for each in ("beat", "fetch"))
 
     with Backend() as backend, backend.worker("noop_worker", 1) as worker:
         before = counts(backend, worker)

@@ -116,7 +116,7 @@ class Backend:
             self.held[job] = (worker, self.sim.now)
         return ACCEPTED, None
 
-    def expire_leases(self, every=5.0):
+    def expire_leases(self):
         """Puts the jobs of workers that no longer send heartbeats back into the queue."""
         if not self.down:
             limit = self.sim.now - self.inputs.visibility_timeout
@@ -124,7 +124,7 @@ class Backend:
                 del self.held[job]
                 self.requeued.append(job)
                 self.expired += 1
-        self.sim.after(every, self.expire_leases)
+        self.sim.after(5.0, self.expire_leases)
 
     def go_down(self, kind, retry_after=lambda: 0.0):
         self.down, self.retry_after = kind, retry_after
@@ -153,7 +153,7 @@ class Timer:
 
 
 class Worker:
-    def __init__(self, fleet, on_end=None):
+    def __init__(self, fleet):
         self.fleet, self.sim, self.backend, self.inputs = fleet, fleet.sim, fleet.backend, fleet.inputs
         self.phase = RUNNING
         self.jobs = {}  # unreported job: whether its handler still runs
@@ -173,7 +173,7 @@ class Worker:
         self.waiting = {}  # job: what retries its report
         self.report_deadline = math.inf
         self.drain_deadline = math.inf
-        self.on_end = on_end
+        self.on_end = None
         self.send_beat()
         self.fetch_if_due()
 
@@ -397,20 +397,22 @@ class Fleet:
     def count(self, status, kind):
         self.reports[status, kind] = self.reports.get((status, kind), 0) + 1
 
-    def start(self, on_end=None):
-        worker = Worker(self, on_end)
-        self.workers.append(worker)
-        return worker
+    def start(self):
+        self.workers.append(Worker(self))
+
+    def tell(self, command):
+        for worker in self.workers:
+            command(worker)
 
     def start_over(self, count, seconds):
         for _ in range(count):
             self.sim.after(self.sim.random.random() * seconds, self.start)
 
-    def watch(self, until, every=1.0):
+    def watch(self, until):
         """Counts each second the jobs that wait to be reported."""
         second = self.sim.now
         while second < until:
-            second += every
+            second += 1
             self.sim.run(second)
             self.workers = [each for each in self.workers if each.phase != ENDED]
             self.waiting[round(second, 3)] = sum(not runs for each in self.workers for runs in each.jobs.values())

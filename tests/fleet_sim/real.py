@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from inputs import KINDS, read_inputs
-from model import REFUSED, Fleet
+from model import REFUSED, Fleet, Worker
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 from dev_backend import Backend  # noqa: E402
@@ -121,8 +121,7 @@ def run_model(inputs, workers, outage, seed):
     fleet.sim.at(outage[0], fleet.backend.go_down, REFUSED)
     fleet.sim.at(outage[1], fleet.backend.return_)
     fleet.watch(STOP)
-    for worker in fleet.workers:
-        fleet.sim.at(STOP, worker.stop)
+    fleet.tell(Worker.stop)
     fleet.watch(END)
     return fleet
 
