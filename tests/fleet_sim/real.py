@@ -129,7 +129,7 @@ def run_model(inputs, workers, outage, seed):
 def show_comparison(seen, back_at, fleet):
     """Requests a second by stage: the mean, and the busiest second."""
     def modelled(kind, second):
-        return sum(fleet.backend.arrivals[kind].get(second * 10 + i, 0) for i in range(10))
+        return fleet.backend.arrivals[kind][second]
 
     def real(kind, second):
         return sum(second <= at < second + 1 for at in seen[kind])

@@ -10,6 +10,7 @@ Without cmake, git or pkg-config its part is skipped; in CI (CI=true) that is a 
 
 import functools
 import hashlib
+import itertools
 import os
 import platform
 import re
@@ -101,12 +102,6 @@ class Dist(unittest.TestCase):
         (RELEASE / "stale").touch()
         make("dist")
 
-    def for_each_program(self, check):
-        for program in self.MAX_BYTES:
-            for processor in self.PROCESSORS:
-                with self.subTest(program, processor=processor):
-                    check(program, processor, RELEASE / f"{program}-{processor}")
-
     def test_the_sums_are_those_of_all_files(self):
         said = run(*documented("sha256sum", "sh").split("\n")[0].split(), cwd=RELEASE).split()
         programs = [f"{program}-{processor}" for program in self.MAX_BYTES for processor in self.PROCESSORS]
@@ -128,29 +123,23 @@ class Dist(unittest.TestCase):
         self.assertEqual(notes, section.split("\n## ")[0] if "\n## " in section else section)
         self.assertIn("### Added", notes)
 
-    def test_the_programs_are_static_small_and_know_no_place(self):
-        def check(name, processor, path):
-            headers = run("readelf", "-hlSW", path, env={**os.environ, "LC_ALL": "C"})
-            self.assertRegex(headers, rf"Type: +DYN .*\n.*Machine: .*{self.PROCESSORS[processor][0]}\n")
-            self.assertIn("GNU_RELRO", headers)
-            for part in ["INTERP", ".symtab"]:
-                self.assertNotIn(part, headers)
-            content = path.read_bytes()
-            self.assertLessEqual(len(content), self.MAX_BYTES[name])
-            for place in [ROOT, BUILD, Path.home()]:
-                self.assertNotIn(str(place).encode() + b"/", content)
-
-        self.for_each_program(check)
-
-    def test_the_programs_run(self):
-        def check(name, processor, path):
-            emulator = self.PROCESSORS[processor][1]
-            emulated = [] if processor == platform.machine() else [emulator]
-            if emulated and not shutil.which(emulator):
-                self.skipTest(f"there is no {emulator}")
-            self.assertIn(f"usage: {name}", run(*emulated, path, "--help"))
-
-        self.for_each_program(check)
+    def test_the_programs_run_are_static_and_small_and_know_no_place(self):
+        for (name, max_bytes), (processor, (machine, emulator)) in itertools.product(self.MAX_BYTES.items(), self.PROCESSORS.items()):
+            with self.subTest(name, processor=processor):
+                path = RELEASE / f"{name}-{processor}"
+                headers = run("readelf", "-hlSW", path, env={**os.environ, "LC_ALL": "C"})
+                self.assertRegex(headers, rf"Type: +DYN .*\n.*Machine: .*{machine}\n")
+                self.assertIn("GNU_RELRO", headers)
+                for part in ["INTERP", ".symtab"]:
+                    self.assertNotIn(part, headers)
+                content = path.read_bytes()
+                self.assertLessEqual(len(content), max_bytes)
+                for place in [ROOT, BUILD, Path.home()]:
+                    self.assertNotIn(str(place).encode() + b"/", content)
+                emulated = [] if processor == platform.machine() else [emulator]
+                if emulated and not shutil.which(emulator):
+                    self.skipTest(f"there is no {emulator}")
+                self.assertIn(f"usage: {name}", run(*emulated, path, "--help"))
 
 
 class PkgConfig(Program):
