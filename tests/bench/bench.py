@@ -96,19 +96,19 @@ class Child:
         self.wait()
         raise RuntimeError(f"{self.process.args}: no line '{start}'")
 
-    def wait(self):
+    def wait(self, expected=0):
         """(when it ended, in monotonic ns; its resource usage)"""
         _, status, usage = os.wait4(self.pid, 0)
         ended_at = time.monotonic_ns()
         self.process.returncode = os.waitstatus_to_exitcode(status)
-        if self.process.returncode != 0:
+        if self.process.returncode != expected:
             self.errors.seek(0)
             raise RuntimeError(f"{self.process.args}: status {self.process.returncode}: {self.errors.read()[-2000:]}")
         return ended_at, usage
 
-    def end(self):
-        self.process.send_signal(signal.SIGTERM)
-        return self.wait()
+    def end(self, expected=0):
+        self.process.terminate()
+        return self.wait(expected)
 
     def tasks(self, name):
         return [(task / name).read_text() for task in Path(f"/proc/{self.pid}/task").iterdir()]
@@ -201,11 +201,10 @@ def spool():
 
 @measurement
 def term_to_gone():
-    """SIGTERM to an idle worker until the process has ended. Floor: a process of the same program that polls an eventfd, which
-    its SIGTERM handler writes, and returns from main."""
-    def timed(process):
+    """SIGTERM to an idle worker until the process has ended. Floor: a sleep(1), which SIGTERM ends."""
+    def timed(process, expected=0):
         sent = time.monotonic_ns()
-        return (process.end()[0] - sent) / 1e6
+        return (process.end(expected)[0] - sent) / 1e6
 
     def ours():
         with Backend() as backend, backend.worker("noop_worker", 1) as worker:
@@ -213,10 +212,9 @@ def term_to_gone():
             return timed(worker)
 
     def floor():
-        with role("bare_process") as process:
-            process.line("ready")
+        with Child("sleep", 1000) as process:
             process.await_asleep()
-            return timed(process)
+            return timed(process, -signal.SIGTERM)
 
     add("idle SIGTERM -> process gone", "ms", *interleave(31, ours, floor), "<= 10 ms")
 

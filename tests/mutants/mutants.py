@@ -263,14 +263,9 @@ def report(verdicts):
             for place in sorted(counted, key=lambda place: (place == "all", place))]  # fmt: skip
 
 
-def sandbox():
-    """A command before the tests: a PID namespace and a session of their own, with limits."""
-    user = [] if os.geteuid() == 0 else ["--user", "--map-current-user"]
-    return ["unshare", *user, "--pid", "--fork", "--kill-child", "--mount-proc",
-            "sh", "-c", 'ulimit -v 16000000; ulimit -f 200000; ulimit -t 60; setsid -w "$@"; exit $?', ""]  # fmt: skip
-
-
-SANDBOX = sandbox()
+# Before the tests: a PID namespace and a session of their own, with limits.
+SANDBOX = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-current-user"]), "--pid", "--fork", "--kill-child", "--mount-proc",
+           "sh", "-c", 'ulimit -v 16000000; ulimit -f 200000; ulimit -t 60; setsid -w "$@"; exit $?', ""]  # fmt: skip
 
 
 def main():

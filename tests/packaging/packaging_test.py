@@ -5,7 +5,7 @@ takes:
     OJS_TEST_BUILD    a folder to work in, with the static programs of `make dist`; default build
     CXX               the compiler; default c++
 
-Without cmake, git or pkg-config its part is skipped; in CI (CI=true) that is a failure.
+Without cmake or pkg-config its part is skipped; in CI (CI=true) that is a failure.
 """
 
 import functools
@@ -16,7 +16,6 @@ import platform
 import re
 import shutil
 import subprocess
-import tarfile
 import tempfile
 import unittest
 from pathlib import Path
@@ -230,19 +229,6 @@ class CMake(Program):
         with self.assertRaisesRegex(AssertionError, "hash"):
             self.configure(lines.replace(placeholder, "0" * 64))
         self.build(lines.replace(placeholder, hashlib.sha256(ARCHIVE.read_bytes()).hexdigest()))
-
-    @unittest.skipUnless(shutil.which("git") or os.environ.get("CI"), "there is no git")
-    def test_fetch_content_by_git(self):
-        make(ARCHIVE)
-        with tarfile.open(ARCHIVE) as archive:
-            archive.extractall(self.folder)
-        repository = self.folder / RELEASE.name
-        who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
-        for words in [["init", "-q"], ["add", "."], ["commit", "-qm", "release"], ["tag", f"v{VERSION}"]]:
-            run("git", *who, *words, cwd=repository)
-        lines = documented("GIT_REPOSITORY")
-        self.assertIn(f"GIT_TAG v{VERSION}", lines)
-        self.configure(lines.replace(REPOSITORY, repository.as_uri()))
 
     def test_add_subdirectory(self):
         self.build(documented("add_subdirectory"))

@@ -50,22 +50,15 @@ class Block:
 
 
 def blocks(document):
+    text = read(document)
+    fence = r"(?ms)^```([^\n]*)\n(.*?)^```$"
+    outside = re.sub(fence, "", text)
+    assert not re.search(r"(?m)^\s*(```|~~~)|(?:\A|^\s*\n) {4}", outside), f"{document}: indented code, or another kind of fence"
     out = []
-    lines = read(document).split("\n")
-    at = 0
-    while at < len(lines):
-        if not lines[at].startswith("```"):
-            indented = lines[at].startswith("    ") and (at == 0 or not lines[at - 1].strip())
-            if indented or lines[at].lstrip().startswith(("```", "~~~")):
-                out.append(Block(f"{document}:{at + 1}", "indented code, or another kind of fence", "", ""))
-            at += 1
-            continue
-        end = lines.index("```", at + 1)
-        before = "\n".join(lines[:at])
-        note = re.search(r"<!-- ((?:(?!-->).)*?)\s*-->$", before, re.DOTALL)
-        text = "\n".join(lines[at + 1 : end]) + "\n"
-        out.append(Block(f"{document}:{at + 1}", lines[at][3:], note.group(1) if note else "", text))
-        at = end + 1
+    for found in re.finditer(fence, text):
+        before = text[: found.start()]
+        note = re.search(r"<!-- ((?:(?!-->).)*?)\s*-->\n$", before, re.DOTALL)
+        out.append(Block(f"{document}:{before.count(chr(10)) + 1}", found[1], note[1] if note else "", found[2]))
     return out
 
 

@@ -29,7 +29,7 @@ inline std::int64_t duration_by_hand(std::string_view text) {
 }
 
 inline void duration(input in) {
-    const std::string text = text_of(in.rest());
+    const std::string text(in.rest());
     const auto read = ojs::parse_duration(text);
     const std::int64_t wanted = duration_by_hand(text);
     expect((read ? read->count() : -1) == wanted, "a duration follows the rule",
@@ -55,7 +55,7 @@ inline void environment(input in) {
     std::map<std::string, std::string> set;
     while (!in.empty()) {
         const unsigned which = in.byte() % 32;
-        const std::string value = text_of(in.line());
+        const std::string value = std::string(in.line());
         if (which < names.size()) set[names[which]] = value.c_str();
     }
     const auto lookup = [&set](const char* name) {

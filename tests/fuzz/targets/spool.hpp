@@ -72,7 +72,7 @@ class spool_run {
     void damage_sidecar(unsigned offset) {
         const std::filesystem::path sidecar = path_ / "request" / (std::string(".about.") + name);
         std::string content = std::filesystem::exists(sidecar) ? read_file(sidecar) : std::string();
-        if (content.empty()) content = text_of(beside_);
+        if (content.empty()) content = std::string(beside_);
         if (offset < content.size())
             content.replace(offset, std::min<std::size_t>(beside_.size(), 8), beside_);
         write_file(sidecar, content);
