@@ -6,13 +6,11 @@ is 1 only if something could not be measured. Linux only; run from the repositor
 """
 
 import argparse
-import http.client
 import json
 import operator
 import os
 import shlex
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -298,8 +296,7 @@ def compile_time():
 
 @measurement
 def launcher():
-    """A launcher with 100 children: VmRSS (floor: without children), and its processor time while an operator requests
-    GetProcessStatus 1,000 times a second for 10 s."""
+    """A launcher with 100 children: VmRSS. Floor: without children."""
     admin = PLAN["scratch"] / "admin.sock"
     config = PLAN["scratch"] / "fleet.json"
 
@@ -318,20 +315,7 @@ def launcher():
         status = Path(f"/proc/{process.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
-    def cpu_percent(process):
-        connection = http.client.HTTPConnection("localhost")
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.connect(str(admin))
-        began, before = time.monotonic(), time.clock_gettime(~process.pid << 3 | 2)
-        for i in range(10_000):
-            time.sleep(max(0.0, began + i / 1000 - time.monotonic()))
-            connection.request("POST", "/prism.interfaces.ProcessManagerInterface/GetProcessStatus",
-                               json.dumps({"processId": f"group-{i % 100 + 1}"}), {"Content-Type": "application/json"})
-            assert connection.getresponse().read().startswith(b"{")
-        used = time.clock_gettime(~process.pid << 3 | 2) - before
-        return used / (time.monotonic() - began) * 100
-
-    memory, floor, polls = [], [], []
+    memory, floor = [], []
     for _ in range(3):
         with start(0) as empty:
             await_ready(empty, 0)
@@ -340,10 +324,8 @@ def launcher():
         with start(100) as full:
             await_ready(full, 100)
             memory.append(resident(full))
-            polls.append(cpu_percent(full))
             full.end()
     add("launcher: RSS with 100 children", "MiB", memory, floor, "<= 10 MiB")
-    add("launcher: 1,000 status requests a second", "% CPU", polls, target="<= 10 %")
 
 
 def on_alarm(*_):

@@ -188,27 +188,23 @@ class Room:
             self.limit = 2 * limit
         return output
 
-    def judge(self, mutant, number):
-        name = f"{self.name}_{number}"
-        try:
-            return self.judge_built(mutant, name)
-        finally:
-            for left in self.folder.glob(f"{name}_*"):
-                left.unlink()
+    def judge(self, mutant):
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            return self.judge_built(mutant, Path(folder).name)
 
     def judge_built(self, mutant, name):
         overlay = ["-ivfsoverlay", str(self.write_overlay(mutant, name))]
         is_header = mutant.file.endswith(".hpp")  # the tests see it too
-        changed = self.compile(self.room, f"{name}_room", *(self.plain if is_header else self.fast), *overlay)
-        tests = changed and self.compile(self.tests_source, f"{name}_tests", *overlay) if is_header else self.tests
+        changed = self.compile(self.room, f"{name}/room", *(self.plain if is_header else self.fast), *overlay)
+        tests = changed and self.compile(self.tests_source, f"{name}/tests", *overlay) if is_header else self.tests
         if not tests or not changed or (is_same(changed, self.original) and is_same(tests, self.tests)):
             return Verdict("uncounted", "")
-        program = self.link(f"{name}_tests.run", changed, tests)
+        program = self.link(f"{name}/program", changed, tests)
         output = self.run_with_limit(program)
         if output is None or SUCCESS not in output:
             return Verdict("killed", "hung" if output is None else failed_test(output))
         # Trivial compiler equivalence: the optimiser makes the same of both.
-        optimised = None if is_header else self.compile(self.room, f"{name}_room", "-O1", *self.plain, *overlay)
+        optimised = None if is_header else self.compile(self.room, f"{name}/room", "-O1", *self.plain, *overlay)
         return Verdict("uncounted" if optimised and is_same(optimised, self.optimised) else "lived", "")
 
     def write_overlay(self, mutant, name):
@@ -216,9 +212,9 @@ class Room:
         lines = (SOURCE / mutant.file).read_text().splitlines()
         lines[mutant.line - 1] = mutant.after.rstrip("\n")
         entry = {"type": "file", "name": str(SOURCE / mutant.file),
-                 "external-contents": str(self.write(f"{name}_mutant", lines))}  # fmt: skip
+                 "external-contents": str(self.write(f"{name}/mutant", lines))}  # fmt: skip
         overlay = {"version": 0, "use-external-names": False, "roots": [entry]}
-        return self.write(f"{name}_overlay", [json.dumps(overlay)])
+        return self.write(f"{name}/overlay", [json.dumps(overlay)])
 
 
 def include(file):
@@ -234,12 +230,12 @@ def is_same(one, other):
 
 def judge_in_order(judge, mutants, count):
     """(mutant, verdict) in the order of the draw, until `count` are counted: the result depends on the seed alone."""
-    numbered = enumerate(mutants)
+    rest = iter(mutants)
     pending = collections.deque()
     with concurrent.futures.ThreadPoolExecutor(IN_FLIGHT) as pool:
         while count > 0:
-            while len(pending) < count and (drawn := next(numbered, None)):
-                pending.append((drawn[1], pool.submit(judge, drawn[1], drawn[0])))
+            while len(pending) < count and (drawn := next(rest, None)):
+                pending.append((drawn, pool.submit(judge, drawn)))
             if not pending:
                 return
             mutant, future = pending.popleft()

@@ -45,7 +45,7 @@ inline void check_job(const ojs::job& job) {
 }
 
 inline void jobs(input in) {
-    const std::string body = std::string(in.rest());
+    const std::string body(in.rest());
     const auto read = ojs::detail::read_jobs(body);
     if (read) {
         for (const ojs::job& each : *read) check_job(each);
@@ -58,7 +58,7 @@ inline void jobs(input in) {
 }
 
 inline void heartbeat(input in) {
-    const std::string body = std::string(in.rest());
+    const std::string body(in.rest());
     const auto read = ojs::detail::read_heartbeat(body);
     picojson::value parsed;
     const bool is_object = read_json(body, parsed) && parsed.is<picojson::object>();
