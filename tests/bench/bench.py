@@ -138,6 +138,9 @@ class Backend(dev_backend.Backend):
         for first in range(0, count, 5000):
             self.ask("/ojs/v1/jobs/batch", {"jobs": [{"type": "bench", "args": []}] * min(5000, count - first)})
 
+    def port(self):
+        return self.url.rsplit(":", 1)[1]
+
     def worker(self, name, *arguments, concurrency=10, **environment):
         return role(name, *arguments, OJS_URL=self.url, OJS_CONCURRENCY=str(concurrency), **environment)
 
@@ -167,7 +170,7 @@ def throughput():
         with Backend() as backend:
             add(f"no-op jobs a second, concurrency {concurrency}", "/s", *interleave(
                 9, lambda: rate(backend, lambda: backend.worker("noop_worker", jobs, concurrency=concurrency), Child.end),
-                lambda: rate(backend, lambda: role("bare_client", jobs, backend.url.rsplit(":", 1)[1], concurrency), Child.wait)), ">= 0.8 x")
+                lambda: rate(backend, lambda: role("bare_client", jobs, backend.port(), concurrency), Child.wait)), ">= 0.8 x")
 
 
 @measurement

@@ -12,7 +12,6 @@ import argparse
 import collections
 import concurrent.futures
 import contextlib
-import difflib
 import json
 import os
 import random
@@ -246,8 +245,7 @@ def judge_in_order(judge, mutants, count):
 
 
 def describe(mutant):
-    lines = difflib.ndiff(mutant.before.splitlines(), mutant.after.splitlines())
-    return f"{mutant.file}:{mutant.line}\n" + "\n".join(f"    {line}" for line in lines if line[0] in "+-")
+    return f"{mutant.file}:{mutant.line}\n    - {mutant.before.rstrip()}\n    + {mutant.after.rstrip()}"
 
 
 def report(verdicts):
@@ -260,8 +258,8 @@ def report(verdicts):
 
 
 # Before the tests: a PID namespace and a session of their own, with limits.
-SANDBOX = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-current-user"]), "--pid", "--fork", "--kill-child", "--mount-proc",
-           "sh", "-c", 'ulimit -v 16000000; ulimit -f 200000; ulimit -t 60; setsid -w "$@"; exit $?', ""]  # fmt: skip
+SANDBOX = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-current-user"]),
+           "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", 'ulimit -v 16000000; ulimit -f 200000; ulimit -t 60; setsid -w "$@"; exit $?', ""]  # fmt: skip
 
 
 def main():

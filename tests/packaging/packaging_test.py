@@ -123,7 +123,8 @@ class Dist(unittest.TestCase):
         self.assertIn("### Added", notes)
 
     def test_the_programs_run_are_static_and_small_and_know_no_place(self):
-        for (name, max_bytes), (processor, (machine, emulator)) in itertools.product(self.MAX_BYTES.items(), self.PROCESSORS.items()):
+        programs = itertools.product(self.MAX_BYTES.items(), self.PROCESSORS.items())
+        for (name, max_bytes), (processor, (machine, emulator)) in programs:
             with self.subTest(name, processor=processor):
                 path = RELEASE / f"{name}-{processor}"
                 headers = run("readelf", "-hlSW", path, env={**os.environ, "LC_ALL": "C"})

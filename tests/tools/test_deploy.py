@@ -266,8 +266,8 @@ class Dockerfile(unittest.TestCase):
 # What a file says, by its place.
 POD = "spec.template.spec"
 SAID = {
-    COMPOSE: {"services.worker.entrypoint": ["/worker"], "services.worker.stop_signal": "SIGTERM", "services.worker.init": False,
-              "services.worker.ulimits": {"core": 0}, "services.worker.build.context": "../..",
+    COMPOSE: {"services.worker.entrypoint": ["/worker"], "services.worker.stop_signal": "SIGTERM",
+              "services.worker.init": False, "services.worker.ulimits": {"core": 0}, "services.worker.build.context": "../..",
               "services.worker.build.dockerfile": "examples/deploy/Dockerfile"},
     WORKER: {"apiVersion": "apps/v1", "kind": "Deployment", f"{POD}.securityContext.runAsNonRoot": True,
              f"{POD}.enableServiceLinks": False,
@@ -292,7 +292,9 @@ class Yaml(unittest.TestCase):
     @for_each(SAID)
     def test_what_a_file_says(self, name):
         for path, said in SAID[name].items():
-            found = functools.reduce(lambda tree, key: tree[int(key) if isinstance(tree, list) else key], path.split("."), self.load(name))
+            found = self.load(name)
+            for key in path.split("."):
+                found = found[int(key) if isinstance(found, list) else key]
             self.assertEqual(found, said, path)
 
     def test_every_value_of_an_environment_is_a_string(self):
