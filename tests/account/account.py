@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The runs behind docs/reliability.md, one after another, with what each counted:
 
-    account.py [--scale X] [--seed N] [--only NAME,NAME...] [--list]
+    account.py [--scale X] [--seed N] [--only NAME,NAME...]
 
 --scale 1 takes an hour on two processors; 0.01 is a trial. The last line is "N held, N broken". What a run printed is in
 build/account/NAME.log; the seed repeats its random choices.
@@ -78,16 +78,13 @@ def main():
     parser.add_argument("--scale", type=float, default=1)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "big"))
     parser.add_argument("--only", default="", help="some of the runs, separated by commas")
-    parser.add_argument("--list", action="store_true", help="the names of the runs")
     options = parser.parse_args()
-    names = options.only.split(",") if options.only else [row.name for row in ROWS]
-    if unknown := set(names) - {row.name for row in ROWS}:
-        parser.error(f"no run is called {', '.join(sorted(unknown))}; --list shows them")
-    if options.list:
-        print("\n".join(names))
-        return 0
+    names = [row.name for row in ROWS]
+    chosen = options.only.split(",") if options.only else names
+    if unknown := set(chosen) - set(names):
+        parser.error(f"no run is called {', '.join(sorted(unknown))}; they are {', '.join(names)}")
     LOGS.mkdir(parents=True, exist_ok=True)
-    held = [run(row, options.scale, options.seed) for row in ROWS if row.name in names]
+    held = [run(row, options.scale, options.seed) for row in ROWS if row.name in chosen]
     print(f"\n{held.count(True)} held, {held.count(False)} broken")
     return 0 if all(held) else 1
 

@@ -6,19 +6,20 @@ is 1 only if something could not be measured. Linux only; run from the repositor
 """
 
 import argparse
-import http.client
 import json
 import operator
 import os
 import shlex
 import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+import dev_backend  # noqa: E402
 
 TIME_LIMIT = 600  # seconds for a measurement, which would hang otherwise
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("OJS_")} | {"CCACHE_DISABLE": "1"}
@@ -93,19 +94,19 @@ class Child:
         self.wait()
         raise RuntimeError(f"{self.process.args}: no line '{start}'")
 
-    def wait(self):
+    def wait(self, expected=0):
         """(when it ended, in monotonic ns; its resource usage)"""
         _, status, usage = os.wait4(self.pid, 0)
         ended_at = time.monotonic_ns()
         self.process.returncode = os.waitstatus_to_exitcode(status)
-        if self.process.returncode != 0:
+        if self.process.returncode != expected:
             self.errors.seek(0)
             raise RuntimeError(f"{self.process.args}: status {self.process.returncode}: {self.errors.read()[-2000:]}")
         return ended_at, usage
 
-    def end(self):
-        self.process.send_signal(signal.SIGTERM)
-        return self.wait()
+    def end(self, expected=0):
+        self.process.terminate()
+        return self.wait(expected)
 
     def tasks(self, name):
         return [(task / name).read_text() for task in Path(f"/proc/{self.pid}/task").iterdir()]
@@ -129,40 +130,22 @@ def role(name, *arguments, **environment):
     return program("bench", name, *arguments, **environment)
 
 
-class Backend(Child):
-    """dev_backend."""
-
-    def __init__(self, *flags):
-        self.ledger_path = Path(tempfile.mktemp(dir=PLAN["scratch"]))
-        super().__init__(PLAN["build"] / "dev_backend", "--port", 0, "--quiet", "--ledger", self.ledger_path, *flags)
-        self.port = int(self.line("listening on 127.0.0.1:"))
-        self.workers = 0
-
-    def post(self, path, body):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        if response.status // 100 != 2:
-            raise RuntimeError(f"{path} answered {response.status}")
-        connection.close()
+class Backend(dev_backend.Backend):
+    def __init__(self):
+        super().__init__(PLAN["build"])
 
     def push(self, count):
         for first in range(0, count, 5000):
-            self.post("/ojs/v1/jobs/batch", {"jobs": [{"type": "bench", "args": []}] * min(5000, count - first)})
+            self.ask("/ojs/v1/jobs/batch", {"jobs": [{"type": "bench", "args": []}] * min(5000, count - first)})
+
+    def port(self):
+        return self.url.rsplit(":", 1)[1]
 
     def worker(self, name, *arguments, concurrency=10, **environment):
-        self.workers += 1
-        out = role(name, *arguments, OJS_URL=f"http://127.0.0.1:{self.port}", OJS_CONCURRENCY=str(concurrency),
-                   OJS_WORKER_ID=f"bench_worker_{self.workers}", **environment)
-        out.id = f"bench_worker_{self.workers}"
-        return out
-
-    def ledger(self, event, text):
-        lines = self.ledger_path.read_text().splitlines()
-        return [json.loads(line) for line in lines if f'"event":"{event}"' in line and text in line]
+        return role(name, *arguments, OJS_URL=self.url, OJS_CONCURRENCY=str(concurrency), **environment)
 
     def await_idle(self, worker):
-        while not self.ledger("beat", worker.id) or not self.ledger("fetch", worker.id):
+        while not self.events(event="beat") or not self.events(event="fetch"):
             time.sleep(0.0002)
         worker.await_asleep()
 
@@ -187,7 +170,7 @@ def throughput():
         with Backend() as backend:
             add(f"no-op jobs a second, concurrency {concurrency}", "/s", *interleave(
                 9, lambda: rate(backend, lambda: backend.worker("noop_worker", jobs, concurrency=concurrency), Child.end),
-                lambda: rate(backend, lambda: role("bare_client", jobs, backend.port, concurrency), Child.wait)), ">= 0.8 x")
+                lambda: rate(backend, lambda: role("bare_client", jobs, backend.port(), concurrency), Child.wait)), ">= 0.8 x")
 
 
 @measurement
@@ -219,25 +202,22 @@ def spool():
 
 @measurement
 def term_to_gone():
-    """SIGTERM to an idle worker until the process has ended. Floor: a process of the same program that polls an eventfd, which
-    its SIGTERM handler writes, and returns from main."""
-    def timed(process):
+    """SIGTERM to an idle worker until the process has ended. Floor: a sleep(1), which SIGTERM ends."""
+    def timed(process, expected=0):
         sent = time.monotonic_ns()
-        return (process.end()[0] - sent) / 1e6
+        return (process.end(expected)[0] - sent) / 1e6
 
-    def ours(backend):
-        with backend.worker("noop_worker", 1) as worker:
+    def ours():
+        with Backend() as backend, backend.worker("noop_worker", 1) as worker:
             backend.await_idle(worker)
             return timed(worker)
 
     def floor():
-        with role("bare_process") as process:
-            process.line("ready")
+        with Child("sleep", 1000) as process:
             process.await_asleep()
-            return timed(process)
+            return timed(process, -signal.SIGTERM)
 
-    with Backend() as backend:
-        add("idle SIGTERM -> process gone", "ms", *interleave(31, lambda: ours(backend), floor), "<= 10 ms")
+    add("idle SIGTERM -> process gone", "ms", *interleave(31, ours, floor), "<= 10 ms")
 
 
 @measurement
@@ -245,17 +225,17 @@ def forced_stop():
     """1,000 jobs asleep on their token, SIGTERM, and a second one: from that until the backend has received the last of 1,000
     FAILs. Responses come at once, or 50 ms late."""
     def once(delay):
-        with Backend("--max-connections", 2000) as backend:
+        with Backend() as backend:
             backend.push(1000)
             with backend.worker("sleeping_worker", 1000, concurrency=1000, OJS_REPEAT_SIGNAL_GAP="1ms") as worker:
                 worker.line("all asleep")
-                backend.post("/dev/delay", {"ms": delay})
+                backend.ask("/dev/delay", {"ms": delay})
                 worker.process.send_signal(signal.SIGTERM)
                 worker.line("phase draining")
                 time.sleep(0.002)  # sooner, both would be one event
                 sent = time.monotonic_ns()
                 worker.end()
-            fails = [each["recv_mono_ns"] for each in backend.ledger("nack", '"status":200')]
+            fails = [each["recv_mono_ns"] for each in backend.events(event="nack", status=200)]
             assert len(fails) == 1000, len(fails)
             return (max(fails) - sent) / 1e6
 
@@ -270,7 +250,7 @@ def idle_wakeups():
     def counts(backend, worker):
         backend.await_idle(worker)
         lines = [line.split() for text in worker.tasks("status") for line in text.splitlines() if "_ctxt_switches:" in line]
-        return sum(int(count) for _, count in lines), sum(len(backend.ledger(each, worker.id)) for each in ("beat", "fetch"))
+        return sum(int(count) for _, count in lines), sum(len(backend.events(event=each)) for each in ("beat", "fetch"))
 
     with Backend() as backend, backend.worker("noop_worker", 1) as worker:
         before = counts(backend, worker)
@@ -319,8 +299,7 @@ def compile_time():
 
 @measurement
 def launcher():
-    """A launcher with 100 children: VmRSS (floor: without children), and its processor time while an operator requests
-    GetProcessStatus 1,000 times a second for 10 s."""
+    """A launcher with 100 children: VmRSS. Floor: without children."""
     admin = PLAN["scratch"] / "admin.sock"
     config = PLAN["scratch"] / "fleet.json"
 
@@ -339,20 +318,7 @@ def launcher():
         status = Path(f"/proc/{process.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
-    def cpu_percent(process):
-        connection = http.client.HTTPConnection("localhost")
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.connect(str(admin))
-        began, before = time.monotonic(), time.clock_gettime(~process.pid << 3 | 2)
-        for i in range(10_000):
-            time.sleep(max(0.0, began + i / 1000 - time.monotonic()))
-            connection.request("POST", "/prism.interfaces.ProcessManagerInterface/GetProcessStatus",
-                               json.dumps({"processId": f"group-{i % 100 + 1}"}), {"Content-Type": "application/json"})
-            assert connection.getresponse().read().startswith(b"{")
-        used = time.clock_gettime(~process.pid << 3 | 2) - before
-        return used / (time.monotonic() - began) * 100
-
-    memory, floor, polls = [], [], []
+    memory, floor = [], []
     for _ in range(3):
         with start(0) as empty:
             await_ready(empty, 0)
@@ -361,10 +327,8 @@ def launcher():
         with start(100) as full:
             await_ready(full, 100)
             memory.append(resident(full))
-            polls.append(cpu_percent(full))
             full.end()
     add("launcher: RSS with 100 children", "MiB", memory, floor, "<= 10 MiB")
-    add("launcher: 1,000 status requests a second", "% CPU", polls, target="<= 10 %")
 
 
 def on_alarm(*_):

@@ -1,6 +1,4 @@
 // Workers whose jobs do little, and the least a client of the same backend does.
-#include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -63,16 +61,6 @@ int sleeping_worker(const arguments& given) {
         true);
 }
 
-// Its SIGTERM handler writes an eventfd, which ends it.
-int bare_process(const arguments&) {
-    static const int woken = ::eventfd(0, EFD_CLOEXEC);
-    ::signal(SIGTERM, [](int) { static_cast<void>(::eventfd_write(woken, 1)); });
-    print("ready");
-    for (eventfd_t count = 0; ::eventfd_read(woken, &count) != 0;) {
-    }
-    return 0;
-}
-
 // Sends a request as our worker does, and reads the response as far as its length says.
 std::string post(int fd, const char* route, const std::string& body) {
     const std::string request = std::string("POST /ojs/v1/workers/") + route +
@@ -126,10 +114,8 @@ int bare_client(const arguments& given) {
 
 }  // namespace
 
-const std::vector<role> worker_roles = {{"noop_worker", noop_worker},
-                                        {"sleeping_worker", sleeping_worker},
-                                        {"bare_process", bare_process},
-                                        {"bare_client", bare_client}};
+const std::vector<role> worker_roles = {
+    {"noop_worker", noop_worker}, {"sleeping_worker", sleeping_worker}, {"bare_client", bare_client}};
 
 }  // namespace bench
 

@@ -41,11 +41,7 @@ def read_inputs(program):
     if not Path(program).exists():
         raise SystemExit(f"{program} is missing: make {program}")
     printed = json.loads(subprocess.run([program], capture_output=True, check=True, text=True).stdout)
-    options = printed.pop("options")
-    values = {name: in_seconds(value) for name, value in {**options, **printed}.items() if name}
-    values["grace_period"] = values.pop("times.shutdown_grace_period")
-    values["stop_timeout"] = values.pop("times.stop_timeout")
+    concurrency = printed.pop("concurrency")
+    values = {name: in_seconds(value) for name, value in printed.items()}
     values["first_gap"] = [gap / values["heartbeat_interval"] for gap in values["first_gap"]]
-    known = {name: value for name, value in values.items() if name in Inputs.__dataclass_fields__}
-    known["concurrency"] = options["concurrency"]
-    return Inputs(**known, costs=json.loads(COSTS.read_text())["microseconds"])
+    return Inputs(**values, concurrency=concurrency, costs=json.loads(COSTS.read_text())["microseconds"])

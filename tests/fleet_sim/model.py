@@ -8,13 +8,12 @@ import heapq
 import itertools
 import math
 import random
-from collections import deque
+from collections import Counter, deque
 
 from inputs import KINDS
 
 RUNNING, DRAINING, STOPPING, ENDED = range(4)
 ACCEPTED, GONE, UNAVAILABLE, TIMED_OUT, REFUSED = "accepted", "gone", "unavailable", "timed out", "refused"
-BIN = 0.1  # seconds, of the counts over time
 ROUND_TRIP = 0.001
 
 
@@ -62,21 +61,15 @@ class Backend:
         self.created = 0
         self.conflicts = 0
         self.expired = 0
-        self.arrivals = {kind: {} for kind in KINDS}  # bin: requests
-        self.rejected = {}  # bin: requests while it was down
-
-    def count(self, kind):
-        place = int(self.sim.now / BIN)
-        bins = self.arrivals[kind]
-        bins[place] = bins.get(place, 0) + 1
-        if self.down:
-            self.rejected[place] = self.rejected.get(place, 0) + 1
+        self.arrivals = {kind: Counter() for kind in KINDS}  # second: requests
+        self.rejected = Counter()  # second: requests while it was down
 
     def send(self, kind, timeout, on_response, process, *arguments):
         """Calls on_response(status, value) when the response or the timeout is there."""
-        self.count(kind)
         sim = self.sim
+        self.arrivals[kind][int(sim.now)] += 1
         if self.down:
+            self.rejected[int(sim.now)] += 1
             return sim.after(ROUND_TRIP, on_response, self.down, self.retry_after())
         begins = self.busy_until if self.busy_until > sim.now else sim.now
         self.busy_until = begins + self.cost[kind]
@@ -116,7 +109,7 @@ class Backend:
             self.held[job] = (worker, self.sim.now)
         return ACCEPTED, None
 
-    def expire_leases(self, every=5.0):
+    def expire_leases(self):
         """Puts the jobs of workers that no longer send heartbeats back into the queue."""
         if not self.down:
             limit = self.sim.now - self.inputs.visibility_timeout
@@ -124,7 +117,7 @@ class Backend:
                 del self.held[job]
                 self.requeued.append(job)
                 self.expired += 1
-        self.sim.after(every, self.expire_leases)
+        self.sim.after(5.0, self.expire_leases)
 
     def go_down(self, kind, retry_after=lambda: 0.0):
         self.down, self.retry_after = kind, retry_after
@@ -153,7 +146,7 @@ class Timer:
 
 
 class Worker:
-    def __init__(self, fleet, on_end=None):
+    def __init__(self, fleet):
         self.fleet, self.sim, self.backend, self.inputs = fleet, fleet.sim, fleet.backend, fleet.inputs
         self.phase = RUNNING
         self.jobs = {}  # unreported job: whether its handler still runs
@@ -173,7 +166,7 @@ class Worker:
         self.waiting = {}  # job: what retries its report
         self.report_deadline = math.inf
         self.drain_deadline = math.inf
-        self.on_end = on_end
+        self.on_end = None
         self.send_beat()
         self.fetch_if_due()
 
@@ -263,7 +256,7 @@ class Worker:
             return
         if status in (ACCEPTED, GONE):
             del self.jobs[job], self.lease_from[job]
-            self.fleet.count(status, kind)
+            self.fleet.reports[status, kind] += 1
             self.hints += 1  # a slot is free
             if not self.backing_off:
                 self.fetch_due = -math.inf
@@ -389,35 +382,29 @@ class Fleet:
         self.backend = Backend(self.sim, inputs, scale, queued)
         self.duration = lambda: duration(self.sim.random)
         self.workers = []
-        self.reports = {}  # (status, kind): jobs
+        self.reports = Counter()  # (status, kind): jobs
         self.unreported = 0
         self.waiting = {}  # second: jobs with a result, or interrupted, that are not reported yet
         self.backend.expire_leases()
 
-    def count(self, status, kind):
-        self.reports[status, kind] = self.reports.get((status, kind), 0) + 1
+    def start(self):
+        self.workers.append(Worker(self))
 
-    def start(self, on_end=None):
-        worker = Worker(self, on_end)
-        self.workers.append(worker)
-        return worker
+    def tell(self, command):
+        for worker in self.workers:
+            command(worker)
 
     def start_over(self, count, seconds):
         for _ in range(count):
             self.sim.after(self.sim.random.random() * seconds, self.start)
 
-    def watch(self, until, every=1.0):
+    def watch(self, until):
         """Counts each second the jobs that wait to be reported."""
-        second = self.sim.now
-        while second < until:
-            second += every
-            self.sim.run(second)
+        while self.sim.now < until:
+            self.sim.run(self.sim.now + 1)
             self.workers = [each for each in self.workers if each.phase != ENDED]
-            self.waiting[round(second, 3)] = sum(not runs for each in self.workers for runs in each.jobs.values())
+            self.waiting[self.sim.now] = sum(not runs for each in self.workers for runs in each.jobs.values())
 
-    def requests(self, first, last, width=1.0):
-        """Requests a second from `first` to `last`, of all kinds, in bins of `width` seconds."""
-        per_bin = round(width / BIN)
-        begins = [place * per_bin for place in range(round(first / width), round(last / width))]
-        arrivals = self.backend.arrivals.values()
-        return [sum(bins.get(begin + i, 0) for bins in arrivals for i in range(per_bin)) / width for begin in begins]
+    def requests(self, first, last):
+        """Of all kinds, in each second from `first` to `last`."""
+        return [sum(each[second] for each in self.backend.arrivals.values()) for second in range(first, last)]

@@ -1,7 +1,7 @@
 """build/dev_backend and real workers, on loopback.
 
     python3 real.py costs      measures the processor time of each kind of request, for costs.json
-    python3 real.py compare    200 workers beside the model: the backend ends and returns, then all get SIGTERM
+    python3 real.py compare    200 workers beside the model: the backend resets all connections for a time, then all get SIGTERM
 """
 
 import argparse
@@ -13,78 +13,58 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from inputs import KINDS, read_inputs
-from model import REFUSED, Fleet
+from model import REFUSED, Fleet, Worker
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+from dev_backend import Backend  # noqa: E402
 
 HEADERS = {"Content-Type": "application/openjobspec+json"}
 TICKS = os.sysconf("SC_CLK_TCK")
 JOB_SECONDS = 5
-BACKEND_DOWN, BACKEND_BACK, STOP, END = 15, 30, 45, 56  # seconds
+BACKEND_DOWN, BACKEND_BACK, STOP, END = 15, 27, 45, 56  # seconds
 ENVIRONMENT = {"OJS_SHUTDOWN_GRACE_PERIOD": "5s", "OJS_HEARTBEAT_INTERVAL": "2s", "OJS_LOG_LEVEL": "off"}
 
 
-class Backend:
-    def __init__(self, build, *flags, port=0):
-        self.process = subprocess.Popen([build / "dev_backend", "--quiet", "--port", str(port), *map(str, flags)],
-                                        stdout=subprocess.PIPE, text=True)  # fmt: skip
-        self.port = int(self.process.stdout.readline().rsplit(":", 1)[1])
-        self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-
-    def post(self, path, body):
-        self.connection.request("POST", f"/ojs/v1{path}", json.dumps(body), HEADERS)
-        response = self.connection.getresponse()
-        text = response.read()
-        if response.status >= 300:
-            raise RuntimeError(f"{path} answered {response.status}: {text[:200]}")
-        return json.loads(text)
-
-    def push(self, jobs):
-        for first in range(0, len(jobs), 500):
-            self.post("/jobs/batch", {"jobs": jobs[first : first + 500]})
-
-    def cpu_seconds(self):
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
-
-    def end(self):
-        self.process.terminate()
-        self.process.wait(30)
-        self.process.stdout.close()
+def push(backend, jobs):
+    for first in range(0, len(jobs), 500):
+        backend.ask("/ojs/v1/jobs/batch", {"jobs": jobs[first : first + 500]})
 
 
-# ---- costs -----------------------------------------------------------------------------------------------------------
+def cpu_seconds(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def measure_costs(build, count):
-    """Microseconds of the backend's processor time a request."""
-    backend = Backend(build)
+    """Microseconds of the backend's processor time a request, on one connection."""
     owner, beating = ({"worker_id": name, "queues": ["default"]} for name in ("owner", "beating"))
     out = {}
+    with Backend(build) as backend:
+        connection = http.client.HTTPConnection(backend.url.removeprefix("http://"), timeout=60)
 
-    def measure(kind, requests):
-        before = backend.cpu_seconds()
-        responses = [backend.post(path, body) for path, body in requests]
-        out[kind] = round((backend.cpu_seconds() - before) * 1e6 / len(requests), 1)
-        return responses
+        def measure(kind, path, bodies):
+            before = cpu_seconds(backend.process.pid)
+            responses = []
+            for body in bodies:
+                connection.request("POST", f"/ojs/v1/workers/{path}", json.dumps(body), HEADERS)
+                response = connection.getresponse()
+                responses.append(json.load(response))
+                assert response.status < 300, responses[-1]
+            out[kind] = round((cpu_seconds(backend.process.pid) - before) * 1e6 / len(bodies), 1)
+            return [job["id"] for each in responses for job in each.get("jobs", [])]
 
-    try:
-        backend.push([{"type": "noop", "args": []}] * (2 * count + 10))
-        fetched = backend.post("/workers/fetch", {**beating, "count": 10})
-        held = [job["id"] for job in fetched["jobs"]]
-        beat = {**beating, "state": "running", "active_jobs": held, "active_job_ids": held}
-        measure("BEAT", [("/workers/heartbeat", beat)] * count)
-        claims = measure("FETCH", [("/workers/fetch", {**owner, "count": 1})] * (2 * count))
-        ids = [job["id"] for each in claims for job in each["jobs"]]
-        measure("ACK", [("/workers/ack", {"job_id": each}) for each in ids[:count]])
+        push(backend, [{"type": "noop", "args": []}] * (2 * count + 10))
+        held = measure("FETCH", "fetch", [{**beating, "count": 10}])
+        measure("BEAT", "heartbeat", [{**beating, "state": "running", "active_jobs": held, "active_job_ids": held}] * count)
+        ids = measure("FETCH", "fetch", [{**owner, "count": 1}] * (2 * count))
+        measure("ACK", "ack", [{"job_id": each} for each in ids[:count]])
         why = {"code": "ShutdownError", "message": "the worker is shutting down", "retryable": True}
-        measure("FAIL", [("/workers/nack", {"job_id": each, "error": why, "requeue": True}) for each in ids[count:]])
-    finally:
-        backend.end()
+        measure("FAIL", "nack", [{"job_id": each, "error": why, "requeue": True} for each in ids[count:]])
     return {kind: out[kind] for kind in KINDS}
 
 
@@ -98,51 +78,39 @@ def sleep_jobs(workers, concurrency, seed):
 
 
 def run_real(build, workers, concurrency, seed):
-    """The times of all requests that reached the backend, when it ended and returned, and the exit statuses."""
-    with tempfile.TemporaryDirectory() as folder:
-        kept = ("--store", f"{folder}/jobs", "--sync", "normal", "--ledger", f"{folder}/ledger",
-                "--max-connections", 5000)  # fmt: skip
-        backend = Backend(build, *kept)
-        started = []
+    """The times of all requests that the backend received, the times when it went down and returned, and the exit statuses."""
+    started = []
+    with Backend(build) as backend:
+        push(backend, sleep_jobs(workers, concurrency, seed))
+        environment = {**os.environ, **ENVIRONMENT, "OJS_URL": backend.url}
+        began = time.monotonic()
+
+        def elapsed():
+            return time.monotonic() - began
+
         try:
-            backend.push(sleep_jobs(workers, concurrency, seed))
-            environment = {**os.environ, **ENVIRONMENT, "OJS_URL": f"http://127.0.0.1:{backend.port}"}
-            began = time.monotonic()
             for index in range(workers):
                 started.append(subprocess.Popen([build / "worker"], env=environment, stderr=subprocess.DEVNULL))
-                time.sleep(max(0.0, began + 5 * index / workers - time.monotonic()))
-            sleep_until(began + BACKEND_DOWN)
-            outage = [time.monotonic() - began]
-            backend.end()
-            sleep_until(began + BACKEND_BACK)
-            backend = Backend(build, *kept, port=backend.port)
-            outage.append(time.monotonic() - began)
-            sleep_until(began + STOP)
+                time.sleep(max(0.0, 5 * index / workers - elapsed()))
+            outage = []
+            for at, faults in ((BACKEND_DOWN, "reset:1000"), (BACKEND_BACK, "")):
+                time.sleep(at - elapsed())
+                backend.ask("/dev/faults", {"faults": faults})
+                outage.append(elapsed())
+            time.sleep(STOP - elapsed())
             for worker in started:
                 worker.send_signal(signal.SIGTERM)
             statuses = [worker.wait(30) for worker in started]
         finally:
             for worker in started:
-                if worker.poll() is None:
-                    worker.kill()
-                    worker.wait()
-            backend.end()
-        return read_ledger(f"{folder}/ledger", began), outage, statuses
-
-
-def sleep_until(when):
-    time.sleep(max(0.0, when - time.monotonic()))
-
-
-def read_ledger(path, began):
-    kinds = {"fetch": "FETCH", "ack": "ACK", "nack": "FAIL", "beat": "BEAT"}
-    out = {kind: [] for kind in KINDS}
-    with open(path) as lines:
-        for line in lines:
-            event = json.loads(line)
-            if event["event"] in kinds:
-                out[kinds[event["event"]]].append(event["recv_mono_ns"] / 1e9 - began)
-    return out
+                worker.kill()
+                worker.wait()
+        names = dict(zip(("fetch", "ack", "nack", "beat"), KINDS))
+        seen = {kind: [] for kind in KINDS}
+        for event in backend.events():
+            if event["event"] in names and "recv_mono_ns" in event:
+                seen[names[event["event"]]].append(event["recv_mono_ns"] / 1e9 - began)
+    return seen, outage, statuses
 
 
 def run_model(inputs, workers, outage, seed):
@@ -153,8 +121,7 @@ def run_model(inputs, workers, outage, seed):
     fleet.sim.at(outage[0], fleet.backend.go_down, REFUSED)
     fleet.sim.at(outage[1], fleet.backend.return_)
     fleet.watch(STOP)
-    for worker in fleet.workers:
-        fleet.sim.at(STOP, worker.stop)
+    fleet.tell(Worker.stop)
     fleet.watch(END)
     return fleet
 
@@ -162,7 +129,7 @@ def run_model(inputs, workers, outage, seed):
 def show_comparison(seen, back_at, fleet):
     """Requests a second by stage: the mean, and the busiest second."""
     def modelled(kind, second):
-        return sum(fleet.backend.arrivals[kind].get(second * 10 + i, 0) for i in range(10))
+        return fleet.backend.arrivals[kind][second]
 
     def real(kind, second):
         return sum(second <= at < second + 1 for at in seen[kind])

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Callable
 
-from model import BIN, REFUSED, UNAVAILABLE, Fleet
+from model import REFUSED, UNAVAILABLE, Fleet
 
-EVENT = 30.0
+EVENT = 30
 SPREAD = 1.0  # seconds, from the first signal or start of a wave to the last
 OUTAGE = 60.0
 TIMES_STEADY = 3  # what a backend is sized for, and what no peak should exceed without a deadline
@@ -135,13 +135,10 @@ def outcome(name, inputs, workers, seed=1, times_steady=TIMES_STEADY):
     fleet = run(scenario, inputs, workers, seed, times_steady)
     end = EVENT + scenario.seconds
     requests = fleet.requests(EVENT, end)
-    down = fleet.backend.rejected
-    begins = [round((EVENT + second) / BIN) for second in range(scenario.seconds)]
-    rejected = [sum(down.get(begin + i, 0) for i in range(round(1 / BIN))) for begin in begins]
     return Outcome(
         steady_load(inputs, workers, scenario.job_seconds),
         requests,
-        [total - failed for total, failed in zip(requests, rejected)],
+        [total - fleet.backend.rejected[second] for second, total in enumerate(requests, EVENT)],
         [jobs for second, jobs in fleet.waiting.items() if second > EVENT],
         workers * inputs.concurrency,
         fleet.unreported,

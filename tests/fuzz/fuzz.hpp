@@ -1,9 +1,6 @@
 // What the fuzz targets share: a way to fail, and a way to take an input apart.
 #pragma once
 #include <picojson.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -12,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <ojs_launcher.hpp>
 #include <ojs_operating.hpp>
 #include <ojs_spool.hpp>
@@ -53,10 +49,6 @@ class input {
   private:
     std::string_view rest_;
 };
-
-inline std::string text_of(std::string_view part) {
-    return std::string(part);
-}
 
 using test::read_file;
 using test::temporary_folder;

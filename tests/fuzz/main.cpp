@@ -2,7 +2,6 @@
 #include "targets/address.hpp"
 #include "targets/jobs.hpp"
 #include "targets/launcher.hpp"
-#include "targets/lifecycle.hpp"
 #include "targets/message.hpp"
 #include "targets/settings.hpp"
 #include "targets/spool.hpp"
@@ -28,7 +27,6 @@ constexpr struct {
     {"duration", fuzz::duration},
     {"environment", fuzz::environment},
     {"controller", [](fuzz::input in) { fuzz::controller(in, read_config, check); }},
-    {"lifecycle", fuzz::lifecycle},
 };
 void (*chosen)(fuzz::input) = nullptr;
 

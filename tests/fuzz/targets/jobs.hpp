@@ -17,10 +17,10 @@ inline void compare_walk(std::string_view object) {
         ++members;
         picojson::value name;
         picojson::value content;
-        expect(read_json(key, name) && name.is<std::string>(), "a key is a string", text_of(object));
-        expect(read_json(value, content), "a member's text is JSON", text_of(value));
+        expect(read_json(key, name) && name.is<std::string>(), "a key is a string", std::string(object));
+        expect(read_json(value, content), "a member's text is JSON", std::string(value));
     }
-    expect(members >= parsed.get<picojson::object>().size(), "no member is missed", text_of(object));
+    expect(members >= parsed.get<picojson::object>().size(), "no member is missed", std::string(object));
 }
 
 inline void check_job(const ojs::job& job) {
@@ -39,13 +39,13 @@ inline void check_job(const ojs::job& job) {
         picojson::value walked;
         expect(ojs::detail::next_raw_element(rest, element), "no argument is missed", job.args_json);
         expect(read_json(element, walked) && walked == each, "an argument's text is its value",
-               text_of(element));
+               std::string(element));
     }
     expect(!ojs::detail::next_raw_element(rest, element), "no argument is made up", job.args_json);
 }
 
 inline void jobs(input in) {
-    const std::string body = text_of(in.rest());
+    const std::string body(in.rest());
     const auto read = ojs::detail::read_jobs(body);
     if (read) {
         for (const ojs::job& each : *read) check_job(each);
@@ -58,7 +58,7 @@ inline void jobs(input in) {
 }
 
 inline void heartbeat(input in) {
-    const std::string body = text_of(in.rest());
+    const std::string body(in.rest());
     const auto read = ojs::detail::read_heartbeat(body);
     picojson::value parsed;
     const bool is_object = read_json(body, parsed) && parsed.is<picojson::object>();

@@ -8,7 +8,7 @@ namespace fuzz {
 inline void rpc_message(input in) {
     const auto all = test::every_message();
     test::any_message& message = *all[in.byte() % all.size()];
-    const std::string body = text_of(in.rest());
+    const std::string body(in.rest());
     const ojs::result<void> read = message.read(body);
     const std::string written = message.write();
     if (!read) {

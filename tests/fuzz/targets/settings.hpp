@@ -2,6 +2,7 @@
 #pragma once
 #include <iterator>
 #include <sstream>
+#include <utility>
 
 #include "../fuzz.hpp"
 
@@ -10,41 +11,25 @@ namespace fuzz {
 // WIRE 1, by hand: 1h2m3s4ms, each unit at most once and in that order, or whole seconds, up to 3600; at most 2^31 - 1 ms.
 // -1: not a duration.
 inline std::int64_t duration_by_hand(std::string_view text) {
-    constexpr long double most = 2147483647;
-    const auto take_number = [&text](long double& number) {
-        number = 0;
-        std::size_t digits = 0;
-        for (; digits < text.size() && text[digits] >= '0' && text[digits] <= '9'; ++digits)
-            number = std::min(number * 10 + (text[digits] - '0'), most + 1);
-        text.remove_prefix(digits);
-        return digits > 0;
-    };
-    const struct {
-        std::string_view name;
-        long double ms;
-    } units[] = {{"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
-    long double total = 0;
-    std::size_t next = 0;
+    constexpr const char* digits = "0123456789";
+    constexpr std::pair<std::string_view, long double> units[] = {
+        {"", 1000}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
     if (text.empty()) return -1;
-    while (!text.empty()) {
-        long double number = 0;
-        if (!take_number(number)) return -1;
-        if (text.empty()) {  // whole seconds, alone
-            if (next > 0 || number > 3600) return -1;
-            return static_cast<std::int64_t>(number * 1000);
-        }
-        const std::string_view unit = text.substr(0, std::min(text.find_first_of("0123456789"), text.size()));
-        while (next < 4 && units[next].name != unit) ++next;
-        if (next == 4) return -1;
-        total += number * units[next++].ms;
-        if (total > most) return -1;
-        text.remove_prefix(unit.size());
+    long double total = 0;
+    for (const auto& [name, ms] : units) {
+        const std::string number(text.substr(0, text.find_first_not_of(digits)));
+        const std::string_view unit =
+            text.substr(number.size(), text.find_first_of(digits, number.size()) - number.size());
+        if (number.empty() || unit != name) continue;
+        total += ms * std::strtold(number.c_str(), nullptr);
+        if (name.empty() && total > 3600000) return -1;
+        text.remove_prefix(number.size() + unit.size());
     }
-    return static_cast<std::int64_t>(total);
+    return text.empty() && total <= 2147483647 ? static_cast<std::int64_t>(total) : -1;
 }
 
 inline void duration(input in) {
-    const std::string text = text_of(in.rest());
+    const std::string text(in.rest());
     const auto read = ojs::parse_duration(text);
     const std::int64_t wanted = duration_by_hand(text);
     expect((read ? read->count() : -1) == wanted, "a duration follows the rule",
@@ -70,7 +55,7 @@ inline void environment(input in) {
     std::map<std::string, std::string> set;
     while (!in.empty()) {
         const unsigned which = in.byte() % 32;
-        const std::string value = text_of(in.line());
+        const std::string value = std::string(in.line());
         if (which < names.size()) set[names[which]] = value.c_str();
     }
     const auto lookup = [&set](const char* name) {
