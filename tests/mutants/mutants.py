@@ -4,8 +4,8 @@
     mutants.py [--count N] [--seed S] ROOM...
 
 A ROOM is a folder of src/ojs, a file in it, or FILE:LINE. The changes are universalmutator's, one in each line, drawn
-at random; the seed decides which. Killed means that a test failed, crashed or hung. A mutant that does not compile, or
-compiles to the same object code, is not counted. Mutants run in a PID namespace: a wrong kill() may reach any process.
+at random; the seed decides which. Killed means that a test failed, crashed or hung, or ThreadSanitizer saw a race. A
+mutant that does not compile, or compiles to the same object code, is not counted. Mutants run in a PID namespace: a wrong kill() may reach any process.
 """
 
 import argparse
@@ -135,19 +135,11 @@ class Room:
         tests = subprocess.check_output([ROOT / "tests/tools/room.sh", *files], cwd=ROOT, text=True)
         self.tests_source = self.write(f"{name}_tests.cpp", [tests])
 
-        self.main = self.compile(ROOT / "tests/main.cpp", "main")
-        self.tests = self.compile(self.tests_source, f"{self.name}_tests")
         precompiled = self.compile(self.prefix, f"{self.name}_prefix", "-x", "c++-header")
-        self.fast = ["-include-pch", str(precompiled)]
-        self.original = self.compile(self.room, f"{self.name}_room", *self.fast)
         self.plain = ["-include", str(self.prefix)]
         self.optimised = self.compile(self.room, f"{self.name}_optimised", "-O1", *self.plain)
-        self.program = self.link(self.name, self.original, self.tests)
-        began = time.monotonic()
-        output = self.run(self.program, 900)
-        if not output or SUCCESS not in output:
-            sys.exit(f"mutants: the tests of {self.name}/ fail without a mutant: {failed_test(output or '')}")
-        self.limit = 20 + 4 * (time.monotonic() - began)
+        self.tests = Tests(self, self.name, ["-include-pch", str(precompiled)])
+        self.sanitized = Tests(self, f"{self.name}_sanitized", self.plain, "-fsanitize=thread", "-D__SANITIZE_THREAD__=1")
 
     def write(self, name, lines):
         (self.folder / name).write_text("\n".join(lines) + "\n")
@@ -164,18 +156,75 @@ class Room:
             done = subprocess.run(command, cwd=self.folder, stderr=subprocess.DEVNULL)
         return made if done.returncode == 0 else None
 
+    def judge(self, mutant):
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            return self.judge_built(mutant, Path(folder).name)
+
+    def judge_built(self, mutant, name):
+        overlay = ["-ivfsoverlay", str(self.write_overlay(mutant, name))]
+        is_header = mutant.file.endswith(".hpp")  # the tests see it too
+        if verdict := self.tests.judge(name, overlay, is_header):
+            return verdict
+        # Trivial compiler equivalence: the optimiser makes the same of both.
+        optimised = None if is_header else self.compile(self.room, f"{name}/room", "-O1", *self.plain, *overlay)
+        if optimised and is_same(optimised, self.optimised):
+            return Verdict("uncounted", "")
+        return self.sanitized.judge(name, overlay, is_header) or Verdict("lived", "")
+
+    def write_overlay(self, mutant, name):
+        """A file that has the compiler read the mutant where the library has the original."""
+        lines = (SOURCE / mutant.file).read_text().splitlines()
+        lines[mutant.line - 1] = mutant.after.rstrip("\n")
+        entry = {"type": "file", "name": str(SOURCE / mutant.file),
+                 "external-contents": str(self.write(f"{name}/mutant", lines))}  # fmt: skip
+        overlay = {"version": 0, "use-external-names": False, "roots": [entry]}
+        return self.write(f"{name}/overlay", [json.dumps(overlay)])
+
+
+class Tests:
+    """A room's tests, compiled with these options. prefix: includes what the room is built on."""
+
+    def __init__(self, room, name, prefix, *options):
+        self.room, self.prefix, self.options = room, prefix, options
+        self.main = room.compile(ROOT / "tests/main.cpp", f"{name}_main", *options)
+        self.tests = room.compile(room.tests_source, f"{name}_tests", *options)
+        self.original = room.compile(room.room, f"{name}_room", *options, *prefix)
+        self.program = self.link(name, self.original, self.tests)
+        began = time.monotonic()
+        output = self.run(self.program, 900)
+        if not output or SUCCESS not in output:
+            sys.exit(f"mutants: the tests of {name} fail without a mutant: {failed_test(output or '')}")
+        self.limit = 20 + 4 * (time.monotonic() - began)
+
+    def judge(self, name, overlay, is_header):
+        """The verdict, or None: it lives."""
+        room, tests = self.room, self.tests
+        prefix = room.plain if is_header else self.prefix
+        changed = room.compile(room.room, f"{name}/room", *self.options, *prefix, *overlay)
+        if changed and is_header:
+            tests = room.compile(room.tests_source, f"{name}/tests", *self.options, *overlay)
+        if not tests or not changed or (is_same(changed, self.original) and is_same(tests, self.tests)):
+            return Verdict("uncounted", "")
+        output = self.run_with_limit(self.link(f"{name}/program", changed, tests))
+        if output is None:
+            return Verdict("killed", "hung")
+        return None if SUCCESS in output else Verdict("killed", failed_test(output))
+
     def link(self, name, *objects):
-        made = self.folder / name
-        subprocess.run([self.compiler, "-pthread", *objects, self.main, "-o", made], check=True)
+        made = self.room.folder / name
+        command = [self.room.compiler, "-pthread", *self.options, *objects, self.main, "-o", made]
+        subprocess.run(command, check=True)
         return made
 
     def run(self, program, limit):
-        """The output of its tests, up to the first failure; None: it hung."""
-        words = [program, "--abort-after=1", "--duration=true"]
-        with tempfile.TemporaryDirectory(dir=self.folder) as own, tempfile.TemporaryFile(dir=self.folder) as output:
+        """The output of its tests, up to the first failure or race; None: it hung."""
+        command = [*sandbox(self.options), str(program), "--abort-after=1", "--duration=true"]
+        folder = self.room.folder
+        with tempfile.TemporaryDirectory(dir=folder) as own, tempfile.TemporaryFile(dir=folder) as output:
+            variables = {**os.environ, "TMPDIR": own, "TSAN_OPTIONS": "halt_on_error=1 report_thread_leaks=0"}
             try:
-                subprocess.run([*SANDBOX, *map(str, words)], stdin=subprocess.DEVNULL, stdout=output, timeout=limit,
-                               stderr=subprocess.DEVNULL, cwd=own, env={**os.environ, "TMPDIR": own})  # fmt: skip
+                subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, cwd=own,
+                               env=variables, timeout=limit)  # fmt: skip
             except subprocess.TimeoutExpired:
                 return None
             output.seek(0)
@@ -186,34 +235,6 @@ class Room:
         while (output := self.run(program, limit := self.limit)) is None and self.run(self.program, limit) is None:
             self.limit = 2 * limit
         return output
-
-    def judge(self, mutant):
-        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-            return self.judge_built(mutant, Path(folder).name)
-
-    def judge_built(self, mutant, name):
-        overlay = ["-ivfsoverlay", str(self.write_overlay(mutant, name))]
-        is_header = mutant.file.endswith(".hpp")  # the tests see it too
-        changed = self.compile(self.room, f"{name}/room", *(self.plain if is_header else self.fast), *overlay)
-        tests = changed and self.compile(self.tests_source, f"{name}/tests", *overlay) if is_header else self.tests
-        if not tests or not changed or (is_same(changed, self.original) and is_same(tests, self.tests)):
-            return Verdict("uncounted", "")
-        program = self.link(f"{name}/program", changed, tests)
-        output = self.run_with_limit(program)
-        if output is None or SUCCESS not in output:
-            return Verdict("killed", "hung" if output is None else failed_test(output))
-        # Trivial compiler equivalence: the optimiser makes the same of both.
-        optimised = None if is_header else self.compile(self.room, f"{name}/room", "-O1", *self.plain, *overlay)
-        return Verdict("uncounted" if optimised and is_same(optimised, self.optimised) else "lived", "")
-
-    def write_overlay(self, mutant, name):
-        """A file that has the compiler read the mutant where the library has the original."""
-        lines = (SOURCE / mutant.file).read_text().splitlines()
-        lines[mutant.line - 1] = mutant.after.rstrip("\n")
-        entry = {"type": "file", "name": str(SOURCE / mutant.file),
-                 "external-contents": str(self.write(f"{name}/mutant", lines))}  # fmt: skip
-        overlay = {"version": 0, "use-external-names": False, "roots": [entry]}
-        return self.write(f"{name}/overlay", [json.dumps(overlay)])
 
 
 def include(file):
@@ -257,9 +278,12 @@ def report(verdicts):
             for place in sorted(counted, key=lambda place: (place == "all", place))]  # fmt: skip
 
 
-# Before the tests: a PID namespace and a session of their own, with limits.
-SANDBOX = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-current-user"]),
-           "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", 'ulimit -v 16000000; ulimit -f 200000; ulimit -t 60; setsid -w "$@"; exit $?', ""]  # fmt: skip
+def sandbox(sanitizer=()):
+    """Before the tests: a PID namespace and a session of their own, with limits. A sanitizer needs all of the addresses."""
+    user = [] if os.geteuid() == 0 else ["--user", "--map-current-user"]
+    addresses = ["setarch", "-R"] if sanitizer else ["prlimit", "--as=16000000000"]
+    return ["unshare", *user, "--pid", "--fork", "--kill-child", "--mount-proc", *addresses,
+            "sh", "-c", 'ulimit -f 200000; ulimit -t 60; setsid -w "$@"; exit $?', ""]  # fmt: skip
 
 
 def main():
@@ -271,7 +295,7 @@ def main():
     parser.add_argument("rooms", nargs="+", metavar="ROOM")
     options = parser.parse_args()
     seed = options.seed or str(random.randrange(10**6))
-    if subprocess.run([*SANDBOX, "true"]).returncode != 0:
+    if subprocess.run([*sandbox(), "true"]).returncode != 0:
         sys.exit("mutants: cannot create a PID namespace (unshare); run as root or allow user namespaces")
     os.environ["CCACHE_DISABLE"] = "1"  # no object is needed twice
     drawn = draw(options.rooms, seed)
