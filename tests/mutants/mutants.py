@@ -5,7 +5,8 @@
 
 A ROOM is a folder of src/ojs, a file in it, or FILE:LINE. The changes are universalmutator's, one in each line, drawn
 at random; the seed decides which. Killed means that a test failed, crashed or hung, or ThreadSanitizer saw a race. A
-mutant that does not compile, or compiles to the same object code, is not counted. Mutants run in a PID namespace: a wrong kill() may reach any process.
+mutant that does not compile, or compiles to the same object code, is not counted. Mutants run in a PID namespace: a
+wrong kill() may reach any process.
 """
 
 import argparse
@@ -139,7 +140,8 @@ class Room:
         self.plain = ["-include", str(self.prefix)]
         self.optimised = self.compile(self.room, f"{self.name}_optimised", "-O1", *self.plain)
         self.tests = Tests(self, self.name, ["-include-pch", str(precompiled)])
-        self.sanitized = Tests(self, f"{self.name}_sanitized", self.plain, "-fsanitize=thread", "-D__SANITIZE_THREAD__=1")
+        self.sanitized = Tests(self, f"{self.name}_sanitized", self.plain, "-fsanitize=thread",
+                               "-D__SANITIZE_THREAD__=1")  # fmt: skip
 
     def write(self, name, lines):
         (self.folder / name).write_text("\n".join(lines) + "\n")
@@ -279,7 +281,7 @@ def report(verdicts):
 
 
 def sandbox(sanitizer=()):
-    """Before the tests: a PID namespace and a session of their own, with limits. A sanitizer needs all of the addresses."""
+    """Before the tests: a PID namespace and a session of their own, with limits. A sanitizer needs all addresses."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-current-user"]
     addresses = ["setarch", "-R"] if sanitizer else ["prlimit", "--as=16000000000"]
     return ["unshare", *user, "--pid", "--fork", "--kill-child", "--mount-proc", *addresses,
