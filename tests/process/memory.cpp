@@ -68,7 +68,7 @@ run work_off(std::string fetch, std::string beat, const std::string& said) {
     return out;
 }
 
-constexpr std::size_t size = 4000000;  // as large an answer as a worker takes
+constexpr std::size_t size = 1000000;  // large beside all else that a worker holds
 
 }  // namespace
 

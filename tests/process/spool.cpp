@@ -2,7 +2,7 @@
 // Settings from the environment:
 //
 //   OJS_TEST_SEED         repeats a run's random choices (it is printed)
-//   OJS_TEST_SPOOL_JOBS   how many jobs; default 2000
+//   OJS_TEST_SPOOL_JOBS   how many jobs; default 600
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -167,7 +167,7 @@ void check_ends(const field& where, const tally& ledger) {
 TEST_CASE(
     "spool: 8 workers killed at random: every job ends in done/ or failed/, none lost, none run by two") {
     const std::uint64_t seed = number_from("OJS_TEST_SEED", std::random_device{}());
-    const auto total = static_cast<int>(number_from("OJS_TEST_SPOOL_JOBS", 2000));
+    const auto total = static_cast<int>(number_from("OJS_TEST_SPOOL_JOBS", 600));
     MESSAGE("OJS_TEST_SEED=" << seed << " OJS_TEST_SPOOL_JOBS=" << total);
     field where(seed);
     int put = 0;
