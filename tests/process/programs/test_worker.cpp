@@ -195,34 +195,12 @@ int run_two(const ojs::worker_options& options) {
     return status;
 }
 
-int run_without_handler(const ojs::worker_options& options) {
-    ojs::worker worker(options);
-    return worker.run();
-}
-
 // Signals claimed in the first line of main.
 int run_claimed(const ojs::worker_options& options, ojs::lifecycle& lifecycle) {
     print("claimed");
     ojs::worker worker(options, lifecycle);
     register_handlers(worker);
     return worker.run();
-}
-
-// A worker wants the signals of a process in which someone else has them already.
-int run_second_installer(const ojs::worker_options& options) {
-    ojs::lifecycle other;
-    const auto taken = ojs::signals::install(other);
-    return taken ? run(options) : 98;
-}
-
-// A handler from elsewhere: the worker refuses to replace it, and it still works.
-volatile sig_atomic_t foreign_called = 0;
-int run_foreign_handler(const ojs::worker_options& options) {
-    ::signal(SIGTERM, [](int) { foreign_called = 1; });
-    const int status = run(options);
-    ::raise(SIGTERM);
-    print(foreign_called != 0 ? "foreign handler kept" : "foreign handler lost");
-    return status;
 }
 
 }  // namespace
@@ -265,8 +243,5 @@ int main(int argc, char** argv) {
     if (mode == "late_flush") return run_and_flush(*options, options->repeat_signal_gap);
     if (mode == "host") return run_in_host(*options);
     if (mode == "two") return run_two(*options);
-    if (mode == "no_handler") return run_without_handler(*options);
-    if (mode == "second_installer") return run_second_installer(*options);
-    if (mode == "foreign_handler") return run_foreign_handler(*options);
     return run(*options);
 }
