@@ -184,7 +184,7 @@ namespace {
 // A store of ours, but for the bytes at one place.
 void write_changed(const std::string& path, std::size_t at, const std::string& bytes) {
     stored_backend good;
-    for (int i = 0; i < 40; ++i) good->push("a", "[\"" + std::string(2000, 'y') + "\"]", 5);
+    for (int i = 0; i < 14; ++i) good->push("a", "[\"" + std::string(2000, 'y') + "\"]", 5);
     CHECK(good.end(SIGTERM) == 0);
     std::string all = read_file(good.path());
     REQUIRE(all.size() > 100000);

@@ -3,6 +3,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -41,13 +42,13 @@ struct json {
     std::vector<std::pair<std::string, json>> members;
 };
 
-// Waits until `holds()`, looking every millisecond; false after the guard.
+// Waits until `holds()`, looking every few milliseconds; false after the guard.
 template <class Condition>
 bool eventually(Condition holds, milliseconds limit = guard) {
     const auto end = clock::now() + limit;
-    while (!holds()) {
+    for (milliseconds pause{1}; !holds(); pause = std::min(pause * 2, milliseconds(8))) {
         if (clock::now() >= end) return holds();
-        std::this_thread::sleep_for(milliseconds(1));
+        std::this_thread::sleep_for(pause);
     }
     return true;
 }
