@@ -81,6 +81,7 @@ void treat(patient& one) {
 struct outcomes {
     std::map<std::string, std::int64_t> draining_since;
     std::set<std::string> ended_by_signal;  // between run() giving the signals back and the end of main
+    double slowest_ms = 0;
 };
 
 void discharge(patient& one, outcomes& out) {
@@ -91,6 +92,8 @@ void discharge(patient& one, outcomes& out) {
     const bool good = status == 0 || by_signal;
     CHECK_MESSAGE(good, one.id << " ended with " << status << "\n" << one.worker.output());
     out.draining_since[one.id] = phase_moment(one.worker, "draining");
+    const double took = std::chrono::duration<double, std::milli>(clock::now() - one.last_sent).count();
+    out.slowest_ms = std::max(out.slowest_ms, took);
 }
 
 void push_random_jobs(backend& jobs, choices& pick, int count) {
@@ -173,6 +176,9 @@ class audit {
 
     int pushed() const { return pushed_; }
     int completed() const { return static_cast<int>(completed_.size()); }
+    int claims = 0;
+    int repeats = 0;
+    int recovered = 0;
 
   private:
     void hold(bool good, const std::string& id, const std::string& text) const {
@@ -202,6 +208,7 @@ class audit {
             hold(history.empty() || !history.back().open, id.text, "claimed while active");
             hold(completed_.count(id.text) == 0, id.text, "claimed after it was completed");
             history.emplace_back(worker, event["lost"].flag);
+            ++claims;
         }
     }
 
@@ -245,6 +252,7 @@ class audit {
         const bool same = own.reported_as.empty() || own.reported_as == what;
         hold(same, id, "reported by " + own.worker + " as " + own.reported_as + " and as " + what);
         hold(own.may_repeat, id, own.worker + " repeated the " + what + " that was answered");
+        repeats += own.reported_as.empty() ? 0 : 1;
         own.reported_as = what;
         own.may_repeat = event["lost"].flag;
     }
@@ -253,6 +261,7 @@ class audit {
         const std::string& id = event["job_id"].text;
         claim& now = claims_[id].back();
         now.open = false;
+        ++recovered;
         if (!now.answer_lost && ends_.ended_by_signal.count(now.worker) == 0)
             lapses_.push_back({id, now.worker, what});
     }
@@ -312,6 +321,11 @@ TEST_CASE(
     last.signal(SIGTERM);
     CHECK(last.wait() == 0);
     const audit books(ends, jobs);
+    MESSAGE(total << " workers, " << ends.ended_by_signal.size()
+                  << " ended by a signal after run(), slowest end " << ends.slowest_ms
+                  << " ms after the last signal; " << books.pushed() << " jobs, " << books.claims
+                  << " claims, " << books.repeats << " reports repeated, " << books.recovered
+                  << " jobs recovered by the backend");
     CHECK(books.pushed() == before["pushed"].number);
     CHECK(books.completed() == books.pushed());
     CHECK(jobs.summary()["active"].number == 0);

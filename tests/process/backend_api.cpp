@@ -52,14 +52,11 @@ json claim(const backend& jobs, const char* worker = "w") {
     return got.body["jobs"].items.empty() ? json() : got.body["jobs"].items.front();
 }
 
-json fail(const backend& jobs, const std::string& id, const std::string& error) {
+json fail(const backend& jobs, const std::string& id,
+          const std::string& error = R"("code":"handler_error")") {
     return ask(jobs, "POST", "/ojs/v1/workers/nack",
                R"({"job_id":")" + id + R"(","error":{"message":"m",)" + error + "}}")
         .body;
-}
-
-json fail(const backend& jobs, const std::string& id) {
-    return fail(jobs, id, R"("code":"handler_error")");
 }
 
 // A job with that policy fails for the first time.

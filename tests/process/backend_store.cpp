@@ -6,6 +6,8 @@
 #include <atomic>
 #include <filesystem>
 #include <memory>
+#include <random>
+#include <set>
 #include <thread>
 
 #include "files.hpp"
@@ -27,17 +29,11 @@ struct refusal {
     std::string why;
 };
 
-refusal refused(const std::vector<std::string>& before, const std::string& path) {
-    std::vector<std::string> command = before;
-    for (const char* each : {"--port", "0", "--store"}) command.emplace_back(each);
-    command.push_back(path);
-    process backend(command, {});
+refusal refused(const std::string& path, std::vector<std::string> below = {}) {
+    below.insert(below.end(), {program("dev_backend"), "--port", "0", "--store", path});
+    process backend(below, {});
     const int status = backend.wait();
     return {status, backend.output()};
-}
-
-refusal refused(const std::string& path) {
-    return refused({program("dev_backend")}, path);
 }
 
 bool has_sqlite() {
@@ -169,6 +165,46 @@ TEST_CASE("store: SIGTERM ends it in order, and leaves one file") {
     CHECK(jobs->state_of(id) == "available");
 }
 
+// What was told is completed is so for good; what was accepted is there. OJS_TEST_KILLS: how often; 2.
+TEST_CASE("store: SIGKILLs at random moments under four workers lose no job and bring none back") {
+    if (!has_sqlite()) return;
+    const std::uint64_t seed = number_from("OJS_TEST_SEED", std::random_device{}());
+    const std::uint64_t kills = number_from("OJS_TEST_KILLS", 2);
+    INFO("OJS_TEST_SEED=" << seed);
+    std::mt19937_64 random(seed);
+    stored_backend jobs({"--retry-delay", "10ms", "--quiet"});
+    std::vector<process> workers;
+    for (int i = 0; i < 4; ++i) {
+        workers.push_back(start_worker(jobs->url(), "w" + std::to_string(i),
+                                       {{"OJS_CONCURRENCY", "4"},
+                                        {"OJS_POLL_INTERVAL", "5ms"},
+                                        {"OJS_VISIBILITY_TIMEOUT", "2s"},
+                                        {"OJS_REQUEST_TIMEOUT", "2s"}}));
+    }
+    std::set<std::string> open;
+    for (std::uint64_t kill = 0; kill < kills; ++kill) {
+        for (std::string& id : jobs->push("test.sleep", "[2]", 100)) open.insert(std::move(id));
+        const std::int64_t before = jobs->summary()["completed"].number;
+        const auto more = static_cast<std::int64_t>(1 + random() % 60);
+        REQUIRE(eventually([&] { return jobs->summary()["completed"].number >= before + more; }));
+        std::vector<std::string> told;
+        for (const std::string& id : open) {
+            if (jobs->state_of(id) == "completed") told.push_back(id);
+        }
+        jobs.restart(SIGKILL);
+        CHECK(jobs->summary()["pushed"].number == static_cast<std::int64_t>(100 * (kill + 1)));
+        for (const std::string& id : told) {
+            CHECK(jobs->state_of(id) == "completed");
+            open.erase(id);
+        }
+    }
+    for (const std::string& id : open) CHECK(jobs->reaches(id, "completed"));
+    for (process& each : workers) {
+        each.signal(SIGTERM);
+        CHECK(each.wait() == 0);
+    }
+}
+
 TEST_CASE("store: a second backend on the same file is refused, and the first goes on") {
     if (!has_sqlite()) return;
     stored_backend jobs;
@@ -259,10 +295,9 @@ TEST_CASE("store: a file that may only be read is refused") {
     stored_backend good;
     CHECK(good.end(SIGTERM) == 0);
     REQUIRE(::chmod(good.path().c_str(), 0444) == 0);
-    std::vector<std::string> command;
-    if (::geteuid() == 0) command = {"/usr/bin/env", "setpriv", "--reuid=65534", "--clear-groups"};
-    command.push_back(program("dev_backend"));
-    const refusal said = refused(command, good.path());
+    std::vector<std::string> below;
+    if (::geteuid() == 0) below = {"/usr/bin/env", "setpriv", "--reuid=65534", "--clear-groups"};
+    const refusal said = refused(good.path(), below);
     CHECK(said.status == no_store);
     CHECK_MESSAGE(said.why.find("Permission denied") != std::string::npos, said.why);
 }

@@ -1,15 +1,19 @@
-// A group of servers is replaced under requests: none fails, never are fewer ready than promised, and a replacement that
-// fails half-way leaves the group serving as it was. Workers are replaced under load by tools/fleet, in demo.cpp. Setting
-// from the environment:
+// Groups are replaced while they have work: no job is lost or done twice, no request fails, never are fewer ready than
+// promised, and a replacement that fails half-way leaves the group serving as it was. Setting from the environment:
 //
-//   OJS_TEST_ROLLS   how often the group is replaced; default 2
+//   OJS_TEST_ROLLS   how often a group is replaced in each case; default 2
 #include <errno.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
+#include <memory>
 #include <string>
+#include <thread>
 
 #include "events.hpp"
 #include "harness.hpp"
@@ -41,6 +45,14 @@ ojs::launcher_options options_for(ojs::group_options group, counter& ready) {
     return out;
 }
 
+int rolls() {
+    return static_cast<int>(number_from("OJS_TEST_ROLLS", 2));
+}
+// One by one, and three at a time.
+int surge_of(int roll) {
+    return roll % 2 == 0 ? 1 : 3;
+}
+
 void replace(ojs::launcher& of, ojs::group_options to, int surge) {
     to.max_surge = surge;
     const auto report = of.rolling_replace("group", to);
@@ -54,7 +66,7 @@ int number_of(const ojs::process_info& of) {
 }
 
 // A replacement whose fifth new process does not become ready.
-void fail_half_way(ojs::launcher& servers, ojs::group_options faulty) {
+void fail_half_way(ojs::launcher& servers, ojs::group_options faulty, const std::string& end) {
     int newest = 0;
     const auto before = servers.group("group");
     for (const ojs::process_info& each : before->processes) newest = std::max(newest, number_of(each));
@@ -62,7 +74,7 @@ void fail_half_way(ojs::launcher& servers, ojs::group_options faulty) {
     std::vector<std::string>& command = faulty.process.child.command;
     command.insert(command.begin(),
                    {"/bin/sh", "-c",
-                    "test \"${OJS_PROCESS_ID#group-}\" -ne " + fifth + " && exec \"$0\" \"$@\"; exit 3"});
+                    "test \"${OJS_PROCESS_ID#group-}\" -ne " + fifth + " && exec \"$0\" \"$@\"; " + end});
     const auto report = servers.rolling_replace("group", faulty);
     REQUIRE(report);
     CHECK(report->rolled_back);
@@ -78,6 +90,41 @@ void stop(ojs::launcher& of) {
 }
 
 }  // namespace
+
+TEST_CASE("fleet: workers on a backend are replaced under load, and every job is done once") {
+    if (!may_have_many_children()) return;
+    backend jobs;
+    const std::string done = scratch_file("done");
+    ojs::group_options group = group_of({program("fleet"), "--worker", done});
+    group.process.child.environment = {"OJS_URL=" + jobs.url(), "OJS_CONCURRENCY=4",
+                                       "OJS_POLL_INTERVAL=20ms"};
+    counter ready;
+    ojs::launcher workers(options_for(group, ready));
+    REQUIRE(workers.start());
+    REQUIRE(ready.wait_for(group_size));
+    // About as fast as they can be done.
+    std::atomic<bool> enough{false};
+    std::vector<std::string> pushed;
+    std::thread load([&] {
+        while (!enough) {
+            for (std::string& id : jobs.push("fleet.job", "[]", 3)) pushed.push_back(std::move(id));
+            std::this_thread::sleep_for(15ms);
+        }
+    });
+    {
+        const std::shared_ptr<void> ends(nullptr, [&](void*) { enough = true, load.join(); });
+        for (int roll = 0; roll < rolls(); ++roll) replace(workers, group, surge_of(roll));
+    }
+    const auto all = static_cast<std::int64_t>(pushed.size());
+    CHECK(eventually([&] { return jobs.summary()["completed"].number >= all; }));
+    stop(workers);
+    MESSAGE(rolls() << " replacements, " << all << " jobs");
+    std::ifstream file(done);
+    std::vector<std::string> ended{std::istream_iterator<std::string>(file), {}};  // by their handlers
+    std::sort(ended.begin(), ended.end());
+    std::sort(pushed.begin(), pushed.end());
+    CHECK(ended == pushed);
+}
 
 TEST_CASE(
     "fleet: servers are replaced under requests, or taken back half-way: none fails, never fewer are ready") {
@@ -95,16 +142,15 @@ TEST_CASE(
     REQUIRE(servers.start());
     REQUIRE(ready.wait_for(group_size));
     requests clients(through, 4);
-    const auto rolls = static_cast<int>(number_from("OJS_TEST_ROLLS", 2));
-    for (int roll = 0; roll < rolls; ++roll) {
-        replace(servers, group, roll % 2 == 0 ? 1 : 3);  // one by one, and three at a time
-        fail_half_way(servers, group);
+    for (int roll = 0; roll < rolls(); ++roll) {
+        replace(servers, group, surge_of(roll));
+        fail_half_way(servers, group, roll % 2 == 0 ? "exit 3" : "kill -9 $$");
     }
     const int target = clients.sent() + 100;
     CHECK(eventually([&] { return clients.sent() >= target; }));  // requests still succeed
     clients.stop();
 
-    MESSAGE(rolls << " replacements, " << clients.sent() << " requests");
+    MESSAGE(rolls() << " replacements, " << clients.sent() << " requests");
     CHECK_MESSAGE(clients.failed() == 0, clients.failure());
     CHECK(through.fewest() >= group_size);
     // A second is how long the launcher waits for the hooks of three that are taken off together.

@@ -78,16 +78,13 @@ class watched {
         return found < 0 ? "" : log()[static_cast<std::size_t>(found)][name];
     }
     // All are there, in this order, whatever else is between them: a child may be asked how far it is before it has begun.
-    bool in_order(const words& texts, const std::string& id) const {
+    void check_order(const words& texts, const std::string& id) const {
         std::size_t found = 0;
-        std::string all;
         for (const line& each : log()) {
-            if (each["process_id"] != id) continue;
-            all += each.text + "; ";
-            if (found < texts.size() && each.text == texts[found]) ++found;
+            if (each["process_id"] == id && found < texts.size() && each.text == texts[found]) ++found;
         }
-        if (found < texts.size()) MESSAGE("log of " << id << ": " << all);
-        return found == texts.size();
+        CHECK_MESSAGE(found == texts.size(),
+                      id << " does not say: " << texts[std::min(found, texts.size() - 1)]);
     }
     words path(const std::string& id) const {
         words out;
@@ -235,7 +232,7 @@ TEST_CASE(
         CHECK(ended.exit.code == (each.end == instance_state::crashed ? 2 : 0));
         CHECK(ended.killed == (each.signal == SIGKILL));
         CHECK(ended.shutdown_duration >= each.min_time);
-        CHECK(fleet.in_order(each.log, id));
+        fleet.check_order(each.log, id);
         CHECK((fleet.at("forcing shutdown with SIGTERM", id) >= 0) == (each.end == instance_state::forced));
     }
     CHECK(fleet.info("clean-1").shutdown_duration < 3s);  // the RFC's threshold, of 100 ms of work

@@ -173,6 +173,7 @@ TEST_CASE(
     std::vector<process> workers;
     for (int i = 0; i < 8; ++i) workers.push_back(where.start());
     int killed = 0;
+    int idle = 0;  // of them, without a job in hand
     const auto limit = clock::now() + guard * 3 + milliseconds(total * 20);
     const auto ledger_size = [&] {
         std::error_code none_yet;
@@ -191,6 +192,10 @@ TEST_CASE(
         REQUIRE_MESSAGE(!victim.ended(), victim.output());
         victim.signal(SIGKILL);
         CHECK(victim.wait() == -SIGKILL);
+        for (const std::string& folder : names_in(where.path() / "processing")) {
+            if (folder.compare(0, folder.find('-'), std::to_string(victim.pid())) == 0)
+                idle += names_in(where.path() / "processing" / folder).empty() ? 1 : 0;
+        }
         victim = where.start();
         ++killed;
     }
@@ -210,7 +215,7 @@ TEST_CASE(
     check_ends(where, ledger);
     CHECK(ledger.overlaps == 0);
     CHECK(killed > 0);
-    MESSAGE(total << " jobs, " << killed << " workers killed");
+    MESSAGE(total << " jobs, " << killed << " workers killed, " << killed - idle << " with jobs in flight");
 }
 
 TEST_CASE("spool: two containers, whose workers are both PID 1, tell a dead owner from a live one") {

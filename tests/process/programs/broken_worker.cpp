@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <sstream>
@@ -86,7 +87,7 @@ class wicked_transport final : public ojs::transport {
     }
 
     ojs::result<ojs::settled> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
-        const settling now(settling_);
+        const auto now = count_settlement();
         if (breaks("LOST")) return ack_once(request, "", deadline);
         if (breaks("STRICT")) return ack_once(request, ",\"worker\":\"me\"", deadline);
         if (breaks("ONCE")) static_cast<void>(inner_.ack(request, deadline));
@@ -96,7 +97,7 @@ class wicked_transport final : public ojs::transport {
     }
 
     ojs::result<ojs::settled> fail(const ojs::fail_request& request, ojs::time_point deadline) override {
-        const settling now(settling_);
+        const auto now = count_settlement();
         std::unique_lock<std::mutex> alone(one_by_one_, std::defer_lock);
         if (breaks("FAIL-FAST")) alone.lock();
         ojs::fail_request changed = request;
@@ -129,14 +130,11 @@ class wicked_transport final : public ojs::transport {
     }
 
   private:
-    // Counts the settlements in flight.
-    struct settling {
-        explicit settling(std::atomic<int>& in_flight) : count(in_flight) { ++count; }
-        settling(const settling&) = delete;
-        settling& operator=(const settling&) = delete;
-        ~settling() { --count; }
-        std::atomic<int>& count;
-    };
+    // Counted while the result lives.
+    std::shared_ptr<void> count_settlement() {
+        ++settling_;
+        return {nullptr, [this](void*) { --settling_; }};
+    }
 
     void quiet_beat(const ojs::heartbeat_request& request, ojs::time_point deadline) {
         if (!breaks("NO-FETCH")) return;

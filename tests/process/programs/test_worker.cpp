@@ -76,17 +76,6 @@ std::string fork_handler(ojs::job_context& job) {
     return wait_text(child);
 }
 
-// The child of a fork waits for a signal, which must end it as it would any program.
-std::string fork_pause_handler(ojs::job_context& job) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-        for (;;) ::pause();
-    }
-    print("start " + job.id());
-    print("child " + std::to_string(child));
-    return wait_text(child);
-}
-
 void register_handlers(ojs::worker& worker) {
     worker.register_handler("test.sleep", &sleep_handler);
     worker.register_handler("test.long", &sleep_handler, ojs::handler_options{true});
@@ -94,7 +83,6 @@ void register_handlers(ojs::worker& worker) {
     worker.register_handler("test.stubborn", &stubborn_handler);
     worker.register_handler("test.deaf", &deaf_handler);
     worker.register_handler("test.fork", &fork_handler);
-    worker.register_handler("test.fork_pause", &fork_pause_handler);
     worker.register_handler("test.result", [](ojs::job_context& job) { return job.args_json(); });
     worker.register_handler("test.not_json", [](ojs::job_context&) { return "not { json"; });
     worker.register_handler("test.throw_argument", [](ojs::job_context& job) -> ojs::outcome {
@@ -139,10 +127,7 @@ bool is_default(int number) {
 int run_and_flush(const ojs::worker_options& options, std::chrono::milliseconds pause) {
     const int status = run(options);
     const pid_t child = ::fork();
-    if (child == 0) {
-        ::raise(SIGTERM);
-        ::_exit(0);
-    }
+    if (child == 0) ::_exit(::raise(SIGTERM));
     print("child: " + wait_text(child));
     const ojs::time_point later = ojs::deadline_after(pause);
     while (ojs::steady_clock::now() <= later) ::usleep(1000);
