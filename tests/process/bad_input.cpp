@@ -15,17 +15,8 @@ TEST_CASE("bad values in the environment: status 64, the variable and the value 
         std::vector<std::string> texts;
     } rows[] = {
         {{{"OJS_SHUTDOWN_GRACE_PERIOD", "30 s"}}, {"OJS_SHUTDOWN_GRACE_PERIOD", "'30 s'"}},
-        {{{"OJS_CONCURRENCY", "0"}}, {"OJS_CONCURRENCY", "'0'"}},
-        {{{"OJS_LOG_LEVEL", "loud"}}, {"OJS_LOG_LEVEL", "'loud'", "debug"}},
-        {{{"OJS_STOP_SIGNALS", "TERM,KILL"}}, {"OJS_STOP_SIGNALS", "SIGKILL cannot be handled"}},
         {{{"OJS_HEARTBEAT_INTERVAL", "40s"}}, {"heartbeat_interval", "visibility_timeout"}},
-        {{{"OJS_URL", "redis://127.0.0.1"}}, {"OJS_URL", "'redis://127.0.0.1'", "http://"}},
-        {{{"OJS_URL", "https://backend.example"}},
-         {"url (OJS_URL) 'https://backend.example': ", "ojs_tls.hpp"}},
         {{{"OJS_URL", "http://user:secret@host"}}, {"password"}},
-        {{{"TEST_MODE", "no_handler"}}, {"no handler is registered"}},
-        {{{"TEST_MODE", "second_installer"}}, {"already have an installer"}},
-        {{{"TEST_MODE", "foreign_handler"}}, {"SIGTERM already has a handler", "foreign handler kept"}},
         {{{"OJS_HEALTH_ADDR", "192.0.2.1:9000"}}, {"OJS_HEALTH_ADDR", "192.0.2.1:9000"}},
         {{{"OJS_HEALTH_CONTROL", "yes"}}, {"OJS_HEALTH_CONTROL='yes'", "off on"}},
         {{{"OJS_HEALTH_CONTROL", "on"}}, {"OJS_HEALTH_CONTROL", "OJS_HEALTH_ADDR"}},
@@ -50,7 +41,7 @@ TEST_CASE("no backend: the worker keeps trying, ever more slowly, and SIGTERM en
     CHECK(worker.count("FETCH failed") <= 8);
 }
 
-TEST_CASE("fork in a handler: the child does not report the job, and a signal ends it") {
+TEST_CASE("fork in a handler: the child does not report the job") {
     backend jobs;
     process worker = start_worker(jobs.url(), "w");
     const std::string forked = jobs.push_one("test.fork", "[]");
@@ -58,16 +49,6 @@ TEST_CASE("fork in a handler: the child does not report the job, and a signal en
     CHECK(jobs.job(forked)["result"].is("exit 70"));
     CHECK(jobs.count(job_event(forked, "ack")) == 1);
     CHECK(worker.count("a child made by fork()") == 1);
-
-    const std::string paused = jobs.push_one("test.fork_pause", "[]");
-    REQUIRE(worker.prints("\nchild "));
-    const std::string& log = worker.output();
-    const auto child = static_cast<pid_t>(std::strtol(log.c_str() + log.find("\nchild ") + 7, nullptr, 10));
-    REQUIRE(child > 1);
-    ::kill(child, SIGTERM);
-    CHECK(jobs.reaches(paused, "completed"));
-    CHECK(jobs.job(paused)["result"].is("signal 15"));
-    CHECK(worker.output().find("phase draining") == std::string::npos);
     worker.signal(SIGTERM);
     CHECK(worker.wait() == 0);
 }

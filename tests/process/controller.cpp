@@ -152,10 +152,12 @@ class stage {
     }
 
     // The controller's program with its configuration: the hook, too, as there may be no shell.
-    process run(std::vector<std::string> flags, const std::string& name = program("controller")) const {
-        flags.insert(flags.begin(), name);
-        flags.insert(flags.end(), {"--config", path("config.json")});
-        return process(flags, {});
+    process run(const std::vector<std::string>& flags, const std::string& name = program("controller"),
+                std::vector<std::string> below = {}) const {
+        below.push_back(name);
+        below.insert(below.end(), flags.begin(), flags.end());
+        below.insert(below.end(), {"--config", path("config.json")});
+        return process(below, {});
     }
     process reclaim() const { return run({"--reclaim", std::to_string(controller.pid())}); }
     // From the signal to the exit, in milliseconds.
@@ -230,11 +232,6 @@ int ask(const std::string& socket_path, const std::string& target) {
     return answer ? answer->status : 0;
 }
 
-}  // namespace
-// ---- the guide's tests and use cases ----
-
-namespace {
-
 // A signal comes while a job runs.
 struct scenario {
     const char* name;
@@ -246,6 +243,8 @@ struct scenario {
 
 }  // namespace
 
+// ---- the guide's tests and use cases ----
+
 TEST_CASE("controller: the guide's spot reclaims: the job goes back at once, whole") {
     constexpr const char* of_file = " contains 'SPOT_RECLAIM', treating as spot instance reclaim";
     constexpr const char* missing = " not found, defaulting to spot instance reclaim mode";
@@ -254,19 +253,9 @@ TEST_CASE("controller: the guide's spot reclaims: the job goes back at once, who
         {"Test 2: Spot Reclaim without File (Default); Use Case 2", nullptr, nullptr, SIGTERM, missing},
         {"Test 4: SIGUSR1 Signal; Use Case 4, Option C", nullptr, nullptr, SIGUSR1, nullptr},
         {"Test 4, NORMAL_SHUTDOWN", nullptr, "NORMAL_SHUTDOWN\n", SIGUSR1, nullptr},
-        {"Test 4, SPOT_RECLAIM", nullptr, "SPOT_RECLAIM\n", SIGUSR1, nullptr},
-        {"Test 4, anything", nullptr, "anything\n", SIGUSR1, nullptr},
         {"Use Case 4: Local Development, Option B - Spot Reclaim Mode", nullptr, nullptr, SIGINT, missing},
         {"SIGHUP", nullptr, nullptr, SIGHUP, missing},
         {"a stale NORMAL_SHUTDOWN, replaced", "NORMAL_SHUTDOWN\n", "SPOT_RECLAIM\n", SIGTERM, of_file},
-        // Jobs are claimed with these, too.
-        {"an empty file", "", nullptr, SIGTERM, " contains '', defaulting to spot instance reclaim mode"},
-        {"small letters", "spot_reclaim", nullptr, SIGTERM,
-         " contains 'spot_reclaim', defaulting to spot instance reclaim mode"},
-        {"more words", "SPOT_RECLAIM now", nullptr, SIGTERM,
-         " contains 'SPOT_RECLAIM now', defaulting to spot instance reclaim mode"},
-        {"another word", "SPOT_RECLAIMED", nullptr, SIGTERM,
-         " contains 'SPOT_RECLAIMED', defaulting to spot instance reclaim mode"},
     };
     for (const scenario& row : rows) {
         CAPTURE(row.name);
@@ -274,9 +263,7 @@ TEST_CASE("controller: the guide's spot reclaims: the job goes back at once, who
         if (row.before != nullptr) write_file(on.mode_file(), row.before);
         on.start_with_job();
         if (row.later != nullptr) write_file(on.mode_file(), row.later);
-        const std::int64_t took = on.stop_by(row.number);
-        MESSAGE(row.name << ": " << took << " ms from the signal to the exit");
-        CHECK(took < 10000);  // of 1000: only a hang is a failure here
+        on.stop_by(row.number);
         const std::string reason = row.reason == nullptr ? "" : "File " + on.mode_file() + row.reason;
         if (row.reason != nullptr) CHECK(on.logs({{"warning", reason}, {"warning", killing}}));
         check_requeued(on, row.number == SIGUSR1 || row.reason == of_file);
@@ -287,13 +274,9 @@ TEST_CASE("controller: the guide's spot reclaims: the job goes back at once, who
 }
 
 TEST_CASE("controller: the guide's normal shutdowns: the job completes within the grace period") {
-    const std::pair<int, const char*> rows[] = {{SIGTERM, "SIGTERM"},  // Test 3: Normal Shutdown
-                                                {SIGINT, "SIGINT"},    // Use Case 4, Option A
-                                                {SIGHUP, "SIGHUP"}};
-    for (const auto& row : rows) {
-        const auto number = row.first;
-        const char* const name = row.second;
-        CAPTURE(name);
+    // Test 3: Normal Shutdown; Use Case 4, Option A
+    for (const auto& [number, name] :
+         {std::pair(SIGTERM, "SIGTERM"), {SIGINT, "SIGINT"}, {SIGHUP, "SIGHUP"}}) {
         stage on("finish");  // and the default grace period
         write_file(on.mode_file(), "NORMAL_SHUTDOWN\n");
         on.start_with_job();
@@ -314,22 +297,6 @@ TEST_CASE("controller: the guide's normal shutdowns: the job completes within th
              {"info", complete}}));
         CHECK(on.controller.count("Spot instance reclamation") == 0);
     }
-}
-
-TEST_CASE("controller: SIGHUP that came ignored, as by nohup, stays ignored") {
-    stage on("finish");
-    on.put_job("job-1");
-    on.controller = process({"/bin/sh", "-c", "trap '' HUP; exec \"$0\" --config \"$1\"",
-                             program("controller"), on.path("config.json")},
-                            {});
-    on.child();
-    on.controller.signal(SIGHUP);
-    on.controller.signal(SIGTTIN);  // comes after it
-    REQUIRE(on.prints("jobs in flight"));
-    CHECK(on.controller.count("phase changed") == 0);
-    on.let_finish();
-    CHECK(eventually([&] { return on.job_is_only_in("done"); }));
-    on.stop_by(SIGTERM);
 }
 
 TEST_CASE("controller: Test 5: Race Condition (SIGTERM before preStop)") {
@@ -359,51 +326,20 @@ TEST_CASE("controller: Use Case 1: Spot Instance with PreStop Hook") {
     check_requeued(on, true);
 }
 
-// ---- as PID 1 of a container ----
-
-namespace {
-
-// A controller below as_init() in a PID namespace of its own, and programs run beside it as an orchestrator does.
-struct contained : stage {
-    static bool possible() {
-        process probe({"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "true"}, {});
-        return probe.wait() == 0 && fs::exists("/proc/thread-self/children");
-    }
-    void start_with_job() {
-        put_job("job-1");
-        controller = process({"unshare", "--pid", "--fork", "--mount-proc", "--kill-child",
-                              program("controller"), "--config", path("config.json")},
-                             {});
-        child();
-        const std::string self = std::to_string(controller.pid());
-        std::ifstream("/proc/" + self + "/task/" + self + "/children") >> init_;
-        REQUIRE(init_ > 0);
-    }
-    process exec(const std::vector<std::string>& flags) const {
-        std::vector<std::string> words = {"nsenter", "--target", std::to_string(init_),
-                                          "--pid",   "--mount",  program("controller")};
-        words.insert(words.end(), flags.begin(), flags.end());
-        words.insert(words.end(), {"--config", path("config.json")});
-        return process(words, {});
-    }
-
-  private:
-    pid_t init_ = 0;
-};
-
-}  // namespace
-
 TEST_CASE("controller: the preStop hook reaches a controller below PID 1") {
-    if (!contained::possible()) {
-        MESSAGE("skipped: no PID namespaces here");
-        return;
-    }
+    const std::vector<std::string> container = pid_namespace();
+    if (container.empty() || !fs::exists("/proc/thread-self/children")) return;
     for (const std::vector<std::string>& flags :
          {std::vector<std::string>{"--reclaim"}, std::vector<std::string>{"--reclaim", "1"}}) {
         CAPTURE(flags.size());
-        contained on;
-        on.start_with_job();
-        process hook = on.exec(flags);
+        stage on;
+        on.put_job("job-1");
+        on.controller = on.run({}, program("controller"), container);
+        on.child();
+        const std::string init = init_of(on.controller);
+        REQUIRE_FALSE(init.empty());
+        process hook =
+            on.run(flags, program("controller"), {"nsenter", "--target", init, "--pid", "--mount"});
         // The namespace may end under the hook, which has done its work then.
         const int status = hook.wait();
         CHECK_MESSAGE((status == 0 || status == 128 + SIGKILL || status == -SIGKILL), hook.output());
@@ -502,9 +438,9 @@ TEST_CASE("controller: Use Case 3: a child that obeys SIGTERM ends before the gr
 TEST_CASE("controller: the file is written anew: no link is followed, and nobody's file is written into") {
     stage on;
     const std::string victim = on.path("victim");
-    const auto write_mode = [&](const char* flag) {  // under the umask that takes most away
-        process writer({"/bin/sh", "-c", "umask 777; exec \"$0\" \"$@\"", program("controller"), flag,
-                        "--config", on.path("config.json")},
+    const auto write_mode = [&] {  // under the umask that takes most away
+        process writer({"/bin/sh", "-c", "umask 777; exec \"$0\" --mark-normal --config \"$1\"",
+                        program("controller"), on.path("config.json")},
                        {});
         return writer.wait();
     };
@@ -517,7 +453,7 @@ TEST_CASE("controller: the file is written anew: no link is followed, and nobody
     // A link where it goes, and where an easily guessed name of something new would be.
     fs::create_symlink(victim, on.mode_file());
     fs::create_symlink(victim, on.mode_file() + ".new");
-    CHECK(write_mode("--mark-normal") == 0);
+    CHECK(write_mode() == 0);
     CHECK(read_file(victim) == "keep");
     CHECK(is_our_file());
     CHECK(read_file(on.mode_file()) == "NORMAL_SHUTDOWN\n");
@@ -525,13 +461,13 @@ TEST_CASE("controller: the file is written anew: no link is followed, and nobody
     fs::remove(on.mode_file());
     fs::create_hard_link(victim, on.mode_file());
     if (::geteuid() == 0) REQUIRE(::chown(victim.c_str(), 65533, static_cast<gid_t>(-1)) == 0);
-    CHECK(write_mode("--mark-normal") == 0);
+    CHECK(write_mode() == 0);
     CHECK(read_file(victim) == "keep");
     CHECK(is_our_file());
     // A folder is neither replaced nor written into, and nothing is left beside it.
     fs::remove(on.mode_file());
     fs::create_directory(on.mode_file());
-    CHECK(write_mode("--mark-normal") == 1);
+    CHECK(write_mode() == 1);
     int beside = 0;
     for (const auto& each : fs::directory_iterator(on.path(""))) {
         beside += each.path().filename().string().find("termination-type.") == 0 ? 1 : 0;
@@ -556,19 +492,8 @@ TEST_CASE("controller: while the file says SPOT_RECLAIM no job is begun, and one
     REQUIRE(eventually([&] { return on.controller.count(no_claim) == 2; }));
     CHECK(on.names("done") == std::vector<std::string>{"job-1"});
     CHECK(on.names("request") == std::vector<std::string>{"job-2"});
-    fs::remove(on.mode_file());
-    on.child();
-    write_file(on.mode_file(), "SPOT_RECLAIM\n");
-    on.let_finish();
-    REQUIRE(eventually([&] { return on.controller.count(no_claim) == 3; }));
-    on.put_job("job-3");
     on.stop_by(SIGTERM);
-    CHECK(on.names("done").size() == 2);
-    CHECK(on.names("request") == std::vector<std::string>{"job-3"});
-    CHECK(on.logs({{"warning",
-                    "File " + on.mode_file() + " contains 'SPOT_RECLAIM', treating as spot instance reclaim"},
-                   {"info", complete}}));
-    CHECK(on.controller.count("Process execution-job-3 started") == 0);
+    CHECK(on.controller.count("Process execution-job-2 started") == 0);
 }
 
 TEST_CASE("controller: without a job it stops at once, and names the default mode file") {
@@ -604,11 +529,13 @@ TEST_CASE("controller: a child that fails is retried by retry_delays, and its jo
     CHECK(on.controller.count("msg=\"Job job-1 failed\" error=\"exit status 3\"") == 3);
     on.stop_by(SIGTERM);
 
-    on.configure("fail", ",\"retry_delays\":[]");
+    on.configure("deaf", ",\"retry_delays\":[]");  // and killed by someone else
     fs::remove_all(on.path("spool/failed"));
-    on.start_with_job();
+    on.put_job("job-1");
+    on.start();
+    ::kill(on.child(), SIGKILL);
     CHECK(eventually([&] { return on.job_is_only_in("failed"); }));
-    CHECK(on.controller.count("Job job-1 failed") == 1);
+    CHECK(on.controller.count("msg=\"Job job-1 failed\" error=\"killed by SIGKILL\"") == 1);
     on.stop_by(SIGTERM);
 }
 
@@ -624,18 +551,6 @@ TEST_CASE("controller: a child that removed its own file and exits with 0 has co
     CHECK(on.controller.count("settled elsewhere") == 0);
     CHECK(on.names("request").empty());
     CHECK(on.names("failed").empty());
-}
-
-TEST_CASE("controller: a child killed by someone else has failed") {
-    stage on("finish", ",\"retry_delays\":[0]");
-    on.put_job("job-1");
-    on.start();
-    ::kill(on.child(), SIGKILL);
-    on.child();  // the second run
-    on.let_finish();
-    CHECK(eventually([&] { return on.job_is_only_in("done"); }));
-    CHECK(on.controller.count("msg=\"Job job-1 failed\" error=\"killed by SIGKILL\"") == 1);
-    on.stop_by(SIGTERM);
 }
 
 TEST_CASE("controller: a command that cannot be started fails its jobs, and says why") {
@@ -693,9 +608,7 @@ TEST_CASE("controller: a blocked log delays no reclaim") {
 
 TEST_CASE("controller: whenever the signal comes, the job is in one place, whole, and nobody is left") {
     // The job ends by itself at about the same time. OJS_TEST_ROUNDS for more than a glance.
-    const char* wanted = ::getenv("OJS_TEST_ROUNDS");
-    const int rounds = wanted != nullptr ? std::atoi(wanted) : 12;
-    int requeued = 0;
+    const auto rounds = static_cast<int>(number_from("OJS_TEST_ROUNDS", 12));
     for (int round = 0; round < rounds; ++round) {
         stage on("finish");
         on.let_finish();
@@ -704,12 +617,9 @@ TEST_CASE("controller: whenever the signal comes, the job is in one place, whole
         REQUIRE(on.prints("worker started"));
         std::this_thread::sleep_for(std::chrono::microseconds(round * 7919 % 12000));  // another moment each
         on.stop_by(round % 2 == 0 ? SIGTERM : SIGUSR1);
-        const bool back = on.job_is_only_in("request");
-        CHECK_MESSAGE((back || on.job_is_only_in("done")), on.controller.output());
+        CHECK_MESSAGE((on.job_is_only_in("request") || on.job_is_only_in("done")), on.controller.output());
         CHECK(on.all_gone());
-        requeued += back ? 1 : 0;
     }
-    MESSAGE(requeued << " of " << rounds << " jobs went back");
 }
 
 #ifdef __linux__
@@ -775,11 +685,9 @@ TEST_CASE(
         {deep.c_str(), "invalid JSON"},
         {"[]", "is not a JSON object"},
         {"{} x", "something follows the value in line 1"},
-        {"{\"spool_dir\":", "invalid JSON: syntax error in line 1"},
         {"{\"command\":[\"true\"]}", "spool_dir is missing"},
         {"{\"spool_dir\":\"/tmp\"}", "command is missing"},
         {"{\"spool_dir\":\"\"}", "spool_dir: must be a string, not empty"},
-        {"{\"spool_dir\":7}", "spool_dir: must be a string"},
         {"{\"spool_dir\":\"a\\u0000b\"}", "spool_dir: holds a NUL byte"},
         {"{\"command\":\"true\"}", "command: must be an array"},
         {"{\"command\":[]}", "command: must name a program"},
@@ -791,26 +699,18 @@ TEST_CASE(
         {"{\"spool_dir\":\"s\",\"command\":[\"no-such-prover\"]}",
          "command: no-such-prover: is in no folder of PATH"},
         {"{\"concurrency\":1,\"spool_dir\":\"s\",\"concurrency\":1}", "concurrency: is given twice"},
-        {"{\"a\":1,\"a\":1}", "a: is given twice"},
         {"{\"controller\":7}", "controller: must be an object"},
         {"{\"controller\":{\"controller\":{}}}", "controller: is unknown"},
         {"{\"controller\":{\"concurrency\":1,\"concurrency\":1}}", "concurrency: is given twice"},
         {"{\"controller\":{\"concurrency\":1},\"concurrency\":1}", "concurrency: is given twice"},
-        {"spool_dir: /tmp", "invalid JSON"},
         {"{\"retry_delays\":1}", "retry_delays: must be an array"},
         {"{\"retry_delays\":[-1]}", "retry_delays: must be from 0"},
-        {"{\"retry_delays\":[\"1x\"]}", "retry_delays: '1x' is not a duration"},
         {"{\"termination_grace_period\":\"3550 s\"}", "termination_grace_period: '3550 s' is not a duration"},
         {"{\"termination_grace_period\":true}", "termination_grace_period: must be a duration"},
-        {"{\"termination_grace_period\":1e12}", "termination_grace_period: must be from 0"},
-        {"{\"termination_grace_period\":1e999}", "a number is too large"},
         {"{\"container_grace_period\":0}", "container_grace_period: must be longer than 0"},
-        {"{\"child_process_shutdown_timeout\":\"\"}", "child_process_shutdown_timeout: '' is not a duration"},
-        {"{\"termination_type_file\":\"\"}", "termination_type_file: must be a string"},
         {"{\"spot_instance_mode\":\"no\"}", "spot_instance_mode: must be true or false"},
         {"{\"concurrency\":0}", "concurrency: must be a whole number"},
         {"{\"concurrency\":1.5}", "concurrency: must be a whole number"},
-        {"{\"metrics_address\":8080}", "metrics_address: must be a string"},
         {"{\"termination_grace\":1}", "termination_grace: is unknown"},
         {"{BASE,\"termination_grace_period\":10}", "child_process_shutdown_timeout must be shorter than"},
         {"{BASE,\"metrics_address\":\"nonsense\"}", "metrics_address: "},
@@ -818,22 +718,16 @@ TEST_CASE(
         // TOML that the guide does not use.
         {"\n[controller]\ncommand = [\n",
          "config.toml: line 3: command: must be a \"string\", number, boolean or array"},
-        {"termination_type_file = 'C:'", "config.toml: line 1: termination_type_file: must be"},
         {"spool_dir = \"a\" b", "config.toml: line 1: spool_dir: must be"},
-        {"concurrency = 1_0", "config.toml: line 1: concurrency: must be"},
-        {"concurrency =", "config.toml: line 1: concurrency: must be"},
         {"concurrency = null", "config.toml: line 1: concurrency: must be"},
-        {"concurrency = 1e999", "config.toml: line 1: concurrency: must be"},
         {"# c\nretry_delays = [{\"a\": 1}]", "config.toml: line 2: retry_delays: must be"},
         {"a.b = 1", "config.toml: line 1: 'a.b = 1': must be KEY = VALUE"},
-        {"\"concurrency\" = 1", "config.toml: line 1: '\"concurrency\" = 1': must be"},
         {"{\"concurrency\": 1}", "config.toml: line 1: '{\"concurrency\": 1}': must be"},
         {"[[controller]]", "config.toml: line 1: '[[controller]]': must be [NAME]"},
         {"[a.b] # c", "config.toml: line 1: '[a.b] # c': must be [NAME]"},
         {"[controller]\n[controller]", "config.toml: line 2: controller: is given twice"},
         {"concurrency = 1\nconcurrency = 1", "config.toml: line 2: concurrency: is given twice"},
         {"concurrency = 1\n[controller]\nconcurrency = 1", "config.toml: concurrency: is given twice"},
-        {"[prover]\nconcurrency = 1", "config.toml: prover: is unknown"},
     };
     stage on;
     const std::string base = "\"spool_dir\":" + in_quotes(on.path("spool")) + ",\"command\":[\"true\"]";
@@ -888,36 +782,22 @@ TEST_CASE("controller: the guide's config.toml runs, with the queue and the comm
 }
 
 TEST_CASE("controller: what the container grants must hold the grace period, in the words of its own keys") {
-    struct budget {
-        const char* grace;
-        const char* granted;
-        const char* says;  // nullptr: nothing of it
-    };
-    const char* const too_long = "level=warning msg=\"the grace period of 59m10s cannot fit into the ";
-    const budget rows[] = {{"3550", "3600", nullptr},
-                           {"3550", "3552", "finding=budget-tight"},
-                           {"3550", "3550", too_long},
-                           {"3550", "\"50m\"", too_long},
-                           {"\"800ms\",\"child_process_shutdown_timeout\":0", "3600", nullptr}};
-    stage on("finish");
-    for (const budget& row : rows) {
-        CAPTURE(row.granted);
-        on.configure("finish", std::string(",\"termination_grace_period\":") + row.grace +
-                                   ",\"container_grace_period\":" + row.granted);
+    const std::pair<const char*, const char*> rows[] = {
+        {"3600", nullptr}, {"3550", "level=warning msg=\"the grace period of 59m10s cannot fit into the "}};
+    for (const auto& [granted, says] : rows) {
+        CAPTURE(granted);
+        stage on("finish",
+                 std::string(",\"termination_grace_period\":3550,\"container_grace_period\":") + granted);
         on.start();
         REQUIRE(on.prints("worker started"));
         on.stop_by(SIGTERM);
         CHECK_MESSAGE(on.controller.count("OJS_") == 0, on.controller.output());
         CHECK(on.controller.count("heartbeat interval") == 0);  // on which nothing hangs here
-        if (row.says == nullptr) {
-            CHECK(on.controller.count("finding=budget") == 0);
-            continue;
-        }
-        CHECK(on.controller.count(row.says) == 1);
-        if (row.says == too_long)
-            CHECK(on.controller.count(
-                      "and set container_grace_period to the same; or set termination_grace_period to ") ==
-                  1);
+        CHECK((on.controller.count("finding=budget") > 0) == (says != nullptr));
+        if (says == nullptr) continue;
+        CHECK(on.controller.count(says) == 1);
+        CHECK(on.controller.count(
+                  "and set container_grace_period to the same; or set termination_grace_period to ") == 1);
     }
 }
 
@@ -925,25 +805,23 @@ TEST_CASE("controller: the flag's configuration precedes the variable's, and tha
     stage on("finish");
     const std::string other = on.path("other.json");
     write_file(other, "{\"termination_type_file\":" + in_quotes(on.path("of-the-variable")) + "}");
-    const auto with = [&](const std::string& config, const std::vector<std::string>& flags) {
-        std::vector<std::string> command = {program("controller")};
-        command.insert(command.end(), flags.begin(), flags.end());
-        return process(command, {{"OJS_CONTROLLER_CONFIG", config}});
+    const auto with = [&](const std::string& config, const std::string& flags) {
+        return process(words(program("controller") + " " + flags), {{"OJS_CONTROLLER_CONFIG", config}});
     };
-    CHECK(with(other, {"--mark-normal"}).wait() == 0);
+    CHECK(with(other, "--mark-normal").wait() == 0);
     CHECK(fs::exists(on.path("of-the-variable")));
     CHECK_FALSE(fs::exists(on.mode_file()));
-    CHECK(with(other, {"--mark-normal", "--config", on.path("config.json")}).wait() == 0);
+    CHECK(with(other, "--mark-normal --config " + on.path("config.json")).wait() == 0);
     CHECK(fs::exists(on.mode_file()));
-    CHECK(with(on.path("config.json"), {}).prints("worker started"));
-    process absent = with(on.path("absent"), {});
+    CHECK(with(on.path("config.json"), "").prints("worker started"));
+    process absent = with(on.path("absent"), "");
     CHECK(absent.wait() == 64);
     CHECK(absent.prints("cannot read " + on.path("absent")));
     if (fs::exists("/etc/controller/controller.json")) {
         MESSAGE("this machine has the usual one: without any is skipped");
         return;
     }
-    process none = with("", {});
+    process none = with("", "");
     CHECK(none.wait() == 64);
     CHECK(none.output() ==
           "error: there is no configuration: give --config FILE, name it in OJS_CONTROLLER_CONFIG, or put it "

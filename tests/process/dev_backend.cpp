@@ -92,14 +92,13 @@ TEST_CASE(
 
     for (const char* lease : {"1e300", "9223372036854775807", "9223372036854"}) {
         CAPTURE(lease);
+        const std::string much = std::string(",\"visibility_timeout_ms\":") + lease + "}";
         const json claimed =
-            jobs.post("/ojs/v1/workers/fetch", std::string("{\"queues\":[\"default\"],\"worker_id\":\"w\",") +
-                                                   "\"visibility_timeout_ms\":" + lease + "}");
+            jobs.post("/ojs/v1/workers/fetch", R"({"queues":["default"],"worker_id":"w")" + much);
         REQUIRE(claimed["jobs"].items.size() == 1);
         const std::string id = claimed["jobs"].items[0]["id"].text;
-        const json beat =
-            jobs.post("/ojs/v1/workers/heartbeat", "{\"worker_id\":\"w\",\"active_jobs\":[\"" + id +
-                                                       "\"],\"visibility_timeout_ms\":" + lease + "}");
+        const json beat = jobs.post("/ojs/v1/workers/heartbeat",
+                                    R"({"worker_id":"w","active_jobs":[")" + id + "\"]" + much);
         CHECK(beat["jobs_extended"].holds(id));
     }
     // A lease of the past is one that ends at once: the backend has looked at all of them when this one is over.
@@ -120,14 +119,11 @@ TEST_CASE("dev_backend: no more workers are known than 4096, and those that hold
     jobs.push("a", "[]", 1);
     jobs.post("/ojs/v1/workers/fetch",
               R"({"queues":["default"],"worker_id":"holder","visibility_timeout_ms":3600000})");
-    ojs::result<ojs::http_client> client = ojs::http_client::create(jobs.url());
-    REQUIRE(client);
+    ojs::http_client client = peer::make_client(jobs.url());
     const auto beat = [&](const std::string& id) {
-        const auto got = client->send({"POST",
-                                       "/ojs/v1/workers/heartbeat",
-                                       {{"Content-Type", "application/json"}},
-                                       R"({"worker_id":")" + id + "\"}"},
-                                      {clock::now() + guard, ojs::resend::if_unsent, nullptr});
+        ojs::http_request request = peer::post("/ojs/v1/workers/heartbeat", R"({"worker_id":")" + id + "\"}");
+        request.headers = {{"Content-Type", "application/json"}};
+        const auto got = client.send(request, peer::call());
         REQUIRE(got);
         return got->status;
     };

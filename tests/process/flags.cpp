@@ -49,6 +49,15 @@ TEST_CASE("flags: wrong usage prints an error in one line, or the usage, and exi
         {"shutdown-probe",
          {{}, {"--"}, {"--scenario"}, {"--scenario", "none", "--", "true"}, {"true"}},
          "; see --help"},
+        {"demo", {{"--nonsense"}, {"--svg"}, {"--svg", ""}, {"--svg", "a", "b"}, {"picture.svg"}}, "error: "},
+        {"lifecycle_runner",
+         {{"--nonsense"},
+          {"--port"},
+          {"--behavior", "odd"},
+          {"--initial-work", "-1x"},
+          {"--drain-duration", "1 s"},
+          {"clean"}},
+         "error: "},
         {"river_stages", {{"bad"}, {"good", "10 s"}, {"good", "1s", "x"}}, "usage: river_stages"},
         {"own_loop", {{"soon"}}, "usage: own_loop [TIME]"},
         {"dev_backend",
@@ -101,7 +110,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("flags: --signal without a PID finds one worker, reports none, and lists several") {
+TEST_CASE("flags: --signal without a PID finds one worker, and reports none") {
     const std::string path = own_worker();
     process none({path, "--signal", "stop"}, {});
     CHECK(none.wait() == 1);
@@ -109,14 +118,6 @@ TEST_CASE("flags: --signal without a PID finds one worker, reports none, and lis
     CHECK(none.prints("error: no other process runs this program"));
     process one({path}, quick);
     REQUIRE(one.prints("FETCH failed"));
-    process other({path}, quick);
-    REQUIRE(other.prints("FETCH failed"));
-    process several({path, "--signal", "stop"}, {});
-    CHECK(several.wait() == 1);
-    CHECK(several.prints(std::to_string(one.pid())));
-    CHECK(several.prints(std::to_string(other.pid())));
-    other.signal(SIGTERM);
-    REQUIRE(other.wait() == 0);  // it stays a zombie, which runs no program
     CHECK(process({path, "--signal", "stop"}, {}).wait() == 0);
     CHECK(one.wait() == 0);
 #endif
@@ -161,7 +162,7 @@ TEST_CASE("flags: --doctor under real wrappers and inits") {
 
 TEST_CASE("flags: --init as PID 1 forwards signals, and --signal finds it") {
     const std::vector<std::string> container = pid_namespace();
-    if (container.empty()) return;
+    if (container.empty() || !fs::exists("/proc/thread-self/children")) return;
     const std::string path = own_worker();
     for (const std::string word :
          {"stop", "reclaim"}) {  // for the latter a worker is prepared by its dialect
@@ -172,17 +173,7 @@ TEST_CASE("flags: --init as PID 1 forwards signals, and --signal finds it") {
         command.insert(command.end(), {path, "--init"});
         process outside(command, settings);
         REQUIRE(outside.prints("FETCH failed"));
-        // Seen from outside, PID 1 is the child of unshare.
-        std::string init;
-        REQUIRE(eventually([&] {
-            std::error_code gone;
-            for (const auto& entry : fs::directory_iterator("/proc")) {
-                if (read_file(entry.path() / "comm") == "ojs-init\n" &&
-                    fs::read_symlink(entry.path() / "exe", gone) == path)
-                    init = entry.path().filename();
-            }
-            return !init.empty();
-        }));
+        const std::string init = init_of(outside);
         process joined({"nsenter", "--target", init, "--pid", "--mount", path, "--signal", word}, {});
         // The namespace may end before it has exited.
         const int status = joined.wait();

@@ -5,12 +5,12 @@
 #include <errno.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -25,14 +25,6 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr int group_size = 8;
-
-int rolls() {
-    return static_cast<int>(number_from("OJS_TEST_ROLLS", 2));
-}
-// One by one, and three at a time.
-int surge_of(int roll) {
-    return roll % 2 == 0 ? 1 : 3;
-}
 
 ojs::group_options group_of(std::vector<std::string> command) {
     ojs::group_options out;
@@ -53,6 +45,14 @@ ojs::launcher_options options_for(ojs::group_options group, counter& ready) {
     return out;
 }
 
+int rolls() {
+    return static_cast<int>(number_from("OJS_TEST_ROLLS", 2));
+}
+// One by one, and three at a time.
+int surge_of(int roll) {
+    return roll % 2 == 0 ? 1 : 3;
+}
+
 void replace(ojs::launcher& of, ojs::group_options to, int surge) {
     to.max_surge = surge;
     const auto report = of.rolling_replace("group", to);
@@ -66,7 +66,7 @@ int number_of(const ojs::process_info& of) {
 }
 
 // A replacement whose fifth new process does not become ready.
-void fail_half_way(ojs::launcher& servers, ojs::group_options faulty) {
+void fail_half_way(ojs::launcher& servers, ojs::group_options faulty, const std::string& end) {
     int newest = 0;
     const auto before = servers.group("group");
     for (const ojs::process_info& each : before->processes) newest = std::max(newest, number_of(each));
@@ -74,7 +74,7 @@ void fail_half_way(ojs::launcher& servers, ojs::group_options faulty) {
     std::vector<std::string>& command = faulty.process.child.command;
     command.insert(command.begin(),
                    {"/bin/sh", "-c",
-                    "test \"${OJS_PROCESS_ID#group-}\" -ne " + fifth + " && exec \"$0\" \"$@\"; exit 3"});
+                    "test \"${OJS_PROCESS_ID#group-}\" -ne " + fifth + " && exec \"$0\" \"$@\"; " + end});
     const auto report = servers.rolling_replace("group", faulty);
     REQUIRE(report);
     CHECK(report->rolled_back);
@@ -102,7 +102,6 @@ TEST_CASE("fleet: workers on a backend are replaced under load, and every job is
     ojs::launcher workers(options_for(group, ready));
     REQUIRE(workers.start());
     REQUIRE(ready.wait_for(group_size));
-
     // About as fast as they can be done.
     std::atomic<bool> enough{false};
     std::vector<std::string> pushed;
@@ -119,16 +118,12 @@ TEST_CASE("fleet: workers on a backend are replaced under load, and every job is
     const auto all = static_cast<std::int64_t>(pushed.size());
     CHECK(eventually([&] { return jobs.summary()["completed"].number >= all; }));
     stop(workers);
-
     MESSAGE(rolls() << " replacements, " << all << " jobs");
-    std::map<std::string, int> times;  // that each job's handler came to its end
     std::ifstream file(done);
-    for (std::string id; std::getline(file, id);) ++times[id];
-    CHECK(times.size() == pushed.size());
-    for (const std::string& id : pushed) {
-        const auto found = times.find(id);
-        CHECK_MESSAGE((found != times.end() && found->second == 1), jobs.history(id));
-    }
+    std::vector<std::string> ended{std::istream_iterator<std::string>(file), {}};  // by their handlers
+    std::sort(ended.begin(), ended.end());
+    std::sort(pushed.begin(), pushed.end());
+    CHECK(ended == pushed);
 }
 
 TEST_CASE(
@@ -149,7 +144,7 @@ TEST_CASE(
     requests clients(through, 4);
     for (int roll = 0; roll < rolls(); ++roll) {
         replace(servers, group, surge_of(roll));
-        fail_half_way(servers, group);
+        fail_half_way(servers, group, roll % 2 == 0 ? "exit 3" : "kill -9 $$");
     }
     const int target = clients.sent() + 100;
     CHECK(eventually([&] { return clients.sent() >= target; }));  // requests still succeed
@@ -171,7 +166,7 @@ TEST_CASE(
 }
 
 #ifdef __linux__  // elsewhere there is no /proc to count by
-TEST_CASE("fleet: after 200 processes that came and went nothing is left of them") {
+TEST_CASE("fleet: after dozens of processes that came and went nothing is left of them") {
     if (!may_have_many_children()) return;
     const auto entries = [](const char* folder) {
         const std::filesystem::directory_iterator all(folder);
@@ -189,10 +184,8 @@ TEST_CASE("fleet: after 200 processes that came and went nothing is left of them
     replace(of, runners, group_size);
     const auto descriptors = entries("/proc/self/fd");
     const auto threads = entries("/proc/self/task");
-    for (int replaced = 0; replaced < 200; replaced += 4 * group_size) {
-        for (int i = 0; i < 3; ++i) replace(of, others, group_size);
-        replace(of, runners, group_size);
-    }
+    for (int i = 0; i < 3; ++i) replace(of, others, group_size);
+    replace(of, runners, group_size);
     // A child that was asked whether it is ready, before it was, has one more connection.
     CHECK(entries("/proc/self/fd") <= descriptors + group_size);
     CHECK(eventually(

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <memory>
 #include <set>
 
 #include "harness.hpp"
@@ -19,21 +20,6 @@ process start_forking(const backend& jobs, std::vector<std::string> arguments) {
                                {"OJS_POLL_INTERVAL", "10ms"},
                                {"OJS_HEARTBEAT_INTERVAL", "100ms"}});
 }
-
-// Kills a process that is no child of ours when the test ends, even if it fails.
-class orphan_guard {
-  public:
-    explicit orphan_guard(pid_t pid) : pid_(pid) {}
-    orphan_guard(const orphan_guard&) = delete;
-    orphan_guard& operator=(const orphan_guard&) = delete;
-    ~orphan_guard() {
-        if (pid_ > 1) ::kill(pid_, SIGKILL);
-    }
-    void has_ended() { pid_ = 0; }
-
-  private:
-    pid_t pid_;
-};
 
 }  // namespace
 
@@ -68,7 +54,8 @@ TEST_CASE("fork: a daemon runs the worker and gets the signals set up before it 
     const std::string& log = starter.output();
     const auto pid = static_cast<pid_t>(std::strtol(log.c_str() + log.find("daemon ") + 7, nullptr, 10));
     REQUIRE(pid > 1);
-    orphan_guard daemon(pid);
+    pid_t left = pid;  // no child of ours
+    const std::shared_ptr<void> guard(nullptr, [&](void*) { left > 1 ? ::kill(left, SIGKILL) : 0; });
     const std::string id = jobs.push_one("test.pid", "[]");
     CHECK(jobs.reaches(id, "completed"));
     CHECK(jobs.job(id)["result"].number == pid);
@@ -80,6 +67,6 @@ TEST_CASE("fork: a daemon runs the worker and gets the signals set up before it 
 #endif
     REQUIRE(::kill(pid, SIGTERM) == 0);
     REQUIRE(starter.prints("status "));
-    daemon.has_ended();
+    left = 0;
     CHECK(starter.prints("status 0"));
 }

@@ -53,16 +53,11 @@ json convert(const picojson::value& from) {
 
 // What was added to a file since `offset`.
 std::string read_from(const std::string& path, std::size_t offset) {
-    std::string out;
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return out;
-    char buffer[65536];
-    for (ssize_t got = 1; got > 0;) {
-        got = ::pread(fd, buffer, sizeof buffer, static_cast<off_t>(offset + out.size()));
-        if (got > 0) out.append(buffer, static_cast<std::size_t>(got));
-    }
-    ::close(fd);
-    return out;
+    std::ifstream file(path, std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(offset));
+    std::ostringstream out;
+    out << file.rdbuf();
+    return out.str();
 }
 
 // ---- starting programs ----
@@ -186,6 +181,13 @@ std::vector<std::string> pid_namespace() {
     if (process(trial, {}).wait() == 0) return out;
     MESSAGE("skipped: no PID namespaces here");
     return {};
+}
+
+std::string init_of(const process& outside) {
+    const std::string self = std::to_string(outside.pid());
+    std::string out;
+    std::ifstream("/proc/" + self + "/task/" + self + "/children") >> out;
+    return out;
 }
 
 std::string program(const std::string& name) {
@@ -381,28 +383,5 @@ std::int64_t phase_moment(process& worker, const std::string& phase) {
     if (at == std::string::npos) return 0;
     return std::strtoll(all.c_str() + all.find(' ', at + line.size()), nullptr, 10);
 }
-
-// ---- relay ----
-
-relay::relay(const std::string& backend_url, const std::string& path)
-    : server_([&] {
-          auto started = ojs::http_server::start(
-              "127.0.0.1:0", [this, backend_url, path](const ojs::http_request& request) {
-                  auto answer = ask(backend_url, request.method, request.target, request.body);
-                  ojs::http_response out;
-                  out.drop = !answer;
-                  if (!answer) return out;
-                  out.status = answer->status;
-                  out.body = answer->body;
-                  const std::string& target = request.target;
-                  if (target.size() < path.size() || target.substr(target.size() - path.size()) != path)
-                      return out;
-                  held_.set();
-                  static_cast<void>(going_.wait());
-                  return out;
-              });
-          REQUIRE(started);
-          return std::move(*started);
-      }()) {}
 
 }  // namespace test

@@ -3,6 +3,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -41,13 +42,13 @@ struct json {
     std::vector<std::pair<std::string, json>> members;
 };
 
-// Waits until `holds()`, looking every millisecond; false after the guard.
+// Waits until `holds()`, looking every few milliseconds; false after the guard.
 template <class Condition>
 bool eventually(Condition holds, milliseconds limit = guard) {
     const auto end = clock::now() + limit;
-    while (!holds()) {
+    for (milliseconds pause{1}; !holds(); pause = std::min(pause * 2, milliseconds(8))) {
         if (clock::now() >= end) return holds();
-        std::this_thread::sleep_for(milliseconds(1));
+        std::this_thread::sleep_for(pause);
     }
     return true;
 }
@@ -98,6 +99,8 @@ class process {
     std::string output_;
 };
 
+// As seen from here, PID 1 of the namespace that `outside`, started below pid_namespace(), has made; empty: not told.
+std::string init_of(const process& outside);
 // By /proc, so on Linux alone. What was killed may wait for init to reap it for a while, and is still in the group then.
 bool runs_in_group(pid_t group);
 // Processes with OJS_TEST_MARK=mark in their environment.
@@ -193,22 +196,5 @@ inline auto beat_in_state(const std::string& worker, const char* state) {
 process start_worker(const std::string& url, const std::string& id, const environment& extra = {});
 // The moment its signal handler ran for the first transition to `phase`, by its own account; 0: not there.
 std::int64_t phase_moment(process& worker, const std::string& phase);
-
-// Stands between a worker and its backend, and holds back the answers to requests that end with `path`, until it lets go.
-// The worker needs an OJS_REQUEST_TIMEOUT as long as it may hold.
-class relay {
-  public:
-    relay(const std::string& backend_url, const std::string& path);
-    ~relay() { let_go(); }
-
-    std::string url() const { return "http://" + server_.address(); }
-    bool holds() const { return held_.wait(); }  // waits until it has an answer to hold back
-    void let_go() { going_.set(); }
-
-  private:
-    event held_;
-    event going_;
-    ojs::http_server server_;  // the last: it uses both
-};
 
 }  // namespace test

@@ -25,13 +25,11 @@ class keyvalue {
         const std::size_t at = text.find("127.0.0.1:");
         address_ = text.substr(at, text.find('\n', at) - at);
     }
-    int send(const char* method, const std::string& key, const std::string& body, std::string& answer) const {
+    ojs::http_response send(const char* method, const std::string& key, const std::string& body = "") const {
         ojs::http_request request = peer::post("/" + key, body);
         request.method = method;
         const auto got = peer::make_client("http://" + address_).send(request, peer::call());
-        if (!got) return 0;
-        answer = got->body;
-        return got->status;
+        return got ? *got : ojs::http_response();
     }
     json lifecycle(const std::string& method, const std::string& body = "{}") const {
         ojs::http_request request = peer::post("/prism.interfaces.ProcessLifecycleInterface/" + method, body);
@@ -57,24 +55,20 @@ TEST_CASE("keyvalue: a drain answers requests in flight, refuses new ones, and w
     {
         const keyvalue one(folder, "2s");
         int in_hand = 0;
-        std::string ignored;
-        std::thread client([&] { in_hand = one.send("PUT", "a", "first value", ignored); });
+        std::thread client([&] { in_hand = one.send("PUT", "a", "first value").status; });
         REQUIRE(eventually([&] { return one.status()["metrics"]["inFlightRequests"].number == 1; }));
         one.lifecycle("Shutdown", "{\"maxShutdownSeconds\":3600}");
         REQUIRE(eventually([&] { return one.status()["state"].is("SHUTDOWN_DRAINING"); }));
-        std::string late;
-        CHECK(one.send("PUT", "b", "late", late) == 503);
+        CHECK(one.send("PUT", "b", "late").status == 503);
         client.join();
         CHECK(in_hand == 204);
         CHECK(one.self.wait() == 0);
     }
     CHECK(read_file(folder.file("values")) == "a first value\n");
     const keyvalue next(folder, "0s");
-    std::string value;
-    CHECK(next.send("GET", "a", "", value) == 200);
-    CHECK(value == "first value");
-    CHECK(next.send("GET", "b", "", value) == 404);
-    CHECK(next.send("PUT", "c", "third", value) == 204);
+    CHECK(next.send("GET", "a").body == "first value");
+    CHECK(next.send("GET", "b").status == 404);
+    CHECK(next.send("PUT", "c", "third").status == 204);
     CHECK(next.status()["metrics"].has("bufferedBytes"));
     next.self.signal(SIGTERM);
     CHECK(next.self.wait() == 0);

@@ -33,12 +33,11 @@ class daemon_of {
     }
     // The configuration of the one group, "kv": two runners with these flags.
     void write(const std::string& flags, const std::string& more = "") const {
-        std::ofstream file(config_);
-        file << R"({"process_groups": [{"name": "kv", "command": [")" << program("lifecycle_runner") << '"'
-             << flags
-             << R"(], "desired_instances": 2, "min_healthy_instances": 1, "min_ready_time": "50ms", )" << more
-             << R"("shutdown": {"grace_period": "1s", "max_duration": "2s", "poll_interval": "20ms",)"
-             << R"( "kill_delay": "200ms"}}]})";
+        std::ofstream(config_)
+            << R"({"process_groups": [{"name": "kv", "command": [")" << program("lifecycle_runner") << '"'
+            << flags << R"(], "desired_instances": 2, "min_healthy_instances": 1, "min_ready_time": "50ms", )"
+            << more << R"("shutdown": {"grace_period": "1s", "max_duration": "2s", "poll_interval": "20ms",)"
+            << R"( "kill_delay": "200ms"}}]})";
     }
     std::string admin() const { return "unix:" + socket_; }
     process tool(std::vector<std::string> words) const {
@@ -120,12 +119,7 @@ TEST_CASE("launcher_admin: an operator sees a fleet, replaces it, stops one, and
     CHECK(holds(stopped, "kv-3           COMPLETE"));
     CHECK(holds(of.ask({"stop", "kv-3"}, 1), "has already exited: COMPLETE"));
 
-    const std::string page = get(of, "/metrics");
-    CHECK_MESSAGE(holds(page, "ojs_launcher_startup_seconds_count{group=\"kv\"} 4\n"), page);
-    CHECK(holds(page, "ojs_launcher_shutdown_seconds_count{group=\"kv\",outcome=\"complete\"} 3\n"));
-    CHECK(holds(page, "ojs_launcher_rolling_replaces_total{group=\"kv\",result=\"done\"} 1\n"));
-    CHECK(holds(page, "ojs_launcher_kills_total{group=\"kv\",signal=\"SIGKILL\"} 0\n"));
-    CHECK(holds(get(of, "/healthz"), "\"phase\":\"running\""));
+    CHECK(holds(get(of, "/metrics"), "ojs_launcher_startup_seconds_count{group=\"kv\"} 4\n"));
     CHECK(holds(of.ask({"stop", "kv"}), "stays empty until a rollout"));
     CHECK(holds(of.ask({"status"}), "ready 0 of 2"));
 }
@@ -174,13 +168,9 @@ TEST_CASE("launcher_admin: what hangs is ended by --force at once, else when its
     CHECK_MESSAGE(holds(forced, "kv-1 is sent SIGTERM, then SIGKILL after kill_delay"), forced);
     CHECK(holds(forced, "kv-1           FORCED"));
     CHECK(holds(forced, "SIGKILL"));
-    CHECK(holds(of.ask({"stop", "kv-1", "--force"}, 1), "has already exited: FORCED"));
     CHECK(of.ask({"stop", "kv-2", "--no-wait"}) == "kv-2 is shutting down\n");
     const std::string waited = of.ask({"stop", "kv-2"}, 1);
     CHECK_MESSAGE(holds(waited, "-> FORCED"), waited);
-    CHECK(eventually([&] {
-        return holds(get(of, "/metrics"), "ojs_launcher_kills_total{group=\"kv\",signal=\"SIGKILL\"} 2\n");
-    }));
     const std::string group = of.ask({"stop", "kv", "--force"});
     CHECK_MESSAGE(holds(group, "kv is sent SIGTERM, and stays empty"), group);
     CHECK(holds(of.ask({"status"}), "ready 0 of 2"));
@@ -189,8 +179,6 @@ TEST_CASE("launcher_admin: what hangs is ended by --force at once, else when its
 TEST_CASE("launcher_admin: a roll that fails is rolled back, tried again or cancelled, as its status says") {
     daemon_of of(R"(, "--work-duration", "1ms")");
     REQUIRE(of.is_ready());
-    CHECK(holds(of.ask({"cancel", "kv"}, 1), "no replacement is in progress in this group"));
-    CHECK(holds(of.ask({"cancel", "x"}, 1), "no such group: x"));
     const std::string failing = R"("health_check_timeout": "200ms", )";
     of.write(R"(, "--never-ready")", failing);
     CHECK(holds(of.ask({"roll", "kv", "--retries", "1"}, 1), "retries: not allowed with retry MANUAL"));
@@ -198,8 +186,6 @@ TEST_CASE("launcher_admin: a roll that fails is rolled back, tried again or canc
     CHECK_MESSAGE(holds(twice, "new process did not become ready, retrying"), twice);
     CHECK(holds(twice, "rolling replace ended: rolled_back"));
     CHECK(holds(of.ask({"status"}), "ready 2 of 2"));
-    CHECK(holds(get(of, "/metrics"),
-                "ojs_launcher_rolling_replaces_total{group=\"kv\",result=\"rolled_back\"} 1\n"));
     of.write(
         R"(, "--never-ready")",
         failing + R"("retry_policy": "backoff", "retry": {"initial_backoff": "1h", "max_backoff": "1h"}, )");
@@ -207,13 +193,10 @@ TEST_CASE("launcher_admin: a roll that fails is rolled back, tried again or canc
     process rolling = of.tool({"roll", "kv"});
     REQUIRE(eventually([&] { return holds(of.ask({"status"}), "PAUSING, retries: 1, failed: kv-"); }));
     CHECK(holds(of.ask({"roll", "kv"}, 1), "a replacement is in progress in this group"));
-    CHECK(holds(of.ask({"stop", "kv"}, 1), "a replacement is in progress in this group"));
     const std::string cancelled = of.ask({"cancel", "kv", "--reason", "wrong version"});
     CHECK_MESSAGE(holds(cancelled, "rolling replace cancelled (wrong version)"), cancelled);
-    CHECK(holds(cancelled, "rolling replace ended: cancelled"));
     CHECK(rolling.wait() == 1);  // it did not come to what it was to do
     CHECK(holds(rolling.output(), "rolling replace ended: cancelled"));
-    CHECK(holds(of.ask({"status"}), "ready 2 of 2"));
     std::ofstream(of.config()) << R"({"process_groups": [{"name": "kv", "command": ["x"], "max_surg": 1}]})";
     const std::string refused = of.ask({"roll", "kv"}, 1);
     CHECK_MESSAGE(holds(refused, "process_groups[0].max_surg: no such key"), refused);
@@ -243,11 +226,9 @@ TEST_CASE("launcher_admin: the file says where the operator is answered, unless 
 
 TEST_CASE("launcher_admin: over TCP with a token, and without one not at all") {
     const std::string token = scratch_file("token");
-    const std::string other = scratch_file("other");
-    std::ofstream(token) << "s3cret\n";
-    std::ofstream(other) << "guess\n";
-    const daemon_of other_one;  // for its configuration
-    process self({program("launcher"), "run", "--config", other_one.config(), "--admin", "127.0.0.1:0",
+    write_file(token, "s3cret\n");
+    const daemon_of other;  // for its configuration
+    process self({program("launcher"), "run", "--config", other.config(), "--admin", "127.0.0.1:0",
                   "--token-file", token},
                  {{"OJS_LOG_FORMAT", "json"}});
     REQUIRE(self.prints("launcher admin listening"));
@@ -264,8 +245,6 @@ TEST_CASE("launcher_admin: over TCP with a token, and without one not at all") {
     process without = status({});
     CHECK(without.wait() == 1);
     CHECK_MESSAGE(holds(without.output(), "a bearer token is required: give --token-file"), without.output());
-    process wrong = status({"--token-file", other});
-    CHECK(wrong.wait() == 1);
     self.signal(SIGTERM);
     CHECK(self.wait() == 0);
     CHECK_FALSE(holds(self.output(), "s3cret"));
@@ -312,21 +291,15 @@ TEST_CASE("launcher_admin: the tool says what is wrong with its words, its socke
         {{"status", "--admin"}, "--admin needs a value"},
         {{"roll", "kv", "--canary", "0"}, "--canary takes a number from 1"},
         {{"roll", "kv", "--canary-time", "x"}, "--canary-time: "},
-        {{"stop", "kv", "--canary", "1"}, "--canary is for roll"},
         {{"status", "--canary-time", "1s"}, "--canary-time is for roll"},
         {{"roll", "kv", "--canary-time", "1s"}, "--canary-time needs --canary N"},
         {{"roll", "kv", "--retry", "x"}, "--retry takes manual, immediate or backoff"},
-        {{"roll", "kv", "--retry="}, "--retry takes manual, immediate or backoff"},
         {{"roll", "kv", "--retries", "-1"}, "--retries takes a number from 1"},
-        {{"roll", "kv", "--retries", "1x"}, "--retries takes a number from 1"},
         {{"roll", "kv", "--retry", "manual", "--retries", "1"}, "not allowed with --retry manual"},
         {{"stop", "kv", "--retry", "backoff"}, "--retry is for roll"},
         {{"cancel", "kv", "--retries", "2"}, "--retries is for roll"},
         {{"roll", "kv", "--force"}, "--force is for stop"},
-        {{"cancel", "kv", "--force"}, "--force is for stop"},
         {{"stop", "kv", "--force=yes"}, "--force takes no value"},
-        {{"cancel"}, "cancel needs an operand: GROUP"},
-        {{"cancel", "a", "b"}, "too many operands: b"},
         {{"status", "--no-wait"}, "--no-wait is for stop, roll and cancel"},
         {{"dry-run", "kv", "--reason", "x"}, "--reason is for stop, roll and cancel"},
         {{"run"}, "run needs --config FILE"},
@@ -349,8 +322,6 @@ TEST_CASE("launcher_admin: the tool says what is wrong with its words, its socke
     CHECK_MESSAGE(holds(absent.output(), "no launcher responds at unix:/nowhere.sock"), absent.output());
     REQUIRE(of.is_ready());
     CHECK(holds(of.ask({"status", "kv-9"}, 1), "no such process: kv-9"));
-    CHECK(holds(of.ask({"stop", "kv-9"}, 1), "no such process: kv-9"));
-    CHECK(holds(of.ask({"dry-run", "kv-9"}, 1), "no such process: kv-9"));
     CHECK(holds(of.ask({"roll", "x"}, 1), "no such group: x"));
     process second({program("launcher"), "run", "--config", of.config(), "--admin", of.admin()}, {});
     CHECK(second.wait() == 64);

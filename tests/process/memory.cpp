@@ -1,4 +1,5 @@
 // What an answer of the backend makes of the worker's memory: a small multiple of its own size, whatever is in it.
+#ifndef __SANITIZE_THREAD__  // where the programs are those of another configuration
 #include <signal.h>
 
 #include <cstdlib>
@@ -68,18 +69,23 @@ run work_off(std::string fetch, std::string beat, const std::string& said) {
     return out;
 }
 
-constexpr std::size_t size = 4000000;  // as large an answer as a worker takes
+constexpr std::size_t size = 1000000;  // large beside all else that a worker holds
 
 }  // namespace
 
 TEST_CASE("memory: a job of many small values is run in a few times its size") {
-    for (const char* unit : {"{},", "[],", "0,", "\"\","}) {
+    const std::pair<const char*, std::size_t> rows[] = {
+        {"{},", 4 * size},  // as large an answer as a worker takes
+        {"[],", size},
+        {"0,", size},
+        {"\"\",", size}};
+    for (const auto& [unit, length] : rows) {
         CAPTURE(unit);
         const run seen = work_off(
-            filled(R"({"jobs":[{"id":"j1","type":"test.keep","args":[true,)", unit, "0]}]}", size), "", "");
+            filled(R"({"jobs":[{"id":"j1","type":"test.keep","args":[true,)", unit, "0]}]}", length), "", "");
         REQUIRE_MESSAGE(seen.reports.size() == 1, seen.output);
         CHECK(seen.reports.front().find("/ack {\"job_id\":\"j1\",\"result\":true}") != std::string::npos);
-        CHECK(seen.peak < 6 * size);
+        CHECK(seen.peak < 6 * length);
     }
 }
 
@@ -115,3 +121,4 @@ TEST_CASE(
     CHECK(status == 0);
     CHECK(worker.output().find(" allocations, 0 failed\nrun(): ") != std::string::npos);
 }
+#endif

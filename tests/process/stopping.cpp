@@ -115,12 +115,11 @@ TEST_CASE("Ctrl-C on a terminal says what is waited for, how long, and what the 
 TEST_CASE("Ctrl-C says nothing of it to a log that is not text on a terminal, nor does SIGTERM") {
     if (!terminal::possible()) return;
     backend jobs;
-    for (const bool json_format : {true, false}) {
-        CAPTURE(json_format);
-        terminal worker(jobs.url(), {{"OJS_SHUTDOWN_GRACE_PERIOD", "100ms"},
-                                     {"OJS_LOG_FORMAT", json_format ? "json" : "text"}});
+    for (const char* format : {"json", "text"}) {
+        CAPTURE(format);
+        terminal worker(jobs.url(), {{"OJS_SHUTDOWN_GRACE_PERIOD", "100ms"}, {"OJS_LOG_FORMAT", format}});
         REQUIRE(worker.shows("start " + jobs.push_one("test.sleep", "[600000]")));
-        json_format ? worker.press_ctrl_c() : worker.terminate();
+        format == std::string("json") ? worker.press_ctrl_c() : worker.terminate();
         CHECK(worker.wait() == 0);
         CHECK(worker.shown().find("Ctrl-C") == std::string::npos);
     }
@@ -195,35 +194,6 @@ TEST_CASE("an empty FETCH on the wire at SIGTERM does not delay the exit") {
         worker.signal(SIGTERM);
         REQUIRE(worker.wait() == 0);
     }
-}
-
-TEST_CASE("a directive that names queues quiets those alone") {
-    backend jobs;
-    process worker = start_worker(jobs.url(), "w", {{"OJS_QUEUES", "a,b"}});
-    await_beat(jobs, "w");
-    jobs.post("/dev/directive", R"({"worker_id":"w","directive":"quiet","queues":["a","nobody's"]})");
-    REQUIRE(worker.prints("queue paused by directive  queue=a"));
-    // A FETCH that was on its way by then names both; the next ones are sent after its answer.
-    const json without_a = jobs.event([](const json& event) {
-        return worker_event("w", "fetch")(event) && event["queues"].holds("b") && !event["queues"].holds("a");
-    });
-    REQUIRE(without_a.what == json::kind::object);
-    const auto push = [&](const std::string& queue) {
-        return jobs.push("test.result", "[]", 1, R"(,"options":{"queue":")" + queue + "\"}").front();
-    };
-    const std::string of_a = push("a");
-    const std::string of_b = push("b");
-    REQUIRE(jobs.reaches(of_b, "completed"));
-    CHECK(jobs.state_of(of_a) == "available");
-    CHECK(phase_moment(worker, "quiet") == 0);
-    jobs.post("/dev/directive", R"({"worker_id":"w","directive":"running"})");
-    const int beats = jobs.count(worker_event("w", "beat"));
-    REQUIRE(eventually([&] { return jobs.count(worker_event("w", "beat")) >= beats + 2; }));
-    CHECK(jobs.state_of(of_a) == "available");  // no answer un-quiets
-    worker.signal(SIGCONT);
-    CHECK(jobs.reaches(of_a, "completed"));
-    worker.signal(SIGTERM);
-    CHECK(worker.wait() == 0);
 }
 
 TEST_CASE("a stop signal sent twice does not end what main() does after run()") {

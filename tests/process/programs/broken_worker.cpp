@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <sstream>
@@ -87,7 +87,7 @@ class wicked_transport final : public ojs::transport {
     }
 
     ojs::result<ojs::settled> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
-        const settling now(settling_);
+        const auto now = count_settlement();
         if (breaks("LOST")) return ack_once(request, "", deadline);
         if (breaks("STRICT")) return ack_once(request, ",\"worker\":\"me\"", deadline);
         if (breaks("ONCE")) static_cast<void>(inner_.ack(request, deadline));
@@ -97,7 +97,7 @@ class wicked_transport final : public ojs::transport {
     }
 
     ojs::result<ojs::settled> fail(const ojs::fail_request& request, ojs::time_point deadline) override {
-        const settling now(settling_);
+        const auto now = count_settlement();
         std::unique_lock<std::mutex> alone(one_by_one_, std::defer_lock);
         if (breaks("FAIL-FAST")) alone.lock();
         ojs::fail_request changed = request;
@@ -130,14 +130,11 @@ class wicked_transport final : public ojs::transport {
     }
 
   private:
-    // Counts the settlements in flight.
-    struct settling {
-        explicit settling(std::atomic<int>& in_flight) : count(in_flight) { ++count; }
-        settling(const settling&) = delete;
-        settling& operator=(const settling&) = delete;
-        ~settling() { --count; }
-        std::atomic<int>& count;
-    };
+    // Counted while the result lives.
+    std::shared_ptr<void> count_settlement() {
+        ++settling_;
+        return {nullptr, [this](void*) { --settling_; }};
+    }
 
     void quiet_beat(const ojs::heartbeat_request& request, ojs::time_point deadline) {
         if (!breaks("NO-FETCH")) return;
@@ -183,13 +180,13 @@ ojs::outcome sleep_a_while(ojs::job_context& job) {
     return job.sleep_for(milliseconds(*ms)) ? ojs::outcome::done() : ojs::outcome::interrupted("woken up");
 }
 
+// Deaf; without the processor time that the contract asks for, which is not judged.
 ojs::outcome spin(ojs::job_context& job) {
     const auto ms = job.arg<std::int64_t>(0);
     if (!ms) return ojs::outcome::discard("needs a number of milliseconds");
     ++spinning;
     const auto until = ojs::steady_clock::now() + milliseconds(*ms);
-    while (ojs::steady_clock::now() < until) {
-    }
+    while (ojs::steady_clock::now() < until) ::usleep(1000);
     --spinning;
     return ojs::outcome::done();
 }
@@ -277,37 +274,20 @@ int work(ojs::lifecycle& lifecycle) {
     return breaks("EXIT-0") ? 1 : status;
 }
 
-// Calls `use(id, scenario)` for each.
-template <class Use>
-void each_breakage(Use use) {
-    for (const breakages& of : all_breakages) {
-        std::istringstream ids(of.ids);
-        for (std::string id; ids >> id;) use(id, of.scenario);
-    }
-}
-
-bool choose(std::string_view wanted) {
-    each_breakage([&](const std::string& id, const char*) {
-        if (id == wanted) broken = wanted;
-    });
-    return !broken.empty();
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc == 2 && std::strcmp(argv[1], "--list") == 0) {
-        each_breakage([](const std::string& id, const char* scenario) {
-            const std::string row = id.substr(0, id.find_first_of("abcdefghijklmnopqrstuvwxyz") - 1);
-            std::printf("%s %s %s\n", id.c_str(), row.c_str(), scenario);
-        });
+    if (argc == 2) {
+        for (const breakages& of : all_breakages) {
+            std::istringstream ids(of.ids);
+            for (std::string id; ids >> id;) {
+                const std::string row = id.substr(0, id.find_first_of("abcdefghijklmnopqrstuvwxyz") - 1);
+                std::printf("%s %s %s\n", id.c_str(), row.c_str(), of.scenario);
+            }
+        }
         return 0;
     }
-    const bool chosen = argc == 1 || (argc == 3 && std::strcmp(argv[1], "--break") == 0 && choose(argv[2]));
-    if (!chosen) {
-        std::fputs("usage: broken_worker [--list | --break ID]\n", stderr);
-        return 64;
-    }
+    if (argc == 3) broken = argv[2];
     spoil_signals();
     ojs::lifecycle lifecycle;
     const auto signals = ojs::signals::install(lifecycle);

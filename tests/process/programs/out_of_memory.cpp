@@ -150,19 +150,10 @@ int try_each(const char* name, int (*use_worker)(long)) {
 void* operator new(std::size_t size) {
     return allocate(size);
 }
-void* operator new[](std::size_t size) {
-    return allocate(size);
-}
 void operator delete(void* memory) noexcept {
     std::free(memory);
 }
-void operator delete[](void* memory) noexcept {
-    std::free(memory);
-}
 void operator delete(void* memory, std::size_t) noexcept {
-    std::free(memory);
-}
-void operator delete[](void* memory, std::size_t) noexcept {
     std::free(memory);
 }
 

@@ -76,17 +76,6 @@ std::string fork_handler(ojs::job_context& job) {
     return wait_text(child);
 }
 
-// The child of a fork waits for a signal, which must end it as it would any program.
-std::string fork_pause_handler(ojs::job_context& job) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-        for (;;) ::pause();
-    }
-    print("start " + job.id());
-    print("child " + std::to_string(child));
-    return wait_text(child);
-}
-
 void register_handlers(ojs::worker& worker) {
     worker.register_handler("test.sleep", &sleep_handler);
     worker.register_handler("test.long", &sleep_handler, ojs::handler_options{true});
@@ -94,7 +83,6 @@ void register_handlers(ojs::worker& worker) {
     worker.register_handler("test.stubborn", &stubborn_handler);
     worker.register_handler("test.deaf", &deaf_handler);
     worker.register_handler("test.fork", &fork_handler);
-    worker.register_handler("test.fork_pause", &fork_pause_handler);
     worker.register_handler("test.result", [](ojs::job_context& job) { return job.args_json(); });
     worker.register_handler("test.not_json", [](ojs::job_context&) { return "not { json"; });
     worker.register_handler("test.throw_argument", [](ojs::job_context& job) -> ojs::outcome {
@@ -139,10 +127,7 @@ bool is_default(int number) {
 int run_and_flush(const ojs::worker_options& options, std::chrono::milliseconds pause) {
     const int status = run(options);
     const pid_t child = ::fork();
-    if (child == 0) {
-        ::raise(SIGTERM);
-        ::_exit(0);
-    }
+    if (child == 0) ::_exit(::raise(SIGTERM));
     print("child: " + wait_text(child));
     const ojs::time_point later = ojs::deadline_after(pause);
     while (ojs::steady_clock::now() <= later) ::usleep(1000);
@@ -195,34 +180,12 @@ int run_two(const ojs::worker_options& options) {
     return status;
 }
 
-int run_without_handler(const ojs::worker_options& options) {
-    ojs::worker worker(options);
-    return worker.run();
-}
-
 // Signals claimed in the first line of main.
 int run_claimed(const ojs::worker_options& options, ojs::lifecycle& lifecycle) {
     print("claimed");
     ojs::worker worker(options, lifecycle);
     register_handlers(worker);
     return worker.run();
-}
-
-// A worker wants the signals of a process in which someone else has them already.
-int run_second_installer(const ojs::worker_options& options) {
-    ojs::lifecycle other;
-    const auto taken = ojs::signals::install(other);
-    return taken ? run(options) : 98;
-}
-
-// A handler from elsewhere: the worker refuses to replace it, and it still works.
-volatile sig_atomic_t foreign_called = 0;
-int run_foreign_handler(const ojs::worker_options& options) {
-    ::signal(SIGTERM, [](int) { foreign_called = 1; });
-    const int status = run(options);
-    ::raise(SIGTERM);
-    print(foreign_called != 0 ? "foreign handler kept" : "foreign handler lost");
-    return status;
 }
 
 }  // namespace
@@ -265,8 +228,5 @@ int main(int argc, char** argv) {
     if (mode == "late_flush") return run_and_flush(*options, options->repeat_signal_gap);
     if (mode == "host") return run_in_host(*options);
     if (mode == "two") return run_two(*options);
-    if (mode == "no_handler") return run_without_handler(*options);
-    if (mode == "second_installer") return run_second_installer(*options);
-    if (mode == "foreign_handler") return run_foreign_handler(*options);
     return run(*options);
 }
