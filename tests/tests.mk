@@ -133,12 +133,10 @@ TEST_CHECKS := amalgamation tools $(TESTED) $(patsubst tests/compile/%.cpp,heade
 
 # ThreadSanitizer of GCC before 14 does not start where addresses are strongly randomised. A worker whose handler never
 # returns exits with that thread still there; that is its task, not a leak.
-run.tsan = $(run.asan) TSAN_OPTIONS=report_thread_leaks=0 $(shell setarch -R true 2>/dev/null && echo setarch -R)
-# What takes a sanitizer minutes and shows it nothing new: the judge of the protocol, the demonstrations, what is measured
-# in bytes, and in the accounting more workers.
-run.asan := env OJS_TEST_WORKERS=100
+run.tsan := env TSAN_OPTIONS=report_thread_leaks=0 $(shell setarch -R true 2>/dev/null && echo setarch -R)
+# What takes a sanitizer a minute and shows it nothing new: the judge of the protocol and the demonstrations.
 args.asan := --test-case-exclude='shutdown-probe:*,demo*fleet:*'
-args.tsan := --test-case-exclude='shutdown-probe:*,demo*fleet:*,memory:*'
+args.tsan := $(args.asan)
 # --duration: after a crash, the last case named is the last one that came to its end.
 $(RESULTS)/%: $(BUILD)/test/% FORCE
 	@OJS_TEST_BIN=$(abspath $(BUILD)/test/$(*D)) $(RUN) $(run.$(*D)) $< --duration=true $(args.$(*D))
