@@ -362,23 +362,6 @@ TEST_CASE("draining server: unread responses are bounded before a handler makes 
     CHECK(verdict(server, last_get()) == "200");
 }
 
-TEST_CASE("draining server: a thousand idle connections, and one request") {
-    rlimit limit{};
-    REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
-    const int count = limit.rlim_cur > 2200 ? 1000 : static_cast<int>(limit.rlim_cur / 4);
-    draining_server server = start(&echo, with_threads(2));
-    std::vector<std::unique_ptr<peer::client>> idle;
-    for (int i = 0; i < count; ++i) idle.push_back(std::make_unique<peer::client>(server.port()));
-    await_connections(server, idle.size());
-    for (const auto& each : {idle.front().get(), idle.back().get()}) {
-        each->send(get("/"));
-        CHECK(status_of(each->answer()) == "200");
-    }
-    const drain_result drained = server.drain(in_time());
-    CHECK(drained.cut == 0);
-    for (const auto& each : idle) CHECK(each->closed());
-}
-
 TEST_CASE("draining server: a drain answers requests in flight, closes idle connections, refuses new ones") {
     gate held;
     draining_server server = start(held.handler());
@@ -518,8 +501,7 @@ TEST_CASE("draining server: a successor takes over the socket and its queue") {
     CHECK(kept.answer().find("first") != std::string::npos);
     const int shared = ::dup(first.listeners()[0]);
     const std::uint16_t port = first.port();
-    const drain_options how = with_successor();
-    CHECK(first.drain(how).cut == 0);
+    CHECK(first.drain(with_successor()).cut == 0);
     peer::client waits(port);  // nobody accepts
     waits.send(get("/"));
     CHECK_FALSE(peer::readable(waits.fd, 20));
@@ -539,8 +521,7 @@ TEST_CASE("draining server: with a successor on another socket, this queue is st
     REQUIRE(held.entered.wait_for(1));
     peer::client waits(server.port());  // for a place
     waits.send(get("/waits"));
-    const drain_options how = with_successor();
-    draining drains(server, how);
+    draining drains(server, with_successor());
     CHECK(waits.answer().find("GET /waits") != std::string::npos);
     held.may_go.set();
     drains.result();
@@ -550,9 +531,8 @@ TEST_CASE("draining server: with a successor, a client between two requests can 
     draining_server server = start();
     sent kept(server, get("/1"));
     CHECK(kept.status() == "200");
-    const drain_options how = with_successor();
     const time_point began = steady_clock::now();
-    draining drains(server, how);
+    draining drains(server, with_successor());
     while (server.listeners()[0] >= 0) std::this_thread::yield();
     peer::send_text(kept.fd, get("/2"));
     const std::string last = kept.rest();
