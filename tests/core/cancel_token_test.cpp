@@ -254,21 +254,6 @@ TEST_CASE("cancel_token: dropping another registration does not wait for a callb
     CHECK(other_called == 0);
 }
 
-TEST_CASE("cancel_token: a callback may drop its own registration, and continues with what it holds") {
-    cancel_source source;
-    auto registration = std::make_unique<cancel_registration>();
-    const auto held = std::make_shared<int>(0);
-    *registration = source.token().on_cancel([&registration, held] {
-        registration.reset();
-        ++*held;
-    });
-    const cancel_registration next = source.token().on_cancel([&] { *held += 10; });
-    CHECK(source.cancel(cancel_reason::forced));
-    CHECK(registration == nullptr);
-    CHECK(*held == 11);
-    CHECK(held.use_count() == 1);
-}
-
 TEST_CASE("cancel_token: a callback may own registrations, its own too, without a deadlock") {
     struct owner {
         cancel_registration one, two;

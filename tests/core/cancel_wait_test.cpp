@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <array>
+#include <future>
 #include <set>
 #include <shared_mutex>
 #include <stdexcept>
@@ -28,22 +29,10 @@ struct watched_mutex {
     test::event wanted;
 };
 
-// Runs `body` on a thread; joins it, and returns whether it returned in time. One that hangs hangs the test.
-class returning {
-  public:
-    template <class Body>
-    explicit returning(Body body)
-        : thread_([this, body] {
-              body();
-              returned_.set();
-          }) {}
-    ~returning() { thread_.join(); }
-    bool returned() { return returned_.wait(); }
-
-  private:
-    test::event returned_;
-    std::thread thread_;
-};
+// One that hangs hangs the test, which waits for it at its end.
+bool returned(const std::future<void>& call) {
+    return call.wait_for(test::hang_guard) == std::future_status::ready;
+}
 
 template <class Condition, class Mutex, class Lock>
 void check_wait_ends() {
@@ -57,14 +46,14 @@ void check_wait_ends() {
         CHECK_FALSE(source.has_pending_callbacks());
     }
     test::counter checks;
-    returning waiter([&] {
+    const std::future<void> waiter = std::async(std::launch::async, [&] {
         Lock held(mutex);
         CHECK_FALSE(source.token().wait(changed, held, [&] { return checks.add() < 0; }));
         CHECK(held.owns_lock());
     });
     REQUIRE(checks.wait_for(2));
     CHECK(source.cancel(cancel_reason::forced));
-    CHECK(waiter.returned());
+    CHECK(returned(waiter));
     CHECK_FALSE(source.has_pending_callbacks());
 }
 
@@ -117,7 +106,7 @@ TEST_CASE("cancel_token: cancelled after the last check, before it sleeps: the w
     });
     int checks = 0;
     {
-        returning waiter([&] {
+        const std::future<void> waiter = std::async(std::launch::async, [&] {
             std::unique_lock<watched_mutex> held(mutex);
             CHECK_FALSE(source.token().wait(changed, held, [&] {
                 if (++checks < 2) return false;
@@ -125,7 +114,7 @@ TEST_CASE("cancel_token: cancelled after the last check, before it sleeps: the w
                 return !mutex.wanted.wait();  // by the canceller, which must not notify us before we sleep
             }));
         });
-        const bool ended = waiter.returned();
+        const bool ended = returned(waiter);
         CHECK(ended);
         if (!ended) changed.notify_all();
     }

@@ -17,44 +17,30 @@ time_point passed() {
 
 }  // namespace
 
-TEST_CASE("drain_barrier: counts entries, and admits none once closed") {
+TEST_CASE("drain_barrier: counts entries, admits none once closed, and knows the last to leave then") {
     drain_barrier barrier;
     CHECK_FALSE(barrier.closed());
-    CHECK(barrier.count() == 0);
-    const drain_barrier::ticket first = barrier.enter();
+    drain_barrier::ticket first = barrier.enter();
     CHECK(static_cast<bool>(first));
-    {
-        const drain_barrier::ticket second = barrier.enter();
-        CHECK(barrier.count() == 2);
-    }
     CHECK(barrier.count() == 1);
-    for (int i = 0; i < 2; ++i) {  // closing once more does nothing
+    CHECK_FALSE(first.leave());  // the last one, but the barrier is open
+    CHECK_FALSE(static_cast<bool>(first));
+    CHECK_FALSE(first.leave());  // left already
+    CHECK(barrier.count() == 0);
+    first = barrier.enter();
+    drain_barrier::ticket last = barrier.enter();
+    CHECK(static_cast<bool>(barrier.enter()));  // leaves at once
+    for (int i = 0; i < 2; ++i) {               // closing once more does nothing
         barrier.close();
         CHECK(barrier.closed());
-        drain_barrier::ticket refused = barrier.enter();
-        CHECK_FALSE(static_cast<bool>(refused));
-        CHECK_FALSE(refused.leave());
-        CHECK(barrier.count() == 1);
+        CHECK_FALSE(static_cast<bool>(barrier.enter()));
+        CHECK_FALSE(barrier.enter().leave());
+        CHECK(barrier.count() == 2);
     }
-}
-
-TEST_CASE("drain_barrier: leave() is true only for the last entry of a closed barrier") {
-    drain_barrier barrier;
-    drain_barrier::ticket before_close = barrier.enter();
-    CHECK_FALSE(before_close.leave());  // the last one, but the barrier is open
-    CHECK_FALSE(static_cast<bool>(before_close));
-    CHECK_FALSE(before_close.leave());  // left already
-    CHECK(barrier.count() == 0);
-
-    drain_barrier::ticket first = barrier.enter();
-    drain_barrier::ticket second = barrier.enter();
-    drain_barrier::ticket third = barrier.enter();
     CHECK_FALSE(first.leave());
-    barrier.close();
-    CHECK_FALSE(second.leave());
     CHECK(barrier.count() == 1);
-    CHECK(third.leave());
-    CHECK_FALSE(third.leave());
+    CHECK(last.leave());
+    CHECK_FALSE(last.leave());
     CHECK(barrier.count() == 0);
     CHECK_FALSE(drain_barrier::ticket().leave());
 }

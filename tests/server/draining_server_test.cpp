@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <future>
 #include <stdexcept>
 
 #include "files.hpp"
@@ -41,20 +42,9 @@ std::string verdict(const draining_server& server, const std::string& raw) {
 }
 
 // A drain on a thread of its own.
-class draining {
-  public:
-    draining(draining_server& server, drain_options options)
-        : thread_([this, &server, options] { result_ = server.drain(options); }) {}
-    ~draining() { result(); }
-    drain_result result() {
-        if (thread_.joinable()) thread_.join();
-        return result_;
-    }
-
-  private:
-    drain_result result_;
-    std::thread thread_;
-};
+std::future<drain_result> draining(draining_server& server, const drain_options& options) {
+    return std::async(std::launch::async, [&server, options] { return server.drain(options); });
+}
 
 http_handler always(const std::string& body) {
     return [body](const http_request&) { return http_response{200, {}, body, false}; };
@@ -346,7 +336,7 @@ TEST_CASE("draining server: a drain answers requests in flight, closes idle conn
     await_connections(server, 4);
     REQUIRE(held.entered.wait_for(1));
     CHECK_FALSE(server.draining());
-    draining drains(server, in_time());
+    auto drains = draining(server, in_time());
     CHECK(idle.closed());  // so the drain is past its begin
     CHECK(server.draining());
     CHECK(server.listeners() == std::vector<int>{-1});
@@ -364,7 +354,7 @@ TEST_CASE("draining server: a drain answers requests in flight, closes idle conn
     const std::string answer = busy.rest();
     CHECK(answer.find("GET /held") != std::string::npos);
     CHECK(says_close(answer));
-    check_result(drains.result(), 2, 1, 0);
+    check_result(drains.get(), 2, 1, 0);
     CHECK(server.drain(in_time()).answered == 2);
     await_connections(server, 0);
 }
@@ -374,16 +364,15 @@ TEST_CASE("draining server: requests received before the drain are answered, rea
     draining_server server = start(held.handler(), with_threads(1));
     sent first(server, get("/held"));
     REQUIRE(held.entered.wait_for(1));
-    peer::client unread(server.port());  // the one thread is with the first
-    unread.send(get("/unread"));
+    sent unread(server, get("/unread"));  // the one thread is with the first
     sent kept(server, get("/kept"));
     await_connections(server, 3);
-    draining drains(server, in_time());
+    auto drains = draining(server, in_time());
     CHECK(unread.rest().find("GET /unread") != std::string::npos);  // by the drain's own thread
     CHECK(kept.rest().find("GET /kept") != std::string::npos);
     held.may_go.set();
     CHECK(first.rest().find("GET /held") != std::string::npos);
-    check_result(drains.result(), 3, 0, 0);
+    check_result(drains.get(), 3, 0, 0);
 }
 
 TEST_CASE("draining server: a request half received before the drain gets the request timeout") {
@@ -394,16 +383,15 @@ TEST_CASE("draining server: a request half received before the drain gets the re
     draining_server server = start(held.handler(), options);
     sent first(server, get("/held"));
     REQUIRE(held.entered.wait_for(1));
-    peer::client half(server.port());  // which the one thread has not read
-    half.send("GET / HT");
+    sent half(server, "GET / HT");  // which the one thread has not read
     await_connections(server, 2);
-    draining drains(server, in_time());
+    auto drains = draining(server, in_time());
     CHECK(status_of(half.rest()) == "408");
     ::shutdown(half.fd, SHUT_RDWR);  // else it is waited for
     held.may_go.set();
     CHECK(first.status() == "200");
     ::shutdown(first.fd, SHUT_RDWR);
-    CHECK(drains.result().cut == 0);
+    CHECK(drains.get().cut == 0);
 }
 
 TEST_CASE("draining server: the deadline cuts the rest, and waits for no handler") {
@@ -431,10 +419,10 @@ TEST_CASE("draining server: aborting a drain cuts at once, also in the lame duck
         cancel_source abort;
         drain_options how;
         how.abort = abort.token();
-        draining drains(server, how);
+        auto drains = draining(server, how);
         while (!server.draining()) std::this_thread::yield();
         abort.cancel(cancel_reason::forced);
-        CHECK(drains.result().cut == 1);
+        CHECK(drains.get().cut == 1);
         CHECK(busy.closed());
         held.may_go.set();
     }
@@ -452,7 +440,7 @@ TEST_CASE("draining server: a lame duck is not ready but answers everything unti
     cancel_source abort;
     drain_options how;
     how.abort = abort.token();
-    draining drains(server, how);
+    auto drains = draining(server, how);
     while (!server.draining()) std::this_thread::yield();
     CHECK(verdict(server, ready) == "503");
     kept.send(get("/2"));
@@ -462,20 +450,18 @@ TEST_CASE("draining server: a lame duck is not ready but answers everything unti
     CHECK(verdict(server, get("/anew")) == "200");
     await_connections(server, 0);  // that one is counted as answered
     abort.cancel(cancel_reason::forced);
-    check_result(drains.result(), 3, 0, 0);
+    check_result(drains.get(), 3, 0, 0);
     CHECK(refuses(server.port()));
 }
 
 TEST_CASE("draining server: a successor takes over the socket and its queue") {
     draining_server first = start(always("first"));
-    peer::client kept(first.port());
-    kept.send(get("/"));
+    sent kept(first, get("/"));
     CHECK(kept.answer().find("first") != std::string::npos);
     const int shared = ::dup(first.listeners()[0]);
     const std::uint16_t port = first.port();
     CHECK(first.drain(with_successor()).cut == 0);
-    peer::client waits(port);  // nobody accepts
-    waits.send(get("/"));
+    sent waits(first, get("/"));  // nobody accepts
     CHECK_FALSE(peer::readable(waits.fd, 20));
     const draining_server second = start(always("second"), {}, "fd:" + std::to_string(shared));
     CHECK(second.port() == port);
@@ -491,12 +477,10 @@ TEST_CASE("draining server: with a successor on another socket, this queue is st
     draining_server server = start(held.handler(), options);
     sent first(server, get("/held"));
     REQUIRE(held.entered.wait_for(1));
-    peer::client waits(server.port());  // for a place
-    waits.send(get("/waits"));
-    draining drains(server, with_successor());
+    sent waits(server, get("/waits"));  // for a place
+    auto drains = draining(server, with_successor());
     CHECK(waits.answer().find("GET /waits") != std::string::npos);
     held.may_go.set();
-    drains.result();
 }
 
 TEST_CASE("draining server: with a successor, a client between two requests can send the next one") {
@@ -504,11 +488,11 @@ TEST_CASE("draining server: with a successor, a client between two requests can 
     sent kept(server, get("/1"));
     CHECK(kept.status() == "200");
     const time_point began = steady_clock::now();
-    draining drains(server, with_successor());
+    auto drains = draining(server, with_successor());
     while (server.listeners()[0] >= 0) std::this_thread::yield();
     peer::send_text(kept.fd, get("/2"));
     const std::string last = kept.rest();
-    const drain_result drained = drains.result();
+    const drain_result drained = drains.get();
     // A machine that stood still may have let the moment pass.
     if (last.empty()) CHECK(steady_clock::now() - began >= 100ms);
     CHECK(drained.answered == (last.find("GET /2") != std::string::npos ? 1 : 0));
@@ -564,7 +548,7 @@ TEST_CASE("draining server: out of descriptors, idle connections make room for q
         CHECK(idle.status() == "200");
         // Begun before: the check of a thread's vptr needs a descriptor.
         test::event may_drain;
-        std::thread drains([&] {
+        const auto drains = std::async(std::launch::async, [&] {
             may_drain.wait();
             server.drain(in_time());
         });
@@ -579,7 +563,7 @@ TEST_CASE("draining server: out of descriptors, idle connections make room for q
             CHECK(peer::read_message(each.fd).find("GET /waited") != std::string::npos);
             if (&each != &wait[1]) ::shutdown(each.fd, SHUT_RDWR);  // that one is no longer waited for
         }
-        drains.join();
+        drains.wait();
     }
 }
 
@@ -589,11 +573,11 @@ TEST_CASE("draining server: a client that had connected has 100 ms to send") {
     await_connections(server, 1);
     const time_point began = steady_clock::now();
     SUBCASE("a request that comes then gets an answer") {
-        draining drains(server, in_time());
+        auto drains = draining(server, in_time());
         while (!refuses(server.port())) std::this_thread::yield();
         late.send(get("/"));
         const std::string got = late.rest();
-        const drain_result drained = drains.result();
+        const drain_result drained = drains.get();
         // It may have come before it was looked for, or, where the machine stood still, when the moment was over.
         CHECK(drained.refused == (status_of(got) == "503" ? 1 : 0));
         CHECK(drained.answered == (status_of(got) == "200" ? 1 : 0));
@@ -657,8 +641,7 @@ TEST_CASE("draining server: a socket shared with other processes keeps accepting
     draining_server drained = start(&echo, {}, passed());
     drained.drain({});
     CHECK(still_listens(listener));
-    peer::client waits(drained.port());  // nobody accepts
-    waits.send(get("/next"));
+    sent waits(drained, get("/next"));  // nobody accepts
     const draining_server next = start(&echo, {}, passed());
     CHECK(waits.answer().find("GET /next") != std::string::npos);
     ::close(listener);
