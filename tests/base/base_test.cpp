@@ -55,7 +55,6 @@ TEST_CASE("parse_duration rejects everything else and quotes the input") {
 
 TEST_CASE("parse_duration names both readings of a plain number that is too large") {
     const std::pair<const char*, std::string> cases[] = {
-        {"3601", "'3601' has no unit: 3601s (1h1s) or 3601ms (3s601ms)?"},
         {"30000", "'30000' has no unit: 30000s (8h20m) or 30000ms (30s)?"},
         {"0086400", "'86400' has no unit: 86400s (24h) or 86400ms (1m26s400ms)?"},
         {"2147483647",

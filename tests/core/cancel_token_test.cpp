@@ -191,8 +191,6 @@ TEST_CASE("cancel_token: has_pending_callbacks is true if run_callbacks would ca
     const cancel_registration late = source.token().on_cancel([&] { caller = std::this_thread::get_id(); });
     CHECK((caller == std::this_thread::get_id()));  // at once
     CHECK_FALSE(source.has_pending_callbacks());
-    source.run_callbacks();
-    CHECK(called == 1);
 }
 
 TEST_CASE("cancel_token: without its registration a callback is destroyed, not called") {

@@ -62,12 +62,6 @@ TEST_CASE("drain_barrier: a ticket moves, and only its last holder leaves") {
         CHECK(static_cast<bool>(other));
     }
     CHECK(barrier.count() == 0);
-    drain_barrier::ticket none;
-    none = barrier.enter();
-    CHECK(static_cast<bool>(none));
-    CHECK(barrier.count() == 1);
-    none = drain_barrier::ticket();
-    CHECK(barrier.count() == 0);
 }
 
 TEST_CASE("drain_barrier: a ticket can be split, also after close") {
@@ -94,8 +88,6 @@ TEST_CASE("drain_barrier: wait_until returns the entries left at the deadline, a
     drain_barrier barrier;
     drain_barrier::ticket first = barrier.enter();
     drain_barrier::ticket second = barrier.enter();
-    CHECK(barrier.wait_until(passed()) == 2);
-    CHECK(barrier.wait_until(time_point()) == 2);
     CHECK(barrier.wait_until(time_point::min()) == 2);
     barrier.close();
     CHECK(barrier.wait_until(passed()) == 2);
@@ -107,36 +99,25 @@ TEST_CASE("drain_barrier: wait_until returns the entries left at the deadline, a
     CHECK(barrier.wait_until(time_point::max()) == 0);
 }
 
-TEST_CASE("drain_barrier: close alone drains an empty barrier, also for a thread that waits already") {
-    for (int round = 0; round < 50; ++round) {
+TEST_CASE("drain_barrier: the last to leave wakes all waiters, or close if nobody is inside") {
+    for (int round = 0; round < 100; ++round) {
+        const bool empty = round % 2 == 0;
         drain_barrier barrier;
-        std::uint64_t left = 99;
-        test::at_once(2, [&](int thread) {
-            if (thread == 0) left = barrier.wait_until(guard());
-            if (round % 2 == 1) std::this_thread::yield();
-            if (thread == 1) barrier.close();
-        });
-        CHECK(left == 0);
-        CHECK(barrier.closed());  // and not the guard
-    }
-}
-
-TEST_CASE("drain_barrier: the last to leave wakes all waiters, with and without a deadline") {
-    for (int round = 0; round < 50; ++round) {
-        drain_barrier barrier;
-        drain_barrier::ticket first = barrier.enter();
-        drain_barrier::ticket second = barrier.enter();
+        drain_barrier::ticket first, second;
+        if (!empty) first = barrier.enter();
+        if (!empty) second = barrier.enter();
         std::atomic<int> woken{0};
         test::at_once(4, [&](int thread) {
             if (thread > 0) {
                 CHECK(barrier.wait_until(thread == 1 ? time_point::max() : guard()) == 0);
+                CHECK(barrier.closed());  // and not the guard
                 ++woken;
                 return;
             }
             CHECK_FALSE(first.leave());
             barrier.close();
-            CHECK(woken == 0);  // one is inside
-            CHECK(second.leave());
+            CHECK((empty || woken == 0));  // one is inside
+            CHECK(second.leave() == !empty);
         });
     }
 }

@@ -48,10 +48,6 @@ constexpr struct {
              {event::mode_reclaim, {"-", "-", "stopping reclaim", "-"}}};
 static_assert(sizeof table / sizeof table[0] == event_count);
 
-std::string expected(std::size_t row, phase in) {
-    return in == phase::terminated ? "-" : table[row].in[static_cast<std::size_t>(in)];
-}
-
 std::string shown(const lifecycle_state& state) {
     std::string out = to_string(state.phase);
     if (state.mode != stop_mode::graceful) out += std::string(" ") + to_string(state.mode);
@@ -132,7 +128,8 @@ TEST_CASE("lifecycle: every event in every phase does what the event table says,
                                         (now == phase::draining || now == phase::stopping);
                 const bool changed = tested.apply(what, why);
                 const lifecycle_state after = tested.state();
-                CHECK((changed ? shown(after) : "-") == (only_noted ? to_string(now) : expected(row, now)));
+                const char* const in = now == phase::terminated ? "-" : table[row].in[static_cast<int>(now)];
+                CHECK((changed ? shown(after) : "-") == (only_noted ? to_string(now) : in));
                 if (!changed) {
                     CHECK(same(after, before));
                     continue;

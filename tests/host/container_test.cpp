@@ -1,9 +1,6 @@
 // Containers by their evidence, and what PID 1 does with signals: every source alone, together, absent and hostile.
 #include <signal.h>
 
-#include <string>
-#include <vector>
-
 #include "file_tree.hpp"
 #include "text.hpp"
 
@@ -256,12 +253,6 @@ TEST_CASE("container: of several platforms the one that stops the process is nam
         tree.file(each.file, "");
         CHECK(look(tree, each.set).runtime == each.runtime);
     }
-    if (!has_proc) return;
-    file_tree tree;
-    with_us(tree).file("/proc/self/cgroup", "0::/system.slice/cri-containerd-" + id + ".scope\n");
-    CHECK(look(tree).runtime == "containerd");
-    CHECK(look(tree, fargate).runtime == "ecs");
-    CHECK(look(tree, knative).runtime == "cloud-run");
 }
 
 TEST_CASE("container: hints from /proc") {

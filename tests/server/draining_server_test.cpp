@@ -1,7 +1,7 @@
 // draining_server: HTTP as by the small server, its bounds, and above all its end.
 #include <pthread.h>
-#include <unistd.h>
 
+#include <deque>
 #include <fstream>
 #include <future>
 #include <stdexcept>
@@ -12,6 +12,7 @@
 
 using namespace ojs;
 using namespace std::chrono_literals;
+using namespace std::string_literals;
 using namespace test;
 
 namespace {
@@ -64,6 +65,11 @@ void check_result(const drain_result& of, std::size_t answered, std::size_t refu
     CHECK(of.answered == answered);
     CHECK(of.refused == refused);
     CHECK(of.cut == cut);
+}
+drain_options aborted_by(const cancel_source& abort) {
+    drain_options out;
+    out.abort = abort.token();
+    return out;
 }
 drain_options in_time() {
     return until(peer::soon());
@@ -122,10 +128,9 @@ TEST_CASE("draining server: bytes one by one, HEAD, HTTP/1.0, Expect, and answer
         return out;
     });
     peer::client client(server.port());
-    for (const char c :
-         "POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\nHost: h\r\n\r\n3\r\nabc\r\n0\r\n\r\n") {
-        if (c != '\0') client.send(std::string(1, c));
-    }
+    const std::string chunked =
+        "POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\nHost: h\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+    for (const char c : chunked) client.send(std::string(1, c));
     CHECK(client.answer().find("POST /x abc") != std::string::npos);
     const std::string expect =
         "POST /2 HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\nHost: h\r\n\r\n";
@@ -190,14 +195,11 @@ TEST_CASE("draining server: handlers that throw, end their thread, drop the conn
 TEST_CASE("draining server: while handlers wait, as many run as there are threads, and then each answers") {
     gate held;
     draining_server server = start(held.handler(), with_threads(24));
-    std::vector<std::unique_ptr<peer::client>> clients;
-    for (int i = 0; i < 24; ++i) {
-        clients.push_back(std::make_unique<peer::client>(server.port()));
-        clients.back()->send(get("/held"));
-    }
+    std::deque<sent> clients;
+    for (int i = 0; i < 24; ++i) clients.emplace_back(server, get("/held"));
     REQUIRE(held.entered.wait_for(24));
     held.may_go.set();
-    for (const auto& each : clients) CHECK(status_of(each->answer()) == "200");
+    for (sent& each : clients) CHECK(each.status() == "200");
     server.drain(until(steady_clock::now()));  // which ends the threads that are parked by now as well
 }
 
@@ -273,13 +275,11 @@ TEST_CASE("draining server: an idle connection, and one whose request was refuse
     const std::pair<const char*, std::string> endings[] = {{"\r\n0\r\n\r\n", "200"},
                                                            {"\r\nno size\r\n", "400"}};
     for (const auto& [ending, status] : endings) {
-        std::vector<std::unique_ptr<peer::client>> clients;
+        std::deque<sent> clients;
         std::size_t before = 0;
         for (int i = 0; i < 20; ++i) {
             if (i == 5) before = resident_memory();
-            clients.push_back(std::make_unique<peer::client>(server.port()));
-            clients.back()->send(post + std::string(large, 'x') + ending);
-            CHECK(status_of(clients.back()->answer()) == status);
+            CHECK(clients.emplace_back(server, post + std::string(large, 'x') + ending).status() == status);
         }
         CHECK(resident_memory() < before + 7 * large);  // 15 of them came since
     }
@@ -417,9 +417,7 @@ TEST_CASE("draining server: aborting a drain cuts at once, also in the lame duck
         sent busy(server, get("/held"));
         REQUIRE(held.entered.wait_for(1));
         cancel_source abort;
-        drain_options how;
-        how.abort = abort.token();
-        auto drains = draining(server, how);
+        auto drains = draining(server, aborted_by(abort));
         while (!server.draining()) std::this_thread::yield();
         abort.cancel(cancel_reason::forced);
         CHECK(drains.get().cut == 1);
@@ -438,9 +436,7 @@ TEST_CASE("draining server: a lame duck is not ready but answers everything unti
     sent kept(server, get("/1"));
     CHECK_FALSE(says_close(kept.answer()));
     cancel_source abort;
-    drain_options how;
-    how.abort = abort.token();
-    auto drains = draining(server, how);
+    auto drains = draining(server, aborted_by(abort));
     while (!server.draining()) std::this_thread::yield();
     CHECK(verdict(server, ready) == "503");
     kept.send(get("/2"));
@@ -609,9 +605,8 @@ TEST_CASE("draining server: several addresses, one port for two, and addresses t
     CHECK(code_of(draining_server::start(std::to_string(one.port()), &echo)) == errc::busy);
 
     const int no_listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    for (const std::string& bad :
-         {std::string(), std::string("0,"), std::string("host:80"), std::string("fd:"), std::string("fd:x"),
-          std::string("fd:999999"), std::string("systemd:"), "fd:" + std::to_string(no_listener)}) {
+    for (const std::string& bad : {""s, "0,"s, "host:80"s, "fd:"s, "fd:x"s, "fd:999999"s, "systemd:"s,
+                                   "fd:" + std::to_string(no_listener)}) {
         CAPTURE(bad);
         CHECK(code_of(draining_server::start(bad, &echo)) == errc::invalid_argument);
     }

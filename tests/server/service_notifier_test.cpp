@@ -3,13 +3,10 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <cstring>
-#include <string>
 
 #include "file_tree.hpp"
-#include "test.hpp"
 
 using namespace std::chrono_literals;
 using ojs::errc;
