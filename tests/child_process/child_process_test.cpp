@@ -722,8 +722,7 @@ TEST_CASE("child_process: a parent killed during before_exec leaves no child") {
 }
 
 #ifdef __linux__
-TEST_CASE(
-    "child_process: a child ends with this process, not with a thread of it, or outlives it on request") {
+TEST_CASE("child_process: a child ends with this process, not with a thread; or outlives it on request") {
     for (const bool outlives : {false, true}) {
         CAPTURE(outlives);
         pipe_ends ends(O_CLOEXEC), input(O_CLOEXEC);

@@ -145,8 +145,7 @@ TEST_CASE("cancel_token: seen only once a member has reported it, whichever") {
     CHECK_FALSE(source.token().seen());
 }
 
-TEST_CASE(
-    "cancel_token: callbacks run once each, as registered, also from within one, on the cancelling thread") {
+TEST_CASE("cancel_token: callbacks run once each, in order of registration, on the cancelling thread") {
     cancel_source source;
     std::vector<int> calls;
     std::thread::id expected;

@@ -151,8 +151,7 @@ TEST_CASE("signals: while one is handled, the others wait; the handler uses a th
     }
 }
 
-TEST_CASE(
-    "signals: several arrive in order, each with its sender; last_received has the newest of a number") {
+TEST_CASE("signals: several arrive in order with their senders; last_received has the newest of a number") {
     lifecycle target(0ms);
     signals installed = claim(target);
     const pid_t parent = ::getpid();
@@ -185,10 +184,7 @@ TEST_CASE("signals: wait() ends at its deadline with number 0, and wakes for a s
     signals installed = claim(target);
     CHECK(installed.wait(passed()).number == 0);
     const auto before = steady_clock::now();
-    const received_signal none = installed.wait(before + 20ms);
-    CHECK(none.number == 0);
-    CHECK(none.sender_pid == 0);
-    CHECK(none.sender_name.empty());
+    CHECK(installed.wait(before + 20ms).number == 0);
     CHECK(steady_clock::now() >= before + 20ms);
     std::thread sender([] { ::kill(::getpid(), SIGTSTP); });
     CHECK(installed.wait().number == SIGTSTP);
@@ -454,17 +450,13 @@ TEST_CASE("signals: SIGUSR1 is claimed only on request, means reclaim, and is re
             for (int again = 0; again < 2; ++again) REQUIRE(signals::add(target, with_reclaim));
             send_self(SIGUSR1);
             CHECK(installed.wait(guard()).number == SIGUSR1);
-            CHECK(target.phase() == phase::stopping);
-            CHECK(target.state().mode == stop_mode::reclaim);
             CHECK(target.state().last_event == event::reclaim);
         }
         CHECK((disposition_of(SIGUSR1).sa_handler == before.sa_handler));
     }
 }
 
-TEST_CASE(
-    "signals: SIGUSR1 is added to an active installer only; ignored it stays ignored, handled it is "
-    "refused") {
+TEST_CASE("signals: SIGUSR1 is added to an active installer only, and not if it is ignored or handled") {
     lifecycle target;
     const lifecycle other;
     CHECK(test::code_of(signals::add(target, with_reclaim)) == errc::busy);

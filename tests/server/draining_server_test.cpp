@@ -57,9 +57,7 @@ http_response large_or_echo(const http_request& request) {
 }
 
 drain_options until(time_point deadline) {
-    drain_options out;
-    out.deadline = deadline;
-    return out;
+    return {deadline, {}, false};
 }
 void check_result(const drain_result& of, std::size_t answered, std::size_t refused, std::size_t cut) {
     CHECK(of.answered == answered);
@@ -67,17 +65,13 @@ void check_result(const drain_result& of, std::size_t answered, std::size_t refu
     CHECK(of.cut == cut);
 }
 drain_options aborted_by(const cancel_source& abort) {
-    drain_options out;
-    out.abort = abort.token();
-    return out;
+    return {time_point::max(), abort.token(), false};
 }
 drain_options in_time() {
     return until(peer::soon());
 }
 drain_options with_successor() {
-    drain_options out = in_time();
-    out.has_successor = true;
-    return out;
+    return {peer::soon(), {}, true};
 }
 
 struct unconnected {
@@ -166,7 +160,6 @@ TEST_CASE("draining server: bad input is answered and the connection closed") {
 }
 
 TEST_CASE("draining server: handlers that throw, end their thread, drop the connection, or answer badly") {
-    draining_server_options options = with_threads(1);
     draining_server server = start(
         [](const http_request& request) -> http_response {
             if (request.target == "/throw") throw std::runtime_error("secret");
@@ -175,7 +168,7 @@ TEST_CASE("draining server: handlers that throw, end their thread, drop the conn
             if (request.target == "/split") return {200, {{"X", "a\r\nSet-Cookie: b"}}, "", false};
             return {request.target == "/bad" ? 100 : 200, {}, "x", request.target == "/drop"};
         },
-        options);
+        with_threads(1));
     const std::pair<const char*, std::string> cases[] = {
         {"/end", ""},  // there is one thread: another takes its place
         {"/drop", ""}, {"/throw", "500"}, {"/int", "500"}, {"/bad", "500"}, {"/split", "500"}, {"/", "200"}};
