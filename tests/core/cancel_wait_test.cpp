@@ -1,13 +1,10 @@
-// Waits that a cancellation ends: on condition variables, on descriptors beside sockets, for children.
+// Waits that a cancellation ends: on condition variables and on descriptors.
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/socket.h>
 
 #include <array>
-#include <deque>
+#include <future>
 #include <set>
 #include <shared_mutex>
 #include <stdexcept>
@@ -32,22 +29,10 @@ struct watched_mutex {
     test::event wanted;
 };
 
-// Runs `body` on a thread; joins it, and returns whether it returned in time. One that hangs hangs the test.
-class returning {
-  public:
-    template <class Body>
-    explicit returning(Body body)
-        : thread_([this, body] {
-              body();
-              returned_.set();
-          }) {}
-    ~returning() { thread_.join(); }
-    bool returned() { return returned_.wait(); }
-
-  private:
-    test::event returned_;
-    std::thread thread_;
-};
+// One that hangs hangs the test, which waits for it at its end.
+bool returned(const std::future<void>& call) {
+    return call.wait_for(test::hang_guard) == std::future_status::ready;
+}
 
 template <class Condition, class Mutex, class Lock>
 void check_wait_ends() {
@@ -61,14 +46,14 @@ void check_wait_ends() {
         CHECK_FALSE(source.has_pending_callbacks());
     }
     test::counter checks;
-    returning waiter([&] {
+    const std::future<void> waiter = std::async(std::launch::async, [&] {
         Lock held(mutex);
         CHECK_FALSE(source.token().wait(changed, held, [&] { return checks.add() < 0; }));
         CHECK(held.owns_lock());
     });
     REQUIRE(checks.wait_for(2));
     CHECK(source.cancel(cancel_reason::forced));
-    CHECK(waiter.returned());
+    CHECK(returned(waiter));
     CHECK_FALSE(source.has_pending_callbacks());
 }
 
@@ -121,7 +106,7 @@ TEST_CASE("cancel_token: cancelled after the last check, before it sleeps: the w
     });
     int checks = 0;
     {
-        returning waiter([&] {
+        const std::future<void> waiter = std::async(std::launch::async, [&] {
             std::unique_lock<watched_mutex> held(mutex);
             CHECK_FALSE(source.token().wait(changed, held, [&] {
                 if (++checks < 2) return false;
@@ -129,7 +114,7 @@ TEST_CASE("cancel_token: cancelled after the last check, before it sleeps: the w
                 return !mutex.wanted.wait();  // by the canceller, which must not notify us before we sleep
             }));
         });
-        const bool ended = waiter.returned();
+        const bool ended = returned(waiter);
         CHECK(ended);
         if (!ended) changed.notify_all();
     }
@@ -162,42 +147,6 @@ TEST_CASE("cancel_token: a predicate may throw; the lock is held and no waiter i
         canceller.join();
         CHECK_FALSE(source.has_pending_callbacks());
     }
-}
-
-TEST_CASE("cancel_token: a blocking queue: a taker of an empty one, and of one that never runs empty") {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::deque<int> items;
-    const auto take = [&](const cancel_token& token, int& item) {
-        std::unique_lock<std::mutex> held(mutex);
-        if (!token.wait(changed, held, [&] { return !items.empty(); })) return false;
-        item = items.front();
-        items.pop_front();
-        return true;
-    };
-    const auto put = [&](int item) {
-        const std::lock_guard<std::mutex> held(mutex);
-        items.push_back(item);
-        changed.notify_one();
-    };
-    cancel_source source;
-    int item = 0;
-    bool got = true;
-    returning taker([&] { got = take(source.token(), item); });
-    CHECK(source.cancel(cancel_reason::forced));
-    CHECK(taker.returned());
-    CHECK_FALSE(got);
-
-    cancel_source other;
-    int taken = 0;
-    returning busy([&] {
-        for (int next = 0; take(other.token(), next); put(next + 1)) {
-            if (++taken == 100) static_cast<void>(other.request(cancel_reason::forced));
-        }
-    });
-    put(1);
-    CHECK(busy.returned());
-    CHECK(taken == 100);
 }
 
 bool readable(int fd, int timeout_ms = 0) {
@@ -261,70 +210,6 @@ TEST_CASE("cancel_token: threads that request the descriptor during a cancellati
         CHECK(notified == 4);
         CHECK(std::set<int>(descriptors.begin(), descriptors.end()).size() == 1);
     }
-}
-
-struct socket_pair {
-    socket_pair() { REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0); }
-    ~socket_pair() { ::close(ends[0]), ::close(ends[1]); }
-    int ends[2];
-};
-
-TEST_CASE("cancel_token: a job that polls its socket wakes for data and for its cancellation") {
-    const socket_pair sockets;
-    cancel_source source;
-    test::event answered;
-    bool cancelled = false;
-    returning job([&] {
-        const int stop = source.token().fd().value_or(-1);
-        while (!cancelled) {
-            pollfd wanted[2] = {{sockets.ends[0], POLLIN, 0}, {stop, POLLIN, 0}};
-            if (::poll(wanted, 2, -1) < 0) continue;
-            char byte = 0;
-            if (wanted[0].revents != 0 && ::read(sockets.ends[0], &byte, 1) == 1 && byte == 'b')
-                answered.set();
-            cancelled = wanted[1].revents != 0;
-        }
-    });
-    CHECK(::write(sockets.ends[1], "ab", 2) == 2);
-    CHECK(answered.wait());
-    CHECK(source.cancel(cancel_reason::forced));
-    CHECK(job.returned());
-}
-
-TEST_CASE("cancel_token: a job blocked in a read returns when its callback shuts the socket down") {
-    const socket_pair sockets;
-    cancel_source source;
-    returning job([&] {
-        const cancel_registration end =
-            source.token().on_cancel([&] { static_cast<void>(::shutdown(sockets.ends[0], SHUT_RDWR)); });
-        char byte = 0;
-        CHECK(::read(sockets.ends[0], &byte, 1) == 0);
-    });
-    while (!source.has_pending_callbacks()) std::this_thread::yield();
-    CHECK(source.cancel(cancel_reason::forced));
-    CHECK(job.returned());
-}
-
-TEST_CASE("cancel_token: a job that waits for a child process ends it") {
-    cancel_source source;
-    siginfo_t status{};
-    returning job([&] {
-        char sleep[] = "sleep", time[] = "1000";
-        char* const argv[] = {sleep, time, nullptr};
-        pid_t child = -1;
-        if (::posix_spawnp(&child, sleep, nullptr, nullptr, argv, environ) != 0) return;
-        {
-            // WNOWAIT leaves it a zombie until the registration is gone: so its id is still its own when it is killed.
-            const cancel_registration end = source.token().on_cancel([child] { ::kill(child, SIGTERM); });
-            CHECK(::waitid(P_PID, static_cast<id_t>(child), &status, WEXITED | WNOWAIT) == 0);
-        }
-        CHECK(::waitpid(child, nullptr, 0) == child);
-    });
-    while (!source.has_pending_callbacks()) std::this_thread::yield();
-    CHECK(source.cancel(cancel_reason::forced));
-    CHECK(job.returned());
-    CHECK(status.si_code == CLD_KILLED);
-    CHECK(status.si_status == SIGTERM);
 }
 
 }  // namespace

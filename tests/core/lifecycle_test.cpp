@@ -19,7 +19,8 @@ static_assert(sizeof all_phases / sizeof all_phases[0] == phase_count);
 constexpr cause by_api{cause_kind::api, 0};
 constexpr cause by_nobody{};
 constexpr cause by_term{cause_kind::signal, 15};
-constexpr cause by_int{cause_kind::signal, 2};
+constexpr cause by_highest{cause_kind::signal, 64};
+constexpr cause by_rpc{cause_kind::rpc, 0};
 
 // Brings a new lifecycle to `target_phase` with the fewest side effects: graceful, nothing cancelled.
 void bring_to(lifecycle& target, phase target_phase) {
@@ -46,10 +47,6 @@ constexpr struct {
              {event::report_request, {"-", "-", "-", "-"}},
              {event::mode_reclaim, {"-", "-", "stopping reclaim", "-"}}};
 static_assert(sizeof table / sizeof table[0] == event_count);
-
-std::string expected(std::size_t row, phase in) {
-    return in == phase::terminated ? "-" : table[row].in[static_cast<std::size_t>(in)];
-}
 
 std::string shown(const lifecycle_state& state) {
     std::string out = to_string(state.phase);
@@ -79,16 +76,27 @@ struct subscriber : test::pipe_ends {
 };
 
 // What each of the events changes, one after the other. "-": nothing at all. next_change() gives every change, as it was.
-std::string walk(const std::vector<event>& events) {
+std::string walk(const std::vector<event>& events, bool first_signal_wins = false) {
     lifecycle tested(0ms);
+    tested.set_first_signal_wins(first_signal_wins);
     std::string out;
     std::vector<lifecycle_state> changes;
+    cause kept;  // an event without a cause keeps the old one
     for (const event what : events) {
         const lifecycle_state before = tested.state();
-        const bool changed = tested.apply(what, what == event::stop_signal ? by_term : by_api);
+        const bool internal = what == event::drained || what == event::finished;
+        const cause why = internal ? by_nobody : what == event::stop_signal ? by_highest : by_rpc;
+        const bool changed = tested.apply(what, why);
         out += (out.empty() ? "" : "; ") + (changed ? shown(tested.state()) : std::string("-"));
-        if (changed) changes.push_back(tested.state());
-        if (!changed) CHECK(same(tested.state(), before));
+        if (!changed) {
+            CHECK(same(tested.state(), before));
+            continue;
+        }
+        changes.push_back(tested.state());
+        if (!internal) kept = why;
+        CHECK(tested.state().last_event == what);
+        CHECK(tested.state().cause.kind == kept.kind);
+        CHECK(tested.state().cause.signal == kept.signal);
     }
     lifecycle_state seen;
     for (const lifecycle_state& each : changes) {
@@ -120,7 +128,8 @@ TEST_CASE("lifecycle: every event in every phase does what the event table says,
                                         (now == phase::draining || now == phase::stopping);
                 const bool changed = tested.apply(what, why);
                 const lifecycle_state after = tested.state();
-                CHECK((changed ? shown(after) : "-") == (only_noted ? to_string(now) : expected(row, now)));
+                const char* const in = now == phase::terminated ? "-" : table[row].in[static_cast<int>(now)];
+                CHECK((changed ? shown(after) : "-") == (only_noted ? to_string(now) : in));
                 if (!changed) {
                     CHECK(same(after, before));
                     continue;
@@ -136,28 +145,12 @@ TEST_CASE("lifecycle: every event in every phase does what the event table says,
 }
 
 TEST_CASE("lifecycle: if the first signal wins, later ones change nothing") {
-    for (const event first : {event::stop_signal, event::reclaim}) {
-        lifecycle tested(0ms);
-        tested.set_first_signal_wins(true);
-        CHECK(tested.apply(first, by_term));
-        tested.apply(event::cancel_request, by_api);
-        const lifecycle_state before = tested.state();
-        for (int times = 0; times < 4; ++times) {
-            CHECK_FALSE(tested.apply(event::stop_signal, by_int));
-            CHECK_FALSE(tested.apply(event::reclaim, by_term));
-        }
-        CHECK(same(tested.state(), before));
-        CHECK_FALSE(tested.state().exit_now);
-    }
-}
-
-TEST_CASE("lifecycle: a new one is running, with no request") {
-    CHECK(walk({}).empty());
-    const lifecycle_state state = lifecycle().state();
-    CHECK(shown(state) == "running");
-    CHECK(state.cause.kind == cause_kind::none);
-    CHECK(state.stop_signals == 0);
-    CHECK(state.sequence == 0);
+    using e = event;
+    CHECK(
+        walk({e::stop_signal, e::cancel_request, e::stop_signal, e::reclaim, e::stop_signal, e::stop_signal},
+             true) == "draining; stopping cancels; -; -; -; -");
+    CHECK(walk({e::reclaim, e::stop_signal, e::reclaim, e::stop_signal, e::stop_signal}, true) ==
+          "stopping reclaim; -; -; -; -");
 }
 
 TEST_CASE("lifecycle: signals escalate to the third, modes rise, SIGCONT ends a quiet and never a drain") {
@@ -184,7 +177,7 @@ TEST_CASE("lifecycle: signals within the repeat gap are one stop event; other ev
     lifecycle tested(24h * 20);
     CHECK(tested.apply(event::stop_signal, by_term));  // the first always counts
     const lifecycle_state first = tested.state();
-    for (int i = 0; i < 5; ++i) CHECK_FALSE(tested.apply(event::stop_signal, by_int));
+    for (int i = 0; i < 5; ++i) CHECK_FALSE(tested.apply(event::stop_signal, by_term));
     CHECK(same(tested.state(), first));
     CHECK_FALSE(tested.apply(event::stop_request, by_api));
     CHECK(tested.apply(event::grace_expired, by_nobody));
@@ -199,46 +192,16 @@ TEST_CASE("lifecycle: signals within the repeat gap are one stop event; other ev
     CHECK_FALSE(tested.state().exit_now);
 }
 
-TEST_CASE("lifecycle: the gap counts from stop signals, so a stop asked for otherwise is forced at once") {
-    lifecycle tested(24h * 20);
-    CHECK(tested.apply(event::stop_request, by_api));
-    CHECK(tested.apply(event::stop_signal, by_term));
-    CHECK(shown(tested.state()) == "stopping forced");
-    CHECK(tested.state().stop_signals == 1);
-}
-
-TEST_CASE("lifecycle: a request for a report changes nothing, is counted, and wakes subscribers") {
+TEST_CASE("lifecycle: a request for a report is counted, and wakes subscribers") {
     lifecycle tested(0ms);
     const subscriber reader;
     REQUIRE(tested.subscribe(reader.writer()));
-    std::uint32_t requests = 0;
-    for (const event next : {event::stop_request, event::drained, event::finished}) {
-        const lifecycle_state before = tested.state();
+    for (std::uint32_t requests = 1; requests <= 2; ++requests) {
         CHECK_FALSE(tested.apply(event::report_request, by_api));
-        CHECK(same(tested.state(), before));
-        CHECK(tested.report_requests() == ++requests);
-        CHECK(reader.changes() == 1);
-        CHECK(tested.apply(next, by_nobody));
+        CHECK(tested.report_requests() == requests);
         CHECK(reader.changes() == 1);
     }
     CHECK(tested.resume_requests() == 0);
-}
-
-TEST_CASE("lifecycle: an event of no cause keeps the old one, any other replaces it") {
-    const std::pair<event, cause> events[] = {{event::quiet_request, {cause_kind::rpc, 0}},
-                                              {event::stop_signal, {cause_kind::signal, 64}},
-                                              {event::drained, by_nobody},
-                                              {event::stop_signal, by_int},
-                                              {event::finished, by_nobody}};
-    lifecycle tested(0ms);
-    cause kept;
-    for (const auto& [what, why] : events) {
-        if (why.kind != cause_kind::none) kept = why;
-        CHECK(tested.apply(what, why));
-        CHECK(tested.state().last_event == what);
-        CHECK(tested.state().cause.kind == kept.kind);
-        CHECK(tested.state().cause.signal == kept.signal);
-    }
 }
 
 TEST_CASE("lifecycle: apply keeps errno, whether it changes something or not") {
@@ -357,21 +320,6 @@ TEST_CASE("lifecycle: a change interrupted by a handler's many changes hides non
     ::sigaction(SIGALRM, &previous, nullptr);
 }
 
-TEST_CASE("lifecycle: of many threads that request the same, apply() is true for one") {
-    for (int round = 0; round < 100; ++round) {
-        lifecycle tested(24h);
-        std::atomic<int> first{0};
-        test::at_once(4, [&](int thread) {
-            if (tested.apply(thread % 2 == 0 ? event::stop_signal : event::stop_request, by_api)) ++first;
-        });
-        // A signal after a request is one more (it forces); two signals, or a request after anything, are one.
-        const lifecycle_state state = tested.state();
-        CHECK(first == state.sequence);
-        CHECK(state.stop_signals == 1);
-        CHECK((state.phase == phase::draining ? first == 1 : first == 2));
-    }
-}
-
 TEST_CASE("lifecycle: the repeat gap runs from the last stop signal, whatever else happens in between") {
     constexpr auto gap = 100ms;
     lifecycle tested(gap);
@@ -382,20 +330,21 @@ TEST_CASE("lifecycle: the repeat gap runs from the last stop signal, whatever el
     CHECK(shown(tested.state()) == "stopping forced cancels x2");
 }
 
-TEST_CASE("lifecycle: repeat gaps beyond 32 bits are long, negative ones are none") {
+TEST_CASE("lifecycle: repeat gaps beyond 32 bits are long, negative ones none; they begin at a stop signal") {
     using std::chrono::milliseconds;
     for (const milliseconds gap :
          {milliseconds(std::int64_t{1} << 32), milliseconds::max(), milliseconds(-1)}) {
         CAPTURE(gap.count());
         lifecycle tested(gap);
+        CHECK(tested.apply(event::stop_request, by_api));
         CHECK(tested.apply(event::stop_signal, by_term));
+        CHECK(shown(tested.state()) == "stopping forced");
         CHECK(tested.apply(event::stop_signal, by_term) == (gap < 0ms));
     }
 }
 
 TEST_CASE(
-    "lifecycle: sixteen subscribers, each written to after every change and only then; one more is "
-    "rejected") {
+    "lifecycle: sixteen subscribers are written to after every change and only then; one more is rejected") {
     lifecycle tested(0ms);
     const subscriber pipes[17];
     const int saved = ::dup(0);  // may be a subscriber's, in a process started without standard input

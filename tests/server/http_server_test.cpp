@@ -5,17 +5,15 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
 
-#include <atomic>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
-#include <string>
+#include <future>
 
 #include "files.hpp"
 #include "processes.hpp"
 #include "server_clients.hpp"
+#include "text.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
@@ -158,17 +156,11 @@ TEST_CASE("server: stop cuts what is not done at its deadline, and waits for the
     http_server server = start(held.handler());
     sent busy(server);
     REQUIRE(held.entered.wait_for(1));
-    std::atomic<bool> stopped{false};
-    std::size_t cut = 0;
-    std::thread stopper([&] {
-        cut = server.stop(time_point{});
-        stopped = true;
-    });
+    auto stops = std::async(std::launch::async, [&] { return server.stop(time_point{}); });
     CHECK(busy.rest() == "");  // cut
-    CHECK_FALSE(stopped);
+    CHECK(stops.wait_for(0s) == std::future_status::timeout);
     held.may_go.set();
-    stopper.join();
-    CHECK(cut == 1);
+    CHECK(stops.get() == 1);
 }
 
 TEST_CASE("server: stopped under load, it leaks nothing") {
@@ -189,10 +181,7 @@ TEST_CASE("server: addresses") {
     const result<http_server> second = http_server::start(server.address(), &echo);
     REQUIRE(code_of(second) == errc::busy);
     CHECK(second.error().text.find(server.address()) != std::string::npos);
-    for (const char* address : {"", "nowhere", "host:80", "1.2.3.4:99999"}) {
-        CHECK(code_of(http_server::start(address, &echo)) == errc::invalid_argument);
-    }
-    CHECK_FALSE(http_server::start("0", nullptr));
+    CHECK(code_of(http_server::start("host:80", &echo)) == errc::invalid_argument);
     server = start();  // the first one stops
     CHECK(peer::make_client("http://" + server.address()).send(peer::get("/x"), peer::call())->body ==
           "GET /x ");
@@ -367,15 +356,12 @@ TEST_CASE("server: once stopped its address is free, though a forked child still
 struct server_threads {
     server_threads() {
         for (const auto& each : std::filesystem::directory_iterator("/proc/self/task")) {
-            std::string name;
-            std::getline(std::ifstream(each.path() / "comm"), name);
-            if (name != "ojs-accept" && name != "ojs-serve") continue;
+            const std::string name = read_file(each.path() / "comm");
+            if (name != "ojs-accept\n" && name != "ojs-serve\n") continue;
             ++count;
-            std::ifstream status(each.path() / "status");
-            for (std::string line; std::getline(status, line);) {
-                if (line.rfind("voluntary_ctxt_switches:", 0) == 0) sleeps += std::stoul(line.substr(24));
-                if (line.rfind("State:", 0) == 0 && line.find('S', 6) == std::string::npos) ++awake;
-            }
+            const std::string status = read_file(each.path() / "status");
+            sleeps += std::stoul(status.substr(status.find("\nvoluntary_ctxt_switches:") + 25));
+            if (!holds(status, "\nState:\tS")) ++awake;
         }
     }
     std::size_t count = 0;

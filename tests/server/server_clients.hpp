@@ -1,8 +1,5 @@
 // Clients and handlers for the tests of both servers.
 #pragma once
-#include <string>
-#include <utility>
-
 #include "events.hpp"
 #include "raw_peer.hpp"
 #include "test.hpp"
