@@ -116,17 +116,16 @@ TEST_CASE("shutdown sequence: a line for each step that has ended, to a hook or 
 }
 
 TEST_CASE("shutdown sequence: parallel steps run together, and the next waits for all of them") {
-    test::event first, second;
-    test::counter ended;
+    test::counter began, ended;
     shutdown_sequence tested;
-    const auto one = [&] { first.set(), second.wait(), ended.add(); };
-    const auto two = [&] { second.set(), first.wait(), ended.add(); };
-    const auto three = [&] { CHECK(ended.count() == 2); };
-    tested.add("one", one, 1min);
-    tested.add_parallel("two", two, 2min);
-    tested.add("three", three, 1min);
+    const auto together = [&] { began.add(), began.wait_for(3), ended.add(); };
+    const auto last = [&] { CHECK(ended.count() == 3); };
+    tested.add("one", together, 1min);
+    tested.add_parallel("two", together, 2min);
+    tested.add_parallel("three", together, 1min);
+    tested.add("last", last, 1min);
     CHECK(tested.timeout() == 3min);
-    CHECK(shown(tested.run(silent())) == "one:done two:done three:done ");
+    CHECK(shown(tested.run(silent())) == "one:done two:done three:done last:done ");
 }
 
 TEST_CASE("shutdown sequence: a step that hangs is abandoned at its timeout") {
