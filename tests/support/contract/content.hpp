@@ -88,11 +88,9 @@ inline void odd_reports(trial& t) {
     const std::string id = t.push("[]", 9);
     for (const std::string& message : messages) {
         t.equal(worker.claim_one().id, id, "the id");
-        ojs::fail_request request;
-        request.job_id = id;
-        request.error = {"odd \u20ac code", message, true, "{\"cause\":[1,{\"text\":\"\u00fc\\n\"}]}"};
-        const auto said = worker.wire->fail(request, soon());
-        check_accepted(t, said, "FAIL with an odd error");
+        const ojs::job_error why = {"odd \u20ac code", message, true,
+                                    "{\"cause\":[1,{\"text\":\"\u00fc\\n\"}]}"};
+        check_accepted(t, worker.wire->fail({id, why, false, ""}, soon()), "FAIL with an odd error");
         t.state_is(id, job_state::waiting);
     }
     t.equal(worker.claim_one().id, id, "the id");
@@ -100,8 +98,7 @@ inline void odd_reports(trial& t) {
     for (const std::string& answer : {std::string(), std::string("null"), std::string("\"\u00fc \\\" \\n\""),
                                       std::string("[1.10,{\"a\":[]}]"), large(50000)}) {
         const std::string done = worker.claim_new();
-        const auto said = worker.try_ack(done, answer);
-        check_accepted(t, said, "ACK with an odd result");
+        check_accepted(t, worker.try_ack(done, answer), "ACK with an odd result");
         t.state_is(done, job_state::completed);
     }
 }

@@ -9,11 +9,7 @@ inline void settled_once(trial& t) {
     test_worker worker(t);
     for (const bool first_acks : {true, false}) {
         const std::string id = worker.claim_new();
-        if (first_acks) {
-            worker.ack(id);
-        } else {
-            worker.fail(id, false);
-        }
+        first_acks ? worker.ack(id) : worker.fail(id, false);
         const std::string after = first_acks ? " after the ACK" : " after the FAIL";
         for (int i = 0; i < 2; ++i) {
             check_gone(t, worker.try_ack(id), "ACK" + after);
@@ -34,22 +30,13 @@ inline void settled_once_in_a_race(trial& t) {
         ojs::result<ojs::settled> acked = ojs::error{};
         ojs::result<ojs::settled> failed = ojs::error{};
         test::at_once(2, [&](int number) {
-            if (number == 0) {
-                acked = worker.try_ack(id);
-            } else {
-                failed = worker.try_fail(id, false);
-            }
+            (number == 0 ? acked : failed) = number == 0 ? worker.try_ack(id) : worker.try_fail(id, false);
         });
-        const std::string said =
-            "ACK is " + test_worker::text_of(acked) + ", FAIL is " + test_worker::text_of(failed);
-        t.check(acked && failed && is_accepted(acked) != is_accepted(failed), said);
+        t.check(acked && failed && is_accepted(acked) != is_accepted(failed),
+                "ACK is " + test_worker::text_of(acked) + ", FAIL is " + test_worker::text_of(failed));
         t.state_is(id, is_accepted(acked) ? job_state::completed : job_state::discarded);
     }
     check_nothing_left(t, worker);
-}
-
-inline bool is_refused(const ojs::result<ojs::settled>& answer) {
-    return is_gone(answer) || (!answer && answer.error().code == ojs::errc::rejected);
 }
 
 inline void settles_only_claimed(trial& t) {
@@ -104,12 +91,12 @@ inline void requeued_at_once(trial& t) {
     const std::string id = t.push("[]", t.can.requeue_spares_attempt ? 1 : 9);
     for (const int times : {1, 2, 3}) {
         test_worker& runs_it = times == 2 ? other : worker;
-        const ojs::job got = runs_it.claim_at_once(id);
+        const ojs::job got = runs_it.claim_one(id, false);
         if (t.can.requeue_spares_attempt) t.equal(got.attempt, 1, "the attempt of a requeued job");
         runs_it.hand_back(id);
         t.state_is(id, job_state::waiting);
     }
-    const ojs::job got = worker.claim_at_once();
+    const ojs::job got = worker.claim_one("", false);
     if (t.can.requeue_spares_attempt) t.equal(got.attempt, 1, "the attempt of a requeued job");
     worker.fail(id, true);
     t.state_is(id, t.can.requeue_spares_attempt ? job_state::discarded : job_state::waiting);

@@ -30,8 +30,6 @@ inline ojs::time_point soon() {
 // Thrown to end a case.
 struct case_aborted {};
 
-using test::event;
-
 // The case that runs. Thread-safe.
 class trial {
   public:
@@ -52,10 +50,7 @@ class trial {
     void equal(const Got& got, const Wanted& wanted, const std::string& what) {
         check(got == wanted, what + " is " + text_of(got) + " and not " + text_of(wanted));
     }
-    void leave_out(const std::string& why) {
-        const std::lock_guard<std::mutex> held(mutex_);
-        left_out_ = why;
-    }
+    void leave_out(const std::string& why) { left_out_ = why; }  // by the thread of the case
     bool has_broken() const {
         const std::lock_guard<std::mutex> held(mutex_);
         return !broken_.empty();
@@ -73,7 +68,8 @@ class trial {
     // A name unique among cases and runs.
     std::string new_name() const {
         static std::atomic<int> number{0};
-        return "contract-" + std::to_string(started_at()) + "-" + std::to_string(++number);
+        static const std::int64_t run = std::chrono::system_clock::now().time_since_epoch().count();
+        return "contract-" + std::to_string(run) + "-" + std::to_string(++number);
     }
     // Into the queue of the case, unless one is given.
     std::string push(const std::string& args_json = "[]", std::int64_t max_attempts = 3,
@@ -110,10 +106,6 @@ class trial {
     const std::string queue = new_name();
 
   private:
-    static std::int64_t started_at() {
-        static const std::int64_t at = std::chrono::system_clock::now().time_since_epoch().count();
-        return at;
-    }
     static std::string text_of(const std::string& text) {
         return text.size() <= 200 ? text : text.substr(0, 200) + "...";
     }
@@ -179,11 +171,11 @@ class test_worker {
         trial_.require(got.has_value(), "FETCH fails: " + error_text(got));
         trial_.check(got->size() <= count,
                      "FETCH for " + std::to_string(count) + " jobs brings " + std::to_string(got->size()));
+        const std::lock_guard<std::mutex> held(mutex_);
         for (const ojs::job& each : *got) {
             trial_.check(each.malformed.empty(), "job " + each.id + " is malformed: " + each.malformed);
+            held_.insert(each.id);
         }
-        const std::lock_guard<std::mutex> held(mutex_);
-        for (const ojs::job& each : *got) held_.insert(each.id);
         return *got;
     }
     // Fetches until it has `count` jobs, as a worker does, at most until the guard.
@@ -199,7 +191,7 @@ class test_worker {
         trial_.require(all, std::to_string(out.size()) + " jobs come, and not " + std::to_string(count));
         return out;
     }
-    // That one, unless `id` is empty.
+    // That one, unless `id` is empty. Without `ends_delays` only one that waits for no retry.
     ojs::job claim_one(const std::string& id = "", bool ends_delays = true) {
         const ojs::job got = claim(1, ends_delays).front();
         if (!id.empty()) trial_.equal(got.id, id, "the id");
@@ -211,8 +203,6 @@ class test_worker {
         claim_one(id);
         return id;
     }
-    // Only of jobs that wait for no retry.
-    ojs::job claim_at_once(const std::string& id = "") { return claim_one(id, false); }
 
     ojs::result<ojs::settled> try_ack(const std::string& id, const std::string& result_json = "{\"n\":1}",
                                       ojs::time_point deadline = soon()) {
@@ -278,6 +268,9 @@ inline bool is_gone(const ojs::result<ojs::settled>& answer) {
 }
 inline bool is_accepted(const ojs::result<ojs::settled>& answer) {
     return answer && *answer != ojs::settled::gone;
+}
+inline bool is_refused(const ojs::result<ojs::settled>& answer) {
+    return is_gone(answer) || (!answer && answer.error().code == ojs::errc::rejected);
 }
 inline void check_gone(trial& t, const ojs::result<ojs::settled>& answer, const std::string& what) {
     t.check(is_gone(answer), what + " is answered " + test_worker::text_of(answer) + " and not gone");
