@@ -295,26 +295,28 @@ namespace {
 // A file system of 64 KiB, if we may mount one.
 class small_disk {
   public:
-    small_disk() { mounted_ = ::mount("spool", at_.path().c_str(), "tmpfs", 0, "size=64k,mode=0700") == 0; }
-    ~small_disk() {
-        if (mounted_) ::umount2(at_.path().c_str(), MNT_DETACH);
-    }
-    bool is_mounted() const {
+    explicit small_disk(const fs::path& at = {}) : path(at.empty() ? own_.path() : at) {
+        mounted_ = ::mount("spool", path.c_str(), "tmpfs", 0, "size=64k,mode=0700") == 0;
         if (!mounted_) MESSAGE("skipped: no file system can be mounted here");
-        return mounted_;
     }
-    const fs::path& path() const { return at_.path(); }
+    ~small_disk() {
+        if (mounted_) ::umount2(path.c_str(), MNT_DETACH);
+    }
+    bool is_mounted() const { return mounted_; }
     bool set_read_only(bool on) const {
         const unsigned long flags = MS_REMOUNT | (on ? static_cast<unsigned long>(MS_RDONLY) : 0);
-        return ::mount(nullptr, at_.path().c_str(), nullptr, flags, nullptr) == 0;
+        return ::mount(nullptr, path.c_str(), nullptr, flags, nullptr) == 0;
     }
     // To the last byte.
-    void fill() const { std::ofstream(at_.path() / "filler") << std::string(1 << 20, 'x'); }
-    void make_room() const { fs::remove(at_.path() / "filler"); }
+    void fill() const { std::ofstream(path / "filler") << std::string(1 << 20, 'x'); }
+    void make_room() const { fs::remove(path / "filler"); }
 
   private:
-    temporary_folder at_;
+    temporary_folder own_;
     bool mounted_ = false;
+
+  public:
+    const fs::path path;
 };
 
 }  // namespace
@@ -322,10 +324,10 @@ class small_disk {
 TEST_CASE("spool: a full disk is an error that loses nothing, and work continues when there is room") {
     const small_disk disk;
     if (!disk.is_mounted()) return;
-    opened_dir dir(disk.path() / "spool");
+    opened_dir dir(disk.path / "spool");
     for (const char* name : {"a", "b", "c"}) dir.put(name);
     REQUIRE(dir.fetch(3).size() == 3);
-    opened_dir any(disk.path() / "any", true);
+    opened_dir any(disk.path / "any", true);
     any.put("a", odd_bytes);
     disk.fill();
     CHECK(any.transport->fetch(any.asking(), deadline_after(1s)).error().sys_errno == ENOSPC);
@@ -364,7 +366,7 @@ TEST_CASE("spool: a full disk is an error that loses nothing, and work continues
 TEST_CASE("spool: on a read-only file system there is a clear error, and nothing is lost") {
     const small_disk disk;
     if (!disk.is_mounted()) return;
-    opened_dir dir(disk.path() / "spool");
+    opened_dir dir(disk.path / "spool");
     for (const char* name : {"a", "b"}) dir.put(name);
     dir.fetch_one();
     REQUIRE(disk.set_read_only(true));
@@ -384,13 +386,9 @@ TEST_CASE("spool: on a read-only file system there is a clear error, and nothing
 TEST_CASE("spool: folders on different file systems are refused from the start") {
     spool_dir dir;
     { const auto makes_it = dir.open(); }
-    const fs::path done = dir.path / "done";
-    if (::mount("spool", done.c_str(), "tmpfs", 0, "size=64k,mode=0700") != 0) {
-        MESSAGE("skipped: no file system can be mounted here");
-        return;
-    }
+    const small_disk disk(dir.path / "done");
+    if (!disk.is_mounted()) return;
     const auto opened = open_spool(dir.options);
-    ::umount2(done.c_str(), MNT_DETACH);
     REQUIRE(!opened);
     CHECK(holds(opened.error().text, "done is on another file system"));
 }

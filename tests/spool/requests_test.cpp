@@ -82,6 +82,8 @@ TEST_CASE("spool: a file that is still being written waits until it is complete"
         std::ofstream writer(file);
         writer << "{\"type\":\"noop\"" << std::flush;
         CHECK(dir.fetch(*transport).empty());
+        fs::last_write_time(file, fs::file_time_type::clock::now() + 3s);  // as by a clock ahead of ours
+        CHECK(dir.fetch(*dir.open()).empty());
         writer << ",\"args\":[]}" << std::flush;
         // Whole, but still open for writing: where the kernel reports it, the file waits.
         if (has_reported_writer(file)) {
@@ -112,18 +114,6 @@ TEST_CASE("spool: a file left open for writing is reported, and run when it is c
     const auto fresh = dir.open();
     CHECK(dir.fetch(*fresh).size() + dir.fetch().size() <= 1);
     CHECK(dir.names("request").empty());
-}
-
-TEST_CASE("spool: incomplete JSON fails when it has not changed for incomplete_timeout") {
-    spool_dir dir;
-    dir.options.incomplete_timeout = 1h;
-    const auto transport = dir.open();
-    write_file(dir.path / "request/a.json", "{\"type\":\"noop\",\"ar");
-    CHECK(dir.fetch(*transport).empty());
-    CHECK(dir.listing() == "request/a.json");
-    make_old(dir.path / "request/a.json");
-    const auto fresh = dir.open();
-    CHECK(holds(dir.fetch_one(*fresh).malformed, "invalid JSON"));
 }
 
 TEST_CASE("spool: the transport notifies when a short incomplete_timeout ends") {

@@ -36,23 +36,42 @@ TEST_CASE("spool: a job is claimed, completed, and its file in done/ has the res
 }
 
 TEST_CASE("spool: requeued, or completed without a result, a file stays as it came, and no run counts") {
-    opened_dir dir;
-    const std::string text = "  {\"type\" : \"noop\", \"args\":[],\n\"id\":\"my-id\"}\n\n";
-    dir.put("a.json", text);
-    for (int i = 0; i < 3; ++i) {
-        const job claimed = dir.fetch_one();
-        CHECK(claimed.id == "my-id");
-        CHECK(claimed.attempt == 1);
-        CHECK((i < 2 ? requeue(dir, "my-id") : ack(dir, "my-id")) == settled::accepted);
-        const std::string file = i < 2 ? "request/a.json" : "done/a.json";
-        CHECK(dir.listing() == file);
-        CHECK(dir.read(file) == text);
+    for (const bool any_file : {false, true}) {
+        CAPTURE(any_file);
+        opened_dir dir(any_file);
+        const std::string name = "4-200-prove.json";
+        const std::string text = "  {\"type\" : \"noop\", \"args\":[],\n\"id\":\"my-id\"}\n\n";
+        const std::string& bytes = any_file ? odd_bytes : text;
+        const std::string id = any_file ? name : "my-id";
+        const auto inode = [&](const std::string& file) {
+            struct stat about {};
+            REQUIRE(::stat((dir.path / file).c_str(), &about) == 0);
+            return about.st_ino;
+        };
+        dir.put(name, bytes);
+        const ino_t before = inode("request/" + name);
+        for (int i = 0; i < 3; ++i) {
+            const job claimed = dir.fetch_one();
+            CHECK(claimed.id + " " + claimed.type + " " + claimed.queue ==
+                  id + (any_file ? " file" : " noop") + " default");
+            CHECK(claimed.attempt == 1);
+            CHECK(claimed.malformed.empty());
+            CHECK(read_file(spool_path(claimed)) == bytes);
+            const std::string result = any_file ? "{\"n\":1}" : "";  // which no file of any kind can hold
+            CHECK((i < 2 ? requeue(dir, id) : ack(dir, id, result)) == settled::accepted);
+            const std::string file = (i < 2 ? "request/" : "done/") + name;
+            CHECK(dir.listing() == file);
+            CHECK(dir.read(file) == bytes);
+            CHECK(inode(file) == before);
+        }
+        CHECK(ack(dir, id) == settled::gone);
     }
 }
 
 TEST_CASE("spool: files are taken in the order of their names, also one that comes later") {
     opened_dir dir;
-    for (const char* name : {"5-c.json", "5-a.json", "9-z.json", "0-now.json", "5-b.json"}) dir.put(name);
+    for (const char* name : {"5-c.json", "5-a.json", "9-z.json", "5-b.json"}) dir.put(name);
+    CHECK(spool_enqueue(dir.path, {"noop", "[]", "default", 0, "0-now.json"}).value_or("") == "0-now");
     CHECK(dir.fetch_one().id == "0-now");
     CHECK(dir.fetch_one().id == "5-a");
 #if OJS_SHUTDOWN_USE_INOTIFY
@@ -110,46 +129,11 @@ TEST_CASE("spool: a failed run waits its delay, kept in the file, and the last o
     CHECK(member(failed, "spool").empty());
 }
 
-TEST_CASE("spool: a job's own max_attempts counts, and more than the delays last take the last one again") {
-    opened_dir dir(false, {0ms});
-    dir.put("four", R"({"type":"noop","args":[],"max_attempts":4})");
-    for (int run = 1; run <= 4; ++run) {
-        CHECK(dir.fetch_one().attempt == run);
-        CHECK(fail(dir, "four") == settled::accepted);
-    }
-    CHECK(dir.listing() == "failed/four");
-}
-
 TEST_CASE("spool: a delay never lasts longer than it was meant to, wherever the clock was set") {
     opened_dir dir;
     CHECK(
         dir.claim("a", R"({"type":"noop","args":[],"spool":{"not_before_ms":9000000000000000,"delay_ms":0}})")
             .id == "a");
-}
-
-TEST_CASE("spool: with any_file every regular file is a job, and stays as it is") {
-    opened_dir dir(true);
-    const std::string name = "4-200-prove.json";
-    dir.put(name, odd_bytes);
-    const auto inode = [&](const std::string& file) {
-        struct stat about {};
-        REQUIRE(::stat((dir.path / file).c_str(), &about) == 0);
-        return about.st_ino;
-    };
-    const ino_t before = inode("request/" + name);
-    for (int i = 0; i < 3; ++i) {
-        const job claimed = dir.fetch_one();
-        CHECK(claimed.id + " " + claimed.type + " " + claimed.queue == name + " file default");
-        CHECK(claimed.attempt == 1);
-        CHECK(claimed.malformed.empty());
-        CHECK(read_file(spool_path(claimed)) == odd_bytes);
-        CHECK((i < 2 ? requeue(dir, name) : ack(dir, name, "{\"n\":1}")) == settled::accepted);
-        const std::string file = (i < 2 ? "request/" : "done/") + name;
-        CHECK(dir.listing() == file);
-        CHECK(dir.read(file) == odd_bytes);
-        CHECK(inode(file) == before);
-    }
-    CHECK(ack(dir, name) == settled::gone);
 }
 
 TEST_CASE("spool: with any_file runs, delay, checkpoint and error are kept beside the file") {
@@ -330,20 +314,6 @@ TEST_CASE("spool: a checkpoint that is no JSON is refused, and spoils no FAIL") 
     CHECK(member(dir.fetch_one().meta_json, "checkpoint").empty());
 }
 
-TEST_CASE("spool_enqueue: a job arrives whole, and in its place in the order") {
-    opened_dir dir;
-    const spool_job whole{"text.count", "[12345678901234567890,\"x\"]", "default", 7, ""};
-    const std::string first = spool_enqueue(dir.path, whole).value_or("");
-    const std::string second = spool_enqueue(dir.path, {"noop", "[]", "default", 0, ""}).value_or("");
-    CHECK(spool_enqueue(dir.path, {"noop", "[]", "default", 0, "0-urgent.json"}).value_or("") == "0-urgent");
-    CHECK(dir.fetch_one().id == "0-urgent");
-    const job claimed = dir.fetch_one();
-    CHECK(claimed.id + " " + claimed.type + " " + claimed.args_json ==
-          first + " text.count " + whole.args_json);
-    CHECK(claimed.max_attempts == 7);
-    CHECK(dir.fetch_one().id == second);
-}
-
 TEST_CASE("spool_enqueue: what is no job, or a name that leads elsewhere, is refused, and nothing is left") {
     opened_dir dir;
     REQUIRE(spool_enqueue(dir.path, {"noop", "[]", "default", 0, "taken"}));
@@ -376,47 +346,39 @@ TEST_CASE("spool_enqueue: many at the same time all arrive") {
 TEST_CASE("spool: a worker with a spool: URL runs what is put in at once, and stops with all settled") {
     spool_dir dir;
     worker_options options;
-    options.url = "spool:" + dir.path.string();
-    options.poll_interval = OJS_SHUTDOWN_USE_INOTIFY ? 1h : 10ms;
     options.log.level = log_level::off;
     options.transports.add(ojs::spool());
-    recorder::counter ran;
-    recorder::event running;
-    {
-        worker own(options);
-        own.register_handler("test.count", [&](job_context&) { ran.add(); });
-        own.register_handler("test.wait", [&](job_context& job) {
-            running.set();
-            static_cast<void>(job.sleep_for(1h));
-        });
-        REQUIRE(own.start());
-        for (const char* id : {"a", "b"})
-            REQUIRE(spool_enqueue(dir.path, {"test.count", "[]", "default", 0, id}));
-        REQUIRE(ran.wait_for(2));
-        REQUIRE(spool_enqueue(dir.path, {"test.unknown", "[]", "default", 0, "u"}));
-        REQUIRE(spool_enqueue(dir.path, {"test.wait", "[]", "default", 0, "w"}));
-        REQUIRE(running.wait());
-        CHECK(own.stop_and_cancel(20s));
-        CHECK(own.exit_code() == 0);
-    }
-    CHECK(dir.listing() == "done/a done/b request/u request/w");  // a worker that knows "u" may come
-    CHECK(dir.owners() == 0);
-}
-
-TEST_CASE("spool: a worker with a URL that names no usable directory does not start") {
-    for (const std::string& url : {std::string("spool:"), std::string("spool:a\0b", 9),
-                                   std::string("spool:/dev/null"), std::string("spool:/none/spool")}) {
-        CAPTURE(url);
-        worker_options options;
-        options.url = url;
-        options.log.level = log_level::off;
-        options.transports.add(ojs::spool());
+    for (const std::string& unusable : {std::string(), std::string("a\0b", 3), std::string("/dev/null")}) {
+        CAPTURE(unusable);
+        options.url = "spool:" + unusable;
         worker own(options);
         own.register_handler("noop", [](job_context&) {});
         const auto started = own.start();
         REQUIRE(!started);
         CHECK(holds(started.error().text, ": spool: "));
     }
+    options.url = "spool:" + dir.path.string();
+    options.poll_interval = OJS_SHUTDOWN_USE_INOTIFY ? 1h : 10ms;
+    recorder::event ended;
+    recorder::event running;
+    {
+        worker own(options);
+        own.register_handler("ends", [&](job_context&) { ended.set(); });
+        own.register_handler("waits", [&](job_context& job) {
+            running.set();
+            static_cast<void>(job.sleep_for(1h));
+        });
+        REQUIRE(own.start());
+        REQUIRE(spool_enqueue(dir.path, {"ends", "[]", "default", 0, "a"}));
+        REQUIRE(ended.wait());
+        REQUIRE(spool_enqueue(dir.path, {"unknown", "[]", "default", 0, "u"}));
+        REQUIRE(spool_enqueue(dir.path, {"waits", "[]", "default", 0, "w"}));
+        REQUIRE(running.wait());
+        CHECK(own.stop_and_cancel(20s));
+        CHECK(own.exit_code() == 0);
+    }
+    CHECK(dir.listing() == "done/a request/u request/w");  // a worker that knows "u" may come
+    CHECK(dir.owners() == 0);
 }
 
 TEST_CASE("spool: a job larger than can be read again is refused at once, and so is a checkpoint") {
@@ -443,17 +405,6 @@ TEST_CASE("spool: a job larger than can be read again is refused at once, and so
     CHECK(!any.transport->save_checkpoint({"a", huge}, deadline_after(5s)));
     CHECK(fail(any, "a", boom(), huge) == settled::accepted);
     CHECK(any.fetch_one().attempt == 2);
-}
-
-TEST_CASE("spool: a file whose clock is a little ahead of ours may still be written") {
-    spool_dir dir;
-    dir.options.incomplete_timeout = 5s;
-    const auto transport = dir.open();
-    const fs::path file = dir.path / "request" / "a";
-    write_file(file, "{\"type\":\"no");
-    fs::last_write_time(file, fs::file_time_type::clock::now() + 3s);
-    CHECK(dir.fetch(*transport).empty());
-    CHECK(dir.listing() == "request/a");
 }
 
 TEST_CASE("spool: doctor() checks the directory without creating it") {

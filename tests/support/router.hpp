@@ -26,7 +26,7 @@ class router {
         auto client = ojs::http_client::create("http://" + text.substr(prefix.size()));
         if (!client) return;
         const std::lock_guard<std::mutex> held(mutex_);
-        routes_.push_back(std::make_shared<route>(of.id, std::move(*client)));
+        routes_.push_back(std::shared_ptr<route>(new route{of.id, std::move(*client)}));
     }
     // launcher_options::on_unroutable: returns once its requests in flight are answered.
     void remove(const ojs::process_info& of) {
@@ -35,10 +35,11 @@ class router {
         std::shared_ptr<route> gone;
         {
             const std::lock_guard<std::mutex> held(mutex_);
-            for (std::size_t i = 0; i < routes_.size() && !gone; ++i) {
-                if (routes_[i]->id != of.id) continue;
-                gone = routes_[i];
-                routes_.erase(routes_.begin() + static_cast<std::ptrdiff_t>(i));
+            const auto found = std::find_if(routes_.begin(), routes_.end(),
+                                            [&](const auto& each) { return each->id == of.id; });
+            if (found != routes_.end()) {
+                gone = *found;
+                routes_.erase(found);
             }
             fewest_ = std::min(fewest_, static_cast<int>(routes_.size()));
         }
@@ -77,10 +78,9 @@ class router {
 
   private:
     struct route {
-        route(std::string of, ojs::http_client to) : id(std::move(of)), client(std::move(to)) {}
         const std::string id;
         ojs::http_client client;
-        ojs::drain_barrier in_flight;
+        ojs::drain_barrier in_flight{};
     };
 
     std::shared_ptr<route> next() {
