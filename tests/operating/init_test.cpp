@@ -183,20 +183,6 @@ TEST_CASE("as_init: signals are forwarded") {
     }
 }
 
-TEST_CASE("as_init: a signal pending before it is forwarded after it") {
-    sigset_t term = set_of({SIGTERM});
-    CHECK(test::status_of(start(
-              [&] {
-                  ::sigprocmask(SIG_BLOCK, &term, nullptr);
-                  ::raise(SIGTERM);
-              },
-              [&] {
-                  int taken = 0;
-                  ::sigwait(&term, &taken);
-                  return taken;
-              })) == SIGTERM);
-}
-
 // The signal is sent at once, so that it meets every stage between the start and the wait, run after run.
 TEST_CASE("as_init: a signal in the first moments is never lost") {
     sigset_t term = set_of({SIGTERM});

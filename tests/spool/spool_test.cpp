@@ -92,41 +92,54 @@ TEST_CASE("spool: a job whose file is no longer there is gone") {
     CHECK(dir.listing().empty());
 }
 
-TEST_CASE("spool: a failed run waits its delay, kept in the file, and the last one goes to failed/") {
-    spool_dir dir({}, false, {0ms, 1h});
-    const std::string text = R"({"type":"noop","args":[],"keep":1.50,"meta":{"m":1}})";
-    {
-        const auto transport = dir.open();
-        dir.claim(*transport, "a.json", text);
-        CHECK(fail(*transport, "a", boom(false)) == settled::accepted);
-        CHECK(dir.listing() == "failed/a.json");
-        const std::string failed = dir.read("failed/a.json");
-        for (const char* part :
-             {R"("state":"discarded")", R"("attempt":1)", R"("keep":1.50)", R"("message":"boom \"x\"")",
-              R"("code":"handler_error")", R"("details":{"n":1})", R"("retryable":false)"})
-            CHECK_MESSAGE(holds(failed, part), failed);
-        dir.put("c.json", text);
-        for (int run = 1; run <= 2; ++run) {  // the second after no delay at all
-            CHECK(dir.fetch_one(*transport).attempt == run);
-            CHECK(fail(*transport, "c") == settled::accepted);
+TEST_CASE(
+    "spool: a failed run waits its delay, kept in its file or beside any file, and the last goes to "
+    "failed/") {
+    for (const bool any_file : {false, true}) {
+        CAPTURE(any_file);
+        spool_dir dir({}, any_file, {0ms, 1h});
+        const std::string noted = any_file ? ".about." : "";  // before the name of the file that has it
+        const std::string text = R"({"type":"noop","args":[],"keep":1.50,"meta":{"m":1}})";
+        const std::string& bytes = any_file ? odd_bytes : text;
+        {
+            const auto transport = dir.open();
+            dir.claim(*transport, "a", bytes);
+            CHECK(fail(*transport, "a", boom(false)) == settled::accepted);
+            const std::string failed = dir.read("failed/" + noted + "a");
+            for (const char* part :
+                 {R"("attempt":1)", R"("message":"boom \"x\"")", R"("code":"handler_error")",
+                  R"("details":{"n":1})", R"("retryable":false)"})
+                CHECK_MESSAGE(holds(failed, part), failed);
+            if (!any_file) CHECK(member(failed, "state") == "\"discarded\"");
+            CHECK(dir.claim(*transport, "c", bytes).attempt == 1);
+            CHECK(fail(*transport, "c", boom(), "{\"at\":7}") == settled::accepted);
+            for (int i = 0; i < 2; ++i) {  // handed back in its second run, it comes again as its second
+                const job second = dir.fetch_one(*transport);
+                CHECK(second.attempt == 2);
+                CHECK(member(second.meta_json, "checkpoint") == "{\"at\":7}");
+                CHECK(*transport->load_checkpoint("c", deadline_after(1s)) == "{\"at\":7}");
+                CHECK((i == 0 ? requeue(*transport, "c") : fail(*transport, "c")) == settled::accepted);
+            }
+            CHECK(dir.fetch(*transport).empty());  // an hour from now
         }
-        CHECK(dir.fetch(*transport).empty());  // an hour from now
+        dir.options.retry_delays = {0ms, 0ms};
+        CHECK(dir.fetch(*dir.open()).empty());  // the delay was decided when it failed
+        std::string waiting = dir.read("request/" + noted + "c");
+        CHECK(member(waiting, "attempt") == "2");
+        if (!any_file) CHECK(member(waiting, "state") == "\"retryable\"");
+        waiting.replace(waiting.find("3600000"), 7, "0");
+        write_file(dir.path / "request" / (noted + "c"), waiting);
+        const auto last = dir.open();
+        CHECK(dir.fetch_one(*last).attempt == 3);
+        CHECK(fail(*last, "c") == settled::accepted);
+        CHECK(dir.names("failed") == names{"a", "c"});
+        CHECK(dir.names("request").empty());
+        const std::string failed = dir.read("failed/" + noted + "c");
+        CHECK(member(failed, "attempt") == "3");
+        CHECK(member(member(failed, "error"), "message") == "\"boom \\\"x\\\"\"");
+        if (any_file) CHECK(dir.read("failed/c") == odd_bytes);
+        if (!any_file) CHECK(member(failed, "keep") + member(failed, "spool") == "1.50");
     }
-    CHECK(dir.fetch(*dir.open()).empty());
-    std::string waiting = dir.read("request/c.json");
-    CHECK(member(waiting, "attempt") == "2");
-    CHECK(member(waiting, "state") == "\"retryable\"");
-    CHECK(member(member(waiting, "spool"), "delay_ms") == "3600000");
-    const std::string due = member(member(waiting, "spool"), "not_before_ms");
-    dir.put("c.json", waiting.replace(waiting.find(due), due.size(), "1"));
-    const auto last = dir.open();
-    CHECK(dir.fetch_one(*last).attempt == 3);
-    CHECK(fail(*last, "c") == settled::accepted);
-    CHECK(dir.listing() == "failed/a.json failed/c.json");
-    const std::string failed = dir.read("failed/c.json");
-    CHECK(member(failed, "attempt") == "3");
-    CHECK(member(failed, "keep") == "1.50");
-    CHECK(member(failed, "spool").empty());
 }
 
 TEST_CASE("spool: a delay never lasts longer than it was meant to, wherever the clock was set") {
@@ -134,38 +147,6 @@ TEST_CASE("spool: a delay never lasts longer than it was meant to, wherever the 
     CHECK(
         dir.claim("a", R"({"type":"noop","args":[],"spool":{"not_before_ms":9000000000000000,"delay_ms":0}})")
             .id == "a");
-}
-
-TEST_CASE("spool: with any_file runs, delay, checkpoint and error are kept beside the file") {
-    spool_dir dir({}, true, {0ms, 1h});
-    {
-        const auto transport = dir.open();
-        CHECK(dir.claim(*transport, "proof", odd_bytes).attempt == 1);
-        CHECK(fail(*transport, "proof", boom(), "{\"at\":7}") == settled::accepted);
-        for (int i = 0; i < 2; ++i) {  // handed back in its second run, it comes again as its second
-            const job second = dir.fetch_one(*transport);
-            CHECK(second.attempt == 2);
-            CHECK(member(second.meta_json, "checkpoint") == "{\"at\":7}");
-            CHECK(*transport->load_checkpoint("proof", deadline_after(1s)) == "{\"at\":7}");
-            CHECK((i == 0 ? requeue(*transport, "proof") : fail(*transport, "proof")) == settled::accepted);
-        }
-        CHECK(dir.fetch(*transport).empty());
-    }
-    dir.options.retry_delays = {0ms, 0ms};
-    CHECK(dir.fetch(*dir.open()).empty());  // the delay was decided when it failed
-    const fs::path beside = dir.path / "request" / ".about.proof";
-    std::string about = read_file(beside);
-    CHECK(member(about, "attempt") == "2");
-    about.replace(about.find("3600000"), 7, "0");
-    write_file(beside, about);
-    const auto last = dir.open();
-    CHECK(dir.fetch_one(*last).attempt == 3);
-    CHECK(fail(*last, "proof") == settled::accepted);
-    CHECK(dir.listing() == "failed/.about.proof failed/proof");
-    CHECK(dir.read("failed/proof") == odd_bytes);
-    about = dir.read("failed/.about.proof");
-    CHECK(member(about, "attempt") == "3");
-    CHECK(member(member(about, "error"), "message") == "\"boom \\\"x\\\"\"");
 }
 
 TEST_CASE("spool: a job moved from failed/ to request/ by hand has one more run") {

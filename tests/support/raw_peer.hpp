@@ -191,24 +191,15 @@ inline ojs::http_client make_client(const std::string& url, ojs::http_client_opt
 }
 
 inline ojs::http_request get(const std::string& target = "/") {
-    ojs::http_request out;
-    out.target = target;
-    return out;
+    return {"GET", target, {}, ""};
 }
 
 inline ojs::http_request post(const std::string& target, const std::string& body) {
-    ojs::http_request out;
-    out.method = "POST";
-    out.target = target;
-    out.body = body;
-    return out;
+    return {"POST", target, {}, body};
 }
 
 inline ojs::http_call call(ojs::time_point deadline = soon(), ojs::resend policy = ojs::resend::if_unsent) {
-    ojs::http_call out;
-    out.deadline = deadline;
-    out.policy = policy;
-    return out;
+    return {deadline, policy, nullptr};
 }
 
 }  // namespace peer

@@ -87,19 +87,7 @@ inline void unwanted_claims_nothing(trial& t) {
                 "FETCH continues although it is not wanted: " + test_worker::error_text(got));
     }
     t.state_is(id, job_state::waiting);
-    ojs::fetch_request request = worker.asking(1);
-    std::atomic<int> asked{0};
-    request.should_send = [&asked] { return ++asked > 0; };
-    jobs got;
-    t.eventually([&] {
-        const ojs::result<jobs> answer = worker.wire->fetch(request, soon());
-        t.require(answer.has_value(), "FETCH that is wanted fails: " + test_worker::error_text(answer));
-        got = *answer;
-        return !got.empty();
-    });
-    t.require(got.size() == 1, "FETCH that is wanted brings nothing");
-    t.equal(got.front().id, id, "the id");
-    t.equal(got.front().attempt, 1, "the attempt");
+    t.equal(worker.claim_one(id).attempt, 1, "the attempt");
     worker.ack(id);
 }
 

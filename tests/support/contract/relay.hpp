@@ -120,12 +120,7 @@ class relay {
         }
         return true;
     }
-    bool is_lost() {
-        int left = to_lose_;
-        while (left > 0 && !to_lose_.compare_exchange_weak(left, left - 1)) {
-        }
-        return left > 0;
-    }
+    bool is_lost() { return to_lose_ > 0 && to_lose_-- > 0; }
 
     const std::uint16_t to_;
     const std::function<bool(const std::string&)> may_lose_;
