@@ -31,10 +31,9 @@ http_response send(const std::string& address, const std::string& method, const 
     return *answer;
 }
 
-// A worker with a health server, over a transport that records. Jobs run `handler`.
+// A worker with a health server, over a transport that records. A job of type "work" returns when `let_go` is set.
 struct served {
-    template <class Handler>
-    served(worker_options given, Handler handler, lifecycle* shared = nullptr) {
+    explicit served(worker_options given, lifecycle* shared = nullptr) {
         if (given.health_address.empty()) given.health_address = "127.0.0.1:0";
         given.parts.add(operating());
         given.log.level = log_level::info;
@@ -45,19 +44,28 @@ struct served {
         };
         body = shared != nullptr ? std::make_unique<worker>(given, wire, *shared)
                                  : std::make_unique<worker>(given, wire);
-        body->register_handler("work", handler);
+        body->register_handler("work", [began = began, let_go = let_go](job_context&) {
+            began->set();
+            let_go->wait();  // no CHECK: this thread may outlive the worker
+        });
+        wire.give(make_job("a"));
     }
-    explicit served(worker_options given) : served(std::move(given), [](job_context&) {}) {}
+    ~served() { let_go->set(); }
 
     // Starts the worker and waits until it is ready: the backend's first answer was a job.
-    void start() {
-        const shared_event began = make_event();
-        body->register_handler("first", [began](job_context&) { began->set(); });
-        wire.give(make_job("first", "first"));
+    void start_busy() {
         REQUIRE(body->start());
         REQUIRE(began->wait());
         REQUIRE(wire.wait_for("beat", 1));
         REQUIRE(!address.empty());
+    }
+    void start() {
+        let_go->set();
+        start_busy();
+    }
+    void end() {
+        let_go->set();
+        REQUIRE(body->wait(deadline_after(recorder::guard)));
     }
 
     http_response get(const std::string& target) const { return send(address, "GET", target); }
@@ -89,6 +97,8 @@ struct served {
         return std::to_string(answer.status) + " " + body.get("phase").to_str() + active;
     }
 
+    const shared_event began = make_event();
+    const shared_event let_go = make_event();
     std::string address;
     recorder::transport wire;
     std::unique_ptr<worker> body;
@@ -100,32 +110,8 @@ worker_options controlled() {
     return out;
 }
 
-// A worker with one job in its handler, which returns when `let_go` is set.
-struct busy_events {
-    const shared_event began = make_event();
-    const shared_event let_go = make_event();
-};
-struct busy : busy_events, served {
-    explicit busy(worker_options given = controlled(), lifecycle* shared = nullptr,
-                  const std::function<void(busy&)>& prepare = nullptr)
-        : served(
-              std::move(given),
-              [began = began, let_go = let_go](job_context&) {
-                  began->set();
-                  let_go->wait();  // no CHECK: this thread may outlive the worker
-              },
-              shared) {
-        wire.give(make_job("a"));
-        if (prepare) prepare(*this);
-        REQUIRE(body->start());
-        REQUIRE(began->wait());
-        REQUIRE(wire.wait_for("beat", 1));
-    }
-    ~busy() { let_go->set(); }
-    void end() {
-        let_go->set();
-        REQUIRE(body->wait(deadline_after(recorder::guard)));
-    }
+struct busy : served {
+    busy() : served(controlled()) { start_busy(); }
 };
 
 // Samples by name and labels, comments left out; each must appear once.
@@ -156,9 +142,6 @@ TEST_CASE("health: ready only once the backend has answered without an error, an
         again->set();
         CHECK(proceed->wait());
     };
-    const shared_event began = make_event();
-    tested.body->register_handler("first", [began](job_context&) { began->set(); });
-    tested.wire.give(make_job("first", "first"));
     REQUIRE(tested.body->start());
     REQUIRE(again->wait());
     REQUIRE(tested.wire.wait_for("beat", 1));
@@ -168,7 +151,7 @@ TEST_CASE("health: ready only once the backend has answered without an error, an
     CHECK(page.at("ojs_worker_fetches_total{result=\"failed\"}") == "1");
     CHECK(page.at("ojs_worker_ready") == "0");
     proceed->set();
-    REQUIRE(began->wait());  // the answer to the FETCH has come before its job
+    REQUIRE(tested.began->wait());  // the answer to the FETCH has come before its job
     CHECK(tested.status("/healthz") == 200);
     const http_response ready = tested.get("/readyz?verbose");
     CHECK(holds(served::shown(ready), "200 running"));
@@ -178,14 +161,14 @@ TEST_CASE("health: ready only once the backend has answered without an error, an
 TEST_CASE("health: 503 in every phase but running, /livez 200 in all of them, to the very last heartbeat") {
     std::vector<int> late;  // both written in the last heartbeat, read after the end
     std::string last_page;
-    busy tested(controlled(), nullptr, [&](busy& me) {
-        me.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
-            if (request.state != "terminate") return heartbeat_response();
-            late = {me.liveness(), me.status("/readyz"), me.status("/healthz")};
-            last_page = me.get("/metrics").body;
-            return heartbeat_response();
-        };
-    });
+    served tested(controlled());
+    tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
+        if (request.state != "terminate") return heartbeat_response();
+        late = {tested.liveness(), tested.status("/readyz"), tested.status("/healthz")};
+        last_page = tested.get("/metrics").body;
+        return heartbeat_response();
+    };
+    tested.start_busy();
     // Of these samples; what is left of the grace period.
     const auto check = [](const std::string& page, const std::map<std::string, std::string>& expected) {
         const auto all = samples(page);
@@ -271,7 +254,8 @@ TEST_CASE("health: with its loop stuck a worker is not alive, and shows the furt
         stuck->set();
         CHECK(proceed->wait());
     };
-    busy tested(options, &shared);
+    served tested(options, &shared);
+    tested.start_busy();
     CHECK(tested.status("/readyz") == 200);
     CHECK(tested.liveness() == 200);
     REQUIRE(shared.apply(event::quiet_request, {cause_kind::api, 0}));
@@ -448,13 +432,7 @@ TEST_CASE("drain: at the timeout it reports what is left; one that is no duratio
 TEST_CASE("drain: it waits for a FETCH in flight, which may return a job") {
     const shared_event in_fetch = make_event();
     const shared_event answer_it = make_event();
-    const shared_event in_job = make_event();
-    const shared_event let_go = make_event();
-    served tested(controlled(), [=](job_context&) {
-        in_job->set();
-        CHECK(let_go->wait());
-    });
-    tested.wire.give(make_job("late"));
+    served tested(controlled());
     tested.wire.on.fetched = [=](std::size_t) {
         in_fetch->set();
         CHECK(answer_it->wait());
@@ -464,11 +442,11 @@ TEST_CASE("drain: it waits for a FETCH in flight, which may return a job") {
     CHECK(tested.status("/drain?timeout=10ms") == 503);
     std::future<http_response> drained = tested.drain();
     answer_it->set();
-    REQUIRE(in_job->wait());
+    REQUIRE(tested.began->wait());
     CHECK(tested.status("/drain?timeout=0") == 503);
-    let_go->set();
+    tested.let_go->set();
     CHECK(drained.get().status == 200);
-    CHECK(tested.wire.settlements("late").size() == 1);
+    CHECK(tested.wire.settlements("a").size() == 1);
 }
 
 TEST_CASE("drain: the number of callers is limited, so that probes are answered") {
@@ -514,13 +492,13 @@ TEST_CASE("drain: the end of the worker releases all callers, drained or not") {
     worker_options options = controlled();
     options.times.shutdown_grace_period = 0ms;
     options.times.stop_timeout = 400ms;
-    busy tested(options, nullptr, [](busy& me) {
-        me.wire.on.fail = [let_go = me.let_go](const fail_request&,
-                                               time_point) -> recorder::transport::settling {
-            let_go->wait();  // a transport that does not keep its deadline
-            return settled::accepted;
-        };
-    });
+    served tested(options);
+    tested.wire.on.fail = [let_go = tested.let_go](const fail_request&,
+                                                   time_point) -> recorder::transport::settling {
+        let_go->wait();  // a transport that does not keep its deadline
+        return settled::accepted;
+    };
+    tested.start_busy();
     // The answer has as long as the worker, which leaves at its deadline: where it comes too late, the connection is closed.
     auto caller = std::async(std::launch::async, [&] {
         http_client client = peer::make_client("http://" + tested.address);
@@ -543,25 +521,22 @@ TEST_CASE("health: a stuck job is counted, and named in the readiness response, 
         asked->set();
         return job.default_action;
     };
-    const auto counted = [](const busy& of) {
-        return samples(of.get("/metrics").body).at("ojs_worker_stuck_jobs");
-    };
-    busy tested(options, nullptr, [](busy& me) {
-        me.body->register_handler("deaf", [let_go = me.let_go](job_context&) { let_go->wait(); });
-        job deaf = make_job("deaf \"one\"", "deaf");
-        deaf.timeout = 1ms;
-        me.wire.give(deaf);
-    });
+    served tested(options);
+    const auto counted = [&] { return samples(tested.get("/metrics").body).at("ojs_worker_stuck_jobs"); };
+    job deaf = make_job("deaf \"one\"");
+    deaf.timeout = 1ms;
+    tested.wire.give(deaf);
+    tested.start_busy();
     REQUIRE(asked->wait());
-    CHECK(counted(tested) == "1");
+    CHECK(counted() == "1");
     const picojson::value shown = parse(tested.get("/readyz").body);
     CHECK(shown.get("stuck_jobs").get(0).to_str() == "deaf \"one\"");
     CHECK(tested.status("/readyz") == 200);
     tested.let_go->set();
     const time_point give_up = deadline_after(recorder::guard);
-    while (counted(tested) != "0" && steady_clock::now() < give_up) {
+    while (counted() != "0" && steady_clock::now() < give_up) {
     }
-    CHECK(counted(tested) == "0");
+    CHECK(counted() == "0");
     CHECK(!parse(tested.get("/readyz").body).contains("stuck_jobs"));
 }
 
@@ -580,13 +555,13 @@ TEST_CASE("metrics: outcomes of jobs, by the names of the observability specific
     tested.wire.on.ack = [](const ack_request& request, time_point) -> recorder::transport::settling {
         return request.job_id == "gone" ? settled::gone : settled::accepted;
     };
-    for (int i = 0; i < 3; ++i) tested.wire.give(make_job("w" + std::to_string(i)));
+    for (const char* id : {"b", "c"}) tested.wire.give(make_job(id));
     job odd = make_job("odd", odd_type);
     odd.queue = options.queues[1];
     tested.wire.give(odd);
     for (const char* type : {"retry", "discard", "gone", "unknown-type", "\xff not utf-8", "last"})
         tested.wire.give(make_job(type, type));
-    REQUIRE(tested.body->start());
+    tested.start();
     REQUIRE(done->wait());
     REQUIRE(tested.wire.wait_for("fetch", 11));  // one slot: the last job is settled by now
     const http_response answer = tested.get("/metrics");
