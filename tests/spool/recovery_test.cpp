@@ -151,34 +151,6 @@ TEST_CASE("spool: a file beside a dead worker's job that was never claimed is no
     }
 }
 
-TEST_CASE("spool: a malformed file is in failed/ after one claim, even if it killed its worker") {
-    const struct {
-        std::string text;
-        std::uintmax_t size;
-        const char* reason;
-    } rows[] = {{"{", std::uintmax_t{1} << 40, "longer than"},
-                {std::string(100000, '[') + std::string(100000, ']'), 200000, "nested"},
-                {"no JSON", 7, "invalid JSON"}};
-    for (const auto& row : rows) {
-        CAPTURE(row.reason);
-        spool_dir dir;
-        {
-            const auto dead = dir.open();
-            dir.put("a", row.text);
-            fs::resize_file(dir.path / "request" / "a", row.size);
-            make_old(dir.path / "request" / "a");
-            CHECK(holds(dir.fetch_one(*dead).malformed, row.reason));
-        }
-        CHECK(dir.fetch(*dir.open(), 5).empty());
-        CHECK(dir.listing() == "failed/.about.a failed/a");
-        CHECK(fs::file_size(dir.path / "failed" / "a") == row.size);
-        const std::string about = dir.read("failed/.about.a");
-        CHECK(member(about, "attempt") == "1");
-        CHECK(holds(member(about, "error"), row.reason));
-        CHECK(dir.owners() == 0);
-    }
-}
-
 #ifdef __linux__
 // What the kernel is made to say here of the file system that the tests are on; 0: the truth.
 static std::uint32_t pretended_type = 0;

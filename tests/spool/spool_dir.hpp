@@ -59,12 +59,7 @@ class spool_dir {
         write_file(path / "request" / ".cp", text);
         fs::rename(path / "request" / ".cp", path / "request" / name);
     }
-    fetch_request asking(std::size_t count = 1) {
-        fetch_request out;
-        out.worker = &worker;
-        out.count = count;
-        return out;
-    }
+    fetch_request asking(std::size_t count = 1) { return {&worker, count, nullptr}; }
     std::vector<job> fetch(transport& from, std::size_t count = 1) {
         result<std::vector<job>> got = from.fetch(asking(count), deadline_after(10s));
         REQUIRE_MESSAGE(got, got.error().text);

@@ -13,7 +13,7 @@ inline bool is_unsupported(const ojs::result<ojs::settled>& answer) {
 inline void check_checkpoint(trial& t, test_worker& worker, const ojs::job& run, const std::string& wanted) {
     const ojs::result<std::string> loaded = worker.wire->load_checkpoint(run.id, soon());
     t.check(loaded || loaded.error().code == ojs::errc::unsupported,
-            "the checkpoint cannot be loaded: " + test_worker::error_text(loaded));
+            "the checkpoint cannot be loaded: " + text_of(loaded));
     std::string got = loaded.value_or("");
     if (got.empty()) got = ojs::json_view(run.meta_json).member("checkpoint").text();
     t.check(wanted.empty() ? got.empty() : same_json(got, wanted),
@@ -30,7 +30,7 @@ inline void keeps_checkpoints(trial& t) {
     for (const std::string& state : {std::string("1"), std::string("{\"at\":\"long\"}"), last}) {
         const auto saved = worker.wire->save_checkpoint({id, state}, soon());
         t.check(t.can.saves_checkpoints ? is_accepted(saved) : is_unsupported(saved),
-                "a checkpoint is answered " + test_worker::text_of(saved));
+                "a checkpoint is answered " + text_of(saved));
         check_checkpoint(t, worker, first, t.can.saves_checkpoints ? state : "");
     }
     worker.fail(id, true);
@@ -65,7 +65,7 @@ inline void no_checkpoint_of_others(trial& t) {
     for (const std::string& each : {settled, waits, std::string("contract-none")}) {
         const auto saved = worker.wire->save_checkpoint({each, "1"}, soon());
         t.check(is_refused(saved) || is_unsupported(saved),
-                "a checkpoint of a job that is not in flight is " + test_worker::text_of(saved));
+                "a checkpoint of a job that is not in flight is " + text_of(saved));
     }
     check_checkpoint(t, worker, worker.claim_one(), "");
     worker.ack(waits);

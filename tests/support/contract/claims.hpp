@@ -84,7 +84,7 @@ inline void unwanted_claims_nothing(trial& t) {
         const ojs::result<jobs> got = worker.wire->fetch(request, soon());
         t.check(asked, "FETCH does not call should_send");
         t.check(!got && got.error().code == ojs::errc::cancelled,
-                "FETCH continues although it is not wanted: " + test_worker::error_text(got));
+                "FETCH continues although it is not wanted: " + text_of(got));
     }
     t.state_is(id, job_state::waiting);
     t.equal(worker.claim_one(id).attempt, 1, "the attempt");
@@ -107,8 +107,7 @@ inline void claimed_once_among_many(trial& t) {
         test_worker& worker = number % 2 == 0 ? one : two;
         while (!is_over()) {
             const ojs::result<jobs> got = worker.wire->fetch(worker.asking(3), soon());
-            if (!t.check(got && got->size() <= 3, "FETCH among many: " + test_worker::error_text(got)))
-                return;
+            if (!t.check(got && got->size() <= 3, "FETCH among many: " + text_of(got))) return;
             {
                 const std::lock_guard<std::mutex> held(mutex);
                 for (const ojs::job& each : *got) claimed.push_back(each.id);

@@ -33,7 +33,7 @@ inline void settled_once_in_a_race(trial& t) {
             (number == 0 ? acked : failed) = number == 0 ? worker.try_ack(id) : worker.try_fail(id, false);
         });
         t.check(acked && failed && is_accepted(acked) != is_accepted(failed),
-                "ACK is " + test_worker::text_of(acked) + ", FAIL is " + test_worker::text_of(failed));
+                "ACK is " + text_of(acked) + ", FAIL is " + text_of(failed));
         t.state_is(id, is_accepted(acked) ? job_state::completed : job_state::discarded);
     }
     check_nothing_left(t, worker);
@@ -46,8 +46,8 @@ inline void settles_only_claimed(trial& t) {
     for (const std::string& each : {id, std::string("contract-none"), std::string("0")}) {
         const auto acked = worker.try_ack(each);
         const auto failed = worker.try_fail(each, false);
-        t.check(is_refused(acked), "ACK of a job that was not claimed is " + test_worker::text_of(acked));
-        t.check(is_refused(failed), "FAIL of a job that was not claimed is " + test_worker::text_of(failed));
+        t.check(is_refused(acked), "ACK of a job that was not claimed is " + text_of(acked));
+        t.check(is_refused(failed), "FAIL of a job that was not claimed is " + text_of(failed));
     }
     t.state_is(id, job_state::waiting);
     const ojs::job got = worker.claim_one(id);
@@ -123,23 +123,20 @@ inline void heartbeat_renews_held(trial& t) {
     const texts claimed = ids_of(worker.claim(2));
     worker.ack(claimed[0]);
     const std::string waits = t.push();
-    ojs::heartbeat_request request;
-    request.worker = &worker.identity;
-    request.state = "running";
-    request.must_arrive = true;
-    request.active_jobs = {claimed[0], claimed[1], waits, "contract-none"};
+    ojs::heartbeat_request request = {
+        &worker.identity, "running", {claimed[0], claimed[1], waits, "contract-none"}, true, nullptr};
     const auto got = worker.wire->heartbeat(request, soon());
-    t.require(got.has_value(), "the heartbeat fails: " + test_worker::error_text(got));
+    t.require(got.has_value(), "the heartbeat fails: " + text_of(got));
     t.equal(got->jobs_extended, texts{claimed[1]}, "what the heartbeat renews");
     t.check(got->directive == ojs::directive::none, "the heartbeat asks the worker to stop");
     request.should_send = [] { return false; };
     const auto unwanted = worker.wire->heartbeat(request, soon());
     t.check(unwanted || unwanted.error().code == ojs::errc::cancelled,
-            "a heartbeat that is no longer wanted: " + test_worker::error_text(unwanted));
+            "a heartbeat that is no longer wanted: " + text_of(unwanted));
     worker.ack(claimed[1]);
     for (const auto& answer : {worker.wire->register_worker(worker.identity, soon()),
                                worker.wire->deregister_worker(worker.identity, soon())})
-        t.check(answer.has_value(), answer ? "" : "to be known and unknown again: " + answer.error().text);
+        t.check(answer.has_value(), "to be known and unknown again: " + text_of(answer));
 }
 
 }  // namespace transport_contract

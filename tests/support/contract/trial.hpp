@@ -139,6 +139,15 @@ inline bool is_retryable(const ojs::error& why) {
            why.code == ojs::errc::disconnected || why.code == ojs::errc::unavailable;
 }
 
+template <class T>
+std::string text_of(const ojs::result<T>& of) {
+    return of ? "no error" : std::string(ojs::to_string(of.error().code)) + ": " + of.error().text;
+}
+inline std::string text_of(const ojs::result<ojs::settled>& answer) {
+    if (!answer) return text_of<ojs::settled>(answer);
+    return *answer == ojs::settled::gone ? "gone" : "accepted";
+}
+
 // A worker as its transport sees it: claims and reports jobs. Thread-safe except for kill().
 class test_worker {
   public:
@@ -154,16 +163,11 @@ class test_worker {
         wire = of.on.connect(identity);
     }
 
-    ojs::fetch_request asking(std::size_t count) const {
-        ojs::fetch_request out;
-        out.worker = &identity;
-        out.count = count;
-        return out;
-    }
+    ojs::fetch_request asking(std::size_t count) const { return {&identity, count, nullptr}; }
     // The jobs of one FETCH.
     jobs fetch(std::size_t count = 1) {
         const ojs::result<jobs> got = wire->fetch(asking(count), soon());
-        trial_.require(got.has_value(), "FETCH fails: " + error_text(got));
+        trial_.require(got.has_value(), "FETCH fails: " + text_of(got));
         trial_.check(got->size() <= count,
                      "FETCH for " + std::to_string(count) + " jobs brings " + std::to_string(got->size()));
         const std::lock_guard<std::mutex> held(mutex_);
@@ -199,19 +203,13 @@ class test_worker {
         return id;
     }
 
-    ojs::result<ojs::settled> try_ack(const std::string& id, const std::string& result_json = "{\"n\":1}",
-                                      ojs::time_point deadline = soon()) {
-        return wire->ack({id, result_json}, deadline);
+    ojs::result<ojs::settled> try_ack(const std::string& id, const std::string& result_json = "{\"n\":1}") {
+        return wire->ack({id, result_json}, soon());
     }
     ojs::result<ojs::settled> try_fail(const std::string& id, bool retryable, bool requeue = false,
-                                       const std::string& checkpoint_json = "",
-                                       ojs::time_point deadline = soon()) {
-        ojs::fail_request request;
-        request.job_id = id;
-        request.error = {"handler_error", "no", retryable, "{\"n\":1}"};
-        request.requeue = requeue;
-        request.checkpoint_json = checkpoint_json;
-        return wire->fail(request, deadline);
+                                       const std::string& checkpoint_json = "") {
+        const ojs::job_error why = {"handler_error", "no", retryable, "{\"n\":1}"};
+        return wire->fail({id, why, requeue, checkpoint_json}, soon());
     }
     void ack(const std::string& id) { accept(id, "ACK", try_ack(id)); }
     void fail(const std::string& id, bool retryable, const std::string& checkpoint_json = "") {
@@ -220,27 +218,14 @@ class test_worker {
     void hand_back(const std::string& id) { accept(id, "FAIL with requeue", try_fail(id, true, true)); }
 
     void beat() {
-        ojs::heartbeat_request request;
-        request.worker = &identity;
-        request.state = "running";
-        {
-            const std::lock_guard<std::mutex> held(mutex_);
-            request.active_jobs.assign(held_.begin(), held_.end());
-        }
+        std::unique_lock<std::mutex> held(mutex_);
+        const ojs::heartbeat_request request = {&identity, "running", {held_.begin(), held_.end()}};
+        held.unlock();
         const ojs::result<ojs::heartbeat_response> got = wire->heartbeat(request, soon());
-        trial_.check(got.has_value(), "the heartbeat fails: " + error_text(got));
+        trial_.check(got.has_value(), "the heartbeat fails: " + text_of(got));
     }
     // The worker dies without settling its jobs.
     void kill() { trial_.on.kill(wire); }
-
-    template <class T>
-    static std::string error_text(const ojs::result<T>& of) {
-        return of ? "no error" : std::string(ojs::to_string(of.error().code)) + ": " + of.error().text;
-    }
-    static std::string text_of(const ojs::result<ojs::settled>& answer) {
-        if (!answer) return error_text(answer);
-        return *answer == ojs::settled::gone ? "gone" : "accepted";
-    }
 
     ojs::worker_identity identity;
     std::shared_ptr<ojs::transport> wire;
@@ -268,11 +253,10 @@ inline bool is_refused(const ojs::result<ojs::settled>& answer) {
     return is_gone(answer) || (!answer && answer.error().code == ojs::errc::rejected);
 }
 inline void check_gone(trial& t, const ojs::result<ojs::settled>& answer, const std::string& what) {
-    t.check(is_gone(answer), what + " is answered " + test_worker::text_of(answer) + " and not gone");
+    t.check(is_gone(answer), what + " is answered " + text_of(answer) + " and not gone");
 }
-
 inline void check_accepted(trial& t, const ojs::result<ojs::settled>& answer, const std::string& what) {
-    t.check(is_accepted(answer), what + " is answered " + test_worker::text_of(answer));
+    t.check(is_accepted(answer), what + " is answered " + text_of(answer));
 }
 
 // Checks that a new job is the only one that can be claimed.

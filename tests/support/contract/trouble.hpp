@@ -19,16 +19,13 @@ auto call_late(trial& t, const std::string& what, Call call) {
     t.require(ended, what + " does not return by its deadline");
     auto got = response.get();
     const bool fits = got || is_retryable(got.error()) || got.error().code == ojs::errc::unsupported;
-    t.check(fits, what + " with a short deadline fails: " + test_worker::error_text(got));
+    t.check(fits, what + " with a short deadline fails: " + text_of(got));
     return got;
 }
 
 inline ojs::result<jobs> fetch_by(trial& t, const test_worker& worker, milliseconds timeout) {
     return call_late(t, "FETCH", [=, wire = worker.wire, identity = worker.identity] {
-        ojs::fetch_request request;
-        request.worker = &identity;
-        request.count = 5;
-        return wire->fetch(request, ojs::steady_clock::now() + timeout);
+        return wire->fetch({&identity, 5, nullptr}, ojs::steady_clock::now() + timeout);
     });
 }
 
@@ -41,12 +38,7 @@ inline bool send_others_by(trial& t, const test_worker& worker, const std::strin
     };
     const auto wire = worker.wire;
     const ojs::worker_identity identity = worker.identity;
-    sends("the heartbeat", [=] {
-        ojs::heartbeat_request request;
-        request.worker = &identity;
-        request.state = "running";
-        return wire->heartbeat(request, deadline());
-    });
+    sends("the heartbeat", [=] { return wire->heartbeat({&identity, "running", {}}, deadline()); });
     sends("register_worker", [=] { return wire->register_worker(identity, deadline()); });
     sends("save_checkpoint", [=] { return wire->save_checkpoint({acked, "1"}, deadline()); });
     sends("load_checkpoint", [=] { return wire->load_checkpoint(acked, deadline()); });
@@ -62,7 +54,7 @@ inline void repeat_settlement(trial& t, test_worker& worker, const std::string& 
         again = acks ? worker.try_ack(id) : worker.try_fail(id, false);
         return again || !is_retryable(again.error());
     });
-    t.check(answered && again, "what is said again is answered " + test_worker::text_of(again));
+    t.check(answered && again, "what is said again is answered " + text_of(again));
     t.state_is(id, acks ? job_state::completed : job_state::discarded);
 }
 
@@ -146,9 +138,9 @@ inline void lost_settlement_responses(trial& t) {
                 }
                 const auto said = acks ? worker.try_ack(id) : worker.try_fail(id, false);
                 t.check(said || is_retryable(said.error()),
-                        "with its answer lost, it is answered " + test_worker::text_of(said));
+                        "with its answer lost, it is answered " + text_of(said));
                 if (lost == all_responses)
-                    t.check(!said, "nothing was heard, and it is answered " + test_worker::text_of(said));
+                    t.check(!said, "nothing was heard, and it is answered " + text_of(said));
             }
             repeat_settlement(t, worker, id, acks);
         }
@@ -157,7 +149,7 @@ inline void lost_settlement_responses(trial& t) {
     {
         const disturbed wire = losing_responses(t.on, 1);
         const auto said = worker.try_fail(retried, true);
-        t.check(said || is_retryable(said.error()), "FAIL is answered " + test_worker::text_of(said));
+        t.check(said || is_retryable(said.error()), "FAIL is answered " + text_of(said));
     }
     static_cast<void>(worker.try_fail(retried, true));  // received by now in any case: a repetition is gone
     t.equal(worker.claim_one().attempt, 2, "the attempt after one FAIL that was said twice");
@@ -175,7 +167,7 @@ inline void lost_fetch_response(trial& t) {
         const auto got = worker.wire->fetch(worker.asking(1), soon());
         t.check(!got, "a FETCH whose answer was lost is sent again, and brings " +
                           std::to_string(got ? got->size() : 0) + " jobs");
-        if (!got) t.check(is_retryable(got.error()), "the FETCH fails: " + test_worker::error_text(got));
+        if (!got) t.check(is_retryable(got.error()), "the FETCH fails: " + text_of(got));
     }
     if (!t.can.jobs_outlive_worker) return t.leave_out("jobs do not outlive their worker");
     if (t.can.lease.count() == 0) worker.kill();
@@ -260,7 +252,7 @@ inline void no_call_after_reset(trial& t) {
     const auto fetch = [&] {
         while (!over && !t.has_broken()) {
             const ojs::result<jobs> got = worker.wire->fetch(worker.asking(1), soon());
-            if (!t.check(got.has_value(), "FETCH fails: " + test_worker::error_text(got))) return;
+            if (!t.check(got.has_value(), "FETCH fails: " + text_of(got))) return;
             for (const ojs::job& each : *got) worker.ack(each.id);
             if (got->empty()) std::this_thread::sleep_for(milliseconds(1));
         }

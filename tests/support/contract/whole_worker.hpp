@@ -59,7 +59,7 @@ class contract_worker {
         };
         t.require(worker_.register_handler("contract.work", handler), "the handler is refused");
         const auto started = worker_.start();
-        t.require(started.has_value(), started ? "" : "the worker does not start: " + started.error().text);
+        t.require(started.has_value(), "the worker does not start: " + text_of(started));
     }
     // Stops it and returns its report.
     ojs::worker_report stop() {
