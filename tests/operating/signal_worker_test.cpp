@@ -190,11 +190,9 @@ TEST_CASE("signal_worker: strange /proc trees") {
     CHECK(find(file_tree()).error().code == errc::unsupported);
     file_tree garbage;
     with_us(garbage).file("/proc/7/stat", std::string(100, ')')).fifo("/proc/8/stat").folder("/proc/9/stat");
-    garbage.file("/proc/10", "")
-        .folder("/proc/99999999999999999999")
-        .folder("/proc/-1")
-        .folder("/proc/0")
-        .folder("/proc/11");
+    garbage.file("/proc/10", "");
+    for (const char* odd : {"99999999999999999999", "-1", "0", "11"})
+        garbage.folder(std::string("/proc/") + odd);
     CHECK(find(garbage).error().sys_errno == ESRCH);
 }
 

@@ -59,19 +59,6 @@ TEST_CASE(
     }
 }
 
-namespace {
-
-bool has_reported_writer(const fs::path& path) {
-#ifdef F_SETLEASE
-    const detail::unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    return ::fcntl(file.get(), F_SETLEASE, F_RDLCK) != 0 && errno == EAGAIN;
-#else
-    return false;
-#endif
-}
-
-}  // namespace
-
 TEST_CASE("spool: a file that is still being written waits until it is complete") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
@@ -86,7 +73,13 @@ TEST_CASE("spool: a file that is still being written waits until it is complete"
         CHECK(dir.fetch(*dir.open()).empty());
         writer << ",\"args\":[]}" << std::flush;
         // Whole, but still open for writing: where the kernel reports it, the file waits, and is reported in the end.
-        if (has_reported_writer(file)) {
+        bool is_reported = false;
+#ifdef F_SETLEASE
+        const int reader = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+        is_reported = ::fcntl(reader, F_SETLEASE, F_RDLCK) != 0 && errno == EAGAIN;
+        ::close(reader);
+#endif
+        if (is_reported) {
             CHECK(dir.fetch(*dir.open()).empty());
             CHECK(dir.event_count(spool_event_kind::refused) == 0);
             make_old(file);

@@ -32,7 +32,6 @@ inline void make_old(const fs::path& path) {
 
 inline const std::string noop = R"({"type":"noop","args":[]})";
 
-// A spool directory and what the test does to it from outside.
 class spool_dir {
   public:
     explicit spool_dir(fs::path where = {}, bool any_file = false,
@@ -122,7 +121,6 @@ class spool_dir {
         for (const spool_event& each : events()) out += each.kind == kind ? 1 : 0;
         return out;
     }
-    // All that is left of owners.
     std::size_t owners() const {
         return static_cast<std::size_t>(std::distance(fs::directory_iterator(path / "processing"), {}));
     }

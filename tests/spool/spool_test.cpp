@@ -190,14 +190,19 @@ TEST_CASE(
     CHECK(jobs.listing().empty());
 }
 
-TEST_CASE("spool: a sidecar is ignored for another file of the same name") {
+TEST_CASE(
+    "spool: a sidecar is for its file, also when the job has written into it, and for no other of its name") {
     opened_dir dir(true);
     const auto check_new = [](const job& claimed) {
         CHECK(claimed.attempt == 1);
         CHECK(member(claimed.meta_json, "checkpoint").empty());
     };
-    dir.claim("proof", odd_bytes);
+    write_file(spool_path(dir.claim("proof", odd_bytes)), "written by the job");
     CHECK(fail(dir, "proof", boom(), "1") == settled::accepted);
+    const job again = dir.fetch_one();
+    CHECK(again.attempt == 2);
+    CHECK(member(again.meta_json, "checkpoint") == "1");
+    CHECK(requeue(dir, "proof") == settled::accepted);
     CHECK(dir.hidden("request") == names{".about.proof"});
     dir.put("proof", "another");  // while the first is still there: another inode
     check_new(dir.fetch_one());
@@ -206,16 +211,6 @@ TEST_CASE("spool: a sidecar is ignored for another file of the same name") {
     write_file(dir.path / "request/proof", "a third content");
     const auto fresh = dir.open();
     check_new(dir.fetch_one(*fresh));
-}
-
-TEST_CASE("spool: with any_file a job may write into its file, and its runs are counted all the same") {
-    opened_dir dir(true);
-    dir.put("proof", odd_bytes);
-    write_file(spool_path(dir.fetch_one()), "written by the job");
-    CHECK(fail(dir, "proof", boom(), "1") == settled::accepted);
-    const job again = dir.fetch_one();
-    CHECK(again.attempt == 2);
-    CHECK(member(again.meta_json, "checkpoint") == "1");
 }
 
 TEST_CASE("spool: with any_file a run that another worker counted before the claim is kept") {

@@ -1,4 +1,3 @@
-// standard_error: what a call writes to it.
 #pragma once
 #include <string>
 

@@ -5,11 +5,6 @@
 
 namespace transport_contract {
 
-inline std::string nested(int depth) {
-    return "[" + std::string(static_cast<std::size_t>(depth), '[') + "1" +
-           std::string(static_cast<std::size_t>(depth), ']') + "]";
-}
-
 // A JSON text of about `size` bytes, with many members and one long string.
 inline std::string large(std::size_t size) {
     std::string out = "[{\"rows\":[";
@@ -30,7 +25,7 @@ inline void odd_args(trial& t) {
         "[{\"\":1,\" \":2,\"\u00fc\":{\"a.b\":[3]},\"$x\":\"%s %n ' \\\" ; -- ?\"}]",
         "[9007199254740993,-12345678901234567890123456789,0.1234567890123456789012345,1.5e300,-2.25e-30,0]",
         "[100000000000000000000000000000000000000000000000001,3.14159265358979323846264338327950288]",
-        nested(40),
+        std::string(41, '[') + "1" + std::string(41, ']'),
         large(t.can.largest_args),
     };
     if (t.can.holds_nul) all.push_back("[\"a\\u0000b\",{\"\\u0000\":\"\\u0000\"}]");

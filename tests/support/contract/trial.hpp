@@ -20,14 +20,12 @@ using jobs = std::vector<ojs::job>;
 using texts = std::vector<std::string>;
 
 inline constexpr std::chrono::seconds guard = test::hang_guard;
-// Longer than any test.
 inline constexpr std::chrono::minutes long_lease{60};
 
 inline ojs::time_point soon() {
     return ojs::deadline_after(guard);
 }
 
-// Thrown to end a case.
 struct case_aborted {};
 
 // The case that runs. Thread-safe.
@@ -164,7 +162,6 @@ class test_worker {
     }
 
     ojs::fetch_request asking(std::size_t count) const { return {&identity, count, nullptr}; }
-    // The jobs of one FETCH.
     jobs fetch(std::size_t count = 1) {
         const ojs::result<jobs> got = wire->fetch(asking(count), soon());
         trial_.require(got.has_value(), "FETCH fails: " + text_of(got));
@@ -196,7 +193,6 @@ class test_worker {
         if (!id.empty()) trial_.equal(got.id, id, "the id");
         return got;
     }
-    // Pushes a job and claims it.
     std::string claim_new(const std::string& args_json = "[]", std::int64_t max_attempts = 3) {
         const std::string id = trial_.push(args_json, max_attempts);
         claim_one(id);
@@ -224,7 +220,6 @@ class test_worker {
         const ojs::result<ojs::heartbeat_response> got = wire->heartbeat(request, soon());
         trial_.check(got.has_value(), "the heartbeat fails: " + text_of(got));
     }
-    // The worker dies without settling its jobs.
     void kill() { trial_.on.kill(wire); }
 
     ojs::worker_identity identity;

@@ -9,15 +9,12 @@ namespace transport_contract {
 
 // How a job ends, by its number.
 enum class fate { done, second_time, never, worth_no_retry };
-inline constexpr int fates = 4;
 inline fate fate_of(std::int64_t number) {
-    return static_cast<fate>(number % fates);
+    return static_cast<fate>(number % 4);
 }
 inline std::int64_t runs_of(std::int64_t number) {
     return fate_of(number) == fate::second_time || fate_of(number) == fate::never ? 2 : 1;
 }
-
-inline constexpr int never_paused = 1000000;
 
 // `used_up`: the attempts end a job that never succeeds, not its handler.
 inline ojs::outcome run_by_fate(std::int64_t number, std::int64_t attempt, bool used_up) {
@@ -61,7 +58,6 @@ class contract_worker {
         const auto started = worker_.start();
         t.require(started.has_value(), "the worker does not start: " + text_of(started));
     }
-    // Stops it and returns its report.
     ojs::worker_report stop() {
         const ojs::stop_result end = worker_.stop(soon());
         trial_.check(end.status == ojs::stop_status::ended,
@@ -123,7 +119,7 @@ inline void whole_worker(trial& t) {
         settled_by_handlers += report.completed + report.failed;
     }
     t.check(book.count < count, "nothing is left for the second worker");
-    contract_worker second(t, book, never_paused);
+    contract_worker second(t, book, count * 9);
     t.check(t.eventually([&] { return book.decided >= count; }),
             "the second worker does not come to the end");
     const ojs::worker_report report = second.stop();
