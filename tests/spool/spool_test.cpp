@@ -119,7 +119,7 @@ TEST_CASE(
         std::string waiting = dir.read("request/" + noted + "c");
         CHECK(member(waiting, "attempt") == "2");
         if (!any_file) CHECK(member(waiting, "state") == "\"retryable\"");
-        waiting.replace(waiting.find("3600000"), 7, "0");
+        waiting.replace(waiting.find("3600000"), 7, "0");  // its end is an hour away, as by a clock set back
         write_file(dir.path / "request" / (noted + "c"), waiting);
         const auto last = dir.open();
         CHECK(dir.fetch_one(*last).attempt == 3);
@@ -132,13 +132,6 @@ TEST_CASE(
         if (any_file) CHECK(dir.read("failed/c") == odd_bytes);
         if (!any_file) CHECK(member(failed, "keep") + member(failed, "spool") == "1.50");
     }
-}
-
-TEST_CASE("spool: a delay never lasts longer than it was meant to, wherever the clock was set") {
-    opened_dir dir;
-    CHECK(
-        dir.claim("a", R"({"type":"noop","args":[],"spool":{"not_before_ms":9000000000000000,"delay_ms":0}})")
-            .id == "a");
 }
 
 TEST_CASE("spool: a job moved from failed/ to request/ by hand has one more run") {
@@ -338,13 +331,12 @@ TEST_CASE("spool: a worker with a spool: URL runs what is put in at once, and st
         REQUIRE(own.start());
         REQUIRE(spool_enqueue(dir.path, {"ends", "[]", "default", 0, "a"}));
         REQUIRE(ended.wait());
-        REQUIRE(spool_enqueue(dir.path, {"unknown", "[]", "default", 0, "u"}));
         REQUIRE(spool_enqueue(dir.path, {"waits", "[]", "default", 0, "w"}));
         REQUIRE(running.wait());
         CHECK(own.stop_and_cancel(20s));
         CHECK(own.exit_code() == 0);
     }
-    CHECK(dir.listing() == "done/a request/u request/w");  // a worker that knows "u" may come
+    CHECK(dir.listing() == "done/a request/w");
     CHECK(dir.owners() == 0);
 }
 

@@ -13,11 +13,7 @@ inline void check_args(trial& t, const ojs::job& got, const std::string& wanted)
 inline void arrives_complete(trial& t) {
     test_worker worker(t);
     test_worker other(t);
-    new_job what;
-    what.type = "contract.whole";
-    what.args_json = "[1,{\"a\":[true,null,\"b\"]},-2.5]";
-    what.queue = t.queue;
-    what.max_attempts = 7;
+    const new_job what = {"contract.whole", "[1,{\"a\":[true,null,\"b\"]},-2.5]", t.queue, 7, ""};
     const std::string id = t.on.push(what);
     t.state_is(id, job_state::waiting);
     const ojs::job got = worker.claim_one(id);

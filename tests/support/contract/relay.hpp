@@ -44,7 +44,10 @@ class relay {
         ::close(listener_);
         {
             const std::lock_guard<std::mutex> held(mutex_);
-            for (const connection& each : connections_) shut(each);
+            for (const connection& each : connections_) {
+                ::shutdown(each.near, SHUT_RDWR);
+                ::shutdown(each.far, SHUT_RDWR);
+            }
         }
         for (connection& each : connections_) each.passes.join();
     }
@@ -67,10 +70,6 @@ class relay {
         out.sin_port = htons(port);
         out.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
         return out;
-    }
-    static void shut(const connection& of) {
-        ::shutdown(of.near, SHUT_RDWR);
-        ::shutdown(of.far, SHUT_RDWR);
     }
     void end(connection& of) {
         const std::lock_guard<std::mutex> held(mutex_);

@@ -102,7 +102,6 @@ inline void requeued_at_once(trial& t) {
     t.state_is(id, t.can.requeue_spares_attempt ? job_state::discarded : job_state::waiting);
 }
 
-// Once another worker has the job, the previous one cannot settle it.
 inline void late_report_is_gone(trial& t) {
     if (!t.can.knows_holder) return t.leave_out("the queue does not know who has claimed a job");
     test_worker early(t);

@@ -68,11 +68,7 @@ class trial {
     // Into the queue of the case, unless one is given.
     std::string push(const std::string& args_json = "[]", std::int64_t max_attempts = 3,
                      const std::string& to = "") {
-        new_job what;
-        what.queue = to.empty() ? queue : to;
-        what.args_json = args_json;
-        what.max_attempts = max_attempts;
-        return on.push(what);
+        return on.push({"contract.work", args_json, to.empty() ? queue : to, max_attempts, ""});
     }
     texts push_many(int count) {
         texts ids;

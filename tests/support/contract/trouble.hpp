@@ -243,10 +243,6 @@ inline void lease_expired(trial& t) {
 }
 
 inline void no_call_after_reset(trial& t) {
-    struct listener {
-        std::atomic<bool> ended{false};
-        std::atomic<int> late{0};
-    };
     test_worker worker(t);
     std::atomic<bool> over{false};
     const auto fetch = [&] {
@@ -260,14 +256,15 @@ inline void no_call_after_reset(trial& t) {
     std::future<void> fetching[4];
     for (std::future<void>& each : fetching) each = std::async(std::launch::async, fetch);
     for (int round = 0; round < 25; ++round) {
-        const auto calls = std::make_shared<listener>();
-        worker.wire->on_work_available([calls] { calls->late += calls->ended ? 1 : 0; });
+        const auto ended = std::make_shared<std::atomic<bool>>(false);
+        const auto late = std::make_shared<std::atomic<int>>(0);
+        worker.wire->on_work_available([=] { *late += *ended ? 1 : 0; });
         t.push();
         worker.wire->on_work_available(nullptr);
-        calls->ended = true;
+        *ended = true;
         t.push();
         worker.wire->on_work_available(nullptr);  // and once more
-        t.equal(calls->late.load(), 0, "the number of calls after the end");
+        t.equal(late->load(), 0, "the number of calls after the end");
     }
     over = true;
 }
