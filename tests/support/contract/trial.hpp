@@ -211,7 +211,8 @@ class test_worker {
 
     void beat() {
         std::unique_lock<std::mutex> held(mutex_);
-        const ojs::heartbeat_request request = {&identity, "running", {held_.begin(), held_.end()}};
+        const ojs::heartbeat_request request = {
+            &identity, "running", {held_.begin(), held_.end()}, false, nullptr};
         held.unlock();
         const ojs::result<ojs::heartbeat_response> got = wire->heartbeat(request, soon());
         trial_.check(got.has_value(), "the heartbeat fails: " + text_of(got));

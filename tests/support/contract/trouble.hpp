@@ -38,7 +38,9 @@ inline bool send_others_by(trial& t, const test_worker& worker, const std::strin
     };
     const auto wire = worker.wire;
     const ojs::worker_identity identity = worker.identity;
-    sends("the heartbeat", [=] { return wire->heartbeat({&identity, "running", {}}, deadline()); });
+    sends("the heartbeat", [=] {
+        return wire->heartbeat({&identity, "running", {}, false, nullptr}, deadline());
+    });
     sends("register_worker", [=] { return wire->register_worker(identity, deadline()); });
     sends("save_checkpoint", [=] { return wire->save_checkpoint({acked, "1"}, deadline()); });
     sends("load_checkpoint", [=] { return wire->load_checkpoint(acked, deadline()); });
