@@ -95,9 +95,10 @@ std::string read_masked(int fd) {
     return masked(seen);
 }
 
-void serve(int fd, int) {
+void serve(int fd, std::string* seen = nullptr) {
     if (!shakes(fd)) return;
-    while (!read_masked(fd).empty()) {
+    for (std::string next = read_masked(fd); !next.empty(); next = read_masked(fd)) {
+        if (seen != nullptr) *seen = next;
         if (!peer::send_text(fd, masked(peer::ok("hello")))) return;
     }
 }
@@ -113,13 +114,7 @@ error failed(http_client& client, const http_call& call = peer::call()) {
 TEST_CASE("byte stream: requests and responses go through it, on a reused connection") {
     record of;
     std::string seen;
-    peer::server server([&](int fd, int) {
-        if (!shakes(fd)) return;
-        for (std::string next = read_masked(fd); !next.empty(); next = read_masked(fd)) {
-            seen = next;
-            if (!peer::send_text(fd, masked(peer::ok("hello")))) return;
-        }
-    });
+    peer::server server([&](int fd, int) { serve(fd, &seen); });
     {
         http_client client = peer::make_client(https(server) + "/base", streamed(of));
         for (int i = 0; i < 3; ++i) {
@@ -135,7 +130,8 @@ TEST_CASE("byte stream: requests and responses go through it, on a reused connec
     CHECK(seen == "GET /base/x HTTP/1.1\r\nHost: " + server.url().substr(7) + "\r\n\r\n");
 }
 
-TEST_CASE("byte stream: https without one is unsupported, and http with one is plain text") {
+TEST_CASE(
+    "byte stream: https without one is unsupported or the factory's error; http with one is plain text") {
     CHECK(http_client::create("https://h").error().code == errc::unsupported);
     record of;
     peer::server server([](int fd, int) {
@@ -144,6 +140,15 @@ TEST_CASE("byte stream: https without one is unsupported, and http with one is p
     http_client client = peer::make_client(server.url(), streamed(of));
     CHECK(client.send(peer::get(), peer::call()));
     CHECK(of.made == 0);
+    http_client_options options;
+    options.https_stream = [](const stream_request&) -> result<byte_stream_ref> {
+        return error{errc::invalid_argument, 0, "no such certificate"};
+    };
+    peer::server silent([](int fd, int) { peer::read_to_end(fd); });
+    client = peer::make_client(https(silent), options);
+    const error why = failed(client);
+    CHECK(why.code == errc::invalid_argument);
+    CHECK(why.text == silent.url().substr(7) + ": no such certificate");
 }
 
 TEST_CASE("byte stream: a handshake that fails, never ends or is interrupted sent nothing") {
@@ -173,22 +178,10 @@ TEST_CASE("byte stream: a handshake that fails, never ends or is interrupted sen
     CHECK(heard.find_first_not_of('H') == std::string::npos);
 }
 
-TEST_CASE("byte stream: a factory that makes none ends the call with its error") {
-    http_client_options options;
-    options.https_stream = [](const stream_request&) -> result<byte_stream_ref> {
-        return error{errc::invalid_argument, 0, "no such certificate"};
-    };
-    peer::server server([](int fd, int) { peer::read_to_end(fd); });
-    http_client client = peer::make_client(https(server), options);
-    const error why = failed(client);
-    CHECK(why.code == errc::invalid_argument);
-    CHECK(why.text == server.url().substr(7) + ": no such certificate");
-}
-
 TEST_CASE("byte stream: one that breaks says why, and the request goes out again only where it may") {
     record of;
     peer::server server([](int fd, int connection) {
-        if (connection > 1) return serve(fd, connection);
+        if (connection > 1) return serve(fd);
         if (shakes(fd) && !read_masked(fd).empty()) peer::send_text(fd, "\xff");
     });
     http_client client = peer::make_client(https(server), streamed(of));
@@ -202,10 +195,9 @@ TEST_CASE("byte stream: one that breaks says why, and the request goes out again
 
 TEST_CASE("byte stream: a kept connection that is closed or cannot be written to is not used") {
     record of;
-    std::atomic<bool> closes{true};
     std::promise<void> closed;
     peer::server server([&](int fd, int connection) {
-        if (!closes) return serve(fd, connection);
+        if (connection > 0) return serve(fd);
         if (!shakes(fd) || read_masked(fd).empty()) return;
         peer::send_text(fd, masked(peer::ok()));
         peer::end_connection(fd);
@@ -214,7 +206,6 @@ TEST_CASE("byte stream: a kept connection that is closed or cannot be written to
     http_client client = peer::make_client(https(server), streamed(of));
     REQUIRE(client.send(peer::get(), peer::call()));
     closed.get_future().wait();
-    closes = false;
     REQUIRE(client.send(peer::get(), peer::call()));
     CHECK(server.connections() == 2);
     of.fails_to_write = true;

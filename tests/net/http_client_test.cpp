@@ -23,6 +23,15 @@ result<http_response> answered(const std::string& raw, const std::string& method
     return client.send(request, peer::call());
 }
 
+struct interruption : test::pipe_ends {
+    void come() const { CHECK(::write(writer(), "x", 1) == 1); }
+    http_call call(resend policy = resend::if_unsent) const {
+        http_call out = peer::call(peer::soon(), policy);
+        out.interrupt_fd = reader();
+        return out;
+    }
+};
+
 TEST_CASE("client: the text of a request") {
     std::string seen;
     peer::server server([&](int fd, int) {
@@ -121,13 +130,15 @@ TEST_CASE("client: hostile responses are errors") {
 }
 
 TEST_CASE("client: endless heads and bodies are cut off") {
-    for (const char* start : {"HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\n\r\n",
-                              "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"}) {
-        const bool chunked = std::string(start).find("chunked") != std::string::npos;
+    const std::pair<const char*, const char*> rows[] = {
+        {"HTTP/1.1 200 OK\r\n", "Endless: header\r\n"},
+        {"HTTP/1.1 200 OK\r\n\r\n", "endless"},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "4\r\naaaa\r\n"}};
+    for (const auto& row : rows) {
         peer::server server([&](int fd, int) {
             peer::read_message(fd);
-            peer::send_text(fd, start);
-            while (peer::send_text(fd, chunked ? "4\r\naaaa\r\n" : "Endless: header\r\n")) {
+            peer::send_text(fd, row.first);
+            while (peer::send_text(fd, row.second)) {
             }
         });
         http_client_options options;
@@ -145,18 +156,13 @@ TEST_CASE("client: a deadline holds against slow bytes and silence") {
             // A slow peer: each byte comes long before the deadline, and the answer never is whole.
             while (!done && (silent || peer::send_text(fd, "H"))) std::this_thread::sleep_for(5ms);
         });
-        http_client client = peer::make_client(server.url());
-        const result<http_response> got = client.send(peer::get(), peer::call(steady_clock::now() + 100ms));
+        const interruption never;
+        http_call call = never.call();
+        call.deadline = steady_clock::now() + 100ms;
+        CHECK(test::code_of(peer::make_client(server.url()).send(peer::get(), call)) == errc::timed_out);
+        CHECK(steady_clock::now() >= call.deadline);
         done = true;
-        REQUIRE(test::code_of(got) == errc::timed_out);
     }
-}
-
-TEST_CASE("client: a deadline that has passed sends nothing") {
-    peer::server server([](int, int) {});
-    http_client client = peer::make_client(server.url());
-    CHECK(test::code_of(client.send(peer::get(), peer::call(steady_clock::now()))) == errc::timed_out);
-    CHECK(server.connections() == 0);
 }
 
 TEST_CASE("client: no listener is unreachable") {
@@ -222,15 +228,19 @@ TEST_CASE("client: what is sent again, and what is not") {
         const char* sends;  // before it breaks
         int requests;
         std::optional<errc> failure;
-    } const rows[] = {{resend::if_unsent, 1, false, "", 1, errc::disconnected},
-                      {resend::if_unsent, 1, true, "", 1, errc::disconnected},
-                      {resend::always, 1, false, "", 2, {}},
-                      {resend::always, 1, true, "", 2, {}},
-                      {resend::always, 1, false, "HTTP/1.1 200 OK\r\nContent-Le", 2, {}},
-                      {resend::always, 2, false, "", 2, errc::disconnected},
-                      {resend::always, 2, true, "HTTP/1.1 200 OK\r\nContent-Le", 2, errc::disconnected},
-                      {resend::if_unsent, 0, false, "", 1, {}},
-                      {resend::always, 1, false, "garbage\r\n", 1, errc::bad_response}};
+        int may_send = 9;  // so often should_send is true: before it connects, and before it sends
+    } const rows[] = {
+        {resend::if_unsent, 1, false, "", 1, errc::disconnected},
+        {resend::if_unsent, 1, true, "", 1, errc::disconnected},
+        {resend::if_unsent, 1, true, "HTTP/1.1 200 OK\r\n\r\nno leng", 1, errc::disconnected},
+        {resend::always, 1, false, "", 2, {}},
+        {resend::always, 1, true, "", 2, {}},
+        {resend::always, 1, false, "HTTP/1.1 200 OK\r\nContent-Le", 2, {}},
+        {resend::always, 2, false, "", 2, errc::disconnected},
+        {resend::always, 2, false, "", 1, errc::disconnected, 2},  // and not cancelled: it was sent
+        {resend::always, 2, true, "HTTP/1.1 200 OK\r\nContent-Le", 2, errc::disconnected},
+        {resend::if_unsent, 0, false, "", 1, {}},
+        {resend::always, 1, false, "garbage\r\n", 1, errc::bad_response}};
     for (const auto& row : rows) {
         CAPTURE(&row - rows);
         std::atomic<int> requests{0};
@@ -239,39 +249,14 @@ TEST_CASE("client: what is sent again, and what is not") {
             peer::send_text(fd, connection == row.answers_on ? peer::ok() : row.sends);
             if (connection != row.answers_on && row.with_reset) peer::reset(fd);
         });
-        http_client client = peer::make_client(server.url());
-        CHECK(test::code_of(client.send(peer::post("/", "x"), peer::call(peer::soon(), row.policy))) ==
-              row.failure);
+        http_call call = peer::call(peer::soon(), row.policy);
+        call.should_send = [asked = 0, &row]() mutable { return ++asked <= row.may_send; };
+        CHECK(test::code_of(peer::make_client(server.url()).send(peer::post("/", "x"), call)) == row.failure);
         CHECK(requests == row.requests);
     }
 }
 
-TEST_CASE("client: a response without a length ends with an orderly close, not with a reset") {
-    for (const bool with_reset : {false, true}) {
-        CAPTURE(with_reset);
-        peer::server server([&](int fd, int) {
-            peer::read_message(fd);
-            peer::send_text(fd, "HTTP/1.1 200 OK\r\n\r\nhalf of i");
-            if (with_reset) peer::reset(fd);
-        });
-        http_client client = peer::make_client(server.url());
-        const result<http_response> got = client.send(peer::get(), peer::call());
-        CHECK(got.has_value() == !with_reset);
-        if (!got) CHECK(got.error().code == errc::disconnected);
-    }
-}
-
-TEST_CASE("client: a second try that cannot be made does not hide that the first was sent") {
-    std::atomic<int> asked{0};
-    peer::server server([&](int fd, int) { peer::read_message(fd); });
-    http_client client = peer::make_client(server.url());
-    http_call call = peer::call(peer::soon(), resend::always);
-    call.should_send = [&] { return ++asked <= 2; };  // before connecting and before sending
-    CHECK(test::code_of(client.send(peer::get(), call)) == errc::disconnected);
-    CHECK(asked == 3);
-}
-
-TEST_CASE("client: a cancelled request is not sent") {
+TEST_CASE("client: a request that is cancelled, or whose deadline has passed, is not sent") {
     std::atomic<int> requests{0};
     peer::server server([&](int fd, int) {
         while (!peer::read_message(fd).empty()) {
@@ -281,10 +266,11 @@ TEST_CASE("client: a cancelled request is not sent") {
     });
     {
         http_client client = peer::make_client(server.url());
+        CHECK(test::code_of(client.send(peer::get(), peer::call(steady_clock::now()))) == errc::timed_out);
+        CHECK(server.connections() == 0);
         http_call call = peer::call();
         for (const int until : {0, 1}) {  // given up before connecting; after it
-            int asked = 0;
-            call.should_send = [&asked, until] { return asked++ < until; };
+            call.should_send = [asked = 0, until]() mutable { return asked++ < until; };
             CHECK(test::code_of(client.send(peer::get(), call)) == errc::cancelled);
         }
         call.should_send = []() -> bool { throw std::runtime_error("oops"); };
@@ -350,27 +336,18 @@ TEST_CASE("client: calls of many threads each have a connection of their own") {
     CHECK(good == 400);
 }
 
-// What a call is interrupted by.
-struct interruption : test::pipe_ends {
-    void come() const { CHECK(::write(writer(), "x", 1) == 1); }
-    http_call call(resend policy = resend::if_unsent) const {
-        http_call out = peer::call(peer::soon(), policy);
-        out.interrupt_fd = reader();
-        return out;
-    }
-};
-
-TEST_CASE(
-    "client: an interruption ends a call at any moment; its request is not repeated, its answer not read") {
+TEST_CASE("client: an interruption ends a call at any moment, without a repetition, and its connection") {
     enum moment { before, connecting, responding };
     const struct {
         moment when;
         resend policy;
         std::string response;  // on the first connection
+        int answered = 0;      // requests on it before
     } rows[] = {{before, resend::always, ""},
                 {before, resend::if_unsent, peer::ok("late")},
                 {connecting, resend::if_unsent, ""},
                 {responding, resend::if_unsent, ""},
+                {responding, resend::always, "", 3},
                 {responding, resend::if_unsent, "HTTP/1.1 100 Continue\r\n\r\n"},
                 {responding, resend::if_unsent, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"}};
     for (const auto& row : rows) {
@@ -379,16 +356,17 @@ TEST_CASE(
         std::atomic<int> requests{0};
         peer::server server([&](int fd, int connection) {
             while (!peer::read_message(fd).empty()) {
-                ++requests;
-                peer::send_text(fd, connection == 0 ? row.response : peer::ok("next"));
-                if (connection == 0 && row.when == responding) it.come();
+                const bool is_kept = ++requests <= row.answered;
+                peer::send_text(fd, connection == 0 && !is_kept ? row.response : peer::ok("next"));
+                if (connection == 0 && !is_kept && row.when == responding) it.come();
             }
         });
         http_client client = peer::make_client(server.url());
         http_call call = it.call(row.policy);
+        for (int i = 0; i < row.answered; ++i) CHECK(client.send(peer::get(), call));
+        CHECK(server.connections() == (row.answered > 0 ? 1 : 0));
         if (row.when == before) it.come();
-        call.should_send = [&,
-                            asked = 0]() mutable {  // the first time before it connects, then before it sends
+        call.should_send = [&, asked = 0]() mutable {  // before it connects, and then before it sends
             if (row.when == connecting && asked++ == 0) it.come();
             return true;
         };
@@ -397,41 +375,9 @@ TEST_CASE(
         const result<http_response> next = client.send(peer::get(), peer::call());
         REQUIRE(next);
         CHECK(next->body == "next");
-        CHECK(requests == 2);
+        CHECK(requests == row.answered + 2);
         CHECK(server.connections() == 2);
     }
-}
-
-TEST_CASE(
-    "client: connections are kept and the deadline holds until an interruption, which closes a kept one") {
-    const interruption it;
-    enum { answers, is_silent, interrupts };
-    std::atomic<int> mode{answers};
-    std::atomic<int> requests{0};
-    peer::server server([&](int fd, int) {
-        while (!peer::read_message(fd).empty()) {
-            ++requests;
-            if (mode == answers) peer::send_text(fd, peer::ok());
-            if (mode == interrupts) it.come();
-        }
-    });
-    http_client client = peer::make_client(server.url());
-    for (int i = 0; i < 3; ++i) CHECK(client.send(peer::get(), it.call(resend::always)));
-    CHECK(server.connections() == 1);
-    mode = is_silent;
-    http_call call = it.call();
-    call.deadline = steady_clock::now() + 50ms;
-    CHECK(test::code_of(client.send(peer::get(), call)) == errc::timed_out);
-    CHECK(steady_clock::now() >= call.deadline);
-    mode = answers;
-    CHECK(client.send(peer::get(), it.call(resend::always)));
-    CHECK(server.connections() == 2);
-    mode = interrupts;
-    CHECK(test::code_of(client.send(peer::get(), it.call(resend::always))) == errc::cancelled);
-    mode = answers;
-    CHECK(client.send(peer::get(), peer::call()));
-    CHECK(requests == 7);
-    CHECK(server.connections() == 3);
 }
 
 }  // namespace

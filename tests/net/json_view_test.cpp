@@ -53,11 +53,10 @@ std::string mutated(std::string text, const std::string& alphabet, std::minstd_r
 }  // namespace
 
 TEST_CASE("json: what is valid parses, whatever surrounds it") {
-    std::vector<std::string> valid = test::words(
+    const std::vector<std::string> valid = test::words(
         R"({} [] [[],{}] {"":{"":[]}} [true,false,null] "\"\\\/\b\f\n\r\t" "\u00e9\ud83d\ude00" true null)"
-        " 0 -0 10 -1.50 1e5 1E-5 0.1e+09 {\"1.\":\"007\"} \"\x7f\"");
-    for (const char* each : {"{ \"a\" : [ 1 , { } ] , \"b\" : \"\\n\" }", " [1, 2.5, -3e2] \r\n"})
-        valid.emplace_back(each);
+        " 0 -0 10 -1.50 1e5 1E-5 0.1e+09 {\"1.\":\"007\"} \"\x7f\"",
+        {"{ \"a\" : [ 1 , { } ] , \"b\" : \"\\n\" }", " [1, 2.5, -3e2] \r\n"});
     for (const std::string& text : valid) {
         CAPTURE(text);
         CHECK(parses(text));
@@ -65,14 +64,13 @@ TEST_CASE("json: what is valid parses, whatever surrounds it") {
 }
 
 TEST_CASE("json: what is not valid is an error without an echo") {
-    std::vector<std::string> invalid = test::words(
+    const std::vector<std::string> invalid = test::words(
         R"({ [ ] , : - [1,] {"a":1,} nul tru truee nulll "a "\ud800" {}} 1e999 [-1e999] {"a":1e400} 'a' secret-token)"
         R"( [1 [1, [} {] {"a" {"a": {"a":} {"a":1 {"a":1] {1:2} {,} [,] [1,,2] "\" "\x" "\u12" "\u12g4" "\udc00")"
         R"( "\ud800\u0041" "\ud800x" "a\ 1, 1] /**/1 NaN Infinity +1 .5 0x10 007 -007 00 1. 1.e5 1e 1e+ [01])"
-        R"( {"a":1.} 1.2.3 --1)");
-    for (const char* each : {"", "  \n", "\"\n\"", "\"\t\"", "[1] 2", "{\"a\" 1}", "[1 2]",
-                             "{\"a\":1 \"b\":2}", "[true false]", "\xef\xbb\xbf{}", "\x0c{}"})
-        invalid.emplace_back(each);
+        R"( {"a":1.} 1.2.3 --1)",
+        {"", "  \n", "\"\n\"", "\"\t\"", "[1] 2", "{\"a\" 1}", "[1 2]", "{\"a\":1 \"b\":2}", "[true false]",
+         "\xef\xbb\xbf{}", "\x0c{}"});
     for (const std::string& text : invalid) {
         CAPTURE(text);
         CHECK_FALSE(parses(text));
@@ -118,22 +116,6 @@ TEST_CASE("json: quoting escapes and repairs") {
         {std::string(1, '\0'), "\\u0000"}};
     for (const auto& [text, quoted] : texts) CHECK(json_quote(text) == "\"" + quoted + "\"");
     for (int byte = 0; byte < 256; ++byte) CHECK(parses(json_quote(std::string(3, static_cast<char>(byte)))));
-}
-
-TEST_CASE("json: the source text of a member is found as written") {
-    const std::string text =
-        R"( { "id" : 12345678901234567890 , "a,b" : {"x":[1,{"y":"}]"}]} , "esc\u0061pe":-0.10,
-                                   "q\"" : "s\\\"," , "id2":[ ] , "dup":1,"dup":2 } )";
-    REQUIRE(parses(text));
-    const std::pair<const char*, const char*> members[] = {{"id", "12345678901234567890"},
-                                                           {"a,b", R"({"x":[1,{"y":"}]"}]})"},
-                                                           {"escape", "-0.10"},
-                                                           {"q\"", R"("s\\\",")"},
-                                                           {"id2", "[ ]"},
-                                                           {"dup", "2"},
-                                                           {"x", ""}};
-    for (const auto& [name, source] : members) CHECK(raw_member(text, name) == source);
-    for (const char* none : {"[1]", "", "{}"}) CHECK(raw_member(none, "x") == "");
 }
 
 TEST_CASE("json: a member replaces those of its name, the others keep their text") {
@@ -269,6 +251,17 @@ TEST_CASE("json_view: a value says its type, and each type is read as itself alo
     CHECK(all.member("l").text() == R"([1,"x"])");
     CHECK(all.member("l").element(1).text() == R"("x")");
     CHECK_FALSE(all.member("l").element(2));
+    const json_view written(
+        R"( { "id" : 12345678901234567890 , "a,b" : {"x":[1,{"y":"}]"}]} , "esc\u0061pe":-0.10,
+                                  "q\"" : "s\\\"," , "id2":[ ] , "dup":1,"dup":2 } )");
+    const std::pair<const char*, const char*> members[] = {{"id", "12345678901234567890"},
+                                                           {"a,b", R"({"x":[1,{"y":"}]"}]})"},
+                                                           {"escape", "-0.10"},
+                                                           {"q\"", R"("s\\\",")"},
+                                                           {"id2", "[ ]"},
+                                                           {"dup", "2"},
+                                                           {"x", ""}};
+    for (const auto& [name, source] : members) CHECK(written.member(name).text() == source);
     CHECK_FALSE(all.element(0));
     CHECK_FALSE(all.member("i").member("x"));
     CHECK(json_view("nonsense").type() == json_type::null);
@@ -336,10 +329,8 @@ TEST_CASE("json_view: picojson gets only what it reads without a throw or a deep
     CHECK(as<picojson::value>("null")->is<picojson::null>());
     CHECK(as<picojson::object>("[]").error().code == errc::invalid_argument);
     CHECK(as<picojson::array>("{}").error().code == errc::invalid_argument);
-    const std::string deepest = repeat("{\"a\":", 100) + "1" + repeat("}", 100);
-    CHECK(as<picojson::value>(deepest));
     const std::vector<std::string> bad = {
-        repeat("{\"a\":", 200000), repeat("[", 200000), "[" + deepest + "]", "[1e999]", "007", "1 2", ""};
+        repeat("{\"a\":", 200000), repeat("[", 200000), "[1e999]", "007", "1 2", ""};
     for (const std::string& text : bad) CHECK(test::code_of(as<picojson::value>(text)) == errc::bad_response);
     CHECK(write_picojson(parse("{\"b\":[1,true,null],\"a\":\"x\"}")) == "{\"a\":\"x\",\"b\":[1,true,null]}");
 }

@@ -26,37 +26,25 @@ file_tree& with_us(file_tree& tree, int parent = 0) {
     return tree.process("50", 50, parent, "worker", "./worker|--signal|quiet", "worker");
 }
 
-file_tree& add(file_tree& tree, int pid, int parent, const std::string& exe) {
-    return tree.process(std::to_string(pid), pid, parent, exe, "./" + exe, exe);
-}
-
 result<pid_t> find(const file_tree& tree) {
     return ojs::detail::find_worker(tree.root());
 }
 
 // A child that has handlers for the signals, and ends with the number of the first one.
 struct target {
-    pid_t pid;
     target() {
-        sigset_t set = signals();
-        sigset_t previous;
-        ::sigprocmask(SIG_BLOCK, &set, &previous);
-        pid = ::fork();
-        if (pid == 0) {
+        const pipe_ends ready;
+        pid = forked([&] {
             for (const int number : {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGUSR1})
                 ::signal(number, [](int taken) { ::_exit(taken); });
-            for (;;) ::sigsuspend(&previous);
-        }
-        ::sigprocmask(SIG_SETMASK, &previous, nullptr);
-        REQUIRE(pid > 0);
-    }
-    static sigset_t signals() {
-        sigset_t out;
-        sigemptyset(&out);
-        for (const int number : {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGUSR1}) sigaddset(&out, number);
-        return out;
+            if (::write(ready.writer(), "x", 1) != 1) return 1;
+            for (;;) ::pause();
+        });
+        char byte = 0;
+        REQUIRE(::read(ready.reader(), &byte, 1) == 1);
     }
     int received() const { return status_of(pid); }
+    pid_t pid;
 };
 
 }  // namespace
@@ -100,10 +88,13 @@ TEST_CASE("signal_worker: unknown commands and negative ids are refused, and not
         CHECK(signal_worker("stop", pid).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("signal_worker: a process that is not there, or not ours") {
+TEST_CASE("find_worker: what signal_worker would signal, and nothing is sent") {
     const target child;
-    ::kill(child.pid, SIGTERM);
-    child.received();
+    for (const char* word : {"quiet", "resume", "stop", "reclaim"})
+        CHECK(ojs::find_worker(word, child.pid).value_or(0) == child.pid);
+    REQUIRE(signal_worker("stop", child.pid));
+    CHECK(child.received() == SIGTERM);  // the first signal it got
+    CHECK(ojs::find_worker("stop", child.pid).error().sys_errno == ESRCH);
     const result<pid_t> sent = signal_worker("stop", child.pid);
     REQUIRE(!sent);
     CHECK(sent.error().sys_errno == ESRCH);
@@ -127,39 +118,43 @@ TEST_CASE("signal_worker: a process of another user" * doctest::skip(::getuid() 
 #if OJS_SHUTDOWN_USE_PROC
 
 TEST_CASE("signal_worker finds PID 1, the one other process of our program, or the one that started us") {
-    file_tree container;
-    add(add(add(with_us(container), 1, 0, "worker"), 7, 1, "worker"), 8, 0, "worker");
-    CHECK(find(container).value_or(0) == 1);
-    file_tree one;
-    add(add(add(with_us(one), 1, 0, "tini"), 7, 1, "worker"), 8, 1, "other");
-    CHECK(find(one).value_or(0) == 7);
-    // Not the processes it started: what as_init() or a handler forked.
-    add(add(one, 9, 7, "worker"), 10, 9, "worker");
-    CHECK(find(one).value_or(0) == 7);
-    file_tree started_us;
-    add(add(add(with_us(started_us, 8), 1, 0, "tini"), 7, 1, "worker"), 8, 7, "sh");
-    CHECK(find(started_us).value_or(0) == 7);
-    file_tree none;
-    add(add(with_us(none), 1, 0, "systemd"), 7, 1, "other");
-    CHECK(find(none).error().sys_errno == ESRCH);
-}
-
-TEST_CASE("signal_worker does not choose among several, and lists them") {
-    file_tree tree;
-    add(add(add(with_us(tree), 1, 0, "systemd"), 7, 1, "worker"), 8, 1, "worker");
-    const result<pid_t> found = find(tree);
-    REQUIRE(code_of(found) == errc::busy);
-    CHECK(holds(found.error().text, "7"));
-    CHECK(holds(found.error().text, "8"));
-    CHECK(!holds(found.error().text, "50"));
+    const struct {
+        int our_parent;
+        const char* others;  // id, parent and program of each
+        pid_t found;         // 0: none
+        int sys_errno = 0;
+    } rows[] = {{0, "1 0 worker 7 1 worker 8 0 worker", 1},
+                {0, "1 0 tini 7 1 worker 8 1 other", 7},
+                // Not the processes it started: what as_init() or a handler forked.
+                {0, "1 0 tini 7 1 worker 8 1 other 9 7 worker 10 9 worker", 7},
+                {8, "1 0 tini 7 1 worker 8 7 sh", 7},
+                {0, "1 0 systemd 7 1 other", 0, ESRCH},
+                {0, "1 0 systemd 7 1 worker 8 1 worker", 0}};
+    for (const auto& row : rows) {
+        CAPTURE(row.others);
+        file_tree tree;
+        with_us(tree, row.our_parent);
+        const std::vector<std::string> others = words(row.others);
+        for (std::size_t i = 0; i < others.size(); i += 3)
+            tree.process(others[i], std::stoi(others[i]), std::stoi(others[i + 1]), others[i + 2],
+                         "./" + others[i + 2], others[i + 2]);
+        const result<pid_t> found = find(tree);
+        CHECK(found.value_or(0) == row.found);
+        if (found) continue;
+        CHECK(found.error().sys_errno == row.sys_errno);
+        if (row.sys_errno != 0) continue;  // else there are several
+        CHECK(found.error().code == errc::busy);
+        for (const char* id : {"7", "8"}) CHECK(holds(found.error().text, id));
+        CHECK(!holds(found.error().text, "50"));
+    }
 }
 
 TEST_CASE("signal_worker: a forwarding init gets a reclaim only if one of its children is prepared") {
     // In sigwait() none is shown as blocked.
-    const std::string waiting =
-        "Name:\tinit\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t0000000000000000\n";
-    const std::string prepared =
-        "Name:\tw\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t0000000000000200\n";
+    const std::string unprepared =
+        "Name:\tw\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t";
+    const std::string waiting = unprepared + "0000000000000000\n";
+    const std::string prepared = unprepared + "0000000000000200\n";
     for (const std::string init : {"ojs-init", "tini", "dumb-init"}) {
         CAPTURE(init);
         file_tree tree;
@@ -181,20 +176,6 @@ TEST_CASE("signal_worker: a forwarding init gets a reclaim only if one of its ch
     CHECK(ojs::detail::check_prepared(shell.root(), 1, SIGUSR1).error().code == errc::unsupported);
 }
 
-TEST_CASE("find_worker: what signal_worker would signal, and nothing is sent") {
-    const target child;
-    for (const char* word : {"quiet", "resume", "stop", "reclaim"}) {
-        const result<pid_t> found = ojs::find_worker(word, child.pid);
-        REQUIRE(found);
-        CHECK(*found == child.pid);
-    }
-    CHECK(ojs::find_worker("pause", child.pid).error().code == errc::invalid_argument);
-    CHECK(ojs::find_worker("stop", -1).error().code == errc::invalid_argument);
-    REQUIRE(signal_worker("stop", child.pid));
-    CHECK(child.received() == SIGTERM);  // the first signal it got
-    CHECK(ojs::find_worker("stop", child.pid).error().sys_errno == ESRCH);
-}
-
 TEST_CASE("signal_worker compares names if the executable cannot be read") {
     file_tree tree;
     with_us(tree).process("1", 1, 0, "sh", "sh").process("7", 7, 1, "x", "/app/worker|--init");
@@ -209,11 +190,9 @@ TEST_CASE("signal_worker: strange /proc trees") {
     CHECK(find(file_tree()).error().code == errc::unsupported);
     file_tree garbage;
     with_us(garbage).file("/proc/7/stat", std::string(100, ')')).fifo("/proc/8/stat").folder("/proc/9/stat");
-    garbage.file("/proc/10", "")
-        .folder("/proc/99999999999999999999")
-        .folder("/proc/-1")
-        .folder("/proc/0")
-        .folder("/proc/11");
+    garbage.file("/proc/10", "");
+    for (const char* odd : {"99999999999999999999", "-1", "0", "11"})
+        garbage.folder(std::string("/proc/") + odd);
     CHECK(find(garbage).error().sys_errno == ESRCH);
 }
 

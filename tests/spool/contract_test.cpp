@@ -48,12 +48,8 @@ class spool_subject : public transport_contract::subject {
         return false;
     }
     std::string enqueue(const new_job& what) {
-        ojs::spool_job job;
-        job.type = what.type;
-        job.args_json = what.args_json;
-        job.queue = what.queue;
-        job.max_attempts = what.max_attempts;
-        const ojs::result<std::string> id = ojs::spool_enqueue(dir_.path, job);
+        const ojs::result<std::string> id =
+            ojs::spool_enqueue(dir_.path, {what.type, what.args_json, what.queue, what.max_attempts, ""});
         if (!id) throw std::runtime_error(id.error().text);
         return *id;
     }

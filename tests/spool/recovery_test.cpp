@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "processes.hpp"
 #include "spool_dir.hpp"
@@ -150,34 +151,6 @@ TEST_CASE("spool: a file beside a dead worker's job that was never claimed is no
     }
 }
 
-TEST_CASE("spool: a malformed file is in failed/ after one claim, even if it killed its worker") {
-    const struct {
-        std::string text;
-        std::uintmax_t size;
-        const char* reason;
-    } rows[] = {{"{", std::uintmax_t{1} << 40, "longer than"},
-                {std::string(100000, '[') + std::string(100000, ']'), 200000, "nested"},
-                {"no JSON", 7, "invalid JSON"}};
-    for (const auto& row : rows) {
-        CAPTURE(row.reason);
-        spool_dir dir;
-        {
-            const auto dead = dir.open();
-            dir.put("a", row.text);
-            fs::resize_file(dir.path / "request" / "a", row.size);
-            make_old(dir.path / "request" / "a");
-            CHECK(holds(dir.fetch_one(*dead).malformed, row.reason));
-        }
-        CHECK(dir.fetch(*dir.open(), 5).empty());
-        CHECK(dir.listing() == "failed/.about.a failed/a");
-        CHECK(fs::file_size(dir.path / "failed" / "a") == row.size);
-        const std::string about = dir.read("failed/.about.a");
-        CHECK(member(about, "attempt") == "1");
-        CHECK(holds(member(about, "error"), row.reason));
-        CHECK(dir.owners() == 0);
-    }
-}
-
 #ifdef __linux__
 // What the kernel is made to say here of the file system that the tests are on; 0: the truth.
 static std::uint32_t pretended_type = 0;
@@ -295,26 +268,28 @@ namespace {
 // A file system of 64 KiB, if we may mount one.
 class small_disk {
   public:
-    small_disk() { mounted_ = ::mount("spool", at_.path().c_str(), "tmpfs", 0, "size=64k,mode=0700") == 0; }
-    ~small_disk() {
-        if (mounted_) ::umount2(at_.path().c_str(), MNT_DETACH);
-    }
-    bool is_mounted() const {
+    explicit small_disk(const fs::path& at = {}) : path(at.empty() ? own_.path() : at) {
+        mounted_ = ::mount("spool", path.c_str(), "tmpfs", 0, "size=64k,mode=0700") == 0;
         if (!mounted_) MESSAGE("skipped: no file system can be mounted here");
-        return mounted_;
     }
-    const fs::path& path() const { return at_.path(); }
+    ~small_disk() {
+        if (mounted_) ::umount2(path.c_str(), MNT_DETACH);
+    }
+    bool is_mounted() const { return mounted_; }
     bool set_read_only(bool on) const {
         const unsigned long flags = MS_REMOUNT | (on ? static_cast<unsigned long>(MS_RDONLY) : 0);
-        return ::mount(nullptr, at_.path().c_str(), nullptr, flags, nullptr) == 0;
+        return ::mount(nullptr, path.c_str(), nullptr, flags, nullptr) == 0;
     }
     // To the last byte.
-    void fill() const { std::ofstream(at_.path() / "filler") << std::string(1 << 20, 'x'); }
-    void make_room() const { fs::remove(at_.path() / "filler"); }
+    void fill() const { std::ofstream(path / "filler") << std::string(1 << 20, 'x'); }
+    void make_room() const { fs::remove(path / "filler"); }
 
   private:
-    temporary_folder at_;
+    temporary_folder own_;
     bool mounted_ = false;
+
+  public:
+    const fs::path path;
 };
 
 }  // namespace
@@ -322,10 +297,10 @@ class small_disk {
 TEST_CASE("spool: a full disk is an error that loses nothing, and work continues when there is room") {
     const small_disk disk;
     if (!disk.is_mounted()) return;
-    opened_dir dir(disk.path() / "spool");
+    opened_dir dir(disk.path / "spool");
     for (const char* name : {"a", "b", "c"}) dir.put(name);
     REQUIRE(dir.fetch(3).size() == 3);
-    opened_dir any(disk.path() / "any", true);
+    opened_dir any(disk.path / "any", true);
     any.put("a", odd_bytes);
     disk.fill();
     CHECK(any.transport->fetch(any.asking(), deadline_after(1s)).error().sys_errno == ENOSPC);
@@ -361,79 +336,57 @@ TEST_CASE("spool: a full disk is an error that loses nothing, and work continues
     CHECK(dir.event_count(spool_event_kind::result_dropped) == 1);
 }
 
-TEST_CASE("spool: on a read-only file system there is a clear error, and nothing is lost") {
-    const small_disk disk;
-    if (!disk.is_mounted()) return;
-    opened_dir dir(disk.path() / "spool");
-    for (const char* name : {"a", "b"}) dir.put(name);
-    dir.fetch_one();
-    REQUIRE(disk.set_read_only(true));
-    const auto refused = dir.transport->fetch(dir.asking(), deadline_after(1s));
-    REQUIRE(test::code_of(refused) == errc::unavailable);
-    CHECK(holds(refused.error().text, "Read-only file system"));
-    CHECK(!dir.transport->ack({"a", ""}, deadline_after(1s)));
-    CHECK(!dir.transport->fail({"a", boom(), false, ""}, deadline_after(1s)));
-    const auto opened = open_spool(dir.options);
-    REQUIRE(!opened);
-    CHECK(holds(opened.error().text, "Read-only file system"));
-    REQUIRE(disk.set_read_only(false));
-    CHECK(ack(dir, "a") == settled::accepted);
-    CHECK(dir.fetch_one().id == "b");
-}
-
 TEST_CASE("spool: folders on different file systems are refused from the start") {
     spool_dir dir;
     { const auto makes_it = dir.open(); }
-    const fs::path done = dir.path / "done";
-    if (::mount("spool", done.c_str(), "tmpfs", 0, "size=64k,mode=0700") != 0) {
-        MESSAGE("skipped: no file system can be mounted here");
-        return;
-    }
+    const small_disk disk(dir.path / "done");
+    if (!disk.is_mounted()) return;
     const auto opened = open_spool(dir.options);
-    ::umount2(done.c_str(), MNT_DETACH);
     REQUIRE(!opened);
     CHECK(holds(opened.error().text, "done is on another file system"));
 }
 
-TEST_CASE("spool: without a free descriptor nothing is lost, and calls that need none still work") {
-    opened_dir dir;
-    for (const char* name : {"a", "b", "c"}) dir.put(name);
-    REQUIRE(dir.fetch(2).size() == 2);
-    result<std::vector<job>> fetched = std::vector<job>();
-    result<settled> failed = settled::accepted;
-    result<settled> acked = settled::gone;
-    {
-        const test::no_descriptors now;
-        fetched = dir.transport->fetch(dir.asking(), deadline_after(1s));
-        failed = dir.transport->fail({"a", boom(), false, ""}, deadline_after(1s));
-        acked = dir.transport->ack({"b", ""}, deadline_after(1s));
+TEST_CASE(
+    "spool: a read-only disk, no free descriptor or a directory that is away: an error that loses nothing") {
+    for (const int errnum : {EROFS, EMFILE, ENOENT}) {
+        CAPTURE(errnum);
+        const small_disk disk;
+        if (errnum == EROFS && !disk.is_mounted()) continue;
+        opened_dir dir(disk.path / "spool");
+        const fs::path away = disk.path / "away";
+        for (const char* name : {"a", "b"}) dir.claim(name);
+        if (errnum != ENOENT) dir.put("c");
+        result<std::vector<job>> fetched = std::vector<job>();
+        result<settled> failed = settled::accepted;
+        result<settled> acked = settled::gone;
+        result<transport_ref> opened = error{};
+        {
+            std::optional<test::no_descriptors> none;
+            if (errnum == EROFS) REQUIRE(disk.set_read_only(true));
+            if (errnum == ENOENT) fs::rename(dir.path, away);
+            if (errnum == EMFILE) none.emplace();
+            for (int i = 0; i < 2; ++i) fetched = dir.transport->fetch(dir.asking(), deadline_after(1s));
+            failed = dir.transport->fail({"a", boom(), false, ""}, deadline_after(1s));
+            acked = dir.transport->ack({"b", ""}, deadline_after(1s));
+            if (errnum == EROFS) opened = open_spool(dir.options);
+        }
+        REQUIRE(test::code_of(fetched) == errc::unavailable);
+        CHECK(holds(fetched.error().text, std::strerror(errnum)));
+        CHECK(failed.has_value() == (errnum == ENOENT));
+        if (!failed) CHECK(failed.error().sys_errno == errnum);
+        CHECK(acked.has_value() == (errnum != EROFS));
+        CHECK(!opened);
+        if (errnum == EROFS) CHECK(holds(opened.error().text, std::strerror(errnum)));
+        CHECK(fs::exists(dir.path) ==
+              (errnum != ENOENT));  // a volume that is not mounted: nothing replaces it
+        if (errnum == EROFS) REQUIRE(disk.set_read_only(false));
+        if (errnum == ENOENT) fs::rename(away, dir.path);
+        if (errnum == ENOENT) dir.put("c");
+        CHECK(dir.fetch_one().id == (failed ? "a" : "c"));
+        if (!acked) CHECK(ack(dir, "b") == settled::accepted);
+        if (!failed) CHECK(fail(dir, "a") == settled::accepted);
+        CHECK(dir.listing() == (failed ? "done/b request/c" : "done/b request/a"));
     }
-    REQUIRE(test::code_of(fetched) == errc::unavailable);
-    CHECK(holds(fetched.error().text, std::strerror(EMFILE)));
-    REQUIRE(!failed);
-    CHECK(failed.error().sys_errno == EMFILE);
-    CHECK(accept(acked) == settled::accepted);
-    CHECK(dir.names("request") == names{"c"});
-    CHECK(dir.fetch_one().id == "c");
-    CHECK(fail(dir, "a") == settled::accepted);
-    CHECK(dir.names("request") == names{"a"});
-}
-
-TEST_CASE("spool: a removed directory is an error until it is back; its jobs are not lost") {
-    opened_dir dir;
-    dir.claim("a");
-    const fs::path away = dir.path.string() + ".away";
-    fs::rename(dir.path, away);
-    for (int i = 0; i < 2; ++i) {
-        const auto refused = dir.transport->fetch(dir.asking(), deadline_after(1s));
-        REQUIRE(test::code_of(refused) == errc::unavailable);
-        CHECK(holds(refused.error().text, "No such file or directory"));
-        CHECK(!fs::exists(dir.path));  // it may be a volume that is not mounted: nothing is made in its place
-    }
-    fs::rename(away, dir.path);
-    CHECK(dir.claim("b").id == "b");
-    CHECK(ack(dir, "a") == settled::accepted);
-    CHECK(dir.names("done") == names{"a"});
 }
 
 TEST_CASE("spool: a removed folder is created again, and no job in flight is lost") {

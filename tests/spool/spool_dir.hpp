@@ -32,7 +32,6 @@ inline void make_old(const fs::path& path) {
 
 inline const std::string noop = R"({"type":"noop","args":[]})";
 
-// A spool directory and what the test does to it from outside.
 class spool_dir {
   public:
     explicit spool_dir(fs::path where = {}, bool any_file = false,
@@ -59,12 +58,7 @@ class spool_dir {
         write_file(path / "request" / ".cp", text);
         fs::rename(path / "request" / ".cp", path / "request" / name);
     }
-    fetch_request asking(std::size_t count = 1) {
-        fetch_request out;
-        out.worker = &worker;
-        out.count = count;
-        return out;
-    }
+    fetch_request asking(std::size_t count = 1) { return {&worker, count, nullptr}; }
     std::vector<job> fetch(transport& from, std::size_t count = 1) {
         result<std::vector<job>> got = from.fetch(asking(count), deadline_after(10s));
         REQUIRE_MESSAGE(got, got.error().text);
@@ -127,7 +121,6 @@ class spool_dir {
         for (const spool_event& each : events()) out += each.kind == kind ? 1 : 0;
         return out;
     }
-    // All that is left of owners.
     std::size_t owners() const {
         return static_cast<std::size_t>(std::distance(fs::directory_iterator(path / "processing"), {}));
     }

@@ -13,31 +13,7 @@ namespace test {
 // Only a hang ever takes this long, also beside a hundred busy threads.
 inline constexpr std::chrono::seconds hang_guard{120};
 
-// Set once; waited for by anyone. False: the hang guard ended the wait.
-class event {
-  public:
-    void set() {
-        const std::lock_guard<std::mutex> held(mutex_);
-        set_ = true;
-        changed_.notify_all();
-    }
-    bool is_set() const {
-        const std::lock_guard<std::mutex> held(mutex_);
-        return set_;
-    }
-    bool wait() const { return wait_until(std::chrono::steady_clock::now() + hang_guard); }
-    bool wait_until(std::chrono::steady_clock::time_point deadline) const {
-        std::unique_lock<std::mutex> held(mutex_);
-        return changed_.wait_until(held, deadline, [this] { return set_; });
-    }
-
-  private:
-    mutable std::mutex mutex_;
-    mutable std::condition_variable changed_;
-    bool set_ = false;
-};
-
-// Counts up; waited for by anyone.
+// Counts up; waited for by anyone. False: the hang guard, or the deadline, ended the wait.
 class counter {
   public:
     int add(int by = 1) {
@@ -56,8 +32,11 @@ class counter {
         return highest_;
     }
     bool wait_for(int target) const {
+        return wait_until(target, std::chrono::steady_clock::now() + hang_guard);
+    }
+    bool wait_until(int target, std::chrono::steady_clock::time_point deadline) const {
         std::unique_lock<std::mutex> held(mutex_);
-        return changed_.wait_for(held, hang_guard, [&] { return count_ >= target; });
+        return changed_.wait_until(held, deadline, [&] { return count_ >= target; });
     }
 
   private:
@@ -65,6 +44,20 @@ class counter {
     mutable std::condition_variable changed_;
     int count_ = 0;
     int highest_ = 0;
+};
+
+// Set once; waited for by anyone.
+class event {
+  public:
+    void set() { sets_.add(); }
+    bool is_set() const { return sets_.count() > 0; }
+    bool wait() const { return sets_.wait_for(1); }
+    bool wait_until(std::chrono::steady_clock::time_point deadline) const {
+        return sets_.wait_until(1, deadline);
+    }
+
+  private:
+    counter sets_;
 };
 
 // Runs body(0), body(1), ... on threads of their own that begin together; returns when all of them have ended.

@@ -133,7 +133,10 @@ class server {
         REQUIRE(::listen(listener_, 16) == 0);
         ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
         port_ = ntohs(address.sin_port);
-        thread_ = std::thread([this] { run(); });
+        thread_ = std::thread([this] {
+            for (int fd; (fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0; ::close(fd))
+                play_(fd, connections_++);
+        });
     }
     ~server() {
         ::shutdown(listener_, SHUT_RDWR);
@@ -146,15 +149,6 @@ class server {
     int connections() const { return connections_; }
 
   private:
-    void run() {
-        for (;;) {
-            const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-            if (fd < 0) return;
-            play_(fd, connections_++);
-            ::close(fd);
-        }
-    }
-
     script play_;
     int listener_ = -1;
     std::uint16_t port_ = 0;
@@ -162,7 +156,6 @@ class server {
     std::thread thread_;
 };
 
-// A connection to a server under test.
 class client {
   public:
     explicit client(std::uint16_t port) : fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -191,24 +184,15 @@ inline ojs::http_client make_client(const std::string& url, ojs::http_client_opt
 }
 
 inline ojs::http_request get(const std::string& target = "/") {
-    ojs::http_request out;
-    out.target = target;
-    return out;
+    return {"GET", target, {}, ""};
 }
 
 inline ojs::http_request post(const std::string& target, const std::string& body) {
-    ojs::http_request out;
-    out.method = "POST";
-    out.target = target;
-    out.body = body;
-    return out;
+    return {"POST", target, {}, body};
 }
 
 inline ojs::http_call call(ojs::time_point deadline = soon(), ojs::resend policy = ojs::resend::if_unsent) {
-    ojs::http_call out;
-    out.deadline = deadline;
-    out.policy = policy;
-    return out;
+    return {deadline, policy, nullptr};
 }
 
 }  // namespace peer

@@ -16,7 +16,7 @@ namespace test {
 class router {
   public:
     // `lag`: the delay until it applies a change, as with many machines.
-    explicit router(std::chrono::milliseconds lag = std::chrono::milliseconds(0)) : lag_(lag) {}
+    explicit router(std::chrono::milliseconds lag) : lag_(lag) {}
 
     // launcher_options::on_routable
     void add(const ojs::process_info& of) {
@@ -26,7 +26,7 @@ class router {
         auto client = ojs::http_client::create("http://" + text.substr(prefix.size()));
         if (!client) return;
         const std::lock_guard<std::mutex> held(mutex_);
-        routes_.push_back(std::make_shared<route>(of.id, std::move(*client)));
+        routes_.emplace_back(new route{of.id, std::move(*client), {}});
     }
     // launcher_options::on_unroutable: returns once its requests in flight are answered.
     void remove(const ojs::process_info& of) {
@@ -35,12 +35,13 @@ class router {
         std::shared_ptr<route> gone;
         {
             const std::lock_guard<std::mutex> held(mutex_);
-            for (std::size_t i = 0; i < routes_.size() && !gone; ++i) {
-                if (routes_[i]->id != of.id) continue;
-                gone = routes_[i];
-                routes_.erase(routes_.begin() + static_cast<std::ptrdiff_t>(i));
+            const auto found = std::find_if(routes_.begin(), routes_.end(),
+                                            [&](const auto& each) { return each->id == of.id; });
+            if (found != routes_.end()) {
+                gone = *found;
+                routes_.erase(found);
             }
-            fewest_ = std::min(fewest_, static_cast<int>(routes_.size()));
+            fewest_ = std::min(fewest_.load(), static_cast<int>(routes_.size()));
         }
         if (!gone) return;
         gone->in_flight.close();
@@ -54,7 +55,7 @@ class router {
     // longer than a launcher waits.
     ojs::result<ojs::http_response> send(const ojs::http_request& request) {
         ojs::http_call call;
-        call.deadline = ojs::steady_clock::now() + std::chrono::seconds(20);
+        call.deadline = ojs::deadline_after(std::chrono::seconds(20));
         for (;;) {
             const std::shared_ptr<route> to = next();
             if (!to) return ojs::error{ojs::errc::unreachable, 0, "nobody may be given work"};
@@ -67,17 +68,12 @@ class router {
         }
     }
 
-    // Ready ones, whenever one was taken off so far.
-    int fewest() const {
-        const std::lock_guard<std::mutex> held(mutex_);
-        return fewest_;
-    }
+    int fewest() const { return fewest_; }  // routes, whenever one was taken off
     int passed_on() const { return passed_on_; }
     std::chrono::milliseconds slowest_removal() const { return slowest_removal_; }
 
   private:
     struct route {
-        route(std::string of, ojs::http_client to) : id(std::move(of)), client(std::move(to)) {}
         const std::string id;
         ojs::http_client client;
         ojs::drain_barrier in_flight;
@@ -85,15 +81,14 @@ class router {
 
     std::shared_ptr<route> next() {
         const std::lock_guard<std::mutex> held(mutex_);
-        if (routes_.empty()) return nullptr;
-        return routes_[++turn_ % routes_.size()];
+        return routes_.empty() ? nullptr : routes_[++turn_ % routes_.size()];
     }
 
     const std::chrono::milliseconds lag_;
-    mutable std::mutex mutex_;
+    std::mutex mutex_;
     std::vector<std::shared_ptr<route>> routes_;
     std::size_t turn_ = 0;
-    int fewest_ = INT_MAX;
+    std::atomic<int> fewest_{INT_MAX};
     std::atomic<int> passed_on_{0};
     std::atomic<std::chrono::milliseconds> slowest_removal_{std::chrono::milliseconds(0)};
 };
@@ -115,32 +110,25 @@ class requests {
     }
     int sent() const { return sent_; }
     int failed() const { return failed_; }
-    // What came of the first that failed.
-    std::string failure() const {
-        const std::lock_guard<std::mutex> held(mutex_);
-        return failure_;
-    }
+    // What came of one that failed; read after stop().
+    std::string failure() const { return failure_; }
 
   private:
     void work(router& through, int client) {
-        ojs::http_request request;
-        request.method = "PUT";
-        request.target = "/client-" + std::to_string(client);
         while (!ends_) {
-            request.body = std::to_string(++sent_);
-            const auto answer = through.send(request);
+            const std::string body = std::to_string(++sent_);
+            const auto answer = through.send({"PUT", "/client-" + std::to_string(client), {}, body});
             if (answer && answer->status == 204) continue;
             ++failed_;
             const std::lock_guard<std::mutex> held(mutex_);
-            if (failure_.empty())
-                failure_ = answer ? "status " + std::to_string(answer->status) : answer.error().text;
+            failure_ = answer ? "status " + std::to_string(answer->status) : answer.error().text;
         }
     }
 
     std::atomic<bool> ends_{false};
     std::atomic<int> sent_{0};
     std::atomic<int> failed_{0};
-    mutable std::mutex mutex_;
+    std::mutex mutex_;
     std::string failure_;
     std::vector<std::thread> threads_;
 };

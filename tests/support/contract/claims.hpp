@@ -13,11 +13,7 @@ inline void check_args(trial& t, const ojs::job& got, const std::string& wanted)
 inline void arrives_complete(trial& t) {
     test_worker worker(t);
     test_worker other(t);
-    new_job what;
-    what.type = "contract.whole";
-    what.args_json = "[1,{\"a\":[true,null,\"b\"]},-2.5]";
-    what.queue = t.queue;
-    what.max_attempts = 7;
+    const new_job what = {"contract.whole", "[1,{\"a\":[true,null,\"b\"]},-2.5]", t.queue, 7, ""};
     const std::string id = t.on.push(what);
     t.state_is(id, job_state::waiting);
     const ojs::job got = worker.claim_one(id);
@@ -84,22 +80,10 @@ inline void unwanted_claims_nothing(trial& t) {
         const ojs::result<jobs> got = worker.wire->fetch(request, soon());
         t.check(asked, "FETCH does not call should_send");
         t.check(!got && got.error().code == ojs::errc::cancelled,
-                "FETCH continues although it is not wanted: " + test_worker::error_text(got));
+                "FETCH continues although it is not wanted: " + text_of(got));
     }
     t.state_is(id, job_state::waiting);
-    ojs::fetch_request request = worker.asking(1);
-    std::atomic<int> asked{0};
-    request.should_send = [&asked] { return ++asked > 0; };
-    jobs got;
-    t.eventually([&] {
-        const ojs::result<jobs> answer = worker.wire->fetch(request, soon());
-        t.require(answer.has_value(), "FETCH that is wanted fails: " + test_worker::error_text(answer));
-        got = *answer;
-        return !got.empty();
-    });
-    t.require(got.size() == 1, "FETCH that is wanted brings nothing");
-    t.equal(got.front().id, id, "the id");
-    t.equal(got.front().attempt, 1, "the attempt");
+    t.equal(worker.claim_one(id).attempt, 1, "the attempt");
     worker.ack(id);
 }
 
@@ -119,8 +103,7 @@ inline void claimed_once_among_many(trial& t) {
         test_worker& worker = number % 2 == 0 ? one : two;
         while (!is_over()) {
             const ojs::result<jobs> got = worker.wire->fetch(worker.asking(3), soon());
-            if (!t.check(got && got->size() <= 3, "FETCH among many: " + test_worker::error_text(got)))
-                return;
+            if (!t.check(got && got->size() <= 3, "FETCH among many: " + text_of(got))) return;
             {
                 const std::lock_guard<std::mutex> held(mutex);
                 for (const ojs::job& each : *got) claimed.push_back(each.id);

@@ -5,11 +5,6 @@
 
 namespace transport_contract {
 
-inline std::string nested(int depth) {
-    return "[" + std::string(static_cast<std::size_t>(depth), '[') + "1" +
-           std::string(static_cast<std::size_t>(depth), ']') + "]";
-}
-
 // A JSON text of about `size` bytes, with many members and one long string.
 inline std::string large(std::size_t size) {
     std::string out = "[{\"rows\":[";
@@ -30,7 +25,7 @@ inline void odd_args(trial& t) {
         "[{\"\":1,\" \":2,\"\u00fc\":{\"a.b\":[3]},\"$x\":\"%s %n ' \\\" ; -- ?\"}]",
         "[9007199254740993,-12345678901234567890123456789,0.1234567890123456789012345,1.5e300,-2.25e-30,0]",
         "[100000000000000000000000000000000000000000000000001,3.14159265358979323846264338327950288]",
-        nested(40),
+        std::string(41, '[') + "1" + std::string(41, ']'),
         large(t.can.largest_args),
     };
     if (t.can.holds_nul) all.push_back("[\"a\\u0000b\",{\"\\u0000\":\"\\u0000\"}]");
@@ -88,11 +83,9 @@ inline void odd_reports(trial& t) {
     const std::string id = t.push("[]", 9);
     for (const std::string& message : messages) {
         t.equal(worker.claim_one().id, id, "the id");
-        ojs::fail_request request;
-        request.job_id = id;
-        request.error = {"odd \u20ac code", message, true, "{\"cause\":[1,{\"text\":\"\u00fc\\n\"}]}"};
-        const auto said = worker.wire->fail(request, soon());
-        check_accepted(t, said, "FAIL with an odd error");
+        const ojs::job_error why = {"odd \u20ac code", message, true,
+                                    "{\"cause\":[1,{\"text\":\"\u00fc\\n\"}]}"};
+        check_accepted(t, worker.wire->fail({id, why, false, ""}, soon()), "FAIL with an odd error");
         t.state_is(id, job_state::waiting);
     }
     t.equal(worker.claim_one().id, id, "the id");
@@ -100,8 +93,7 @@ inline void odd_reports(trial& t) {
     for (const std::string& answer : {std::string(), std::string("null"), std::string("\"\u00fc \\\" \\n\""),
                                       std::string("[1.10,{\"a\":[]}]"), large(50000)}) {
         const std::string done = worker.claim_new();
-        const auto said = worker.try_ack(done, answer);
-        check_accepted(t, said, "ACK with an odd result");
+        check_accepted(t, worker.try_ack(done, answer), "ACK with an odd result");
         t.state_is(done, job_state::completed);
     }
 }

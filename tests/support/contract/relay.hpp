@@ -44,7 +44,10 @@ class relay {
         ::close(listener_);
         {
             const std::lock_guard<std::mutex> held(mutex_);
-            for (const connection& each : connections_) shut(each);
+            for (const connection& each : connections_) {
+                ::shutdown(each.near, SHUT_RDWR);
+                ::shutdown(each.far, SHUT_RDWR);
+            }
         }
         for (connection& each : connections_) each.passes.join();
     }
@@ -67,10 +70,6 @@ class relay {
         out.sin_port = htons(port);
         out.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
         return out;
-    }
-    static void shut(const connection& of) {
-        ::shutdown(of.near, SHUT_RDWR);
-        ::shutdown(of.far, SHUT_RDWR);
     }
     void end(connection& of) {
         const std::lock_guard<std::mutex> held(mutex_);
@@ -120,12 +119,7 @@ class relay {
         }
         return true;
     }
-    bool is_lost() {
-        int left = to_lose_;
-        while (left > 0 && !to_lose_.compare_exchange_weak(left, left - 1)) {
-        }
-        return left > 0;
-    }
+    bool is_lost() { return to_lose_ > 0 && to_lose_-- > 0; }
 
     const std::uint16_t to_;
     const std::function<bool(const std::string&)> may_lose_;

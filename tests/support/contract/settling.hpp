@@ -9,11 +9,7 @@ inline void settled_once(trial& t) {
     test_worker worker(t);
     for (const bool first_acks : {true, false}) {
         const std::string id = worker.claim_new();
-        if (first_acks) {
-            worker.ack(id);
-        } else {
-            worker.fail(id, false);
-        }
+        first_acks ? worker.ack(id) : worker.fail(id, false);
         const std::string after = first_acks ? " after the ACK" : " after the FAIL";
         for (int i = 0; i < 2; ++i) {
             check_gone(t, worker.try_ack(id), "ACK" + after);
@@ -34,22 +30,13 @@ inline void settled_once_in_a_race(trial& t) {
         ojs::result<ojs::settled> acked = ojs::error{};
         ojs::result<ojs::settled> failed = ojs::error{};
         test::at_once(2, [&](int number) {
-            if (number == 0) {
-                acked = worker.try_ack(id);
-            } else {
-                failed = worker.try_fail(id, false);
-            }
+            (number == 0 ? acked : failed) = number == 0 ? worker.try_ack(id) : worker.try_fail(id, false);
         });
-        const std::string said =
-            "ACK is " + test_worker::text_of(acked) + ", FAIL is " + test_worker::text_of(failed);
-        t.check(acked && failed && is_accepted(acked) != is_accepted(failed), said);
+        t.check(acked && failed && is_accepted(acked) != is_accepted(failed),
+                "ACK is " + text_of(acked) + ", FAIL is " + text_of(failed));
         t.state_is(id, is_accepted(acked) ? job_state::completed : job_state::discarded);
     }
     check_nothing_left(t, worker);
-}
-
-inline bool is_refused(const ojs::result<ojs::settled>& answer) {
-    return is_gone(answer) || (!answer && answer.error().code == ojs::errc::rejected);
 }
 
 inline void settles_only_claimed(trial& t) {
@@ -59,8 +46,8 @@ inline void settles_only_claimed(trial& t) {
     for (const std::string& each : {id, std::string("contract-none"), std::string("0")}) {
         const auto acked = worker.try_ack(each);
         const auto failed = worker.try_fail(each, false);
-        t.check(is_refused(acked), "ACK of a job that was not claimed is " + test_worker::text_of(acked));
-        t.check(is_refused(failed), "FAIL of a job that was not claimed is " + test_worker::text_of(failed));
+        t.check(is_refused(acked), "ACK of a job that was not claimed is " + text_of(acked));
+        t.check(is_refused(failed), "FAIL of a job that was not claimed is " + text_of(failed));
     }
     t.state_is(id, job_state::waiting);
     const ojs::job got = worker.claim_one(id);
@@ -104,18 +91,17 @@ inline void requeued_at_once(trial& t) {
     const std::string id = t.push("[]", t.can.requeue_spares_attempt ? 1 : 9);
     for (const int times : {1, 2, 3}) {
         test_worker& runs_it = times == 2 ? other : worker;
-        const ojs::job got = runs_it.claim_at_once(id);
+        const ojs::job got = runs_it.claim_one(id, false);
         if (t.can.requeue_spares_attempt) t.equal(got.attempt, 1, "the attempt of a requeued job");
         runs_it.hand_back(id);
         t.state_is(id, job_state::waiting);
     }
-    const ojs::job got = worker.claim_at_once();
+    const ojs::job got = worker.claim_one("", false);
     if (t.can.requeue_spares_attempt) t.equal(got.attempt, 1, "the attempt of a requeued job");
     worker.fail(id, true);
     t.state_is(id, t.can.requeue_spares_attempt ? job_state::discarded : job_state::waiting);
 }
 
-// Once another worker has the job, the previous one cannot settle it.
 inline void late_report_is_gone(trial& t) {
     if (!t.can.knows_holder) return t.leave_out("the queue does not know who has claimed a job");
     test_worker early(t);
@@ -136,23 +122,20 @@ inline void heartbeat_renews_held(trial& t) {
     const texts claimed = ids_of(worker.claim(2));
     worker.ack(claimed[0]);
     const std::string waits = t.push();
-    ojs::heartbeat_request request;
-    request.worker = &worker.identity;
-    request.state = "running";
-    request.must_arrive = true;
-    request.active_jobs = {claimed[0], claimed[1], waits, "contract-none"};
+    ojs::heartbeat_request request = {
+        &worker.identity, "running", {claimed[0], claimed[1], waits, "contract-none"}, true, nullptr};
     const auto got = worker.wire->heartbeat(request, soon());
-    t.require(got.has_value(), "the heartbeat fails: " + test_worker::error_text(got));
+    t.require(got.has_value(), "the heartbeat fails: " + text_of(got));
     t.equal(got->jobs_extended, texts{claimed[1]}, "what the heartbeat renews");
     t.check(got->directive == ojs::directive::none, "the heartbeat asks the worker to stop");
     request.should_send = [] { return false; };
     const auto unwanted = worker.wire->heartbeat(request, soon());
     t.check(unwanted || unwanted.error().code == ojs::errc::cancelled,
-            "a heartbeat that is no longer wanted: " + test_worker::error_text(unwanted));
+            "a heartbeat that is no longer wanted: " + text_of(unwanted));
     worker.ack(claimed[1]);
     for (const auto& answer : {worker.wire->register_worker(worker.identity, soon()),
                                worker.wire->deregister_worker(worker.identity, soon())})
-        t.check(answer.has_value(), answer ? "" : "to be known and unknown again: " + answer.error().text);
+        t.check(answer.has_value(), "to be known and unknown again: " + text_of(answer));
 }
 
 }  // namespace transport_contract

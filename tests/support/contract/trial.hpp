@@ -20,17 +20,13 @@ using jobs = std::vector<ojs::job>;
 using texts = std::vector<std::string>;
 
 inline constexpr std::chrono::seconds guard = test::hang_guard;
-// Longer than any test.
 inline constexpr std::chrono::minutes long_lease{60};
 
 inline ojs::time_point soon() {
     return ojs::deadline_after(guard);
 }
 
-// Thrown to end a case.
 struct case_aborted {};
-
-using test::event;
 
 // The case that runs. Thread-safe.
 class trial {
@@ -42,7 +38,6 @@ class trial {
         ++checks_;
         if (holds) return true;
         if (broken_.size() < max_listed) broken_.push_back(what);
-        ++broken_count_;
         return false;
     }
     void require(bool holds, const std::string& what) {
@@ -52,20 +47,14 @@ class trial {
     void equal(const Got& got, const Wanted& wanted, const std::string& what) {
         check(got == wanted, what + " is " + text_of(got) + " and not " + text_of(wanted));
     }
-    void leave_out(const std::string& why) {
-        const std::lock_guard<std::mutex> held(mutex_);
-        left_out_ = why;
-    }
+    void leave_out(const std::string& why) { left_out_ = why; }  // by the thread of the case
     bool has_broken() const {
         const std::lock_guard<std::mutex> held(mutex_);
         return !broken_.empty();
     }
     texts broken() const {
         const std::lock_guard<std::mutex> held(mutex_);
-        texts out = broken_;
-        if (broken_count_ > max_listed)
-            out.push_back("and " + std::to_string(broken_count_ - max_listed) + " more");
-        return out;
+        return broken_;
     }
     std::string left_out() const { return left_out_; }
     int checks() const { return checks_; }
@@ -73,16 +62,13 @@ class trial {
     // A name unique among cases and runs.
     std::string new_name() const {
         static std::atomic<int> number{0};
-        return "contract-" + std::to_string(started_at()) + "-" + std::to_string(++number);
+        static const std::int64_t run = std::chrono::system_clock::now().time_since_epoch().count();
+        return "contract-" + std::to_string(run) + "-" + std::to_string(++number);
     }
     // Into the queue of the case, unless one is given.
     std::string push(const std::string& args_json = "[]", std::int64_t max_attempts = 3,
                      const std::string& to = "") {
-        new_job what;
-        what.queue = to.empty() ? queue : to;
-        what.args_json = args_json;
-        what.max_attempts = max_attempts;
-        return on.push(what);
+        return on.push({"contract.work", args_json, to.empty() ? queue : to, max_attempts, ""});
     }
     texts push_many(int count) {
         texts ids;
@@ -110,10 +96,6 @@ class trial {
     const std::string queue = new_name();
 
   private:
-    static std::int64_t started_at() {
-        static const std::int64_t at = std::chrono::system_clock::now().time_since_epoch().count();
-        return at;
-    }
     static std::string text_of(const std::string& text) {
         return text.size() <= 200 ? text : text.substr(0, 200) + "...";
     }
@@ -130,7 +112,6 @@ class trial {
     mutable std::mutex mutex_;
     static constexpr std::size_t max_listed = 10;
     texts broken_;
-    std::size_t broken_count_ = 0;
     std::string left_out_;
     int checks_ = 0;
 };
@@ -152,6 +133,15 @@ inline bool is_retryable(const ojs::error& why) {
            why.code == ojs::errc::disconnected || why.code == ojs::errc::unavailable;
 }
 
+template <class T>
+std::string text_of(const ojs::result<T>& of) {
+    return of ? "no error" : std::string(ojs::to_string(of.error().code)) + ": " + of.error().text;
+}
+inline std::string text_of(const ojs::result<ojs::settled>& answer) {
+    if (!answer) return text_of<ojs::settled>(answer);
+    return *answer == ojs::settled::gone ? "gone" : "accepted";
+}
+
 // A worker as its transport sees it: claims and reports jobs. Thread-safe except for kill().
 class test_worker {
   public:
@@ -167,23 +157,17 @@ class test_worker {
         wire = of.on.connect(identity);
     }
 
-    ojs::fetch_request asking(std::size_t count) const {
-        ojs::fetch_request out;
-        out.worker = &identity;
-        out.count = count;
-        return out;
-    }
-    // The jobs of one FETCH.
+    ojs::fetch_request asking(std::size_t count) const { return {&identity, count, nullptr}; }
     jobs fetch(std::size_t count = 1) {
         const ojs::result<jobs> got = wire->fetch(asking(count), soon());
-        trial_.require(got.has_value(), "FETCH fails: " + error_text(got));
+        trial_.require(got.has_value(), "FETCH fails: " + text_of(got));
         trial_.check(got->size() <= count,
                      "FETCH for " + std::to_string(count) + " jobs brings " + std::to_string(got->size()));
+        const std::lock_guard<std::mutex> held(mutex_);
         for (const ojs::job& each : *got) {
             trial_.check(each.malformed.empty(), "job " + each.id + " is malformed: " + each.malformed);
+            held_.insert(each.id);
         }
-        const std::lock_guard<std::mutex> held(mutex_);
-        for (const ojs::job& each : *got) held_.insert(each.id);
         return *got;
     }
     // Fetches until it has `count` jobs, as a worker does, at most until the guard.
@@ -199,34 +183,25 @@ class test_worker {
         trial_.require(all, std::to_string(out.size()) + " jobs come, and not " + std::to_string(count));
         return out;
     }
-    // That one, unless `id` is empty.
+    // That one, unless `id` is empty. Without `ends_delays` only one that waits for no retry.
     ojs::job claim_one(const std::string& id = "", bool ends_delays = true) {
         const ojs::job got = claim(1, ends_delays).front();
         if (!id.empty()) trial_.equal(got.id, id, "the id");
         return got;
     }
-    // Pushes a job and claims it.
     std::string claim_new(const std::string& args_json = "[]", std::int64_t max_attempts = 3) {
         const std::string id = trial_.push(args_json, max_attempts);
         claim_one(id);
         return id;
     }
-    // Only of jobs that wait for no retry.
-    ojs::job claim_at_once(const std::string& id = "") { return claim_one(id, false); }
 
-    ojs::result<ojs::settled> try_ack(const std::string& id, const std::string& result_json = "{\"n\":1}",
-                                      ojs::time_point deadline = soon()) {
-        return wire->ack({id, result_json}, deadline);
+    ojs::result<ojs::settled> try_ack(const std::string& id, const std::string& result_json = "{\"n\":1}") {
+        return wire->ack({id, result_json}, soon());
     }
     ojs::result<ojs::settled> try_fail(const std::string& id, bool retryable, bool requeue = false,
-                                       const std::string& checkpoint_json = "",
-                                       ojs::time_point deadline = soon()) {
-        ojs::fail_request request;
-        request.job_id = id;
-        request.error = {"handler_error", "no", retryable, "{\"n\":1}"};
-        request.requeue = requeue;
-        request.checkpoint_json = checkpoint_json;
-        return wire->fail(request, deadline);
+                                       const std::string& checkpoint_json = "") {
+        const ojs::job_error why = {"handler_error", "no", retryable, "{\"n\":1}"};
+        return wire->fail({id, why, requeue, checkpoint_json}, soon());
     }
     void ack(const std::string& id) { accept(id, "ACK", try_ack(id)); }
     void fail(const std::string& id, bool retryable, const std::string& checkpoint_json = "") {
@@ -235,27 +210,14 @@ class test_worker {
     void hand_back(const std::string& id) { accept(id, "FAIL with requeue", try_fail(id, true, true)); }
 
     void beat() {
-        ojs::heartbeat_request request;
-        request.worker = &identity;
-        request.state = "running";
-        {
-            const std::lock_guard<std::mutex> held(mutex_);
-            request.active_jobs.assign(held_.begin(), held_.end());
-        }
+        std::unique_lock<std::mutex> held(mutex_);
+        const ojs::heartbeat_request request = {
+            &identity, "running", {held_.begin(), held_.end()}, false, nullptr};
+        held.unlock();
         const ojs::result<ojs::heartbeat_response> got = wire->heartbeat(request, soon());
-        trial_.check(got.has_value(), "the heartbeat fails: " + error_text(got));
+        trial_.check(got.has_value(), "the heartbeat fails: " + text_of(got));
     }
-    // The worker dies without settling its jobs.
     void kill() { trial_.on.kill(wire); }
-
-    template <class T>
-    static std::string error_text(const ojs::result<T>& of) {
-        return of ? "no error" : std::string(ojs::to_string(of.error().code)) + ": " + of.error().text;
-    }
-    static std::string text_of(const ojs::result<ojs::settled>& answer) {
-        if (!answer) return error_text(answer);
-        return *answer == ojs::settled::gone ? "gone" : "accepted";
-    }
 
     ojs::worker_identity identity;
     std::shared_ptr<ojs::transport> wire;
@@ -279,12 +241,14 @@ inline bool is_gone(const ojs::result<ojs::settled>& answer) {
 inline bool is_accepted(const ojs::result<ojs::settled>& answer) {
     return answer && *answer != ojs::settled::gone;
 }
-inline void check_gone(trial& t, const ojs::result<ojs::settled>& answer, const std::string& what) {
-    t.check(is_gone(answer), what + " is answered " + test_worker::text_of(answer) + " and not gone");
+inline bool is_refused(const ojs::result<ojs::settled>& answer) {
+    return is_gone(answer) || (!answer && answer.error().code == ojs::errc::rejected);
 }
-
+inline void check_gone(trial& t, const ojs::result<ojs::settled>& answer, const std::string& what) {
+    t.check(is_gone(answer), what + " is answered " + text_of(answer) + " and not gone");
+}
 inline void check_accepted(trial& t, const ojs::result<ojs::settled>& answer, const std::string& what) {
-    t.check(is_accepted(answer), what + " is answered " + test_worker::text_of(answer));
+    t.check(is_accepted(answer), what + " is answered " + text_of(answer));
 }
 
 // Checks that a new job is the only one that can be claimed.

@@ -7,67 +7,46 @@
 
 namespace transport_contract {
 
-// Makes a call on its own thread, so that a call that hangs ends the case and not the program.
+// Makes a call on its own thread, so that a call that hangs ends the case and not the program. Its response may be a success,
+// or an error that fits a late one.
 template <class Call>
-auto in_time(trial& t, const std::string& what, Call call) {
+auto call_late(trial& t, const std::string& what, Call call) {
     std::packaged_task<decltype(call())()> task(call);
-    auto answer = task.get_future();
+    auto response = task.get_future();
     std::thread calls(std::move(task));
-    const bool ended = answer.wait_for(guard) == std::future_status::ready;
+    const bool ended = response.wait_for(guard) == std::future_status::ready;
     ended ? calls.join() : calls.detach();
     t.require(ended, what + " does not return by its deadline");
-    return answer.get();
-}
-
-// A success, or an error that fits a late response.
-template <class T>
-void check_late_response(trial& t, const std::string& what, const ojs::result<T>& answer) {
-    const bool fits = answer || is_retryable(answer.error()) || answer.error().code == ojs::errc::unsupported;
-    t.check(fits, what + " with a short deadline fails: " + test_worker::error_text(answer));
-}
-template <class Call>
-void call_late(trial& t, const std::string& what, Call call) {
-    check_late_response(t, what, in_time(t, what, call));
-}
-
-inline void settle_by(trial& t, const test_worker& worker, const std::string& id, ojs::time_point deadline) {
-    const auto wire = worker.wire;
-    call_late(t, "save_checkpoint", [=] { return wire->save_checkpoint({id, "1"}, deadline); });
-    call_late(t, "load_checkpoint", [=] { return wire->load_checkpoint(id, deadline); });
-    call_late(t, "ACK", [=] { return wire->ack({id, ""}, deadline); });
-}
-
-inline void fail_by(trial& t, const test_worker& worker, const std::string& id, ojs::time_point deadline) {
-    call_late(t, "FAIL", [=, wire = worker.wire] {
-        ojs::fail_request request;
-        request.job_id = id;
-        request.error = {"handler_error", "no", false, "{}"};
-        return wire->fail(request, deadline);
-    });
-}
-
-inline void send_others_by(trial& t, const test_worker& worker, ojs::time_point deadline) {
-    const auto wire = worker.wire;
-    const auto identity = std::make_shared<const ojs::worker_identity>(worker.identity);
-    call_late(t, "the heartbeat", [=] {
-        ojs::heartbeat_request request;
-        request.worker = identity.get();
-        request.state = "running";
-        return wire->heartbeat(request, deadline);
-    });
-    call_late(t, "register_worker", [=] { return wire->register_worker(*identity, deadline); });
-}
-
-inline ojs::result<jobs> fetch_by(trial& t, const test_worker& worker, ojs::time_point deadline) {
-    const auto identity = std::make_shared<const ojs::worker_identity>(worker.identity);
-    ojs::result<jobs> got = in_time(t, "FETCH", [=, wire = worker.wire] {
-        ojs::fetch_request request;
-        request.worker = identity.get();
-        request.count = 5;
-        return wire->fetch(request, deadline);
-    });
-    check_late_response(t, "FETCH", got);
+    auto got = response.get();
+    const bool fits = got || is_retryable(got.error()) || got.error().code == ojs::errc::unsupported;
+    t.check(fits, what + " with a short deadline fails: " + text_of(got));
     return got;
+}
+
+inline ojs::result<jobs> fetch_by(trial& t, const test_worker& worker, milliseconds timeout) {
+    return call_late(t, "FETCH", [=, wire = worker.wire, identity = worker.identity] {
+        return wire->fetch({&identity, 5, nullptr}, ojs::steady_clock::now() + timeout);
+    });
+}
+
+// Every other call of a worker that has two jobs. True: the ACK was answered.
+inline bool send_others_by(trial& t, const test_worker& worker, const std::string& acked,
+                           const std::string& failed, milliseconds timeout) {
+    const auto deadline = [timeout] { return ojs::steady_clock::now() + timeout; };
+    const auto sends = [&t](const char* what, const auto& call) {
+        static_cast<void>(call_late(t, what, call));
+    };
+    const auto wire = worker.wire;
+    const ojs::worker_identity identity = worker.identity;
+    sends("the heartbeat", [=] {
+        return wire->heartbeat({&identity, "running", {}, false, nullptr}, deadline());
+    });
+    sends("register_worker", [=] { return wire->register_worker(identity, deadline()); });
+    sends("save_checkpoint", [=] { return wire->save_checkpoint({acked, "1"}, deadline()); });
+    sends("load_checkpoint", [=] { return wire->load_checkpoint(acked, deadline()); });
+    const ojs::job_error why = {"handler_error", "no", false, "{}"};
+    sends("FAIL", [=] { return wire->fail({failed, why, false, ""}, deadline()); });
+    return call_late(t, "ACK", [=] { return wire->ack({acked, ""}, deadline()); }).has_value();
 }
 
 // Repeats a report that may not have arrived, as the worker does, and checks that it counts once.
@@ -77,48 +56,41 @@ inline void repeat_settlement(trial& t, test_worker& worker, const std::string& 
         again = acks ? worker.try_ack(id) : worker.try_fail(id, false);
         return again || !is_retryable(again.error());
     });
-    t.check(answered && again, "what is said again is answered " + test_worker::text_of(again));
+    t.check(answered && again, "what is said again is answered " + text_of(again));
     t.state_is(id, acks ? job_state::completed : job_state::discarded);
 }
 
 inline void returns_by_deadline(trial& t) {
     test_worker worker(t);
     test_worker idle(t, {t.new_name()});
-    for (const milliseconds ahead : {milliseconds(-1000), milliseconds(50)}) {
-        const auto deadline = [&] { return ojs::steady_clock::now() + ahead; };
+    for (const milliseconds timeout : {milliseconds(-1000), milliseconds(50)}) {
         const std::string id = t.push();
-        if (ahead.count() < 0) {
-            const ojs::result<jobs> got = fetch_by(t, worker, deadline());
+        if (timeout.count() < 0) {
+            const ojs::result<jobs> got = fetch_by(t, worker, timeout);
             if (got && !got->empty()) {
                 t.equal(ids_of(*got), texts{id}, "what comes after the deadline");
                 worker.hand_back(id);
             }
             t.state_is(id, job_state::waiting);  // an error before anything was sent claims nothing
         } else {
-            static_cast<void>(fetch_by(t, idle, deadline()));
+            static_cast<void>(fetch_by(t, idle, timeout));
         }
-        const ojs::job got = worker.claim_one(id);
-        send_others_by(t, worker, deadline());
-        settle_by(t, worker, id, deadline());
-        repeat_settlement(t, worker, id, true);
+        worker.claim_one(id);
         const std::string failed = worker.claim_new();
-        fail_by(t, worker, failed, deadline());
+        send_others_by(t, worker, id, failed, timeout);
+        repeat_settlement(t, worker, id, true);
         repeat_settlement(t, worker, failed, false);
     }
     check_nothing_left(t, worker);
 }
 
 // Until it is destroyed the backend is frozen, or loses its next responses; null: not possible.
-using disturbed = std::shared_ptr<subject>;
+using disturbed = std::unique_ptr<subject, void (*)(subject*)>;
 inline disturbed frozen(subject& on) {
-    return {on.freeze() ? &on : nullptr, [](subject* it) {
-                if (it != nullptr) it->thaw();
-            }};
+    return {on.freeze() ? &on : nullptr, [](subject* it) { it->thaw(); }};
 }
 inline disturbed losing_responses(subject& on, int responses) {
-    return {on.lose_answers(responses) ? &on : nullptr, [](subject* it) {
-                if (it != nullptr) it->lose_answers(0);
-            }};
+    return {on.lose_answers(responses) ? &on : nullptr, [](subject* it) { it->lose_answers(0); }};
 }
 inline constexpr int all_responses = 1000000;
 
@@ -130,7 +102,7 @@ inline void backend_freezes(trial& t) {
     const texts ids = ids_of(worker.claim(2));
     idle.fetch();
     patient.fetch();
-    event sends;
+    test::event sends;
     std::future<void> waiting;
     {
         const disturbed still = frozen(t.on);
@@ -145,15 +117,9 @@ inline void backend_freezes(trial& t) {
             static_cast<void>(patient.wire->fetch(request, ojs::deadline_after(guard * 3)));
         });
         static_cast<void>(sends.wait());
-        const auto deadline = [] { return ojs::deadline_after(milliseconds(100)); };
-        t.check(!fetch_by(t, idle, deadline()), "FETCH is answered by what stands still");
-        settle_by(t, worker, ids[0], deadline());
-        fail_by(t, worker, ids[1], deadline());
-        send_others_by(t, worker, deadline());
-        const auto ack = [wire = worker.wire, id = ids[0], deadline] {
-            return wire->ack({id, ""}, deadline());
-        };
-        t.check(!in_time(t, "ACK", ack), "ACK is answered by what stands still");
+        const milliseconds timeout(100);
+        t.check(!fetch_by(t, idle, timeout), "FETCH is answered by what stands still");
+        t.check(!send_others_by(t, worker, ids[0], ids[1], timeout), "ACK is answered by what stands still");
     }
     waiting.get();
     repeat_settlement(t, worker, ids[0], true);
@@ -174,9 +140,9 @@ inline void lost_settlement_responses(trial& t) {
                 }
                 const auto said = acks ? worker.try_ack(id) : worker.try_fail(id, false);
                 t.check(said || is_retryable(said.error()),
-                        "with its answer lost, it is answered " + test_worker::text_of(said));
+                        "with its answer lost, it is answered " + text_of(said));
                 if (lost == all_responses)
-                    t.check(!said, "nothing was heard, and it is answered " + test_worker::text_of(said));
+                    t.check(!said, "nothing was heard, and it is answered " + text_of(said));
             }
             repeat_settlement(t, worker, id, acks);
         }
@@ -185,18 +151,12 @@ inline void lost_settlement_responses(trial& t) {
     {
         const disturbed wire = losing_responses(t.on, 1);
         const auto said = worker.try_fail(retried, true);
-        t.check(said || is_retryable(said.error()), "FAIL is answered " + test_worker::text_of(said));
+        t.check(said || is_retryable(said.error()), "FAIL is answered " + text_of(said));
     }
     static_cast<void>(worker.try_fail(retried, true));  // received by now in any case: a repetition is gone
     t.equal(worker.claim_one().attempt, 2, "the attempt after one FAIL that was said twice");
     worker.ack(retried);
     check_nothing_left(t, worker);
-}
-
-// False: the case needs jobs that come back by their lease or because their worker is dead.
-inline bool needs_jobs_that_come_back(trial& t) {
-    if (!t.can.jobs_outlive_worker) t.leave_out("jobs do not outlive their worker");
-    return t.can.jobs_outlive_worker;
 }
 
 inline void lost_fetch_response(trial& t) {
@@ -209,9 +169,9 @@ inline void lost_fetch_response(trial& t) {
         const auto got = worker.wire->fetch(worker.asking(1), soon());
         t.check(!got, "a FETCH whose answer was lost is sent again, and brings " +
                           std::to_string(got ? got->size() : 0) + " jobs");
-        if (!got) t.check(is_retryable(got.error()), "the FETCH fails: " + test_worker::error_text(got));
+        if (!got) t.check(is_retryable(got.error()), "the FETCH fails: " + text_of(got));
     }
-    if (!needs_jobs_that_come_back(t)) return;
+    if (!t.can.jobs_outlive_worker) return t.leave_out("jobs do not outlive their worker");
     if (t.can.lease.count() == 0) worker.kill();
     test_worker later(t);
     texts claimed;
@@ -240,7 +200,7 @@ inline void claim_each(trial& t, test_worker& worker, const texts& wanted) {
 }
 
 inline void dead_worker(trial& t) {
-    if (!needs_jobs_that_come_back(t)) return;
+    if (!t.can.jobs_outlive_worker) return t.leave_out("jobs do not outlive their worker");
     test_worker worker(t);
     t.push_many(3);
     const texts settled = ids_of(worker.claim(3));
@@ -285,48 +245,30 @@ inline void lease_expired(trial& t) {
 }
 
 inline void no_call_after_reset(trial& t) {
-    struct listener {
-        std::atomic<bool> ended{false};
-        std::atomic<int> late{0};
-    };
     test_worker worker(t);
     std::atomic<bool> over{false};
-    std::mutex mutex;
-    texts claimed;
-    texts pushed;
-    {
-        const auto fetch = [&] {
-            while (!over && !t.has_broken()) {
-                const ojs::result<jobs> got = worker.wire->fetch(worker.asking(1), soon());
-                if (!t.check(got.has_value(), "FETCH fails: " + test_worker::error_text(got))) return;
-                for (const ojs::job& each : *got) {
-                    worker.ack(each.id);
-                    const std::lock_guard<std::mutex> held(mutex);
-                    claimed.push_back(each.id);
-                }
-                if (got->empty()) std::this_thread::sleep_for(milliseconds(1));
-            }
-        };
-        std::future<void> fetching[4];
-        for (std::future<void>& each : fetching) each = std::async(std::launch::async, fetch);
-        for (int round = 0; round < 25; ++round) {
-            const auto calls = std::make_shared<listener>();
-            worker.wire->on_work_available([calls] { calls->late += calls->ended ? 1 : 0; });
-            pushed.push_back(t.push());
-            worker.wire->on_work_available(nullptr);
-            calls->ended = true;
-            pushed.push_back(t.push());
-            worker.wire->on_work_available(nullptr);  // and once more
-            t.equal(calls->late.load(), 0, "the number of calls after the end");
+    const auto fetch = [&] {
+        while (!over && !t.has_broken()) {
+            const ojs::result<jobs> got = worker.wire->fetch(worker.asking(1), soon());
+            if (!t.check(got.has_value(), "FETCH fails: " + text_of(got))) return;
+            for (const ojs::job& each : *got) worker.ack(each.id);
+            if (got->empty()) std::this_thread::sleep_for(milliseconds(1));
         }
-        const auto is_done = [&] {
-            const std::lock_guard<std::mutex> held(mutex);
-            return claimed.size() >= pushed.size();
-        };
-        t.check(t.eventually(is_done), "not all jobs come");
-        over = true;
+    };
+    std::future<void> fetching[4];
+    for (std::future<void>& each : fetching) each = std::async(std::launch::async, fetch);
+    for (int round = 0; round < 25; ++round) {
+        const auto ended = std::make_shared<std::atomic<bool>>(false);
+        const auto late = std::make_shared<std::atomic<int>>(0);
+        worker.wire->on_work_available([=] { *late += *ended ? 1 : 0; });
+        t.push();
+        worker.wire->on_work_available(nullptr);
+        *ended = true;
+        t.push();
+        worker.wire->on_work_available(nullptr);  // and once more
+        t.equal(late->load(), 0, "the number of calls after the end");
     }
-    t.equal(sorted(claimed), sorted(pushed), "what was claimed");
+    over = true;
 }
 
 inline void calls_on_work_available(trial& t) {
