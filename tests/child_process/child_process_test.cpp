@@ -744,9 +744,11 @@ TEST_CASE("child_process: a child ends with this process, not with a thread; or 
         CHECK(read_line(ends.reader()) == "read on");
         ::kill(parent, SIGKILL);
         CHECK(status_of(parent) == -SIGKILL);
-        if (outlives) REQUIRE(::write(input.writer(), "still\n", 6) == 6);
-        if (outlives) CHECK(read_line(ends.reader()) == "read still");
-        input.close_writer();
+        if (outlives) {
+            REQUIRE(::write(input.writer(), "still\n", 6) == 6);
+            CHECK(read_line(ends.reader()) == "read still");
+            input.close_writer();
+        }
         CHECK(read_all(ends.reader()).empty());  // its end: the child, which held the other one, is gone too
     }
 }

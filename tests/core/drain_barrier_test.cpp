@@ -115,6 +115,7 @@ TEST_CASE("drain_barrier: the last to leave wakes all waiters, or close if nobod
                 return;
             }
             CHECK_FALSE(first.leave());
+            for (int i = 0; i < round; ++i) std::this_thread::yield();  // by then some of them wait
             barrier.close();
             CHECK((empty || woken == 0));  // one is inside
             CHECK(second.leave() == !empty);
