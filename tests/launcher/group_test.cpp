@@ -209,6 +209,7 @@ TEST_CASE("process_group: a stop ends a replacement, and nothing is started any 
     running_group kv(fleet, restarted_at_once(2));
     std::thread roller([&] { CHECK(kv.rolled(restarted_at_once(2)).cancelled); });
     REQUIRE(fleet.notes().wait_for(3));
+    CHECK(kv.group->info().replacement.phase == replacement_phase::starting);
     kv.group->stop_starting();
     roller.join();
     kv.group->drain(kv.group->members(), {"stop", {}, {}});

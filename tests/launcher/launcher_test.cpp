@@ -206,37 +206,38 @@ TEST_CASE("launcher: what does not end in its time is given up, and named") {
     for (const char* id : {"kv-1", "ps-1"}) of.fleet.get(id)->becomes(instance_state::forced);
 }
 
-TEST_CASE("launcher: what crashes is restarted, but not while it is quiet") {
+TEST_CASE("launcher: one process, one group, all groups, and what is not there") {
     launcher_options options = two_groups();
-    options.groups[0].restart.initial_backoff = options.groups[0].restart.max_backoff = 0ms;
-    launched of(options);
-    of.start(3);
-    of.fleet.get("kv-1")->becomes(instance_state::crashed, 3);
-    REQUIRE(of.fleet.notes().wait_for(4));
-    CHECK(of.kept.quiet());
-    of.fleet.get("kv-2")->becomes(instance_state::crashed, 3);
-    CHECK(of.kept.resume());
-    REQUIRE(of.fleet.notes().wait_for(5));
-    CHECK(of.fleet.running() == texts{"kv-3", "kv-4", "ps-1"});
-}
-
-TEST_CASE("launcher: one process, one group, and what is not there") {
-    launcher_options options = two_groups();
-    counter changes;
+    counter changes, logged;
     options.on_change = [&](const process_info&) { changes.add(); };
+    options.log.level = log_level::info;
+    options.log.hook = [&](const log_record& record) {
+        if (record.message == "launcher quiet" || record.message == "launcher resumed") logged.add();
+    };
     launched of(options);
     REQUIRE(of.kept.start());
     REQUIRE(changes.wait_for(6));  // starting and ready
-    REQUIRE(of.kept.shut_down_process("kv-1", {"operator", {}, {}}));
-    REQUIRE(of.kept.shut_down_process("kv-1", {"again", {}, {}}));
-    REQUIRE(changes.wait_for(6 + 3));  // requested, draining, complete: the supervisor may be who asks
-    CHECK(of.kept.process("kv-1")->state == instance_state::complete);
+    group_options target = kv_group(2, 1, 1);
+    target.process.child.command = {"kv", "--new"};
+    CHECK(of.kept.rolling_replace("kv", target).value_or(rolling_report()).replaced == 2);
+    CHECK(of.kept.group("kv")->options.process.child.command.back() == "--new");
+    CHECK(of.kept.group("kv")->generation == 2);
+    REQUIRE(of.kept.shut_down_process("kv-3", {"operator", {}, {}}));
+    REQUIRE(of.kept.shut_down_process("kv-3", {"again", {}, {}}));
+    REQUIRE(changes.wait_for(6 + 10 + 3));  // requested, draining, complete: the supervisor may be who asks
+    CHECK(of.kept.process("kv-3")->state == instance_state::complete);
     CHECK(of.kept.group("kv")->ready == 1);
     REQUIRE(of.kept.shut_down_group("kv", {"operator", {}, {}}));
-    REQUIRE(changes.wait_for(6 + 3 + 3));
+    REQUIRE(changes.wait_for(6 + 10 + 3 + 3));
     CHECK(of.fleet.running() == texts{"ps-1"});
+    CHECK(of.kept.quiet());
+    REQUIRE(logged.wait_for(1));
+    CHECK(of.kept.group("ps")->quiet);
+    CHECK(of.kept.resume());
+    REQUIRE(logged.wait_for(2));
+    CHECK_FALSE(of.kept.group("ps")->quiet);
     REQUIRE(of.kept.force_process("ps-1"));
-    REQUIRE(changes.wait_for(6 + 3 + 3 + 1));
+    REQUIRE(changes.wait_for(6 + 10 + 3 + 3 + 1));
     CHECK(of.kept.process("ps-1")->state == instance_state::forced);
     CHECK(of.kept.shut_down_process("kv-9", {}).error().code == errc::rejected);
     CHECK(of.kept.shut_down_group("x", {}).error().code == errc::rejected);
@@ -244,18 +245,6 @@ TEST_CASE("launcher: one process, one group, and what is not there") {
     CHECK(of.kept.process("x").error().code == errc::rejected);
     CHECK(of.kept.group("x").error().text == "no such group: x");
     CHECK(of.kept.rolling_replace("x", kv_group(1, 0, 1)).error().code == errc::rejected);
-}
-
-TEST_CASE("launcher: replaces a group, and keeps its new configuration") {
-    launched of(two_groups());
-    of.start(3);
-    group_options target = kv_group(2, 1, 1);
-    target.process.child.command = {"kv", "--new"};
-    const result<rolling_report> done = of.kept.rolling_replace("kv", target);
-    REQUIRE(done);
-    CHECK(done->replaced == 2);
-    CHECK(of.kept.group("kv")->options.process.child.command.back() == "--new");
-    CHECK(of.kept.group("kv")->generation == 2);
 }
 
 namespace {
