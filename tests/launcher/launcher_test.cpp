@@ -12,6 +12,7 @@
 #include "environment.hpp"
 #include "fake_fleet.hpp"
 #include "files.hpp"
+#include "processes.hpp"
 #include "raw_peer.hpp"
 #include "test.hpp"
 #include "text.hpp"
@@ -78,16 +79,14 @@ TEST_CASE("launcher: keeps all groups running, and ends them all") {
 
 #if defined(__linux__)  // what a pipe takes no more of is known
 TEST_CASE("launcher: a blocked log reader does not delay a stop") {
-    int pipe[2];
-    REQUIRE(::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) == 0);
-    const detail::unique_fd ends[] = {detail::unique_fd(pipe[0]), detail::unique_fd(pipe[1])};
-    while (::write(pipe[1], "x", 1) == 1) {
+    const pipe_ends pipe(O_CLOEXEC | O_NONBLOCK);
+    while (::write(pipe.writer(), "x", 1) == 1) {
     }
     launcher_options options = two_groups();
     options.log.level = log_level::info;
     launched of(options);
     const detail::unique_fd before(::dup(STDERR_FILENO));
-    ::dup2(pipe[1], STDERR_FILENO);
+    ::dup2(pipe.writer(), STDERR_FILENO);
     detail::limit_log_flush(0ms);
     const bool started = static_cast<bool>(of.kept.start()) && of.fleet.notes().wait_for(3);
     detail::sink().refilled_at = steady_clock::now() - 20s;  // all was well so long, which grants a second
@@ -156,54 +155,48 @@ TEST_CASE("launcher: more than the machine can hold is refused, with what it nee
     }
 }
 
-TEST_CASE("launcher: a second stop signal forces, a third one gives up what does not end") {
+TEST_CASE(
+    "launcher: a second stop signal forces; a third one, and the end of its time, give up what does not "
+    "end") {
+    launcher_options options = two_groups();
+    counter named;
+    options.log.level = log_level::error;
+    options.log.hook = [&](const log_record& record) {
+        if (record.message == "process could not be stopped") named.add();
+    };
+    for (group_options& each : options.groups) {
+        each.process.shutdown.grace_period = each.process.shutdown.max_duration = 1ms;
+        each.process.shutdown.kill_delay = 1ms;
+    }
     lifecycle life(0ms);
-    launched of(two_groups(), &life);
+    launched of(options, &life);
     of.fleet.drains_at_once = false;
     of.start(3);
+    const time_point asked = steady_clock::now();
     life.apply(ojs::event::stop_signal, by_test);
     REQUIRE(of.fleet.notes().wait_for(6));
+    int given_up = 3;
     SUBCASE("they end by force") {
         life.apply(ojs::event::stop_signal, by_test);
-        of.await_end();
-        CHECK(of.kept.exit_code() == exit_status::settled);
-        CHECK(of.kept.process("kv-1")->state == instance_state::forced);
+        given_up = 0;
     }
     SUBCASE("they do not") {
         of.fleet.dies = false;
         life.apply(ojs::event::stop_signal, by_test);
         REQUIRE(of.fleet.notes().wait_for(9));
         life.apply(ojs::event::stop_signal, by_test);
-        of.await_end();
-        CHECK(of.kept.exit_code() == exit_status::unreported);
-        CHECK(of.fleet.running().size() == 3);
-        for (const char* id : {"kv-1", "kv-2", "ps-1"}) of.fleet.get(id)->becomes(instance_state::forced);
     }
-}
-
-TEST_CASE("launcher: what does not end in its time is given up, and named") {
-    launcher_options options = two_groups();
-    for (group_options& each : options.groups) {
-        each.process.shutdown.grace_period = each.process.shutdown.max_duration = 1ms;
-        each.process.shutdown.kill_delay = 1ms;
+    SUBCASE("nobody asks again") {
+        of.fleet.get("kv-2")->becomes(instance_state::complete);
+        given_up = 2;
     }
-    std::mutex mutex;
-    texts named;
-    options.log.level = log_level::error;
-    options.log.hook = [&](const log_record& record) {
-        const std::lock_guard<std::mutex> held(mutex);
-        if (record.message == "process could not be stopped") named.push_back(record.message);
-    };
-    launched of(options);
-    of.fleet.drains_at_once = false;
-    of.start(3);
-    of.fleet.get("kv-2")->becomes(instance_state::complete);
-    const time_point before = steady_clock::now();
-    of.stop();
-    CHECK(steady_clock::now() - before >= 6s);  // so long SIGKILL may take
-    CHECK(of.kept.exit_code() == exit_status::unreported);
-    CHECK(named.size() == 2);
-    for (const char* id : {"kv-1", "ps-1"}) of.fleet.get(id)->becomes(instance_state::forced);
+    of.await_end();
+    if (given_up == 2) CHECK(steady_clock::now() - asked >= 6s);  // so long SIGKILL may take
+    CHECK(of.kept.exit_code() == (given_up == 0 ? exit_status::settled : exit_status::unreported));
+    CHECK(named.count() == given_up);
+    CHECK(static_cast<int>(of.fleet.running().size()) == given_up);
+    if (given_up == 0) CHECK(of.kept.process("kv-1")->state == instance_state::forced);
+    for (const char* id : {"kv-1", "kv-2", "ps-1"}) of.fleet.get(id)->becomes(instance_state::forced);
 }
 
 TEST_CASE("launcher: one process, one group, all groups, and what is not there") {
