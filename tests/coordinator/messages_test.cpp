@@ -276,10 +276,9 @@ TEST_CASE("launcher messages: a whole number keeps its digits and its range") {
             }
         }
     }
-    texts bad =
-        test::words(R"("" "+7" "07" "0x7" "seven" "NaN" "Infinity" "1e99999999999999999999" "7\u0000")");
-    for (const char* each : {R"(" 7")", R"("7 ")"}) bad.emplace_back(each);
-    for (const std::string& none : bad) {
+    for (const char* none :
+         {R"("")", R"("+7")", R"("07")", R"("0x7")", R"("seven")", R"("NaN")", R"("Infinity")",
+          R"("1e99999999999999999999")", R"("7\u0000")", R"(" 7")", R"("7 ")"}) {
         CAPTURE(none);
         CHECK(fault_of<shutdown_metrics>(cat({"{\"open_connections\":", none, "}"})) ==
               "ShutdownMetrics.open_connections: not a whole number of 32 bits");

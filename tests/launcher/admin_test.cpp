@@ -515,34 +515,25 @@ TEST_CASE(
 }
 
 TEST_CASE("launcher_admin: a cancellation ends a retry's back-off, and rolls back watched canaries") {
-    launcher_options options = served_options();
-    options.groups[0].retry = {2, 1h, 1h};
-    served of(options, 0);
-    std::string members, begun;
-    replacement_status wanted;
-    SUBCASE("back-off") {
-        of.fleet.decide_new(fate::crashes);
-        begun = "did not become ready, retrying";
-        wanted.phase = replacement_phase::pausing;
-        wanted.retries = 1;
-        wanted.failed_id = "kv-3";
+    for (const bool canaries : {false, true}) {
+        CAPTURE(canaries);
+        launcher_options options = served_options();
+        options.groups[0].retry = {2, 1h, 1h};
+        served of(options, 0);
+        if (!canaries) of.fleet.decide_new(fate::crashes);
+        of.start(2);
+        const char* const members = canaries ? ",\"canary\":1,\"canarySeconds\":3600}" : "}";
+        CHECK(of.call("RollingReplace", std::string("{\"group\":\"kv\"") + members).status == 200);
+        of.events_until(canaries ? "watching canaries" : "did not become ready, retrying");
+        const replacement_status now = replacement_of(of);
+        CHECK(now.phase == (canaries ? replacement_phase::canaries : replacement_phase::pausing));
+        CHECK(now.retries == (canaries ? 0 : 1));
+        CHECK(now.failed_id == (canaries ? "" : "kv-3"));
+        CHECK(of.call("CancelReplace", roll_kv).status == 200);
+        of.events_until("\"result\":\"cancelled\"");
+        if (canaries) of.events_until("\"processId\":\"kv-3\",\"state\":\"COMPLETE\"");
+        CHECK(of.fleet.running() == texts{"kv-1", "kv-2"});
     }
-    SUBCASE("canaries") {
-        members = ",\"canary\":1,\"canarySeconds\":3600";
-        begun = "watching canaries";
-        wanted.phase = replacement_phase::canaries;
-    }
-    of.start(2);
-    CHECK(of.call("RollingReplace", "{\"group\":\"kv\"" + members + "}").status == 200);
-    of.events_until(begun);
-    const replacement_status now = replacement_of(of);
-    CHECK(now.phase == wanted.phase);
-    CHECK(now.retries == wanted.retries);
-    CHECK(now.failed_id == wanted.failed_id);
-    CHECK(of.call("CancelReplace", roll_kv).status == 200);
-    of.events_until("\"result\":\"cancelled\"");
-    if (!members.empty()) of.events_until("\"processId\":\"kv-3\",\"state\":\"COMPLETE\"");
-    CHECK(of.fleet.running() == texts{"kv-1", "kv-2"});
 }
 
 TEST_CASE("launcher_metrics: SIGKILL, more time and what a shutdown took") {

@@ -1,7 +1,5 @@
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -156,47 +154,41 @@ TEST_CASE("launcher: more than the machine can hold is refused, with what it nee
 }
 
 TEST_CASE(
-    "launcher: a second stop signal forces; a third one, and the end of its time, give up what does not "
-    "end") {
-    launcher_options options = two_groups();
-    counter named;
-    options.log.level = log_level::error;
-    options.log.hook = [&](const log_record& record) {
-        if (record.message == "process could not be stopped") named.add();
-    };
-    for (group_options& each : options.groups) {
-        each.process.shutdown.grace_period = each.process.shutdown.max_duration = 1ms;
-        each.process.shutdown.kill_delay = 1ms;
-    }
-    lifecycle life(0ms);
-    launched of(options, &life);
-    of.fleet.drains_at_once = false;
-    of.start(3);
-    const time_point asked = steady_clock::now();
-    life.apply(ojs::event::stop_signal, by_test);
-    REQUIRE(of.fleet.notes().wait_for(6));
-    int given_up = 3;
-    SUBCASE("they end by force") {
+    "launcher: a second stop signal forces; what does not end is given up at the third, or in time, and "
+    "named") {
+    for (const int signals : {1, 2, 3}) {
+        CAPTURE(signals);
+        launcher_options options = two_groups();
+        counter named;
+        options.log.level = log_level::error;
+        options.log.hook = [&](const log_record& record) {
+            if (record.message == "process could not be stopped") named.add();
+        };
+        for (group_options& each : options.groups) {
+            shutdown_timeouts& times = each.process.shutdown;
+            if (signals == 1) times.grace_period = times.max_duration = times.kill_delay = 1ms;
+        }
+        lifecycle life(0ms);
+        launched of(options, &life);
+        of.fleet.drains_at_once = false;
+        of.fleet.dies = signals < 3;
+        of.start(3);
+        const time_point asked = steady_clock::now();
         life.apply(ojs::event::stop_signal, by_test);
-        given_up = 0;
+        REQUIRE(of.fleet.notes().wait_for(6));
+        if (signals == 1) of.fleet.get("kv-2")->becomes(instance_state::complete);
+        if (signals > 1) life.apply(ojs::event::stop_signal, by_test);
+        if (signals > 2) {
+            REQUIRE(of.fleet.notes().wait_for(9));
+            life.apply(ojs::event::stop_signal, by_test);
+        }
+        of.await_end();
+        if (signals == 1) CHECK(steady_clock::now() - asked >= 6s);  // so long SIGKILL may take
+        CHECK(of.kept.exit_code() == (signals == 2 ? exit_status::settled : exit_status::unreported));
+        CHECK(named.count() == (signals == 1 ? 2 : signals == 2 ? 0 : 3));
+        if (signals == 2) CHECK(of.kept.process("kv-1")->state == instance_state::forced);
+        for (const char* id : {"kv-1", "kv-2", "ps-1"}) of.fleet.get(id)->becomes(instance_state::forced);
     }
-    SUBCASE("they do not") {
-        of.fleet.dies = false;
-        life.apply(ojs::event::stop_signal, by_test);
-        REQUIRE(of.fleet.notes().wait_for(9));
-        life.apply(ojs::event::stop_signal, by_test);
-    }
-    SUBCASE("nobody asks again") {
-        of.fleet.get("kv-2")->becomes(instance_state::complete);
-        given_up = 2;
-    }
-    of.await_end();
-    if (given_up == 2) CHECK(steady_clock::now() - asked >= 6s);  // so long SIGKILL may take
-    CHECK(of.kept.exit_code() == (given_up == 0 ? exit_status::settled : exit_status::unreported));
-    CHECK(named.count() == given_up);
-    CHECK(static_cast<int>(of.fleet.running().size()) == given_up);
-    if (given_up == 0) CHECK(of.kept.process("kv-1")->state == instance_state::forced);
-    for (const char* id : {"kv-1", "kv-2", "ps-1"}) of.fleet.get(id)->becomes(instance_state::forced);
 }
 
 TEST_CASE("launcher: one process, one group, all groups, and what is not there") {
@@ -252,17 +244,6 @@ http_response pushed(const std::string& address, const std::string& method, cons
     return *answer;
 }
 
-// Sends only a part of the request, then waits.
-detail::unique_fd slow_sender(const std::string& address) {
-    detail::unique_fd out(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_un where{};
-    where.sun_family = AF_UNIX;
-    std::strncpy(where.sun_path, address.c_str() + std::strlen("unix:"), sizeof where.sun_path - 1);
-    REQUIRE(::connect(out.get(), reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0);
-    REQUIRE(::send(out.get(), "POST /pri", 9, MSG_NOSIGNAL) == 9);
-    return out;
-}
-
 }  // namespace
 
 TEST_CASE("launcher: a notification reaches the sender's own process only") {
@@ -278,8 +259,6 @@ TEST_CASE("launcher: a notification reaches the sender's own process only") {
     CHECK(pushed(address, "NotifyReady", std::string(detail::rpc_body_limit + 1, ' ')).status == 413);
     CHECK(pushed(address, "Shutdown", R"({"processId":"ps-1"})").status == 404);
     CHECK(of.fleet.calls() == before);
-    std::vector<detail::unique_fd> slow;
-    for (int i = 0; i < 8; ++i) slow.push_back(slow_sender(address));
     CHECK(pushed(address, "NotifyReady", R"({"processId":"ps-1"})").body == "{\"acknowledged\":true}\n");
     REQUIRE(of.fleet.notes().wait_for(4));  // a notification during the start is passed on afterwards
     CHECK(of.fleet.calls().back() == "poll ps-1");
