@@ -31,10 +31,6 @@ namespace {
 using state = instance_state;
 using states = std::vector<state>;
 
-time_point soon() {
-    return steady_clock::now() + test::hang_guard;
-}
-
 http_response answer(const std::string& body) {
     http_response out;
     out.headers = {{"Content-Type", "application/json"}};
@@ -115,7 +111,7 @@ class fixture {
     state await(const ref<instance>& of, Predicate holds) {
         std::unique_lock<std::mutex> held(mutex);
         state now{};
-        changes_.wait_until(held, soon(), [&] {
+        changes_.wait_until(held, deadline_after(test::hang_guard), [&] {
             now = of->info().state;
             return holds(now) || is_final(now);
         });
@@ -568,7 +564,7 @@ TEST_CASE("the last reference to a process ends it") {
     fixture f;
     f.spec.options.has_coordinator = false;
     ref<instance> it = f.start();
-    CHECK_FALSE(it->request_status(soon()));
+    CHECK_FALSE(it->request_status(deadline_after(test::hang_guard)));
     it = ref<instance>();
     CHECK(::kill(f.pid, 0) != 0);
     CHECK(f.seen_states().back() == state::forced);
@@ -645,7 +641,7 @@ TEST_CASE("cycles leave no descriptor, thread or process behind") {
     for (int i = 0; i < 30; ++i) cycle();
     CHECK(entries_of("/proc/self/fd") == descriptors);
     // The kernel lists a joined thread a moment longer.
-    const time_point deadline = soon();
+    const time_point deadline = deadline_after(test::hang_guard);
     while (entries_of("/proc/self/task") > threads && steady_clock::now() < deadline)
         std::this_thread::yield();
     CHECK(entries_of("/proc/self/task") == threads);
