@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The worker in an image made FROM scratch, run by podman, stopped as an orchestrator stops it, and the same under the
-wrappers that people put around it. `make container-test` runs this; what it wants is built before:
+"""The worker in an image made FROM scratch, run by podman and stopped as an orchestrator stops it; the launcher under
+systemd; the controller as it is deployed. `make container-test` runs this; what it wants is built before:
 
     OJS_TEST_BUILD    the folder with dist/ojs_shutdown-VERSION/worker-*, static_controller and dev_backend; default build
 
@@ -15,14 +15,11 @@ import platform
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
@@ -116,7 +113,6 @@ def setUpModule():
     obstacle = storage.find_way()
     if not obstacle:
         print("podman run", *storage.way)
-        storage.image("wrapped-worker", wrapped_files())
         storage.image("controller", controller_files())
 
 
@@ -139,90 +135,42 @@ def controller_files():
     return files
 
 
-WRAPPERS = {"tini": "/tini", "dumb-init": "/dumb-init"}
-
-
-def wrapped_files():
-    """The worker, a shell, and what there is of the wrappers, with the shared libraries those need."""
-    files = {"/worker": WORKER}
-    if shutil.which("busybox"):
-        files["/bin/sh"] = shutil.which("busybox")
-    for program, inside in WRAPPERS.items():
-        found = shutil.which(program)
-        if found:
-            files[inside] = found
-            files.update(libraries_of(found))
-    return files
-
-
-class Container:
-    """A worker in a container, on the host's network."""
-
-    def __init__(self, backend, entrypoint=None, image="scratch-worker", **settings):
-        self.backend = backend
-        settings = {"OJS_URL": backend.url, "OJS_LOG_FORMAT": "text", "OJS_HEARTBEAT_INTERVAL": "100ms",
-                    "OJS_POLL_INTERVAL": "20ms", **settings}
-        words = ["--entrypoint", json.dumps(entrypoint)] if entrypoint else []
-        for name, value in settings.items():
-            words += ["--env", f"{name}={value}"]
-        started = storage.podman("run", "-d", "--network", "host", *storage.way, *words, image)
-        self.id = started.stdout.strip()
-        storage.containers.append(self.id)
-
-    def signal(self, name):
-        storage.podman("kill", "-s", name, self.id)
-
-    def stop(self, seconds):
-        """As an orchestrator does: SIGTERM, and SIGKILL when the time is over. The status it ends with."""
-        storage.podman("stop", "-t", seconds, self.id)
-        return int(storage.podman("wait", self.id, timeout=GUARD).stdout)
-
-    def log(self):
-        said = storage.podman("logs", self.id)
-        return said.stdout + said.stderr
-
-    def warnings(self):
-        return [line for line in self.log().splitlines() if re.search(r"Z warn ", line)]
-
-    def state_of_worker(self):
-        """R, S, T, ... of the one child of PID 1."""
-        first = storage.podman("inspect", "-f", "{{.State.Pid}}", self.id).stdout.strip()
-        child = Path(f"/proc/{first}/task/{first}/children").read_text().split()[0]
-        return Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0]
-
-
-class ContainerTest(unittest.TestCase):
+class ScratchImage(unittest.TestCase):
     def setUp(self):
         if obstacle:
             self.skipTest(obstacle.splitlines()[0])
         self.backend = Backend(BUILD)
         self.addCleanup(self.backend.close)
 
-    def start(self, *entrypoint, needs=None, **settings):
-        if needs and not shutil.which(needs):
-            self.skipTest(f"there is no {needs}")
-        image = "wrapped-worker" if entrypoint else "scratch-worker"
-        container = Container(self.backend, list(entrypoint), image, **settings)
+    def start(self):
+        """The id of a container with a worker, on the host's network."""
+        words = ["run", "-d", "--network", "host", *storage.way]
+        for each in [f"OJS_URL={self.backend.url}", "OJS_LOG_FORMAT=text", "OJS_HEARTBEAT_INTERVAL=100ms",
+                     "OJS_POLL_INTERVAL=20ms"]:
+            words += ["--env", each]
+        container = storage.podman(*words, "scratch-worker").stdout.strip()
+        storage.containers.append(container)
         self.backend.await_event(event="beat", state="running")
         return container
 
     def assert_stops_well(self, container):
-        """With a job in flight: it completes, and the worker says goodbye and ends with 0."""
+        """With a job in flight: it completes, and the worker, which is PID 1, says goodbye and ends with 0."""
         job = self.backend.push("sleep", 700)
         self.backend.await_state(job, "active")
         # Of jobs pushed one after the other a worker works on the first one before it asks for the second.
         self.backend.await_state(self.backend.push("noop"), "completed")
-        self.assertEqual(container.stop(30), 0, container.log())
+        storage.podman("stop", "-t", 30, container)
+        status = storage.podman("wait", container, timeout=GUARD).stdout.strip()
+        said = storage.podman("logs", container)
+        log = said.stdout + said.stderr
+        self.assertEqual(status, "0", log)
         self.assertEqual(self.backend.state(job), "completed")
         self.assertTrue(self.backend.events(event="beat", state="quiet"))
         self.assertEqual(len(self.backend.events(event="beat", state="terminate")), 1)
         self.assertEqual(self.backend.events(event="nack"), [])
+        self.assertIn("pid=1 ", log)
+        self.assertNotRegex(log, "Z warn .*PID 1")
 
-    def assert_no_warning_about_pid_1(self, container):
-        self.assertEqual([line for line in container.warnings() if "PID 1" in line], [])
-
-
-class ScratchImage(ContainerTest):
     def test_size_for_both_processors(self):
         for processor, architecture in PROCESSORS.items():
             with self.subTest(processor):
@@ -237,58 +185,12 @@ class ScratchImage(ContainerTest):
         job = self.backend.push("noop")
         self.backend.await_state(job, "completed")
         self.assert_stops_well(container)
-        self.assertIn("pid=1 ", container.log())
-        self.assert_no_warning_about_pid_1(container)
-
-    def test_kill_with_tstp_quiets_and_cont_resumes(self):
-        container = self.start()
-        container.signal("TSTP")
-        quiet = self.backend.await_event(event="beat", state="quiet")
-        job = self.backend.push("noop")
-        container.signal("CONT")
-        self.backend.await_state(job, "completed")
-        fetched = [each["t_ms"] for each in self.backend.events(event="fetch") if job in each["jobs"]]
-        resumed = [each["t_ms"] for each in self.backend.events(event="beat", state="running")]
-        self.assertGreater(fetched[0], quiet["t_ms"])
-        self.assertGreater(resumed[-1], quiet["t_ms"])
-        self.assert_stops_well(container)
-
-    def test_killed_where_the_orchestrator_grants_less_than_the_grace_period(self):
-        container = self.start(OJS_SHUTDOWN_GRACE_PERIOD="60s")
-        job = self.backend.push("sleep", 600000)
-        self.backend.await_state(job, "active")
-        self.assertEqual(container.stop(1), 128 + signal.SIGKILL)
-        self.assertEqual(self.backend.events(event="nack"), [])
-        self.assertRegex(container.log(), 'OJS_CONTAINER_GRACE_PERIOD is unset.* fix="let Podman grant 1m10s')
 
     def test_quiets_without_a_shell(self):
         container = self.start()
-        storage.podman("exec", container.id, "/worker", "--signal", "quiet")
+        storage.podman("exec", container, "/worker", "--signal", "quiet")
         self.backend.await_event(event="beat", state="quiet")
-        storage.podman("exec", container.id, "/worker", "--signal", "resume")
-        self.assert_stops_well(container)
-
-    def test_readiness_fails_and_liveness_holds_when_quiet(self):
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            port = taken.getsockname()[1]
-        container = self.start(OJS_HEALTH_ADDR=f"127.0.0.1:{port}")
-
-        def status(path):
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=GUARD) as answer:
-                    return answer.status
-            except urllib.error.HTTPError as refused:
-                refused.close()
-                return refused.code
-            except OSError:  # not listening yet
-                return 0
-
-        eventually(lambda: status("/readyz") == 200, "ready")
-        container.signal("TSTP")
-        self.backend.await_event(event="beat", state="quiet")
-        self.assertEqual((status("/readyz"), status("/livez")), (503, 200))
-        container.signal("CONT")
+        storage.podman("exec", container, "/worker", "--signal", "resume")
         self.assert_stops_well(container)
 
 
@@ -364,46 +266,6 @@ class Systemd(unittest.TestCase):
                          ("success", "0", "inactive"))
 
 
-class Wrappers(ContainerTest):
-    def test_a_shell_as_pid_1_eats_sigterm_and_the_worker_warned(self):
-        container = self.start("/bin/sh", "-c", "/worker; exit $?", needs="busybox")
-        job = self.backend.push("sleep", 600000)
-        self.backend.await_state(job, "active")
-        self.assertEqual(container.stop(2), 128 + signal.SIGKILL)
-        self.assertEqual(self.backend.events(event="beat", state="quiet"), [])
-        self.assertEqual(self.backend.state(job), "active")
-        about = [line for line in container.warnings() if "PID 1" in line]
-        self.assertEqual(len(about), 1, container.log())
-        self.assertRegex(about[0], r"\bsh\b")
-        self.assertIn("exec", about[0])
-
-    def test_a_shell_that_execs_is_out_of_the_way(self):
-        container = self.start("/bin/sh", "-c", "exec /worker", needs="busybox")
-        self.assert_stops_well(container)
-        self.assertIn("pid=1 ", container.log())
-        self.assert_no_warning_about_pid_1(container)
-
-    def test_tini_and_dumb_init_for_a_single_child_pass_everything_on(self):
-        for command in (["/tini", "--", "/worker"], ["/dumb-init", "--single-child", "/worker"]):
-            with self.subTest(command):
-                self.setUp()  # a backend of its own
-                container = self.start(*command, needs=command[0][1:])
-                container.signal("TSTP")
-                self.backend.await_event(event="beat", state="quiet")
-                container.signal("CONT")
-                self.assert_stops_well(container)
-                self.assert_no_warning_about_pid_1(container)
-
-    def test_dumb_init_turns_tstp_into_a_stop(self):
-        container = self.start("/dumb-init", "/worker", needs="dumb-init")
-        container.signal("TSTP")
-        eventually(lambda: container.state_of_worker() == "T", "the worker stopped by SIGSTOP")
-        self.assertEqual(self.backend.events(event="beat", state="quiet"), [])
-        container.signal("CONT")
-        self.assert_stops_well(container)
-        self.assertTrue([line for line in container.warnings() if "SIGTSTP" in line], container.log())
-
-
 class ControllerAsDeployed(unittest.TestCase):
     """The controller under the configuration, the command and the hooks of examples/deploy/kubernetes."""
 
@@ -436,21 +298,15 @@ class ControllerAsDeployed(unittest.TestCase):
     def requests(self):
         return os.listdir(self.folder / "spool/request")
 
-    def assert_requeued(self):
-        self.assertEqual(int(storage.podman("wait", self.id, timeout=GUARD).stdout), 0)
-        self.assertEqual(self.requests(), ["job-1"])
-
     def test_the_spot_hook_requeues_the_job(self):
         command, hook = commands_of("controller-spot.yaml")
-        for once_more in [hook, [*hook[:2], "1", *hook[2:]]]:  # the id of PID 1 may be given
-            with self.subTest(once_more):
-                (self.folder / "tmp/termination-type").unlink(missing_ok=True)  # another pod
-                self.start(command)
-                done = storage.podman("exec", self.id, *once_more, check=False)
-                self.assert_requeued()
-                # 137: the container ended under the hook, which had done its work.
-                self.assertIn(done.returncode, [0, 137], done.stdout + done.stderr)
-                self.assertEqual((self.folder / "tmp/termination-type").read_text(), "SPOT_RECLAIM\n")
+        self.start(command)
+        done = storage.podman("exec", self.id, *hook, check=False)
+        self.assertEqual(int(storage.podman("wait", self.id, timeout=GUARD).stdout), 0)
+        self.assertEqual(self.requests(), ["job-1"])
+        # 137: the container ended under the hook, which had done its work.
+        self.assertIn(done.returncode, [0, 137], done.stdout + done.stderr)
+        self.assertEqual((self.folder / "tmp/termination-type").read_text(), "SPOT_RECLAIM\n")
 
     def test_marked_normal_it_drains(self):
         mark, command = commands_of("controller-normal.yaml")[:2]
@@ -469,7 +325,6 @@ def commands_of(manifest):
 
 def end(*_):
     raise KeyboardInterrupt  # so that what is to be removed is removed
-
 
 
 if __name__ == "__main__":

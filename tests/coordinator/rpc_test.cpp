@@ -40,12 +40,7 @@ http_request shutdown_post(const std::string& body) {
 
 http_request with(const char* name, const char* value, const std::string& body = "{}") {
     http_request out = shutdown_post(body);
-    for (http_header& each : out.headers) {
-        if (each.name != name) continue;
-        each.value = value;
-        return out;
-    }
-    out.headers.push_back({name, value});
+    out.headers.insert(out.headers.begin(), {name, value});  // the first of a name counts
     return out;
 }
 

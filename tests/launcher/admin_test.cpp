@@ -145,7 +145,8 @@ TEST_CASE("launcher_admin: unknown names and invalid requests are errors") {
          "xxx...\""},
         {"RollingReplace", R"({"group":"kv","group":"kv"})", 400, "invalid_argument",
          ".group: duplicate key"},
-        {"ListGroups", std::string(64 * 1024 + 1, ' '), 413, "resource_exhausted", "too large"},
+        {"ShutdownProcess", R"({"processId":"kv-1","force":true,"maxShutdownSeconds":1})", 400,
+         "invalid_argument", "force does not drain"},
         {"ShutdownProcess", R"({"processId":"kv-1","gracePeriodSeconds":-1})", 400, "invalid_argument",
          "negative"},
         {"RollingReplace", R"({"group":"kv","canary":-1})", 400, "invalid_argument", "negative"},
@@ -158,17 +159,12 @@ TEST_CASE("launcher_admin: unknown names and invalid requests are errors") {
         refusals.push_back({method, R"({"group":"x"})", 404, "not_found", "no such group: x"});
         refusals.push_back({method, "{}", 404, "not_found", "no such group: "});
         refusals.push_back({method, R"({"group":1})", 400, "invalid_argument", ".group"});
-        refusals.push_back({method, "{", 400, "invalid_argument", ""});
-        refusals.push_back({method, "", 400, "invalid_argument", ""});
     }
     for (const refusal& each : refusals) {
         CAPTURE(each.method);
         check_error(of.call(each.method, each.body), each.status, each.code, each.text);
     }
     CHECK(of.call("ListGroups", std::string(1024 * 1024, ' ')).status == 413);
-    check_error(of.ask("GET", service + "ListGroups"), 405, "unimplemented", "POST");
-    const http_response odd = of.ask("POST", service + "ListGroups", "{}", {{"Content-Encoding", "gzip"}});
-    check_error(odd, 404, "unimplemented", "compressed");
     CHECK(of.ask("POST", "/metrics", "{}").status == 405);
     CHECK(of.ask("POST", "/events", "{}").status == 405);
     const struct {
@@ -241,50 +237,59 @@ TEST_CASE("launcher_admin: a Unix socket is private, and one in use is not repla
     CHECK(holds(fault_of("unix:" + path), "can be changed by, other users"));
 }
 
-TEST_CASE("launcher_admin: events report the shutdown of one process") {
-    served of;
-    const std::string begin = of.get("/events").body;
-    REQUIRE(begin.compare(0, 8, "{\"next\":") == 0);
-    const http_response dry = of.call("ShutdownProcess", "{\"processId\":\"kv-1\",\"dryRun\":true}");
-    CHECK_MESSAGE(holds(dry.body, "\"inFlightRequests\":7"), dry.body);
-    CHECK_FALSE(holds(dry.body, "acknowledged"));
-    CHECK(of.fleet.running().size() == 2);
+TEST_CASE(
+    "launcher_admin: a process or a group is drained or forced, is not restarted, and events report it") {
+    for (const int which : {0, 1, 2, 3}) {
+        const bool group = which > 1, forced = which % 2 == 1;
+        const std::string method = group ? "ShutdownGroup" : "ShutdownProcess";
+        const std::string request = (group ? R"({"group":"kv")" : R"({"processId":"kv-1")") +
+                                    std::string(forced ? R"(,"force":true)" : "");
+        CAPTURE(request);
+        launcher_options options = served_options();
+        options.groups[0].restart = {restart_policy::always, 0ms, 0ms, 0ms, 0};
+        served of(options);
+        of.fleet.drains_at_once = !forced;
+        const std::uint64_t begin = last_number(of.get("/events").body);
+        const http_response dry = of.call(method, request + ",\"dryRun\":true}");
+        CHECK_MESSAGE(holds(dry.body, "\"inFlightRequests\":7"), dry.body);
+        CHECK_FALSE(holds(dry.body, "acknowledged"));
+        CHECK(of.fleet.running().size() == 2);
 
-    const http_response asked = of.call("ShutdownProcess", "{\"processId\":\"kv-1\",\"reason\":\"test\"}");
-    CHECK_MESSAGE(holds(asked.body, "\"acknowledged\":true"), asked.body);
-    const std::string lines = of.events_until("COMPLETE", std::stoull(begin.substr(8)));
-    const std::size_t requested = lines.find("\"processId\":\"kv-1\",\"state\":\"SHUTDOWN_REQUESTED\"");
-    CHECK_MESSAGE(requested != std::string::npos, lines);
-    CHECK(lines.find("\"state\":\"DRAINING\",\"before\":\"SHUTDOWN_REQUESTED\"") > requested);
-    const http_response again = of.call("ShutdownProcess", "{\"processId\":\"kv-1\"}");
-    CHECK(again.status == 200);
-    CHECK(holds(again.body, "has already exited: COMPLETE"));
-    CHECK(holds(of.call("GetProcessStatus", "{\"processId\":\"kv-1\"}").body, "\"state\":\"COMPLETE\""));
+        const http_response asked = of.call(method, request + "}");
+        CHECK(holds(asked.body,
+                    group && forced ? "is sent SIGTERM, and stays empty" : "\"acknowledged\":true"));
+        const std::string end = forced ? "FORCED" : "COMPLETE";
+        const std::string last =
+            std::string("\"processId\":\"kv-") + (group ? '2' : '1') + "\",\"state\":\"" + end;
+        const std::string lines = of.events_until(last, begin);
+        if (!forced) {
+            const std::size_t requested =
+                lines.find("\"processId\":\"kv-1\",\"state\":\"SHUTDOWN_REQUESTED\"");
+            CHECK_MESSAGE(requested != std::string::npos, lines);
+            CHECK(lines.find("\"state\":\"DRAINING\",\"before\":\"SHUTDOWN_REQUESTED\"") > requested);
+        }
+        CHECK(of.fleet.running() == (group ? texts{} : texts{"kv-2"}));
+        if (!group)
+            CHECK(of.fleet.calls() == texts{"start kv-1", "start kv-2", forced ? "force kv-1" : "stop kv-1"});
+        CHECK(
+            holds(of.call("GetProcessStatus", "{\"processId\":\"kv-1\"}").body, "\"state\":\"" + end + "\""));
+        const http_response again = of.call("ShutdownProcess", "{\"processId\":\"kv-1\"}");
+        CHECK(again.status == 200);
+        CHECK(holds(again.body, "has already exited: " + end));
+    }
 }
 
-TEST_CASE("launcher_admin: a group is shut down or forced, and stays empty") {
-    served of(served_options(), 0);
-    std::string request = "{\"group\":\"kv\"", end, reply;
-    SUBCASE("shut down") {
-        end = "COMPLETE";
-        reply = "\"acknowledged\":true";
-    }
-    SUBCASE("forced") {
-        of.fleet.drains_at_once = false;
-        request += ",\"force\":true";
-        end = "FORCED";
-        reply = "is sent SIGTERM, and stays empty";
-    }
-    of.start(2);
-    const auto seen = of.read<shutdown_group_response>("ShutdownGroup", request + ",\"dryRun\":true}");
-    CHECK_FALSE(seen.acknowledged);
-    REQUIRE(seen.processes.size() == 2);
-    CHECK(seen.processes[0].shutdown.metrics.in_flight_requests == 7);
-    CHECK(of.fleet.running().size() == 2);
-    CHECK(holds(of.call("ShutdownGroup", request + "}").body, reply));
-    of.events_until("\"processId\":\"kv-2\",\"state\":\"" + end + "\"");
-    CHECK(of.fleet.running().empty());
-    CHECK(holds(of.call("GetProcessStatus", "{\"processId\":\"kv-1\"}").body, "\"state\":\"" + end + "\""));
+TEST_CASE("launcher_admin: what drains too slowly can be forced, and a dry run says what that costs") {
+    served of;
+    of.fleet.drains_at_once = false;
+    const std::string force = "{\"processId\":\"kv-2\",\"force\":true";
+    CHECK(holds(of.call("ShutdownProcess", force + ",\"dryRun\":true}").body, "would be sent SIGTERM"));
+    CHECK(of.call("ShutdownProcess", "{\"processId\":\"kv-2\"}").status == 200);
+    CHECK(of.fleet.get("kv-2")->info().state == instance_state::shutdown_requested);
+    CHECK(of.call("ShutdownProcess", force + "}").status == 200);
+    CHECK(of.fleet.running() == texts{"kv-1"});
+    CHECK(of.fleet.calls().back() == "force kv-2");
+    CHECK(of.kept.group("kv")->ready == 1);
 }
 
 TEST_CASE("launcher_admin: a rollout uses the reloaded configuration") {
@@ -314,6 +319,7 @@ TEST_CASE("launcher_admin: a rollout uses the reloaded configuration") {
     CHECK(holds(of.call("RollingReplace", roll_kv).body, "\"acknowledged\":true"));
     const std::string lines = of.events_until("\"result\":\"done\"");
     CHECK_MESSAGE(holds(lines, "\"event\":\"rolling replace begins\""), lines);
+    CHECK_MESSAGE(holds(lines, "\"event\":\"rolling replace progress\",\"replaced\":1,\"total\":2"), lines);
     CHECK(of.kept.group("kv")->options.process.child.command.back() == "--new");
     CHECK(of.call("RollingReplace", roll_kv).status == 200);  // the next one may begin after that event
     of.events_until("\"result\":\"done\"", last_number(lines));
@@ -379,16 +385,7 @@ TEST_CASE("status page: it is at /, and no browser keeps it or lets it load anyt
     CHECK(of.ask("POST", "/").status == 405);
     CHECK(of.status({{"Origin", "http://" + of.kept.admin_address()}}) == 200);
     CHECK(of.status({{"Origin", "http://evil.example"}}) == 403);
-}
-
-TEST_CASE("status page: without one nothing is at /, and its origin is as foreign as any") {
-    served of;
-    CHECK(of.get("/").status == 404);
-    CHECK(of.status({{"Origin", "http://" + of.kept.admin_address()}}) == 403);
-    CHECK(of.status({{"Sec-Fetch-Site", "same-origin"}}) == 403);
-    check_error(of.call("ShutdownProcess", "{\"processId\":\"kv-1\"}", {{"Origin", "http://evil"}}), 403,
-                "permission_denied", "web pages");
-    CHECK(of.fleet.running().size() == 2);
+    CHECK(served().get("/").status == 404);
 }
 
 TEST_CASE("status page: no other web page may send requests, and a foreign host name needs a token") {
@@ -397,9 +394,11 @@ TEST_CASE("status page: no other web page may send requests, and a foreign host 
         return detail::passes_guard(guard, {"GET", "/events", headers, ""}, refused);
     };
     detail::http_guard guard;  // of a Unix socket that somebody forwards to a port: its Host is not looked at
-    guard.has_web_page = true;
     const std::string own = "http://localhost:80";
     const http_header host = {"Host", "localhost:80"};
+    CHECK_FALSE(passes(guard, {host, {"Origin", own}}));
+    CHECK_FALSE(passes(guard, {host, {"Sec-Fetch-Site", "same-origin"}}));
+    guard.has_web_page = true;
     CHECK(passes(guard, {host}));
     CHECK(passes(guard, {host, {"Origin", own}}));
     CHECK(passes(guard, {host, {"Origin", own}, {"Sec-Fetch-Site", "same-origin"}}));
@@ -423,53 +422,39 @@ TEST_CASE("status page: no other web page may send requests, and a foreign host 
 }
 
 TEST_CASE(
-    "launcher_admin: a replacement that is cancelled in the middle goes no further, and the next one may "
-    "begin") {
-    served of(served_options(), 0);
-    of.fleet.decide_new([](int made) { return made == 2 ? fate::late : fate::ready; });
-    of.start(2);
-    check_error(of.call("CancelReplace", roll_kv), 400, "failed_precondition",
-                "no replacement is in progress");
-    CHECK(replacement_of(of).phase == replacement_phase::none);
-    CHECK(of.call("RollingReplace", roll_kv).status == 200);
-    REQUIRE(of.fleet.notes().wait_for(5));  // kv-1 has given way to kv-3, kv-4 is not ready yet
-    const replacement_status now = replacement_of(of);
-    CHECK(now.phase == replacement_phase::starting);
-    CHECK(now.replaced == 1);
-    CHECK(now.total == 2);
-    const http_response asked = of.call("CancelReplace", "{\"group\":\"kv\",\"reason\":\"too slow\"}");
-    CHECK_MESSAGE(holds(asked.body, "\"acknowledged\":true"), asked.body);
-    const std::string lines = of.events_until("\"result\":\"cancelled\"");
-    CHECK_MESSAGE(holds(lines, "\"event\":\"rolling replace progress\",\"replaced\":1,\"total\":2"), lines);
-    CHECK(holds(lines, "\"event\":\"rolling replace cancelled\",\"reason\":\"too slow\""));
-    CHECK(of.fleet.running() == texts{"kv-2", "kv-3"});  // kv-4 had nothing in hand
-    const replacement_status after = replacement_of(of);
-    CHECK(after.phase == replacement_phase::cancelled);
-    CHECK(after.replaced == 1);
-    CHECK_FALSE(after.cancelling);
-    check_error(of.call("CancelReplace", roll_kv), 400, "failed_precondition",
-                "no replacement is in progress");
-    CHECK(of.call("RollingReplace", roll_kv).status == 200);
-    of.events_until("\"result\":\"done\"", last_number(lines));
-    CHECK(replacement_of(of).phase == replacement_phase::done);
-    CHECK(of.fleet.generations() == std::vector<std::uint64_t>{3, 3});
-}
-
-TEST_CASE("launcher_admin: a rollout cancelled during a drain ends after the drain") {
+    "launcher_admin: a rollout cancelled during a drain ends after the drain, and the next one may begin") {
     served of(served_options(), 0);
     of.fleet.drains_at_once = false;
     of.start(2);
+    const auto refused = [&] {
+        check_error(of.call("CancelReplace", roll_kv), 400, "failed_precondition",
+                    "no replacement is in progress");
+    };
+    refused();
+    CHECK(replacement_of(of).phase == replacement_phase::none);
     CHECK(of.call("RollingReplace", roll_kv).status == 200);
     REQUIRE(of.fleet.notes().wait_for(4));  // "stop kv-1"
     CHECK(replacement_of(of).phase == replacement_phase::draining);
     for (const char* method : {"RollingReplace", "ShutdownGroup"})
         check_error(of.call(method, roll_kv), 400, "failed_precondition", "in progress");
     CHECK(holds(of.get("/healthz").body, "\"replacing\":true"));
-    CHECK(of.read<cancel_replace_response>("CancelReplace", roll_kv).replacement.cancelling);
+    const std::string cancel = "{\"group\":\"kv\",\"reason\":\"too slow\"}";
+    CHECK(of.read<cancel_replace_response>("CancelReplace", cancel).replacement.cancelling);
     CHECK(of.call("CancelReplace", roll_kv).status == 200);  // asking again changes nothing
     of.fleet.get("kv-1")->becomes(instance_state::complete);
-    of.events_until("\"result\":\"cancelled\"");
+    const std::string lines = of.events_until("\"result\":\"cancelled\"");
+    CHECK(holds(lines, "\"event\":\"rolling replace cancelled\",\"reason\":\"too slow\""));
     CHECK(of.fleet.running() == texts{"kv-2", "kv-3"});
+    const replacement_status after = replacement_of(of);
+    CHECK(after.phase == replacement_phase::cancelled);
+    CHECK(after.replaced == 1);
+    CHECK(after.total == 2);
+    CHECK_FALSE(after.cancelling);
+    refused();
+    of.fleet.drains_at_once = true;
+    CHECK(of.call("RollingReplace", roll_kv).status == 200);
+    of.events_until("\"result\":\"done\"", last_number(lines));
+    CHECK(of.fleet.generations() == std::vector<std::uint64_t>{3, 3});
 }
 
 TEST_CASE("launcher_admin: a rollback cannot be cancelled") {
@@ -508,6 +493,7 @@ TEST_CASE(
         int retries;
     } rows[] = {{"at once", {}, ",\"retry\":\"IMMEDIATE\",\"retries\":2", 2, 2},
                 {"at once, as often as is usual", {}, ",\"retry\":\"IMMEDIATE\"", 3, 3},
+                {"not often enough", {}, ",\"retry\":\"IMMEDIATE\",\"retries\":1", 2, 1},
                 {"as configured", {2, 0ms, 0ms}, "", 2, 2},
                 {"the configuration's pause, the request's number", {1, 1ms, 1ms}, ",\"retries\":2", 2, 2},
                 {"MANUAL overrides", {2, 0ms, 0ms}, ",\"retry\":\"MANUAL\"", 9, 0}};
@@ -529,62 +515,25 @@ TEST_CASE(
 }
 
 TEST_CASE("launcher_admin: a cancellation ends a retry's back-off, and rolls back watched canaries") {
-    launcher_options options = served_options();
-    options.groups[0].retry = {2, 1h, 1h};
-    served of(options, 0);
-    std::string members, begun;
-    replacement_status wanted;
-    SUBCASE("back-off") {
-        of.fleet.decide_new(fate::crashes);
-        begun = "did not become ready, retrying";
-        wanted.phase = replacement_phase::pausing;
-        wanted.retries = 1;
-        wanted.failed_id = "kv-3";
+    for (const bool canaries : {false, true}) {
+        CAPTURE(canaries);
+        launcher_options options = served_options();
+        options.groups[0].retry = {2, 1h, 1h};
+        served of(options, 0);
+        if (!canaries) of.fleet.decide_new(fate::crashes);
+        of.start(2);
+        const char* const members = canaries ? ",\"canary\":1,\"canarySeconds\":3600}" : "}";
+        CHECK(of.call("RollingReplace", std::string("{\"group\":\"kv\"") + members).status == 200);
+        of.events_until(canaries ? "watching canaries" : "did not become ready, retrying");
+        const replacement_status now = replacement_of(of);
+        CHECK(now.phase == (canaries ? replacement_phase::canaries : replacement_phase::pausing));
+        CHECK(now.retries == (canaries ? 0 : 1));
+        CHECK(now.failed_id == (canaries ? "" : "kv-3"));
+        CHECK(of.call("CancelReplace", roll_kv).status == 200);
+        of.events_until("\"result\":\"cancelled\"");
+        if (canaries) of.events_until("\"processId\":\"kv-3\",\"state\":\"COMPLETE\"");
+        CHECK(of.fleet.running() == texts{"kv-1", "kv-2"});
     }
-    SUBCASE("canaries") {
-        members = ",\"canary\":1,\"canarySeconds\":3600";
-        begun = "watching canaries";
-        wanted.phase = replacement_phase::canaries;
-    }
-    of.start(2);
-    CHECK(of.call("RollingReplace", "{\"group\":\"kv\"" + members + "}").status == 200);
-    of.events_until(begun);
-    const replacement_status now = replacement_of(of);
-    CHECK(now.phase == wanted.phase);
-    CHECK(now.retries == wanted.retries);
-    CHECK(now.failed_id == wanted.failed_id);
-    CHECK(of.call("CancelReplace", roll_kv).status == 200);
-    of.events_until("\"result\":\"cancelled\"");
-    if (!members.empty()) of.events_until("\"processId\":\"kv-3\",\"state\":\"COMPLETE\"");
-    CHECK(of.fleet.running() == texts{"kv-1", "kv-2"});
-}
-
-TEST_CASE("launcher_admin: force skips the drain, and forced processes are not restarted") {
-    launcher_options options = served_options();
-    options.groups[0].restart = {restart_policy::always, 0ms, 0ms, 0ms, 0};
-    served of(options, 0);
-    of.fleet.drains_at_once = false;
-    of.start(2);
-    const std::string force = "{\"processId\":\"kv-1\",\"force\":true";
-    check_error(of.call("ShutdownProcess", force + ",\"maxShutdownSeconds\":1}"), 400, "invalid_argument",
-                "force does not drain");
-    const http_response dry = of.call("ShutdownProcess", force + ",\"dryRun\":true}");
-    CHECK_MESSAGE(holds(dry.body, "would be sent SIGTERM"), dry.body);
-    CHECK(holds(dry.body, "\"inFlightRequests\":7"));
-    CHECK(of.fleet.running().size() == 2);
-
-    const http_response asked = of.call("ShutdownProcess", force + "}");
-    CHECK_MESSAGE(holds(asked.body, "\"acknowledged\":true"), asked.body);
-    CHECK(of.fleet.calls() == texts{"start kv-1", "start kv-2", "force kv-1"});
-    CHECK(holds(of.call("ShutdownProcess", force + "}").body, "has already exited: FORCED"));
-
-    CHECK(of.call("ShutdownProcess", "{\"processId\":\"kv-2\"}").status ==
-          200);  // it drains, and is too slow
-    CHECK(of.fleet.get("kv-2")->info().state == instance_state::shutdown_requested);
-    CHECK(of.call("ShutdownProcess", "{\"processId\":\"kv-2\",\"force\":true}").status == 200);
-    CHECK(of.fleet.running().empty());
-    CHECK(of.fleet.calls().back() == "force kv-2");
-    CHECK(of.kept.group("kv")->ready == 0);
 }
 
 TEST_CASE("launcher_metrics: SIGKILL, more time and what a shutdown took") {

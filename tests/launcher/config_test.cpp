@@ -1,6 +1,7 @@
 #include <string>
 #include <utility>
 
+#include "file_tree.hpp"
 #include "test.hpp"
 
 using namespace ojs;
@@ -211,16 +212,11 @@ TEST_CASE("launcher_config: what is wrong with a file is an error that names the
 }
 
 TEST_CASE("launcher_config: the environment configures the log") {
-    const std::string json = R"({"process_groups": [{"name": "kv", "command": ["kv"]}]})";
-    const auto from = [&json](std::string level) {
-        return read_launcher_config(json, [level](const char* name) -> const char* {
-            return name == std::string("OJS_LOG_LEVEL") ? level.c_str() : nullptr;
-        });
+    const auto from = [](const char* level) {
+        return read_launcher_config(R"({"process_groups": [{"name": "kv", "command": ["kv"]}]})",
+                                    test::lookup({{"OJS_LOG_LEVEL", level}}));
     };
-    REQUIRE(from("warn"));
-    CHECK(from("warn")->log.level == log_level::warn);
-    const result<launcher_options> loud = from("loud");
-    REQUIRE_FALSE(loud);
-    CHECK(loud.error().code == errc::invalid_argument);
-    CHECK(loud.error().text.find("OJS_LOG_LEVEL='loud'") != std::string::npos);
+    CHECK(from("warn").value_or(launcher_options()).log.level == log_level::warn);
+    REQUIRE(test::code_of(from("loud")) == errc::invalid_argument);
+    CHECK(from("loud").error().text.find("OJS_LOG_LEVEL='loud'") != std::string::npos);
 }

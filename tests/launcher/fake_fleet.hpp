@@ -21,98 +21,113 @@ struct ojs::detail::launcher_access {
 
 namespace test {
 
+using namespace ojs;
 using texts = std::vector<std::string>;
 
 // The behaviour of a started process.
 enum class fate { ready, late, unhealthy, crashes, not_started, hangs };
 
-class fake_fleet;
-
-class fake_process final : public ojs::detail::instance {
-  public:
-    fake_process(fake_fleet& fleet, const ojs::detail::instance_spec& spec,
-                 ojs::detail::instance_callback changed)
-        : fleet_(fleet), changed_(std::move(changed)) {
-        info_.id = spec.id;
-        info_.group = spec.group;
-        info_.generation = spec.generation;
-        info_.pid = 1;
-        launcher_address = spec.launcher_address;
-    }
-    const std::string& pushes_to() const { return launcher_address; }
-    void has_pid(pid_t pid) {
-        change([pid](ojs::process_info& info) { info.pid = pid; });
-    }
-    ojs::process_info info() const override {
-        const std::lock_guard<std::mutex> held(mutex_);
-        return info_;
-    }
-    void shut_down(const ojs::shutdown_options& order) override;
-    void force() override;
-    void poll() override;
-    ojs::result<ojs::shutdown_status> request_status(ojs::time_point) override {
-        ojs::shutdown_status out;
-        out.metrics.in_flight_requests = 7;
-        return out;
-    }
-
-    // Reports of the process, from any thread.
-    void becomes(ojs::instance_state state, int exit_code = 0) {
-        change([=](ojs::process_info& info) {
-            info.state = state;
-            info.routable = state == ojs::instance_state::ready;
-            info.exit.code = exit_code;
-        });
-    }
-    bool was_asked() const { return asked_; }  // to end
-    // A response that causes no report.
-    void answers(std::string phase) {
-        const std::lock_guard<std::mutex> held(mutex_);
-        info_.readiness.message = phase;
-        info_.shutdown.message = std::move(phase);
-    }
-
-  private:
-    template <class Change>
-    void change(Change apply) {
-        ojs::process_info before;
-        ojs::process_info now;
-        {
-            const std::lock_guard<std::mutex> held(mutex_);
-            if (ojs::is_final(info_.state)) return;
-            before = info_;
-            apply(info_);
-            now = info_;
-        }
-        changed_(now, before.state);
-    }
-
-    fake_fleet& fleet_;
-    const ojs::detail::instance_callback changed_;
-    std::atomic<bool> asked_{false};
-    mutable std::mutex mutex_;
-    ojs::process_info info_;
-    std::string launcher_address;
-};
-
 class fake_fleet {
   public:
-    using process = ojs::detail::ref<fake_process>;
+    class fake_process final : public detail::instance {
+      public:
+        fake_process(fake_fleet& fleet, const detail::instance_spec& spec, detail::instance_callback changed)
+            : fleet_(fleet), changed_(std::move(changed)) {
+            info_.id = spec.id;
+            info_.group = spec.group;
+            info_.generation = spec.generation;
+            info_.pid = 1;
+            launcher_address = spec.launcher_address;
+        }
+        const std::string& pushes_to() const { return launcher_address; }
+        void has_pid(pid_t pid) {
+            change([pid](process_info& info) { info.pid = pid; });
+        }
+        process_info info() const override {
+            const std::lock_guard<std::mutex> held(mutex_);
+            return info_;
+        }
+        void shut_down(const shutdown_options&) override {
+            const process_info now = info();
+            asked_ = true;
+            fleet_.note("stop " + now.id);
+            becomes(instance_state::shutdown_requested);
+            if (now.routable) fleet_.check_ready(now.id);
+            if (!fleet_.drains_at_once) return;
+            becomes(instance_state::draining);
+            becomes(instance_state::complete);
+        }
+        void force() override {
+            const process_info now = info();
+            asked_ = true;
+            fleet_.note("force " + now.id);
+            if (fleet_.dies) becomes(instance_state::forced, 1);
+            if (now.routable) fleet_.check_ready(now.id);
+        }
+        void poll() override {
+            fleet_.note("poll " + info().id);
+            if (fleet_.ready_if_asked) becomes(instance_state::ready);
+        }
+        result<shutdown_status> request_status(time_point) override {
+            shutdown_status out;
+            out.metrics.in_flight_requests = 7;
+            return out;
+        }
 
-    ojs::detail::instance_starter starter() {
-        return [this](const ojs::detail::instance_spec& spec, ojs::detail::instance_callback changed) {
+        // Reports of the process, from any thread.
+        void becomes(instance_state state, int exit_code = 0) {
+            change([=](process_info& info) {
+                info.state = state;
+                info.routable = state == instance_state::ready;
+                info.exit.code = exit_code;
+            });
+        }
+        bool was_asked() const { return asked_; }  // to end
+        // A response that causes no report.
+        void answers(std::string phase) {
+            const std::lock_guard<std::mutex> held(mutex_);
+            info_.readiness.message = phase;
+            info_.shutdown.message = std::move(phase);
+        }
+
+      private:
+        template <class Change>
+        void change(Change apply) {
+            process_info before;
+            process_info now;
+            {
+                const std::lock_guard<std::mutex> held(mutex_);
+                if (is_final(info_.state)) return;
+                before = info_;
+                apply(info_);
+                now = info_;
+            }
+            changed_(now, before.state);
+        }
+
+        fake_fleet& fleet_;
+        const detail::instance_callback changed_;
+        std::atomic<bool> asked_{false};
+        mutable std::mutex mutex_;
+        process_info info_;
+        std::string launcher_address;
+    };
+    using process = detail::ref<fake_process>;
+
+    detail::instance_starter starter() {
+        return [this](const detail::instance_spec& spec, detail::instance_callback changed) {
             return start(spec, std::move(changed));
         };
     }
     // A launcher with fake processes.
-    ojs::launcher launch(ojs::launcher_options options, ojs::lifecycle* shared = nullptr) {
-        return ojs::detail::launcher_access::make(std::move(options), shared, starter());
+    launcher launch(launcher_options options, lifecycle* shared = nullptr) {
+        return detail::launcher_access::make(std::move(options), shared, starter());
     }
     // Called at every start, with the lock held.
-    std::function<fate(const ojs::detail::instance_spec&)> decide = [](const auto&) { return fate::ready; };
+    std::function<fate(const detail::instance_spec&)> decide = [](const auto&) { return fate::ready; };
     // The processes of later generations, counted from 1, have this fate; those of the first are ready.
     void decide_new(std::function<fate(int)> fate_of) {
-        decide = [fate_of, made = 0](const ojs::detail::instance_spec& spec) mutable {
+        decide = [fate_of, made = 0](const detail::instance_spec& spec) mutable {
             return spec.generation == 1 ? fate::ready : fate_of(++made);
         };
     }
@@ -130,16 +145,16 @@ class fake_fleet {
         const auto found = all_.find(id);
         return found == all_.end() ? process() : found->second;
     }
-    std::vector<std::string> calls() const {
+    texts calls() const {
         const std::lock_guard<std::mutex> held(mutex_);
         return calls_;
     }
     // The ids of running processes.
-    std::vector<std::string> running() const {
-        std::vector<std::string> out;
+    texts running() const {
+        texts out;
         const std::lock_guard<std::mutex> held(mutex_);
         for (const auto& each : all_) {
-            if (!ojs::is_final(each.second->info().state)) out.push_back(each.first);
+            if (!is_final(each.second->info().state)) out.push_back(each.first);
         }
         return out;
     }
@@ -152,7 +167,7 @@ class fake_fleet {
         for (const std::string& id : running()) out.push_back(get(id)->info().generation);
         return out;
     }
-    const std::vector<std::string>& broken() const { return broken_; }
+    const texts& broken() const { return broken_; }
 
     void note(const std::string& what) {
         const std::lock_guard<std::mutex> held(mutex_);
@@ -167,19 +182,18 @@ class fake_fleet {
     }
 
   private:
-    ojs::result<ojs::detail::ref<ojs::detail::instance>> start(const ojs::detail::instance_spec& spec,
-                                                               ojs::detail::instance_callback changed) {
-        using ojs::instance_state;
+    result<detail::ref<detail::instance>> start(const detail::instance_spec& spec,
+                                                detail::instance_callback changed) {
         process made;
         fate fate_of = fate::ready;
         {
             const std::lock_guard<std::mutex> held(mutex_);
             fate_of = decide(spec);
-            if (fate_of == fate::not_started) return ojs::error{ojs::errc::system, 2, "no such program"};
-            made = ojs::detail::make_ref<fake_process>(*this, spec, std::move(changed));
+            if (fate_of == fate::not_started) return error{errc::system, 2, "no such program"};
+            made = detail::make_ref<fake_process>(*this, spec, std::move(changed));
             all_[spec.id] = made;
             int count = 0;
-            for (const auto& each : all_) count += ojs::is_final(each.second->info().state) ? 0 : 1;
+            for (const auto& each : all_) count += is_final(each.second->info().state) ? 0 : 1;
             if (count > max_running) broken_.push_back("too many with " + spec.id);
         }
         if (fate_of != fate::hangs) made->becomes(instance_state::starting);
@@ -187,7 +201,7 @@ class fake_fleet {
         if (fate_of == fate::unhealthy) made->becomes(instance_state::unhealthy);
         if (fate_of == fate::crashes) made->becomes(instance_state::crashed, 3);
         note("start " + spec.id);  // from here only the test changes it
-        return ojs::detail::ref<ojs::detail::instance>(made.get());
+        return detail::ref<detail::instance>(made.get());
     }
     int count_ready() const {
         int out = 0;
@@ -197,47 +211,22 @@ class fake_fleet {
 
     mutable std::mutex mutex_;
     std::map<std::string, process> all_;
-    std::vector<std::string> calls_;
-    std::vector<std::string> broken_;
+    texts calls_;
+    texts broken_;
     counter notes_;
 };
 
-inline void fake_process::poll() {
-    fleet_.note("poll " + info().id);
-    if (fleet_.ready_if_asked) becomes(ojs::instance_state::ready);
-}
-
-inline void fake_process::shut_down(const ojs::shutdown_options&) {
-    const ojs::process_info now = info();
-    asked_ = true;
-    fleet_.note("stop " + now.id);
-    becomes(ojs::instance_state::shutdown_requested);
-    if (now.routable) fleet_.check_ready(now.id);
-    if (!fleet_.drains_at_once) return;
-    becomes(ojs::instance_state::draining);
-    becomes(ojs::instance_state::complete);
-}
-
-inline void fake_process::force() {
-    const ojs::process_info now = info();
-    asked_ = true;
-    fleet_.note("force " + now.id);
-    if (fleet_.dies) becomes(ojs::instance_state::forced, 1);
-    if (now.routable) fleet_.check_ready(now.id);
-}
-
 // A group of fake processes.
 struct fake_group {
-    explicit fake_group(fake_fleet& fleet, ojs::group_options options, ojs::log_hook log = nullptr)
-        : fleet_(fleet) {
-        ojs::log_options options_of_log;
-        options_of_log.level = log ? ojs::log_level::debug : ojs::log_level::off;
+    explicit fake_group(fake_fleet& fleet, group_options options, log_hook log = nullptr) : fleet_(fleet) {
+        log_options options_of_log;
+        options_of_log.level = log ? log_level::debug : log_level::off;
         options_of_log.hook = std::move(log);
-        context->log = ojs::detail::logger(options_of_log, "launcher");
+        context->log = detail::logger(options_of_log, "launcher");
         context->starter = fleet.starter();
-        context->routing = ojs::detail::make_ref<ojs::detail::routing_hooks>(
-            [&fleet](const ojs::process_info& of) { fleet.note("on " + of.id); },
-            [&fleet](const ojs::process_info& of) { fleet.note("off " + of.id); }, nullptr, context->log,
+        context->routing = detail::make_ref<detail::routing_hooks>(
+            [&fleet](const process_info& of) { fleet.note("on " + of.id); },
+            [&fleet](const process_info& of) { fleet.note("off " + of.id); }, nullptr, context->log,
             [this] { context->wake(); });
         context->socket_folder = "/nowhere";
         context->wake = [this] {
@@ -245,7 +234,7 @@ struct fake_group {
             ++woken_;
             wakes_.notify_all();
         };
-        group = ojs::detail::make_ref<ojs::detail::process_group>(std::move(options), context);
+        group = detail::make_ref<detail::process_group>(std::move(options), context);
     }
     ~fake_group() {
         fleet_.drains_at_once = fleet_.dies = true;
@@ -256,16 +245,15 @@ struct fake_group {
         context->routing->stop();
     }
     void with_hooks() { REQUIRE(context->routing->start()); }
-    ojs::time_point turn() { return group->reconcile(ojs::steady_clock::now()); }
-    ojs::result<ojs::rolling_report> roll(const ojs::group_options& target,
-                                          const ojs::rolling_options& how = {},
-                                          const ojs::cancel_token& until = {}) {
+    time_point turn() { return group->reconcile(steady_clock::now()); }
+    result<rolling_report> roll(const group_options& target, const rolling_options& how = {},
+                                const cancel_token& until = {}) {
         const supervisor turning(*this);
         return group->roll(target, how, until);
     }
-    ojs::rolling_report rolled(const ojs::group_options& target, const ojs::rolling_options& how = {},
-                               const ojs::cancel_token& until = {}) {
-        const ojs::result<ojs::rolling_report> done = roll(target, how, until);
+    rolling_report rolled(const group_options& target, const rolling_options& how = {},
+                          const cancel_token& until = {}) {
+        const result<rolling_report> done = roll(target, how, until);
         REQUIRE(done);
         return *done;
     }
@@ -284,10 +272,10 @@ struct fake_group {
       private:
         void work() {
             for (int seen = 0; !ends_;) {
-                const ojs::time_point due = of_.turn();
+                const time_point due = of_.turn();
                 std::unique_lock<std::mutex> held(of_.mutex_);
                 const auto woken = [&] { return of_.woken_ != seen; };
-                if (due == ojs::time_point::max()) {
+                if (due == time_point::max()) {
                     of_.wakes_.wait(held, woken);
                 } else {
                     of_.wakes_.wait_until(held, due, woken);
@@ -300,9 +288,8 @@ struct fake_group {
         std::thread thread_;
     };
 
-    ojs::detail::ref<ojs::detail::launcher_context> context =
-        ojs::detail::make_ref<ojs::detail::launcher_context>();
-    ojs::detail::ref<ojs::detail::process_group> group;
+    detail::ref<detail::launcher_context> context = detail::make_ref<detail::launcher_context>();
+    detail::ref<detail::process_group> group;
 
   private:
     fake_fleet& fleet_;
@@ -313,13 +300,13 @@ struct fake_group {
 
 // One whose first processes are started.
 struct running_group : fake_group {
-    running_group(fake_fleet& fleet, ojs::group_options options) : fake_group(fleet, std::move(options)) {
+    running_group(fake_fleet& fleet, group_options options) : fake_group(fleet, std::move(options)) {
         turn();
     }
 };
 
-inline ojs::group_options kv_group(int desired, int min_healthy, int max_surge) {
-    ojs::group_options out;
+inline group_options kv_group(int desired, int min_healthy, int max_surge) {
+    group_options out;
     out.name = "kv";
     out.process.child.command = {"kv"};
     out.desired = desired;
@@ -332,7 +319,7 @@ inline ojs::group_options kv_group(int desired, int min_healthy, int max_surge) 
 
 // A launcher of fake processes.
 struct launched {
-    explicit launched(ojs::launcher_options options, ojs::lifecycle* shared = nullptr)
+    explicit launched(launcher_options options, lifecycle* shared = nullptr)
         : kept(fleet.launch(std::move(options), shared)) {}
     ~launched() { fleet.drains_at_once = true; }
     // Until the fleet has noted so many.
@@ -340,14 +327,14 @@ struct launched {
         REQUIRE(kept.start());
         REQUIRE(fleet.notes().wait_for(notes));
     }
-    void await_end() { REQUIRE(kept.wait(ojs::steady_clock::now() + hang_guard)); }
+    void await_end() { REQUIRE(kept.wait(steady_clock::now() + hang_guard)); }
     void stop() {
         kept.request_stop();
         await_end();
     }
 
     fake_fleet fleet;
-    ojs::launcher kept;
+    launcher kept;
 };
 
 }  // namespace test

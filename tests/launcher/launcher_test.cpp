@@ -1,7 +1,5 @@
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +10,7 @@
 #include "environment.hpp"
 #include "fake_fleet.hpp"
 #include "files.hpp"
+#include "processes.hpp"
 #include "raw_peer.hpp"
 #include "test.hpp"
 #include "text.hpp"
@@ -78,16 +77,14 @@ TEST_CASE("launcher: keeps all groups running, and ends them all") {
 
 #if defined(__linux__)  // what a pipe takes no more of is known
 TEST_CASE("launcher: a blocked log reader does not delay a stop") {
-    int pipe[2];
-    REQUIRE(::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) == 0);
-    const detail::unique_fd ends[] = {detail::unique_fd(pipe[0]), detail::unique_fd(pipe[1])};
-    while (::write(pipe[1], "x", 1) == 1) {
+    const pipe_ends pipe(O_CLOEXEC | O_NONBLOCK);
+    while (::write(pipe.writer(), "x", 1) == 1) {
     }
     launcher_options options = two_groups();
     options.log.level = log_level::info;
     launched of(options);
     const detail::unique_fd before(::dup(STDERR_FILENO));
-    ::dup2(pipe[1], STDERR_FILENO);
+    ::dup2(pipe.writer(), STDERR_FILENO);
     detail::limit_log_flush(0ms);
     const bool started = static_cast<bool>(of.kept.start()) && of.fleet.notes().wait_for(3);
     detail::sink().refilled_at = steady_clock::now() - 20s;  // all was well so long, which grants a second
@@ -156,87 +153,76 @@ TEST_CASE("launcher: more than the machine can hold is refused, with what it nee
     }
 }
 
-TEST_CASE("launcher: a second stop signal forces, a third one gives up what does not end") {
-    lifecycle life(0ms);
-    launched of(two_groups(), &life);
-    of.fleet.drains_at_once = false;
-    of.start(3);
-    life.apply(ojs::event::stop_signal, by_test);
-    REQUIRE(of.fleet.notes().wait_for(6));
-    SUBCASE("they end by force") {
+TEST_CASE(
+    "launcher: a second stop signal forces; what does not end is given up at the third, or in time, and "
+    "named") {
+    for (const int signals : {1, 2, 3}) {
+        CAPTURE(signals);
+        launcher_options options = two_groups();
+        counter named;
+        options.log.level = log_level::error;
+        options.log.hook = [&](const log_record& record) {
+            if (record.message == "process could not be stopped") named.add();
+        };
+        for (group_options& each : options.groups) {
+            shutdown_timeouts& times = each.process.shutdown;
+            if (signals == 1) times.grace_period = times.max_duration = times.kill_delay = 1ms;
+        }
+        lifecycle life(0ms);
+        launched of(options, &life);
+        of.fleet.drains_at_once = false;
+        of.fleet.dies = signals < 3;
+        of.start(3);
+        const time_point asked = steady_clock::now();
         life.apply(ojs::event::stop_signal, by_test);
+        REQUIRE(of.fleet.notes().wait_for(6));
+        if (signals == 1) of.fleet.get("kv-2")->becomes(instance_state::complete);
+        if (signals > 1) life.apply(ojs::event::stop_signal, by_test);
+        if (signals > 2) {
+            REQUIRE(of.fleet.notes().wait_for(9));
+            life.apply(ojs::event::stop_signal, by_test);
+        }
         of.await_end();
-        CHECK(of.kept.exit_code() == exit_status::settled);
-        CHECK(of.kept.process("kv-1")->state == instance_state::forced);
-    }
-    SUBCASE("they do not") {
-        of.fleet.dies = false;
-        life.apply(ojs::event::stop_signal, by_test);
-        REQUIRE(of.fleet.notes().wait_for(9));
-        life.apply(ojs::event::stop_signal, by_test);
-        of.await_end();
-        CHECK(of.kept.exit_code() == exit_status::unreported);
-        CHECK(of.fleet.running().size() == 3);
+        if (signals == 1) CHECK(steady_clock::now() - asked >= 6s);  // so long SIGKILL may take
+        CHECK(of.kept.exit_code() == (signals == 2 ? exit_status::settled : exit_status::unreported));
+        CHECK(named.count() == (signals == 1 ? 2 : signals == 2 ? 0 : 3));
+        if (signals == 2) CHECK(of.kept.process("kv-1")->state == instance_state::forced);
         for (const char* id : {"kv-1", "kv-2", "ps-1"}) of.fleet.get(id)->becomes(instance_state::forced);
     }
 }
 
-TEST_CASE("launcher: what does not end in its time is given up, and named") {
+TEST_CASE("launcher: one process, one group, all groups, and what is not there") {
     launcher_options options = two_groups();
-    for (group_options& each : options.groups) {
-        each.process.shutdown.grace_period = each.process.shutdown.max_duration = 1ms;
-        each.process.shutdown.kill_delay = 1ms;
-    }
-    std::mutex mutex;
-    texts named;
-    options.log.level = log_level::error;
-    options.log.hook = [&](const log_record& record) {
-        const std::lock_guard<std::mutex> held(mutex);
-        if (record.message == "process could not be stopped") named.push_back(record.message);
-    };
-    launched of(options);
-    of.fleet.drains_at_once = false;
-    of.start(3);
-    of.fleet.get("kv-2")->becomes(instance_state::complete);
-    const time_point before = steady_clock::now();
-    of.stop();
-    CHECK(steady_clock::now() - before >= 6s);  // so long SIGKILL may take
-    CHECK(of.kept.exit_code() == exit_status::unreported);
-    CHECK(named.size() == 2);
-    for (const char* id : {"kv-1", "ps-1"}) of.fleet.get(id)->becomes(instance_state::forced);
-}
-
-TEST_CASE("launcher: what crashes is restarted, but not while it is quiet") {
-    launcher_options options = two_groups();
-    options.groups[0].restart.initial_backoff = options.groups[0].restart.max_backoff = 0ms;
-    launched of(options);
-    of.start(3);
-    of.fleet.get("kv-1")->becomes(instance_state::crashed, 3);
-    REQUIRE(of.fleet.notes().wait_for(4));
-    CHECK(of.kept.quiet());
-    of.fleet.get("kv-2")->becomes(instance_state::crashed, 3);
-    CHECK(of.kept.resume());
-    REQUIRE(of.fleet.notes().wait_for(5));
-    CHECK(of.fleet.running() == texts{"kv-3", "kv-4", "ps-1"});
-}
-
-TEST_CASE("launcher: one process, one group, and what is not there") {
-    launcher_options options = two_groups();
-    counter changes;
+    counter changes, logged;
     options.on_change = [&](const process_info&) { changes.add(); };
+    options.log.level = log_level::info;
+    options.log.hook = [&](const log_record& record) {
+        if (record.message == "launcher quiet" || record.message == "launcher resumed") logged.add();
+    };
     launched of(options);
     REQUIRE(of.kept.start());
     REQUIRE(changes.wait_for(6));  // starting and ready
-    REQUIRE(of.kept.shut_down_process("kv-1", {"operator", {}, {}}));
-    REQUIRE(of.kept.shut_down_process("kv-1", {"again", {}, {}}));
-    REQUIRE(changes.wait_for(6 + 3));  // requested, draining, complete: the supervisor may be who asks
-    CHECK(of.kept.process("kv-1")->state == instance_state::complete);
+    group_options target = kv_group(2, 1, 1);
+    target.process.child.command = {"kv", "--new"};
+    CHECK(of.kept.rolling_replace("kv", target).value_or(rolling_report()).replaced == 2);
+    CHECK(of.kept.group("kv")->options.process.child.command.back() == "--new");
+    CHECK(of.kept.group("kv")->generation == 2);
+    REQUIRE(of.kept.shut_down_process("kv-3", {"operator", {}, {}}));
+    REQUIRE(of.kept.shut_down_process("kv-3", {"again", {}, {}}));
+    REQUIRE(changes.wait_for(6 + 10 + 3));  // requested, draining, complete: the supervisor may be who asks
+    CHECK(of.kept.process("kv-3")->state == instance_state::complete);
     CHECK(of.kept.group("kv")->ready == 1);
     REQUIRE(of.kept.shut_down_group("kv", {"operator", {}, {}}));
-    REQUIRE(changes.wait_for(6 + 3 + 3));
+    REQUIRE(changes.wait_for(6 + 10 + 3 + 3));
     CHECK(of.fleet.running() == texts{"ps-1"});
+    CHECK(of.kept.quiet());
+    REQUIRE(logged.wait_for(1));
+    CHECK(of.kept.group("ps")->quiet);
+    CHECK(of.kept.resume());
+    REQUIRE(logged.wait_for(2));
+    CHECK_FALSE(of.kept.group("ps")->quiet);
     REQUIRE(of.kept.force_process("ps-1"));
-    REQUIRE(changes.wait_for(6 + 3 + 3 + 1));
+    REQUIRE(changes.wait_for(6 + 10 + 3 + 3 + 1));
     CHECK(of.kept.process("ps-1")->state == instance_state::forced);
     CHECK(of.kept.shut_down_process("kv-9", {}).error().code == errc::rejected);
     CHECK(of.kept.shut_down_group("x", {}).error().code == errc::rejected);
@@ -244,18 +230,6 @@ TEST_CASE("launcher: one process, one group, and what is not there") {
     CHECK(of.kept.process("x").error().code == errc::rejected);
     CHECK(of.kept.group("x").error().text == "no such group: x");
     CHECK(of.kept.rolling_replace("x", kv_group(1, 0, 1)).error().code == errc::rejected);
-}
-
-TEST_CASE("launcher: replaces a group, and keeps its new configuration") {
-    launched of(two_groups());
-    of.start(3);
-    group_options target = kv_group(2, 1, 1);
-    target.process.child.command = {"kv", "--new"};
-    const result<rolling_report> done = of.kept.rolling_replace("kv", target);
-    REQUIRE(done);
-    CHECK(done->replaced == 2);
-    CHECK(of.kept.group("kv")->options.process.child.command.back() == "--new");
-    CHECK(of.kept.group("kv")->generation == 2);
 }
 
 namespace {
@@ -268,17 +242,6 @@ http_response pushed(const std::string& address, const std::string& method, cons
     const result<http_response> answer = client.send(request, peer::call());
     REQUIRE_MESSAGE(answer, answer.error().text);
     return *answer;
-}
-
-// Sends only a part of the request, then waits.
-detail::unique_fd slow_sender(const std::string& address) {
-    detail::unique_fd out(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_un where{};
-    where.sun_family = AF_UNIX;
-    std::strncpy(where.sun_path, address.c_str() + std::strlen("unix:"), sizeof where.sun_path - 1);
-    REQUIRE(::connect(out.get(), reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0);
-    REQUIRE(::send(out.get(), "POST /pri", 9, MSG_NOSIGNAL) == 9);
-    return out;
 }
 
 }  // namespace
@@ -296,8 +259,6 @@ TEST_CASE("launcher: a notification reaches the sender's own process only") {
     CHECK(pushed(address, "NotifyReady", std::string(detail::rpc_body_limit + 1, ' ')).status == 413);
     CHECK(pushed(address, "Shutdown", R"({"processId":"ps-1"})").status == 404);
     CHECK(of.fleet.calls() == before);
-    std::vector<detail::unique_fd> slow;
-    for (int i = 0; i < 8; ++i) slow.push_back(slow_sender(address));
     CHECK(pushed(address, "NotifyReady", R"({"processId":"ps-1"})").body == "{\"acknowledged\":true}\n");
     REQUIRE(of.fleet.notes().wait_for(4));  // a notification during the start is passed on afterwards
     CHECK(of.fleet.calls().back() == "poll ps-1");

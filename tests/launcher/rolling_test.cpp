@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <functional>
-#include <random>
 #include <thread>
 
 #include "fake_fleet.hpp"
@@ -30,32 +29,26 @@ std::size_t index_of(const texts& all, const std::string& what) {
 }  // namespace
 
 TEST_CASE(
-    "rolling_replace: the new one is ready before the old one drains, oldest first, one after the other") {
+    "rolling_replace: the new one is ready and routable before the old one drains, oldest first, one by "
+    "one") {
     fake_fleet fleet;
     fleet.max_running = 3;
-    running_group kv(fleet, kv_group(2, 2, 1));
+    fake_group kv(fleet, kv_group(2, 2, 1));
+    kv.with_hooks();
+    kv.turn();
     const rolling_report done = kv.rolled(kv_group(2, 2, 1));
     CHECK(done.replaced == 2);
     CHECK(done.total == 2);
-    CHECK(fleet.calls() ==
-          texts{"start kv-1", "start kv-2", "start kv-3", "stop kv-1", "start kv-4", "stop kv-2"});
+    texts calls = fleet.calls();
+    CHECK(index_of(calls, "on kv-3") < index_of(calls, "off kv-1"));
+    CHECK(index_of(calls, "off kv-1") < index_of(calls, "stop kv-1"));
+    CHECK(index_of(calls, "on kv-4") < index_of(calls, "off kv-2"));
+    const auto is_hook = [](const std::string& each) { return each[0] == 'o'; };
+    calls.erase(std::remove_if(calls.begin(), calls.end(), is_hook), calls.end());
+    CHECK(calls == texts{"start kv-1", "start kv-2", "start kv-3", "stop kv-1", "start kv-4", "stop kv-2"});
     CHECK(fleet.running() == texts{"kv-3", "kv-4"});
     CHECK(kv.group->info().generation == 2);
     CHECK(kv.group->info().message == "replaced 2 of 2");
-}
-
-TEST_CASE("rolling_replace: waits for the new one, however long it takes to be ready") {
-    fake_fleet fleet;
-    fleet.decide_new(fate::late);
-    running_group kv(fleet, kv_group(1, 1, 1));
-    std::thread roller([&] { CHECK(kv.roll(kv_group(1, 1, 1))); });
-    REQUIRE(fleet.notes().wait_for(2));  // both are started
-    CHECK(kv.roll(kv_group(1, 1, 1)).error().code == errc::busy);
-    fleet.get("kv-2")->becomes(instance_state::warming);
-    CHECK(fleet.calls() == texts{"start kv-1", "start kv-2"});
-    fleet.get("kv-2")->becomes(instance_state::ready);
-    roller.join();
-    CHECK(fleet.calls() == texts{"start kv-1", "start kv-2", "stop kv-1"});
 }
 
 TEST_CASE("rolling_replace: the next start does not overlap the drain of the old one") {
@@ -115,36 +108,18 @@ TEST_CASE("rolling_replace: a process that exits within min_ready_time was never
     CHECK(fleet.broken() == texts{});
 }
 
-TEST_CASE("rolling_replace: how long a process must be ready, where nothing else is given") {
+TEST_CASE(
+    "rolling_replace: how long a process must be ready, and may take to stop, where nothing else is given") {
     group_options options;
     CHECK(detail::min_ready_time(options) == 5s);
     options.process.has_coordinator = false;  // it is ready once it runs
     CHECK(detail::min_ready_time(options) == 1s);
     options.min_ready_time = 0s;
     CHECK(detail::min_ready_time(options) == 0s);
-}
-
-TEST_CASE("rolling_replace: an empty group has canaries, and is done when all of it is ready") {
-    fake_fleet fleet;
-    running_group kv(fleet, kv_group(2, 2, 1));
-    REQUIRE(kv.group->shut_down({"over for today", {}, {}}));
-    rolling_options options;
-    options.canary = 1;
-    int asked = 0;
-    options.canary_check = [&](const std::vector<process_info>& canaries) -> result<void> {
-        ++asked;
-        CHECK(canaries.size() == 1);
-        CHECK(fleet.running().size() == 1);
-        return {};
-    };
-    kv.rolled(kv_group(2, 2, 1), options);
-    CHECK(asked == 1);
-    CHECK(fleet.ready() == 2);
-    REQUIRE(kv.group->shut_down({"over for today", {}, {}}));
-    fleet.decide = [](const detail::instance_spec&) { return fate::crashes; };
-    CHECK(kv.rolled(kv_group(2, 2, 1)).rolled_back);
-    kv.turn();
-    CHECK(fleet.running() == texts{});
+    shutdown_timeouts times;
+    CHECK(detail::stop_time(times) == 19s);
+    times.max_duration = times.kill_delay = no_limit;
+    CHECK(deadline_after(detail::stop_time(times)) == time_point::max());
 }
 
 TEST_CASE("rolling_replace: a failure leaves no two configurations, or is reported") {
@@ -217,99 +192,95 @@ TEST_CASE("rolling_replace: a late process is polled once more, as the launcher 
     CHECK(done.replaced == 2);
 }
 
-TEST_CASE("rolling_replace: retries, at once and after a pause") {
-    const struct {
-        const char* name;
-        int retries;
-        std::chrono::milliseconds initial, max, at_least;  // the half of both pauses
-    } rows[] = {{"one is not enough", 1, 0ms, 0ms, 0ms},
-                {"two are", 2, 0ms, 0ms, 0ms},
-                {"pauses", 2, 20ms, 40ms, 30ms}};
-    for (const auto& row : rows) {
-        CAPTURE(row.name);
-        int tries = 0;
-        fake_fleet fleet;
-        fleet.decide_new([&](int made) { return (tries = made) < 3 ? fate::crashes : fate::ready; });
-        running_group kv(fleet, kv_group(1, 1, 1));
-        rolling_options how;
-        how.retries = row.retries;
-        how.initial_backoff = row.initial;
-        how.max_backoff = row.max;
-        const time_point begun = steady_clock::now();
-        const rolling_report done = kv.rolled(kv_group(1, 1, 1), how);
-        CHECK(steady_clock::now() - begun >= row.at_least);
-        CHECK(done.rolled_back == (row.retries == 1));
-        CHECK(done.replaced == row.retries - 1);
-        CHECK(tries == row.retries + 1);
-    }
+TEST_CASE("rolling_replace: retries come after a pause") {
+    fake_fleet fleet;
+    fleet.decide_new([](int made) { return made < 3 ? fate::crashes : fate::ready; });
+    running_group kv(fleet, kv_group(1, 1, 1));
+    rolling_options how;
+    how.retries = 2;
+    how.initial_backoff = 20ms;
+    how.max_backoff = 40ms;
+    const time_point begun = steady_clock::now();
+    CHECK(kv.rolled(kv_group(1, 1, 1), how).replaced == 1);
+    CHECK(steady_clock::now() - begun >= 30ms);  // the half of both pauses
 }
 
-TEST_CASE("rolling_replace: canaries stay ready for a while before anything else happens") {
-    fake_fleet fleet;
-    fleet.max_running = 6;
-    fleet.min_ready = 4;
-    running_group kv(fleet, kv_group(4, 4, 2));
-    rolling_options how;
-    how.canary = 1;
-    how.canary_wait = 20ms;
-    std::string failed_id, text;
-    std::thread ill;
-    SUBCASE("they do") {
+TEST_CASE("rolling_replace: canaries stay ready for a while, and are checked, before anything else happens") {
+    const struct {
+        const char* name;
+        int before, after, canary;
+        bool emptied;         // shut down before
+        std::size_t running;  // while they are checked
+        texts checked;
+    } rows[] = {{"all the old ones are there still", 4, 4, 1, false, 5, {"kv-5"}},
+                {"fewer are wanted than canaries: all of them", 3, 1, 2, false, 4, {"kv-4"}},
+                {"an empty group has canaries too", 2, 2, 1, true, 1, {"kv-3"}}};
+    for (const auto& row : rows) {
+        CAPTURE(row.name);
+        fake_fleet fleet;
+        running_group kv(fleet, kv_group(row.before, 0, 2));
+        if (row.emptied) REQUIRE(kv.group->shut_down({"over for today", {}, {}}));
+        rolling_options how;
+        how.canary = row.canary;
+        how.canary_wait = 20ms;
         texts checked;
         how.canary_check = [&](const std::vector<process_info>& canaries) -> result<void> {
             for (const process_info& each : canaries) checked.push_back(each.id);
-            CHECK(fleet.running().size() == 5);  // all the old ones are there still
+            CHECK(fleet.running().size() == row.running);
             return {};
         };
         const time_point begun = steady_clock::now();
-        CHECK(kv.rolled(kv_group(4, 4, 2), how).replaced == 4);
-        CHECK(checked == texts{"kv-5"});
+        CHECK(kv.rolled(kv_group(row.after, 0, 2), how).replaced == (row.emptied ? 0 : row.before));
+        CHECK(checked == row.checked);
         CHECK(steady_clock::now() - begun >= 20ms);
-        CHECK(fleet.broken() == texts{});
-        return;
+        CHECK(fleet.ready() == row.after);
     }
-    SUBCASE("the check says no") {
-        text = "the canaries' check: too many errors";
-        how.canary_check = [](const std::vector<process_info>&) -> result<void> {
-            return error{errc::rejected, 0, "too many errors"};
-        };
-    }
-    SUBCASE("the check throws") {
-        text = "the canaries' check: it threw";
-        how.canary_check = [](const std::vector<process_info>&) -> result<void> { throw 1; };
-    }
-    SUBCASE("one becomes ill") {
-        failed_id = "kv-5";
-        how.canary_wait = 1min;
-        ill = std::thread([&] {
-            CHECK(fleet.notes().wait_for(5));
-            fleet.get("kv-5")->becomes(instance_state::unhealthy);
-        });
-    }
-    const rolling_report done = kv.rolled(kv_group(4, 4, 2), how);
-    if (ill.joinable()) ill.join();
-    CHECK(done.rolled_back);
-    if (failed_id.empty()) CHECK(done.error == text);
-    if (text.empty()) CHECK(done.failed_id == failed_id);
-    CHECK(fleet.running() == texts{"kv-1", "kv-2", "kv-3", "kv-4"});
-    CHECK_FALSE(kv.group->info().replacing);
-    CHECK(fleet.broken() == texts{});
 }
 
-TEST_CASE("rolling_replace: of more canaries than there will be processes, all are watched") {
+TEST_CASE("rolling_replace: canaries that fail are taken back") {
+    const struct {
+        result<void> (*check)(const std::vector<process_info>&);
+        const char* failed_id;
+        std::string error;
+    } rows[] = {{[](const auto&) -> result<void> {
+                     return error{errc::rejected, 0, "too many errors"};
+                 },
+                 "", "the canaries' check: too many errors"},
+                {[](const auto&) -> result<void> { throw 1; }, "", "the canaries' check: it threw"},
+                {nullptr, "kv-5", "did not stay ready"}};
+    for (const auto& row : rows) {
+        CAPTURE(row.error);
+        fake_fleet fleet;
+        fleet.max_running = 6;
+        fleet.min_ready = 4;
+        running_group kv(fleet, kv_group(4, 4, 2));
+        rolling_options how;
+        how.canary = 1;
+        how.canary_wait = 1min;
+        if (row.check != nullptr) how.canary_check = row.check, how.canary_wait = 0ms;
+        std::thread ill([&] {
+            CHECK(fleet.notes().wait_for(5));
+            if (row.check == nullptr) fleet.get("kv-5")->becomes(instance_state::unhealthy);
+        });
+        const rolling_report done = kv.rolled(kv_group(4, 4, 2), how);
+        ill.join();
+        CHECK(done.rolled_back);
+        CHECK(done.error == row.error);
+        CHECK(done.failed_id == row.failed_id);
+        CHECK(fleet.running() == texts{"kv-1", "kv-2", "kv-3", "kv-4"});
+        CHECK_FALSE(kv.group->info().replacing);
+        CHECK(fleet.broken() == texts{});
+    }
+}
+
+TEST_CASE("rolling_replace: an empty group whose rollout fails stays empty") {
     fake_fleet fleet;
-    running_group kv(fleet, kv_group(3, 0, 1));
-    rolling_options how;
-    how.canary = 2;
-    texts checked;
-    how.canary_check = [&](const std::vector<process_info>& canaries) -> result<void> {
-        for (const process_info& each : canaries) checked.push_back(each.id);
-        return {};
-    };
-    const rolling_report done = kv.rolled(kv_group(1, 0, 1), how);
-    CHECK(done.replaced == 3);
-    CHECK(checked == texts{"kv-4"});
-    CHECK(fleet.running() == texts{"kv-4"});
+    running_group kv(fleet, kv_group(2, 2, 1));
+    REQUIRE(kv.group->shut_down({"over for today", {}, {}}));
+    fleet.decide_new(fate::crashes);
+    CHECK(kv.rolled(kv_group(2, 2, 1)).rolled_back);
+    kv.turn();
+    CHECK(fleet.running() == texts{});
 }
 
 TEST_CASE("rolling_replace: what is put back is what the group had when it began") {
@@ -377,28 +348,6 @@ TEST_CASE("rolling_replace: of a group that was shut down, those that still drai
     CHECK(fleet.broken() == texts{});
 }
 
-TEST_CASE("rolling_replace: a dry run says what would be drained and changes nothing") {
-    fake_fleet fleet;
-    running_group kv(fleet, kv_group(2, 1, 1));
-    rolling_options how;
-    how.dry_run = true;
-    const rolling_report seen = kv.rolled(kv_group(2, 1, 1), how);
-    CHECK(seen.total == 2);
-    REQUIRE(seen.would_drain.size() == 2);
-    CHECK(seen.would_drain[0].id == "kv-1");
-    CHECK(seen.would_drain[0].in_flight.in_flight_requests == 7);
-    CHECK(fleet.calls().size() == 2);
-    CHECK(kv.group->info().generation == 1);
-}
-
-TEST_CASE("rolling_replace: unlimited shutdown times do not overflow") {
-    shutdown_timeouts times;
-    CHECK(detail::stop_time(times) == 19s);
-    times.max_duration = times.kill_delay = no_limit;
-    CHECK(detail::stop_time(times) > 24h * 365);
-    CHECK(deadline_after(detail::stop_time(times)) == time_point::max());
-}
-
 TEST_CASE("rolling_replace: what it has started keeps its own time to end, though the rollout is cancelled") {
     fake_fleet fleet;
     fake_group kv(fleet, kv_group(2, 1, 1));
@@ -415,69 +364,25 @@ TEST_CASE("rolling_replace: what it has started keeps its own time to end, thoug
     CHECK(kv.group->max_stop_time() > 1h);
 }
 
-TEST_CASE("rolling_replace: invalid options are rejected before anything happens") {
+TEST_CASE(
+    "rolling_replace: invalid options and a dry run change nothing, and the latter says what would be "
+    "drained") {
     fake_fleet fleet;
     running_group kv(fleet, kv_group(2, 1, 1));
-    const error refused = kv.roll(kv_group(2, 3, 1)).error();
-    CHECK(refused.code == errc::invalid_argument);
-    CHECK(refused.text == "group \"kv\": min_healthy_instances (3) > desired_instances (2)");
-    group_options target = kv_group(2, 1, 1);
-    target.health_check_timeout = 0ms;  // would be over at once
-    CHECK(kv.roll(target).error().code == errc::invalid_argument);
-    target = kv_group(2, 1, 1);
-    target.name = "other";
-    CHECK(kv.roll(target).error().code == errc::invalid_argument);
+    group_options no_time = kv_group(2, 1, 1), renamed = no_time;
+    no_time.health_check_timeout = 0ms;  // would be over at once
+    renamed.name = "other";
+    for (const group_options& target : {kv_group(2, 3, 1), no_time, renamed})
+        CHECK(code_of(kv.roll(target)) == errc::invalid_argument);
+    rolling_options how;
+    how.dry_run = true;
+    const rolling_report seen = kv.rolled(kv_group(2, 1, 1), how);
+    CHECK(seen.total == 2);
+    REQUIRE(seen.would_drain.size() == 2);
+    CHECK(seen.would_drain[0].id == "kv-1");
+    CHECK(seen.would_drain[0].in_flight.in_flight_requests == 7);
     CHECK(fleet.calls().size() == 2);
-}
-
-TEST_CASE("rolling_replace: hooks are called in order, and an old process drains after its own") {
-    fake_fleet fleet;
-    fake_group kv(fleet, kv_group(1, 1, 1));
-    kv.with_hooks();
-    kv.turn();
-    REQUIRE(kv.roll(kv_group(1, 1, 1)));
-    const texts calls = fleet.calls();
-    CHECK(index_of(calls, "on kv-1") < index_of(calls, "on kv-2"));
-    CHECK(index_of(calls, "on kv-2") < index_of(calls, "off kv-1"));
-    CHECK(index_of(calls, "off kv-1") < index_of(calls, "stop kv-1"));
-}
-
-TEST_CASE("rolling_replace: a thousand replacements with failures at random keep what they promise") {
-    std::mt19937 random(20250121);
-    const auto below = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most)); };
-    int rolled_back = 0;
-    for (int round = 0; round < 1000; ++round) {
-        const int desired = 1 + below(8);
-        const int min_healthy = below(desired + 1);
-        const int surge = 1 + below(3);
-        CAPTURE(round);
-        fake_fleet fleet;
-        fleet.max_running = desired + surge;
-        fleet.min_ready = min_healthy;
-        const int trouble = below(4) * 10;  // of a hundred starts
-        bool in_trouble = false;
-        fleet.decide = [&](const detail::instance_spec&) {
-            if (!in_trouble || below(100) >= trouble) return fate::ready;
-            constexpr fate fates[] = {fate::unhealthy, fate::crashes, fate::not_started};
-            return fates[below(3)];
-        };
-        running_group kv(fleet, kv_group(desired, min_healthy, surge));
-        in_trouble = true;
-        rolling_options how;
-        how.retries = below(3);
-        how.initial_backoff = how.max_backoff = 0ms;
-        how.canary = below(3);
-        const rolling_report done = kv.rolled(kv_group(desired, min_healthy, surge), how);
-        rolled_back += done.rolled_back ? 1 : 0;
-        REQUIRE(fleet.broken() == texts{});
-        REQUIRE(fleet.ready() >= min_healthy);
-        if (!done.rolled_back) REQUIRE(all_of_one_generation(fleet, 2));
-        if (done.rolled_back && !done.mixed) REQUIRE(all_of_one_generation(fleet, 1));
-        in_trouble = false;
-        kv.turn();
-        REQUIRE(fleet.ready() == desired);
-    }
-    CHECK(rolled_back > 100);  // or there was nothing to see
+    CHECK(kv.group->info().generation == 1);
 }
 
 #endif

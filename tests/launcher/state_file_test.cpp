@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -84,7 +85,7 @@ struct recorded {
 
 TEST_SUITE_BEGIN("state_file");
 
-TEST_CASE("a successor knows what still runs, and ends it") {
+TEST_CASE("a successor knows what still runs, and ends it; a second launcher at the same time is rejected") {
     const test::temporary_folder folder;
     const std::string path = folder.file("state");
     sleeper left;
@@ -93,6 +94,7 @@ TEST_CASE("a successor knows what still runs, and ends it") {
         const ref<state_file> first = opened(path);
         CHECK(first->orphans().empty());
         REQUIRE(first->write({left.entry(), gone.entry()}));
+        CHECK(test::code_of(state_file::open(path)) == errc::busy);
     }
     struct stat about {};
     REQUIRE(::stat(path.c_str(), &about) == 0);
@@ -146,37 +148,31 @@ TEST_CASE("one that ignores SIGTERM is killed") {
 }
 
 TEST_CASE("another process of the same number, or of another boot, is left alone") {
+    const struct {
+        const char* name;
+        std::uint64_t start_ticks;  // beside its own
+        bool known;                 // when it was started
+        const char* altered;        // member of the file
+        bool ours;
+    } rows[] = {{"it was started at another time", 1, true, "", false},
+                {"nobody knows when it was started", 0, false, "", false},
+                {"before the machine was started again", 0, true, "\"bootId\":\"", false},
+                {"of another PID namespace", 0, true, "\"pidNamespace\":\"", false},
+                {"its session began outside of its PID namespace, as by podman exec", 0, true, "", true}};
     const recorded of;
-    state_entry entry = of.left.entry();
-    std::string changed;
-    SUBCASE("it was started at another time") {
-        ++entry.start_ticks;
+    for (const auto& row : rows) {
+        CAPTURE(row.name);
+        state_entry entry = of.left.entry();
+        entry.start_ticks = row.known ? entry.start_ticks + row.start_ticks : 0;
+        if (row.ours) entry.session = 0;  // getsid(2) there
+        const test::temporary_folder folder;
+        const std::string path = folder.file("state");
+        REQUIRE(opened(path)->write({entry}));
+        std::string text = test::read_file(path);
+        if (*row.altered != 0)
+            test::write_file(path, text.insert(text.find(row.altered) + std::strlen(row.altered), "0"));
+        CHECK(opened(path)->orphans().size() == (row.ours ? 1 : 0));
     }
-    SUBCASE("nobody knows when it was started") {
-        entry.start_ticks = 0;
-    }
-    SUBCASE("before the machine was started again") {
-        changed = "\"bootId\":\"";
-    }
-    SUBCASE("of another PID namespace") {
-        changed = "\"pidNamespace\":\"";
-    }
-    const test::temporary_folder folder;
-    const std::string path = folder.file("state");
-    REQUIRE(opened(path)->write({entry}));
-    std::string text = test::read_file(path);
-    if (!changed.empty()) test::write_file(path, text.insert(text.find(changed) + changed.size(), "0"));
-    CHECK(opened(path)->orphans().empty());
-}
-
-// As by `podman exec`: getsid(2) is 0 there.
-TEST_CASE("a launcher whose session began outside its PID namespace has a successor too") {
-    const test::temporary_folder folder;
-    const sleeper left;
-    state_entry entry = left.entry();
-    entry.session = 0;
-    REQUIRE(opened(folder.file("state"))->write({entry}));
-    CHECK(opened(folder.file("state"))->orphans().size() == 1);
 }
 
 TEST_CASE("a group without its leader is ended, if it is of the same session") {
@@ -246,19 +242,7 @@ TEST_CASE("a socket folder that was left is removed, once nobody left behind may
     CHECK(test::read_file(path).find("ojs-launcher") == std::string::npos);
 }
 
-TEST_CASE("a second launcher at the same time is rejected") {
-    const test::temporary_folder folder;
-    const std::string path = folder.file("state");
-    {
-        const ref<state_file> first = opened(path);
-        const result<ref<state_file>> second = state_file::open(path);
-        REQUIRE_FALSE(second);
-        CHECK(second.error().code == errc::busy);
-    }
-    CHECK(state_file::open(path));
-}
-
-TEST_CASE("a file that is not ours is neither used nor overwritten") {
+TEST_CASE("a file that is not ours is neither used nor overwritten, and a partly written one is ignored") {
     const test::temporary_folder folder;
     const std::string path = folder.file("state");
     const std::string boot = test::read_file("/proc/sys/kernel/random/boot_id").substr(0, 36);
@@ -280,12 +264,6 @@ TEST_CASE("a file that is not ours is neither used nor overwritten") {
         CHECK(test::read_file(path) == text);
     }
     test::write_file(path, head + "[]}");
-    CHECK(state_file::open(path));
-}
-
-TEST_CASE("a partly written new state is ignored") {
-    const test::temporary_folder folder;
-    const std::string path = folder.file("state");
     test::write_file(path + ".new", "{\"boot");
     CHECK(opened(path)->write({}));
     CHECK(opened(path)->orphans().empty());

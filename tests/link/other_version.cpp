@@ -25,11 +25,6 @@ bool other_install(bool chain_foreign) {
     return made.has_value();
 }
 
-bool other_install_is_busy() {
-    const ojs::result<ojs::signals> made = ojs::signals::install(life);
-    return !made && made.error().code == ojs::errc::busy;
-}
-
 void other_uninstall() {
     const ojs::signals gone = std::move(installed);
 }

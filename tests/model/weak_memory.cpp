@@ -47,32 +47,26 @@ namespace {
 
 using ojs::event;
 using ojs::phase;
-using bodies = std::vector<std::function<void()>>;
+using ojs::detail::job_flags;
 
-// Tests the checker: two threads store, then load the other's value.
-template <bool Consistent>
+// Tests the checker: with acquire and release alone, two threads may both load before the other's store.
 struct store_then_load {
-    static constexpr model::memory_order stored =
-        Consistent ? model::memory_order::seq_cst : model::memory_order::acq_rel;
-    static constexpr model::memory_order loaded =
-        Consistent ? model::memory_order::seq_cst : model::memory_order::acquire;
     model::atomic<int> a{0}, b{0};
     int saw_a = 1, saw_b = 1;
 
-    bodies threads() {
-        return {[this] {
-                    a.fetch_add(1, stored);
-                    saw_b = b.load(loaded);
-                },
-                [this] {
-                    b.fetch_add(1, stored);
-                    saw_a = a.load(loaded);
-                }};
+    void add_to_a() {
+        a.fetch_add(1, model::memory_order::acq_rel);
+        saw_b = b.load(model::memory_order::acquire);
+    }
+    void add_to_b() {
+        b.fetch_add(1, model::memory_order::acq_rel);
+        saw_a = a.load(model::memory_order::acquire);
     }
     bool is_wrong() const { return saw_a == 0 && saw_b == 0; }
 };
 
-// A job thread as in fetcher::fetch(), and a drain as in health_service::drain().
+// A job thread as in fetcher::fetch(), and a drain as in health_service::drain(), or a signal that requests quiet and
+// another thread that finds nothing in flight.
 struct intake {
     ojs::lifecycle life;
     ojs::drain_barrier claims;
@@ -86,62 +80,33 @@ struct intake {
     }
     void quieten() { life.apply(event::quiet_request, {}); }
     void look() { drained = life.phase() != phase::running && claims.count() == 0; }
+    void drain() {
+        quieten();
+        look();
+    }
     bool is_wrong() const { return sent && drained; }
 };
 
-struct fetch_and_drain : intake {
-    bodies threads() {
-        return {[this] { fetch(); },
-                [this] {
-                    quieten();
-                    look();
-                }};
-    }
-};
-
-// A signal requests quiet; another thread finds nothing in flight.
-struct fetch_quiet_and_look : intake {
-    bodies threads() {
-        return {[this] { fetch(); }, [this] { quieten(); }, [this] { look(); }};
-    }
-};
-
-// A thread that applied a stop, or was woken by it, sees the stop, however slow other changes are.
-struct stop_behind_a_change {
-    ojs::lifecycle life;
-    ojs::lifecycle_state seen;
-
-    bodies threads() {
-        return {[this] { life.apply(event::quiet_request, {}); },
-                [this] {
-                    life.apply(event::stop_request, {});
-                    while (life.next_change(seen)) {
-                    }
-                }};
-    }
-    bool is_wrong() const { return seen.phase != phase::draining; }
-};
-
-// A reader finds each change once, in order, also while another thread is making one.
+// A reader finds each change once, in order, also while another thread is making one; and a thread that applied a stop
+// sees it, however slow other changes are.
 struct every_change {
     ojs::lifecycle life;
     ojs::lifecycle_state seen;
     unsigned read = 0;
-    bool skipped = false;
+    bool wrong = false;
 
     void look() {
-        while (life.next_change(seen)) skipped = ++read != seen.sequence || skipped;
+        while (life.next_change(seen)) wrong = ++read != seen.sequence || wrong;
     }
-    bodies threads() {
-        return {[this] { life.apply(event::quiet_request, {}); },
-                [this] {
-                    life.apply(event::stop_request, {});
-                    look();
-                }};
+    void quieten() { life.apply(event::quiet_request, {}); }
+    void stop() {
+        life.apply(event::stop_request, {});
+        look();
+        wrong = seen.phase != phase::draining || wrong;
     }
     bool is_wrong() {
         look();
-        return skipped || read != life.state().sequence;
+        return wrong || read != life.state().sequence;
     }
 };
 
@@ -156,20 +121,17 @@ struct unsubscribe_under_way {
     ojs::lifecycle life;
     model::atomic<bool> has_left{false};
 
-    bodies threads() {
-        return {[this] { life.apply(event::quiet_request, {}); },
-                [this] {
-                    life.unsubscribe(7);
-                    has_left = true;
-                }};
+    void quieten() { life.apply(event::quiet_request, {}); }
+    void leave() {
+        life.unsubscribe(7);
+        has_left = true;
     }
     bool is_wrong() const { return wrote_to_nobody; }
 };
 
-// A job as its thread, the stop and the backend's answers see it: run_job(), report_queue and
+// A job as its thread, the stop or the end of its timeout, and the backend's answers see it: run_job(), report_queue and
 // active_job::lose().
 struct claimed_job {
-    using job_flags = ojs::detail::job_flags;
     job_flags word;
     int uses = 0;  // of the job, which is freed when it is removed
     int settlements = 0;
@@ -212,22 +174,8 @@ struct claimed_job {
     }
 };
 
-// The job may be taken when its timeout is over, by a stop, and by its handler's thread.
-struct three_settle : claimed_job {
-    bodies threads() {
-        return {[this] { handle(); }, [this] { stop(); }, [this] { stop(); }};
-    }
-};
-
-struct settled_while_lost : claimed_job {
-    bodies threads() {
-        return {[this] { handle(); }, [this] { stop(); }, [this] { lose(); }};
-    }
-};
-
 // job_context::save_checkpoint() on two threads of a handler, and the FAIL.
 struct save_and_report {
-    using job_flags = ojs::detail::job_flags;
     job_flags word;
     int saving = 0;
     bool reported = false;
@@ -244,35 +192,11 @@ struct save_and_report {
         wrong = wrong || saving > 0;
         reported = true;
     }
-    bodies threads() {
-        return {[this] { save(); }, [this] { save(); }, [this] { report(); }};
-    }
     bool is_wrong() const { return wrong; }
-};
-
-// active_job::set_checkpoint() and saved_checkpoint(), which takes the lock only where one was saved.
-struct keep_and_report {
-    using job_flags = ojs::detail::job_flags;
-    job_flags word;
-    bool kept = false;
-    bool looked = false;
-
-    bodies threads() {
-        return {[this] {
-                    word.add(job_flags::checkpoint_saved);
-                    kept = !word.has(job_flags::taken);
-                },
-                [this] {
-                    word.take();
-                    looked = word.has(job_flags::checkpoint_saved);
-                }};
-    }
-    bool is_wrong() const { return kept && !looked; }
 };
 
 // active_job::with_thread() and end_handler().
 struct pinned_thread {
-    using job_flags = ojs::detail::job_flags;
     job_flags word;
     bool has_thread = false;
     bool in_use = false;
@@ -293,28 +217,36 @@ struct pinned_thread {
         word.remove(job_flags::pinned);
         in_use = false;
     }
-    bodies threads() {
-        return {[this] { handle(); }, [this] { use(); }};
-    }
     bool is_wrong() const { return wrong; }
 };
+
+long wrong = 0;
+
+template <class Scenario>
+void explore(const char* name, std::initializer_list<void (Scenario::*)()> threads) {
+    wrong += model::the_checker().explore<Scenario>(name, threads);
+}
 
 }  // namespace
 
 int main() {
-    model::checker& checker = model::the_checker();
+    using unordered = store_then_load;
     const bool finds_it =
-        checker.explore<store_then_load<false>>("(the checker: acquire and release do not do)") > 0;
-    long wrong = checker.explore<store_then_load<true>>("(the checker: sequential consistency does)");
-    wrong += checker.explore<fetch_and_drain>("no FETCH is sent after a drain was reported over");
-    wrong += checker.explore<fetch_quiet_and_look>("the same where somebody else asked for quiet");
-    wrong += checker.explore<stop_behind_a_change>("a stop is seen, whatever holds up other changes");
-    wrong += checker.explore<every_change>("each change is found once, in order");
-    wrong += checker.explore<unsubscribe_under_way>("nothing is written to a subscriber that has left");
-    wrong += checker.explore<three_settle>("a job is settled once and removed once, after its last use");
-    wrong += checker.explore<settled_while_lost>("the same while the backend takes it back");
-    wrong += checker.explore<save_and_report>("no checkpoint is sent beside another one or the FAIL");
-    wrong += checker.explore<keep_and_report>("a checkpoint that was kept goes with the FAIL");
-    wrong += checker.explore<pinned_thread>("a pinned thread stays in its job");
+        model::the_checker().explore<unordered>("(the checker: acquire and release do not do)",
+                                                {&unordered::add_to_a, &unordered::add_to_b}) > 0;
+    explore("no FETCH is sent after a drain was reported over", {&intake::fetch, &intake::drain});
+    explore("the same where somebody else asked for quiet",
+            {&intake::fetch, &intake::quieten, &intake::look});
+    explore("each change is found once, in order, and a stop at once",
+            {&every_change::quieten, &every_change::stop});
+    explore("nothing is written to a subscriber that has left",
+            {&unsubscribe_under_way::quieten, &unsubscribe_under_way::leave});
+    explore("a job is settled once and removed once, after its last use",
+            {&claimed_job::handle, &claimed_job::stop, &claimed_job::stop});
+    explore("the same while the backend takes it back",
+            {&claimed_job::handle, &claimed_job::stop, &claimed_job::lose});
+    explore("no checkpoint is sent beside another one or the FAIL",
+            {&save_and_report::save, &save_and_report::save, &save_and_report::report});
+    explore("a pinned thread stays in its job", {&pinned_thread::handle, &pinned_thread::use});
     return finds_it && wrong == 0 ? 0 : 1;
 }
