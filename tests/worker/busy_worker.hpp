@@ -61,6 +61,7 @@ struct busy_worker {
         REQUIRE(all.size() == 1);
         return all[0];
     }
+    std::string settled() const { return wire.settled("a"); }
     std::string detail(const char* key) const {
         return parse(settlement().error.details_json).get(key).to_str();
     }

@@ -159,6 +159,20 @@ TEST_CASE("destruction: a thread that does not end delays neither the stop nor t
         CHECK(busy.settlement().what == "ack");
         check_left();
     }
+    SUBCASE("one that waits in an on_cancel callback") {
+        const shared_event registered = make_event();
+        busy_worker busy(options, [=](job_context& job) {
+            const cancel_registration kept = job.on_cancel([=] {
+                let_go->wait();
+                ended->add();
+            });
+            registered->set();
+            CHECK(!job.sleep_for(1h));
+        });
+        REQUIRE(registered->wait());
+        CHECK(busy.body->stop_and_cancel(recorder::guard));
+        CHECK(busy.body->report().interrupted == 1);
+    }
     SUBCASE("a heartbeat's") {
         recorder::transport wire;
         wire.on.beat = [=](const heartbeat_request& request) -> result<heartbeat_response> {

@@ -159,10 +159,8 @@ TEST_CASE(
         const kept_log log(options);
         recorder::busy_worker busy(options, [](job_context& job) { CHECK(!job.sleep_for(1h)); });
         REQUIRE(busy.body->stop_and_cancel(recorder::guard));
-        const worker_report report = busy.body->report();
-        CHECK(report.interrupted == 1);
-        CHECK(report.requeued == (requeues ? 1 : 0));
-        CHECK(report.failed == (requeues ? 0 : 1));
+        CHECK(recorder::sums(*busy.body) == (requeues ? "claimed 1 interrupted 1 requeued 1 exit 0"
+                                                      : "claimed 1 failed 1 interrupted 1 exit 0"));
         REQUIRE(log.count("info worker stopped") == 1);
         const log_record sums = log.records("info worker stopped")[0];
         CHECK(value_of(sums, "interrupted") == "1");

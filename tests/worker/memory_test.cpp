@@ -61,26 +61,6 @@ TEST_CASE(
     CHECK(states(queue) == texts{"job-1 active", "job-2 active", "job-3 active", "job-4 active"});
 }
 
-TEST_CASE("memory: attempts are counted, but not that of a requeued job") {
-    memory_transport queue;
-    queue.push("t", "[7]", 2);
-    for (const bool requeue : {true, true, false}) {
-        CHECK(claim(queue, 1) == texts{"job-1"});
-        CHECK(queue.jobs()[0].job.attempt == 1);
-        CHECK(fail(queue, "job-1", true, requeue) == settled::accepted);
-        CHECK(queue.jobs()[0].state == "available");
-    }
-    CHECK(claim(queue, 1) == texts{"job-1"});
-    CHECK(queue.jobs()[0].job.attempt == 2);
-    CHECK(fail(queue, "job-1", true) == settled::accepted);
-    CHECK(claim(queue, 1).empty());
-    REQUIRE(queue.jobs().size() == 1);
-    CHECK(queue.jobs()[0].state == "discarded");
-    CHECK(queue.jobs()[0].error.message == "no");
-    CHECK(queue.jobs()[0].settlements == 4);
-    CHECK(queue.jobs()[0].job.args_json == "[7]");
-}
-
 TEST_CASE("memory: only an active job is settled, and only by its own id") {
     memory_transport queue;
     queue.push("t");

@@ -142,7 +142,8 @@ TEST_CASE("parts: one whose on_tick() throws is not called again at once") {
 TEST_CASE("parts: a job requeued before it began is none that was settled") {
     const auto seen = std::make_shared<trace>();
     lifecycle life(0ms);
-    recorder::generous_transport wire({"b"});
+    recorder::transport wire;
+    wire.extra = {"b"};
     wire.give(make_job("a"));
     const shared_event began = make_event();
     const auto worker = recorder::start_worker(wire, options_with<noted_part>(seen), life, [&](job_context&) {

@@ -55,8 +55,7 @@ TEST_CASE("settlement: an ACK that may not have arrived is repeated until it is 
             CHECK(each.what == "ack");
             CHECK(each.result_json == "\"result\"");
         }
-        CHECK(done.body->report().completed == 1);
-        CHECK(done.body->exit_code() == 0);
+        CHECK(recorder::sums(*done.body) == "claimed 1 completed 1 exit 0");
     }
 }
 
@@ -87,8 +86,7 @@ TEST_CASE(
     REQUIRE(tries.size() == 3);
     CHECK(tries[1].at >= asked);
     CHECK(tries[2].at < asked + 3s);  // in the drain, when half of it was left
-    CHECK(worker->report().completed == 1);
-    CHECK(worker->exit_code() == 0);
+    CHECK(recorder::sums(*worker) == "claimed 1 completed 1 exit 0");
 }
 
 TEST_CASE("settlement: a 400 without an API error is final only when repeated") {
@@ -119,8 +117,7 @@ TEST_CASE("settlement: a Retry-After longer than the stop costs no job its repor
     const std::vector<recorder::call> tries = busy.wire.settlements("a");
     REQUIRE(tries.size() == 2);
     CHECK(tries[1].at - tries[0].at >= 400ms);  // of nearly 2 s
-    CHECK(busy.body->report().interrupted == 1);
-    CHECK(busy.body->exit_code() == 0);
+    CHECK(recorder::sums(*busy.body) == "claimed 1 interrupted 1 requeued 1 exit 0");
 }
 
 TEST_CASE("settlement: a reservation that is gone is counted, and not reported again") {
@@ -128,10 +125,7 @@ TEST_CASE("settlement: a reservation that is gone is counted, and not reported a
     wire.on.ack = [](const ack_request&, time_point) { return settled::gone; };
     const settled_job done(wire);
     CHECK(wire.settlements("a").size() == 1);
-    CHECK(done.body->report().gone == 1);
-    CHECK(done.body->report().completed == 0);
-    CHECK(done.body->report().unreported.empty());
-    CHECK(done.body->exit_code() == 0);
+    CHECK(recorder::sums(*done.body) == "claimed 1 gone 1 exit 0");
 }
 
 TEST_CASE("settlement: an ACK whose result is rejected is sent without it") {
@@ -314,9 +308,8 @@ TEST_CASE("settlement: a job whose lease ran out is reported only if a beat rene
             return each.active == std::vector<std::string>{"a"};
         }));
         CHECK(wire.settlements("a").size() == (renews ? 1 : 0));
-        CHECK(worker->report().completed == (renews ? 1 : 0));
-        CHECK(worker->report().gone == (renews ? 0 : 1));
-        CHECK(worker->exit_code() == 0);
+        CHECK(recorder::sums(*worker) ==
+              (renews ? "claimed 1 completed 1 exit 0" : "claimed 1 gone 1 exit 0"));
     }
 }
 
@@ -378,8 +371,7 @@ TEST_CASE(
     REQUIRE(wire.wait_for("fetch", 2));  // asked for again only when the job is settled
     REQUIRE(worker->stop(recorder::guard));
     CHECK(wire.settlements("a").empty());
-    CHECK(worker->report().gone == 1);
-    CHECK(worker->report().completed == 0);
+    CHECK(recorder::sums(*worker) == "claimed 1 gone 1 exit 0");
 }
 
 TEST_CASE("settlement: a job claimed again while it runs is not run twice") {
@@ -466,9 +458,7 @@ TEST_CASE("settlement: a transport that throws ends no thread") {
     REQUIRE(wire.wait_for("ack", 3));
     REQUIRE(wire.wait_for("fail", 3));
     REQUIRE(worker->stop(recorder::guard));
-    CHECK(worker->report().completed == 1);
-    CHECK(worker->report().requeued == 1);
-    CHECK(worker->exit_code() == 0);
+    CHECK(recorder::sums(*worker) == "claimed 2 completed 1 requeued 1 exit 0");
     for (const std::atomic<int>& each : left) CHECK(each.load() <= 0);
     recorder::check_last_word(wire);
 }

@@ -73,51 +73,6 @@ TEST_CASE("stopping: a quiet worker works on and fetches nothing") {
     CHECK(wire.calls("fetch").size() == fetches);
 }
 
-TEST_CASE("stopping: a shared lifecycle's TSTP and CONT, with calls of resume() between") {
-    lifecycle life(0ms);
-    recorder::transport wire;
-    recorder::counter quieted;
-    worker_options options = recorder::options();
-    options.on_transition = [&](const lifecycle_state& now) {
-        if (now.phase == phase::quiet) quieted.add();
-    };
-    const auto worker = recorder::start_worker(wire, options, life, recorder::do_nothing);
-    REQUIRE(wire.wait_for("fetch", 1));
-    for (std::size_t round = 1; round <= 3; ++round) {
-        life.apply(event::quiet_request, {cause_kind::signal, SIGTSTP});
-        REQUIRE(quieted.wait_for(static_cast<int>(round)));
-        wire.give(make_job("j" + std::to_string(round)));
-        if (round > 1) {
-            const std::size_t fetches = wire.calls("fetch").size();
-            CHECK(worker->resume());
-            CHECK(wire.calls("fetch").size() == fetches);  // the process is still quiet
-        }
-        life.apply(event::resume_request, {cause_kind::signal, SIGCONT});
-        REQUIRE(wire.wait_for("ack", round));
-    }
-    life.apply(event::stop_signal, sigterm);
-    REQUIRE(worker->wait(deadline_after(recorder::guard)));
-    CHECK(worker->report().completed == 3);
-}
-
-TEST_CASE("stopping: SIGCONT resumes a worker that a directive made quiet, on a shared lifecycle too") {
-    lifecycle life(0ms);
-    recorder::transport wire;
-    recorder::counter beats;
-    wire.on.beat = [&](const heartbeat_request&) {
-        heartbeat_response answer;
-        if (beats.add() == 1) answer.directive = directive::quiet;
-        return answer;
-    };
-    worker_options options = recorder::options();
-    options.heartbeat_interval = 10ms;
-    const auto worker = recorder::start_worker(wire, options, life, recorder::do_nothing);
-    REQUIRE(wire.wait_for("beat", 1, "quiet"));
-    life.apply(event::resume_request, {cause_kind::signal, SIGCONT});
-    REQUIRE(beats.wait_for(beats.count() + 10));
-    CHECK(worker->phase() == phase::running);
-}
-
 TEST_CASE("stopping: stop() right after a signal on the shared lifecycle forces nothing") {
     recorder::event noticed;
     recorder::event go_on;
@@ -216,8 +171,7 @@ TEST_CASE("stopping: beats go on in the drain, then there is one last one, and n
     CHECK(!busy.body->stopped());
     let_go->set();
     REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-    CHECK(busy.settlement().what == "ack");
-    CHECK(busy.body->exit_code() == 0);
+    CHECK(recorder::sums(*busy.body) == "claimed 1 completed 1 exit 0");
     recorder::check_last_word(busy.wire);
 }
 
@@ -252,26 +206,6 @@ TEST_CASE("stopping: the drain deadline is known before the supervisor has notic
     }
 }
 
-TEST_CASE("stopping: an expired grace period is a warning, and the record of an interrupted job says why") {
-    worker_options options = recorder::options();
-    options.times.shutdown_grace_period = 10ms;
-    const recorder::kept_log log(options, log_level::info);
-    busy_worker busy(options, until_cancelled);
-    busy.signal();
-    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-    for (const log_record& each : log.records("info phase changed"))
-        CHECK(value_of(each, "event") != "grace_expired");
-    REQUIRE(log.count("warn phase changed") == 1);
-    CHECK(value_of(log.records("warn phase changed")[0], "event") == "grace_expired");
-    REQUIRE(log.count("info job interrupted") + log.count("warn job interrupted") == 1);
-    for (const log_record& each : log.records()) {
-        if (each.message != "job interrupted") continue;
-        CHECK(value_of(each, "reason") == "grace_period_expired");
-        CHECK(value_of(each, "signal") == "SIGTERM");
-        CHECK(value_of(each, "job_id") == "a");
-    }
-}
-
 TEST_CASE("stopping: the details of an interrupted job") {
     struct row {
         const char* name;
@@ -297,14 +231,18 @@ TEST_CASE("stopping: the details of an interrupted job") {
              busy.body->request_stop_and_cancel();
          },
          "cancelled", "null", "3600000"},
-        {"reclaimed", recorder::patient(),
+        {"reclaimed in the drain", recorder::patient(),
          [](busy_worker& busy) {
+             busy.signal();
+             REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
              busy.life.apply(event::reclaim, {cause_kind::signal, SIGUSR1});
          },
          "spot_reclaim", "SIGUSR1", "3600000"}};
     for (const row& each : rows) {
         CAPTURE(each.name);
-        busy_worker busy(each.options, until_cancelled);
+        worker_options options = each.options;
+        const recorder::kept_log log(options, log_level::info);
+        busy_worker busy(options, until_cancelled);
         const time_point asked = steady_clock::now();
         each.stop(busy);
         REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
@@ -312,13 +250,20 @@ TEST_CASE("stopping: the details of an interrupted job") {
         CHECK(busy.detail("signal") == each.signal);
         CHECK(busy.detail("grace_period_ms") == each.grace_ms);
         CHECK(parse(busy.settlement().error.details_json).get("elapsed_ms").is<double>());
-        CHECK(busy.settlement().error.code == "ShutdownError");
-        CHECK(busy.settlement().error.retryable);
-        CHECK(busy.settlement().requeue);
+        CHECK(busy.settled() == "fail ShutdownError requeue");
         CHECK((busy.settlement().at - asked >= 15ms || each.options.times.shutdown_grace_period == 1h));
-        CHECK(busy.body->exit_code() == 0);
-        CHECK(busy.body->report().interrupted == 1);
+        CHECK(recorder::sums(*busy.body) == "claimed 1 interrupted 1 requeued 1 exit 0");
         recorder::check_last_word(busy.wire);
+        std::string interrupted;
+        for (const log_record& record : log.records()) {
+            const bool expired = value_of(record, "event") == "grace_expired";
+            if (expired) CHECK(record.level == log_level::warn);
+            if (record.message == "job interrupted")
+                interrupted +=
+                    value_of(record, "job_id") + value_of(record, "reason") + value_of(record, "signal");
+        }
+        CHECK(interrupted == "a" + std::string(each.reason) + (*each.signal == 'n' ? "" : each.signal));
+        CHECK(log.count("warn phase changed") == (each.options.times.shutdown_grace_period == 20ms ? 1 : 0));
     }
 }
 
@@ -327,7 +272,7 @@ TEST_CASE("stopping: a long_running handler gets ShutdownTimeout, and the websit
     long_running.long_running = true;
     busy_worker timeout(recorder::patient(), until_cancelled, long_running);
     REQUIRE(timeout.body->stop_and_cancel(recorder::guard));
-    CHECK(timeout.settlement().error.code == "ShutdownTimeout");
+    CHECK(timeout.settled() == "fail ShutdownTimeout requeue");
     CHECK(timeout.settlement().error.message.rfind("ShutdownTimeout: ", 0) == 0);
 
     worker_options options = recorder::patient();
@@ -336,9 +281,7 @@ TEST_CASE("stopping: a long_running handler gets ShutdownTimeout, and the websit
         long_running.long_running = is_long;
         busy_worker website(options, until_cancelled, long_running);
         REQUIRE(website.body->stop_and_cancel(recorder::guard));
-        CHECK(website.settlement().error.code == "shutdown");
-        CHECK(!website.settlement().requeue);
-        CHECK(website.settlement().error.retryable);
+        CHECK(website.settled() == "fail shutdown");
         recorder::check_last_word(website.wire, "terminated");
     }
 }
@@ -374,10 +317,9 @@ TEST_CASE("stopping: outcomes of cancelled handlers, with and without having see
         const recorder::call settled = busy.settlement();
         CHECK((settled.what == "ack" ? "done " + settled.result_json
                                      : settled.error.code + ": " + settled.error.message) == each.expected);
-        const worker_report report = busy.body->report();
-        CHECK(report.completed == (settled.what == "ack" ? 1 : 0));
-        CHECK(report.interrupted == (settled.error.code == "ShutdownError" ? 1 : 0));
-        CHECK(report.failed == (settled.error.code == "handler_error" ? 1 : 0));
+        CHECK(recorder::sums(*busy.body) == (settled.what == "ack" ? "claimed 1 completed 1 exit 0"
+                                             : settled.requeue ? "claimed 1 interrupted 1 requeued 1 exit 0"
+                                                               : "claimed 1 failed 1 exit 0"));
     }
     SUBCASE("its callback was called: interrupted") {
         const shared_event notified = make_event();
@@ -401,29 +343,27 @@ TEST_CASE("stopping: a FETCH in flight") {
     };
     const auto worker = recorder::start_worker(wire, recorder::options(3), life, recorder::do_nothing);
     REQUIRE(in_fetch.wait());
-    std::uint64_t completed = 0;
-    std::uint64_t requeued = 0;
+    const char* sums = "claimed 2 requeued 2 exit 0";
     SUBCASE("at quiet: its jobs are run") {
-        completed = 2;
+        sums = "claimed 2 completed 2 exit 0";
         worker->quiet();
     }
     SUBCASE("at the drain: its jobs are requeued") {
-        requeued = 2;
         worker->request_stop();
     }
     SUBCASE("at a forced stop: requeued too") {
-        requeued = 2;
         recorder::force(life);
     }
     SUBCASE("at the drain, and it brings nothing: that ends at once") {
+        sums = "exit 0";
         worker->request_stop();  // the grace period is an hour
     }
     REQUIRE(wire.wait_for("beat", 1, "quiet"));
     for (const char* id : {"a", "b"}) {
-        if (completed + requeued > 0) wire.give(make_job(id));
+        if (*sums == 'c') wire.give(make_job(id));
     }
     answer.set();
-    if (completed > 0) {
+    if (worker->phase() == phase::quiet) {
         REQUIRE(wire.wait_for("ack", 2));
         CHECK(worker->phase() == phase::quiet);
         worker->request_stop();
@@ -431,17 +371,11 @@ TEST_CASE("stopping: a FETCH in flight") {
     REQUIRE(worker->wait(deadline_after(recorder::guard)));
     CHECK(wire.calls("beat").size() <= 3);
     CHECK(wire.calls("fetch").size() == 1);
-    CHECK(wire.calls("fail").size() == requeued);
     for (const recorder::call& each : wire.calls("fail")) {
-        CHECK(each.requeue);
-        CHECK(each.error.code == "ShutdownError");
-        CHECK(each.error.retryable);
+        CHECK(each.text() == "fail ShutdownError requeue");
         CHECK(parse(each.error.details_json).get("reason").to_str() == "not_started");
     }
-    CHECK(worker->report().completed == completed);
-    CHECK(worker->report().requeued == requeued);
-    CHECK(worker->report().claimed == completed + requeued);
-    CHECK(worker->exit_code() == 0);
+    CHECK(recorder::sums(*worker) == sums);
     recorder::check_last_word(wire);
 }
 
@@ -470,8 +404,7 @@ TEST_CASE("stopping: jobs of a FETCH that ends after the reporting threads are n
     REQUIRE(log.wait_for("error job could not be reported"));
     CHECK(log.records("error job could not be reported")[0].fields[0].value == "late");
     CHECK(worker->wait(deadline_after(recorder::guard)));
-    CHECK(worker->report().claimed == 2);
-    CHECK(worker->report().unreported == std::vector<std::string>{"late"});
+    CHECK(recorder::sums(*worker) == "claimed 2 requeued 1 unreported late exit 75");
 }
 
 TEST_CASE("stopping: no FETCH begins once the phase has left running") {
@@ -581,10 +514,7 @@ TEST_CASE(
         REQUIRE(began->wait());
         recorder::force(life);
         REQUIRE(worker->wait(deadline_after(recorder::guard)));
-        CHECK(worker->exit_code() == 0);
-        CHECK(worker->report().stuck == std::vector<std::string>{"deaf"});
-        CHECK(worker->report().interrupted == 1);
-        CHECK(worker->report().unreported.empty());
+        CHECK(recorder::sums(*worker) == "claimed 1 interrupted 1 requeued 1 stuck deaf exit 0");
         recorder::check_last_word(wire);
     }
     const std::size_t calls = wire.calls().size();
@@ -594,67 +524,6 @@ TEST_CASE(
     CHECK(wire.calls().size() == calls);
     CHECK(log.count("") == records);  // an abandoned handler reaches neither transport nor log
     CHECK(wire.settlements("deaf").size() == 1);
-}
-
-TEST_CASE("stopping: a handler that requests heartbeats in a loop does not delay the last one") {
-    const shared_event let_go = make_event();
-    const auto asks = std::make_shared<recorder::counter>();
-    const auto ended = std::make_shared<recorder::counter>();
-    worker_options options = recorder::options();
-    options.heartbeat_interval = 10ms;
-    busy_worker busy(options, [=](job_context& job) {
-        for (; !let_go->is_set(); asks->add()) job.heartbeat();
-        ended->add();
-    });
-    SUBCASE("graceful") {
-        busy.body->request_stop();
-        REQUIRE(busy.wire.wait_for("beat", 3, "quiet"));
-        let_go->set();
-        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-        CHECK(busy.settlement().what == "ack");
-    }
-    SUBCASE("forced, while it goes on") {
-        busy.force();
-        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-        CHECK(busy.settlement().error.code == "ShutdownError");
-        REQUIRE(asks->wait_for(asks->count() + 100));  // it still asks
-    }
-    recorder::check_last_word(busy.wire);
-    let_go->set();
-    REQUIRE(ended->wait_for(1));
-}
-
-TEST_CASE("stopping: an on_cancel callback that blocks delays neither the stop nor other jobs") {
-    const shared_event let_go = make_event();
-    const auto returned = std::make_shared<recorder::counter>();
-    const auto running = std::make_shared<recorder::counter>();
-    const shared_event blocked = make_event();
-    {
-        recorder::transport wire;
-        for (const char* id : {"a", "b", "c"}) wire.give(make_job(id));
-        worker_options options = recorder::options(3);
-        options.times.stop_timeout = 500ms;
-        const auto worker = recorder::start_worker(wire, options, [=](job_context& job) {
-            {
-                const cancel_registration kept = job.on_cancel([=] {
-                    blocked->set();
-                    CHECK(let_go->wait());
-                });
-                running->add();
-                CHECK(!job.sleep_for(1h));
-                CHECK(blocked->wait());
-            }
-            returned->add();
-        });
-        REQUIRE(running->wait_for(3));
-        REQUIRE(worker->stop_and_cancel(recorder::guard));
-        CHECK(worker->exit_code() == 0);
-        CHECK(worker->report().interrupted == 3);
-        for (const char* id : {"a", "b", "c"}) CHECK(wire.settlements(id).size() == 1);
-        recorder::check_last_word(wire);
-    }
-    let_go->set();
-    REQUIRE(returned->wait_for(3));
 }
 
 TEST_CASE("stopping: two workers on one lifecycle") {
@@ -777,6 +646,11 @@ TEST_CASE("stopping: no resume of an outside lifecycle is lost") {
     lifecycle life(0ms);
     recorder::transport wire;
     const auto worker = recorder::start_worker(wire, recorder::options(), life, recorder::do_nothing);
+    REQUIRE(wire.wait_for("fetch", 1));
+    life.apply(event::quiet_request, {cause_kind::signal, SIGTSTP});
+    REQUIRE(wire.wait_for("beat", 1, "quiet"));
+    CHECK(worker->resume());
+    CHECK(wire.calls("fetch").size() == 1);  // the process is still quiet
     for (std::size_t round = 0; round < 300; ++round) {
         CAPTURE(round);
         for (std::size_t i = 0; i <= round % 3; ++i) {
@@ -837,12 +711,12 @@ TEST_CASE("stopping: an unanswered FETCH is logged along with the unreported job
     const auto worker = recorder::start_worker(wire, options, until_cancelled);
     REQUIRE(in_fetch.wait());
     REQUIRE(worker->stop_and_cancel(recorder::guard).status == stop_status::unreported);
-    CHECK(worker->report().unreported == std::vector<std::string>{"a"});
-    CHECK(worker->exit_code() == exit_status::unreported);
+    CHECK(recorder::sums(*worker) == "claimed 1 interrupted 1 unreported a exit 75");
 }
 
 TEST_CASE("stopping: jobs that still wait for a thread are requeued, not interrupted") {
-    recorder::generous_transport wire({"b", "c"});
+    recorder::transport wire;
+    wire.extra = {"b", "c"};
     wire.give(make_job("a"));
     worker_options options = recorder::options(1);
     options.dialect.requeue_interrupted = false;
@@ -858,14 +732,12 @@ TEST_CASE("stopping: jobs that still wait for a thread are requeued, not interru
     CHECK(worker->stop_and_cancel(recorder::guard));
     let_go->set();
     REQUIRE(returned->wait());
-    CHECK_FALSE(wire.settlements("a").at(0).requeue);
+    CHECK(wire.settled("a") == "fail ShutdownError");
     for (const char* const id : {"b", "c"}) {
-        REQUIRE(wire.settlements(id).size() == 1);
-        CHECK(wire.settlements(id)[0].requeue);
+        CHECK(wire.settled(id) == "fail ShutdownError requeue");
         CHECK(wire.settlements(id)[0].error.details_json == "{\"reason\":\"not_started\"}");
     }
-    CHECK(worker->report().interrupted == 1);
-    CHECK(worker->report().requeued == 2);
+    CHECK(recorder::sums(*worker) == "claimed 3 failed 1 interrupted 1 requeued 2 exit 0");
 }
 
 TEST_CASE("stopping: the third signal ends a stop that waits for a FETCH alone") {

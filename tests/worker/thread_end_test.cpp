@@ -18,16 +18,6 @@ void cancel_this_thread() {
     pthread_cancel(pthread_self());
 }
 
-// The FAIL of every such job.
-void check_failed(const recorder::transport& wire, const std::string& id) {
-    const std::vector<recorder::call> settled = wire.settlements(id);
-    REQUIRE(settled.size() == 1);
-    CHECK(settled[0].what == "fail");
-    CHECK(settled[0].error.code == "handler_error");
-    CHECK(settled[0].error.message == "the handler ended its thread");
-    CHECK(settled[0].error.retryable);
-}
-
 // Every second job ends its thread in this way; the others complete.
 void run_twenty(std::int64_t concurrency, void (*end_thread)()) {
     recorder::transport wire;
@@ -41,23 +31,13 @@ void run_twenty(std::int64_t concurrency, void (*end_thread)()) {
     REQUIRE(wire.wait_for("ack", 10));
     REQUIRE(wire.wait_for("fail", 10));
     REQUIRE(worker->stop(recorder::guard));
-    CHECK(worker->exit_code() == 0);
     recorder::check_last_word(wire);
     for (int i = 0; i < 20; ++i) {
         CAPTURE(i);
-        if (i % 2 == 0) {
-            check_failed(wire, std::to_string(i));
-        } else {
-            REQUIRE(wire.settlements(std::to_string(i)).size() == 1);
-            CHECK(wire.settlements(std::to_string(i))[0].what == "ack");
-        }
+        CHECK(wire.settled(std::to_string(i)) == (i % 2 == 0 ? "fail handler_error" : "ack"));
     }
-    const worker_report report = worker->report();
-    CHECK(report.claimed == 20);
-    CHECK(report.completed == 10);
-    CHECK(report.failed == 10);
-    CHECK(report.unreported.empty());
-    CHECK(report.stuck.empty());
+    CHECK(wire.settlements("0")[0].error.message == "the handler ended its thread");
+    CHECK(recorder::sums(*worker) == "claimed 20 completed 10 failed 10 exit 0");
 }
 
 }  // namespace
@@ -81,8 +61,7 @@ TEST_CASE("thread end: a cancellation request after the handler affects neither 
         if (job.id() != "c") cancel_this_thread();
         ran.add();
     });
-    CHECK(worker->exit_code() == 0);
-    CHECK(worker->report().completed == 3);
+    CHECK(recorder::sums(*worker) == "claimed 3 completed 3 exit 0");
     CHECK(ran.count() == 3);
 }
 
@@ -98,8 +77,8 @@ TEST_CASE("thread end: the library's own waits and calls cannot be cancelled") {
     REQUIRE(busy.wire.wait_for("fail", 1));
     REQUIRE(busy.body->stop(recorder::guard));
     CHECK(slept);
-    check_failed(busy.wire, "a");
-    CHECK(busy.body->report().failed == 1);
+    CHECK(busy.settled() == "fail handler_error");
+    CHECK(recorder::sums(*busy.body) == "claimed 1 failed 1 exit 0");
 }
 
 TEST_CASE("thread end: on cancellation it is an interruption, as any other way to return") {
@@ -108,11 +87,7 @@ TEST_CASE("thread end: on cancellation it is an interruption, as any other way t
         pthread_exit(nullptr);
     });
     REQUIRE(busy.body->stop_and_cancel(recorder::guard));
-    CHECK(busy.settlement().what == "fail");
-    CHECK(busy.body->report().interrupted == 1);
-    CHECK(busy.body->report().unreported.empty());
-    CHECK(busy.body->report().stuck.empty());
-    CHECK(busy.body->exit_code() == 0);
+    CHECK(recorder::sums(*busy.body) == "claimed 1 interrupted 1 requeued 1 exit 0");
 }
 
 TEST_CASE("thread end: a job's other callbacks are called though one ends its thread") {
@@ -144,7 +119,8 @@ TEST_CASE("thread end: the destructors of a thread have the time of the stop") {
 }
 
 TEST_CASE("thread end: in a drain, jobs that wait for a thread get another one") {
-    recorder::generous_transport wire({"b", "c"});
+    recorder::transport wire;
+    wire.extra = {"b", "c"};
     wire.give(make_job("a"));
     recorder::event began, may_end;
     worker_options options = recorder::options(1);
