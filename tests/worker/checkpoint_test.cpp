@@ -1,17 +1,11 @@
 // Checkpoints and the three stages of a cancellation: what is saved, when it reaches the backend, and what a later run
 // loads.
-#include <atomic>
-#include <memory>
-#include <stdexcept>
-#include <thread>
 
 #include "busy_worker.hpp"
 
 using namespace ojs;
-using namespace std::chrono_literals;
+using namespace recorder;
 using happening = recorder::event;
-using recorder::make_job;
-using recorder::sigterm;
 
 namespace {
 
@@ -44,7 +38,7 @@ class keeping : public recorder::transport {
 
   private:
     void look_at_the_time() {
-        for (const recorder::call& each : calls("beat")) {
+        for (const call& each : calls("beat")) {
             if (each.state == "terminate") after_goodbye_ = true;
         }
     }
@@ -60,7 +54,7 @@ using strings = std::vector<std::string>;
 // The checkpoint of each FAIL.
 strings failed(const recorder::transport& wire) {
     strings out;
-    for (const recorder::call& each : wire.calls("fail")) out.push_back(each.checkpoint_json);
+    for (const call& each : wire.calls("fail")) out.push_back(each.checkpoint_json);
     return out;
 }
 
@@ -69,8 +63,8 @@ template <class Handler>
 void run_job(recorder::transport& wire, Handler handler, job given = make_job("a"),
              worker_options options = recorder::options()) {
     wire.give(std::move(given));
-    recorder::run_until("fetch", 2, wire, std::move(options), std::move(handler));
-    recorder::check_last_word(wire);
+    run_until("fetch", 2, wire, std::move(options), std::move(handler));
+    check_last_word(wire);
 }
 
 std::string code_of(const result<void>& saved) {
@@ -156,7 +150,7 @@ TEST_CASE(
             return outcome::retry("again");
         };
         worker_options options = recorder::options();
-        const recorder::kept_log log(options, log_level::warn);
+        const kept_log log(options, log_level::warn);
         run_job(wire, fail, given, options);
         const bool is_down = test::code_of(each.loaded) == errc::unavailable;
         CHECK(wire.loads() == (is_down ? 2 : 1));  // a failed load is logged and tried again
@@ -268,7 +262,7 @@ TEST_CASE("checkpoint: a run that is interrupted, and the next one in the memory
         REQUIRE(body.start());
         if (run < 3) REQUIRE(saved.wait());
         while (run == 3 && body.report().completed == 0) std::this_thread::yield();
-        REQUIRE(body.stop(recorder::guard));
+        REQUIRE(body.stop(guard));
         CHECK(body.exit_code() == 0);
         CHECK(found ==
               (run == 1 ? "" : "{\"run\":" + std::to_string(run - 1) + ",\"n\":12345678901234567890}"));
@@ -284,8 +278,8 @@ TEST_CASE("checkpoint: a run that is interrupted, and the next one in the memory
 
 TEST_CASE("checkpoint: threads take turns, and the FAIL carries the last one") {
     keeping wire;
-    recorder::counter inside;
-    recorder::counter saving;  // threads
+    counter inside;
+    counter saving;  // threads
     wire.on_save = [&](const checkpoint_request&, time_point) {
         inside.add();
         CHECK(saving.wait_for(4));
@@ -327,7 +321,7 @@ TEST_CASE(
     worker_options options = recorder::options();
     options.times.cancel_wait = 1h;  // at most half of the stop's time
     options.times.stop_timeout = 2s;
-    const auto body = recorder::start_worker(wire, options, life, [&](job_context& job) {
+    const auto body = start_worker(wire, options, life, [&](job_context& job) {
         look(job);
         running.set();
         CHECK(draining.wait());
@@ -342,11 +336,11 @@ TEST_CASE(
         return outcome::done("\"too late\"");
     });
     REQUIRE(running.wait());
-    life.apply(event::stop_signal, sigterm);
+    send(life, SIGTERM);
     draining.set();
     REQUIRE(drained.wait());
-    life.apply(event::stop_signal, sigterm);
-    REQUIRE(body->stop(recorder::guard));
+    send(life, SIGTERM);
+    REQUIRE(body->stop(guard));
     stopped.set();
     REQUIRE(returned.wait());
     CHECK(seen == strings{"--- ok", "s-- ok", "sc- ok", "sca cancelled"});
@@ -354,7 +348,7 @@ TEST_CASE(
     CHECK(wire.saved() == strings{"a=0", "a=1", "a=2"});
     CHECK_FALSE(wire.called_after_goodbye());
     CHECK(wire.calls("ack").empty());
-    recorder::check_last_word(wire);
+    check_last_word(wire);
 }
 
 TEST_CASE("checkpoint: the FAIL of a stop waits for a save in flight, and carries its state") {
@@ -370,7 +364,7 @@ TEST_CASE("checkpoint: the FAIL of a stop waits for a save in flight, and carrie
         return recorder::transport::settling(settled::accepted);
     };
     wire.give(make_job("a"));
-    const auto body = recorder::start_worker(wire, recorder::options(), life, [&](job_context& job) {
+    const auto body = start_worker(wire, recorder::options(), life, [&](job_context& job) {
         std::thread second([&] {
             CHECK(saving.wait());
             waiting.set();
@@ -384,7 +378,7 @@ TEST_CASE("checkpoint: the FAIL of a stop waits for a save in flight, and carrie
     REQUIRE(saving.wait());
     REQUIRE(waiting.wait());
     recorder::force(life);
-    REQUIRE(body->stop(recorder::guard));
+    REQUIRE(body->stop(guard));
     REQUIRE(returned.wait());
     CHECK(fails_meanwhile == 0);
     CHECK(said_to_second == "cancelled");
@@ -406,7 +400,7 @@ TEST_CASE("checkpoint: a save may take as long as a request, and in a stop no lo
     options.times.cancel_wait = 1h;
     options.times.stop_timeout = 3s;
     options.request_timeout = 20s;
-    const auto body = recorder::start_worker(wire, options, life, [&](job_context& job) {
+    const auto body = start_worker(wire, options, life, [&](job_context& job) {
         const time_point before = steady_clock::now();
         CHECK(job.save_checkpoint("1"));
         CHECK(deadlines.back() >= before + 20s);
@@ -419,7 +413,7 @@ TEST_CASE("checkpoint: a save may take as long as a request, and in a stop no lo
     });
     REQUIRE(saved.wait());
     recorder::force(life);
-    REQUIRE(body->stop(recorder::guard));
+    REQUIRE(body->stop(guard));
     CHECK(deadlines.size() == 2);
     CHECK(failed(wire) == strings{"2"});
 }
@@ -436,14 +430,14 @@ TEST_CASE("checkpoint: a save without a response delays the FAIL of a stop only 
     wire.give(make_job("a"));
     worker_options options = recorder::options();
     options.times.stop_timeout = 60s;
-    const auto body = recorder::start_worker(wire, options, life, [](job_context& job) {
+    const auto body = start_worker(wire, options, life, [](job_context& job) {
         CHECK(code_of(job.save_checkpoint("1")) == "timed_out");
     });
     REQUIRE(saving.wait());
     recorder::force(life);
     REQUIRE(wire.wait_for("fail", 1));  // the wait ends before the stop would
     go_on.set();
-    REQUIRE(body->wait(deadline_after(recorder::guard)));
+    REQUIRE(body->wait(deadline_after(guard)));
     CHECK(failed(wire) == strings{"1"});
     CHECK(body->exit_code() == 0);
     CHECK(body->report().interrupted == 1);

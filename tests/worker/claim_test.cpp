@@ -1,14 +1,9 @@
 // Jobs that a heartbeat response omits: when a claim query is sent, and the effect of its response.
-#include <algorithm>
-#include <functional>
-#include <memory>
-#include <mutex>
 
 #include "busy_worker.hpp"
 
 using namespace ojs;
-using namespace std::chrono_literals;
-using recorder::make_job;
+using namespace recorder;
 
 namespace {
 
@@ -48,7 +43,7 @@ class listing : public recorder::transport {
         questions.add();
         return given ? given(query) : result<bool>(true);
     }
-    recorder::counter questions;
+    counter questions;
 
   private:
     mutable std::mutex mutex_;
@@ -82,13 +77,13 @@ struct holding {
     }
     void end() {
         over.set();
-        REQUIRE(body->stop(recorder::guard));
-        recorder::check_last_word(wire);
+        REQUIRE(body->stop(guard));
+        check_last_word(wire);
     }
 
     listing wire;
-    recorder::counter began;
-    recorder::counter cancelled;
+    counter began;
+    counter cancelled;
     recorder::event over;
     std::unique_ptr<worker> body;
 };
@@ -113,7 +108,7 @@ TEST_CASE(
     CHECK(tested.cancelled.count() == 1);
     CHECK(tested.wire.asked() == std::vector<std::string>{"a"});
     CHECK(tested.wire.settlements("a").empty());
-    CHECK(recorder::sums(*tested.body) == "claimed 2 completed 1 gone 1 exit 0");
+    CHECK(sums(*tested.body) == "claimed 2 completed 1 gone 1 exit 0");
 }
 
 TEST_CASE("claim: a stop does not report a job that is no longer this worker's") {
@@ -126,7 +121,7 @@ TEST_CASE("claim: a stop does not report a job that is no longer this worker's")
     options.heartbeat_interval = 10ms;
     recorder::event began;
     recorder::event cancelled;
-    const auto body = recorder::start_worker(wire, options, life, [&, over](job_context& job) {
+    const auto body = start_worker(wire, options, life, [&, over](job_context& job) {
         const cancel_registration told = job.on_cancel([&] { cancelled.set(); });
         began.set();
         over->wait();  // deaf to its cancellation
@@ -138,7 +133,7 @@ TEST_CASE("claim: a stop does not report a job that is no longer this worker's")
     recorder::force(life);
     REQUIRE(wire.wait_for("beat", 1, "terminate"));
     over->set();
-    REQUIRE(body->wait(deadline_after(recorder::guard)));
+    REQUIRE(body->wait(deadline_after(guard)));
     CHECK(wire.settlements("a").empty());
     CHECK(body->report().gone == 1);
     CHECK(body->exit_code() == 0);
@@ -180,7 +175,7 @@ TEST_CASE(
         worker_options options = recorder::options();
         options.heartbeat_interval = 10ms;
         const auto ten_beats = [&](job_context&) { CHECK(none.wait_for("beat", 10)); };
-        recorder::run_until("ack", 1, none, options, ten_beats);
+        run_until("ack", 1, none, options, ten_beats);
         CHECK(none.asked().empty());
     }
     SUBCASE("its ACK is in progress") {

@@ -2,16 +2,11 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <thread>
 
 #include "busy_worker.hpp"
 
 using namespace ojs;
-using namespace std::chrono_literals;
-using recorder::busy_worker;
-using recorder::make_event;
-using recorder::make_job;
-using recorder::shared_event;
+using namespace recorder;
 
 namespace {
 
@@ -21,7 +16,7 @@ struct late_calls {
         if (gone.is_set()) late.add();
     }
     recorder::event gone;
-    recorder::counter late;
+    counter late;
 };
 
 // In KiB; 0: unknown.
@@ -63,7 +58,7 @@ TEST_CASE("destruction: waits for a log hook that is running") {
         worker.register_handler("work", [](job_context&) {});
         REQUIRE(worker.start());
         REQUIRE(wire.wait_for("beat", 1));
-        REQUIRE(worker.stop(recorder::guard));
+        REQUIRE(worker.stop(guard));
         stopping.set();
         REQUIRE(in_hook.wait());
     }
@@ -92,7 +87,7 @@ TEST_CASE("destruction: a callback of stopped_token() may destroy its worker, an
 
 TEST_CASE("destruction: on_transition may destroy its worker, which then makes no calls") {
     const auto calls = std::make_shared<late_calls>();
-    const auto ended = std::make_shared<recorder::counter>();
+    const auto ended = std::make_shared<counter>();
     const shared_event let_go = make_event();
     recorder::event destroyed;
     std::unique_ptr<worker> body;
@@ -108,7 +103,7 @@ TEST_CASE("destruction: on_transition may destroy its worker, which then makes n
     };
     options.on_transition = [&, calls, ended](const lifecycle_state&) {
         calls->note();
-        thread_local const recorder::counts_at_end at_end(ended);
+        thread_local const counts_at_end at_end(ended);
         body.reset();
         wire.reset();  // AddressSanitizer detects a later use
         calls->gone.set();
@@ -116,9 +111,9 @@ TEST_CASE("destruction: on_transition may destroy its worker, which then makes n
     };
     recorder::event began;
     body = std::make_unique<worker>(options, *wire);
-    const auto handler_ended = std::make_shared<recorder::counter>();
+    const auto handler_ended = std::make_shared<counter>();
     body->register_handler("work", [&began, let_go, handler_ended](job_context&) {
-        thread_local const recorder::counts_at_end at_end(handler_ended);
+        thread_local const counts_at_end at_end(handler_ended);
         began.set();
         CHECK(let_go->wait());
     });
@@ -134,10 +129,10 @@ TEST_CASE("destruction: on_transition may destroy its worker, which then makes n
 
 TEST_CASE("destruction: a thread that does not end delays neither the stop nor the destruction") {
     const shared_event let_go = make_event();
-    const auto ended = std::make_shared<recorder::counter>();
+    const auto ended = std::make_shared<counter>();
     struct blocks_at_end {
         shared_event let_go;
-        std::shared_ptr<recorder::counter> ended;
+        std::shared_ptr<counter> ended;
         ~blocks_at_end() {
             let_go->wait();
             ended->add();
@@ -145,7 +140,7 @@ TEST_CASE("destruction: a thread that does not end delays neither the stop nor t
     };
     worker_options options = recorder::options(1);
     options.times.stop_timeout = 200ms;
-    const recorder::kept_log log(options, log_level::warn);
+    const kept_log log(options, log_level::warn);
     const auto block = [=] { thread_local const blocks_at_end blocked{let_go, ended}; };
     const auto check_left = [&] {
         const auto left = log.records("warn threads have not ended; leaving without them");
@@ -154,7 +149,7 @@ TEST_CASE("destruction: a thread that does not end delays neither the stop nor t
     };
     SUBCASE("a handler's") {
         busy_worker busy(options, [=](job_context&) { block(); });
-        CHECK(busy.body->stop(recorder::guard));
+        CHECK(busy.body->stop(guard));
         CHECK(busy.body->exit_code() == 0);
         CHECK(busy.settlement().what == "ack");
         check_left();
@@ -170,7 +165,7 @@ TEST_CASE("destruction: a thread that does not end delays neither the stop nor t
             CHECK(!job.sleep_for(1h));
         });
         REQUIRE(registered->wait());
-        CHECK(busy.body->stop_and_cancel(recorder::guard));
+        CHECK(busy.body->stop_and_cancel(guard));
         CHECK(busy.body->report().interrupted == 1);
     }
     SUBCASE("a heartbeat's") {
@@ -179,14 +174,14 @@ TEST_CASE("destruction: a thread that does not end delays neither the stop nor t
             if (request.state == "terminate") block();
             return heartbeat_response();
         };
-        CHECK(recorder::start_worker(wire, options, recorder::do_nothing)->stop(recorder::guard));
+        CHECK(start_worker(wire, options, do_nothing)->stop(guard));
         check_left();
     }
     SUBCASE("the supervising one") {
         options.request_timeout = 50ms;
         options.on_transition = [=](const lifecycle_state&) { block(); };
         busy_worker busy(options, [](job_context&) {});
-        CHECK(busy.body->stop(recorder::guard));
+        CHECK(busy.body->stop(guard));
     }
     CHECK(ended->count() == 0);
     let_go->set();

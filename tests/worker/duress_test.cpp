@@ -4,24 +4,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <filesystem>
-#include <memory>
-#include <mutex>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "busy_worker.hpp"
 
 namespace {
 
 using namespace recorder;
-using namespace std::chrono_literals;
 
 ojs::worker_options small_threads(std::int64_t concurrency) {
     ojs::worker_options out = options(concurrency);
@@ -191,10 +181,7 @@ TEST_CASE("duress: jobs whose leases ended together are renewed together") {
 
 TEST_CASE("duress: a last heartbeat that cannot be sent is logged once") {
     transport wire;
-    wire.on.beat = [](const ojs::heartbeat_request& request) -> ojs::result<ojs::heartbeat_response> {
-        if (request.state == "terminate") return ojs::error{ojs::errc::unreachable, 0, "gone"};
-        return ojs::heartbeat_response();
-    };
+    wire.refuse("terminate", 100000, {ojs::errc::unreachable, 0, "gone"});
     ojs::worker_options settings = options();
     const kept_log log(settings, ojs::log_level::warn);
     run_until("fetch", 1, wire, settings, do_nothing);

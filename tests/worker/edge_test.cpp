@@ -1,12 +1,6 @@
 // Corner cases in which two rules meet.
 #include <pthread.h>
 
-#include <atomic>
-#include <functional>
-#include <memory>
-#include <string>
-#include <thread>
-
 #include "busy_worker.hpp"
 
 namespace {

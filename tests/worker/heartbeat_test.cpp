@@ -2,15 +2,12 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-#include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "recorder.hpp"
 
 using namespace ojs;
-using namespace std::chrono_literals;
-using recorder::make_job;
+using namespace recorder;
 
 namespace {
 
@@ -30,7 +27,7 @@ struct beating_worker {
     }
     void end() {
         let_go.set();
-        REQUIRE(body.stop(recorder::guard));
+        REQUIRE(body.stop(guard));
     }
 
     recorder::event hung_may_end;
@@ -46,7 +43,7 @@ TEST_CASE("heartbeat: quiet and the last one overtake a beat without a response"
     options.heartbeat_interval = 10ms;
     options.times.stop_timeout = 500ms;
     beating_worker tested(options);
-    recorder::counter began;
+    counter began;
     tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
         if (request.state == "running" && began.add() == 2) CHECK(tested.hung_may_end.wait());
         return heartbeat_response();
@@ -57,7 +54,7 @@ TEST_CASE("heartbeat: quiet and the last one overtake a beat without a response"
     REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));  // while the other one hangs
     tested.end();
     CHECK(tested.body.exit_code() == 0);
-    recorder::check_last_word(tested.wire);
+    check_last_word(tested.wire);
 }
 
 TEST_CASE("heartbeat: an overtaken beat is followed by one with the current state") {
@@ -70,7 +67,7 @@ TEST_CASE("heartbeat: an overtaken beat is followed by one with the current stat
         return heartbeat_response();
     };
     wire.give(make_job("a"));
-    const auto tested = recorder::start_worker(wire, [&](job_context& job) {  // a beat an hour
+    const auto tested = start_worker(wire, [&](job_context& job) {  // a beat an hour
         CHECK(wire.wait_for("beat", 1, "quiet"));
         job.heartbeat();
         CHECK(let_go.wait());
@@ -82,33 +79,25 @@ TEST_CASE("heartbeat: an overtaken beat is followed by one with the current stat
     hung_may_end.set();                          // the backend may have noted "running" last
     CHECK(wire.wait_for("beat", 3, "quiet"));
     let_go.set();
-    CHECK(tested->stop(recorder::guard));
+    CHECK(tested->stop(guard));
 }
 
 TEST_CASE("heartbeat: a quiet beat that failed is retried before the next interval") {
     beating_worker tested;  // a beat an hour
-    std::atomic<int> left{1};
-    tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
-        if (request.state == "quiet" && left-- > 0) return error{errc::disconnected, 0, "it broke"};
-        return heartbeat_response();
-    };
+    tested.wire.refuse("quiet", 1, {errc::disconnected, 0, "it broke"});
     REQUIRE(tested.body.start());
     REQUIRE(tested.wire.wait_for("fetch", 1));
     CHECK(tested.body.quiet());
     REQUIRE(tested.wire.wait_for("beat", 2, "quiet"));
     tested.end();
-    recorder::check_last_word(tested.wire);
+    check_last_word(tested.wire);
 }
 
 TEST_CASE("heartbeat: the last one is sent again when its connection broke") {
     recorder::transport wire;
-    std::atomic<int> left{1};
-    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
-        if (request.state == "terminate" && left-- > 0) return error{errc::disconnected, 0, "it broke"};
-        return heartbeat_response();
-    };
-    recorder::run_until("fetch", 1, wire, recorder::do_nothing);
-    const std::vector<recorder::call> all = wire.calls();
+    wire.refuse("terminate", 1, {errc::disconnected, 0, "it broke"});
+    run_until("fetch", 1, wire, do_nothing);
+    const std::vector<call> all = wire.calls();
     REQUIRE(all.size() > 2);
     CHECK(all[all.size() - 1].state == "terminate");
     CHECK(all[all.size() - 2].state == "terminate");
@@ -125,11 +114,11 @@ TEST_CASE("heartbeat: a registration that hangs does not cost the last beat") {
         asked.set();
         CHECK(let_go.wait());
     };
-    const auto tested = recorder::start_worker(wire, options, recorder::do_nothing);
+    const auto tested = start_worker(wire, options, do_nothing);
     REQUIRE(asked.wait());
-    CHECK(tested->stop(recorder::guard));
+    CHECK(tested->stop(guard));
     CHECK(tested->exit_code() == 0);
-    recorder::check_last_word(wire);
+    check_last_word(wire);
     let_go.set();
 }
 
@@ -157,9 +146,9 @@ TEST_CASE("heartbeat: a thread that is late does not register the worker after i
         return heartbeat_response();
     };
     late_until = &last_beat;
-    CHECK(recorder::start_worker(wire, recorder::do_nothing)->stop(recorder::guard));
+    CHECK(start_worker(wire, do_nothing)->stop(guard));
     CHECK(late_until == nullptr);
-    recorder::check_last_word(wire);
+    check_last_word(wire);
 }
 #endif
 

@@ -1,7 +1,4 @@
 // The checkpoint route: requests, responses, and how a missing route differs from an unknown job.
-#include <atomic>
-#include <functional>
-#include <memory>
 
 #include "http_backend.hpp"
 

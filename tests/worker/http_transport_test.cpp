@@ -1,9 +1,6 @@
 #include <picojson.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
-#include <functional>
 #include <iterator>
 
 #include "http_backend.hpp"

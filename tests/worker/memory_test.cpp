@@ -1,6 +1,4 @@
 // The queue in this process: its order, and what it keeps.
-#include <string>
-#include <vector>
 
 #include "recorder.hpp"
 

@@ -1,14 +1,20 @@
-// A transport that records every call in order and returns the responses that the test sets.
+// A transport that records every call in order and returns the responses that the test sets; with what tests of workers
+// include.
 #pragma once
 
+#include <signal.h>
+
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -93,7 +99,7 @@ class transport : public ojs::transport {
         const std::lock_guard<std::mutex> held(mutex_);
         waiting_.push_back(std::move(added));
     }
-    // The next `times` calls of that kind are answered with the error.
+    // The next `times` calls of that kind, or heartbeats with that state, are answered with the error.
     void refuse(const std::string& what, int times, ojs::error why) {
         const std::lock_guard<std::mutex> held(mutex_);
         for (int i = 0; i < times; ++i) refusals_[what].push_back(why);
@@ -122,6 +128,11 @@ class transport : public ojs::transport {
         const std::vector<call> all = settlements(id);
         REQUIRE(all.size() == 1);
         return all[0].text();
+    }
+    // The response to the next heartbeat.
+    void direct(ojs::directive given) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        directive_ = given;
     }
     // Waits until so many calls of that kind have begun (for beats: with that state, if one is given).
     bool wait_for(const std::string& what, std::size_t times, const std::string& state = "") const {
@@ -186,6 +197,8 @@ class transport : public ojs::transport {
         if (on.beat) return on.beat(request);
         ojs::heartbeat_response answer;
         answer.jobs_extended = request.active_jobs;
+        const std::lock_guard<std::mutex> held(mutex_);
+        answer.directive = std::exchange(directive_, ojs::directive::none);
         return answer;
     }
 
@@ -223,7 +236,8 @@ class transport : public ojs::transport {
         const std::lock_guard<std::mutex> held(mutex_);
         why = {ojs::errc::cancelled, 0, "no longer to be sent"};
         if (should_send && !should_send()) return true;
-        std::deque<ojs::error>& refusals = refusals_[begun.what];
+        std::deque<ojs::error>& refusals =
+            refusals_[refusals_.count(begun.state) > 0 ? begun.state : begun.what];
         calls_.push_back(std::move(begun));
         changed_.notify_all();
         if (refusals.empty()) return false;
@@ -241,6 +255,7 @@ class transport : public ojs::transport {
     std::vector<call> calls_;
     std::deque<ojs::job> waiting_;
     std::map<std::string, std::deque<ojs::error>> refusals_;
+    ojs::directive directive_ = ojs::directive::none;
     ojs::function<void(const std::string&)> revoke_;
 };
 
@@ -278,6 +293,18 @@ inline void check_last_word(const transport& wire, const std::string& state = "t
 }
 
 inline void do_nothing(ojs::job_context& /*job*/) {}
+
+inline const ojs::cause sigterm{ojs::cause_kind::signal, SIGTERM};
+
+// As when the process gets this signal.
+inline void send(ojs::lifecycle& life, int signal) {
+    using ojs::event;
+    life.apply(signal == SIGTSTP   ? event::quiet_request
+               : signal == SIGCONT ? event::resume_request
+               : signal == SIGUSR1 ? event::reclaim
+                                   : event::stop_signal,
+               {ojs::cause_kind::signal, signal});
+}
 
 // A started worker with this handler for the type "work".
 template <class Handler>

@@ -1,5 +1,4 @@
 // URL schemes that a program adds, and the errors for unknown ones.
-#include <atomic>
 #include <new>
 
 #include "recorder.hpp"

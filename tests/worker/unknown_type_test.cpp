@@ -1,14 +1,10 @@
 // Jobs of types that no handler is registered for.
-#include <atomic>
-#include <string>
-#include <vector>
 
 #include "recorder.hpp"
 #include "text.hpp"
 
 using namespace ojs;
-using namespace std::chrono_literals;
-using recorder::make_job;
+using namespace recorder;
 
 namespace {
 
@@ -36,7 +32,7 @@ struct insistent : recorder::transport {
     std::atomic<bool> claimed{false};
     std::mutex mutex;
     std::vector<time_point> claims;
-    recorder::counter claim_count;
+    counter claim_count;
 };
 
 const char* const no_handler = "warn no handler for this job type";
@@ -47,7 +43,7 @@ TEST_CASE("unknown type: requeued, failed or discarded, as the options say") {
     struct row {
         unknown_type_action action;
         const char* report;
-        const char* sums;
+        const char* expected;
     };
     const row rows[] = {
         {unknown_type_action::requeue, "fail unsupported requeue", "claimed 1 requeued 1 exit 0"},
@@ -58,9 +54,9 @@ TEST_CASE("unknown type: requeued, failed or discarded, as the options say") {
         wire.give(make_job("u", "no.such"));
         worker_options options = recorder::options();
         options.unknown_type = each.action;
-        const auto worker = recorder::run_until("fail", 1, wire, options, recorder::do_nothing);
+        const auto worker = run_until("fail", 1, wire, options, do_nothing);
         CHECK(wire.settled("u") == each.report);
-        CHECK(recorder::sums(*worker) == each.sums);
+        CHECK(sums(*worker) == each.expected);
     }
 }
 
@@ -68,12 +64,12 @@ TEST_CASE("unknown type: a lone worker does not spin, runs known types, and hand
     insistent wire;
     wire.give(make_job("good"));
     worker_options options = recorder::options();  // one slot
-    const recorder::kept_log log(options, log_level::warn);
-    const auto worker = recorder::start_worker(wire, options, recorder::do_nothing);
+    const kept_log log(options, log_level::warn);
+    const auto worker = start_worker(wire, options, do_nothing);
     REQUIRE(wire.wait_for("ack", 1));  // though "u" always comes first
     REQUIRE(wire.claim_count.wait_for(4));
-    REQUIRE(worker->stop(recorder::guard));
-    const std::vector<recorder::call> reports = wire.settlements("u");
+    REQUIRE(worker->stop(guard));
+    const std::vector<call> reports = wire.settlements("u");
     REQUIRE(reports.size() == 4);
     for (std::size_t i = 0; i < 3; ++i) {
         CHECK(reports[i].error.code == "unsupported");
@@ -90,14 +86,14 @@ TEST_CASE("unknown type: a lone worker does not spin, runs known types, and hand
 TEST_CASE("unknown type: at most 100 are claimed in addition to the slots") {
     constexpr std::size_t jobs = 150;
     recorder::transport wire;
-    recorder::counter claimed;
+    counter claimed;
     wire.on.fetched = [&](std::size_t taken) { claimed.add(static_cast<int>(taken)); };
     wire.on.fail = [&](const fail_request&, time_point) -> recorder::transport::settling {
         claimed.add(-1);
         return settled::accepted;
     };
     for (std::size_t i = 0; i < jobs; ++i) wire.give(make_job("u" + std::to_string(i), "no.such"));
-    const auto worker = recorder::run_until("fail", jobs, wire, recorder::options(2), recorder::do_nothing);
+    const auto worker = run_until("fail", jobs, wire, recorder::options(2), do_nothing);
     CHECK(claimed.highest() <= 102);
     CHECK(worker->report().requeued == jobs);
 }
@@ -106,7 +102,7 @@ TEST_CASE("unknown type: only the first 64 are remembered and logged") {
     recorder::transport wire;
     for (int i = 0; i < 100; ++i) wire.give(make_job("u" + std::to_string(i), "type " + std::to_string(i)));
     worker_options options = recorder::options(100);
-    const recorder::kept_log log(options, log_level::warn);
-    recorder::run_until("fail", 100, wire, options, recorder::do_nothing);
+    const kept_log log(options, log_level::warn);
+    run_until("fail", 100, wire, options, do_nothing);
     CHECK(log.count(no_handler) == 64);
 }
