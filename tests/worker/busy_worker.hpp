@@ -1,8 +1,6 @@
 // A worker with a job in its handler, and the job's settlement.
 #pragma once
 
-#include <picojson.h>
-
 #include "recorder.hpp"
 
 namespace recorder {
@@ -16,13 +14,6 @@ inline shared_event make_event() {
 // A second signal cancels the jobs at once.
 inline void force(ojs::lifecycle& life) {
     for (int i = 0; i < 2; ++i) send(life, SIGTERM);
-}
-
-inline picojson::value parse(const std::string& text) {
-    picojson::value out;
-    const std::string failure = picojson::parse(out, text);
-    CHECK(failure.empty());
-    return out;
 }
 
 inline void until_cancelled(ojs::job_context& job) {

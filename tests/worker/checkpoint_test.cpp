@@ -287,17 +287,13 @@ TEST_CASE("checkpoint: threads take turns, and the FAIL carries the last one") {
         return recorder::transport::settling(settled::accepted);
     };
     run_job(wire, [&saving](job_context& job) {
-        std::vector<std::thread> threads;
-        for (int t = 0; t < 4; ++t) {
-            threads.emplace_back([&, t] {
-                saving.add();
-                for (int i = 0; i < 25; ++i) {
-                    CHECK(job.save_checkpoint(std::to_string(t * 100 + i)));
-                    CHECK_FALSE(job.checkpoint().empty());
-                }
-            });
-        }
-        for (std::thread& each : threads) each.join();
+        test::at_once(4, [&](int t) {
+            saving.add();
+            for (int i = 0; i < 25; ++i) {
+                CHECK(job.save_checkpoint(std::to_string(t * 100 + i)));
+                CHECK_FALSE(job.checkpoint().empty());
+            }
+        });
         return outcome::retry("");
     });
     CHECK(inside.highest() == 1);

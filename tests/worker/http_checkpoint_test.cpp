@@ -176,10 +176,3 @@ TEST_CASE("http checkpoint: responses to a load") {
     CHECK(down.error().text == "GET /jobs/{id}/checkpoint answered 503");
     CHECK(backend(409).load().error().code == errc::rejected);
 }
-
-TEST_CASE("http checkpoint: ends at its deadline") {
-    backend peer(200, "{}");
-    const result<settled> late = peer.wire->save_checkpoint({"j", "1"}, steady_clock::now());
-    REQUIRE(!late);
-    CHECK(late.error().code == errc::timed_out);
-}

@@ -1,4 +1,3 @@
-#include <picojson.h>
 #include <unistd.h>
 
 #include <iterator>
@@ -9,6 +8,7 @@
 using namespace ojs;
 using namespace std::chrono_literals;
 using namespace http_backend;
+using recorder::parse;
 
 namespace {
 
@@ -22,14 +22,6 @@ worker_identity identity() {
     out.labels = {"x"};
     out.started_at = "2026-01-02T03:04:05.000Z";
     out.visibility_timeout = 30s;
-    return out;
-}
-
-picojson::value parse(const std::string& text) {
-    picojson::value out;
-    const std::string failure = picojson::parse(out, text);
-    CHECK(failure.empty());
-    REQUIRE(out.is<picojson::object>());
     return out;
 }
 

@@ -351,25 +351,6 @@ TEST_CASE("stuck: the log says where the thread is, where the signals are ours")
 
 #endif
 
-TEST_CASE("termination mode: NORMAL_SHUTDOWN drains, and logs the file and the deadline") {
-    const mode_file file("NORMAL_SHUTDOWN");
-    worker_options options = recorder::options();
-    options.termination_mode_file = file.path;
-    options.times.shutdown_grace_period = 3550s;
-    const kept_log log(options);
-    const shared_event let_go = make_event();
-    busy_worker busy(options, [=](job_context&) { CHECK(let_go->wait()); });
-    busy.signal();
-    REQUIRE(log.wait_for("info Received SIGTERM"));
-    CHECK(busy.body->phase() == phase::draining);
-    let_go->set();
-    REQUIRE(busy.body->wait(deadline_after(guard)));
-    CHECK(busy.settlement().what == "ack");
-    CHECK(log.count("info File " + file.path + " contains NORMAL_SHUTDOWN, using graceful shutdown") == 1);
-    CHECK(log.count("info Received SIGTERM. Grace period: 3550s (until 2") == 1);
-    CHECK(log.count("warn Spot instance") == 0);
-}
-
 TEST_CASE("termination mode: SPOT_RECLAIM, no file, and SIGUSR1 hand every job back at once") {
     struct row {
         const char* text;  // null: no file
@@ -396,7 +377,8 @@ TEST_CASE("termination mode: SPOT_RECLAIM, no file, and SIGUSR1 hand every job b
 }
 
 TEST_CASE(
-    "termination mode: in a drain that nobody signalled the first signal asks for it, in another one not") {
+    "termination mode: the first signal asks for it, also in a drain; NORMAL_SHUTDOWN drains, and is "
+    "logged") {
     struct row {
         const char* mode;  // in the file
         bool signalled;    // the drain
@@ -410,6 +392,7 @@ TEST_CASE(
         worker_options options = recorder::options();
         options.dialect.first_signal_wins = true;
         options.termination_mode_file = file.path;
+        options.times.shutdown_grace_period = 3550s;
         const kept_log log(options);
         const shared_event let_go = make_event();
         busy_worker busy(options, [=](job_context& job) {
@@ -423,6 +406,9 @@ TEST_CASE(
         if (!each.reclaims) {
             REQUIRE(log.wait_for("info Received SIGTERM"));
             CHECK(busy.body->phase() == phase::draining);
+            CHECK(log.count("info File " + file.path + " contains NORMAL_SHUTDOWN, using graceful") == 1);
+            CHECK(log.count("info Received SIGTERM. Grace period: 3550s (until 2") == 1);
+            CHECK(log.count("warn Spot instance") == 0);
             let_go->set();
         }
         REQUIRE(busy.body->wait(deadline_after(guard)));

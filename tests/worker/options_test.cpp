@@ -382,13 +382,8 @@ TEST_CASE("options: the default drain fits into a known platform's grant") {
     CHECK(drain_on(with(cloud_run, "KUBERNETES_SERVICE_HOST", "10.0.0.1")) == 25s);
     CHECK(drain_on({}) == 30s);  // Docker's and Nomad's default causes a warning
     CHECK(drain_on({{"NOMAD_ALLOC_ID", "1"}}) == 30s);
-    CHECK(drain_on(with(ecs, "OJS_STOP_TIMEOUT", "8s")) == 22s);
-    CHECK(drain_on(with(cloud_run, "OJS_STOP_TIMEOUT", "8s")) == 2s);
     CHECK(drain_on(with(cloud_run, "OJS_STOP_TIMEOUT", "10s")) == 30s);
-    CHECK(drain_on(with(cloud_run, "OJS_GRACE_PERIOD", "30s")) == 30s);
-    CHECK(drain_on(with(cloud_run, "OJS_CONTAINER_GRACE_PERIOD", "60s")) == 30s);
     CHECK(drain_on(with(cloud_run, "OJS_DIALECT", "worker_protocol")) == 5s);
-    CHECK(drain_on(with(cloud_run, "OJS_DIALECT", "spot_controller")) == 3550s);
 }
 
 #if !OJS_SHUTDOWN_SEPARATE  // visits internals, which the separate form does not declare

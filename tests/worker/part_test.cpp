@@ -76,6 +76,18 @@ worker_options options_with(const shared_trace& seen, const char* name = "noted"
     return out;
 }
 
+// The error of a start that made no request.
+error refused_start(const worker_options& options) {
+    recorder::transport wire;
+    worker tested(options, wire);
+    tested.register_handler("work", do_nothing);
+    const result<void> started = tested.start();
+    REQUIRE(!started);
+    CHECK(tested.run() == exit_status::usage);
+    CHECK(wire.calls().empty());
+    return started.error();
+}
+
 }  // namespace
 
 TEST_CASE("parts: are called from the worker's start to its end, and not after") {
@@ -199,11 +211,7 @@ TEST_CASE("parts: one that cannot start ends the start, and the next start creat
     CHECK(tested.stop(guard));
 
     options.parts.add({"second", nullptr});
-    worker other(options, wire);
-    other.register_handler("work", [](job_context&) {});
-    const result<void> none = other.start();
-    REQUIRE(!none);
-    CHECK(holds(none.error().text, "'second'"));
+    CHECK(holds(refused_start(options).text, "'second'"));
 }
 
 TEST_CASE("parts: their exceptions are logged and stop nothing") {
@@ -264,7 +272,6 @@ TEST_CASE("parts: a thread abandoned by a destroyed worker no longer calls them"
 }
 
 TEST_CASE("parts: options that an extension refuses end the start before a part is created") {
-    recorder::transport wire;
     worker_options options = recorder::options();
     const auto refuse = [](const worker_options& given) -> result<void> {
         return error{errc::invalid_argument, 0, "not " + given.worker_id};
@@ -272,29 +279,18 @@ TEST_CASE("parts: options that an extension refuses end the start before a part 
     int made = 0;
     options.worker_id = "me";
     options.parts.add({"strict", [&made]() -> worker_part* { return ++made, nullptr; }, refuse, nullptr});
-    worker tested(options, wire);
-    tested.register_handler("work", [](job_context&) {});
-    const result<void> started = tested.start();
-    REQUIRE(!started);
-    CHECK(started.error().text == "not me");
+    CHECK(refused_start(options).text == "not me");
     CHECK(validate(options).error().text == "not me");
     CHECK(made == 0);
-    CHECK(wire.calls().empty());
 }
 
 TEST_CASE("parts: a health address without its extension ends the start and names the header") {
-    recorder::transport wire;
     worker_options options = recorder::options();
     options.health_address = "127.0.0.1:0";
-    worker tested(options, wire);
-    tested.register_handler("work", [](job_context&) {});
-    const result<void> started = tested.start();
-    REQUIRE(!started);
-    CHECK(started.error().code == errc::unsupported);
+    const error refused = refused_start(options);
+    CHECK(refused.code == errc::unsupported);
     for (const char* word : {"OJS_HEALTH_ADDR", "ojs_operating.hpp", "ojs::operating()"})
-        CHECK(holds(started.error().text, word));
-    CHECK(tested.run() == exit_status::usage);
-    CHECK(wire.calls().empty());
+        CHECK(holds(refused.text, word));
     options.parts.add(operating());
     CHECK(validate(options));
 }

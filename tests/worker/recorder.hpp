@@ -2,6 +2,7 @@
 // include.
 #pragma once
 
+#include <picojson.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -290,6 +291,13 @@ inline void check_last_word(const transport& wire, const std::string& state = "t
     CHECK(all.back().what == "beat");
     CHECK(all.back().state == state);
     CHECK(std::count_if(all.begin(), all.end(), [&](const call& each) { return each.state == state; }) == 1);
+}
+
+inline picojson::value parse(const std::string& text) {
+    picojson::value out;
+    const std::string failure = picojson::parse(out, text);
+    CHECK(failure.empty());
+    return out;
 }
 
 inline void do_nothing(ojs::job_context& /*job*/) {}

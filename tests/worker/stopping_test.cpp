@@ -425,16 +425,10 @@ TEST_CASE("stopping: stop() before the start, after the end, from many threads, 
     canceller.join();
     const cancel_token stopped = busy.body->stopped_token();
     CHECK(!stopped.cancelled());
-    std::vector<std::thread> threads;
-    counter ended;
-    for (int i = 0; i < 8; ++i) {
-        threads.emplace_back([&, i] {
-            ended.add(busy.body->stop(i % 2 == 0 ? std::chrono::milliseconds::max() : 30s) ? 1 : 0);
-        });
-    }
-    let_go->set();
-    for (std::thread& each : threads) each.join();
-    CHECK(ended.count() == 8);
+    test::at_once(8, [&](int i) {
+        if (i == 0) let_go->set();
+        CHECK(busy.body->stop(i % 2 == 0 ? std::chrono::milliseconds::max() : 30s));
+    });
     CHECK(!stopped.sleep_for(guard));
     CHECK(busy.settlement().what == "ack");
     check_last_word(busy.wire);
@@ -506,31 +500,25 @@ TEST_CASE("stopping: two workers on one lifecycle") {
         });
     }
     REQUIRE(running->wait_for(2));
-    const auto wait = [&](int which) { REQUIRE(workers[which]->wait(deadline_after(guard))); };
-    SUBCASE("one stop is for both") {
-        send(life, SIGTERM);
-        for (const recorder::transport& each : wires) REQUIRE(each.wait_for("beat", 1, "quiet"));
-        let_go->set();
-        wait(0);
-        wait(1);
-        CHECK(life.phase() == phase::draining);  // what becomes of it is its owner's business
-    }
-    SUBCASE("one worker's stop is its own") {
+    const auto wait_for_both = [&] {
+        for (const auto& each : workers) REQUIRE(each->wait(deadline_after(guard)));
+    };
+    SUBCASE("one worker's stop is its own, a signal is for both") {
         workers[0]->request_stop();
         REQUIRE(wires[0].wait_for("beat", 1, "quiet"));
         CHECK(life.phase() == phase::running);
         CHECK(workers[1]->phase() == phase::running);
+        send(life, SIGTERM);
+        REQUIRE(wires[1].wait_for("beat", 1, "quiet"));
         let_go->set();
-        wait(0);
-        CHECK(!workers[1]->stopped());
-        CHECK(workers[1]->stop(guard));
+        wait_for_both();
+        CHECK(life.phase() == phase::draining);  // what becomes of it is its owner's business
     }
     SUBCASE("the end of one does not end the drain of the other") {
         send(life, SIGTERM);
         CHECK(workers[0]->request_stop_and_cancel());
         send(life, SIGTERM);
-        wait(0);
-        wait(1);
+        wait_for_both();
         for (const auto& each : workers) CHECK(each->report().interrupted == 1);
         let_go->set();
     }

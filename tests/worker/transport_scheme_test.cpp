@@ -219,13 +219,3 @@ TEST_CASE("scheme: the path of the API is refused, because it is appended, where
         CHECK(validate(options));
     }
 }
-
-TEST_CASE("scheme: a worker with a given transport ignores the URL") {
-    recorder::transport wire;
-    worker_options options = recorder::options();
-    options.url = "other:x";
-    worker worker(options, wire);
-    worker.register_handler("work", [](job_context&) {});
-    REQUIRE(worker.start());
-    CHECK(worker.stop(recorder::guard));
-}
