@@ -240,8 +240,6 @@ TEST_CASE("checkpoint: a FAIL refused with it is sent without it") {
     CHECK(failed(wire) == strings{"1", ""});
 }
 
-// ---- checkpoints of an earlier run ----
-
 TEST_CASE("checkpoint: a run that is interrupted, and the next one in the memory transport") {
     memory_transport wire;
     worker_options options = recorder::options();
@@ -273,8 +271,6 @@ TEST_CASE("checkpoint: a run that is interrupted, and the next one in the memory
     CHECK(wire.save_checkpoint({"no such job", "1"}, time_point::max()).value_or(settled::accepted) ==
           settled::gone);
 }
-
-// ---- several threads, and the stop ----
 
 TEST_CASE("checkpoint: threads take turns, and the FAIL carries the last one") {
     keeping wire;

@@ -20,15 +20,9 @@ log_record record_of_failure(recorder::transport& wire, const outcome& returned,
     return {};
 }
 
-// Heartbeats then neither begin nor end an outage.
-void make_heartbeats_neutral(recorder::transport& wire) {
-    wire.on.beat = [](const heartbeat_request&) -> result<heartbeat_response> {
-        return error{errc::rejected, 0, "no"};
-    };
-}
-
 const std::string again = "backend reachable again";
 const error unreachable{errc::unreachable, 0, "connection refused"};
+const error rejected{errc::rejected, 0, "no"};
 
 }  // namespace
 
@@ -90,7 +84,7 @@ TEST_CASE("job log: a failed report says when it is retried, unless it is not") 
     const kept_log log(options);
     recorder::transport wire;
     wire.refuse("ack", 1, unreachable);
-    wire.refuse("ack", 2, {errc::rejected, 0, "no"});  // with its result, and without
+    wire.refuse("ack", 2, rejected);  // with its result, and without
     wire.give(make_job("a"));
     run_until(
         "fetch", 2, wire, options, [](job_context&) { return "[1]"; }, stop_status::unreported);
@@ -105,7 +99,7 @@ TEST_CASE("job log: the end of an outage is logged once") {
     worker_options options = recorder::options();
     const kept_log log(options);
     recorder::transport wire;
-    make_heartbeats_neutral(wire);
+    wire.refuse("beat", 100000, rejected);                         // neither begins nor ends an outage
     std::vector<bool> refused = {true, true, false, true, false};  // two tries of `a` fail, and one of `b`
     std::size_t calls = 0;                                         // one job at a time
     wire.on.ack = [&](const ack_request&, time_point) -> recorder::transport::settling {
@@ -131,12 +125,12 @@ TEST_CASE("job log: a FETCH and a heartbeat notice an outage and its end too") {
     recorder::transport wire;
     SUBCASE("FETCH") {
         options.poll_interval = 1ms;
-        make_heartbeats_neutral(wire);
+        wire.refuse("beat", 100000, rejected);  // neither begins nor ends an outage
         wire.refuse("fetch", 1, unreachable);
         run_until("fetch", 3, wire, options, do_nothing);
     }
     SUBCASE("heartbeat") {
-        wire.refuse("fetch", 1000, {errc::rejected, 0, "no"});
+        wire.refuse("fetch", 1000, rejected);
         wire.refuse("beat", 1, unreachable);
         run_until("beat", 1, wire, options, do_nothing);
     }
