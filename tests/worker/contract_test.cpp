@@ -165,6 +165,7 @@ TEST_CASE("memory: only an active job is settled, and only by its own id") {
     CHECK(ack(queue, "job-1") == settled::gone);
     CHECK(fail(queue, "job-1", true) == settled::gone);
     CHECK(queue.jobs()[0].result_json == "1");
+    CHECK(queue.jobs()[0].settlements == 1);
 }
 
 TEST_CASE("memory: keeps only the last settled jobs, and all others") {
@@ -173,6 +174,8 @@ TEST_CASE("memory: keeps only the last settled jobs, and all others") {
     CHECK(claim(queue, 4) == names{"job-1", "job-2", "job-3", "job-4"});
     CHECK(ack(queue, "job-3") == settled::accepted);
     CHECK(fail(queue, "job-2", false) == settled::accepted);
+    CHECK(queue.jobs()[1].error.message == "no");
+    CHECK(queue.jobs()[1].settlements == 1);
     CHECK(states(queue) ==
           names{"job-1 active", "job-2 discarded", "job-3 completed", "job-4 active", "job-5 available"});
     CHECK(ack(queue, "job-4") == settled::accepted);  // job-3 was the first to be settled

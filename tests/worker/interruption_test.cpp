@@ -401,8 +401,8 @@ TEST_CASE(
         });
         each.signalled ? busy.signal() : static_cast<void>(busy.body->request_stop());
         REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
-        for (int i = 0; i < 3; ++i) busy.signal();
         if (each.signalled) send(busy.life, SIGUSR1);
+        for (int i = 0; i < 3; ++i) busy.signal();
         if (!each.reclaims) {
             REQUIRE(log.wait_for("info Received SIGTERM"));
             CHECK(busy.body->phase() == phase::draining);
