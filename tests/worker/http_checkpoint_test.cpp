@@ -1,5 +1,4 @@
 // The checkpoint route: requests, responses, and how a missing route differs from an unknown job.
-
 #include "http_backend.hpp"
 
 using namespace ojs;
