@@ -1,5 +1,4 @@
 // What the log says about failed jobs, failed reports, and outages of the backend.
-
 #include "busy_worker.hpp"
 
 using namespace ojs;
