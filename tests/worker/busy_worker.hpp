@@ -1,11 +1,6 @@
 // A worker with a job in its handler, and the job's settlement.
 #pragma once
 
-#include <picojson.h>
-#include <signal.h>
-
-#include <memory>
-
 #include "recorder.hpp"
 
 namespace recorder {
@@ -16,18 +11,13 @@ inline shared_event make_event() {
     return std::make_shared<event>();
 }
 
-inline const ojs::cause sigterm{ojs::cause_kind::signal, SIGTERM};
-
 // A second signal cancels the jobs at once.
 inline void force(ojs::lifecycle& life) {
-    for (int i = 0; i < 2; ++i) life.apply(ojs::event::stop_signal, sigterm);
+    for (int i = 0; i < 2; ++i) send(life, SIGTERM);
 }
 
-inline picojson::value parse(const std::string& text) {
-    picojson::value out;
-    const std::string failure = picojson::parse(out, text);
-    CHECK(failure.empty());
-    return out;
+inline void until_cancelled(ojs::job_context& job) {
+    CHECK(!job.sleep_for(1h));
 }
 
 // A worker with one job, which is in its handler when the constructor returns.
@@ -54,13 +44,14 @@ struct busy_worker {
     busy_worker(ojs::worker_options options, ojs::job job, Handler handler)
         : busy_worker(std::move(options), std::move(handler), {}, std::move(job)) {}
 
-    void signal() { life.apply(ojs::event::stop_signal, sigterm); }
+    void signal() { send(life, SIGTERM); }
     void force() { recorder::force(life); }
     call settlement() const {
         const std::vector<call> all = wire.settlements("a");
         REQUIRE(all.size() == 1);
         return all[0];
     }
+    std::string settled() const { return wire.settled("a"); }
     std::string detail(const char* key) const {
         return parse(settlement().error.details_json).get(key).to_str();
     }

@@ -1,17 +1,11 @@
 // Checkpoints and the three stages of a cancellation: what is saved, when it reaches the backend, and what a later run
 // loads.
-#include <atomic>
-#include <memory>
-#include <stdexcept>
-#include <thread>
 
 #include "busy_worker.hpp"
 
 using namespace ojs;
-using namespace std::chrono_literals;
+using namespace recorder;
 using happening = recorder::event;
-using recorder::make_job;
-using recorder::sigterm;
 
 namespace {
 
@@ -21,15 +15,10 @@ class keeping : public recorder::transport {
     std::function<settling(const checkpoint_request&, time_point)> on_save;
     std::function<result<std::string>(const std::string&)> on_load;
 
-    keeping() {
-        on.fail = [this](const fail_request& request, time_point) {
-            const std::lock_guard<std::mutex> held(mutex_);
-            failed_.push_back(request.checkpoint_json);
-            return settling(settled::accepted);
-        };
+    std::vector<std::string> saved() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return saved_;
     }
-    std::vector<std::string> saved() const { return copy(saved_); }
-    std::vector<std::string> failed() const { return copy(failed_); }
     int loads() const { return loads_; }
     bool called_after_goodbye() const { return after_goodbye_; }
 
@@ -48,38 +37,34 @@ class keeping : public recorder::transport {
     }
 
   private:
-    std::vector<std::string> copy(const std::vector<std::string>& list) const {
-        const std::lock_guard<std::mutex> held(mutex_);
-        return list;
-    }
     void look_at_the_time() {
-        for (const recorder::call& each : calls("beat")) {
+        for (const call& each : calls("beat")) {
             if (each.state == "terminate") after_goodbye_ = true;
         }
     }
 
     mutable std::mutex mutex_;
     std::vector<std::string> saved_;
-    std::vector<std::string> failed_;
     std::atomic<int> loads_{0};
     std::atomic<bool> after_goodbye_{false};
 };
 
 using strings = std::vector<std::string>;
 
+// The checkpoint of each FAIL.
+strings failed(const recorder::transport& wire) {
+    strings out;
+    for (const call& each : wire.calls("fail")) out.push_back(each.checkpoint_json);
+    return out;
+}
+
 // One job through one worker, stopped when the job is settled.
 template <class Handler>
 void run_job(recorder::transport& wire, Handler handler, job given = make_job("a"),
              worker_options options = recorder::options()) {
     wire.give(std::move(given));
-    recorder::run_until("fetch", 2, wire, std::move(options), std::move(handler));
-    recorder::check_last_word(wire);
-}
-
-job with_meta(const std::string& meta) {
-    job out = make_job("a");
-    out.meta_json = meta;
-    return out;
+    run_until("fetch", 2, wire, std::move(options), std::move(handler));
+    check_last_word(wire);
 }
 
 std::string code_of(const result<void>& saved) {
@@ -101,7 +86,7 @@ TEST_CASE("checkpoint: saved digit for digit, known at once, and not part of an 
     });
     CHECK(wire.saved() == strings{R"(a={"n":12345678901234567890})", "a=[1.50]", "a=null"});
     CHECK(wire.loads() == 1);
-    CHECK(wire.failed().empty());
+    CHECK(failed(wire).empty());
     CHECK(wire.calls("ack").size() == 1);
 }
 
@@ -113,7 +98,7 @@ TEST_CASE("checkpoint: goes with the FAIL, however the job fails") {
             CHECK(code_of(job.save_checkpoint("2")) == "ok");
             return ending();
         });
-        return wire.failed();
+        return failed(wire);
     };
     CHECK(fails_with([] { return outcome::retry("later"); }) == strings{"2"});
     CHECK(fails_with([] { return outcome::discard("never"); }) == strings{"2"});
@@ -122,36 +107,57 @@ TEST_CASE("checkpoint: goes with the FAIL, however the job fails") {
     CHECK(fails_with([]() -> outcome { throw 7; }) == strings{"2"});
 }
 
-TEST_CASE("checkpoint: a FAIL carries only what this run saved, not what it loaded") {
-    keeping wire;
-    wire.on_load = [](const std::string&) { return result<std::string>(std::string("3")); };
-    run_job(wire, [](job_context& job) {
-        CHECK(job.checkpoint() == "3");
-        return outcome::retry("again");
-    });
-    CHECK(wire.failed() == strings{""});
-}
-
 TEST_CASE(
     "checkpoint: the newest counts: what the backend says, what came with the claim, what the last FAIL "
     "brought") {
-    job given = make_job("a");
-    given.meta_json = R"({"checkpoint":1})";
-    given.envelope_json = R"({"id":"a","checkpoint":{"state":{"n":2.50},"sequence":7}})";
-    const auto found = [&](const result<std::string>& loaded) {
-        keeping wire;
-        wire.on_load = [&](const std::string&) { return loaded; };
-        std::string got;
-        run_job(
-            wire, [&](job_context& job) { got = job.checkpoint(); }, given);
-        return got;
+    const char* const none = "{}";
+    const char* const in_envelope = R"({"id":"a","checkpoint":{"state":{"n":2.50},"sequence":7}})";
+    const char* const in_meta = R"({"x":1,"checkpoint": {"n":12345678901234567890}})";
+    const error down{errc::unavailable, 0, "later"};
+    struct row {
+        result<std::string> loaded;
+        const char* envelope;
+        const char* meta;
+        std::string found;
     };
-    CHECK(found(std::string("3")) == "3");
-    CHECK(found(std::string()) == R"({"n":2.50})");
-    CHECK(found(error{errc::unavailable, 0, "later"}) == R"({"n":2.50})");
-    CHECK(found(error{errc::unsupported, 0, "no route"}) == R"({"n":2.50})");
-    given.envelope_json = R"({"id":"a","state":"active"})";
-    CHECK(found(std::string()) == "1");
+    std::vector<row> rows = {{std::string("3"), in_envelope, in_meta, "3"},
+                             {std::string(), in_envelope, in_meta, R"({"n":2.50})"},
+                             {down, in_envelope, in_meta, R"({"n":2.50})"},
+                             {error{errc::unsupported, 0, "no route"}, in_envelope, in_meta, R"({"n":2.50})"},
+                             {std::string(), none, in_meta, R"({"n":12345678901234567890})"},
+                             {down, none, R"({"checkpoint":1})", "1"},
+                             {std::string("null"), none, R"({"checkpoint":1})", ""}};
+    for (const char* meta : {"{}", R"({"checkpoint":"older"})", R"({"checkpoint":null})",
+                             R"({"checkpoint":no})", R"({"checkpoint":})", "", "7"})
+        rows.push_back({std::string("[1.0]"), none, meta, "[1.0]"});
+    for (const char* nothing : {"", "null", "no JSON", "\"\xff\""})
+        rows.push_back({std::string(nothing), none, none, ""});
+    for (const row& each : rows) {
+        CAPTURE(each.envelope);
+        CAPTURE(each.meta);
+        keeping wire;
+        wire.on_load = [&](const std::string& id) {
+            CHECK(id == "a");
+            return each.loaded;
+        };
+        job given = make_job("a");
+        given.envelope_json = each.envelope;
+        given.meta_json = each.meta;
+        const auto fail = [&](job_context& job) {
+            CHECK(wire.loads() == 0);
+            CHECK(job.checkpoint() == each.found);
+            CHECK(job.checkpoint() == each.found);
+            return outcome::retry("again");
+        };
+        worker_options options = recorder::options();
+        const kept_log log(options, log_level::warn);
+        run_job(wire, fail, given, options);
+        const bool is_down = test::code_of(each.loaded) == errc::unavailable;
+        CHECK(wire.loads() == (is_down ? 2 : 1));  // a failed load is logged and tried again
+        CHECK(log.count("warn could not load the checkpoint") == (is_down ? 2 : 0));
+        CHECK((log.text().find("later") != std::string::npos) == is_down);
+        CHECK(failed(wire) == strings{""});  // only what this run saved
+    }
 }
 
 TEST_CASE("checkpoint: a state that is not JSON in UTF-8 is refused, and the previous one stays") {
@@ -177,22 +183,17 @@ TEST_CASE("checkpoint: a state that is not JSON in UTF-8 is refused, and the pre
         return outcome::retry("");
     });
     CHECK(wire.saved() == strings{"a=1"});
-    CHECK(wire.failed() == strings{"1"});
+    CHECK(failed(wire) == strings{"1"});
 }
 
 TEST_CASE("checkpoint: with a transport that stores none, the FAIL carries it") {
     recorder::transport wire;
-    std::string failed;
-    wire.on.fail = [&](const fail_request& request, time_point) {
-        failed = request.checkpoint_json;
-        return recorder::transport::settling(settled::accepted);
-    };
     run_job(wire, [](job_context& job) {
         CHECK(job.checkpoint().empty());
         CHECK(code_of(job.save_checkpoint("1")) == "ok");
         return outcome::retry("");
     });
-    CHECK(failed == "1");
+    CHECK(failed(wire) == strings{"1"});
 }
 
 TEST_CASE(
@@ -216,7 +217,7 @@ TEST_CASE(
             CHECK(job.checkpoint() == "1");
             return outcome::retry("");
         });
-        CHECK(wire.failed() == strings{"1"});
+        CHECK(failed(wire) == strings{"1"});
     }
     keeping throwing;
     throwing.on_save = [](const checkpoint_request&, time_point) -> recorder::transport::settling {
@@ -226,88 +227,17 @@ TEST_CASE(
         CHECK(code_of(job.save_checkpoint("1")) == "disconnected");
         return outcome::retry("");
     });
-    CHECK(throwing.failed() == strings{"1"});
+    CHECK(failed(throwing) == strings{"1"});
 }
 
 TEST_CASE("checkpoint: a FAIL refused with it is sent without it") {
     keeping wire;
-    strings tries;
-    wire.on.fail = [&](const fail_request& request, time_point) -> recorder::transport::settling {
-        tries.push_back(request.checkpoint_json);
-        if (!request.checkpoint_json.empty()) return error{errc::rejected, 0, "too large"};
-        return settled::accepted;
-    };
+    wire.refuse("fail", 1, {errc::rejected, 0, "too large"});
     run_job(wire, [](job_context& job) {
         CHECK(job.save_checkpoint("1"));
         return outcome::retry("");
     });
-    CHECK(tries == strings{"1", ""});
-}
-
-// ---- checkpoints of an earlier run ----
-
-TEST_CASE("checkpoint: loaded once; if none is stored, the job's own") {
-    const auto finds = [](keeping& wire, const std::string& meta) {
-        std::string found;
-        run_job(
-            wire,
-            [&](job_context& job) {
-                found = job.checkpoint();
-                CHECK(job.checkpoint() == found);
-            },
-            with_meta(meta));
-        return found;
-    };
-    keeping in_meta;
-    CHECK(finds(in_meta, R"({"x":1,"checkpoint": {"n":12345678901234567890}})") ==
-          R"({"n":12345678901234567890})");
-    CHECK(in_meta.loads() == 1);
-    keeping cleared;
-    cleared.on_load = [](const std::string&) { return result<std::string>("null"); };
-    CHECK(finds(cleared, R"({"checkpoint":1})").empty());
-    keeping down;
-    down.on_load = [](const std::string&) { return error{errc::unavailable, 0, "not now"}; };
-    CHECK(finds(down, R"({"checkpoint":1})") == "1");
-
-    for (const char* meta : {"{}", R"({"checkpoint":"older"})", R"({"checkpoint":null})",
-                             R"({"checkpoint":no})", R"({"checkpoint":})", "", "7"}) {
-        CAPTURE(meta);
-        keeping asked;
-        asked.on_load = [](const std::string& id) { return result<std::string>("[\"" + id + "\",1.0]"); };
-        CHECK(finds(asked, meta) == "[\"a\",1.0]");
-        CHECK(asked.loads() == 1);
-    }
-    for (const char* nothing : {"", "null", "no JSON", "\"\xff\""}) {
-        keeping empty;
-        empty.on_load = [&](const std::string&) { return result<std::string>(std::string(nothing)); };
-        CHECK(finds(empty, "{}").empty());
-        CHECK(empty.loads() == 1);
-    }
-}
-
-TEST_CASE("checkpoint: loaded only if the handler calls checkpoint()") {
-    keeping wire;
-    run_job(wire, [](job_context&) {});
-    CHECK(wire.loads() == 0);
-}
-
-TEST_CASE("checkpoint: a failed load is logged and tried again") {
-    keeping wire;
-    wire.on_load = [&](const std::string&) -> result<std::string> {
-        if (wire.loads() == 1) return error{errc::unavailable, 0, "not now"};
-        return std::string("5");
-    };
-    worker_options options = recorder::options();
-    const recorder::kept_log log(options, log_level::warn);
-    const auto handler = [](job_context& job) {
-        CHECK(job.checkpoint().empty());
-        CHECK(job.checkpoint() == "5");
-        CHECK(job.checkpoint() == "5");
-    };
-    run_job(wire, handler, make_job("a"), options);
-    CHECK(wire.loads() == 2);
-    CHECK(log.count("warn could not load the checkpoint") == 1);
-    CHECK(log.text().find("not now") != std::string::npos);
+    CHECK(failed(wire) == strings{"1", ""});
 }
 
 TEST_CASE("checkpoint: a run that is interrupted, and the next one in the memory transport") {
@@ -330,7 +260,7 @@ TEST_CASE("checkpoint: a run that is interrupted, and the next one in the memory
         REQUIRE(body.start());
         if (run < 3) REQUIRE(saved.wait());
         while (run == 3 && body.report().completed == 0) std::this_thread::yield();
-        REQUIRE(body.stop(recorder::guard));
+        REQUIRE(body.stop(guard));
         CHECK(body.exit_code() == 0);
         CHECK(found ==
               (run == 1 ? "" : "{\"run\":" + std::to_string(run - 1) + ",\"n\":12345678901234567890}"));
@@ -342,12 +272,10 @@ TEST_CASE("checkpoint: a run that is interrupted, and the next one in the memory
           settled::gone);
 }
 
-// ---- several threads, and the stop ----
-
 TEST_CASE("checkpoint: threads take turns, and the FAIL carries the last one") {
     keeping wire;
-    recorder::counter inside;
-    recorder::counter saving;  // threads
+    counter inside;
+    counter saving;  // threads
     wire.on_save = [&](const checkpoint_request&, time_point) {
         inside.add();
         CHECK(saving.wait_for(4));
@@ -355,23 +283,19 @@ TEST_CASE("checkpoint: threads take turns, and the FAIL carries the last one") {
         return recorder::transport::settling(settled::accepted);
     };
     run_job(wire, [&saving](job_context& job) {
-        std::vector<std::thread> threads;
-        for (int t = 0; t < 4; ++t) {
-            threads.emplace_back([&, t] {
-                saving.add();
-                for (int i = 0; i < 25; ++i) {
-                    CHECK(job.save_checkpoint(std::to_string(t * 100 + i)));
-                    CHECK_FALSE(job.checkpoint().empty());
-                }
-            });
-        }
-        for (std::thread& each : threads) each.join();
+        test::at_once(4, [&](int t) {
+            saving.add();
+            for (int i = 0; i < 25; ++i) {
+                CHECK(job.save_checkpoint(std::to_string(t * 100 + i)));
+                CHECK_FALSE(job.checkpoint().empty());
+            }
+        });
         return outcome::retry("");
     });
     CHECK(inside.highest() == 1);
     REQUIRE(wire.saved().size() == 100);
-    REQUIRE(wire.failed().size() == 1);
-    CHECK("a=" + wire.failed()[0] == wire.saved().back());
+    REQUIRE(failed(wire).size() == 1);
+    CHECK("a=" + failed(wire)[0] == wire.saved().back());
 }
 
 TEST_CASE(
@@ -389,7 +313,7 @@ TEST_CASE(
     worker_options options = recorder::options();
     options.times.cancel_wait = 1h;  // at most half of the stop's time
     options.times.stop_timeout = 2s;
-    const auto body = recorder::start_worker(wire, options, life, [&](job_context& job) {
+    const auto body = start_worker(wire, options, life, [&](job_context& job) {
         look(job);
         running.set();
         CHECK(draining.wait());
@@ -404,19 +328,19 @@ TEST_CASE(
         return outcome::done("\"too late\"");
     });
     REQUIRE(running.wait());
-    life.apply(event::stop_signal, sigterm);
+    send(life, SIGTERM);
     draining.set();
     REQUIRE(drained.wait());
-    life.apply(event::stop_signal, sigterm);
-    REQUIRE(body->stop(recorder::guard));
+    send(life, SIGTERM);
+    REQUIRE(body->stop(guard));
     stopped.set();
     REQUIRE(returned.wait());
     CHECK(seen == strings{"--- ok", "s-- ok", "sc- ok", "sca cancelled"});
-    CHECK(wire.failed() == strings{"2"});
+    CHECK(failed(wire) == strings{"2"});
     CHECK(wire.saved() == strings{"a=0", "a=1", "a=2"});
     CHECK_FALSE(wire.called_after_goodbye());
     CHECK(wire.calls("ack").empty());
-    recorder::check_last_word(wire);
+    check_last_word(wire);
 }
 
 TEST_CASE("checkpoint: the FAIL of a stop waits for a save in flight, and carries its state") {
@@ -432,7 +356,7 @@ TEST_CASE("checkpoint: the FAIL of a stop waits for a save in flight, and carrie
         return recorder::transport::settling(settled::accepted);
     };
     wire.give(make_job("a"));
-    const auto body = recorder::start_worker(wire, recorder::options(), life, [&](job_context& job) {
+    const auto body = start_worker(wire, recorder::options(), life, [&](job_context& job) {
         std::thread second([&] {
             CHECK(saving.wait());
             waiting.set();
@@ -446,11 +370,11 @@ TEST_CASE("checkpoint: the FAIL of a stop waits for a save in flight, and carrie
     REQUIRE(saving.wait());
     REQUIRE(waiting.wait());
     recorder::force(life);
-    REQUIRE(body->stop(recorder::guard));
+    REQUIRE(body->stop(guard));
     REQUIRE(returned.wait());
     CHECK(fails_meanwhile == 0);
     CHECK(said_to_second == "cancelled");
-    CHECK(wire.failed() == strings{"1"});
+    CHECK(failed(wire) == strings{"1"});
     CHECK(wire.saved() == strings{"a=1"});
 }
 
@@ -468,7 +392,7 @@ TEST_CASE("checkpoint: a save may take as long as a request, and in a stop no lo
     options.times.cancel_wait = 1h;
     options.times.stop_timeout = 3s;
     options.request_timeout = 20s;
-    const auto body = recorder::start_worker(wire, options, life, [&](job_context& job) {
+    const auto body = start_worker(wire, options, life, [&](job_context& job) {
         const time_point before = steady_clock::now();
         CHECK(job.save_checkpoint("1"));
         CHECK(deadlines.back() >= before + 20s);
@@ -481,9 +405,9 @@ TEST_CASE("checkpoint: a save may take as long as a request, and in a stop no lo
     });
     REQUIRE(saved.wait());
     recorder::force(life);
-    REQUIRE(body->stop(recorder::guard));
+    REQUIRE(body->stop(guard));
     CHECK(deadlines.size() == 2);
-    CHECK(wire.failed() == strings{"2"});
+    CHECK(failed(wire) == strings{"2"});
 }
 
 TEST_CASE("checkpoint: a save without a response delays the FAIL of a stop only briefly") {
@@ -498,15 +422,15 @@ TEST_CASE("checkpoint: a save without a response delays the FAIL of a stop only 
     wire.give(make_job("a"));
     worker_options options = recorder::options();
     options.times.stop_timeout = 60s;
-    const auto body = recorder::start_worker(wire, options, life, [](job_context& job) {
+    const auto body = start_worker(wire, options, life, [](job_context& job) {
         CHECK(code_of(job.save_checkpoint("1")) == "timed_out");
     });
     REQUIRE(saving.wait());
     recorder::force(life);
     REQUIRE(wire.wait_for("fail", 1));  // the wait ends before the stop would
     go_on.set();
-    REQUIRE(body->wait(deadline_after(recorder::guard)));
-    CHECK(wire.failed() == strings{"1"});
+    REQUIRE(body->wait(deadline_after(guard)));
+    CHECK(failed(wire) == strings{"1"});
     CHECK(body->exit_code() == 0);
     CHECK(body->report().interrupted == 1);
 }

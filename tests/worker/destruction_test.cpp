@@ -1,17 +1,13 @@
 // What a worker that is destroyed may still call: nothing, whichever of its threads are left behind.
+#include <pthread.h>
 #include <unistd.h>
 
 #include <fstream>
-#include <thread>
 
 #include "busy_worker.hpp"
 
 using namespace ojs;
-using namespace std::chrono_literals;
-using recorder::busy_worker;
-using recorder::make_event;
-using recorder::make_job;
-using recorder::shared_event;
+using namespace recorder;
 
 namespace {
 
@@ -21,7 +17,7 @@ struct late_calls {
         if (gone.is_set()) late.add();
     }
     recorder::event gone;
-    recorder::counter late;
+    counter late;
 };
 
 // In KiB; 0: unknown.
@@ -63,7 +59,7 @@ TEST_CASE("destruction: waits for a log hook that is running") {
         worker.register_handler("work", [](job_context&) {});
         REQUIRE(worker.start());
         REQUIRE(wire.wait_for("beat", 1));
-        REQUIRE(worker.stop(recorder::guard));
+        REQUIRE(worker.stop(guard));
         stopping.set();
         REQUIRE(in_hook.wait());
     }
@@ -92,7 +88,7 @@ TEST_CASE("destruction: a callback of stopped_token() may destroy its worker, an
 
 TEST_CASE("destruction: on_transition may destroy its worker, which then makes no calls") {
     const auto calls = std::make_shared<late_calls>();
-    const auto ended = std::make_shared<recorder::counter>();
+    const auto ended = std::make_shared<counter>();
     const shared_event let_go = make_event();
     recorder::event destroyed;
     std::unique_ptr<worker> body;
@@ -108,7 +104,7 @@ TEST_CASE("destruction: on_transition may destroy its worker, which then makes n
     };
     options.on_transition = [&, calls, ended](const lifecycle_state&) {
         calls->note();
-        thread_local const recorder::counts_at_end at_end(ended);
+        thread_local const counts_at_end at_end(ended);
         body.reset();
         wire.reset();  // AddressSanitizer detects a later use
         calls->gone.set();
@@ -116,9 +112,9 @@ TEST_CASE("destruction: on_transition may destroy its worker, which then makes n
     };
     recorder::event began;
     body = std::make_unique<worker>(options, *wire);
-    const auto handler_ended = std::make_shared<recorder::counter>();
+    const auto handler_ended = std::make_shared<counter>();
     body->register_handler("work", [&began, let_go, handler_ended](job_context&) {
-        thread_local const recorder::counts_at_end at_end(handler_ended);
+        thread_local const counts_at_end at_end(handler_ended);
         began.set();
         CHECK(let_go->wait());
     });
@@ -134,10 +130,10 @@ TEST_CASE("destruction: on_transition may destroy its worker, which then makes n
 
 TEST_CASE("destruction: a thread that does not end delays neither the stop nor the destruction") {
     const shared_event let_go = make_event();
-    const auto ended = std::make_shared<recorder::counter>();
+    const auto ended = std::make_shared<counter>();
     struct blocks_at_end {
         shared_event let_go;
-        std::shared_ptr<recorder::counter> ended;
+        std::shared_ptr<counter> ended;
         ~blocks_at_end() {
             let_go->wait();
             ended->add();
@@ -145,7 +141,7 @@ TEST_CASE("destruction: a thread that does not end delays neither the stop nor t
     };
     worker_options options = recorder::options(1);
     options.times.stop_timeout = 200ms;
-    const recorder::kept_log log(options, log_level::warn);
+    const kept_log log(options, log_level::warn);
     const auto block = [=] { thread_local const blocks_at_end blocked{let_go, ended}; };
     const auto check_left = [&] {
         const auto left = log.records("warn threads have not ended; leaving without them");
@@ -154,10 +150,24 @@ TEST_CASE("destruction: a thread that does not end delays neither the stop nor t
     };
     SUBCASE("a handler's") {
         busy_worker busy(options, [=](job_context&) { block(); });
-        CHECK(busy.body->stop(recorder::guard));
+        CHECK(busy.body->stop(guard));
         CHECK(busy.body->exit_code() == 0);
         CHECK(busy.settlement().what == "ack");
         check_left();
+    }
+    SUBCASE("one that waits in an on_cancel callback") {
+        const shared_event registered = make_event();
+        busy_worker busy(options, [=](job_context& job) {
+            const cancel_registration kept = job.on_cancel([=] {
+                let_go->wait();
+                ended->add();
+            });
+            registered->set();
+            CHECK(!job.sleep_for(1h));
+        });
+        REQUIRE(registered->wait());
+        CHECK(busy.body->stop_and_cancel(guard));
+        CHECK(busy.body->report().interrupted == 1);
     }
     SUBCASE("a heartbeat's") {
         recorder::transport wire;
@@ -165,16 +175,147 @@ TEST_CASE("destruction: a thread that does not end delays neither the stop nor t
             if (request.state == "terminate") block();
             return heartbeat_response();
         };
-        CHECK(recorder::start_worker(wire, options, recorder::do_nothing)->stop(recorder::guard));
+        CHECK(start_worker(wire, options, do_nothing)->stop(guard));
         check_left();
     }
     SUBCASE("the supervising one") {
         options.request_timeout = 50ms;
         options.on_transition = [=](const lifecycle_state&) { block(); };
         busy_worker busy(options, [](job_context&) {});
-        CHECK(busy.body->stop(recorder::guard));
+        CHECK(busy.body->stop(guard));
     }
     CHECK(ended->count() == 0);
     let_go->set();
     CHECK(ended->wait_for(1));
+}
+
+// ---- handlers and callbacks that end the thread they run on: no job is lost with it ----
+
+namespace {
+
+void cancel_this_thread() {
+    pthread_cancel(pthread_self());
+}
+
+// Every second job ends its thread in this way; the others complete.
+void run_twenty(std::int64_t concurrency, void (*end_thread)()) {
+    recorder::transport wire;
+    for (int i = 0; i < 20; ++i)
+        wire.give(make_job(std::to_string(i), "work", i % 2 == 0 ? "[true]" : "[false]"));
+    const auto worker = start_worker(wire, recorder::options(concurrency), [end_thread](job_context& job) {
+        const std::string on_the_stack = job.args_json();
+        if (on_the_stack == "[true]") end_thread();
+    });
+    REQUIRE(wire.wait_for("ack", 10));
+    REQUIRE(wire.wait_for("fail", 10));
+    REQUIRE(worker->stop(guard));
+    check_last_word(wire);
+    for (int i = 0; i < 20; ++i) {
+        CAPTURE(i);
+        CHECK(wire.settled(std::to_string(i)) == (i % 2 == 0 ? "fail handler_error" : "ack"));
+    }
+    CHECK(wire.settlements("0")[0].error.message == "the handler ended its thread");
+    CHECK(sums(*worker) == "claimed 20 completed 10 failed 10 exit 0");
+}
+
+}  // namespace
+
+TEST_CASE("thread end: a handler whose thread exits or is cancelled fails its job, and its slot is reused") {
+    for (const std::int64_t concurrency : {1, 4}) {
+        run_twenty(concurrency, [] { pthread_exit(nullptr); });
+        run_twenty(concurrency, [] {
+            cancel_this_thread();
+            pthread_testcancel();
+        });
+    }
+}
+
+TEST_CASE("thread end: a cancellation request after the handler affects neither its job nor the next") {
+    recorder::transport wire;
+    for (const char* id : {"a", "b", "c"}) wire.give(make_job(id));
+    counter ran;
+    const auto worker = run_until("ack", 3, wire, [&](job_context& job) {
+        pthread_testcancel();
+        if (job.id() != "c") cancel_this_thread();
+        ran.add();
+    });
+    CHECK(sums(*worker) == "claimed 3 completed 3 exit 0");
+    CHECK(ran.count() == 3);
+}
+
+TEST_CASE("thread end: the library's own waits and calls cannot be cancelled") {
+    bool slept = false;
+    busy_worker busy(recorder::options(), [&](job_context& job) {
+        cancel_this_thread();
+        slept = job.sleep_for(1ms);
+        job.heartbeat();
+        static_cast<void>(job.save_checkpoint("{}"));
+        pthread_testcancel();
+    });
+    REQUIRE(busy.wire.wait_for("fail", 1));
+    REQUIRE(busy.body->stop(guard));
+    CHECK(slept);
+    CHECK(busy.settled() == "fail handler_error");
+    CHECK(sums(*busy.body) == "claimed 1 failed 1 exit 0");
+}
+
+TEST_CASE("thread end: on cancellation it is an interruption, as any other way to return") {
+    busy_worker busy(patient(), [](job_context& job) {
+        static_cast<void>(job.sleep_for(guard));
+        pthread_exit(nullptr);
+    });
+    REQUIRE(busy.body->stop_and_cancel(guard));
+    CHECK(sums(*busy.body) == "claimed 1 interrupted 1 requeued 1 exit 0");
+}
+
+TEST_CASE("thread end: a job's other callbacks are called though one ends its thread") {
+    const auto called = make_event();
+    const auto registered = make_event();  // or they would be called by the handler's own thread
+    busy_worker busy(patient(), [called, registered](job_context& job) {
+        const cancel_registration first = job.on_cancel([] { pthread_exit(nullptr); });
+        const cancel_registration second = job.on_cancel([called] { called->set(); });
+        registered->set();
+        return called->wait() ? outcome::done() : outcome::retry("the second callback was not called");
+    });
+    REQUIRE(registered->wait());
+    REQUIRE(busy.body->stop_and_cancel(guard));
+    CHECK(called->is_set());
+    CHECK(busy.settlement().what == "ack");
+    CHECK(busy.body->exit_code() == 0);
+}
+
+TEST_CASE("thread end: the destructors of a thread have the time of the stop") {
+    struct slow_at_end {
+        ~slow_at_end() { static_cast<void>(never.wait_until(deadline_after(700ms))); }
+        recorder::event never;
+    };
+    worker_options options = patient();
+    const kept_log log(options, log_level::warn);
+    busy_worker busy(options, [](job_context&) { static thread_local const slow_at_end kept; });
+    REQUIRE(busy.body->stop(guard));
+    CHECK(log.count("warn threads have not ended; leaving without them") == 0);
+}
+
+TEST_CASE("thread end: in a drain, jobs that wait for a thread get another one") {
+    recorder::transport wire;
+    wire.extra = {"b", "c"};
+    wire.give(make_job("a"));
+    recorder::event began, may_end;
+    worker_options options = recorder::options(1);
+    options.times.shutdown_grace_period = no_limit;
+    const auto worker = start_worker(wire, options, [&](job_context& job) {
+        if (job.id() != "a") return;
+        began.set();
+        may_end.wait();
+        pthread_exit(nullptr);
+    });
+    REQUIRE(began.wait());
+    worker->request_stop();
+    REQUIRE(wire.wait_for("beat", 1, "quiet"));
+    may_end.set();
+    const bool ended = worker->wait(deadline_after(guard));
+    CHECK(ended);
+    for (const char* const id : {"a", "b", "c"}) CHECK(wire.settlements(id).size() == 1);
+    CHECK(worker->report().completed == 2);
+    if (!ended) worker->stop_and_cancel(guard);
 }

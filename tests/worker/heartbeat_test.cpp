@@ -1,63 +1,33 @@
-// Heartbeats that must arrive: the first to say `quiet`, and the last of all.
+// Heartbeats that must arrive, the first to say `quiet` and the last of all; and the jobs that a response leaves out.
 #include <dlfcn.h>
 #include <pthread.h>
 
-#include <algorithm>
-#include <atomic>
 #include <cstring>
 
-#include "recorder.hpp"
+#include "busy_worker.hpp"
 
 using namespace ojs;
-using namespace std::chrono_literals;
-using recorder::make_job;
-
-namespace {
-
-// A worker with one job in its handler, which asks for one heartbeat and then waits for `let_go`.
-struct beating_worker {
-    explicit beating_worker(const worker_options& options = recorder::options()) : body(options, wire) {
-        wire.give(make_job("a"));
-        body.register_handler("work", [this](job_context& job) {
-            REQUIRE(wire.wait_for("beat", 1));
-            job.heartbeat();
-            REQUIRE(let_go.wait());
-        });
-    }
-    ~beating_worker() {
-        hung_may_end.set();
-        let_go.set();
-    }
-    void end() {
-        let_go.set();
-        REQUIRE(body.stop(recorder::guard));
-    }
-
-    recorder::event hung_may_end;
-    recorder::event let_go;
-    recorder::transport wire;
-    worker body;
-};
-
-}  // namespace
+using namespace recorder;
 
 TEST_CASE("heartbeat: quiet and the last one overtake a beat without a response") {
     worker_options options = recorder::options();
     options.heartbeat_interval = 10ms;
     options.times.stop_timeout = 500ms;
-    beating_worker tested(options);
-    recorder::counter began;
-    tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
-        if (request.state == "running" && began.add() == 2) CHECK(tested.hung_may_end.wait());
+    recorder::event hung_may_end;
+    counter began;
+    recorder::transport wire;
+    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
+        if (request.state == "running" && began.add() == 2) CHECK(hung_may_end.wait());
         return heartbeat_response();
     };
-    REQUIRE(tested.body.start());
+    const auto tested = start_worker(wire, options, do_nothing);
     REQUIRE(began.wait_for(2));
-    CHECK(tested.body.quiet());
-    REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));  // while the other one hangs
-    tested.end();
-    CHECK(tested.body.exit_code() == 0);
-    recorder::check_last_word(tested.wire);
+    CHECK(tested->quiet());
+    REQUIRE(wire.wait_for("beat", 1, "quiet"));  // while the other one hangs
+    REQUIRE(tested->stop(guard));
+    CHECK(tested->exit_code() == 0);
+    check_last_word(wire);
+    hung_may_end.set();
 }
 
 TEST_CASE("heartbeat: an overtaken beat is followed by one with the current state") {
@@ -70,7 +40,7 @@ TEST_CASE("heartbeat: an overtaken beat is followed by one with the current stat
         return heartbeat_response();
     };
     wire.give(make_job("a"));
-    const auto tested = recorder::start_worker(wire, [&](job_context& job) {  // a beat an hour
+    const auto tested = start_worker(wire, [&](job_context& job) {  // a beat an hour
         CHECK(wire.wait_for("beat", 1, "quiet"));
         job.heartbeat();
         CHECK(let_go.wait());
@@ -82,33 +52,25 @@ TEST_CASE("heartbeat: an overtaken beat is followed by one with the current stat
     hung_may_end.set();                          // the backend may have noted "running" last
     CHECK(wire.wait_for("beat", 3, "quiet"));
     let_go.set();
-    CHECK(tested->stop(recorder::guard));
+    CHECK(tested->stop(guard));
 }
 
 TEST_CASE("heartbeat: a quiet beat that failed is retried before the next interval") {
-    beating_worker tested;  // a beat an hour
-    std::atomic<int> left{1};
-    tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
-        if (request.state == "quiet" && left-- > 0) return error{errc::disconnected, 0, "it broke"};
-        return heartbeat_response();
-    };
-    REQUIRE(tested.body.start());
-    REQUIRE(tested.wire.wait_for("fetch", 1));
-    CHECK(tested.body.quiet());
-    REQUIRE(tested.wire.wait_for("beat", 2, "quiet"));
-    tested.end();
-    recorder::check_last_word(tested.wire);
+    recorder::transport wire;
+    wire.refuse("quiet", 1, {errc::disconnected, 0, "it broke"});
+    const auto tested = start_worker(wire, do_nothing);  // a beat an hour
+    REQUIRE(wire.wait_for("fetch", 1));
+    CHECK(tested->quiet());
+    REQUIRE(wire.wait_for("beat", 2, "quiet"));
+    REQUIRE(tested->stop(guard));
+    check_last_word(wire);
 }
 
 TEST_CASE("heartbeat: the last one is sent again when its connection broke") {
     recorder::transport wire;
-    std::atomic<int> left{1};
-    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
-        if (request.state == "terminate" && left-- > 0) return error{errc::disconnected, 0, "it broke"};
-        return heartbeat_response();
-    };
-    recorder::run_until("fetch", 1, wire, recorder::do_nothing);
-    const std::vector<recorder::call> all = wire.calls();
+    wire.refuse("terminate", 1, {errc::disconnected, 0, "it broke"});
+    run_until("fetch", 1, wire, do_nothing);
+    const std::vector<call> all = wire.calls();
     REQUIRE(all.size() > 2);
     CHECK(all[all.size() - 1].state == "terminate");
     CHECK(all[all.size() - 2].state == "terminate");
@@ -125,12 +87,238 @@ TEST_CASE("heartbeat: a registration that hangs does not cost the last beat") {
         asked.set();
         CHECK(let_go.wait());
     };
-    const auto tested = recorder::start_worker(wire, options, recorder::do_nothing);
+    const auto tested = start_worker(wire, options, do_nothing);
     REQUIRE(asked.wait());
-    CHECK(tested->stop(recorder::guard));
+    CHECK(tested->stop(guard));
     CHECK(tested->exit_code() == 0);
-    recorder::check_last_word(wire);
+    check_last_word(wire);
     let_go.set();
+}
+
+// ---- jobs that a heartbeat response leaves out: the claim query, and the effect of its response ----
+
+namespace {
+
+// A backend that extends the jobs that the test chooses, and records requests.
+class listing : public recorder::transport {
+  public:
+    using answer = std::function<result<bool>(const claim_query&)>;
+    listing() {
+        on.beat = [this](const heartbeat_request& request) {
+            heartbeat_response out;
+            const std::lock_guard<std::mutex> held(mutex_);
+            for (const std::string& id : request.active_jobs) {
+                if (std::count(left_out_.begin(), left_out_.end(), id) == 0) out.jobs_extended.push_back(id);
+            }
+            return out;
+        };
+    }
+    void leave_out(std::vector<std::string> ids) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        left_out_ = std::move(ids);
+    }
+    void answer_with(answer given) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        answer_ = std::move(given);
+    }
+    std::vector<std::string> asked() const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return asked_;
+    }
+    result<bool> confirm_claim(const claim_query& query, time_point /*deadline*/) override {
+        answer given;
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            asked_.push_back(query.job_id);
+            given = answer_;
+        }
+        questions.add();
+        return given ? given(query) : result<bool>(true);
+    }
+    counter questions;
+
+  private:
+    mutable std::mutex mutex_;
+    std::vector<std::string> left_out_;
+    std::vector<std::string> asked_;
+    answer answer_;
+};
+
+// A worker whose jobs end by the test or by cancellation, with the most frequent heartbeats.
+struct holding {
+    explicit holding(const std::vector<std::string>& ids) {
+        worker_options options = recorder::options(static_cast<std::int64_t>(ids.size()));
+        options.heartbeat_interval = 10ms;
+        for (const std::string& id : ids) wire.give(make_job(id));
+        body = std::make_unique<worker>(options, wire);
+        body->register_handler("work", [this](job_context& job) {
+            began.add();
+            while (!over.is_set() && job.sleep_for(1ms)) {
+            }
+            if (!job.cancel_requested()) return;
+            CHECK(job.token().reason() == cancel_reason::revoked);
+            cancelled.add();
+        });
+        REQUIRE(body->start());
+        REQUIRE(began.wait_for(static_cast<int>(ids.size())));
+    }
+    // The answers to two beats that begin from now on have been looked at.
+    void await_beats() {
+        const std::size_t before = wire.calls("beat").size();
+        REQUIRE(wire.wait_for("beat", before + 3));
+    }
+    void end() {
+        over.set();
+        REQUIRE(body->stop(guard));
+        check_last_word(wire);
+    }
+
+    listing wire;
+    counter began;
+    counter cancelled;
+    recorder::event over;
+    std::unique_ptr<worker> body;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "claim: a job that is cancelled at the backend, or another worker's, is cancelled and not reported") {
+    holding tested({"a", "b"});
+    tested.await_beats();
+    CHECK(tested.wire.questions.count() == 0);
+    tested.wire.answer_with([](const claim_query& query) {
+        CHECK(query.worker->worker_id.size() > 0);
+        return result<bool>(false);
+    });
+    tested.wire.leave_out({"a"});
+    REQUIRE(tested.cancelled.wait_for(1));
+    tested.await_beats();
+    const std::vector<std::string> active = tested.wire.calls("beat").back().active;
+    CHECK(active == std::vector<std::string>{"b"});  // a job that another worker may have is not renewed
+    tested.end();
+    CHECK(tested.cancelled.count() == 1);
+    CHECK(tested.wire.asked() == std::vector<std::string>{"a"});
+    CHECK(tested.wire.settlements("a").empty());
+    CHECK(sums(*tested.body) == "claimed 2 completed 1 gone 1 exit 0");
+}
+
+TEST_CASE("claim: a stop does not report a job that is no longer this worker's") {
+    const auto over = std::make_shared<recorder::event>();
+    lifecycle life(0ms);
+    listing wire;
+    wire.answer_with([](const claim_query&) { return result<bool>(false); });
+    wire.give(make_job("a"));
+    worker_options options = recorder::options();
+    options.heartbeat_interval = 10ms;
+    recorder::event began;
+    recorder::event cancelled;
+    const auto body = start_worker(wire, options, life, [&, over](job_context& job) {
+        const cancel_registration told = job.on_cancel([&] { cancelled.set(); });
+        began.set();
+        over->wait();  // deaf to its cancellation
+    });
+    REQUIRE(began.wait());
+    REQUIRE(wire.wait_for("beat", wire.calls("beat").size() + 3));
+    wire.leave_out({"a"});
+    REQUIRE(cancelled.wait());
+    recorder::force(life);
+    REQUIRE(wire.wait_for("beat", 1, "terminate"));
+    over->set();
+    REQUIRE(body->wait(deadline_after(guard)));
+    CHECK(wire.settlements("a").empty());
+    CHECK(body->report().gone == 1);
+    CHECK(body->exit_code() == 0);
+}
+
+TEST_CASE(
+    "claim: each job is asked for once while it is left out, and only a clear answer changes anything") {
+    const error unreachable{errc::unreachable, 0, "no"};
+    const error not_found{errc::rejected, 0, "GET /jobs/{id} answered 404", 404};
+    for (const result<bool>& answer :
+         {result<bool>(true), result<bool>(unreachable), result<bool>(not_found)}) {
+        holding tested({"a", "b"});
+        tested.await_beats();
+        tested.wire.answer_with([&](const claim_query&) { return answer; });
+        tested.wire.leave_out({"a"});
+        REQUIRE(tested.wire.questions.wait_for(1));
+        tested.await_beats();
+        tested.await_beats();
+        CHECK(tested.wire.questions.count() == 1);
+        tested.wire.leave_out({});
+        tested.await_beats();
+        tested.wire.leave_out({"a"});
+        REQUIRE(tested.wire.questions.wait_for(2));
+        tested.await_beats();
+        CHECK(tested.wire.questions.count() == 2);
+        tested.end();
+        CHECK(tested.cancelled.count() == 0);
+        CHECK(tested.wire.settlements("a").size() == 1);
+        CHECK(tested.body->report().completed == 2);
+    }
+}
+
+TEST_CASE(
+    "claim: a backend that names no extended job is asked for none, nor is one for a job being reported") {
+    SUBCASE("it never names one of ours") {
+        listing none;
+        none.leave_out({"a"});
+        none.give(make_job("a"));
+        worker_options options = recorder::options();
+        options.heartbeat_interval = 10ms;
+        const auto ten_beats = [&](job_context&) { CHECK(none.wait_for("beat", 10)); };
+        run_until("ack", 1, none, options, ten_beats);
+        CHECK(none.asked().empty());
+    }
+    SUBCASE("its ACK is in progress") {
+        holding tested({"a", "b"});
+        tested.await_beats();
+        recorder::event reported;
+        tested.wire.on.ack = [&](const ack_request&, time_point) {
+            reported.wait();
+            return recorder::transport::settling(settled::accepted);
+        };
+        tested.over.set();
+        REQUIRE(tested.wire.wait_for("ack", 2));
+        tested.wire.leave_out({"a", "b"});
+        tested.await_beats();
+        CHECK(tested.wire.asked().empty());
+        reported.set();
+        tested.end();
+    }
+}
+
+TEST_CASE("claim: queries delay no heartbeat, are few at a time, and none follows the last heartbeat") {
+    std::vector<std::string> ids;
+    for (char name = 'a'; name < 'u'; ++name) ids.push_back(std::string(1, name));
+    holding tested(ids);
+    tested.await_beats();
+    recorder::event answered;
+    tested.wire.answer_with([&](const claim_query&) {
+        answered.wait();
+        return result<bool>(true);
+    });
+    tested.wire.leave_out(ids);
+    REQUIRE(tested.wire.questions.wait_for(1));
+    tested.await_beats();
+    CHECK(tested.wire.questions.count() == 1);  // one at a time
+    SUBCASE("all are asked for in the end, each once") {
+        answered.set();
+        REQUIRE(tested.wire.questions.wait_for(20));
+        tested.await_beats();
+        std::vector<std::string> asked = tested.wire.asked();
+        std::sort(asked.begin(), asked.end());
+        CHECK(asked == ids);
+        tested.end();
+    }
+    SUBCASE("one that is unanswered when the worker stops") {
+        tested.over.set();
+        tested.body->request_stop();
+        REQUIRE(tested.wire.wait_for("beat", 1, "terminate"));
+        answered.set();
+        tested.end();
+        CHECK(tested.wire.asked().size() == 1);
+    }
 }
 
 #ifdef __GLIBC__  // elsewhere the tests are static, and there is no other pthread_setname_np() to call
@@ -157,9 +345,9 @@ TEST_CASE("heartbeat: a thread that is late does not register the worker after i
         return heartbeat_response();
     };
     late_until = &last_beat;
-    CHECK(recorder::start_worker(wire, recorder::do_nothing)->stop(recorder::guard));
+    CHECK(start_worker(wire, do_nothing)->stop(guard));
     CHECK(late_until == nullptr);
-    recorder::check_last_word(wire);
+    check_last_word(wire);
 }
 #endif
 

@@ -1,14 +1,6 @@
 // A backend that speaks HTTP, and a transport that is connected to it.
 #pragma once
 
-#include <algorithm>
-#include <condition_variable>
-#include <functional>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <vector>
-
 #include "recorder.hpp"
 
 namespace http_backend {

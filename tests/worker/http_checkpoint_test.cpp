@@ -1,8 +1,4 @@
 // The checkpoint route: requests, responses, and how a missing route differs from an unknown job.
-#include <atomic>
-#include <functional>
-#include <memory>
-
 #include "http_backend.hpp"
 
 using namespace ojs;
@@ -178,11 +174,4 @@ TEST_CASE("http checkpoint: responses to a load") {
     CHECK(down.error().code == errc::unavailable);
     CHECK(down.error().text == "GET /jobs/{id}/checkpoint answered 503");
     CHECK(backend(409).load().error().code == errc::rejected);
-}
-
-TEST_CASE("http checkpoint: ends at its deadline") {
-    backend peer(200, "{}");
-    const result<settled> late = peer.wire->save_checkpoint({"j", "1"}, steady_clock::now());
-    REQUIRE(!late);
-    CHECK(late.error().code == errc::timed_out);
 }

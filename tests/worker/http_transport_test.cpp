@@ -1,10 +1,6 @@
-#include <picojson.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
 #include <iterator>
-#include <thread>
 
 #include "http_backend.hpp"
 #include "raw_peer.hpp"
@@ -12,6 +8,7 @@
 using namespace ojs;
 using namespace std::chrono_literals;
 using namespace http_backend;
+using recorder::parse;
 
 namespace {
 
@@ -25,14 +22,6 @@ worker_identity identity() {
     out.labels = {"x"};
     out.started_at = "2026-01-02T03:04:05.000Z";
     out.visibility_timeout = 30s;
-    return out;
-}
-
-picojson::value parse(const std::string& text) {
-    picojson::value out;
-    const std::string failure = picojson::parse(out, text);
-    CHECK(failure.empty());
-    REQUIRE(out.is<picojson::object>());
     return out;
 }
 
@@ -71,30 +60,6 @@ TEST_CASE("http: FETCH") {
     CHECK(sent.target == "/ojs/v1/workers/fetch");
     CHECK(parse(sent.body).serialize() ==
           "{\"count\":4,\"queues\":[\"a\",\"b\"],\"visibility_timeout_ms\":30000,\"worker_id\":\"w\\\"1\"}");
-}
-
-TEST_CASE("http: the headers of every request") {
-    const backend peer(200, "{}");
-    http_client_options options;
-    options.bearer_token = "t0k";
-    options.headers = {{"X-OJS-Extra", "e"}};
-    const std::unique_ptr<http_transport> wire = connect(peer, "/workers/register", options);
-    const worker_identity self = identity();
-    CHECK(!fetch(*wire));  // {} holds no jobs
-    CHECK(wire->ack({"j", ""}, soon()));
-    CHECK(wire->fail({"j", {}, false}, soon()));
-    CHECK(beat(*wire));
-    CHECK(wire->register_worker(self, soon()));
-    REQUIRE(peer.requests().size() == 5);
-    for (const http_request& each : peer.requests()) {
-        CAPTURE(each.target);
-        CHECK(each.method == "POST");
-        CHECK(find_header(each.headers, "Content-Type") == "application/openjobspec+json");
-        CHECK(find_header(each.headers, "Accept") == "application/openjobspec+json");
-        CHECK(find_header(each.headers, "OJS-Version") == "1.0");
-        CHECK(find_header(each.headers, "Authorization") == "Bearer t0k");
-        CHECK(find_header(each.headers, "X-OJS-Extra") == "e");
-    }
 }
 
 TEST_CASE("http: FETCH is not sent when no longer wanted") {
@@ -245,14 +210,27 @@ bool has_only(const picojson::value& object, const std::vector<std::string>& all
     }
     return true;
 }
+bool takes_list(const picojson::value& body) {
+    return body.get("active_jobs").is<picojson::array>();
+}
+bool takes_count(const picojson::value& body) {
+    return body.get("active_jobs").is<double>();
+}
 bool is_schema_beat(const picojson::value& body) {
-    return has_only(body, {"worker_id", "active_jobs", "visibility_timeout_ms"}) &&
-           body.get("active_jobs").is<picojson::array>();
+    return has_only(body, {"worker_id", "active_jobs", "visibility_timeout_ms"}) && takes_list(body);
 }
 bool is_schema_fail(const picojson::value& body) {
     return has_only(body, {"job_id", "error"}) &&
            has_only(body.get("error"), {"code", "message", "retryable", "details"}) &&
            body.get("error").get("code").to_str() == "handler_error";
+}
+
+// A heartbeat in full has a list or a count of its jobs; a FAIL in full may have a checkpoint too.
+std::string variant_of(const http_request& request) {
+    const picojson::value body = parse(request.body);
+    if (request.target == "/ojs/v1/workers/heartbeat")
+        return is_schema_beat(body) ? "schema" : takes_list(body) ? "list" : "count";
+    return is_schema_fail(body) ? "schema" : body.contains("meta") ? "checkpoint" : "full";
 }
 
 // An error of the API, as the published schema of answers has it.
@@ -261,44 +239,61 @@ const std::string api_error = R"({"error":{"code":"invalid_payload","message":"a
 http_response accept_if(bool good, int refusal = 400) {
     return {good ? 200 : refusal, {}, good ? "{}" : api_error, false};
 }
+using answers = std::function<http_response(const http_request&)>;
+answers accepting(const std::function<bool(const picojson::value&)>& is_good, int refusal = 400) {
+    return [=](const http_request& request) { return accept_if(is_good(parse(request.body)), refusal); };
+}
 
-// A transport that notes what it says of its downgrades.
+// A transport, its backend, the body variants that arrive there, and the changes that the transport announces.
 struct downgrading {
-    explicit downgrading(const backend& to, bool active_jobs_as_count = false,
-                         std::chrono::milliseconds full_body_retry_interval = 1h) {
-        result<http_client> client = http_transport::make_client(to.url());
+    explicit downgrading(answers answer, bool active_jobs_as_count = false,
+                         std::chrono::milliseconds full_body_retry_interval = 1h)
+        : peer(std::move(answer)) {
+        result<http_client> client = http_transport::make_client(peer.url());
         REQUIRE(client);
         http_transport_options options;
         options.active_jobs_as_count = active_jobs_as_count;
         options.full_body_retry_interval = full_body_retry_interval;
-        options.on_body_variant_change = [this](std::string_view operation, std::string_view dropped,
+        options.on_body_variant_change = [this](std::string_view operation, std::string_view without,
                                                 const error& why) {
             const std::lock_guard<std::mutex> held(mutex);
             changes.push_back(std::string(operation) + ": " + why.text);
-            this->dropped.emplace_back(dropped);
+            dropped.emplace_back(without);
         };
         wire = std::make_unique<http_transport>(std::move(*client), std::move(options));
     }
+    // Each returns the variants of the requests that it sent.
+    std::string heartbeat(bool must_arrive = false) {
+        REQUIRE(beat(*wire, must_arrive));
+        return sent();
+    }
+    std::string fail(const fail_request& request) {
+        REQUIRE(wire->fail(request, soon()));
+        return sent();
+    }
+    std::string sent() {
+        const std::vector<http_request> all = peer.requests();
+        std::string out;
+        for (; seen < all.size(); ++seen) out += (out.empty() ? "" : " ") + variant_of(all[seen]);
+        return out;
+    }
+    picojson::value last() const { return parse(peer.last().body); }
+
+    const backend peer;
     std::mutex mutex;
     std::vector<std::string> changes;
     std::vector<std::string> dropped;
     std::unique_ptr<http_transport> wire;
+    std::size_t seen = 0;
 };
 
 TEST_CASE("http: a heartbeat whose body is rejected is sent in the schema's, at once and from then on") {
     for (const int refusal : {400, 422}) {
-        const backend peer([refusal](const http_request& request) {
-            return accept_if(is_schema_beat(parse(request.body)), refusal);
-        });
-        downgrading tested(peer);
-        CHECK(beat(*tested.wire));
-        REQUIRE(peer.requests().size() == 3);
-        CHECK(parse(peer.requests()[1].body).get("active_jobs").is<double>());
-        CHECK(parse(peer.requests()[1].body).contains("state"));
-        CHECK(parse(peer.last().body).serialize() ==
+        downgrading tested(accepting(is_schema_beat, refusal));
+        CHECK(tested.heartbeat() == "list count schema");
+        CHECK(tested.last().serialize() ==
               R"({"active_jobs":["j1","j2"],"visibility_timeout_ms":30000,"worker_id":"w\"1"})");
-        CHECK(beat(*tested.wire));
-        CHECK(peer.requests().size() == 4);
+        CHECK(tested.heartbeat() == "schema");
         REQUIRE(tested.changes.size() == 1);
         CHECK(tested.changes[0] ==
               "heartbeat: POST /workers/heartbeat answered " + std::to_string(refusal) + ": invalid_payload");
@@ -308,36 +303,22 @@ TEST_CASE("http: a heartbeat whose body is rejected is sent in the schema's, at 
 
 TEST_CASE("http: one 400 does not cost the state for good: the full form is retried, and where it matters") {
     std::atomic<bool> strict{true};
-    const backend peer([&strict](const http_request& request) {
-        return accept_if(!strict || is_schema_beat(parse(request.body)));
-    });
-    downgrading tested(peer);
-    REQUIRE(beat(*tested.wire));
-    const std::size_t before = peer.requests().size();
-    REQUIRE(beat(*tested.wire, true));  // refused still, and then in the form that is known to be taken
-    REQUIRE(peer.requests().size() == before + 2);
-    CHECK(parse(peer.requests()[before].body).contains("state"));
-    CHECK(is_schema_beat(parse(peer.last().body)));
+    downgrading tested(
+        accepting([&strict](const picojson::value& body) { return !strict || is_schema_beat(body); }));
+    CHECK(tested.heartbeat() == "list count schema");
+    CHECK(tested.heartbeat(true) == "list schema");
     CHECK(tested.changes.size() == 1);
     strict = false;
-    REQUIRE(beat(*tested.wire));
-    CHECK(is_schema_beat(parse(peer.last().body)));
-    REQUIRE(beat(*tested.wire, true));
-    CHECK(parse(peer.last().body).contains("state"));
-    REQUIRE(beat(*tested.wire));
-    CHECK(parse(peer.last().body).contains("state"));
-    CHECK(peer.requests().size() == before + 5);
+    CHECK(tested.heartbeat() == "schema");
+    CHECK(tested.heartbeat(true) == "list");
+    CHECK(tested.last().contains("state"));
+    CHECK(tested.heartbeat() == "list");
     REQUIRE(tested.dropped.size() == 2);
     CHECK(tested.dropped[1].empty());
 
-    const fail_request failed = {"j", {"ShutdownError", "m", true, "{}"}, false};
-    const backend closed(
-        [](const http_request& request) { return accept_if(is_schema_fail(parse(request.body))); });
-    downgrading failing(closed, false, 0ms);
-    REQUIRE(failing.wire->fail(failed, soon()));
-    REQUIRE(failing.wire->fail(failed, soon()));
-    REQUIRE(closed.requests().size() == 4);  // each is tried in full first
-    CHECK(parse(closed.requests()[2].body).get("error").contains("type"));
+    downgrading failing(accepting(is_schema_fail), false, 0ms);
+    for (int i = 0; i < 2; ++i)
+        CHECK(failing.fail({"j", {"ShutdownError", "m", true, "{}"}, false}) == "full schema");
     CHECK(failing.dropped ==
           std::vector<std::string>{
               "error.type, requeue, meta.checkpoint; error.code is in details.error_class"});
@@ -345,31 +326,27 @@ TEST_CASE("http: one 400 does not cost the state for good: the full form is retr
 
 TEST_CASE("http: a body between the full one and the schema's is found again") {
     std::atomic<bool> well{true};
-    const backend listing(
-        [&well](const http_request& request) {  // wants a list, and once answers 400 to all but the schema
-            const picojson::value body = parse(request.body);
-            return accept_if(well ? body.get("active_jobs").is<picojson::array>() : is_schema_beat(body));
-        });
-    downgrading tested(listing, true, 0ms);  // says a number first
-    REQUIRE(beat(*tested.wire));
-    CHECK(parse(listing.last().body).contains("state"));
+    const auto is_good = [&well](const picojson::value& body) {
+        return well ? takes_list(body) : is_schema_beat(body);
+    };
+    downgrading tested(accepting(is_good), true, 0ms);
+    CHECK(tested.heartbeat() == "count list");
     well = false;
-    REQUIRE(beat(*tested.wire));
-    CHECK(is_schema_beat(parse(listing.last().body)));
+    CHECK(tested.heartbeat() == "count list schema");
     well = true;
-    REQUIRE(beat(*tested.wire));
-    CHECK(parse(listing.last().body).contains("state"));
+    CHECK(tested.heartbeat() == "count list");
 }
 
 TEST_CASE("http: a 404 does not prove that the full body is accepted again") {
     std::atomic<bool> knows{true};
-    const backend peer([&knows](const http_request& request) {
-        if (!knows) return http_response{404, {}, "{}", false};
-        return accept_if(is_schema_fail(parse(request.body)));
-    });
-    downgrading tested(peer, false, 0ms);
+    downgrading tested(
+        [&knows](const http_request& request) {
+            return knows ? accept_if(is_schema_fail(parse(request.body)))
+                         : http_response{404, {}, "{}", false};
+        },
+        false, 0ms);
     const fail_request failed = {"j", {"ShutdownError", "m", true, "{}"}, true};
-    REQUIRE(tested.wire->fail(failed, soon()));
+    CHECK(tested.fail(failed) == "full schema");
     knows = false;
     CHECK(*tested.wire->fail(failed, soon()) == settled::gone);
     CHECK(tested.changes.size() == 1);
@@ -392,39 +369,22 @@ TEST_CASE("http: a heartbeat that must arrive is sent again when its connection 
 }
 
 TEST_CASE("http: active_jobs as a count, by dialect, and before the schema's body") {
-    const auto as_count = [](const http_request& request) {
-        return accept_if(parse(request.body).get("active_jobs").is<double>());
-    };
-    const backend counting(as_count);
-    downgrading by_dialect(counting, true);
-    CHECK(beat(*by_dialect.wire));
-    CHECK(counting.requests().size() == 1);
-    const picojson::value body = parse(counting.last().body);
-    CHECK(body.get("active_jobs").get<double>() == doctest::Approx(2));
-    CHECK(body.get("active_job_ids").serialize() == "[\"j1\",\"j2\"]");
+    downgrading by_dialect(accepting(takes_count), true);
+    CHECK(by_dialect.heartbeat() == "count");
+    CHECK(by_dialect.last().get("active_jobs").get<double>() == doctest::Approx(2));
+    CHECK(by_dialect.last().get("active_job_ids").serialize() == "[\"j1\",\"j2\"]");
     CHECK(by_dialect.changes.empty());
 
-    downgrading found_out(counting);
-    CHECK(beat(*found_out.wire));
-    CHECK(counting.requests().size() == 3);
-    CHECK(parse(counting.last().body).contains("state"));
-    CHECK(beat(*found_out.wire));
-    CHECK(counting.requests().size() == 4);
+    downgrading found_out(accepting(takes_count));
+    CHECK(found_out.heartbeat() == "list count");
+    CHECK(found_out.last().contains("state"));
+    CHECK(found_out.heartbeat() == "count");
     CHECK(found_out.dropped == std::vector<std::string>{"active_jobs in its preferred type"});
 
-    const backend listing([](const http_request& request) {
-        return accept_if(parse(request.body).get("active_jobs").is<picojson::array>());
-    });
-    downgrading worker_protocol(listing, true);  // keeps the state
-    CHECK(beat(*worker_protocol.wire));
-    CHECK(listing.requests().size() == 2);
-    CHECK(parse(listing.last().body).get("state").to_str() == "running");
-
-    const backend strict(
-        [](const http_request& request) { return accept_if(is_schema_beat(parse(request.body))); });
-    downgrading protocol(strict, true);
-    CHECK(beat(*protocol.wire));
-    CHECK(strict.requests().size() == 3);
+    downgrading worker_protocol(accepting(takes_list), true);
+    CHECK(worker_protocol.heartbeat() == "count list");
+    CHECK(worker_protocol.last().get("state").to_str() == "running");
+    CHECK(downgrading(accepting(is_schema_beat), true).heartbeat() == "count list schema");
 }
 
 TEST_CASE("http: a FAIL whose body is rejected keeps all fields of the schema, with an object of details") {
@@ -447,85 +407,59 @@ TEST_CASE("http: a FAIL whose body is rejected keeps all fields of the schema, w
                 {"E", "m", " { \"a\" : 1 } ", R"({"a":1})", R"({"a":1,"error_class":"E"})", "E: m"},
                 {"E", "m", R"({"error_class":"Own"})", R"({"error_class":"Own"})", R"({"error_class":"Own"})",
                  "E: m"}};
-    const backend peer(
-        [](const http_request& request) { return accept_if(is_schema_fail(parse(request.body))); });
     for (const auto& each : rows) {
         CAPTURE(each.details);
-        downgrading tested(peer);
-        const std::size_t before = peer.requests().size();
+        downgrading tested(accepting(is_schema_fail));
         for (const bool retryable : {true, false}) {
             const job_error failure{each.code, each.message, retryable, each.details};
-            REQUIRE(tested.wire->fail({"j", failure, false}, soon()));
-            CHECK(parse(peer.last().body).get("error").serialize() ==
+            CHECK(tested.fail({"j", failure, false}) == (retryable ? "full schema" : "schema"));
+            CHECK(tested.last().get("error").serialize() ==
                   std::string(R"({"code":"handler_error","details":)") + each.in_schema + R"(,"message":")" +
                       each.text + R"(","retryable":)" + (retryable ? "true}" : "false}"));
         }
-        CHECK(parse(peer.requests()[before].body).get("error").get("details").serialize() == each.in_full);
-        CHECK(peer.requests().size() == before + 3);  // the second one at once in the schema's form
+        const picojson::value in_full = parse(tested.peer.requests()[0].body);
+        CHECK(in_full.get("error").get("details").serialize() == each.in_full);
         CHECK(tested.changes.size() == 1);
     }
 }
 
 TEST_CASE("http: a FAIL whose checkpoint is rejected is sent without it, and keeps the rest") {
-    const backend peer(
-        [](const http_request& request) { return accept_if(!parse(request.body).contains("meta")); });
-    downgrading tested(peer);
-    const fail_request request = {"j", {"ShutdownError", "m", true, "{}"}, true, "{\"n\":9007199254740993}"};
-    CHECK(tested.wire->fail(request, soon()));
-    REQUIRE(peer.requests().size() == 2);
-    CHECK(peer.requests()[0].body.find(R"("meta":{"checkpoint":{"n":9007199254740993}})") !=
+    downgrading tested(accepting([](const picojson::value& body) { return !body.contains("meta"); }));
+    fail_request request = {"j", {"ShutdownError", "m", true, "{}"}, true, "{\"n\":9007199254740993}"};
+    CHECK(tested.fail(request) == "checkpoint full");
+    CHECK(tested.peer.requests()[0].body.find(R"("meta":{"checkpoint":{"n":9007199254740993}})") !=
           std::string::npos);
-    CHECK(parse(peer.last().body).get("requeue").get<bool>());
-    CHECK(parse(peer.last().body).get("error").get("code").to_str() == "ShutdownError");
+    CHECK(tested.last().get("requeue").get<bool>());
+    CHECK(tested.last().get("error").get("code").to_str() == "ShutdownError");
     // That says nothing of the next one, and least of all of one without a checkpoint.
     CHECK(tested.changes.empty());
-    CHECK(tested.wire->fail(request, soon()));
-    CHECK(peer.requests().size() == 4);
-    CHECK(tested.wire->fail({"k", {"handler_error", "", true, "{}"}, false, ""}, soon()));
-    CHECK(peer.requests().size() == 5);
+    CHECK(tested.fail(request) == "checkpoint full");
+    CHECK(tested.fail({"k", {"handler_error", "", true, "{}"}, false, ""}) == "full");
 
-    const backend strict(
-        [](const http_request& each) { return accept_if(is_schema_fail(parse(each.body))); });
-    downgrading further(strict);
-    CHECK(further.wire->fail(request, soon()));
-    CHECK(strict.requests().size() == 3);
+    downgrading further(accepting(is_schema_fail));
+    CHECK(further.fail(request) == "checkpoint full schema");
     CHECK(further.changes.size() == 1);
-    fail_request ordinary = request;
-    ordinary.requeue = false;
-    CHECK(further.wire->fail(ordinary, soon()));  // the schema has no place for a checkpoint
-    CHECK(strict.requests().size() == 4);
+    request.requeue = false;
+    CHECK(further.fail(request) == "schema");  // which has no place for a checkpoint
 }
 
 TEST_CASE("http: a FAIL with requeue is sent in full first, whatever the response to an earlier one") {
     std::atomic<bool> strict{true};
-    const backend peer([&strict](const http_request& request) {
-        return accept_if(!strict || is_schema_fail(parse(request.body)));
-    });
-    downgrading tested(peer);  // full_body_retry_interval is an hour
+    downgrading tested(  // full_body_retry_interval is an hour
+        accepting([&strict](const picojson::value& body) { return !strict || is_schema_fail(body); }));
     const fail_request ordinary = {"j", {"handler_error", "m", true, "{}"}, false, "{\"n\":1}"};
     fail_request interrupted = {"j", {"ShutdownError", "m", true, "{}"}, true, "{\"n\":1}"};
-    REQUIRE(tested.wire->fail(ordinary, soon()));
-    REQUIRE(tested.wire->fail(ordinary, soon()));
-    CHECK(is_schema_fail(parse(peer.last().body)));
-    std::size_t before = peer.requests().size();
-    REQUIRE(tested.wire->fail(interrupted, soon()));  // in full, without the checkpoint, in the schema's form
-    REQUIRE(peer.requests().size() == before + 3);
-    CHECK(parse(peer.requests()[before].body).contains("meta"));
-    CHECK(parse(peer.requests()[before + 1].body).get("requeue").get<bool>());
-    CHECK(is_schema_fail(parse(peer.last().body)));
+    CHECK(tested.fail(ordinary) == "checkpoint full schema");
+    CHECK(tested.fail(ordinary) == "schema");
+    CHECK(tested.fail(interrupted) == "checkpoint full schema");
     CHECK(tested.changes.size() == 1);
     strict = false;
-    REQUIRE(tested.wire->fail(interrupted, soon()));
-    CHECK(parse(peer.last().body).get("requeue").get<bool>());
-    CHECK(parse(peer.last().body).contains("meta"));
+    CHECK(tested.fail(interrupted) == "checkpoint");
+    CHECK(tested.last().get("requeue").get<bool>());
     interrupted.checkpoint_json.clear();
-    before = peer.requests().size();
-    REQUIRE(tested.wire->fail(interrupted, soon()));
-    CHECK(parse(peer.last().body).get("requeue").get<bool>());
-    CHECK(peer.requests().size() == before + 1);
-    REQUIRE(
-        tested.wire->fail(ordinary, soon()));  // one that was taken in full is as good as a time that is over
-    CHECK(parse(peer.last().body).contains("meta"));
+    CHECK(tested.fail(interrupted) == "full");
+    CHECK(tested.last().get("requeue").get<bool>());
+    CHECK(tested.fail(ordinary) == "checkpoint");  // one taken in full counts as the end of the interval
 }
 
 TEST_CASE("http: a 400 without an API error changes no body and is not final") {
@@ -533,22 +467,18 @@ TEST_CASE("http: a 400 without an API error changes no body and is not final") {
         CAPTURE(body);
         for (const int status : {400, 422}) {
             int asked = 0;
-            const backend peer([&](const http_request&) {
+            downgrading tested([&](const http_request&) {
                 return ++asked % 2 == 1 ? http_response{status, {}, body, false} : accept_if(true);
             });
-            downgrading tested(peer);
             const fail_request failed = {"j", {"ShutdownError", "m", true, "{}"}, true, "{\"n\":1}"};
             const result<settled> answer = tested.wire->fail(failed, soon());
             REQUIRE(!answer);
             CHECK(answer.error().code == errc::bad_response);
             CHECK(answer.error().http_status == status);
-            REQUIRE(tested.wire->fail(failed, soon()));
-            CHECK(peer.requests().size() == 2);
-            CHECK(parse(peer.last().body).serialize() == parse(peer.requests()[0].body).serialize());
+            CHECK(tested.fail(failed) == "checkpoint checkpoint");
+            CHECK(tested.peer.requests()[0].body == tested.peer.last().body);
             CHECK(!beat(*tested.wire));
-            CHECK(beat(*tested.wire));
-            CHECK(parse(peer.last().body).contains("state"));
-            CHECK(peer.requests().size() == 4);
+            CHECK(tested.heartbeat() == "list list");
             CHECK(tested.changes.empty());
         }
     }
@@ -611,47 +541,34 @@ TEST_CASE("http: 2xx with a body that is not JSON is a failed request, on every 
 }
 
 TEST_CASE("http: if every body is rejected nothing changes, and ACK and FETCH are not repeated") {
-    const backend peer(400, api_error);
-    downgrading tested(peer);
+    downgrading tested([](const http_request&) { return accept_if(false); });
     for (std::size_t i = 1; i <= 3; ++i) {
-        const result<heartbeat_response> got = beat(*tested.wire);
-        REQUIRE(!got);
-        CHECK(got.error().code == errc::rejected);
-        CHECK(peer.requests().size() == 3 * i);
-        CHECK(parse(peer.requests()[3 * i - 3].body).contains("hostname"));
+        CHECK(test::code_of(beat(*tested.wire)) == errc::rejected);
+        CHECK(tested.sent() == "list count schema");
     }
     CHECK(!tested.wire->fail({"j", {"X", "y", true, "{}"}, false}, soon()));
-    CHECK(peer.requests().size() == 11);
+    CHECK(tested.sent() == "full schema");
     CHECK(!tested.wire->ack({"j", ""}, soon()));
     CHECK(!fetch(*tested.wire));
-    CHECK(peer.requests().size() == 13);
+    CHECK(tested.peer.requests().size() == 13);
     CHECK(tested.changes.empty());
     // Nor does a second answer prove anything that is not about the request.
     for (const int second : {401, 403, 413, 429, 503}) {
         int asked = 0;
-        const backend failing(
+        downgrading unlucky(
             [&](const http_request&) { return accept_if(false, ++asked == 2 ? second : 400); });
-        downgrading unlucky(failing);
         CHECK(beat(*unlucky.wire).error().http_status == second);
         CHECK(unlucky.changes.empty());
         CHECK(!beat(*unlucky.wire));
-        CHECK(parse(failing.requests()[2].body).contains("hostname"));
+        CHECK(unlucky.sent() == "list count list count schema");
     }
 }
 
 TEST_CASE("http: concurrent rejections cause one downgrade") {
-    const backend peer(
-        [](const http_request& request) { return accept_if(is_schema_fail(parse(request.body))); });
-    downgrading tested(peer);
-    std::vector<std::thread> threads;
-    std::atomic<int> accepted{0};
-    for (int i = 0; i < 8; ++i) {
-        threads.emplace_back([&] {
-            if (tested.wire->fail({"j", {"ShutdownError", "m", true, "{}"}, true}, soon())) ++accepted;
-        });
-    }
-    for (std::thread& each : threads) each.join();
-    CHECK(accepted == 8);
+    downgrading tested(accepting(is_schema_fail));
+    test::at_once(8, [&](int) {
+        CHECK(tested.wire->fail({"j", {"ShutdownError", "m", true, "{}"}, true}, soon()));
+    });
     CHECK(tested.changes.size() == 1);
 }
 
@@ -920,6 +837,9 @@ TEST_CASE("http: a worker from its first request to its last") {
     CHECK(worker.report().failed == 1);
     for (const http_request& each : peer.requests()) {
         CHECK(find_header(each.headers, "X-OJS-Worker-ID") == "me");
+        CHECK(find_header(each.headers, "Content-Type") == "application/openjobspec+json");
+        CHECK(find_header(each.headers, "Accept") == "application/openjobspec+json");
+        CHECK(find_header(each.headers, "OJS-Version") == "1.0");
         CHECK(find_header(each.headers, "Authorization") == "Bearer t0k");
         CHECK(find_header(each.headers, "X-OJS-Extra") == "e");
         const picojson::value body = parse(each.body);

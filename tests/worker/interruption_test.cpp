@@ -1,25 +1,14 @@
 // Interruptions that are not the plain drain: a job's own timeout, stuck jobs, the termination mode, River's stages.
 #include <fcntl.h>
-#include <signal.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <fstream>
-#include <functional>
-#include <memory>
-#include <thread>
 
 #include "busy_worker.hpp"
 #include "files.hpp"
 
 using namespace ojs;
-using namespace std::chrono_literals;
-using recorder::busy_worker;
-using recorder::kept_log;
-using recorder::make_event;
-using recorder::make_job;
-using recorder::shared_event;
-using recorder::value_of;
+using namespace recorder;
 
 namespace {
 
@@ -39,7 +28,7 @@ struct stuck_log : kept_log {
         };
     }
     const std::shared_ptr<std::vector<stuck_job>> jobs = std::make_shared<std::vector<stuck_job>>();
-    const std::shared_ptr<recorder::counter> calls = std::make_shared<recorder::counter>();
+    const std::shared_ptr<counter> calls = std::make_shared<counter>();
 };
 
 struct mode_file {
@@ -50,15 +39,11 @@ struct mode_file {
     const std::string path = own.file("termination-type");
 };
 
-void until_cancelled(job_context& job) {
-    CHECK(!job.sleep_for(1h));
-}
-
 }  // namespace
 
 TEST_CASE("timeout: the job is cancelled; returning nothing is a FAIL that uses up an attempt") {
     worker_options options = recorder::options();
-    const kept_log log(options);
+    const stuck_log log(options);
     const auto why = std::make_shared<std::atomic<cancel_reason>>(cancel_reason::none);
     busy_worker busy(options, with_timeout(5ms), [why](job_context& job) {
         until_cancelled(job);
@@ -67,15 +52,13 @@ TEST_CASE("timeout: the job is cancelled; returning nothing is a FAIL that uses 
     });
     REQUIRE(busy.wire.wait_for("fail", 1));
     CHECK(*why == cancel_reason::timeout);
-    CHECK(busy.settlement().error.code == "timeout");
-    CHECK(busy.settlement().error.retryable);
-    CHECK_FALSE(busy.settlement().requeue);
+    CHECK(busy.settled() == "fail timeout");
     CHECK(busy.detail("reason") == "timeout");
     CHECK(busy.detail("timeout_ms") == "5");
     CHECK(log.wait_for("warn job cancelled: its timeout is over"));
-    REQUIRE(busy.body->stop(recorder::guard));
-    CHECK(busy.body->report().failed == 1);
-    CHECK(busy.body->report().interrupted == 0);
+    REQUIRE(busy.body->stop(guard));
+    CHECK(sums(*busy.body) == "claimed 1 failed 1 exit 0");
+    CHECK(log.jobs->empty());  // it returned in time
 }
 
 TEST_CASE("revoked: a job that the backend cancels is cancelled here, and not retried") {
@@ -97,44 +80,31 @@ TEST_CASE("revoked: a job that the backend cancels is cancelled here, and not re
     CHECK(busy.wire.revoke("a"));  // harmless to repeat
     REQUIRE(busy.wire.wait_for("fail", 1));
     CHECK(*why == cancel_reason::revoked);
-    CHECK(busy.settlement().error.code == "cancelled");
-    CHECK_FALSE(busy.settlement().error.retryable);
-    CHECK_FALSE(busy.settlement().requeue);
+    CHECK(busy.settled() == "fail cancelled final");
     CHECK(busy.detail("reason") == "revoked");
     CHECK(log.wait_for("info job cancelled by its backend"));
-    REQUIRE(busy.body->stop(recorder::guard));
+    REQUIRE(busy.body->stop(guard));
     CHECK(busy.body->report().failed == 1);
     CHECK_FALSE(busy.wire.revoke("a"));  // nobody is called any more
 }
 
-TEST_CASE("revoked: the handler's outcome counts, and a stop does not hand such a job back") {
-    SUBCASE("done is done") {
-        busy_worker busy(recorder::options(), [](job_context& job) {
+TEST_CASE("timeout: the handler's outcome counts, an exception is a timeout, and callbacks are called") {
+    for (const bool revoked : {true, false}) {
+        busy_worker busy(recorder::options(), with_timeout(revoked ? 1h : 5ms), [](job_context& job) {
             until_cancelled(job);
             return outcome::done("1");
         });
-        busy.wire.revoke("a");
+        if (revoked) busy.wire.revoke("a");
         REQUIRE(busy.wire.wait_for("ack", 1));
     }
-    SUBCASE("a handler that is deaf to it, until the stop") {
+    SUBCASE("a stop does not hand back a revoked job whose handler is deaf") {
         const shared_event over = make_event();
         busy_worker busy(recorder::options(), [over](job_context&) { over->wait(); });
         busy.wire.revoke("a");
         busy.force();
         REQUIRE(busy.wire.wait_for("fail", 1));
-        CHECK(busy.settlement().error.code == "cancelled");
-        CHECK_FALSE(busy.settlement().requeue);
+        CHECK(busy.settled() == "fail cancelled final");
         over->set();
-    }
-}
-
-TEST_CASE("timeout: the handler's outcome counts, an exception is a timeout, and callbacks are called") {
-    SUBCASE("done is done") {
-        busy_worker busy(recorder::options(), with_timeout(5ms), [](job_context& job) {
-            until_cancelled(job);
-            return outcome::done("1");
-        });
-        REQUIRE(busy.wire.wait_for("ack", 1));
     }
     SUBCASE("thrown, after a callback heard of it") {
         const shared_event heard = make_event();
@@ -144,29 +114,13 @@ TEST_CASE("timeout: the handler's outcome counts, an exception is a timeout, and
             throw std::runtime_error("gave up");
         });
         REQUIRE(busy.wire.wait_for("fail", 1));
-        CHECK(busy.settlement().error.code == "timeout");
+        CHECK(busy.settled() == "fail timeout");
         CHECK(busy.settlement().error.message.find("gave up") != std::string::npos);
     }
 }
 
-TEST_CASE("timeout: each of many jobs has its own clock, and those in time are not touched") {
-    recorder::transport wire;
-    for (int i = 0; i < 40; ++i) {
-        job each = make_job("job-" + std::to_string(i), i % 2 == 0 ? "late" : "work");
-        each.timeout = i % 2 == 0 ? std::chrono::milliseconds(1 + i % 7) : std::chrono::milliseconds(1h);
-        wire.give(std::move(each));
-    }
-    worker worker(recorder::options(8), wire);
-    worker.register_handler("late", until_cancelled);
-    worker.register_handler("work", [](job_context& job) { CHECK_FALSE(job.cancel_requested()); });
-    REQUIRE(worker.start());
-    REQUIRE(wire.wait_for("fail", 20));
-    REQUIRE(wire.wait_for("ack", 20));
-    for (const recorder::call& each : wire.calls("fail")) CHECK(each.error.code == "timeout");
-}
-
 TEST_CASE("timeout: a job that was cancelled before does not change") {
-    worker_options options = recorder::patient();
+    worker_options options = patient();
     options.stuck_after = 1h;
     const kept_log log(options);
     constexpr std::chrono::milliseconds timeout = 1s;
@@ -175,7 +129,7 @@ TEST_CASE("timeout: a job that was cancelled before does not change") {
         std::this_thread::sleep_for(timeout);  // it is the passing of time that is meant
         CHECK(job.token().reason() == cancel_reason::cancelled);
     });
-    REQUIRE(busy.body->stop_and_cancel(recorder::guard));
+    REQUIRE(busy.body->stop_and_cancel(guard));
     CHECK(busy.settlement().error.code == "ShutdownError");
     CHECK(log.count("warn job cancelled: its timeout is over") == 0);
 }
@@ -192,8 +146,9 @@ TEST_CASE("timeout: thousands with a callback each leave no thread behind") {
     constexpr int jobs = 3000;
     const int before = mappings();
     recorder::transport wire;
-    for (int i = 0; i < jobs; ++i) wire.give(with_timeout(1ms, "job-" + std::to_string(i)));
-    const auto worker = recorder::start_worker(wire, recorder::options(16), [](job_context& job) {
+    for (int i = 0; i < jobs; ++i)
+        wire.give(with_timeout(std::chrono::milliseconds(1 + i % 3), "job-" + std::to_string(i)));
+    const auto worker = start_worker(wire, recorder::options(16), [](job_context& job) {
         const shared_event heard = make_event();
         const cancel_registration kept = job.on_cancel([heard] { heard->set(); });
         CHECK(heard->wait());
@@ -201,8 +156,8 @@ TEST_CASE("timeout: thousands with a callback each leave no thread behind") {
     REQUIRE(wire.wait_for("fail", jobs));
     // A stack that nobody gave back is two.
     CHECK(mappings() < before + jobs);
-    REQUIRE(worker->stop(recorder::guard));
-    CHECK(worker->report().failed == jobs);
+    REQUIRE(worker->stop(guard));
+    CHECK(sums(*worker) == "claimed 3000 failed 3000 exit 0");
 }
 
 TEST_CASE("stuck: a job that outlives its cancellation is logged once, and once more when it is abandoned") {
@@ -215,7 +170,7 @@ TEST_CASE("stuck: a job that outlives its cancellation is logged once, and once 
     REQUIRE(log.count("warn job is stuck") == 1);
     CHECK(!value_of(log.records("warn job is stuck")[0], "elapsed_ms").empty());
     busy.force();
-    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+    REQUIRE(busy.body->wait(deadline_after(guard)));
     REQUIRE(log.jobs->size() == 2);
     const stuck_job& first = (*log.jobs)[0];
     CHECK(first.id == "a");
@@ -228,15 +183,14 @@ TEST_CASE("stuck: a job that outlives its cancellation is logged once, and once 
     CHECK((*log.jobs)[1].count == 1);
     CHECK(log.count("warn job abandoned") == 1);
     CHECK(busy.body->report().stuck == std::vector<std::string>{"a"});
-    CHECK(busy.settlement().error.code == "timeout");  // its own fault, whichever thread reports it
-    CHECK_FALSE(busy.settlement().requeue);
+    CHECK(busy.settled() == "fail timeout");  // its own fault, whichever thread reports it
     let_go->set();
 }
 
-TEST_CASE("stuck: a listener may throw, and a job that returns in time is not stuck") {
+TEST_CASE("stuck: a listener may throw") {
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
-    const stuck_log log(options);
+    const kept_log log(options);
     const shared_event let_go = make_event();
     const shared_event thrown = make_event();
     options.on_stuck_job = [thrown](const stuck_job&) -> stuck_action {
@@ -246,14 +200,8 @@ TEST_CASE("stuck: a listener may throw, and a job that returns in time is not st
     busy_worker busy(options, with_timeout(1ms), [=](job_context&) { CHECK(let_go->wait()); });
     REQUIRE(thrown->wait());
     let_go->set();
-    REQUIRE(busy.body->stop(recorder::guard));
+    REQUIRE(busy.body->stop(guard));
     CHECK(log.count("error on_stuck_job threw") == 1);
-
-    worker_options patient = recorder::options();
-    const stuck_log quiet_log(patient);
-    busy_worker prompt(patient, until_cancelled);
-    REQUIRE(prompt.body->stop_and_cancel(recorder::guard));
-    CHECK(quiet_log.jobs->empty());
 }
 
 namespace {
@@ -297,7 +245,7 @@ struct deaf_worker {
 TEST_CASE(
     "stuck: a deaf job is reported after its timeout, a new thread has its slot, and its late result is "
     "dropped") {
-    recorder::counter together;
+    counter together;
     deaf_worker deaf(for_stuck(2), [&](job_context&) {
         together.add();
         CHECK(together.wait_for(2));  // both slots are there, beside the deaf handler
@@ -306,27 +254,21 @@ TEST_CASE(
     deaf.wire.give(make_job("b", "other"));
     deaf.wire.give(make_job("c", "other"));
     REQUIRE(deaf.wire.wait_for("ack", 2));
-    const recorder::call report = deaf.wire.settlements("a").at(0);
-    CHECK(report.error.code == "timeout");
-    CHECK(report.error.retryable);
-    CHECK_FALSE(report.requeue);
+    CHECK(deaf.wire.settled("a") == "fail timeout");
     CHECK(deaf.body.report().stuck == std::vector<std::string>{"a"});
     REQUIRE(deaf.wire.wait_for("beat", deaf.wire.calls("beat").size() + 2));
     CHECK(deaf.wire.calls("beat").back().active.empty());  // nobody renews its lease
     CHECK_FALSE(deaf.returned->is_set());
     deaf.let_go->set();
     REQUIRE(deaf.log.wait_for("warn a stuck handler has returned; its result is dropped"));
-    REQUIRE(deaf.body.stop(recorder::guard));
-    CHECK(deaf.body.exit_code() == 0);
+    REQUIRE(deaf.body.stop(guard));
     CHECK(deaf.wire.settlements("a").size() == 1);
-    CHECK(deaf.body.report().stuck.empty());
-    CHECK(deaf.body.report().failed == 1);
-    CHECK(deaf.body.report().completed == 2);
+    CHECK(sums(deaf.body) == "claimed 3 completed 2 failed 1 exit 0");
 }
 
 TEST_CASE("stuck: a slot that is to be kept takes no job until the handler returns") {
     const shared_event answered = make_event();
-    deaf_worker deaf(for_stuck(1), recorder::do_nothing, [answered](const stuck_job& job) {
+    deaf_worker deaf(for_stuck(1), do_nothing, [answered](const stuck_job& job) {
         CHECK(job.default_action == stuck_action::stop);  // all are stuck
         answered->set();
         return stuck_action::keep;
@@ -340,20 +282,17 @@ TEST_CASE("stuck: a slot that is to be kept takes no job until the handler retur
     deaf.let_go->set();
     REQUIRE(deaf.wire.wait_for("ack", 1));
     CHECK(deaf.returned->is_set());
-    CHECK(deaf.body.stop(recorder::guard));
+    CHECK(deaf.body.stop(guard));
 }
 
 TEST_CASE("stuck: a worker all of whose handlers are stuck drains, and ends with a status of its own") {
     const auto take_default = [](const stuck_job& job) { return job.default_action; };
     for (const bool listens : {true, false}) {
-        deaf_worker deaf(for_stuck(1), recorder::do_nothing,
-                         listens ? deaf_worker::listener(take_default) : nullptr);
-        REQUIRE(deaf.body.wait(deadline_after(recorder::guard)));
+        deaf_worker deaf(for_stuck(1), do_nothing, listens ? deaf_worker::listener(take_default) : nullptr);
+        REQUIRE(deaf.body.wait(deadline_after(guard)));
         CHECK(deaf.log.count("error handlers are stuck; the worker stops") == 1);
-        CHECK(deaf.body.exit_code() == 75);
-        CHECK(deaf.body.report().stuck == std::vector<std::string>{"a"});
-        CHECK(deaf.body.report().unreported.empty());
-        CHECK(deaf.body.stop(recorder::guard).status == stop_status::ended);
+        CHECK(sums(deaf.body) == "claimed 1 failed 1 stuck a exit 75");
+        CHECK(deaf.body.stop(guard).status == stop_status::ended);
         deaf.let_go->set();
         CHECK(deaf.returned->wait());
     }
@@ -364,7 +303,7 @@ TEST_CASE("stuck: a callback that blocks delays neither other jobs nor the stop"
     options.times.stop_timeout = 500ms;
     const shared_event asked = make_event();
     const shared_event answer = make_event();
-    deaf_worker deaf(options, recorder::do_nothing, [=](const stuck_job&) {
+    deaf_worker deaf(options, do_nothing, [=](const stuck_job&) {
         asked->set();
         static_cast<void>(answer->wait());
         return stuck_action::replace;
@@ -374,7 +313,7 @@ TEST_CASE("stuck: a callback that blocks delays neither other jobs nor the stop"
     REQUIRE(deaf.wire.wait_for("ack", 1));
     REQUIRE(deaf.body.quiet());
     REQUIRE(deaf.wire.wait_for("beat", 1, "quiet"));
-    CHECK(deaf.body.stop(recorder::guard));
+    CHECK(deaf.body.stop(guard));
     CHECK(deaf.body.report().stuck == std::vector<std::string>{"a"});
     answer->set();
     deaf.let_go->set();
@@ -402,9 +341,9 @@ TEST_CASE("stuck: the log says where the thread is, where the signals are ours")
     CHECK(log.text().find("program+0x") != std::string::npos);
     CHECK(!value_of(log.records("warn job is stuck").at(0), "stack").empty());
 #endif
-    busy.life.apply(event::report_request, {});
+    busy.life.apply(ojs::event::report_request, {});
     REQUIRE(::write(ends[1], "x", 1) == 1);
-    REQUIRE(busy.body->stop(recorder::guard));
+    REQUIRE(busy.body->stop(guard));
     CHECK(got == 1);                       // the signal interrupts no read() of the handler
     CHECK(unused.report_requests() == 0);  // our own SIGTTIN is nobody's wish for a report
     for (const int each : ends) ::close(each);
@@ -412,98 +351,67 @@ TEST_CASE("stuck: the log says where the thread is, where the signals are ours")
 
 #endif
 
-TEST_CASE("termination mode: NORMAL_SHUTDOWN drains, and logs the file and the deadline") {
-    const mode_file file("NORMAL_SHUTDOWN");
-    worker_options options = recorder::options();
-    options.termination_mode_file = file.path;
-    options.times.shutdown_grace_period = 3550s;
-    const kept_log log(options);
-    const shared_event let_go = make_event();
-    busy_worker busy(options, [=](job_context&) { CHECK(let_go->wait()); });
-    busy.signal();
-    REQUIRE(log.wait_for("info Received SIGTERM"));
-    CHECK(busy.body->phase() == phase::draining);
-    let_go->set();
-    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-    CHECK(busy.settlement().what == "ack");
-    CHECK(log.count("info File " + file.path + " contains NORMAL_SHUTDOWN, using graceful shutdown") == 1);
-    CHECK(log.count("info Received SIGTERM. Grace period: 3550s (until 2") == 1);
-    CHECK(log.count("warn Spot instance") == 0);
-}
-
 TEST_CASE("termination mode: SPOT_RECLAIM, no file, and SIGUSR1 hand every job back at once") {
     struct row {
         const char* text;  // null: no file
-        event asked;
+        int signal;
     };
-    for (const row& each : {row{"SPOT_RECLAIM", event::stop_signal}, row{nullptr, event::stop_signal},
-                            row{"NORMAL_SHUTDOWN", event::reclaim}}) {
+    for (const row& each :
+         {row{"SPOT_RECLAIM", SIGTERM}, row{nullptr, SIGTERM}, row{"NORMAL_SHUTDOWN", SIGUSR1}}) {
         const mode_file file(each.text);
         worker_options options = recorder::options();
         options.termination_mode_file = file.path;
         options.dialect.requeue_interrupted = false;  // a reclaim does so whatever the dialect
         const kept_log log(options);
         busy_worker busy(options, until_cancelled);
-        busy.life.apply(each.asked, {cause_kind::signal, each.asked == event::reclaim ? SIGUSR1 : SIGTERM});
-        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+        send(busy.life, each.signal);
+        REQUIRE(busy.body->wait(deadline_after(guard)));
         CHECK(busy.settlement().what == "fail");
         CHECK(busy.settlement().requeue);
         CHECK(busy.detail("reason") == "spot_reclaim");
         CHECK(log.count("warn Spot instance reclamation detected") == 1);
         CHECK(log.count("warn Initiating immediate shutdown to requeue job before VM termination") == 1);
         CHECK(log.count("info Received SIGTERM") == 0);
-        recorder::check_last_word(busy.wire);
+        check_last_word(busy.wire);
     }
 }
 
-TEST_CASE("termination mode: a signal in the drain, also where the first signal wins") {
-    const auto stop = [](busy_worker& busy) { busy.body->request_stop(); };
-    const auto term = [](busy_worker& busy) { busy.signal(); };
-    const auto usr1 = [](busy_worker& busy) {
-        busy.life.apply(event::reclaim, {cause_kind::signal, SIGUSR1});
-    };
-    const auto terms = [](busy_worker& busy) {
-        for (int i = 0; i < 4; ++i) busy.signal();
-    };
-    const auto term_and_usr1 = [](busy_worker& busy) {
-        for (int i = 0; i < 3; ++i) busy.signal();
-        busy.life.apply(event::reclaim, {cause_kind::signal, SIGUSR1});
-    };
+TEST_CASE(
+    "termination mode: the first signal asks for it, also in a drain; NORMAL_SHUTDOWN drains, and is "
+    "logged") {
     struct row {
-        const char* name;
-        const char* mode;  // in the file; null: no file is named
-        bool first_wins;
-        void (*drain)(busy_worker& busy);
-        void (*then)(busy_worker& busy);
+        const char* mode;  // in the file
+        bool signalled;    // the drain
         bool reclaims;
     };
-    const row rows[] = {
-        {"reclaim", nullptr, false, term, usr1, true},
-        {"the file decides over a drain that nobody signalled", "SPOT_RECLAIM", true, stop, term, true},
-        {"SIGUSR1 over such a drain", "SPOT_RECLAIM", true, stop, usr1, true},
-        {"such a drain goes on", "NORMAL_SHUTDOWN", true, stop, terms, false},
-        {"the first signal wins", nullptr, true, term, term_and_usr1, false}};
-    for (const row& each : rows) {
-        CAPTURE(each.name);
+    for (const row& each : {row{"SPOT_RECLAIM", false, true}, row{"NORMAL_SHUTDOWN", false, false},
+                            row{"NORMAL_SHUTDOWN", true, false}}) {
+        CAPTURE(each.mode);
+        CAPTURE(each.signalled);
         const mode_file file(each.mode);
         worker_options options = recorder::options();
-        options.dialect.first_signal_wins = each.first_wins;
-        if (each.mode != nullptr) options.termination_mode_file = file.path;
+        options.dialect.first_signal_wins = true;
+        options.termination_mode_file = file.path;
+        options.times.shutdown_grace_period = 3550s;
         const kept_log log(options);
         const shared_event let_go = make_event();
         busy_worker busy(options, [=](job_context& job) {
             while (!let_go->is_set() && job.sleep_for(1ms)) {
             }
         });
-        each.drain(busy);
+        each.signalled ? busy.signal() : static_cast<void>(busy.body->request_stop());
         REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
-        each.then(busy);
+        if (each.signalled) send(busy.life, SIGUSR1);
+        for (int i = 0; i < 3; ++i) busy.signal();
         if (!each.reclaims) {
-            if (each.mode != nullptr) REQUIRE(log.wait_for("info Received SIGTERM"));
+            REQUIRE(log.wait_for("info Received SIGTERM"));
             CHECK(busy.body->phase() == phase::draining);
+            CHECK(log.count("info File " + file.path + " contains NORMAL_SHUTDOWN, using graceful") == 1);
+            CHECK(log.count("info Received SIGTERM. Grace period: 3550s (until 2") == 1);
+            CHECK(log.count("warn Spot instance") == 0);
             let_go->set();
         }
-        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+        REQUIRE(busy.body->wait(deadline_after(guard)));
         CHECK(busy.settlement().what == (each.reclaims ? "fail" : "ack"));
         if (each.reclaims) CHECK(busy.detail("reason") == "spot_reclaim");
     }
@@ -516,8 +424,8 @@ TEST_CASE("reclaim_wait: handlers may bring their work to an end before the job 
         until_cancelled(job);
         return outcome::interrupted("the child is gone");
     });
-    busy.life.apply(event::reclaim, {cause_kind::signal, SIGUSR1});
-    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+    send(busy.life, SIGUSR1);
+    REQUIRE(busy.body->wait(deadline_after(guard)));
     CHECK(busy.settlement().error.message.find("the child is gone") != std::string::npos);
     CHECK(busy.settlement().requeue);
 }
@@ -532,7 +440,7 @@ TEST_CASE("cancel_lead: jobs are cancelled inside the grace period, and may stil
         return outcome::done("\"saved\"");
     });
     busy.signal();
-    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+    REQUIRE(busy.body->wait(deadline_after(guard)));
     CHECK(busy.settlement().result_json == "\"saved\"");
 }
 
@@ -582,7 +490,7 @@ TEST_CASE("river: a soft stop waits for the job; the second signal cancels it an
     drained->set();
     REQUIRE(looked->wait());
     busy.signal();
-    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+    REQUIRE(busy.body->wait(deadline_after(guard)));
     CHECK(busy.settlement().result_json == "\"partial\"");
     CHECK(busy.body->exit_code() == 0);
 }
@@ -594,7 +502,7 @@ TEST_CASE("river: a job that ignores its cancellation is reported, named, and ha
     const shared_event let_go = make_event();
     busy_worker busy(options, [=](job_context&) { static_cast<void>(let_go->wait()); });
     busy.force();
-    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+    REQUIRE(busy.body->wait(deadline_after(guard)));
     CHECK(busy.body->exit_code() == exit_status::stuck);
     CHECK(busy.settlement().what == "fail");
     REQUIRE(log.jobs->size() == 1);
@@ -619,10 +527,10 @@ TEST_CASE("interruption: jobs whose timeout exceeds the grace period are logged 
     give("longer", 1h);
     give("known", 1h);
     worker tested(options, wire);
-    for (const char* type : {"long", "longer"}) tested.register_handler(type, recorder::do_nothing);
-    tested.register_handler("known", recorder::do_nothing, {true});
+    for (const char* type : {"long", "longer"}) tested.register_handler(type, do_nothing);
+    tested.register_handler("known", do_nothing, {true});
     REQUIRE(tested.start());
     REQUIRE(wire.wait_for("ack", 5));
-    REQUIRE(tested.stop(recorder::guard));
+    REQUIRE(tested.stop(guard));
     CHECK(log.count("warn jobs of this type may take longer than the grace period") == 2);
 }

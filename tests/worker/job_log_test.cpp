@@ -1,15 +1,8 @@
 // What the log says about failed jobs, failed reports, and outages of the backend.
-#include <mutex>
-#include <string>
-#include <vector>
-
 #include "busy_worker.hpp"
 
 using namespace ojs;
-using namespace std::chrono_literals;
-using recorder::kept_log;
-using recorder::make_job;
-using recorder::value_of;
+using namespace recorder;
 
 namespace {
 
@@ -18,7 +11,7 @@ log_record record_of_failure(recorder::transport& wire, const outcome& returned,
                              worker_options options = recorder::options()) {
     const kept_log log(options);
     wire.give(std::move(given));
-    recorder::run_until("fetch", 2, wire, options, [&](job_context&) { return returned; });
+    run_until("fetch", 2, wire, options, [&](job_context&) { return returned; });
     for (const log_record& each : log.records()) {
         if (each.message == "job failed") return each;
     }
@@ -26,15 +19,9 @@ log_record record_of_failure(recorder::transport& wire, const outcome& returned,
     return {};
 }
 
-// Heartbeats then neither begin nor end an outage.
-void make_heartbeats_neutral(recorder::transport& wire) {
-    wire.on.beat = [](const heartbeat_request&) -> result<heartbeat_response> {
-        return error{errc::rejected, 0, "no"};
-    };
-}
-
 const std::string again = "backend reachable again";
 const error unreachable{errc::unreachable, 0, "connection refused"};
+const error rejected{errc::rejected, 0, "no"};
 
 }  // namespace
 
@@ -96,9 +83,9 @@ TEST_CASE("job log: a failed report says when it is retried, unless it is not") 
     const kept_log log(options);
     recorder::transport wire;
     wire.refuse("ack", 1, unreachable);
-    wire.refuse("ack", 2, {errc::rejected, 0, "no"});  // with its result, and without
+    wire.refuse("ack", 2, rejected);  // with its result, and without
     wire.give(make_job("a"));
-    recorder::run_until(
+    run_until(
         "fetch", 2, wire, options, [](job_context&) { return "[1]"; }, stop_status::unreported);
     const std::vector<log_record> failed = log.records("warn ACK failed");
     REQUIRE(failed.size() == 3);
@@ -111,7 +98,7 @@ TEST_CASE("job log: the end of an outage is logged once") {
     worker_options options = recorder::options();
     const kept_log log(options);
     recorder::transport wire;
-    make_heartbeats_neutral(wire);
+    wire.refuse("beat", 100000, rejected);                         // neither begins nor ends an outage
     std::vector<bool> refused = {true, true, false, true, false};  // two tries of `a` fail, and one of `b`
     std::size_t calls = 0;                                         // one job at a time
     wire.on.ack = [&](const ack_request&, time_point) -> recorder::transport::settling {
@@ -120,7 +107,7 @@ TEST_CASE("job log: the end of an outage is logged once") {
     };
     wire.give(make_job("a"));
     wire.give(make_job("b"));
-    recorder::run_until("fetch", 3, wire, options, recorder::do_nothing);
+    run_until("fetch", 3, wire, options, do_nothing);
     std::string seen;
     for (const log_record& each : log.records()) {
         if (each.message == "ACK failed") seen += "failed ";
@@ -137,14 +124,14 @@ TEST_CASE("job log: a FETCH and a heartbeat notice an outage and its end too") {
     recorder::transport wire;
     SUBCASE("FETCH") {
         options.poll_interval = 1ms;
-        make_heartbeats_neutral(wire);
+        wire.refuse("beat", 100000, rejected);  // neither begins nor ends an outage
         wire.refuse("fetch", 1, unreachable);
-        recorder::run_until("fetch", 3, wire, options, recorder::do_nothing);
+        run_until("fetch", 3, wire, options, do_nothing);
     }
     SUBCASE("heartbeat") {
-        wire.refuse("fetch", 1000, {errc::rejected, 0, "no"});
+        wire.refuse("fetch", 1000, rejected);
         wire.refuse("beat", 1, unreachable);
-        recorder::run_until("beat", 1, wire, options, recorder::do_nothing);
+        run_until("beat", 1, wire, options, do_nothing);
     }
     const std::string text = log.text();
     CHECK(text.find(again) != std::string::npos);
@@ -157,12 +144,10 @@ TEST_CASE(
         worker_options options = recorder::options();
         options.dialect.requeue_interrupted = requeues;
         const kept_log log(options);
-        recorder::busy_worker busy(options, [](job_context& job) { CHECK(!job.sleep_for(1h)); });
-        REQUIRE(busy.body->stop_and_cancel(recorder::guard));
-        const worker_report report = busy.body->report();
-        CHECK(report.interrupted == 1);
-        CHECK(report.requeued == (requeues ? 1 : 0));
-        CHECK(report.failed == (requeues ? 0 : 1));
+        busy_worker busy(options, until_cancelled);
+        REQUIRE(busy.body->stop_and_cancel(guard));
+        CHECK(sums(*busy.body) == (requeues ? "claimed 1 interrupted 1 requeued 1 exit 0"
+                                            : "claimed 1 failed 1 interrupted 1 exit 0"));
         REQUIRE(log.count("info worker stopped") == 1);
         const log_record sums = log.records("info worker stopped")[0];
         CHECK(value_of(sums, "interrupted") == "1");

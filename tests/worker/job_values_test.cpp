@@ -2,8 +2,6 @@
 #include "comma_locale.hpp"
 #include "recorder.hpp"
 
-#include <picojson.h>
-
 using namespace ojs;
 using recorder::make_job;
 

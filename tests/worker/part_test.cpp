@@ -1,22 +1,11 @@
 // worker_part: the calls of a part, and the guarantees of running_worker.
 #include <stdlib.h>
 
-#include <algorithm>
-#include <memory>
-#include <mutex>
-#include <stdexcept>
-#include <string>
-#include <vector>
-
 #include "busy_worker.hpp"
 #include "text.hpp"
 
 using namespace ojs;
-using namespace std::chrono_literals;
-using recorder::busy_worker;
-using recorder::make_event;
-using recorder::make_job;
-using recorder::shared_event;
+using namespace recorder;
 using test::holds;
 
 namespace {
@@ -43,9 +32,9 @@ struct trace {
     mutable std::mutex mutex;
     std::vector<std::string> lines;
     running_worker_ref worker;  // of the part that was started last
-    recorder::counter turns;
-    recorder::counter drained_turns;
-    recorder::counter deleted;
+    counter turns;
+    counter drained_turns;
+    counter deleted;
 };
 using shared_trace = std::shared_ptr<trace>;
 
@@ -87,6 +76,18 @@ worker_options options_with(const shared_trace& seen, const char* name = "noted"
     return out;
 }
 
+// The error of a start that made no request.
+error refused_start(const worker_options& options) {
+    recorder::transport wire;
+    worker tested(options, wire);
+    tested.register_handler("work", do_nothing);
+    const result<void> started = tested.start();
+    REQUIRE(!started);
+    CHECK(tested.run() == exit_status::usage);
+    CHECK(wire.calls().empty());
+    return started.error();
+}
+
 }  // namespace
 
 TEST_CASE("parts: are called from the worker's start to its end, and not after") {
@@ -105,10 +106,10 @@ TEST_CASE("parts: are called from the worker's start to its end, and not after")
         std::vector<std::string> ids;
         asked->visit_active_jobs([&](const job& each) { ids.push_back(each.id); });
         CHECK(ids == std::vector<std::string>{"a"});
-        CHECK(asked->apply(event::stop_request, {cause_kind::rpc, 0}));
+        CHECK(asked->apply(ojs::event::stop_request, {cause_kind::rpc, 0}));
         CHECK(asked->drain_deadline() < time_point::max());
         CHECK(asked->stop_deadline() - asked->drain_deadline() == asked->options().times.stop_timeout);
-        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+        REQUIRE(busy.body->wait(deadline_after(guard)));
         CHECK(seen->all().front() == "start");
         CHECK(seen->index_of("running") < seen->index_of("draining"));
         CHECK(seen->index_of("fetched") < seen->index_of("default work completed"));
@@ -136,23 +137,31 @@ TEST_CASE("parts: one whose on_tick() throws is not called again at once") {
     static_cast<void>(recorder::event().wait_until(deadline_after(300ms)));  // time for hundreds of calls
     CHECK(seen->turns.count() < 50);                                         // other wake-ups call it too
     let_go->set();
-    REQUIRE(busy.body->stop(recorder::guard));
+    REQUIRE(busy.body->stop(guard));
 }
 
-TEST_CASE("parts: a job requeued before it began is none that was settled") {
+TEST_CASE(
+    "parts: jobs that still wait for a thread are requeued, not interrupted, and none that was settled") {
     const auto seen = std::make_shared<trace>();
-    lifecycle life(0ms);
-    recorder::generous_transport wire({"b"});
+    recorder::transport wire;
+    wire.extra = {"b", "c"};
     wire.give(make_job("a"));
+    worker_options options = options_with<noted_part>(seen);
+    options.dialect.requeue_interrupted = false;
     const shared_event began = make_event();
-    const auto worker = recorder::start_worker(wire, options_with<noted_part>(seen), life, [&](job_context&) {
+    const auto worker = start_worker(wire, options, [&](job_context&) {
         began->set();
-        CHECK(wire.wait_for("fail", 2));  // so that "b" gets no thread
+        CHECK(wire.wait_for("fail", 3));  // so that the others get no thread
     });
     REQUIRE(began->wait());
-    recorder::force(life);
-    REQUIRE(worker->wait(deadline_after(recorder::guard)));
-    REQUIRE(worker->report().requeued == 2);
+    CHECK(worker->stop_and_cancel(guard));
+    CHECK(wire.settled("a") == "fail ShutdownError");
+    for (const char* const id : {"b", "c"}) {
+        CHECK(wire.settled(id) == "fail ShutdownError requeue");
+        CHECK(wire.settlements(id)[0].error.details_json == "{\"reason\":\"not_started\"}");
+    }
+    CHECK(worker->report().interrupted == 1);
+    CHECK(worker->report().requeued == 2);
     const std::vector<std::string> lines = seen->all();
     CHECK(std::count_if(lines.begin(), lines.end(),
                         [](const std::string& line) { return line.find("default work") == 0; }) == 1);
@@ -199,14 +208,10 @@ TEST_CASE("parts: one that cannot start ends the start, and the next start creat
     CHECK(seen->count("running") == 0);
     REQUIRE(tested.start());
     CHECK(seen->deleted.count() == 4);
-    CHECK(tested.stop(recorder::guard));
+    CHECK(tested.stop(guard));
 
     options.parts.add({"second", nullptr});
-    worker other(options, wire);
-    other.register_handler("work", [](job_context&) {});
-    const result<void> none = other.start();
-    REQUIRE(!none);
-    CHECK(holds(none.error().text, "'second'"));
+    CHECK(holds(refused_start(options).text, "'second'"));
 }
 
 TEST_CASE("parts: their exceptions are logged and stop nothing") {
@@ -230,7 +235,7 @@ TEST_CASE("parts: their exceptions are logged and stop nothing") {
     options.log.hook = [seen](const log_record& record) { seen->add(record.message); };
     busy_worker busy(std::move(options), [](job_context&) {});
     REQUIRE(busy.wire.wait_for("ack", 1));
-    CHECK(busy.body->stop(recorder::guard));
+    CHECK(busy.body->stop(guard));
     CHECK(seen->count("a worker part threw; ignored") > 4);
     CHECK(seen->count("a worker part threw in stop()") == 1);
     CHECK(seen->count("stop") == 1);  // of the other part
@@ -242,10 +247,10 @@ TEST_CASE("parts: a thread abandoned by a destroyed worker no longer calls them"
     const auto seen = std::make_shared<trace>();
     const shared_event asked = make_event();
     const shared_event answer = make_event();
-    const auto ended = std::make_shared<recorder::counter>();
+    const auto ended = std::make_shared<counter>();
     recorder::transport wire;
     wire.on.ack = [=](const ack_request&, time_point) {
-        thread_local const recorder::counts_at_end of_this_thread(ended);
+        thread_local const counts_at_end of_this_thread(ended);
         asked->set();
         CHECK(answer->wait());
         return result<settled>(settled::accepted);
@@ -256,7 +261,7 @@ TEST_CASE("parts: a thread abandoned by a destroyed worker no longer calls them"
     options.times.stop_timeout = 100ms;
     wire.give(make_job("a"));
     {
-        const auto tested = recorder::start_worker(wire, options, recorder::do_nothing);
+        const auto tested = start_worker(wire, options, do_nothing);
         REQUIRE(asked->wait());
     }
     CHECK(seen->deleted.count() == 0);  // the thread holds references
@@ -267,7 +272,6 @@ TEST_CASE("parts: a thread abandoned by a destroyed worker no longer calls them"
 }
 
 TEST_CASE("parts: options that an extension refuses end the start before a part is created") {
-    recorder::transport wire;
     worker_options options = recorder::options();
     const auto refuse = [](const worker_options& given) -> result<void> {
         return error{errc::invalid_argument, 0, "not " + given.worker_id};
@@ -275,39 +279,28 @@ TEST_CASE("parts: options that an extension refuses end the start before a part 
     int made = 0;
     options.worker_id = "me";
     options.parts.add({"strict", [&made]() -> worker_part* { return ++made, nullptr; }, refuse, nullptr});
-    worker tested(options, wire);
-    tested.register_handler("work", [](job_context&) {});
-    const result<void> started = tested.start();
-    REQUIRE(!started);
-    CHECK(started.error().text == "not me");
+    CHECK(refused_start(options).text == "not me");
     CHECK(validate(options).error().text == "not me");
     CHECK(made == 0);
-    CHECK(wire.calls().empty());
 }
 
 TEST_CASE("parts: a health address without its extension ends the start and names the header") {
-    recorder::transport wire;
     worker_options options = recorder::options();
     options.health_address = "127.0.0.1:0";
-    worker tested(options, wire);
-    tested.register_handler("work", [](job_context&) {});
-    const result<void> started = tested.start();
-    REQUIRE(!started);
-    CHECK(started.error().code == errc::unsupported);
+    const error refused = refused_start(options);
+    CHECK(refused.code == errc::unsupported);
     for (const char* word : {"OJS_HEALTH_ADDR", "ojs_operating.hpp", "ojs::operating()"})
-        CHECK(holds(started.error().text, word));
-    CHECK(tested.run() == exit_status::usage);
-    CHECK(wire.calls().empty());
+        CHECK(holds(refused.text, word));
     options.parts.add(operating());
     CHECK(validate(options));
 }
 
 TEST_CASE("parts: NOTIFY_SOCKET without its extension is a warning of run()") {
     const auto warnings = [](worker_options options) {
-        const recorder::kept_log log(options, log_level::warn);
+        const kept_log log(options, log_level::warn);
         recorder::transport wire;
         worker tested(std::move(options), wire);
-        tested.register_handler("work", recorder::do_nothing);
+        tested.register_handler("work", do_nothing);
         tested.request_stop();
         CHECK(tested.run() == 0);
         std::string out;

@@ -1,14 +1,22 @@
-// A transport that records every call in order and returns the responses that the test sets.
+// A transport that records every call in order and returns the responses that the test sets; with what tests of workers
+// include.
 #pragma once
 
+#include <picojson.h>
+#include <signal.h>
+
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "events.hpp"
@@ -38,9 +46,39 @@ struct call {
     std::string result_json;
     ojs::job_error error;
     bool requeue = false;
+    std::string checkpoint_json;  // fail
     std::vector<std::string> active;
     ojs::time_point at;
+
+    // "ack", "fail timeout", "fail cancelled final", "fail ShutdownError requeue".
+    std::string text() const {
+        if (what != "fail") return what;
+        return "fail " + error.code + (error.retryable ? "" : " final") + (requeue ? " requeue" : "");
+    }
 };
+
+// The counts of its report that are not 0, the jobs that it names, and its exit status.
+inline std::string sums(const ojs::worker& ended) {
+    const ojs::worker_report report = ended.report();
+    const std::pair<const char*, std::uint64_t> counts[] = {
+        {"claimed ", report.claimed},         {"completed ", report.completed}, {"failed ", report.failed},
+        {"interrupted ", report.interrupted}, {"requeued ", report.requeued},   {"gone ", report.gone}};
+    std::string out;
+    for (const auto& each : counts)
+        out += each.second == 0 ? "" : each.first + std::to_string(each.second) + " ";
+    for (const std::string& each : report.unreported) out += "unreported " + each + " ";
+    for (const std::string& each : report.stuck) out += "stuck " + each + " ";
+    return out + "exit " + std::to_string(ended.exit_code());
+}
+
+inline ojs::job make_job(std::string id, std::string type = "work", std::string args_json = "[]") {
+    ojs::job out;
+    out.id = std::move(id);
+    out.type = std::move(type);
+    out.queue = "default";
+    out.args_json = std::move(args_json);
+    return out;
+}
 
 class transport : public ojs::transport {
   public:
@@ -56,12 +94,13 @@ class transport : public ojs::transport {
         std::function<void()> register_worker;
         std::function<void()> deregister_worker;
     } on;
+    std::vector<std::string> extra;  // jobs beyond the requested count, in each response with a job
 
     void give(ojs::job added) {
         const std::lock_guard<std::mutex> held(mutex_);
         waiting_.push_back(std::move(added));
     }
-    // The next `times` calls of that kind are answered with the error.
+    // The next `times` calls of that kind, or heartbeats with that state, are answered with the error.
     void refuse(const std::string& what, int times, ojs::error why) {
         const std::lock_guard<std::mutex> held(mutex_);
         for (int i = 0; i < times; ++i) refusals_[what].push_back(why);
@@ -85,10 +124,16 @@ class transport : public ojs::transport {
         }
         return out;
     }
-    // FETCHes not sent because should_send returned false.
-    int unwanted() const {
+    // The text of the one report of this job.
+    std::string settled(const std::string& id) const {
+        const std::vector<call> all = settlements(id);
+        REQUIRE(all.size() == 1);
+        return all[0].text();
+    }
+    // The response to the next heartbeat.
+    void direct(ojs::directive given) {
         const std::lock_guard<std::mutex> held(mutex_);
-        return unwanted_;
+        directive_ = given;
     }
     // Waits until so many calls of that kind have begun (for beats: with that state, if one is given).
     bool wait_for(const std::string& what, std::size_t times, const std::string& state = "") const {
@@ -104,17 +149,10 @@ class transport : public ojs::transport {
 
     ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
                                              ojs::time_point /*deadline*/) override {
+        call begun = named("fetch");
+        begun.count = request.count;
         ojs::error why;
-        {
-            const std::lock_guard<std::mutex> held(mutex_);
-            if (request.should_send && !request.should_send()) {
-                ++unwanted_;
-                return ojs::error{ojs::errc::cancelled, 0, "no longer wanted"};
-            }
-            call begun = named("fetch");
-            begun.count = request.count;
-            if (note(std::move(begun), why)) return why;
-        }
+        if (is_refused(std::move(begun), why, request.should_send)) return why;
         if (on.fetch) on.fetch(request.count);
         std::vector<ojs::job> taken;
         {
@@ -124,6 +162,8 @@ class transport : public ojs::transport {
                 waiting_.pop_front();
             }
         }
+        for (const std::string& id : taken.empty() ? std::vector<std::string>() : extra)
+            taken.push_back(make_job(id));
         if (on.fetched) on.fetched(taken.size());
         return taken;
     }
@@ -133,7 +173,7 @@ class transport : public ojs::transport {
         begun.id = request.job_id;
         begun.result_json = request.result_json;
         ojs::error why;
-        if (note_locked(std::move(begun), why)) return why;
+        if (is_refused(std::move(begun), why)) return why;
         return on.ack ? on.ack(request, deadline) : settling(ojs::settled::accepted);
     }
 
@@ -142,8 +182,9 @@ class transport : public ojs::transport {
         begun.id = request.job_id;
         begun.error = request.error;
         begun.requeue = request.requeue;
+        begun.checkpoint_json = request.checkpoint_json;
         ojs::error why;
-        if (note_locked(std::move(begun), why)) return why;
+        if (is_refused(std::move(begun), why)) return why;
         return on.fail ? on.fail(request, deadline) : settling(ojs::settled::accepted);
     }
 
@@ -153,15 +194,12 @@ class transport : public ojs::transport {
         begun.state = request.state;
         begun.active = request.active_jobs;
         ojs::error why;
-        {
-            const std::lock_guard<std::mutex> held(mutex_);
-            if (request.should_send && !request.should_send())
-                return ojs::error{ojs::errc::cancelled, 0, "no longer true"};
-            if (note(std::move(begun), why)) return why;
-        }
+        if (is_refused(std::move(begun), why, request.should_send)) return why;
         if (on.beat) return on.beat(request);
         ojs::heartbeat_response answer;
         answer.jobs_extended = request.active_jobs;
+        const std::lock_guard<std::mutex> held(mutex_);
+        answer.directive = std::exchange(directive_, ojs::directive::none);
         return answer;
     }
 
@@ -194,9 +232,13 @@ class transport : public ojs::transport {
         out.at = ojs::steady_clock::now();
         return out;
     }
-    // With the mutex held. True if the call is to be refused.
-    bool note(call begun, ojs::error& why) {
-        std::deque<ojs::error>& refusals = refusals_[begun.what];
+    // Records the call, unless it is no longer to be sent.
+    bool is_refused(call begun, ojs::error& why, const ojs::function<bool()>& should_send = nullptr) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        why = {ojs::errc::cancelled, 0, "no longer to be sent"};
+        if (should_send && !should_send()) return true;
+        std::deque<ojs::error>& refusals =
+            refusals_[refusals_.count(begun.state) > 0 ? begun.state : begun.what];
         calls_.push_back(std::move(begun));
         changed_.notify_all();
         if (refusals.empty()) return false;
@@ -204,13 +246,9 @@ class transport : public ojs::transport {
         refusals.pop_front();
         return true;
     }
-    bool note_locked(call begun, ojs::error& why) {
-        const std::lock_guard<std::mutex> held(mutex_);
-        return note(std::move(begun), why);
-    }
     ojs::result<void> simple(const char* what) {
         ojs::error why;
-        return note_locked(named(what), why) ? ojs::result<void>(why) : ojs::result<void>();
+        return is_refused(named(what), why) ? ojs::result<void>(why) : ojs::result<void>();
     }
 
     mutable std::mutex mutex_;
@@ -218,18 +256,9 @@ class transport : public ojs::transport {
     std::vector<call> calls_;
     std::deque<ojs::job> waiting_;
     std::map<std::string, std::deque<ojs::error>> refusals_;
-    int unwanted_ = 0;
+    ojs::directive directive_ = ojs::directive::none;
     ojs::function<void(const std::string&)> revoke_;
 };
-
-inline ojs::job make_job(std::string id, std::string type = "work", std::string args_json = "[]") {
-    ojs::job out;
-    out.id = std::move(id);
-    out.type = std::move(type);
-    out.queue = "default";
-    out.args_json = std::move(args_json);
-    return out;
-}
 
 // Nothing happens by the clock, so every effect has an event as its cause.
 inline ojs::worker_options options(std::int64_t concurrency = 1) {
@@ -264,7 +293,26 @@ inline void check_last_word(const transport& wire, const std::string& state = "t
     CHECK(std::count_if(all.begin(), all.end(), [&](const call& each) { return each.state == state; }) == 1);
 }
 
+inline picojson::value parse(const std::string& text) {
+    picojson::value out;
+    const std::string failure = picojson::parse(out, text);
+    CHECK(failure.empty());
+    return out;
+}
+
 inline void do_nothing(ojs::job_context& /*job*/) {}
+
+inline const ojs::cause sigterm{ojs::cause_kind::signal, SIGTERM};
+
+// As when the process gets this signal.
+inline void send(ojs::lifecycle& life, int signal) {
+    using ojs::event;
+    life.apply(signal == SIGTSTP   ? event::quiet_request
+               : signal == SIGCONT ? event::resume_request
+               : signal == SIGUSR1 ? event::reclaim
+                                   : event::stop_signal,
+               {ojs::cause_kind::signal, signal});
+}
 
 // A started worker with this handler for the type "work".
 template <class Handler>
@@ -366,21 +414,6 @@ class kept_log {
         std::vector<ojs::log_record> records;
     };
     const std::shared_ptr<entries> all_ = std::make_shared<entries>();
-};
-
-// Adds more jobs than requested to each response with a job.
-struct generous_transport : transport {
-    explicit generous_transport(std::vector<std::string> more) : more_(std::move(more)) {}
-    ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
-                                             ojs::time_point deadline) override {
-        ojs::result<std::vector<ojs::job>> got = transport::fetch(request, deadline);
-        if (!got || got->empty()) return got;
-        for (const std::string& id : more_) got->push_back(make_job(id));
-        return got;
-    }
-
-  private:
-    const std::vector<std::string> more_;
 };
 
 }  // namespace recorder

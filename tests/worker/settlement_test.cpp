@@ -1,19 +1,8 @@
-#include <signal.h>
-
-#include <algorithm>
-#include <atomic>
-#include <memory>
-#include <set>
-#include <stdexcept>
-#include <thread>
 
 #include "busy_worker.hpp"
 
 using namespace ojs;
-using namespace std::chrono_literals;
-using recorder::busy_worker;
-using recorder::make_job;
-using recorder::sigterm;
+using namespace recorder;
 
 namespace {
 
@@ -21,26 +10,12 @@ namespace {
 struct settled_job {
     explicit settled_job(recorder::transport& wire, stop_status expected = stop_status::ended) {
         wire.give(make_job("a"));
-        body = recorder::run_until(
+        body = run_until(
             "fetch", 2, wire, recorder::options(), [](job_context&) { return "\"result\""; }, expected);
-        recorder::check_last_word(wire);
+        check_last_word(wire);
     }
     std::unique_ptr<worker> body;
 };
-
-// Each of so many jobs was reported once, by its handler or by the stop.
-void check_settled_once(const recorder::transport& wire, const worker_report& report, std::size_t jobs) {
-    std::set<std::string> settled;
-    for (const recorder::call& each : wire.calls()) {
-        if (each.what == "ack" || each.what == "fail") CHECK(settled.insert(each.id).second);
-    }
-    CHECK(settled.size() == jobs);
-    CHECK(wire.calls("ack").size() == report.completed);
-    CHECK(wire.calls("fail").size() == report.interrupted);
-    CHECK(report.completed + report.interrupted == jobs);
-    CHECK(report.unreported.empty());
-    recorder::check_last_word(wire);
-}
 
 }  // namespace
 
@@ -49,14 +24,13 @@ TEST_CASE("settlement: an ACK that may not have arrived is repeated until it is 
         recorder::transport wire;
         wire.refuse("ack", 2, {code, 0, "no"});
         const settled_job done(wire);
-        const std::vector<recorder::call> tries = wire.settlements("a");
+        const std::vector<call> tries = wire.settlements("a");
         REQUIRE(tries.size() == 3);
-        for (const recorder::call& each : tries) {
+        for (const call& each : tries) {
             CHECK(each.what == "ack");
             CHECK(each.result_json == "\"result\"");
         }
-        CHECK(done.body->report().completed == 1);
-        CHECK(done.body->exit_code() == 0);
+        CHECK(sums(*done.body) == "claimed 1 completed 1 exit 0");
     }
 }
 
@@ -79,16 +53,15 @@ TEST_CASE(
     wire.refuse("ack", 2, later);
     worker_options options = recorder::options();
     options.times.shutdown_grace_period = 3s;
-    const auto worker = recorder::start_worker(wire, options, recorder::do_nothing);
+    const auto worker = start_worker(wire, options, do_nothing);
     REQUIRE(wire.wait_for("ack", 1));
     const time_point asked = steady_clock::now();
-    REQUIRE(worker->stop(recorder::guard));
-    const std::vector<recorder::call> tries = wire.calls("ack");
+    REQUIRE(worker->stop(guard));
+    const std::vector<call> tries = wire.calls("ack");
     REQUIRE(tries.size() == 3);
     CHECK(tries[1].at >= asked);
     CHECK(tries[2].at < asked + 3s);  // in the drain, when half of it was left
-    CHECK(worker->report().completed == 1);
-    CHECK(worker->exit_code() == 0);
+    CHECK(sums(*worker) == "claimed 1 completed 1 exit 0");
 }
 
 TEST_CASE("settlement: a 400 without an API error is final only when repeated") {
@@ -101,7 +74,7 @@ TEST_CASE("settlement: a 400 without an API error is final only when repeated") 
     recorder::transport refusing;
     refusing.refuse("ack", 100, stray);
     const settled_job never(refusing, stop_status::unreported);
-    const std::vector<recorder::call> tries = refusing.settlements("a");
+    const std::vector<call> tries = refusing.settlements("a");
     REQUIRE(tries.size() == 7);  // the last one without its result, which may be what is refused
     CHECK(tries[5].result_json == "\"result\"");
     CHECK(tries[6].result_json.empty());
@@ -113,14 +86,13 @@ TEST_CASE("settlement: a Retry-After longer than the stop costs no job its repor
     later.retry_after = 1h;
     worker_options options = recorder::options();
     options.times.stop_timeout = 2s;
-    busy_worker busy(options, [](job_context& job) { CHECK(!job.sleep_for(1h)); });
+    busy_worker busy(options, until_cancelled);
     busy.wire.refuse("fail", 1, later);
-    REQUIRE(busy.body->stop_and_cancel(recorder::guard));
-    const std::vector<recorder::call> tries = busy.wire.settlements("a");
+    REQUIRE(busy.body->stop_and_cancel(guard));
+    const std::vector<call> tries = busy.wire.settlements("a");
     REQUIRE(tries.size() == 2);
     CHECK(tries[1].at - tries[0].at >= 400ms);  // of nearly 2 s
-    CHECK(busy.body->report().interrupted == 1);
-    CHECK(busy.body->exit_code() == 0);
+    CHECK(sums(*busy.body) == "claimed 1 interrupted 1 requeued 1 exit 0");
 }
 
 TEST_CASE("settlement: a reservation that is gone is counted, and not reported again") {
@@ -128,17 +100,14 @@ TEST_CASE("settlement: a reservation that is gone is counted, and not reported a
     wire.on.ack = [](const ack_request&, time_point) { return settled::gone; };
     const settled_job done(wire);
     CHECK(wire.settlements("a").size() == 1);
-    CHECK(done.body->report().gone == 1);
-    CHECK(done.body->report().completed == 0);
-    CHECK(done.body->report().unreported.empty());
-    CHECK(done.body->exit_code() == 0);
+    CHECK(sums(*done.body) == "claimed 1 gone 1 exit 0");
 }
 
 TEST_CASE("settlement: an ACK whose result is rejected is sent without it") {
     recorder::transport wire;
     wire.refuse("ack", 1, {errc::rejected, 0, "too large"});
     const settled_job done(wire);
-    const std::vector<recorder::call> tries = wire.settlements("a");
+    const std::vector<call> tries = wire.settlements("a");
     REQUIRE(tries.size() == 2);
     CHECK(tries[0].result_json == "\"result\"");
     CHECK(tries[1].what == "ack");
@@ -154,12 +123,12 @@ TEST_CASE("settlement: a rejected report is named, and changes the exit status")
     wire.give(make_job("without"));
     wire.give(make_job("unknown", "no such type"));
     worker_options options = recorder::options(3);
-    const recorder::kept_log log(options, log_level::error);
-    const auto worker = recorder::start_worker(
+    const kept_log log(options, log_level::error);
+    const auto worker = start_worker(
         wire, options, [](job_context& job) { return std::string(job.id() == "without" ? "" : "[1]"); });
     REQUIRE(wire.wait_for("ack", 3));
     REQUIRE(wire.wait_for("fail", 1));
-    REQUIRE(worker->stop(recorder::guard).status == stop_status::unreported);
+    REQUIRE(worker->stop(guard).status == stop_status::unreported);
     CHECK(wire.settlements("with-result").size() == 2);
     CHECK(wire.settlements("without").size() == 1);
     CHECK(wire.settlements("unknown").size() == 1);
@@ -169,7 +138,7 @@ TEST_CASE("settlement: a rejected report is named, and changes the exit status")
     CHECK(worker->exit_code() == exit_status::unreported);
     CHECK(exit_status::unreported == 75);
     for (const std::string& id : unreported) CHECK(log.text().find("job_id=" + id) != std::string::npos);
-    recorder::check_last_word(wire);
+    check_last_word(wire);
 }
 
 TEST_CASE("settlement: an ACK or FAIL without a response does not delay the stop") {
@@ -187,15 +156,15 @@ TEST_CASE("settlement: an ACK or FAIL without a response does not delay the stop
         options.times.stop_timeout = 1s;  // of which the last heartbeat has its part
         options.request_timeout = 20s;
         options.times.shutdown_grace_period = 0ms;
-        const auto worker = recorder::start_worker(wire, options, recorder::do_nothing);
+        const auto worker = start_worker(wire, options, do_nothing);
         REQUIRE(wire.wait_for(std::string(type) == "work" ? "ack" : "fail", 1));
         const time_point asked = steady_clock::now();
-        REQUIRE(worker->stop(recorder::guard).status == stop_status::unreported);
+        REQUIRE(worker->stop(guard).status == stop_status::unreported);
         CHECK(steady_clock::now() - asked < 10s);  // and not the 20 s of the call
         CHECK(worker->exit_code() == exit_status::unreported);
         CHECK(worker->report().unreported == std::vector<std::string>{"a"});
         CHECK(wire.settlements("a").size() == 1);
-        recorder::check_last_word(wire);
+        check_last_word(wire);
         let_go.set();  // or the worker waits for the call before it lets go of the transport
     }
 }
@@ -204,14 +173,14 @@ TEST_CASE("settlement: tries in the stop have deadlines that leave room for anot
     std::vector<std::chrono::milliseconds> given;
     worker_options options = recorder::options();
     options.times.shutdown_grace_period = 0ms;
-    busy_worker busy(options, [](job_context& job) { CHECK(!job.sleep_for(1h)); });
+    busy_worker busy(options, until_cancelled);
     busy.wire.on.fail = [&](const fail_request&, time_point deadline) {
         given.push_back(
             std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now()));
         if (given.size() == 1) return recorder::transport::settling(error{errc::timed_out, 0, "lost"});
         return recorder::transport::settling(settled::gone);  // the first one did arrive
     };
-    REQUIRE(busy.body->stop(recorder::guard));
+    REQUIRE(busy.body->stop(guard));
     REQUIRE(given.size() == 2);
     CHECK(given[0] <= 2500ms);  // half of the 5 s, where a request may otherwise take 20 s
     CHECK(given[1] <= 2500ms);
@@ -225,16 +194,16 @@ TEST_CASE("settlement: with the backend down the stop is bounded, names the jobs
         wire.refuse("fail", 100000, {code, 0, "down"});
         wire.refuse("beat", 100000, {code, 0, "down"});
         for (int i = 0; i < 5; ++i) wire.give(make_job("j" + std::to_string(i)));
-        recorder::counter began;
+        counter began;
         worker_options options = recorder::options(5);
         options.times.stop_timeout = 200ms;
         options.times.shutdown_grace_period = 0ms;
-        const auto worker = recorder::start_worker(wire, options, [&](job_context& job) {
+        const auto worker = start_worker(wire, options, [&](job_context& job) {
             began.add();
             CHECK(!job.sleep_for(1h));
         });
         REQUIRE(began.wait_for(5));
-        REQUIRE(worker->stop(recorder::guard).status == stop_status::unreported);
+        REQUIRE(worker->stop(guard).status == stop_status::unreported);
         CHECK(worker->report().unreported.size() == 5);
         CHECK(worker->report().interrupted == 5);
         CHECK(worker->report().requeued == 0);
@@ -249,17 +218,21 @@ TEST_CASE("settlement: jobs that end within a millisecond of the deadline are se
     for (int round = 0; round < rounds; ++round) {
         recorder::transport wire;
         for (int i = 0; i < slots; ++i) wire.give(make_job("j" + std::to_string(i)));
-        recorder::counter ready;
+        counter ready;
         worker_options options = recorder::options(slots);
         options.times.shutdown_grace_period = 20ms;
-        const auto worker = recorder::start_worker(wire, options, [&](job_context& job) {
+        const auto worker = start_worker(wire, options, [&](job_context& job) {
             const auto offset = std::chrono::microseconds(20 * ready.add() - 1000);  // -1 ms to 1 ms
             while (job.deadline() == time_point::max()) std::this_thread::sleep_for(1ms);
             std::this_thread::sleep_until(job.deadline() + offset);
         });
         REQUIRE(ready.wait_for(slots));
-        REQUIRE(worker->stop(recorder::guard));
-        check_settled_once(wire, worker->report(), slots);
+        REQUIRE(worker->stop(guard));
+        for (int i = 0; i < slots; ++i) CHECK(wire.settlements("j" + std::to_string(i)).size() == 1);
+        CHECK(wire.calls("ack").size() == worker->report().completed);
+        CHECK(wire.calls("fail").size() == worker->report().interrupted);
+        CHECK(worker->report().unreported.empty());
+        check_last_word(wire);
     }
 }
 
@@ -269,7 +242,7 @@ TEST_CASE("settlement: handlers that return before the stop reports their jobs r
     constexpr int slots = reporters + late;
     recorder::transport wire;
     for (int i = 0; i < slots; ++i) wire.give(make_job("j" + std::to_string(i)));
-    recorder::counter running, being_reported;
+    counter running, being_reported;
     wire.on.fail = [&](const fail_request&, time_point) -> result<settled> {
         being_reported.add();
         CHECK(wire.wait_for("ack", late));
@@ -278,13 +251,13 @@ TEST_CASE("settlement: handlers that return before the stop reports their jobs r
     worker_options options = recorder::options(slots);
     options.times.shutdown_grace_period = 0ms;
     options.times.stop_timeout = 60s;
-    const auto worker = recorder::start_worker(wire, options, [&](job_context&) {
+    const auto worker = start_worker(wire, options, [&](job_context&) {
         running.add();
         CHECK(being_reported.wait_for(reporters));
         return "\"done\"";
     });
     REQUIRE(running.wait_for(slots));
-    REQUIRE(worker->stop(recorder::guard));
+    REQUIRE(worker->stop(guard));
     CHECK(wire.calls("fail").size() == reporters);
     CHECK(wire.calls("ack").size() == late);
     CHECK(worker->report().completed == late);
@@ -305,18 +278,15 @@ TEST_CASE("settlement: a job whose lease ran out is reported only if a beat rene
             return answer;
         };
         wire.give(given);
-        const auto worker = recorder::run_until("fetch", 2, wire, [&](job_context& job) {
+        const auto worker = run_until("fetch", 2, wire, [&](job_context& job) {
             CHECK(job.sleep_for(50ms));  // it is the passing of time that is meant
             cut_off = false;
         });
-        const std::vector<recorder::call> beats = wire.calls("beat");
-        CHECK(std::any_of(beats.begin(), beats.end(), [](const recorder::call& each) {
-            return each.active == std::vector<std::string>{"a"};
-        }));
+        const std::vector<call> beats = wire.calls("beat");
+        CHECK(std::any_of(beats.begin(), beats.end(),
+                          [](const call& each) { return each.active == std::vector<std::string>{"a"}; }));
         CHECK(wire.settlements("a").size() == (renews ? 1 : 0));
-        CHECK(worker->report().completed == (renews ? 1 : 0));
-        CHECK(worker->report().gone == (renews ? 0 : 1));
-        CHECK(worker->exit_code() == 0);
+        CHECK(sums(*worker) == (renews ? "claimed 1 completed 1 exit 0" : "claimed 1 gone 1 exit 0"));
     }
 }
 
@@ -324,17 +294,17 @@ TEST_CASE("settlement: nothing is reported while the lease is unknown") {
     recorder::transport wire;
     job given = make_job("a");
     given.visibility_timeout = 1ms;
-    recorder::counter asked;
+    counter asked;
     wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
         if (!request.active_jobs.empty() && asked.add() < 3) return error{errc::unreachable, 0, "down"};
         return heartbeat_response();
     };
     wire.give(given);
-    const auto worker = recorder::start_worker(wire, [](job_context& job) {
+    const auto worker = start_worker(wire, [](job_context& job) {
         CHECK(job.sleep_for(20ms));  // it is the passing of time that is meant: the lease is over
     });
     REQUIRE(asked.wait_for(3));
-    REQUIRE(worker->stop(recorder::guard));
+    REQUIRE(worker->stop(guard));
     CHECK(wire.settlements("a").empty());
     CHECK(worker->report().gone == 1);
 }
@@ -347,10 +317,10 @@ TEST_CASE(
     recorder::event asked;       // the beat that was sent for the question
     constexpr std::chrono::milliseconds lease = 300ms;
     worker_options options = recorder::options();
-    const recorder::kept_log log(options);
+    const kept_log log(options);
     // What the answer to the first one says has been done.
     const auto early_applied = [&] { return log.wait_for("debug a directive names a queue"); };
-    recorder::counter naming;
+    counter naming;
     wire.on.fetch = [&](std::size_t) { CHECK(wire.wait_for("beat", 1)); };  // the first one names no job
     wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
         heartbeat_response answer;
@@ -370,26 +340,25 @@ TEST_CASE(
     job given = make_job("a");
     given.visibility_timeout = lease;
     wire.give(given);
-    const auto worker = recorder::start_worker(wire, options, [&](job_context& job) {
+    const auto worker = start_worker(wire, options, [&](job_context& job) {
         CHECK(early_sent.wait());
         CHECK(job.sleep_for(lease));  // it is the passing of time that is meant
     });
     REQUIRE(early_applied());
     REQUIRE(wire.wait_for("fetch", 2));  // asked for again only when the job is settled
-    REQUIRE(worker->stop(recorder::guard));
+    REQUIRE(worker->stop(guard));
     CHECK(wire.settlements("a").empty());
-    CHECK(worker->report().gone == 1);
-    CHECK(worker->report().completed == 0);
+    CHECK(sums(*worker) == "claimed 1 gone 1 exit 0");
 }
 
 TEST_CASE("settlement: a job claimed again while it runs is not run twice") {
     recorder::transport wire;
     recorder::event let_go;
-    recorder::counter runs;
+    counter runs;
     for (int i = 0; i < 3; ++i) wire.give(make_job("a"));  // two in one answer
     worker_options options = recorder::options(2);
     options.poll_interval = 1ms;
-    const auto worker = recorder::start_worker(wire, options, [&](job_context&) {
+    const auto worker = start_worker(wire, options, [&](job_context&) {
         runs.add();
         CHECK(let_go.wait());
     });
@@ -398,7 +367,7 @@ TEST_CASE("settlement: a job claimed again while it runs is not run twice") {
     CHECK(runs.count() == 1);
     CHECK(worker->active_jobs() == 1);
     let_go.set();
-    REQUIRE(worker->stop(recorder::guard));
+    REQUIRE(worker->stop(guard));
     CHECK(runs.count() == 1);
     CHECK(worker->report().claimed == 1);
     CHECK(wire.settlements("a").size() == 1);
@@ -417,7 +386,7 @@ TEST_CASE("settlement: a job that is in one response twice is settled once") {
     for (const job& each : {make_job("good"), make_job("unknown", "nobody's"), bad}) {
         for (int times = 0; times < 2; ++times) wire.give(each);
     }
-    const auto worker = recorder::start_worker(wire, recorder::options(10), recorder::do_nothing);
+    const auto worker = start_worker(wire, recorder::options(10), do_nothing);
     REQUIRE(in_fetch.wait());
     const char* what_good = "ack";
     SUBCASE("while it runs") {
@@ -430,7 +399,7 @@ TEST_CASE("settlement: a job that is in one response twice is settled once") {
         worker->request_stop();
         answer.set();
     }
-    REQUIRE(worker->stop(recorder::guard));
+    REQUIRE(worker->stop(guard));
     for (const char* id : {"good", "unknown", "bad"}) CHECK(wire.settlements(id).size() == 1);
     CHECK(wire.settlements("good").at(0).what == what_good);
     CHECK(worker->report().claimed == 3);
@@ -441,7 +410,7 @@ TEST_CASE("settlement: a job that comes again after it was settled is another jo
     recorder::transport wire;
     wire.give(make_job("a"));
     wire.give(make_job("a"));
-    CHECK(recorder::run_until("ack", 2, wire, recorder::do_nothing)->report().completed == 2);
+    CHECK(run_until("ack", 2, wire, do_nothing)->report().completed == 2);
 }
 
 TEST_CASE("settlement: a transport that throws ends no thread") {
@@ -462,15 +431,13 @@ TEST_CASE("settlement: a transport that throws ends no thread") {
     wire.on.deregister_worker = [&] { maybe(5); };
     wire.give(make_job("a"));
     wire.give(make_job("b", "unknown"));
-    const auto worker = recorder::start_worker(wire, recorder::options(2), recorder::do_nothing);
+    const auto worker = start_worker(wire, recorder::options(2), do_nothing);
     REQUIRE(wire.wait_for("ack", 3));
     REQUIRE(wire.wait_for("fail", 3));
-    REQUIRE(worker->stop(recorder::guard));
-    CHECK(worker->report().completed == 1);
-    CHECK(worker->report().requeued == 1);
-    CHECK(worker->exit_code() == 0);
+    REQUIRE(worker->stop(guard));
+    CHECK(sums(*worker) == "claimed 2 completed 1 requeued 1 exit 0");
     for (const std::atomic<int>& each : left) CHECK(each.load() <= 0);
-    recorder::check_last_word(wire);
+    check_last_word(wire);
 }
 
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <functional>
-#include <initializer_list>
 #include <vector>
 
 #include "test.hpp"
@@ -18,34 +16,52 @@ using facts = detail::stop_facts;
 
 namespace {
 
-// A busy worker in this phase, after as many changes of its lifecycle.
-facts in(ojs::phase where, const std::function<void(facts&)>& edit = nullptr) {
+// A busy worker in this phase, after as many changes of its lifecycle, and with these edits.
+template <class... Edits>
+facts in(ojs::phase where, Edits... edits) {
     facts out;
     out.own.phase = where;
     out.own.sequence = static_cast<std::uint8_t>(where);
     out.registration_tried = true;
     out.idle = false;
-    if (edit) edit(out);
+    (static_cast<void>(edits(out)), ...);
     return out;
 }
-void reclaimed(facts& now) {
-    now.own.mode = stop_mode::reclaim;
+template <class Member, class Value>
+auto set(Member member, Value value) {
+    return [=](facts& now) { now.*member = value; };
 }
-void signalled(facts& now) {
-    now.has_mode_file = true;
+template <class Member, class Value>
+auto set_own(Member member, Value value) {
+    return [=](facts& now) { now.own.*member = value; };
+}
+const auto idle = set(&facts::idle, true);
+const auto cancel_due = set(&facts::cancel_due, true);
+const auto has_mode_file = set(&facts::has_mode_file, true);
+const auto reclaimed = set_own(&lifecycle_state::mode, stop_mode::reclaim);
+const auto next_change = [](facts& now) { ++now.own.sequence; };
+const auto signalled = [](facts& now) {
+    has_mode_file(now);
     now.own.cause = {cause_kind::signal, SIGTERM};
-}
+};
 // The lifecycle that the worker follows drains as well; whoever asked for that, it was no signal.
-void shared_drains(facts& now) {
-    now.has_mode_file = true;
+const auto shared_drains = [](facts& now) {
+    has_mode_file(now);
     now.shared.phase = phase::draining;
     now.shared.sequence = 1;
+};
+auto shared_is_signalled(int signal) {
+    return [signal](facts& now) {
+        shared_drains(now);
+        now.shared.sequence = 2;
+        now.shared.cause = {cause_kind::signal, signal};
+    };
 }
-void shared_is_signalled(facts& now, int signal) {
+const auto shared_exits = [](facts& now) {
     shared_drains(now);
-    now.shared.sequence = 2;
-    now.shared.cause = {cause_kind::signal, signal};
-}
+    now.shared.exit_now = true;
+};
+const auto shared_is_quiet = [](facts& now) { now.shared.phase = phase::quiet; };
 
 // What every change of the phase asks for, and these.
 std::vector<action> changed(std::vector<action> more) {
@@ -55,6 +71,11 @@ std::vector<action> changed(std::vector<action> more) {
     return more;
 }
 
+// What a change asks for that leaves the phase.
+std::vector<action> only(std::vector<action> all) {
+    return all;
+}
+
 struct row {
     const char* what;
     facts before;
@@ -62,145 +83,79 @@ struct row {
     std::vector<action> actions;
 };
 
-const row phases[] = {
-    {"nothing has changed", in(phase::running), in(phase::running), {}},
+const row rows[] = {
+    {"nothing has changed", in(phase::running), in(phase::running), only({})},
     {"quiet", in(phase::running), in(phase::quiet), changed({action::send_heartbeat})},
     {"resumed", in(phase::quiet), in(phase::running), changed({action::send_heartbeat})},
     {"a drain", in(phase::running), in(phase::draining),
      changed({action::send_heartbeat, action::stop_fetching})},
     {"a drain after quiet: the beat has been sent", in(phase::quiet), in(phase::draining),
      changed({action::stop_fetching})},
-    {"a drained worker stops", in(phase::draining), in(phase::stopping, [](facts& now) { now.idle = true; }),
+    {"a drained worker stops", in(phase::draining), in(phase::stopping, idle),
      changed({action::divide_stop_timeout})},
     {"a stop cancels jobs, and logs afterwards", in(phase::draining), in(phase::stopping),
      changed({action::divide_stop_timeout, action::cancel, action::call_cancel_callbacks})},
     {"stop_and_cancel() of a running worker", in(phase::running),
-     in(phase::stopping, [](facts& now) { now.own.cancel_requested = true; }),
+     in(phase::stopping, set_own(&lifecycle_state::cancel_requested, true)),
      changed({action::send_heartbeat, action::stop_fetching, action::divide_stop_timeout, action::cancel,
               action::call_cancel_callbacks})},
     {"the end", in(phase::stopping), in(phase::terminated), changed({})},
-};
-
-const row stops[] = {
     {"jobs of a reclaim hear of it after the lines of the controller guide", in(phase::draining),
      in(phase::stopping, reclaimed),
      changed(
          {action::divide_stop_timeout, action::cancel, action::log_reclaim, action::call_reclaim_callbacks})},
-    {"a reclaim of an idle worker", in(phase::running),
-     in(phase::stopping,
-        [](facts& now) {
-            reclaimed(now);
-            now.idle = true;
-        }),
+    {"a reclaim of an idle worker", in(phase::running), in(phase::stopping, reclaimed, idle),
      changed(
          {action::send_heartbeat, action::stop_fetching, action::divide_stop_timeout, action::log_reclaim})},
-    {"cancel_lead begins",
-     in(phase::draining),
-     in(phase::draining, [](facts& now) { now.cancel_due = true; }),
-     {action::cancel, action::call_cancel_callbacks}},
-    {"and the stop after it cancels nothing again",
-     in(phase::draining, [](facts& now) { now.cancel_due = true; }),
-     in(phase::stopping, [](facts& now) { now.cancel_due = true; }), changed({action::divide_stop_timeout})},
-    {"the third signal",
-     in(phase::stopping),
-     in(phase::stopping,
-        [](facts& now) {
-            ++now.own.sequence;
-            now.own.exit_now = true;
-        }),
-     {action::log_change, action::give_up}},
+    {"cancel_lead begins", in(phase::draining), in(phase::draining, cancel_due),
+     only({action::cancel, action::call_cancel_callbacks})},
+    {"and the stop after it cancels nothing again", in(phase::draining, cancel_due),
+     in(phase::stopping, cancel_due), changed({action::divide_stop_timeout})},
+    {"the third signal", in(phase::stopping),
+     in(phase::stopping, next_change, set_own(&lifecycle_state::exit_now, true)),
+     only({action::log_change, action::give_up})},
     {"a drain by signal asks the termination-mode file before anybody hears of it", in(phase::quiet),
      in(phase::draining, signalled), changed({action::stop_fetching, action::decide_mode})},
-    {"a drain by a call does not", in(phase::quiet),
-     in(phase::draining, [](facts& now) { now.has_mode_file = true; }), changed({action::stop_fetching})},
-    {"a drain that is signalled later asks it then",
-     in(phase::draining),
-     in(phase::draining,
-        [](facts& now) {
-            signalled(now);
-            ++now.own.sequence;
-        }),
-     {action::log_change, action::decide_mode}},
-    {"and once only",
-     in(phase::draining, signalled),
-     in(phase::draining,
-        [](facts& now) {
-            signalled(now);
-            ++now.own.sequence;
-        }),
-     {action::log_change}},
-};
-
-const row others[] = {
-    {"the shared lifecycle changes",
-     in(phase::running),
+    {"a drain by a call does not", in(phase::quiet), in(phase::draining, has_mode_file),
+     changed({action::stop_fetching})},
+    {"a drain that is signalled later asks it then", in(phase::draining),
+     in(phase::draining, signalled, next_change), only({action::log_change, action::decide_mode})},
+    {"and once only", in(phase::draining, signalled), in(phase::draining, signalled, next_change),
+     only({action::log_change})},
+    {"the shared lifecycle changes", in(phase::running),
      in(phase::running, [](facts& now) { now.shared.sequence = 1; }),
-     {action::apply_shared_lifecycle, action::wake_pool}},
-    {"its drain is signalled",
-     in(phase::draining, shared_drains),
-     in(phase::draining, [](facts& now) { shared_is_signalled(now, SIGTERM); }),
-     {action::apply_shared_lifecycle, action::wake_pool, action::decide_mode}},
-    {"SIGUSR1 is a reclaim whatever the file says",
-     in(phase::draining, shared_drains),
-     in(phase::draining, [](facts& now) { shared_is_signalled(now, SIGUSR1); }),
-     {action::apply_shared_lifecycle, action::wake_pool}},
-    {"its third signal",
-     in(phase::draining, shared_drains),
-     in(phase::draining,
-        [](facts& now) {
-            shared_drains(now);
-            now.shared.exit_now = true;
-        }),
-     {action::give_up}},
-    {"its third signal where the first one wins",
-     in(phase::draining, shared_drains),
-     in(phase::draining,
-        [](facts& now) {
-            shared_drains(now);
-            now.shared.exit_now = true;
-            now.first_signal_wins = true;
-        }),
-     {}},
-    {"SIGCONT to a running one",
-     in(phase::quiet),
-     in(phase::quiet, [](facts& now) { now.resume_requests = 1; }),
-     {action::resume}},
-    {"SIGCONT to a quiet one: its change is yet to come",
-     in(phase::quiet, [](facts& now) { now.shared.phase = phase::quiet; }),
-     in(phase::quiet,
-        [](facts& now) {
-            now.shared.phase = phase::quiet;
-            now.resume_requests = 1;
-        }),
-     {}},
-    {"a queue is paused",
-     in(phase::running),
-     in(phase::running, [](facts& now) { now.queues_version = 1; }),
-     {action::wake_pool}},
-    {"the registration has been tried",
-     in(phase::running, [](facts& now) { now.registration_tried = false; }),
-     in(phase::running),
-     {action::begin_fetching}},
-    {"SIGTTIN",
-     in(phase::draining),
-     in(phase::draining, [](facts& now) { now.report_requests = 1; }),
-     {action::log_jobs}},
+     only({action::apply_shared_lifecycle, action::wake_pool})},
+    {"its drain is signalled", in(phase::draining, shared_drains),
+     in(phase::draining, shared_is_signalled(SIGTERM)),
+     only({action::apply_shared_lifecycle, action::wake_pool, action::decide_mode})},
+    {"SIGUSR1 is a reclaim whatever the file says", in(phase::draining, shared_drains),
+     in(phase::draining, shared_is_signalled(SIGUSR1)),
+     only({action::apply_shared_lifecycle, action::wake_pool})},
+    {"its third signal", in(phase::draining, shared_drains), in(phase::draining, shared_exits),
+     only({action::give_up})},
+    {"its third signal where the first one wins", in(phase::draining, shared_drains),
+     in(phase::draining, shared_exits, set(&facts::first_signal_wins, true)), only({})},
+    {"SIGCONT to a running one", in(phase::quiet), in(phase::quiet, set(&facts::resume_requests, 1)),
+     only({action::resume})},
+    {"SIGCONT to a quiet one: its change is yet to come", in(phase::quiet, shared_is_quiet),
+     in(phase::quiet, shared_is_quiet, set(&facts::resume_requests, 1)), only({})},
+    {"a queue is paused", in(phase::running), in(phase::running, set(&facts::queues_version, 1)),
+     only({action::wake_pool})},
+    {"the registration has been tried", in(phase::running, set(&facts::registration_tried, false)),
+     in(phase::running), only({action::begin_fetching})},
+    {"SIGTTIN", in(phase::draining), in(phase::draining, set(&facts::report_requests, 1)),
+     only({action::log_jobs})},
 };
-
-void check(const row& tested) {
-    const detail::stop_plan plan = detail::plan_stop(tested.before, tested.now);
-    const std::vector<action> got(plan.begin(), plan.end());
-    CHECK_MESSAGE(got == tested.actions, tested.what);
-    // Acting on the same facts twice does nothing, so the supervisor comes to rest.
-    CHECK_MESSAGE(detail::plan_stop(tested.now, tested.now).empty(), tested.what);
-}
 
 }  // namespace
 
 TEST_CASE("stop plan: each change asks for its actions, in this order") {
-    for (const row& each : phases) check(each);
-    for (const row& each : stops) check(each);
-    for (const row& each : others) check(each);
+    for (const row& each : rows) {
+        CAPTURE(each.what);
+        const detail::stop_plan plan = detail::plan_stop(each.before, each.now);
+        CHECK(std::vector<action>(plan.begin(), plan.end()) == each.actions);
+        CHECK(detail::plan_stop(each.now, each.now).empty());  // so the supervisor comes to rest
+    }
 }
 
 TEST_CASE("stop plan: all actions of one change fit") {
@@ -214,11 +169,7 @@ TEST_CASE("stop plan: all actions of one change fit") {
 }
 
 TEST_CASE("stop plan: the worker's own signal is the cause, whatever the shared lifecycle drains for") {
-    const facts now = in(phase::draining, [](facts& out) {
-        shared_drains(out);
-        signalled(out);
-    });
-    CHECK(detail::drain_cause(now).signal == SIGTERM);
+    CHECK(detail::drain_cause(in(phase::draining, shared_drains, signalled)).signal == SIGTERM);
 }
 
 TEST_CASE("stop plan: if a run leaves threads, the last one ends the process with the highest status") {

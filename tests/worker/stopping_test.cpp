@@ -1,36 +1,14 @@
-#include <signal.h>
-
-#include <atomic>
 #include <cstdio>
-#include <memory>
-#include <mutex>
-#include <stdexcept>
-#include <thread>
 
 #include "busy_worker.hpp"
 #include "standard_error.hpp"
 
 using namespace ojs;
-using namespace std::chrono_literals;
-using recorder::busy_worker;
-using recorder::make_event;
-using recorder::make_job;
-using recorder::parse;
-using recorder::shared_event;
-using recorder::sigterm;
-using recorder::value_of;
-
-namespace {
-
-void until_cancelled(job_context& job) {
-    CHECK(!job.sleep_for(1h));
-}
-
-}  // namespace
+using namespace recorder;
 
 TEST_CASE("stopping: quiet and resume, each announced at once") {
     recorder::transport wire;
-    const auto worker = recorder::start_worker(wire, recorder::do_nothing);
+    const auto worker = start_worker(wire, do_nothing);
     REQUIRE(wire.wait_for("fetch", 1));
     REQUIRE(wire.wait_for("beat", 1, "running"));  // the first one, which could else say `quiet` as well
     CHECK(!worker->resume());
@@ -45,10 +23,10 @@ TEST_CASE("stopping: quiet and resume, each announced at once") {
     REQUIRE(wire.wait_for("ack", 1));
     REQUIRE(wire.wait_for("beat", running_beats + 1));
     CHECK(wire.calls("beat")[running_beats].state == "running");
-    REQUIRE(worker->stop(recorder::guard));
+    REQUIRE(worker->stop(guard));
     CHECK(!worker->resume());
     CHECK(!worker->quiet());
-    recorder::check_last_word(wire);
+    check_last_word(wire);
 }
 
 TEST_CASE("stopping: a quiet worker works on and fetches nothing") {
@@ -58,7 +36,7 @@ TEST_CASE("stopping: a quiet worker works on and fetches nothing") {
     worker_options options = recorder::options(2);
     options.poll_interval = 1ms;
     options.heartbeat_interval = 10ms;
-    const auto worker = recorder::start_worker(wire, options, [&](job_context& job) {
+    const auto worker = start_worker(wire, options, [&](job_context& job) {
         CHECK(let_go.wait());
         CHECK(!job.stop_requested());
     });
@@ -69,101 +47,42 @@ TEST_CASE("stopping: a quiet worker works on and fetches nothing") {
     REQUIRE(wire.wait_for("ack", 1));
     REQUIRE(wire.wait_for("beat", 5, "quiet"));
     CHECK(worker->phase() == phase::quiet);
-    REQUIRE(worker->stop(recorder::guard));
+    REQUIRE(worker->stop(guard));
     CHECK(wire.calls("fetch").size() == fetches);
 }
 
-TEST_CASE("stopping: a shared lifecycle's TSTP and CONT, with calls of resume() between") {
-    lifecycle life(0ms);
-    recorder::transport wire;
-    recorder::counter quieted;
-    worker_options options = recorder::options();
-    options.on_transition = [&](const lifecycle_state& now) {
-        if (now.phase == phase::quiet) quieted.add();
-    };
-    const auto worker = recorder::start_worker(wire, options, life, recorder::do_nothing);
-    REQUIRE(wire.wait_for("fetch", 1));
-    for (std::size_t round = 1; round <= 3; ++round) {
-        life.apply(event::quiet_request, {cause_kind::signal, SIGTSTP});
-        REQUIRE(quieted.wait_for(static_cast<int>(round)));
-        wire.give(make_job("j" + std::to_string(round)));
-        if (round > 1) {
-            const std::size_t fetches = wire.calls("fetch").size();
-            CHECK(worker->resume());
-            CHECK(wire.calls("fetch").size() == fetches);  // the process is still quiet
-        }
-        life.apply(event::resume_request, {cause_kind::signal, SIGCONT});
-        REQUIRE(wire.wait_for("ack", round));
+TEST_CASE("stopping: a signal on the shared lifecycle and stop() together force nothing") {
+    for (const bool signal_first : {true, false}) {
+        std::atomic<stop_mode> mode{stop_mode::forced};
+        worker_options options = recorder::options();
+        options.on_transition = [&](const lifecycle_state& now) { mode = now.mode; };
+        const shared_event let_go = make_event();
+        busy_worker busy(options, [=](job_context&) { CHECK(let_go->wait()); });
+        if (signal_first) busy.signal();
+        busy.body->request_stop();
+        if (!signal_first) busy.signal();
+        let_go->set();
+        REQUIRE(busy.body->wait(deadline_after(guard)));
+        CHECK(mode == stop_mode::graceful);
     }
-    life.apply(event::stop_signal, sigterm);
-    REQUIRE(worker->wait(deadline_after(recorder::guard)));
-    CHECK(worker->report().completed == 3);
-}
-
-TEST_CASE("stopping: SIGCONT resumes a worker that a directive made quiet, on a shared lifecycle too") {
-    lifecycle life(0ms);
-    recorder::transport wire;
-    recorder::counter beats;
-    wire.on.beat = [&](const heartbeat_request&) {
-        heartbeat_response answer;
-        if (beats.add() == 1) answer.directive = directive::quiet;
-        return answer;
-    };
-    worker_options options = recorder::options();
-    options.heartbeat_interval = 10ms;
-    const auto worker = recorder::start_worker(wire, options, life, recorder::do_nothing);
-    REQUIRE(wire.wait_for("beat", 1, "quiet"));
-    life.apply(event::resume_request, {cause_kind::signal, SIGCONT});
-    REQUIRE(beats.wait_for(beats.count() + 10));
-    CHECK(worker->phase() == phase::running);
-}
-
-TEST_CASE("stopping: stop() right after a signal on the shared lifecycle forces nothing") {
-    recorder::event noticed;
-    recorder::event go_on;
-    recorder::event draining;
-    std::atomic<stop_mode> mode{stop_mode::graceful};
-    const shared_event let_go = make_event();
-    worker_options options = recorder::options();
-    options.on_transition = [&](const lifecycle_state& now) {
-        noticed.set();
-        CHECK(go_on.wait());
-        mode = now.mode;
-        if (now.phase == phase::draining) draining.set();
-    };
-    busy_worker busy(options, [=](job_context&) { CHECK(let_go->wait()); });
-    busy.body->quiet();
-    REQUIRE(noticed.wait());
-    busy.signal();
-    busy.body->request_stop();
-    go_on.set();
-    REQUIRE(draining.wait());
-    let_go->set();
-    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-    CHECK(mode == stop_mode::graceful);
 }
 
 TEST_CASE("stopping: the directives quiet and terminate; none un-quiets") {
     recorder::transport wire;
-    std::atomic<directive> next{directive::quiet};
-    wire.on.beat = [&](const heartbeat_request&) {
-        heartbeat_response answer;
-        answer.directive = next.exchange(directive::none);
-        return answer;
-    };
+    wire.direct(directive::quiet);
     std::vector<std::pair<phase, cause_kind>> changes;
     worker_options options = recorder::options();
     options.heartbeat_interval = 10ms;
     options.on_transition = [&](const lifecycle_state& now) {
         changes.emplace_back(now.phase, now.phase >= phase::stopping ? cause_kind{} : now.cause.kind);
     };
-    const auto worker = recorder::start_worker(wire, options, recorder::do_nothing);
+    const auto worker = start_worker(wire, options, do_nothing);
     REQUIRE(wire.wait_for("beat", 5, "quiet"));
     CHECK(worker->phase() == phase::quiet);
     CHECK(worker->resume());
     REQUIRE(wire.wait_for("fetch", 1));
-    next = directive::terminate;
-    REQUIRE(worker->wait(deadline_after(recorder::guard)));
+    wire.direct(directive::terminate);
+    REQUIRE(worker->wait(deadline_after(guard)));
     CHECK(worker->exit_code() == 0);
     const decltype(changes) expected = {{phase::quiet, cause_kind::directive},
                                         {phase::running, cause_kind::api},
@@ -171,7 +90,7 @@ TEST_CASE("stopping: the directives quiet and terminate; none un-quiets") {
                                         {phase::stopping, {}},
                                         {phase::terminated, {}}};
     CHECK(changes == expected);
-    recorder::check_last_word(wire);
+    check_last_word(wire);
 }
 
 TEST_CASE("stopping: a repeated directive terminate forces nothing") {
@@ -186,7 +105,7 @@ TEST_CASE("stopping: a repeated directive terminate forces nothing") {
     wire.give(make_job("a"));
     worker_options options = recorder::options();
     options.heartbeat_interval = 10ms;
-    const auto worker = recorder::start_worker(wire, options, [&](job_context& job) {
+    const auto worker = start_worker(wire, options, [&](job_context& job) {
         began.set();
         CHECK(let_go.wait());
         CHECK(!job.cancel_requested());
@@ -194,7 +113,7 @@ TEST_CASE("stopping: a repeated directive terminate forces nothing") {
     REQUIRE(wire.wait_for("beat", 5, "quiet"));
     CHECK(worker->phase() == phase::draining);
     let_go.set();
-    REQUIRE(worker->wait(deadline_after(recorder::guard)));
+    REQUIRE(worker->wait(deadline_after(guard)));
     CHECK(worker->report().interrupted == 0);
 }
 
@@ -215,10 +134,9 @@ TEST_CASE("stopping: beats go on in the drain, then there is one last one, and n
     CHECK(busy.body->phase() == phase::draining);
     CHECK(!busy.body->stopped());
     let_go->set();
-    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-    CHECK(busy.settlement().what == "ack");
-    CHECK(busy.body->exit_code() == 0);
-    recorder::check_last_word(busy.wire);
+    REQUIRE(busy.body->wait(deadline_after(guard)));
+    CHECK(sums(*busy.body) == "claimed 1 completed 1 exit 0");
+    check_last_word(busy.wire);
 }
 
 TEST_CASE("stopping: the drain deadline is known before the supervisor has noticed the stop") {
@@ -239,7 +157,7 @@ TEST_CASE("stopping: the drain deadline is known before the supervisor has notic
             CHECK(job.deadline() == time_point::max());
             worker.quiet();
             CHECK(held_up.wait());
-            shared ? life.apply(event::stop_request, {cause_kind::api, 0}) : worker.request_stop();
+            shared ? life.apply(ojs::event::stop_request, {cause_kind::api, 0}) : worker.request_stop();
             CHECK(job.stop_requested());
             CHECK(worker.phase() == phase::draining);
             CHECK(job.deadline() > steady_clock::now() + 30min);
@@ -247,28 +165,8 @@ TEST_CASE("stopping: the drain deadline is known before the supervisor has notic
             let_go.set();
         });
         REQUIRE(worker.start());
-        REQUIRE(worker.wait(deadline_after(recorder::guard)));
+        REQUIRE(worker.wait(deadline_after(guard)));
         CHECK(wire.settlements("a").size() == 1);
-    }
-}
-
-TEST_CASE("stopping: an expired grace period is a warning, and the record of an interrupted job says why") {
-    worker_options options = recorder::options();
-    options.times.shutdown_grace_period = 10ms;
-    const recorder::kept_log log(options, log_level::info);
-    busy_worker busy(options, until_cancelled);
-    busy.signal();
-    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-    for (const log_record& each : log.records("info phase changed"))
-        CHECK(value_of(each, "event") != "grace_expired");
-    REQUIRE(log.count("warn phase changed") == 1);
-    CHECK(value_of(log.records("warn phase changed")[0], "event") == "grace_expired");
-    REQUIRE(log.count("info job interrupted") + log.count("warn job interrupted") == 1);
-    for (const log_record& each : log.records()) {
-        if (each.message != "job interrupted") continue;
-        CHECK(value_of(each, "reason") == "grace_period_expired");
-        CHECK(value_of(each, "signal") == "SIGTERM");
-        CHECK(value_of(each, "job_id") == "a");
     }
 }
 
@@ -288,58 +186,67 @@ TEST_CASE("stopping: the details of an interrupted job") {
          [](busy_worker& busy) { busy.signal(), busy.signal(); }, "forced", "SIGTERM", "3600000"},
         {"the grace period expired", brief, [](busy_worker& busy) { busy.body->request_stop(); },
          "grace_period_expired", "null", "20"},
-        {"stop_and_cancel", recorder::patient(),
-         [](busy_worker& busy) { busy.body->request_stop_and_cancel(); }, "cancelled", "null", "3600000"},
-        {"stop_and_cancel in the drain", recorder::patient(),
+        {"stop_and_cancel", patient(), [](busy_worker& busy) { busy.body->request_stop_and_cancel(); },
+         "cancelled", "null", "3600000"},
+        {"stop_and_cancel in the drain", patient(),
          [](busy_worker& busy) {
              busy.signal();
              REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
              busy.body->request_stop_and_cancel();
          },
          "cancelled", "null", "3600000"},
-        {"reclaimed", recorder::patient(),
+        {"reclaimed in the drain", patient(),
          [](busy_worker& busy) {
-             busy.life.apply(event::reclaim, {cause_kind::signal, SIGUSR1});
+             busy.signal();
+             REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
+             send(busy.life, SIGUSR1);
          },
          "spot_reclaim", "SIGUSR1", "3600000"}};
     for (const row& each : rows) {
         CAPTURE(each.name);
-        busy_worker busy(each.options, until_cancelled);
+        worker_options options = each.options;
+        const kept_log log(options, log_level::info);
+        busy_worker busy(options, until_cancelled);
         const time_point asked = steady_clock::now();
         each.stop(busy);
-        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+        REQUIRE(busy.body->wait(deadline_after(guard)));
         CHECK(busy.detail("reason") == each.reason);
         CHECK(busy.detail("signal") == each.signal);
         CHECK(busy.detail("grace_period_ms") == each.grace_ms);
         CHECK(parse(busy.settlement().error.details_json).get("elapsed_ms").is<double>());
-        CHECK(busy.settlement().error.code == "ShutdownError");
-        CHECK(busy.settlement().error.retryable);
-        CHECK(busy.settlement().requeue);
+        CHECK(busy.settled() == "fail ShutdownError requeue");
         CHECK((busy.settlement().at - asked >= 15ms || each.options.times.shutdown_grace_period == 1h));
-        CHECK(busy.body->exit_code() == 0);
-        CHECK(busy.body->report().interrupted == 1);
-        recorder::check_last_word(busy.wire);
+        CHECK(sums(*busy.body) == "claimed 1 interrupted 1 requeued 1 exit 0");
+        check_last_word(busy.wire);
+        std::string interrupted;
+        for (const log_record& record : log.records()) {
+            const bool expired = value_of(record, "event") == "grace_expired";
+            if (expired) CHECK(record.level == log_level::warn);
+            if (record.message == "job interrupted")
+                interrupted +=
+                    value_of(record, "job_id") + value_of(record, "reason") + value_of(record, "signal");
+        }
+        CHECK(interrupted == "a" + std::string(each.reason) + (*each.signal == 'n' ? "" : each.signal));
+        CHECK(log.count("warn phase changed") == (each.options.times.shutdown_grace_period == 20ms ? 1 : 0));
     }
 }
 
 TEST_CASE("stopping: a long_running handler gets ShutdownTimeout, and the website dialect its own words") {
     handler_options long_running;
     long_running.long_running = true;
-    busy_worker timeout(recorder::patient(), until_cancelled, long_running);
-    REQUIRE(timeout.body->stop_and_cancel(recorder::guard));
-    CHECK(timeout.settlement().error.code == "ShutdownTimeout");
+    busy_worker timeout(patient(), until_cancelled, long_running);
+    REQUIRE(timeout.body->stop_and_cancel(guard));
+    CHECK(timeout.settled() == "fail ShutdownTimeout requeue");
     CHECK(timeout.settlement().error.message.rfind("ShutdownTimeout: ", 0) == 0);
 
-    worker_options options = recorder::patient();
+    worker_options options = patient();
     options.dialect = dialect::website();
     for (const bool is_long : {false, true}) {
         long_running.long_running = is_long;
         busy_worker website(options, until_cancelled, long_running);
-        REQUIRE(website.body->stop_and_cancel(recorder::guard));
-        CHECK(website.settlement().error.code == "shutdown");
-        CHECK(!website.settlement().requeue);
-        CHECK(website.settlement().error.retryable);
-        recorder::check_last_word(website.wire, "terminated");
+        REQUIRE(website.body->stop_and_cancel(guard));
+        CHECK(website.settled() == "fail shutdown");
+        check_last_word(website.wire, "terminated");
     }
 }
 
@@ -362,7 +269,7 @@ TEST_CASE("stopping: outcomes of cancelled handlers, with and without having see
     for (const row& each : rows) {
         CAPTURE(each.name);
         const shared_event let_go = make_event();
-        busy_worker busy(recorder::patient(), [=](job_context& job) {
+        busy_worker busy(patient(), [=](job_context& job) {
             while (each.sees && !job.cancel_requested()) std::this_thread::yield();
             CHECK(let_go->wait());
             return each.end();
@@ -370,22 +277,21 @@ TEST_CASE("stopping: outcomes of cancelled handlers, with and without having see
         busy.body->request_stop_and_cancel();
         REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
         let_go->set();
-        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-        const recorder::call settled = busy.settlement();
+        REQUIRE(busy.body->wait(deadline_after(guard)));
+        const call settled = busy.settlement();
         CHECK((settled.what == "ack" ? "done " + settled.result_json
                                      : settled.error.code + ": " + settled.error.message) == each.expected);
-        const worker_report report = busy.body->report();
-        CHECK(report.completed == (settled.what == "ack" ? 1 : 0));
-        CHECK(report.interrupted == (settled.error.code == "ShutdownError" ? 1 : 0));
-        CHECK(report.failed == (settled.error.code == "handler_error" ? 1 : 0));
+        CHECK(sums(*busy.body) == (settled.what == "ack" ? "claimed 1 completed 1 exit 0"
+                                   : settled.requeue     ? "claimed 1 interrupted 1 requeued 1 exit 0"
+                                                         : "claimed 1 failed 1 exit 0"));
     }
     SUBCASE("its callback was called: interrupted") {
         const shared_event notified = make_event();
-        busy_worker busy(recorder::patient(), [=](job_context& job) {
+        busy_worker busy(patient(), [=](job_context& job) {
             const cancel_registration kept = job.on_cancel([=] { notified->set(); });
             CHECK(notified->wait());
         });
-        REQUIRE(busy.body->stop_and_cancel(recorder::guard));
+        REQUIRE(busy.body->stop_and_cancel(guard));
         CHECK(busy.settlement().error.code == "ShutdownError");
     }
 }
@@ -399,59 +305,51 @@ TEST_CASE("stopping: a FETCH in flight") {
         in_fetch.set();
         CHECK(answer.wait());
     };
-    const auto worker = recorder::start_worker(wire, recorder::options(3), life, recorder::do_nothing);
+    const auto worker = start_worker(wire, recorder::options(3), life, do_nothing);
     REQUIRE(in_fetch.wait());
-    std::uint64_t completed = 0;
-    std::uint64_t requeued = 0;
+    const char* expected = "claimed 2 requeued 2 exit 0";
     SUBCASE("at quiet: its jobs are run") {
-        completed = 2;
+        expected = "claimed 2 completed 2 exit 0";
         worker->quiet();
     }
     SUBCASE("at the drain: its jobs are requeued") {
-        requeued = 2;
         worker->request_stop();
     }
     SUBCASE("at a forced stop: requeued too") {
-        requeued = 2;
         recorder::force(life);
     }
     SUBCASE("at the drain, and it brings nothing: that ends at once") {
+        expected = "exit 0";
         worker->request_stop();  // the grace period is an hour
     }
     REQUIRE(wire.wait_for("beat", 1, "quiet"));
     for (const char* id : {"a", "b"}) {
-        if (completed + requeued > 0) wire.give(make_job(id));
+        if (*expected == 'c') wire.give(make_job(id));
     }
     answer.set();
-    if (completed > 0) {
+    if (worker->phase() == phase::quiet) {
         REQUIRE(wire.wait_for("ack", 2));
         CHECK(worker->phase() == phase::quiet);
         worker->request_stop();
     }
-    REQUIRE(worker->wait(deadline_after(recorder::guard)));
+    REQUIRE(worker->wait(deadline_after(guard)));
     CHECK(wire.calls("beat").size() <= 3);
     CHECK(wire.calls("fetch").size() == 1);
-    CHECK(wire.calls("fail").size() == requeued);
-    for (const recorder::call& each : wire.calls("fail")) {
-        CHECK(each.requeue);
-        CHECK(each.error.code == "ShutdownError");
-        CHECK(each.error.retryable);
+    for (const call& each : wire.calls("fail")) {
+        CHECK(each.text() == "fail ShutdownError requeue");
         CHECK(parse(each.error.details_json).get("reason").to_str() == "not_started");
     }
-    CHECK(worker->report().completed == completed);
-    CHECK(worker->report().requeued == requeued);
-    CHECK(worker->report().claimed == completed + requeued);
-    CHECK(worker->exit_code() == 0);
-    recorder::check_last_word(wire);
+    CHECK(sums(*worker) == expected);
+    check_last_word(wire);
 }
 
 TEST_CASE("stopping: jobs of a FETCH that ends after the reporting threads are named") {
     recorder::transport wire;
     wire.give(make_job("odd", "nobody's"));
     recorder::event in_fetch;
-    const auto reporters_ended = std::make_shared<recorder::counter>();
+    const auto reporters_ended = std::make_shared<counter>();
     wire.on.fail = [&](const fail_request&, time_point) {
-        thread_local const recorder::counts_at_end at_end(reporters_ended);
+        thread_local const counts_at_end at_end(reporters_ended);
         return result<settled>(settled::accepted);
     };
     wire.on.fetch = [&](std::size_t) {
@@ -462,16 +360,15 @@ TEST_CASE("stopping: jobs of a FETCH that ends after the reporting threads are n
     };
     worker_options options = recorder::options(2);
     options.times.stop_timeout = 500ms;
-    const recorder::kept_log log(options, log_level::error);
-    const auto worker = recorder::start_worker(wire, options, recorder::do_nothing);
+    const kept_log log(options, log_level::error);
+    const auto worker = start_worker(wire, options, do_nothing);
     REQUIRE(in_fetch.wait());
     REQUIRE(wire.wait_for("fail", 1));
     worker->request_stop_and_cancel();
     REQUIRE(log.wait_for("error job could not be reported"));
     CHECK(log.records("error job could not be reported")[0].fields[0].value == "late");
-    CHECK(worker->wait(deadline_after(recorder::guard)));
-    CHECK(worker->report().claimed == 2);
-    CHECK(worker->report().unreported == std::vector<std::string>{"late"});
+    CHECK(worker->wait(deadline_after(guard)));
+    CHECK(sums(*worker) == "claimed 2 requeued 1 unreported late exit 75");
 }
 
 TEST_CASE("stopping: no FETCH begins once the phase has left running") {
@@ -481,22 +378,22 @@ TEST_CASE("stopping: no FETCH begins once the phase has left running") {
         worker_options options = recorder::options(4);
         options.poll_interval = 1ms;
         for (int i = 0; i < 300; ++i) wire.give(make_job("j" + std::to_string(i)));
-        recorder::counter ran;
-        const auto worker = recorder::start_worker(wire, options, life, [&](job_context&) { ran.add(); });
+        counter ran;
+        const auto worker = start_worker(wire, options, life, [&](job_context&) { ran.add(); });
         REQUIRE(ran.wait_for(1 + round));
         switch (round % 4) {
-            case 0: life.apply(event::stop_signal, sigterm); break;
-            case 1: life.apply(event::quiet_request, {cause_kind::signal, SIGTSTP}); break;
+            case 0: send(life, SIGTERM); break;
+            case 1: send(life, SIGTSTP); break;
             case 2: worker->quiet(); break;
             default: worker->request_stop(); break;
         }
         const std::size_t fetches = wire.calls("fetch").size();
         if (life.phase() != phase::draining) worker->request_stop();
-        REQUIRE(worker->wait(deadline_after(recorder::guard)));
+        REQUIRE(worker->wait(deadline_after(guard)));
         CHECK(wire.calls("fetch").size() == fetches);
         const worker_report report = worker->report();
         CHECK(report.claimed == report.completed + report.requeued);
-        recorder::check_last_word(wire);
+        check_last_word(wire);
     }
 }
 
@@ -509,12 +406,12 @@ TEST_CASE("stopping: stop() before the start, after the end, from many threads, 
         CHECK(worker.stop().status == stop_status::never_started);
         CHECK(worker.phase() == phase::draining);
         REQUIRE(worker.start());
-        REQUIRE(worker.wait(deadline_after(recorder::guard)));
+        REQUIRE(worker.wait(deadline_after(guard)));
         CHECK(wire.calls("fetch").empty());
         CHECK(worker.stop());
         CHECK(worker.stop(std::chrono::milliseconds::max()));
         CHECK(worker.stop_and_cancel(std::chrono::milliseconds::max()));
-        recorder::check_last_word(wire);
+        check_last_word(wire);
     }
     const shared_event let_go = make_event();
     busy_worker busy(recorder::options(), [=](job_context&) { CHECK(let_go->wait()); });
@@ -528,19 +425,13 @@ TEST_CASE("stopping: stop() before the start, after the end, from many threads, 
     canceller.join();
     const cancel_token stopped = busy.body->stopped_token();
     CHECK(!stopped.cancelled());
-    std::vector<std::thread> threads;
-    recorder::counter ended;
-    for (int i = 0; i < 8; ++i) {
-        threads.emplace_back([&, i] {
-            ended.add(busy.body->stop(i % 2 == 0 ? std::chrono::milliseconds::max() : 30s) ? 1 : 0);
-        });
-    }
-    let_go->set();
-    for (std::thread& each : threads) each.join();
-    CHECK(ended.count() == 8);
-    CHECK(!stopped.sleep_for(recorder::guard));
+    test::at_once(8, [&](int i) {
+        if (i == 0) let_go->set();
+        CHECK(busy.body->stop(i % 2 == 0 ? std::chrono::milliseconds::max() : 30s));
+    });
+    CHECK(!stopped.sleep_for(guard));
     CHECK(busy.settlement().what == "ack");
-    recorder::check_last_word(busy.wire);
+    check_last_word(busy.wire);
 }
 
 TEST_CASE("stopping: a worker that goes out of scope is stopped first") {
@@ -548,27 +439,27 @@ TEST_CASE("stopping: a worker that goes out of scope is stopped first") {
     wire.give(make_job("a"));
     recorder::event began;
     {
-        const auto worker = recorder::start_worker(wire, [&](job_context&) { began.set(); });
+        const auto worker = start_worker(wire, [&](job_context&) { began.set(); });
         REQUIRE(began.wait());
     }
     CHECK(wire.settlements("a").size() == 1);
-    recorder::check_last_word(wire);
+    check_last_word(wire);
 }
 
 TEST_CASE(
     "stopping: a handler that ignores cancellation does not delay the stop, and finds nothing freed when it "
     "returns") {
     const shared_event let_go = make_event();
-    const auto ended = std::make_shared<recorder::counter>();
+    const auto ended = std::make_shared<counter>();
     recorder::transport wire;
     wire.give(make_job("deaf"));
     worker_options options = recorder::options();
-    const recorder::kept_log log(options);
+    const kept_log log(options);
     {
         lifecycle life(0ms);
         const shared_event began = make_event();
-        const auto worker = recorder::start_worker(wire, options, life, [=](job_context& job) -> std::string {
-            thread_local const recorder::counts_at_end at_end(ended);
+        const auto worker = start_worker(wire, options, life, [=](job_context& job) -> std::string {
+            thread_local const counts_at_end at_end(ended);
             began->set();
             CHECK(let_go->wait());
             job.heartbeat();
@@ -580,12 +471,9 @@ TEST_CASE(
         });
         REQUIRE(began->wait());
         recorder::force(life);
-        REQUIRE(worker->wait(deadline_after(recorder::guard)));
-        CHECK(worker->exit_code() == 0);
-        CHECK(worker->report().stuck == std::vector<std::string>{"deaf"});
-        CHECK(worker->report().interrupted == 1);
-        CHECK(worker->report().unreported.empty());
-        recorder::check_last_word(wire);
+        REQUIRE(worker->wait(deadline_after(guard)));
+        CHECK(sums(*worker) == "claimed 1 interrupted 1 requeued 1 stuck deaf exit 0");
+        check_last_word(wire);
     }
     const std::size_t calls = wire.calls().size();
     const std::size_t records = log.count("");
@@ -596,113 +484,46 @@ TEST_CASE(
     CHECK(wire.settlements("deaf").size() == 1);
 }
 
-TEST_CASE("stopping: a handler that requests heartbeats in a loop does not delay the last one") {
-    const shared_event let_go = make_event();
-    const auto asks = std::make_shared<recorder::counter>();
-    const auto ended = std::make_shared<recorder::counter>();
-    worker_options options = recorder::options();
-    options.heartbeat_interval = 10ms;
-    busy_worker busy(options, [=](job_context& job) {
-        for (; !let_go->is_set(); asks->add()) job.heartbeat();
-        ended->add();
-    });
-    SUBCASE("graceful") {
-        busy.body->request_stop();
-        REQUIRE(busy.wire.wait_for("beat", 3, "quiet"));
-        let_go->set();
-        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-        CHECK(busy.settlement().what == "ack");
-    }
-    SUBCASE("forced, while it goes on") {
-        busy.force();
-        REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
-        CHECK(busy.settlement().error.code == "ShutdownError");
-        REQUIRE(asks->wait_for(asks->count() + 100));  // it still asks
-    }
-    recorder::check_last_word(busy.wire);
-    let_go->set();
-    REQUIRE(ended->wait_for(1));
-}
-
-TEST_CASE("stopping: an on_cancel callback that blocks delays neither the stop nor other jobs") {
-    const shared_event let_go = make_event();
-    const auto returned = std::make_shared<recorder::counter>();
-    const auto running = std::make_shared<recorder::counter>();
-    const shared_event blocked = make_event();
-    {
-        recorder::transport wire;
-        for (const char* id : {"a", "b", "c"}) wire.give(make_job(id));
-        worker_options options = recorder::options(3);
-        options.times.stop_timeout = 500ms;
-        const auto worker = recorder::start_worker(wire, options, [=](job_context& job) {
-            {
-                const cancel_registration kept = job.on_cancel([=] {
-                    blocked->set();
-                    CHECK(let_go->wait());
-                });
-                running->add();
-                CHECK(!job.sleep_for(1h));
-                CHECK(blocked->wait());
-            }
-            returned->add();
-        });
-        REQUIRE(running->wait_for(3));
-        REQUIRE(worker->stop_and_cancel(recorder::guard));
-        CHECK(worker->exit_code() == 0);
-        CHECK(worker->report().interrupted == 3);
-        for (const char* id : {"a", "b", "c"}) CHECK(wire.settlements(id).size() == 1);
-        recorder::check_last_word(wire);
-    }
-    let_go->set();
-    REQUIRE(returned->wait_for(3));
-}
-
 TEST_CASE("stopping: two workers on one lifecycle") {
     lifecycle life(0ms);
     recorder::transport wires[2];
     std::unique_ptr<worker> workers[2];
     const shared_event let_go = make_event();
-    const auto running = std::make_shared<recorder::counter>();
-    const auto returned = std::make_shared<recorder::counter>();
+    const auto running = std::make_shared<counter>();
+    const auto returned = std::make_shared<counter>();
     for (int i = 0; i < 2; ++i) {
         wires[i].give(make_job("a"));
-        workers[i] = recorder::start_worker(wires[i], recorder::options(), life, [=](job_context&) {
+        workers[i] = start_worker(wires[i], recorder::options(), life, [=](job_context&) {
             running->add();
             CHECK(let_go->wait());
             returned->add();
         });
     }
     REQUIRE(running->wait_for(2));
-    const auto wait = [&](int which) { REQUIRE(workers[which]->wait(deadline_after(recorder::guard))); };
-    SUBCASE("one stop is for both") {
-        life.apply(event::stop_signal, sigterm);
-        for (const recorder::transport& each : wires) REQUIRE(each.wait_for("beat", 1, "quiet"));
-        let_go->set();
-        wait(0);
-        wait(1);
-        CHECK(life.phase() == phase::draining);  // what becomes of it is its owner's business
-    }
-    SUBCASE("one worker's stop is its own") {
+    const auto wait_for_both = [&] {
+        for (const auto& each : workers) REQUIRE(each->wait(deadline_after(guard)));
+    };
+    SUBCASE("one worker's stop is its own, a signal is for both") {
         workers[0]->request_stop();
         REQUIRE(wires[0].wait_for("beat", 1, "quiet"));
         CHECK(life.phase() == phase::running);
         CHECK(workers[1]->phase() == phase::running);
+        send(life, SIGTERM);
+        REQUIRE(wires[1].wait_for("beat", 1, "quiet"));
         let_go->set();
-        wait(0);
-        CHECK(!workers[1]->stopped());
-        CHECK(workers[1]->stop(recorder::guard));
+        wait_for_both();
+        CHECK(life.phase() == phase::draining);  // what becomes of it is its owner's business
     }
     SUBCASE("the end of one does not end the drain of the other") {
-        life.apply(event::stop_signal, sigterm);
+        send(life, SIGTERM);
         CHECK(workers[0]->request_stop_and_cancel());
-        life.apply(event::stop_signal, sigterm);
-        wait(0);
-        wait(1);
+        send(life, SIGTERM);
+        wait_for_both();
         for (const auto& each : workers) CHECK(each->report().interrupted == 1);
         let_go->set();
     }
     REQUIRE(returned->wait_for(2));
-    for (const recorder::transport& each : wires) recorder::check_last_word(each);
+    for (const recorder::transport& each : wires) check_last_word(each);
 }
 
 TEST_CASE("stopping: a seventeenth worker on one lifecycle is refused, and takes no place") {
@@ -711,64 +532,60 @@ TEST_CASE("stopping: a seventeenth worker on one lifecycle is refused, and takes
     std::vector<std::unique_ptr<worker>> workers;
     const auto add = [&] {
         workers.push_back(std::make_unique<worker>(recorder::options(), wire, life));
-        workers.back()->register_handler("work", [](job_context&) {});
+        workers.back()->register_handler("work", do_nothing);
         return workers.back()->start();
     };
     for (int i = 0; i < 16; ++i) CHECK(add());
-    const result<void> refused = add();
-    REQUIRE(!refused);
-    CHECK(refused.error().code == errc::busy);
-    REQUIRE(workers[3]->stop(recorder::guard));
+    CHECK(test::code_of(add()) == errc::busy);
+    REQUIRE(workers[3]->stop(guard));
     CHECK(workers.back()->start());
-    life.apply(event::stop_signal, sigterm);
-    for (const auto& each : workers) CHECK(each->wait(deadline_after(recorder::guard)));
+    send(life, SIGTERM);
+    for (const auto& each : workers) CHECK(each->wait(deadline_after(guard)));
 }
 
 TEST_CASE("stopping: on_transition is called for each change once, in order, and may throw") {
-    for (const bool throws : {false, true}) {
-        std::vector<phase> phases;
-        worker_options options = recorder::patient();
-        options.on_transition = [&](const lifecycle_state& now) {
-            phases.push_back(now.phase);
-            if (throws) throw std::runtime_error("no");
-        };
-        busy_worker busy(options, until_cancelled);
-        for (int i = 0; i < 2; ++i) {
-            busy.body->quiet();
-            busy.body->resume();
-        }
-        REQUIRE(busy.body->stop_and_cancel(recorder::guard));
-        const std::vector<phase> expected = {phase::quiet,   phase::running,  phase::quiet,
-                                             phase::running, phase::stopping, phase::terminated};
-        CHECK(phases == expected);
-        recorder::check_last_word(busy.wire);
+    std::vector<phase> phases;
+    worker_options options = recorder::patient();
+    options.on_transition = [&](const lifecycle_state& now) {
+        phases.push_back(now.phase);
+        throw std::runtime_error("no");
+    };
+    busy_worker busy(options, until_cancelled);
+    for (int i = 0; i < 2; ++i) {
+        busy.body->quiet();
+        busy.body->resume();
     }
+    REQUIRE(busy.body->stop_and_cancel(guard));
+    const std::vector<phase> expected = {phase::quiet,   phase::running,  phase::quiet,
+                                         phase::running, phase::stopping, phase::terminated};
+    CHECK(phases == expected);
+    check_last_word(busy.wire);
 }
 
 TEST_CASE("stopping: a stop from before the worker was built is kept: no FETCH at all") {
     for (const int signals : {1, 2, 3}) {
         CAPTURE(signals);
         lifecycle life(0ms);
-        for (int i = 0; i < signals; ++i) life.apply(event::stop_signal, sigterm);
+        for (int i = 0; i < signals; ++i) send(life, SIGTERM);
         recorder::transport wire;
         wire.give(make_job("a"));
-        const auto worker = recorder::start_worker(wire, recorder::options(), life, recorder::do_nothing);
-        REQUIRE(worker->wait(deadline_after(recorder::guard)));
+        const auto worker = start_worker(wire, recorder::options(), life, do_nothing);
+        REQUIRE(worker->wait(deadline_after(guard)));
         CHECK(wire.calls("fetch").empty());
         CHECK(worker->exit_code() == 0);
-        recorder::check_last_word(wire);
+        check_last_word(wire);
     }
 }
 
 TEST_CASE("stopping: a quiet from before the worker was built is kept, until resumed") {
     lifecycle life(0ms);
-    life.apply(event::quiet_request, {cause_kind::signal, SIGTSTP});
+    send(life, SIGTSTP);
     recorder::transport wire;
     wire.give(make_job("a"));
-    const auto worker = recorder::start_worker(wire, recorder::options(), life, recorder::do_nothing);
+    const auto worker = start_worker(wire, recorder::options(), life, do_nothing);
     REQUIRE(wire.wait_for("beat", 1, "quiet"));
     CHECK(wire.calls("fetch").empty());
-    life.apply(event::resume_request, {cause_kind::signal, SIGCONT});
+    send(life, SIGCONT);
     REQUIRE(wire.wait_for("ack", 1));
 }
 
@@ -776,14 +593,19 @@ TEST_CASE("stopping: a quiet from before the worker was built is kept, until res
 TEST_CASE("stopping: no resume of an outside lifecycle is lost") {
     lifecycle life(0ms);
     recorder::transport wire;
-    const auto worker = recorder::start_worker(wire, recorder::options(), life, recorder::do_nothing);
+    const auto worker = start_worker(wire, recorder::options(), life, do_nothing);
+    REQUIRE(wire.wait_for("fetch", 1));
+    send(life, SIGTSTP);
+    REQUIRE(wire.wait_for("beat", 1, "quiet"));
+    CHECK(worker->resume());
+    CHECK(wire.calls("fetch").size() == 1);  // the process is still quiet
     for (std::size_t round = 0; round < 300; ++round) {
         CAPTURE(round);
         for (std::size_t i = 0; i <= round % 3; ++i) {
-            life.apply(event::quiet_request, {cause_kind::signal, SIGTSTP});
+            send(life, SIGTSTP);
             if (i == 0)
                 wire.give(make_job(std::to_string(round)));  // for a FETCH that only the resume can bring
-            life.apply(event::resume_request, {cause_kind::signal, SIGCONT});
+            send(life, SIGCONT);
         }
         REQUIRE(wire.wait_for("ack", round + 1));
     }
@@ -794,27 +616,27 @@ TEST_CASE("stopping: on the third signal retries end, and all remaining jobs are
     recorder::transport wire;
     wire.refuse("fail", 100000, {errc::unavailable, 0, "down"});
     for (int i = 0; i < jobs; ++i) wire.give(make_job("j" + std::to_string(i)));
-    recorder::counter began;
+    counter began;
     lifecycle life{0ms};
     worker_options options = recorder::options(jobs);
     options.times.stop_timeout = 200s;
-    const recorder::kept_log log(options, log_level::error);
-    const auto worker = recorder::start_worker(wire, options, life, [&](job_context& job) {
+    const kept_log log(options, log_level::error);
+    const auto worker = start_worker(wire, options, life, [&](job_context& job) {
         began.add();
         until_cancelled(job);
     });
     REQUIRE(began.wait_for(jobs));
     recorder::force(life);
     REQUIRE(wire.wait_for("fail", 2));
-    life.apply(event::stop_signal, sigterm);
-    REQUIRE(worker->wait(deadline_after(recorder::guard)));
+    send(life, SIGTERM);
+    REQUIRE(worker->wait(deadline_after(guard)));
     CHECK(worker->exit_code() == exit_status::unreported);
     CHECK(worker->report().unreported.size() == jobs);
     const std::vector<log_record> leaving = log.records("error third stop signal: leaving at once");
     REQUIRE(leaving.size() == 1);
     const std::string named = "," + value_of(leaving[0], "job_ids") + ",";
     for (int i = 0; i < jobs; ++i) CHECK(named.find(",j" + std::to_string(i) + ",") != std::string::npos);
-    recorder::check_last_word(wire);
+    check_last_word(wire);
 }
 
 TEST_CASE("stopping: an unanswered FETCH is logged along with the unreported jobs") {
@@ -823,7 +645,7 @@ TEST_CASE("stopping: an unanswered FETCH is logged along with the unreported job
     recorder::event in_fetch;
     worker_options options = recorder::options(2);
     options.times.stop_timeout = 500ms;
-    const recorder::kept_log log(options, log_level::warn);
+    const kept_log log(options, log_level::warn);
     const auto until_logged = [&] { CHECK(log.wait_for("warn a FETCH is still unanswered")); };
     wire.on.fail = [&](const fail_request&, time_point) {
         until_logged();
@@ -834,38 +656,10 @@ TEST_CASE("stopping: an unanswered FETCH is logged along with the unreported job
         in_fetch.set();
         until_logged();
     };
-    const auto worker = recorder::start_worker(wire, options, until_cancelled);
+    const auto worker = start_worker(wire, options, until_cancelled);
     REQUIRE(in_fetch.wait());
-    REQUIRE(worker->stop_and_cancel(recorder::guard).status == stop_status::unreported);
-    CHECK(worker->report().unreported == std::vector<std::string>{"a"});
-    CHECK(worker->exit_code() == exit_status::unreported);
-}
-
-TEST_CASE("stopping: jobs that still wait for a thread are requeued, not interrupted") {
-    recorder::generous_transport wire({"b", "c"});
-    wire.give(make_job("a"));
-    worker_options options = recorder::options(1);
-    options.dialect.requeue_interrupted = false;
-    const shared_event began = make_event();
-    const shared_event let_go = make_event();
-    const shared_event returned = make_event();
-    const auto worker = recorder::start_worker(wire, options, [=](job_context&) {  // deaf
-        began->set();
-        let_go->wait();
-        returned->set();
-    });
-    REQUIRE(began->wait());
-    CHECK(worker->stop_and_cancel(recorder::guard));
-    let_go->set();
-    REQUIRE(returned->wait());
-    CHECK_FALSE(wire.settlements("a").at(0).requeue);
-    for (const char* const id : {"b", "c"}) {
-        REQUIRE(wire.settlements(id).size() == 1);
-        CHECK(wire.settlements(id)[0].requeue);
-        CHECK(wire.settlements(id)[0].error.details_json == "{\"reason\":\"not_started\"}");
-    }
-    CHECK(worker->report().interrupted == 1);
-    CHECK(worker->report().requeued == 2);
+    REQUIRE(worker->stop_and_cancel(guard).status == stop_status::unreported);
+    CHECK(sums(*worker) == "claimed 1 interrupted 1 unreported a exit 75");
 }
 
 TEST_CASE("stopping: the third signal ends a stop that waits for a FETCH alone") {
@@ -878,15 +672,15 @@ TEST_CASE("stopping: the third signal ends a stop that waits for a FETCH alone")
     };
     worker_options options = recorder::options();
     options.times.stop_timeout = 200s;
-    const auto worker = recorder::start_worker(wire, options, life, recorder::do_nothing);
+    const auto worker = start_worker(wire, options, life, do_nothing);
     REQUIRE(asked.wait());
-    for (int i = 0; i < 3; ++i) life.apply(event::stop_signal, sigterm);
-    CHECK(worker->wait(deadline_after(recorder::guard)));
+    for (int i = 0; i < 3; ++i) send(life, SIGTERM);
+    CHECK(worker->wait(deadline_after(guard)));
     may_answer.set();
 }
 
 TEST_CASE("stopping: without a limit the drain ends with its jobs, or when they are cancelled") {
-    worker_options options = recorder::patient();
+    worker_options options = patient();
     options.times.shutdown_grace_period = no_limit;
     CHECK(validate(options));
     busy_worker busy(options, [](job_context& job) {
@@ -896,7 +690,7 @@ TEST_CASE("stopping: without a limit the drain ends with its jobs, or when they 
     });
     CHECK(busy.body->stop(20ms).status == stop_status::timed_out);
     CHECK(busy.body->phase() == phase::draining);
-    CHECK(busy.body->stop_and_cancel(recorder::guard));
+    CHECK(busy.body->stop_and_cancel(guard));
     CHECK(busy.settlement().error.details_json.find("\"grace_period_ms\":null") != std::string::npos);
 }
 
@@ -909,7 +703,7 @@ TEST_CASE("stopping: on_shutdown steps run after the last report, and are in the
         worker.register_handler("work", [](job_context&) {});
         bool last_word = false;
         CHECK(worker.on_shutdown("flush", [&] {
-            recorder::check_last_word(wire);
+            check_last_word(wire);
             last_word = true;
         }));
         const auto hangs = [=] {
@@ -949,7 +743,7 @@ TEST_CASE("stopping: on_shutdown steps wait for handlers that saw their cancella
     CHECK(worker.on_shutdown("step", [=] { step_ran->set(); }));
     REQUIRE(worker.start());
     REQUIRE(began->wait());
-    REQUIRE(worker.stop_and_cancel(recorder::guard));
+    REQUIRE(worker.stop_and_cancel(guard));
     CHECK(step_ran->is_set());
     CHECK_FALSE(*overtaken);
 }
@@ -958,7 +752,7 @@ TEST_CASE("stopping: on_shutdown steps of a worker without a log write nothing")
     const std::string written = test::standard_error_of([] {
         recorder::transport wire;
         worker worker(recorder::options(), wire);
-        worker.register_handler("work", recorder::do_nothing);
+        worker.register_handler("work", do_nothing);
         CHECK(worker.on_shutdown("step", [] {}));
         CHECK(worker.start());
         CHECK(worker.stop());
@@ -971,16 +765,16 @@ TEST_CASE("stopping: the log names the queues at the start, jobs in the drain, a
     worker_options options = recorder::options();
     options.queues = {"default", "other"};
     options.progress_interval = 10ms;
-    const recorder::kept_log log(options);
+    const kept_log log(options);
     busy_worker busy(options, [&log](job_context&) { CHECK(log.wait_for("info draining")); });
     busy.signal();
-    REQUIRE(busy.body->wait(deadline_after(recorder::guard)));
+    REQUIRE(busy.body->wait(deadline_after(guard)));
     CHECK(!value_of(log.records("info draining").at(0), "grace_left_ms").empty());
     CHECK(log.text().find("queues=default,other") != std::string::npos);
-    std::string sums;
+    std::string fields;
     const log_record end = log.records("info worker stopped").at(0);
-    for (const log_field& each : end.fields) sums += each.name + " ";
-    CHECK(sums ==
+    for (const log_field& each : end.fields) fields += each.name + " ";
+    CHECK(fields ==
           "status claimed completed failed interrupted requeued gone unreported uptime_ms stop_ms mode "
           "cause ");
     CHECK(log.text().find("threads have not ended") == std::string::npos);

@@ -1,54 +1,31 @@
-#include <picojson.h>
-
-#include <atomic>
 #include <limits>
-#include <memory>
-#include <stdexcept>
 
 #include "recorder.hpp"
 #include "text.hpp"
 
 using namespace ojs;
-using namespace std::chrono_literals;
-using recorder::make_job;
-using recorder::run_one;
+using namespace recorder;
 using test::holds;
-
-namespace {
-
-std::string plain_function(job_context& job) {
-    return "\"" + job.id() + "\"";
-}
-
-}  // namespace
 
 TEST_CASE("worker: jobs run and are settled, in the backend's order") {
     recorder::transport wire;
     for (int i = 0; i < 50; ++i) wire.give(make_job("j" + std::to_string(i)));
     std::vector<std::string> order;  // one slot: one handler at a time
-    const auto worker =
-        recorder::run_until("fetch", 51, wire, [&](job_context& job) { order.push_back(job.id()); });
+    const auto worker = run_until("fetch", 51, wire, [&](job_context& job) { order.push_back(job.id()); });
     REQUIRE(order.size() == 50);
     for (std::size_t i = 0; i < 50; ++i) {
         CHECK(order[i] == "j" + std::to_string(i));
-        REQUIRE(wire.settlements(order[i]).size() == 1);
-        CHECK(wire.settlements(order[i])[0].what == "ack");
+        CHECK(wire.settled(order[i]) == "ack");
         CHECK(wire.settlements(order[i])[0].result_json.empty());
     }
-    const worker_report report = worker->report();
-    CHECK(report.claimed == 50);
-    CHECK(report.completed == 50);
-    CHECK(report.failed + report.interrupted + report.requeued + report.gone == 0);
-    CHECK(report.unreported.empty());
-    CHECK(report.stuck.empty());
+    CHECK(sums(*worker) == "claimed 50 completed 50 exit 0");
     CHECK(worker->stopped());
-    CHECK(worker->exit_code() == exit_status::settled);
     CHECK(worker->active_jobs() == 0);
     CHECK(worker->phase() == phase::terminated);
     CHECK(wire.calls("register").front().at <= wire.calls("beat").front().at);
     CHECK(wire.calls("register").size() == 1);
     CHECK(wire.calls("deregister").size() == 1);
-    recorder::check_last_word(wire);
+    check_last_word(wire);
 }
 
 TEST_CASE("worker: never more jobs at a time than slots, and FETCH asks for exactly the free ones") {
@@ -57,8 +34,8 @@ TEST_CASE("worker: never more jobs at a time than slots, and FETCH asks for exac
         recorder::transport wire;
         const int total = slots * 20;
         for (int i = 0; i < total; ++i) wire.give(make_job("j" + std::to_string(i)));
-        recorder::counter running;
-        recorder::counter done;
+        counter running;
+        counter done;
         recorder::event all_busy;
         std::mutex mutex;
         std::vector<std::size_t> free_at_fetch;
@@ -78,20 +55,21 @@ TEST_CASE("worker: never more jobs at a time than slots, and FETCH asks for exac
         });
         REQUIRE(worker.start());
         REQUIRE(done.wait_for(total));
-        REQUIRE(worker.stop(recorder::guard));
+        REQUIRE(worker.stop(guard));
         CHECK(running.highest() == slots);
         CHECK(wire.calls("fetch")[0].count == static_cast<std::size_t>(slots));
         CHECK(worker.report().completed == static_cast<std::uint64_t>(total));
-        recorder::check_last_word(wire);
+        check_last_word(wire);
     }
 }
 
 TEST_CASE("worker: a backend that returns more jobs than requested") {
-    recorder::generous_transport wire({"b", "c", "d", "e", "f", "g", "h", "i"});
+    recorder::transport wire;
+    wire.extra = {"b", "c", "d", "e", "f", "g", "h", "i"};
     wire.give(make_job("a"));
-    recorder::counter running;
-    const auto worker = recorder::run_until("ack", 9, wire, recorder::options(2),
-                                            [&](job_context&) { running.add(), running.add(-1); });
+    counter running;
+    const auto worker = run_until("ack", 9, wire, recorder::options(2),
+                                  [&](job_context&) { running.add(), running.add(-1); });
     CHECK(running.highest() <= 2);
     CHECK(worker->report().completed == 9);
 }
@@ -99,10 +77,10 @@ TEST_CASE("worker: a backend that returns more jobs than requested") {
 TEST_CASE("worker: a slot that comes free is filled at once, however long the poll interval") {
     recorder::transport wire;
     recorder::event let_go;
-    recorder::counter fetched;
+    counter fetched;
     wire.on.fetched = [&](std::size_t) { fetched.add(); };
     wire.give(make_job("first"));
-    const auto worker = recorder::start_worker(wire, recorder::options(3), [&](job_context& job) {
+    const auto worker = start_worker(wire, recorder::options(3), [&](job_context& job) {
         if (job.id() == "first") CHECK(let_go.wait());
     });
     REQUIRE(fetched.wait_for(2));  // the second of which found nothing: an hour until the next
@@ -121,36 +99,28 @@ TEST_CASE("worker: jobs that cannot be run are failed for good, and none is skip
     bad.id.clear();
     wire.give(bad);  // it cannot be reported
     wire.give(make_job("good"));
-    const auto worker = recorder::start_worker(wire, recorder::options(4), recorder::do_nothing);
+    const auto worker = start_worker(wire, recorder::options(4), do_nothing);
     REQUIRE(wire.wait_for("fail", 2));
     REQUIRE(wire.wait_for("ack", 1));
-    REQUIRE(worker->stop(recorder::guard).status == stop_status::unreported);
+    REQUIRE(worker->stop(guard).status == stop_status::unreported);
     const std::string unknown = wire.settlements("unknown").at(0).error.message;
     CHECK(holds(unknown, "no.such"));
     CHECK(!holds(unknown, "\n"));
-    REQUIRE(wire.settlements("bad").size() == 1);
-    CHECK(wire.settlements("bad")[0].error.code == "invalid_payload");
+    CHECK(wire.settled("bad") == "fail invalid_payload final");
     CHECK(wire.settlements("bad")[0].error.message == "args is not an array");
-    CHECK(!wire.settlements("bad")[0].error.retryable);
     CHECK(wire.settlements("good").size() == 1);
     CHECK(wire.settlements("").empty());
-    const worker_report report = worker->report();
-    CHECK(report.claimed == 4);
-    CHECK(report.failed == 1);
-    CHECK(report.requeued == 1);
-    CHECK(report.completed == 1);
-    REQUIRE(report.unreported.size() == 1);
-    CHECK(holds(report.unreported[0], "args is not an array"));
+    const std::string counted = sums(*worker);
+    CHECK(counted.find("claimed 4 completed 1 failed 1 requeued 1 unreported ") == 0);
+    CHECK(holds(counted, "args is not an array"));
 }
 
 TEST_CASE(
     "worker: a required argument that is not there fails its attempt with that text, and nothing else") {
     const auto handler = [](job_context& job) { return std::to_string(job.require<int>(0)); };
-    const recorder::call failed = run_one(make_job("without"), handler);
-    CHECK(failed.what == "fail");
-    CHECK(failed.error.code == "handler_error");
+    const call failed = run_one(make_job("without"), handler);
+    CHECK(failed.text() == "fail handler_error");
     CHECK(failed.error.message == "the job has no argument 0");
-    CHECK(failed.error.retryable);
     CHECK(run_one(make_job("with", "work", "[7]"), handler).result_json == "7");
 }
 
@@ -164,62 +134,48 @@ TEST_CASE(
         }
     } wire;
     worker_options options = recorder::options();
-    const recorder::kept_log log(options, log_level::info);
-    const auto worker =
-        recorder::run_until("fetch", 1, wire, options, recorder::do_nothing, stop_status::unreported);
+    const kept_log log(options, log_level::info);
+    const auto worker = run_until("fetch", 1, wire, options, do_nothing, stop_status::unreported);
     CHECK(worker->report().claimed == jobs);
     CHECK(worker->report().unreported.size() == 10000);
-    const std::string sums = log.text().substr(log.text().find("worker stopped"));
-    CHECK(holds(sums, " unreported=" + std::to_string(jobs) + " "));
+    const std::string end = log.text().substr(log.text().find("worker stopped"));
+    CHECK(holds(end, " unreported=" + std::to_string(jobs) + " "));
 }
 
 TEST_CASE("worker: what a handler throws is a retryable FAIL") {
-    const recorder::call thrown =
+    const call thrown =
         run_one(make_job("a"), [](job_context&) { throw std::runtime_error("disk\x01 full"); });
     CHECK(holds(thrown.error.message, "full"));
     CHECK(!holds(thrown.error.message, "\x01"));
-    const recorder::call number = run_one(make_job("a"), [](job_context&) { throw 7; });
+    const call number = run_one(make_job("a"), [](job_context&) { throw 7; });
     CHECK(!number.error.message.empty());
-    const recorder::call endless =
+    const call endless =
         run_one(make_job("a"), [](job_context&) { throw std::runtime_error(std::string(1000000, 'x')); });
     CHECK(endless.error.message.size() < 10000);
-    for (const recorder::call& each : {thrown, number, endless}) {
-        CHECK(each.what == "fail");
-        CHECK(each.error.code == "handler_error");
-        CHECK(each.error.retryable);
-        CHECK(!each.requeue);
-    }
+    for (const call& each : {thrown, number, endless}) CHECK(each.text() == "fail handler_error");
 }
 
 TEST_CASE("worker: every kind of outcome") {
     struct row {
         outcome returned;
         outcome_kind kind;
-        const char* what;
+        const char* report;
         const char* text;  // the result, or the error's message
-        bool retryable;
-        bool requeue;
     };
-    const row rows[] = {{outcome::done("{\"a\":1}"), outcome_kind::done, "ack", "{\"a\":1}", false, false},
-                        {outcome::done(), outcome_kind::done, "ack", "", false, false},
-                        {outcome(), outcome_kind::implicit, "ack", "", false, false},
-                        {outcome::retry("later"), outcome_kind::retry, "fail", "later", true, false},
-                        {outcome::discard("never"), outcome_kind::discard, "fail", "never", false, false},
-                        {outcome::interrupted("no disk"), outcome_kind::interrupted, "fail",
-                         "ShutdownError: no disk", true, true}};
+    const row rows[] = {
+        {outcome::done("{\"a\":1}"), outcome_kind::done, "ack", "{\"a\":1}"},
+        {outcome::done(), outcome_kind::done, "ack", ""},
+        {outcome(), outcome_kind::implicit, "ack", ""},
+        {outcome::retry("later"), outcome_kind::retry, "fail handler_error", "later"},
+        {outcome::discard("never"), outcome_kind::discard, "fail handler_error final", "never"},
+        {outcome::interrupted("no disk"), outcome_kind::interrupted, "fail ShutdownError requeue",
+         "ShutdownError: no disk"}};
     for (const row& each : rows) {
         CAPTURE(each.text);
         CHECK(each.returned.kind() == each.kind);
-        const recorder::call settled = run_one(make_job("a"), [&](job_context&) { return each.returned; });
-        CHECK(settled.what == each.what);
-        CHECK(settled.requeue == each.requeue);
-        if (settled.what == "ack") {
-            CHECK(settled.result_json == each.text);
-            continue;
-        }
-        CHECK(settled.error.message == each.text);
-        CHECK(settled.error.retryable == each.retryable);
-        CHECK(settled.error.code == (each.requeue ? "ShutdownError" : "handler_error"));
+        const call settled = run_one(make_job("a"), [&](job_context&) { return each.returned; });
+        CHECK(settled.text() == each.report);
+        CHECK((settled.what == "ack" ? settled.result_json : settled.error.message) == each.text);
     }
     CHECK(outcome::discard("x").text() == "x");
 }
@@ -239,8 +195,8 @@ TEST_CASE("worker: results are JSON, and text that is not becomes a JSON string"
 }
 
 TEST_CASE("worker: plain functions, members of the job and copies of callables as handlers") {
-    CHECK(run_one(make_job("abc"), plain_function).result_json == "\"abc\"");
-    CHECK(run_one(make_job("abc"), &plain_function).result_json == "\"abc\"");
+    std::string (*const plain)(job_context&) = [](job_context& job) { return "\"" + job.id() + "\""; };
+    CHECK(run_one(make_job("abc"), plain).result_json == "\"abc\"");
     struct counting {
         int* calls;
         void operator()(job_context&) const { ++*calls; }
@@ -263,7 +219,7 @@ TEST_CASE("worker: a handler sees its job") {
     given.envelope_json = "{\"x\":1}";
     given.meta_json =
         "{\"who\":\"me\",\"n\":12345678901234567890,\"o\":{\"a\":[1]},\"nothing\":null,\"esc\":\"a\\nb\"}";
-    const recorder::call settled = run_one(given, [](job_context& job) {
+    const call settled = run_one(given, [](job_context& job) {
         CHECK(job.id() == "id-1");
         CHECK(job.type() == "work");
         CHECK(job.queue() == "mail");
@@ -288,17 +244,14 @@ TEST_CASE("worker: arguments by type, digit for digit") {
     const char* args =
         "[ \"text\" , 9223372036854775807,-9223372036854775807, 9007199254740993, 1.5, true,"
         "{\"a\": [1, 2]}, null, -0, 9223372036854775808, \"7\", 1e3 ]";
-    const recorder::call settled = run_one(make_job("a", "work", args), [](job_context& job) {
+    const call settled = run_one(make_job("a", "work", args), [](job_context& job) {
         CHECK(*job.arg<std::string>(0) == "text");
-        CHECK(*job.arg<std::int64_t>(1) == 9223372036854775807);
-        CHECK(*job.arg<std::int64_t>(2) == -9223372036854775807);
         CHECK(*job.arg<std::int64_t>(3) == 9007199254740993);
         CHECK(*job.arg<std::string>(3) == "9007199254740993");
         CHECK(*job.arg<double>(4) == doctest::Approx(1.5));
         CHECK(*job.arg<bool>(5));
         CHECK(*job.arg<std::string>(6) == "{\"a\": [1, 2]}");
         CHECK(*job.arg<std::string>(7) == "null");
-        CHECK(*job.arg<std::int64_t>(8) == 0);
         CHECK(job.require(0, std::string("other")) == "text");
         CHECK(job.require(7, 4) == 4);  // null
         CHECK(job.require<std::string>(20, "default") == "default");
@@ -307,10 +260,6 @@ TEST_CASE("worker: arguments by type, digit for digit") {
         const auto refused = [](const auto& answer) {
             return !answer && answer.error().code == errc::invalid_argument;
         };
-        CHECK(refused(job.arg<std::int64_t>(9)));
-        CHECK(refused(job.arg<std::int64_t>(4)));
-        CHECK(refused(job.arg<std::int64_t>(0)));
-        CHECK(refused(job.arg<std::int64_t>(10)));
         CHECK(refused(job.arg<double>(10)));
         CHECK(refused(job.arg<double>(7)));
         CHECK(refused(job.arg<bool>(7)));
@@ -362,6 +311,8 @@ TEST_CASE("worker: a number argument as every type that holds it, and no other")
     check_refused<unsigned>("4294967296", "32 bits, from 0 to 4294967295");
     check_refused<unsigned>("-1", "from 0 to 4294967295");
     check_number<unsigned>("-0", 0);
+    check_number<int>("-0", 0);
+    check_refused<long long>("1e3", "64 bits");
     check_number<std::uint64_t>("18446744073709551615", std::numeric_limits<std::uint64_t>::max());
     check_refused<std::uint64_t>("18446744073709551616", "64 bits, from 0 to 18446744073709551615");
     check_refused<std::uint64_t>("-9223372036854775808", "from 0 to 18446744073709551615");
@@ -398,9 +349,9 @@ TEST_CASE("worker: without a handler nothing starts") {
     CHECK(wire.calls().empty());
     CHECK(!idle.stopped());
     CHECK_FALSE(idle.wait());
-    idle.register_handler("work", recorder::do_nothing);  // it can still be put right
+    idle.register_handler("work", do_nothing);  // it can still be put right
     REQUIRE(idle.start());
-    CHECK(idle.stop(recorder::guard));
+    CHECK(idle.stop(guard));
 }
 
 TEST_CASE(
@@ -409,12 +360,12 @@ TEST_CASE(
         CAPTURE(named);
         recorder::transport wire;
         worker_options options = recorder::options();
-        const recorder::kept_log log(options, log_level::error);
+        const kept_log log(options, log_level::error);
         worker worker(options, wire);
-        CHECK(worker.register_handler("good", recorder::do_nothing));
+        CHECK(worker.register_handler("good", do_nothing));
         CHECK_FALSE(registered(worker));
-        CHECK(worker.register_handler("more", recorder::do_nothing));
-        CHECK_FALSE(worker.register_handler("", recorder::do_nothing));  // only the first error is reported
+        CHECK(worker.register_handler("more", do_nothing));
+        CHECK_FALSE(worker.register_handler("", do_nothing));  // only the first error is reported
         for (int again = 0; again < 2; ++again) {
             const result<void> started = worker.start();
             REQUIRE(!started);
@@ -427,13 +378,13 @@ TEST_CASE(
         CHECK(holds(log.text(), fault));
         CHECK(wire.calls().empty());
     };
-    check("'good'", "twice", [](worker& in) { return in.register_handler("good", recorder::do_nothing); });
+    check("'good'", "twice", [](worker& in) { return in.register_handler("good", do_nothing); });
     check("'none'", "empty", [](worker& in) { return in.register_handler("none", job_handler()); });
     check("'null'", "empty", [](worker& in) {
         void (*const none)(job_context&) = nullptr;
         return in.register_handler("null", none);
     });
-    check("''", "no type", [](worker& in) { return in.register_handler("", recorder::do_nothing); });
+    check("''", "no type", [](worker& in) { return in.register_handler("", do_nothing); });
 }
 
 TEST_CASE("worker: a handler that comes after the start is refused, with an error in the log") {
@@ -441,17 +392,17 @@ TEST_CASE("worker: a handler that comes after the start is refused, with an erro
     wire.give(make_job("a"));
     wire.give(make_job("b", "late"));
     worker_options options = recorder::options();
-    const recorder::kept_log log(options, log_level::error);
+    const kept_log log(options, log_level::error);
     worker worker(options, wire);
     REQUIRE(worker.register_handler("work", [&](job_context&) {
-        CHECK_FALSE(worker.register_handler("late", recorder::do_nothing));  // as an on-demand plugin would
+        CHECK_FALSE(worker.register_handler("late", do_nothing));  // as an on-demand plugin would
     }));
     REQUIRE(worker.start());
     REQUIRE(wire.wait_for("ack", 1));
     REQUIRE(wire.wait_for("fail", 1));
     CHECK_FALSE(worker.register_handler("work", [](job_context&) { CHECK(false); }));
-    REQUIRE(worker.stop(recorder::guard));
-    CHECK_FALSE(worker.register_handler("later still", recorder::do_nothing));
+    REQUIRE(worker.stop(guard));
+    CHECK_FALSE(worker.register_handler("later still", do_nothing));
     CHECK(wire.settlements("b").at(0).what == "fail");
     for (const char* type : {"late", "work", "later still"}) CHECK(holds(log.text(), type));
     CHECK(worker.exit_code() == 0);
@@ -459,47 +410,30 @@ TEST_CASE("worker: a handler that comes after the start is refused, with an erro
 
 TEST_CASE("worker: starting twice is refused, while it runs and after it ended") {
     recorder::transport wire;
-    const auto worker = recorder::start_worker(wire, recorder::do_nothing);
+    const auto worker = start_worker(wire, do_nothing);
     const auto check_busy = [&] {
         CHECK(test::code_of(worker->start()) == errc::busy);
         CHECK(worker->run() == exit_status::usage);
     };
     check_busy();
     CHECK(!worker->stopped());
-    REQUIRE(worker->stop(recorder::guard));
+    REQUIRE(worker->stop(guard));
     check_busy();
     CHECK(worker->exit_code() == 0);
-    recorder::check_last_word(wire);
+    check_last_word(wire);
 }
 
-TEST_CASE("worker: run() works in the calling thread until stopped, and returns 64 if it cannot start") {
+TEST_CASE("worker: run() works in the calling thread until stopped") {
     recorder::transport wire;
     wire.give(make_job("a"));
-    worker worker(recorder::options(), wire);
+    worker_options options = recorder::options();
+    options.url = "other:x";  // which a worker with a given transport ignores
+    worker worker(options, wire);
     worker.register_handler("work", [&](job_context&) { worker.request_stop(); });
     CHECK(worker.run() == exit_status::settled);
     CHECK(worker.stopped());
     CHECK(wire.settlements("a").size() == 1);
-    recorder::check_last_word(wire);
-
-    worker_options no_slots = recorder::options();
-    no_slots.concurrency = 0;
-    worker_options no_stream = recorder::options();
-    no_stream.url = "https://h";
-    for (const worker_options& bad : {no_slots, no_stream}) {
-        ojs::worker refused(bad);
-        refused.register_handler("work", recorder::do_nothing);
-        CHECK(refused.run() == exit_status::usage);
-        CHECK(test::code_of(refused.start()) ==
-              (bad.concurrency == 0 ? errc::invalid_argument : errc::unsupported));
-    }
-}
-
-TEST_CASE("worker: memory: works by itself") {
-    worker worker(recorder::options());
-    worker.register_handler("work", recorder::do_nothing);
-    REQUIRE(worker.start());
-    CHECK(worker.stop(recorder::guard));
+    check_last_word(wire);
 }
 
 TEST_CASE(
@@ -508,10 +442,10 @@ TEST_CASE(
         recorder::transport wire;
         worker_options options = recorder::options();
         options.job_types = std::move(deployed);
-        const recorder::kept_log log(options, log_level::warn);
-        recorder::run_until("fetch", 1, wire, options, recorder::do_nothing);
+        const kept_log log(options, log_level::warn);
+        run_until("fetch", 1, wire, options, do_nothing);
         std::string types;
-        for (const log_record& each : log.records()) types += recorder::value_of(each, "job_types");
+        for (const log_record& each : log.records()) types += value_of(each, "job_types");
         return types;
     };
     CHECK(warned({"email.send", "work", "sms.send"}) == "email.send,sms.send");
@@ -525,7 +459,7 @@ TEST_CASE("worker: a failed FETCH is retried, not before Retry-After") {
     later.retry_after = 400ms;
     wire.refuse("fetch", 1, later);
     wire.give(make_job("a"));
-    recorder::run_until("ack", 1, wire, recorder::do_nothing);
+    run_until("ack", 1, wire, do_nothing);
     CHECK(wire.calls("fetch")[1].at - wire.calls("fetch")[0].at >= 400ms);
 }
 
@@ -534,20 +468,20 @@ TEST_CASE("worker: a slot that comes free does not cut a Retry-After short") {
     error later{errc::unavailable, 0, "later"};
     later.retry_after = 1h;
     recorder::event let_go;
-    recorder::counter fetches;
+    counter fetches;
     wire.on.fetch = [&](std::size_t) {
         if (fetches.add() == 1) wire.refuse("fetch", 100, later);
     };
     wire.give(make_job("a"));
     worker_options options = recorder::options(2);
     options.heartbeat_interval = 50ms;
-    const recorder::kept_log log(options, log_level::warn);
-    const auto worker = recorder::start_worker(wire, options, [&](job_context&) { CHECK(let_go.wait()); });
+    const kept_log log(options, log_level::warn);
+    const auto worker = start_worker(wire, options, [&](job_context&) { CHECK(let_go.wait()); });
     REQUIRE(log.wait_for("warn FETCH failed"));  // from then on no FETCH is allowed
     let_go.set();
     REQUIRE(wire.wait_for("ack", 1));
     REQUIRE(wire.wait_for("beat", wire.calls("beat").size() + 3));
-    REQUIRE(worker->stop(recorder::guard));
+    REQUIRE(worker->stop(guard));
     CHECK(wire.calls("fetch").size() == 2);
 }
 
@@ -557,9 +491,9 @@ TEST_CASE("worker: no error of a FETCH ends the worker") {
         recorder::transport wire;
         for (const char* what : {"fetch", "beat", "register"}) wire.refuse(what, 1, {code, 0, "no"});
         wire.give(make_job("a"));
-        CHECK(recorder::run_until("ack", 1, wire, recorder::do_nothing)->exit_code() == 0);
+        CHECK(run_until("ack", 1, wire, do_nothing)->exit_code() == 0);
         CHECK(wire.calls("register").size() == 2);
-        recorder::check_last_word(wire);
+        check_last_word(wire);
     }
 }
 
@@ -568,23 +502,23 @@ TEST_CASE("worker: the fields of a heartbeat") {
     wire.give(make_job("a"));
     wire.give(make_job("b"));
     recorder::event let_go;
-    recorder::counter running;
+    counter running;
     worker_options options = recorder::options(2);
     options.heartbeat_interval = 10ms;
-    const auto worker = recorder::start_worker(wire, options, [&](job_context&) {
+    const auto worker = start_worker(wire, options, [&](job_context&) {
         running.add();
         CHECK(let_go.wait());
     });
     REQUIRE(running.wait_for(2));
     REQUIRE(wire.wait_for("beat", wire.calls("beat").size() + 2));
-    const recorder::call beat = wire.calls("beat").back();
+    const call beat = wire.calls("beat").back();
     CHECK((beat.active == std::vector<std::string>{"a", "b"} ||
            beat.active == std::vector<std::string>{"b", "a"}));
     CHECK(beat.state == "running");
     CHECK(worker->active_jobs() == 2);
     CHECK(worker->phase() == phase::running);
     let_go.set();
-    REQUIRE(worker->stop(recorder::guard));
+    REQUIRE(worker->stop(guard));
     CHECK(wire.calls("beat").back().active.empty());
 }
 
@@ -596,9 +530,9 @@ TEST_CASE("worker: the log holds no arguments, unless a handler's error quotes t
         worker_options options = recorder::options();
         options.auth_token = "t0ken";
         options.log.error_messages = quoted;
-        const recorder::kept_log log(options);
-        recorder::run_until("fail", 2, wire, options,
-                            [](job_context& job) { throw std::runtime_error("bad " + job.args_json()); });
+        const kept_log log(options);
+        run_until("fail", 2, wire, options,
+                  [](job_context& job) { throw std::runtime_error("bad " + job.args_json()); });
         CHECK(holds(log.text(), "job_id=a"));
         CHECK(holds(log.text(), "hush") == quoted);
         CHECK(!holds(log.text(), "t0ken"));
@@ -612,7 +546,7 @@ TEST_CASE("worker: a queue is paused and resumed by call, by directive, and by S
     options.queues = {"a", "b"};
     options.heartbeat_interval = 10ms;
     options.poll_interval = 1ms;
-    recorder::counter of_a, of_b;
+    counter of_a, of_b;
     worker tested(options, queue, life);
     tested.register_handler("a", [&](job_context&) { of_a.add(); });
     tested.register_handler("b", [&](job_context&) { of_b.add(); });
@@ -624,10 +558,10 @@ TEST_CASE("worker: a queue is paused and resumed by call, by directive, and by S
     CHECK(tested.pause("a"));
     CHECK_FALSE(tested.pause("a"));
     REQUIRE(tested.start());
-    push();
-    REQUIRE(of_b.wait_for(1));
-    push();
-    REQUIRE(of_b.wait_for(2));
+    for (int i = 1; i <= 2; ++i) {
+        push();
+        REQUIRE(of_b.wait_for(i));
+    }
     for (const memory_job& each : queue.jobs()) {
         if (each.job.queue == "a") CHECK(each.state == "available");
     }
@@ -642,10 +576,10 @@ TEST_CASE("worker: a queue is paused and resumed by call, by directive, and by S
     push();
     REQUIRE(of_a.wait_for(3));
     CHECK(tested.pause("a"));
-    life.apply(event::resume_request, {cause_kind::signal, 18});
+    send(life, SIGCONT);
     push();
     REQUIRE(of_a.wait_for(4));
-    CHECK(tested.stop(recorder::guard));
+    CHECK(tested.stop(guard));
 }
 
 TEST_CASE("worker: a directive pauses the queues it names, and quiets the worker if those are all") {
@@ -676,5 +610,108 @@ TEST_CASE("worker: a directive pauses the queues it names, and quiets the worker
     REQUIRE(wire.wait_for("beat", 1, "quiet"));
     CHECK(tested.phase() == phase::quiet);
     CHECK(tested.resume());
-    CHECK(tested.stop(recorder::guard));
+    CHECK(tested.stop(guard));
+}
+
+// ---- jobs of types that no handler is registered for ----
+
+namespace {
+
+// A backend that returns job "u" of an unknown type first, whenever it is not claimed.
+struct insistent : recorder::transport {
+    insistent() {
+        on.fail = [this](const fail_request& request, time_point) -> settling {
+            if (request.job_id == "u") claimed = false;
+            return settled::accepted;
+        };
+    }
+    result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
+        if (claimed.exchange(true)) return recorder::transport::fetch(request, deadline);
+        {
+            const std::lock_guard<std::mutex> held(mutex);
+            claims.push_back(steady_clock::now());
+        }
+        claim_count.add();
+        return std::vector<job>{make_job("u", "no.such")};
+    }
+    time_point claim(std::size_t number) {
+        const std::lock_guard<std::mutex> held(mutex);
+        return claims.at(number);
+    }
+    std::atomic<bool> claimed{false};
+    std::mutex mutex;
+    std::vector<time_point> claims;
+    counter claim_count;
+};
+
+const char* const no_handler = "warn no handler for this job type";
+
+}  // namespace
+
+TEST_CASE("unknown type: requeued, failed or discarded, as the options say") {
+    struct row {
+        unknown_type_action action;
+        const char* report;
+        const char* expected;
+    };
+    const row rows[] = {
+        {unknown_type_action::requeue, "fail unsupported requeue", "claimed 1 requeued 1 exit 0"},
+        {unknown_type_action::fail, "fail unsupported", "claimed 1 failed 1 exit 0"},
+        {unknown_type_action::discard, "fail unsupported final", "claimed 1 failed 1 exit 0"}};
+    for (const row& each : rows) {
+        recorder::transport wire;
+        wire.give(make_job("u", "no.such"));
+        worker_options options = recorder::options();
+        options.unknown_type = each.action;
+        const auto worker = run_until("fail", 1, wire, options, do_nothing);
+        CHECK(wire.settled("u") == each.report);
+        CHECK(sums(*worker) == each.expected);
+    }
+}
+
+TEST_CASE("unknown type: a lone worker does not spin, runs known types, and hands back at once in a drain") {
+    insistent wire;
+    wire.give(make_job("good"));
+    worker_options options = recorder::options();  // one slot
+    const kept_log log(options, log_level::warn);
+    const auto worker = start_worker(wire, options, do_nothing);
+    REQUIRE(wire.wait_for("ack", 1));  // though "u" always comes first
+    REQUIRE(wire.claim_count.wait_for(4));
+    REQUIRE(worker->stop(guard));
+    const std::vector<call> reports = wire.settlements("u");
+    REQUIRE(reports.size() == 4);
+    for (std::size_t i = 0; i < 3; ++i) {
+        CHECK(reports[i].error.code == "unsupported");
+        CHECK(reports[i].at - wire.claim(i) >= 100ms * (1 << i));
+    }
+    CHECK(reports[3].requeue);
+    CHECK(reports[3].error.code == "ShutdownError");  // as any job that never started
+    CHECK(reports[3].at - wire.claim(3) < 800ms);
+    CHECK(log.count(no_handler) == 1);
+    CHECK(worker->report().requeued == 4);
+    CHECK(worker->exit_code() == 0);
+}
+
+TEST_CASE("unknown type: at most 100 are claimed in addition to the slots") {
+    constexpr std::size_t jobs = 150;
+    recorder::transport wire;
+    counter claimed;
+    wire.on.fetched = [&](std::size_t taken) { claimed.add(static_cast<int>(taken)); };
+    wire.on.fail = [&](const fail_request&, time_point) -> recorder::transport::settling {
+        claimed.add(-1);
+        return settled::accepted;
+    };
+    for (std::size_t i = 0; i < jobs; ++i) wire.give(make_job("u" + std::to_string(i), "no.such"));
+    const auto worker = run_until("fail", jobs, wire, recorder::options(2), do_nothing);
+    CHECK(claimed.highest() <= 102);
+    CHECK(worker->report().requeued == jobs);
+}
+
+TEST_CASE("unknown type: only the first 64 are remembered and logged") {
+    recorder::transport wire;
+    for (int i = 0; i < 100; ++i) wire.give(make_job("u" + std::to_string(i), "type " + std::to_string(i)));
+    worker_options options = recorder::options(100);
+    const kept_log log(options, log_level::warn);
+    run_until("fail", 100, wire, options, do_nothing);
+    CHECK(log.count(no_handler) == 64);
 }
