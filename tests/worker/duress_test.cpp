@@ -2,11 +2,13 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
+#include <set>
 
 #include "busy_worker.hpp"
 
@@ -239,6 +241,45 @@ TEST_CASE("duress: quick callbacks share few threads, and blocking ones delay no
     CHECK(called == quick);
     CHECK(threads < quick / 2);
 }
+
+#ifdef __linux__
+// "policy nice" of every thread of this process, each kind once.
+std::set<std::string> priorities() {
+    std::set<std::string> out;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+        const int thread = std::stoi(task.path().filename().string());
+        const long policy = ::syscall(SYS_sched_getscheduler, thread);  // musl has no function for threads
+        errno = 0;                                                      // -1 is a priority, too
+        const int nice = ::getpriority(PRIO_PROCESS, static_cast<id_t>(thread));
+        const bool is_alive = policy >= 0 && errno == 0;
+        if (is_alive) out.insert(std::to_string(policy) + " " + std::to_string(nice));
+    }
+    return out;
+}
+
+TEST_CASE("duress: a stop leaves the priority of every thread as it is") {
+    constexpr int jobs = 8;
+    const std::set<std::string> before = priorities();
+    transport wire;
+    for (int i = 0; i < jobs; ++i) wire.give(make_job(std::to_string(i)));
+    counter began;
+    event reported;
+    std::once_flag looked;
+    std::set<std::string> during;
+    wire.on.fail = [&](const ojs::fail_request&, ojs::time_point) -> ojs::result<ojs::settled> {
+        std::call_once(looked, [&] { during = priorities(); });
+        reported.set();
+        return ojs::settled::accepted;
+    };
+    const auto worker = start_worker(wire, options(jobs), [&](ojs::job_context&) {
+        began.add();
+        CHECK(reported.wait());
+    });
+    REQUIRE(began.wait_for(jobs));
+    CHECK(worker->stop_and_cancel(guard));
+    CHECK(during == before);
+}
+#endif
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__linux__)
 // The exit status of a child process that ends with what `body` returns; -1: it did not exit.
