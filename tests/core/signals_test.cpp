@@ -247,6 +247,7 @@ TEST_CASE("signals: a foreign handler is refused with busy, named, and left unto
         const with_disposition theirs(number, foreign_handler);
         const result<signals> refused = signals::install(target);
         REQUIRE(test::code_of(refused) == errc::busy);
+        CHECK(refused.error().sys_errno == 0);
         CHECK(refused.error().text.find(signal_name(number)) != std::string::npos);
         CHECK((disposition_of(number).sa_handler == foreign_handler));
         CHECK_FALSE(signals::installed_for(target));

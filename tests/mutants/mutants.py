@@ -28,8 +28,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "ojs"
 HEADER = {"launcher": "ojs_launcher.hpp"}  # of the other rooms: ojs_shutdown.hpp
 RULES = ["universal.rules", "cpp.rules", "c_like.rules"]
-NOT_CODE = [r"^\s*(#|//|\})", r"^\s*(namespace|using|class|struct|enum|template|static_assert|friend|public|private)\b",
-            r"= (default|delete);"]  # fmt: skip
+NOT_CODE = [r"^\s*(#|//|\})", r"= (default|delete);",
+            r"^\s*((inline )?namespace|using|class|struct|enum|template|static_assert|friend|public|private)\b"]  # fmt: skip
 CORES = len(os.sched_getaffinity(0))
 IN_FLIGHT = 6 * CORES  # most tests wait rather than compute
 SUCCESS = "Status: SUCCESS!"

@@ -167,7 +167,8 @@ TEST_CASE("health: 503 in every phase but running, /livez 200 in all of them, to
     // Of these samples; what is left of the grace period.
     const auto check = [](const std::string& page, const std::map<std::string, std::string>& expected) {
         const auto all = samples(page);
-        for (const auto& [name, value] : expected) CHECK_MESSAGE(all.at(name) == value, name);
+        for (const auto& sample : expected)
+            CHECK_MESSAGE(all.at(sample.first) == sample.second, sample.first);
         return std::stod(all.at("ojs_worker_grace_left_seconds"));
     };
     CHECK(tested.shown() == "200 running, 1 active");
@@ -575,7 +576,7 @@ TEST_CASE("metrics: outcomes of jobs, by the names of the observability specific
         {"ojs_worker_build_info{version=\"" OJS_SHUTDOWN_VERSION "\"}", "1"},
         {"ojs_worker_grace_left_seconds", "3600.000000"},
         {"ojs_worker_drain_duration_seconds_count", "0"}};
-    for (const auto& [name, value] : expected) CHECK_MESSAGE(page.at(name) == value, name);
+    for (const auto& sample : expected) CHECK_MESSAGE(page.at(sample.first) == sample.second, sample.first);
     CHECK(page.count("ojs_job_duration_seconds_sum" + work + ",state=\"completed\"}") == 1);
     CHECK(page.count("ojs_job_duration_seconds_count{queue=\"default\",type=\"gone\",state=\"completed\"}") ==
           0);

@@ -784,7 +784,9 @@ TEST_CASE("controller: the guide's config.toml runs, with the queue and the comm
 TEST_CASE("controller: what the container grants must hold the grace period, in the words of its own keys") {
     const std::pair<const char*, const char*> rows[] = {
         {"3600", nullptr}, {"3550", "level=warning msg=\"the grace period of 59m10s cannot fit into the "}};
-    for (const auto& [granted, says] : rows) {
+    for (const auto& row : rows) {
+        const char* const granted = row.first;
+        const char* const says = row.second;
         CAPTURE(granted);
         stage on("finish",
                  std::string(",\"termination_grace_period\":3550,\"container_grace_period\":") + granted);

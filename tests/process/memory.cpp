@@ -79,7 +79,9 @@ TEST_CASE("memory: a job of many small values is run in a few times its size") {
         {"[],", size},
         {"0,", size},
         {"\"\",", size}};
-    for (const auto& [unit, length] : rows) {
+    for (const auto& row : rows) {
+        const char* const unit = row.first;
+        const std::size_t length = row.second;
         CAPTURE(unit);
         const run seen = work_off(
             filled(R"({"jobs":[{"id":"j1","type":"test.keep","args":[true,)", unit, "0]}]}", length), "", "");

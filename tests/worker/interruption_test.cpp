@@ -83,6 +83,7 @@ TEST_CASE("revoked: a job that the backend cancels is cancelled here, and not re
     CHECK(busy.settled() == "fail cancelled final");
     CHECK(busy.detail("reason") == "revoked");
     CHECK(log.wait_for("info job cancelled by its backend"));
+    CHECK(log.wait_for("info job failed"));  // nobody's fault
     REQUIRE(busy.body->stop(guard));
     CHECK(busy.body->report().failed == 1);
     CHECK_FALSE(busy.wire.revoke("a"));  // nobody is called any more
@@ -182,6 +183,7 @@ TEST_CASE("stuck: a job that outlives its cancellation is logged once, and once 
     CHECK((*log.jobs)[1].abandoned);
     CHECK((*log.jobs)[1].count == 1);
     CHECK(log.count("warn job abandoned") == 1);
+    CHECK(log.count("warn handlers have not returned; leaving without them") == 1);
     CHECK(busy.body->report().stuck == std::vector<std::string>{"a"});
     CHECK(busy.settled() == "fail timeout");  // its own fault, whichever thread reports it
     let_go->set();

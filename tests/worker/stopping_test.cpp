@@ -699,7 +699,9 @@ TEST_CASE("stopping: on_shutdown steps run after the last report, and are in the
     const shared_event let_go = make_event();
     const shared_event returned = make_event();
     {
-        worker worker(recorder::options(), wire);
+        worker_options options = recorder::options();
+        const kept_log log(options);
+        worker worker(options, wire);
         worker.register_handler("work", [](job_context&) {});
         bool last_word = false;
         CHECK(worker.on_shutdown("flush", [&] {
@@ -722,6 +724,8 @@ TEST_CASE("stopping: on_shutdown steps run after the last report, and are in the
         CHECK(steps[1].name == "hangs");
         CHECK(steps[1].status == step_status::timed_out);
         CHECK(steps[2].status == step_status::done);
+        for (const log_record& step : log.records("info shutdown step"))
+            CHECK(std::string(step.component) == "sequence");
     }
     let_go->set();
     REQUIRE(returned->wait());
