@@ -379,7 +379,9 @@ struct estate {
     // The next launcher ends what is left before all else, and takes over the sockets and the names.
     void check_nothing_left(process& killed) const {
         killed.signal(SIGKILL);
-        REQUIRE(killed.wait() == -SIGKILL);
+        const int status = killed.wait();
+        const bool may_have_ended = killed.count("sending SIGKILL") > 0;  // before ours came, on a busy host
+        REQUIRE((status == -SIGKILL || (may_have_ended && status == 0)));
         process next = launch(config(1, "", R"(,"--initial-work","0")"));
         CHECK(next.prints("process ready"));
         CHECK(next.count("process crashed") == 0);
