@@ -140,7 +140,7 @@ TEST_CASE("destruction: a thread that does not end delays neither the stop nor t
         }
     };
     worker_options options = recorder::options(1);
-    options.times.stop_timeout = 200ms;
+    options.times.stop_timeout = 1s;
     const kept_log log(options, log_level::warn);
     const auto block = [=] { thread_local const blocks_at_end blocked{let_go, ended}; };
     const auto check_left = [&] {
@@ -157,13 +157,15 @@ TEST_CASE("destruction: a thread that does not end delays neither the stop nor t
     }
     SUBCASE("one that waits in an on_cancel callback") {
         const shared_event registered = make_event();
+        const shared_event called = make_event();
         busy_worker busy(options, [=](job_context& job) {
             const cancel_registration kept = job.on_cancel([=] {
+                called->set();
                 let_go->wait();
                 ended->add();
             });
             registered->set();
-            CHECK(!job.sleep_for(1h));
+            CHECK(called->wait());  // a handler that returned before would take it back
         });
         REQUIRE(registered->wait());
         CHECK(busy.body->stop_and_cancel(guard));
