@@ -23,8 +23,8 @@ compiler.fallback        := $(CLANGXX) $(TEST) $(HEADERS) $(SEPARATE) \
 # leaves no descriptor.
 compiler.asan            := $(SANITIZED) -D__SANITIZE_ADDRESS__=1 -fsanitize=address -fsanitize=undefined -fno-sanitize=vptr
 compiler.tsan            := $(SANITIZED) -D__SANITIZE_THREAD__=1 -fsanitize=thread
-# Besides, for the tests' own code, which is most of what is compiled: UBSan and line numbers are for the library's.
-tests.asan := -fno-sanitize=undefined -g0
+# Besides, for the tests' own code, which is most of what is compiled.
+tests.asan := -g0
 tests.tsan := -g0
 CONFIGURATIONS := $(patsubst compiler.%,%,$(filter compiler.%,$(.VARIABLES)))
 

@@ -1,4 +1,6 @@
-// The header may come any number of times, and leaves no internal macro behind.
+// flags: -Itests/compile/no_picojson
+// The header may come any number of times, and leaves no internal macro behind. It includes no JSON library: picojson
+// cannot be included here.
 #include <ojs_shutdown.hpp>
 
 #include <ojs_shutdown.hpp>

@@ -94,10 +94,10 @@ def run_real(build, workers, concurrency, seed):
                 time.sleep(max(0.0, 5 * index / workers - elapsed()))
             outage = []
             for at, faults in ((BACKEND_DOWN, "reset:1000"), (BACKEND_BACK, "")):
-                time.sleep(at - elapsed())
+                time.sleep(max(0.0, at - elapsed()))
                 backend.ask("/dev/faults", {"faults": faults})
                 outage.append(elapsed())
-            time.sleep(STOP - elapsed())
+            time.sleep(max(0.0, STOP - elapsed()))
             for worker in started:
                 worker.send_signal(signal.SIGTERM)
             statuses = [worker.wait(30) for worker in started]

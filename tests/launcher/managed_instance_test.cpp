@@ -327,6 +327,7 @@ TEST_CASE("TestShutdownExtensionRequest: more time is granted up to the hard dea
         shutdown_timeouts times;
         std::vector<const char*> logged;
         bool stopped = false;
+        bool may_drain = true;
     } rows[] = {{"more time, as the RFC's code",
                  {{"GetShutdownStatus", always(more_time)}},
                  timeouts(100ms, 1s),
@@ -344,6 +345,18 @@ TEST_CASE("TestShutdownExtensionRequest: more time is granted up to the hard dea
                  {{"GetReadinessStatus", always(answer("[[["))}, {"Shutdown", always(answer("\xff{"))}},
                  timeouts(100ms, 100ms),
                  {"shutdown not acknowledged"}},
+                {"no status can be read",
+                 {{"GetShutdownStatus", always(answer("[[["))}},
+                 timeouts(100ms, 100ms),
+                 {"shutdown status request failed", "past its grace period"},
+                 false,
+                 false},
+                {"it says that it runs, for ever",
+                 {{"GetShutdownStatus", always(says("RUNNING"))}},
+                 timeouts(100ms, 100ms),
+                 {"past its grace period"},
+                 false,
+                 false},
                 {"stopped, and its coordinator does not answer",
                  {{"Shutdown",
                    [&](fixture&) {
@@ -365,6 +378,8 @@ TEST_CASE("TestShutdownExtensionRequest: more time is granted up to the hard dea
         CHECK_FALSE(it->info().killed);
         if (row.times.max_duration < 1h) CHECK(it->info().shutdown_duration >= row.times.max_duration);
         for (const char* text : row.logged) CHECK_MESSAGE(f.logged(text), text);
+        const states seen = f.seen_states();
+        if (!row.may_drain) CHECK(std::count(seen.begin(), seen.end(), state::draining) == 0);
         if (row.stopped) release.set();
     }
 }

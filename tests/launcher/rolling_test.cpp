@@ -218,8 +218,11 @@ TEST_CASE("rolling_replace: canaries stay ready for a while, and are checked, be
     for (const auto& row : rows) {
         CAPTURE(row.name);
         fake_fleet fleet;
-        running_group kv(fleet, kv_group(row.before, 0, 2));
+        const int healthy = std::min(row.before, row.after);
+        fleet.max_running = row.before + 2;
+        running_group kv(fleet, kv_group(row.before, healthy, 2));
         if (row.emptied) REQUIRE(kv.group->shut_down({"over for today", {}, {}}));
+        fleet.min_ready = row.emptied ? 0 : healthy;
         rolling_options how;
         how.canary = row.canary;
         how.canary_wait = 20ms;
@@ -230,10 +233,11 @@ TEST_CASE("rolling_replace: canaries stay ready for a while, and are checked, be
             return {};
         };
         const time_point begun = steady_clock::now();
-        CHECK(kv.rolled(kv_group(row.after, 0, 2), how).replaced == (row.emptied ? 0 : row.before));
+        CHECK(kv.rolled(kv_group(row.after, healthy, 2), how).replaced == (row.emptied ? 0 : row.before));
         CHECK(checked == row.checked);
         CHECK(steady_clock::now() - begun >= 20ms);
         CHECK(fleet.ready() == row.after);
+        CHECK(fleet.broken() == texts{});
     }
 }
 
@@ -256,8 +260,8 @@ TEST_CASE("rolling_replace: canaries that fail are taken back") {
         running_group kv(fleet, kv_group(4, 4, 2));
         rolling_options how;
         how.canary = 1;
-        how.canary_wait = 1min;
-        if (row.check != nullptr) how.canary_check = row.check, how.canary_wait = 0ms;
+        how.canary_wait = row.check == nullptr ? 1min : 0ms;
+        if (row.check != nullptr) how.canary_check = row.check;
         std::thread ill([&] {
             CHECK(fleet.notes().wait_for(5));
             if (row.check == nullptr) fleet.get("kv-5")->becomes(instance_state::unhealthy);

@@ -148,20 +148,26 @@ TEST_CASE("client: endless heads and bodies are cut off") {
     }
 }
 
-TEST_CASE("client: a deadline holds against slow bytes and silence") {
-    for (const bool silent : {false, true}) {
+TEST_CASE("client: a deadline holds against slow bytes and silence, and ends the connection") {
+    for (const int kind : {0, 1, 2, 3}) {
+        const bool silent = kind % 2 == 1;
         std::atomic<bool> done{false};
         peer::server server([&](int fd, int) {
             peer::read_message(fd);
+            if (done) peer::send_text(fd, peer::ok());
             // A slow peer: each byte comes long before the deadline, and the answer never is whole.
             while (!done && (silent || peer::send_text(fd, "H"))) std::this_thread::sleep_for(5ms);
+            peer::read_to_end(fd);  // the client closes first
         });
+        http_client client = peer::make_client(server.url());
         const interruption never;
-        http_call call = never.call();
+        http_call call = kind < 2 ? never.call() : peer::call();
         call.deadline = steady_clock::now() + 100ms;
-        CHECK(test::code_of(peer::make_client(server.url()).send(peer::get(), call)) == errc::timed_out);
+        CHECK(test::code_of(client.send(peer::get(), call)) == errc::timed_out);
         CHECK(steady_clock::now() >= call.deadline);
         done = true;
+        CHECK(client.send(peer::get(), peer::call()));
+        CHECK(server.connections() == 2);
     }
 }
 

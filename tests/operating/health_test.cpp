@@ -150,6 +150,7 @@ TEST_CASE("health: ready only once the backend has answered without an error, an
     CHECK(tested.status("/healthz") == 200);
     const http_response ready = tested.get("/readyz?verbose");
     CHECK(holds(served::shown(ready), "200 running"));
+    CHECK(parse(ready.body).contains("ready"));
     CHECK(find_header(ready.headers, "Content-Type") == "application/json");
 }
 

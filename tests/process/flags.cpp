@@ -174,6 +174,7 @@ TEST_CASE("flags: --init as PID 1 forwards signals, and --signal finds it") {
         process outside(command, settings);
         REQUIRE(outside.prints("FETCH failed"));
         const std::string init = init_of(outside);
+        REQUIRE_FALSE(init.empty());
         process joined({"nsenter", "--target", init, "--pid", "--mount", path, "--signal", word}, {});
         // The namespace may end before it has exited.
         const int status = joined.wait();

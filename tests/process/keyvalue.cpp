@@ -29,7 +29,8 @@ class keyvalue {
         ojs::http_request request = peer::post("/" + key, body);
         request.method = method;
         const auto got = peer::make_client("http://" + address_).send(request, peer::call());
-        return got ? *got : ojs::http_response();
+        REQUIRE_MESSAGE(got, got.error().text);
+        return *got;
     }
     json lifecycle(const std::string& method, const std::string& body = "{}") const {
         ojs::http_request request = peer::post("/prism.interfaces.ProcessLifecycleInterface/" + method, body);

@@ -151,7 +151,7 @@ class Names(unittest.TestCase):
     def test_every_flag_is_one_the_program_has(self):
         for program in "worker", "controller":
             known = set(re.findall(r"--[a-z-]+", (ROOT / f"tools/{program}.cpp").read_text()))
-            named = {flag for name in FILES for flag in re.findall(rf"/{program}\"?,? \"?(--[a-z-]+)", read(name))}
+            named = {flag for name in FILES for flag in re.findall(rf"\b{program}\"?,? \"?(--[a-z-]+)", read(name))}
             self.assertTrue(named and named <= known, named - known)
 
     @for_each(FILES)
@@ -325,6 +325,8 @@ class Yaml(unittest.TestCase):
             for variable, value in service["environment"].items():
                 for secret in re.findall(r"[A-Z_]*(?:PASSWORD|TOKEN|KEY)", f"{variable} {value}"):
                     self.assertRegex(value, r"\$\{[A-Z_]+(:\?[^}]+)?\}", f"{name}: {secret}")
+        for name in "POSTGRES_PASSWORD", "OJS_API_KEY", "OJS_SERVER_IMAGE":
+            self.assertIn("${" + name + ":?", read(BACKENDS), "unset, nothing starts")
 
     def test_the_proxy_fits_beside_the_worker(self):
         (proxy,) = self.load(SIDECAR)["spec"]["template"]["spec"]["initContainers"]

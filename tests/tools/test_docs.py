@@ -450,6 +450,7 @@ class Comparison(unittest.TestCase):
         for text in drawn.iter("{http://www.w3.org/2000/svg}text"):
             self.assertLess(float(text.get("x")) + 7 * len(text.text), self.chart.WIDTH, text.text)
 
+
 class LogsAndMetrics(unittest.TestCase):
     MESSAGES = {
         "operating": ["draining", "job could not be reported", "phase changed", "heartbeat failed", "grace_left_ms"],

@@ -1,2 +1,2 @@
-// Stands in front of the real one on the include path of accept_without_picojson.cpp.
+// Stands in front of the real one on the include path of accept_twice.cpp.
 #error picojson is not there

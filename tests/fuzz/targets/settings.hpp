@@ -55,7 +55,7 @@ inline void environment(input in) {
     std::map<std::string, std::string> set;
     while (!in.empty()) {
         const unsigned which = in.byte() % 32;
-        const std::string value = std::string(in.line());
+        const std::string value(in.line());
         if (which < names.size()) set[names[which]] = value.c_str();
     }
     const auto lookup = [&set](const char* name) {
