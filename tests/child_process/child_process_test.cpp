@@ -166,7 +166,10 @@ TEST_CASE("child_process: a name without a slash is looked up in the PATH that t
     options.working_directory = here.path().string();
     for (const char* path : {"PATH=:/nowhere:", "PATH="}) {
         options.environment = {path};
-        CHECK(refusal(options).sys_errno == ENOENT);
+        for (const char* name : {"tool", "sh"}) {  // nor is an empty PATH the usual one
+            options.command = {name};
+            CHECK(refusal(options).sys_errno == ENOENT);
+        }
     }
 }
 
@@ -792,5 +795,21 @@ TEST_CASE("child_process: a kernel without pidfd_open and close_range") {
     CHECK(status == 0);
 }
 #endif
+
+TEST_CASE("child_reset: for a custom fork") {
+    const pid_t other = forked([] {
+        sigset_t all;
+        sigfillset(&all);
+        ::sigprocmask(SIG_SETMASK, &all, nullptr);
+        ::signal(SIGHUP, SIG_IGN);
+        child_reset();
+        sigset_t now;
+        ::sigprocmask(SIG_SETMASK, nullptr, &now);
+        struct sigaction hangup {};
+        ::sigaction(SIGHUP, nullptr, &hangup);
+        return sigismember(&now, SIGTERM) == 0 && hangup.sa_handler == SIG_DFL ? 0 : 1;
+    });
+    CHECK(status_of(other) == 0);
+}
 
 }  // namespace

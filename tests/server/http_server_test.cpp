@@ -8,6 +8,7 @@
 
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <future>
 
 #include "files.hpp"
@@ -356,12 +357,15 @@ TEST_CASE("server: once stopped its address is free, though a forked child still
 struct server_threads {
     server_threads() {
         for (const auto& each : std::filesystem::directory_iterator("/proc/self/task")) {
-            const std::string name = read_file(each.path() / "comm");
-            if (name != "ojs-accept\n" && name != "ojs-serve\n") continue;
+            std::string name;
+            std::getline(std::ifstream(each.path() / "comm"), name);
+            if (name != "ojs-accept" && name != "ojs-serve") continue;
             ++count;
-            const std::string status = read_file(each.path() / "status");
-            sleeps += std::stoul(status.substr(status.find("\nvoluntary_ctxt_switches:") + 25));
-            if (!holds(status, "\nState:\tS")) ++awake;
+            std::ifstream status(each.path() / "status");
+            for (std::string line; std::getline(status, line);) {
+                if (line.rfind("voluntary_ctxt_switches:", 0) == 0) sleeps += std::stoul(line.substr(24));
+                if (line.rfind("State:", 0) == 0 && line.find('S', 6) == std::string::npos) ++awake;
+            }
         }
     }
     std::size_t count = 0;

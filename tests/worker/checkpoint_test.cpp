@@ -160,6 +160,25 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("checkpoint: a failed load is logged and tried again") {
+    keeping wire;
+    wire.on_load = [&](const std::string&) -> result<std::string> {
+        if (wire.loads() == 1) return error{errc::unavailable, 0, "not now"};
+        return std::string("5");
+    };
+    worker_options options = recorder::options();
+    const kept_log log(options, log_level::warn);
+    const auto handler = [](job_context& job) {
+        CHECK(job.checkpoint().empty());
+        CHECK(job.checkpoint() == "5");
+        CHECK(job.checkpoint() == "5");
+    };
+    run_job(wire, handler, make_job("a"), options);
+    CHECK(wire.loads() == 2);
+    CHECK(log.count("warn could not load the checkpoint") == 1);
+    CHECK(log.text().find("not now") != std::string::npos);
+}
+
 TEST_CASE("checkpoint: a state that is not JSON in UTF-8 is refused, and the previous one stays") {
     keeping wire;
     run_job(wire, [](job_context& job) {

@@ -1,5 +1,4 @@
 // The contract of transports, for those of this process; and the order of memory_transport, and what it keeps.
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>

@@ -836,6 +836,8 @@ TEST_CASE("http: a worker from its first request to its last") {
     CHECK(worker.report().completed == 1);
     CHECK(worker.report().failed == 1);
     for (const http_request& each : peer.requests()) {
+        CAPTURE(each.target);
+        CHECK(each.method == "POST");
         CHECK(find_header(each.headers, "X-OJS-Worker-ID") == "me");
         CHECK(find_header(each.headers, "Content-Type") == "application/openjobspec+json");
         CHECK(find_header(each.headers, "Accept") == "application/openjobspec+json");

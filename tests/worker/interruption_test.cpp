@@ -147,18 +147,27 @@ TEST_CASE("timeout: thousands with a callback each leave no thread behind") {
     constexpr int jobs = 3000;
     const int before = mappings();
     recorder::transport wire;
+    const shared_event let_go = make_event();
+    // Each has a clock of its own: the first and the last one are in time.
+    wire.give(with_timeout(1h, "first"));
     for (int i = 0; i < jobs; ++i)
         wire.give(with_timeout(std::chrono::milliseconds(1 + i % 3), "job-" + std::to_string(i)));
-    const auto worker = start_worker(wire, recorder::options(16), [](job_context& job) {
+    wire.give(with_timeout(1h, "last"));
+    const auto worker = start_worker(wire, recorder::options(18), [let_go](job_context& job) {
+        if (job.id() == "first" || job.id() == "last") {
+            CHECK(let_go->wait());
+            return;
+        }
         const shared_event heard = make_event();
         const cancel_registration kept = job.on_cancel([heard] { heard->set(); });
         CHECK(heard->wait());
     });
     REQUIRE(wire.wait_for("fail", jobs));
+    let_go->set();
     // A stack that nobody gave back is two.
     CHECK(mappings() < before + jobs);
     REQUIRE(worker->stop(guard));
-    CHECK(sums(*worker) == "claimed 3000 failed 3000 exit 0");
+    CHECK(sums(*worker) == "claimed 3002 completed 2 failed 3000 exit 0");
 }
 
 TEST_CASE("stuck: a job that outlives its cancellation is logged once, and once more when it is abandoned") {
@@ -408,7 +417,8 @@ TEST_CASE(
         if (!each.reclaims) {
             REQUIRE(log.wait_for("info Received SIGTERM"));
             CHECK(busy.body->phase() == phase::draining);
-            CHECK(log.count("info File " + file.path + " contains NORMAL_SHUTDOWN, using graceful") == 1);
+            const std::string read = " contains NORMAL_SHUTDOWN, using graceful shutdown";
+            CHECK(log.count("info File " + file.path + read) == 1);
             CHECK(log.count("info Received SIGTERM. Grace period: 3550s (until 2") == 1);
             CHECK(log.count("warn Spot instance") == 0);
             let_go->set();

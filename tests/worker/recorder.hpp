@@ -302,8 +302,6 @@ inline picojson::value parse(const std::string& text) {
 
 inline void do_nothing(ojs::job_context& /*job*/) {}
 
-inline const ojs::cause sigterm{ojs::cause_kind::signal, SIGTERM};
-
 // As when the process gets this signal.
 inline void send(ojs::lifecycle& life, int signal) {
     using ojs::event;

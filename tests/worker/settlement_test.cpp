@@ -1,4 +1,3 @@
-
 #include "busy_worker.hpp"
 
 using namespace ojs;

@@ -593,12 +593,15 @@ TEST_CASE("stopping: a quiet from before the worker was built is kept, until res
 TEST_CASE("stopping: no resume of an outside lifecycle is lost") {
     lifecycle life(0ms);
     recorder::transport wire;
-    const auto worker = start_worker(wire, recorder::options(), life, do_nothing);
+    worker_options options = recorder::options();
+    options.heartbeat_interval = 10ms;
+    const auto worker = start_worker(wire, options, life, do_nothing);
     REQUIRE(wire.wait_for("fetch", 1));
     send(life, SIGTSTP);
     REQUIRE(wire.wait_for("beat", 1, "quiet"));
     CHECK(worker->resume());
-    CHECK(wire.calls("fetch").size() == 1);  // the process is still quiet
+    REQUIRE(wire.wait_for("beat", wire.calls("beat").size() + 2));  // a wrong FETCH would be there by then
+    CHECK(wire.calls("fetch").size() == 1);                         // the process is still quiet
     for (std::size_t round = 0; round < 300; ++round) {
         CAPTURE(round);
         for (std::size_t i = 0; i <= round % 3; ++i) {
