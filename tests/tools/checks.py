@@ -204,7 +204,7 @@ def total(folder, names):
     for seconds, case in sorted(durations, reverse=True)[:SLOWEST]:
         print(f"{seconds:6.1f} s  {case}")
     if skipped:
-        print(f"{skipped} skipped: left out below a sanitizer, or what they need is not there or not permitted here")
+        print(f"{skipped} skipped: left out below a sanitizer, or what they need is missing or not permitted here")
     print(f"{passed} passed, {failed} failed", flush=True)
     return 1 if failed or not passed + skipped else 0
 
