@@ -99,17 +99,20 @@ tally work_through(backend& jobs, const std::string& id, const environment& sett
     for (int run = 1; !done() && clock::now() < end; ++run) {
         const std::string name = "w" + std::to_string(run);
         process worker = count_worker(jobs, name, settings);
-        // So many checkpoints, where the backend tells of them, and up to two intervals more.
+        // So many checkpoints, where the backend tells of them, and up to two intervals more; else by the kernel's account.
         const int checkpoints = static_cast<int>(random() % 3);
         const auto more =
             std::chrono::microseconds(random() % static_cast<std::uint64_t>(step.count() * 2000 + 1));
+        const auto bytes = static_cast<std::int64_t>(random() % (4 * interval));
         const auto claimed = [&](const json& event) {
             return worker_event(name, "fetch")(event) && event["jobs"].holds(id);
         };
         REQUIRE(jobs.event(claimed).what == json::kind::object);
         if (with_events)
             eventually([&] { return jobs.count(worker_event(name, "checkpoint")) >= checkpoints || done(); });
-        std::this_thread::sleep_for(more);  // at any moment of its work
+        else if (idle >= 0)
+            eventually([&] { return bytes_read(worker) - idle >= bytes || done(); });
+        if (with_events || idle < 0) std::this_thread::sleep_for(more);  // at any moment of its work
         interrupt(worker);
         const std::int64_t read = bytes_read(worker);
         out.accounted = out.accounted && idle >= 0 && read >= 0;
@@ -197,8 +200,8 @@ TEST_CASE("text.count, stopped by SIGTERM with a short grace, continues where it
         const std::string expected = count_undisturbed(jobs, args, step);
         const std::string id = jobs.push_one("text.count", args);
         int failed = 0;
-        const tally done = work_through(jobs, id, {{"OJS_SHUTDOWN_GRACE_PERIOD", "5ms"}},
-                                        with_route ? step : step * 3, with_route, [&](const process& worker) {
+        const tally done = work_through(jobs, id, {{"OJS_SHUTDOWN_GRACE_PERIOD", "5ms"}}, step, with_route,
+                                        [&](const process& worker) {
                                             worker.signal(SIGTERM);
                                             CHECK(worker.wait() == 0);
                                             ++failed;
