@@ -26,7 +26,7 @@ function ask(server, path, agent = undefined) {
 async function abort(server) {
   await poll(
     () => server.signal("SIGTERM") ?? server.lines.join("\n"),
-    (lines) => /"step":"lame duck","status":"done"/.test(lines),
+    (lines) => /step="lame duck" +status=done/.test(lines),
   );
 }
 
