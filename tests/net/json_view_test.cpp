@@ -77,6 +77,7 @@ TEST_CASE("json: what is not valid is an error without an echo") {
     }
     for (const std::string& text : test::words("007 -007 00 1. - 1.e5 1e 1e+ 1.2.3 --1"))
         CHECK_FALSE(is_json_number(text));
+    CHECK_FALSE(is_json(std::string_view("\"a\"", 2)));  // a quote that is not part of it
     CHECK(check_json("secret-token").error().text.find("secret") == std::string::npos);
     CHECK(check_json("[1,\n2,\n x]").error().text == "invalid JSON: syntax error in line 3");
     CHECK(check_json("1\n2").error().text == "invalid JSON: something follows the value in line 2");
