@@ -1,4 +1,11 @@
 // cancel_token: reasons, sleeps, and callbacks with their registrations.
+#include <pthread.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include <fstream>
 #include <stdexcept>
 
 #include "events.hpp"
@@ -251,6 +258,50 @@ TEST_CASE("cancel_token: dropping another registration does not wait for a callb
     CHECK(other_called == 0);
 }
 
+#if OJS_SHUTDOWN_USE_PROC
+// A thread that runs `body`. sleep() returns when it sleeps in the kernel.
+class sleeping_thread {
+  public:
+    template <class Body>
+    explicit sleeping_thread(Body body)
+        : thread_([this, body] {
+              id_ = ::syscall(SYS_gettid);
+              started_.set();
+              body();
+          }) {
+        REQUIRE(started_.wait());
+        for (std::string line; line.find(") S ") == std::string::npos; std::this_thread::yield()) {
+            std::ifstream file("/proc/self/task/" + std::to_string(id_) + "/stat");
+            std::getline(file, line);
+        }
+    }
+    ~sleeping_thread() { thread_.join(); }
+
+  private:
+    long id_ = 0;
+    test::event started_;
+    std::thread thread_;
+};
+
+TEST_CASE("cancel_token: every sleep and every drop that waits is woken, however many there are") {
+    cancel_source source;
+    test::event inside, proceed, dropped;
+    const auto sleeps = [&] { CHECK_FALSE(source.token().sleep_for(1h)); };
+    auto registration = std::make_unique<cancel_registration>(
+        source.token().on_cancel([&] { inside.set(), static_cast<void>(proceed.wait()); }));
+    const sleeping_thread first(sleeps);
+    {
+        const sleeping_thread caller([&] { source.run_callbacks(); });
+        REQUIRE(inside.wait());
+        const sleeping_thread drops([&] { registration.reset(), dropped.set(); });
+        proceed.set();
+        CHECK(dropped.wait());
+    }
+    const sleeping_thread second(sleeps);
+    CHECK(source.request(cancel_reason::forced));
+}
+#endif
+
 TEST_CASE("cancel_token: a callback may own registrations, its own too, without a deadlock") {
     struct owner {
         cancel_registration one, two;
@@ -279,6 +330,19 @@ TEST_CASE("cancel_token: a callback may own registrations, its own too, without 
         CHECK(other == 0);  // its registration went with the first callback
         CHECK(witness.expired());
     }
+}
+
+TEST_CASE("cancel_token: a callback that ends its thread leaves the next one to another") {
+    cancel_source source;
+    int called = 0;
+    auto ends =
+        std::make_unique<cancel_registration>(source.token().on_cancel([] { pthread_exit(nullptr); }));
+    const cancel_registration next = source.token().on_cancel([&called] { ++called; });
+    std::thread([&source] { source.cancel(cancel_reason::forced); }).join();
+    CHECK(called == 0);
+    ends.reset();
+    source.run_callbacks();
+    CHECK(called == 1);
 }
 
 TEST_CASE("cancel_token: what a callback throws is dropped, and the next one is called") {

@@ -183,6 +183,22 @@ TEST_CASE("cancel_token: a descriptor made after the cancellation is readable") 
     CHECK(cancel_token().fd().value_or(-2) == -1);  // which poll() skips
 }
 
+#if !OJS_SHUTDOWN_SEPARATE  // internal
+TEST_CASE("cancel_token: a wake-up takes one descriptor where there are eventfds, and keeps errno") {
+    const result<detail::wake> made = detail::wake::create();
+    REQUIRE(made);
+    CHECK((made->notify_fd() == made->fd()) == (OJS_SHUTDOWN_USE_EVENTFD != 0));
+    errno = EDOM;
+    detail::wake().put(1);
+    detail::wake().notify();
+    const int after = errno;
+    CHECK(after == EDOM);
+    CHECK(detail::poll_timeout(time_point::max()) == -1);
+    CHECK(detail::poll_timeout(time_point()) == 0);
+    CHECK(detail::poll_timeout(deadline_after(24h * 30)) == 0x7fffffff);
+}
+#endif
+
 TEST_CASE("cancel_token: without descriptors left fd() is an error, and can be called again") {
     cancel_source source;
     result<int> refused = 0;

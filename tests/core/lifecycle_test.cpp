@@ -192,6 +192,16 @@ TEST_CASE("lifecycle: signals within the repeat gap are one stop event; other ev
     CHECK_FALSE(tested.state().exit_now);
 }
 
+TEST_CASE("lifecycle: of stop signals handled at once one counts, the others repeat it") {
+    std::vector<std::unique_ptr<lifecycle>> tested;
+    for (int i = 0; i < 2000; ++i) tested.push_back(std::make_unique<lifecycle>(1min));
+    std::atomic<int> counted{0};
+    test::at_once(4, [&](int) {
+        for (const auto& each : tested) counted += each->apply(event::stop_signal, by_term) ? 1 : 0;
+    });
+    CHECK(counted == 2000);
+}
+
 TEST_CASE("lifecycle: a request for a report is counted, and wakes subscribers") {
     lifecycle tested(0ms);
     const subscriber reader;
@@ -356,6 +366,7 @@ TEST_CASE(
     for (int i = 0; i < 16; ++i) CHECK(tested.subscribe(writer(i)));
     CHECK_FALSE(tested.subscribe(writer(16)));
     check_all(0, 16);
+    tested.after_fork();  // subscriptions stay
     CHECK(tested.apply(event::quiet_request, by_api));
     check_all(1, 16);
     CHECK_FALSE(tested.apply(event::quiet_request, by_api));
@@ -374,6 +385,7 @@ TEST_CASE("lifecycle: nothing is written to a subscriber after unsubscribe() ret
     lifecycle tested(0ms);
     std::atomic<bool> stop{false};
     std::atomic<unsigned> rounds{0};
+    tested.after_fork();  // as in a child, before it has threads
     test::at_once(3, [&](int thread) {
         for (; thread > 0 && !stop; ++rounds) {
             tested.apply(event::quiet_request, by_api);

@@ -2,7 +2,11 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
 
+#include <fstream>
 #include <stdexcept>
 
 #include "processes.hpp"
@@ -120,7 +124,7 @@ TEST_CASE("shutdown sequence: parallel steps run together, and the next waits fo
     shutdown_sequence tested;
     const auto together = [&] { began.add(), began.wait_for(3), ended.add(); };
     const auto last = [&] { CHECK(ended.count() == 3); };
-    tested.add("one", together, 1min);
+    tested.add_parallel("one", together, 1min);  // with none before it
     tested.add_parallel("two", together, 2min);
     tested.add_parallel("three", together, 1min);
     tested.add("last", last, 1min);
@@ -140,17 +144,19 @@ TEST_CASE("shutdown sequence: a step that hangs is abandoned at its timeout") {
     hangs.end();
 }
 
-TEST_CASE("shutdown sequence: the total timeout ends a step without one, and later ones still begin") {
+TEST_CASE("shutdown sequence: the total timeout ends a step with a longer one, and later ones still begin") {
     const hanging_step hangs;
     const auto next = std::make_shared<test::event>();
     const auto given = std::make_shared<time_point>();
     shutdown_sequence tested;
+    const auto waits = [=](const step_context& step) { *given = step.deadline, hangs(); };
+    const auto ends = [=] { next->set(); };
     const time_point began = steady_clock::now();
-    tested.add("hangs", [=](const step_context& step) {
-        *given = step.deadline;
-        hangs();
-    });
-    tested.add("next", [=] { next->set(); });
+    tested.add("next", ends, -1h);
+    CHECK(tested.timeout() == 0ms);
+    tested = {};
+    tested.add("hangs", waits, 24h);
+    tested.add("next", ends);
     sequence_options options = silent();
     options.timeout = 20ms;
     const std::vector<step_result> got = tested.run(options);
@@ -233,6 +239,7 @@ TEST_CASE("shutdown sequence: the timeout from the environment") {
         CAPTURE(bad);
         const auto refused = with(bad);
         REQUIRE(test::code_of(refused) == errc::invalid_argument);
+        CHECK(refused.error().sys_errno == 0);
         CHECK(refused.error().text.find(std::string("OJS_SERVER_SHUTDOWN_TIMEOUT='") + bad + "' ") == 0);
     }
 }
@@ -270,9 +277,68 @@ TEST_CASE("shutdown sequence: without a thread, steps run on the calling one") {
     tested.add("first", step, 1min);
     tested.add_parallel("beside", beside, 1min);
     sequence_options options = silent();
+    CHECK(options.thread_stack_size == 0);
     options.thread_stack_size = std::size_t{1} << 46;  // more than any process has room for
     CHECK(shown(tested.run(options)) == "first:done beside:failed:is full ");
     CHECK(ran == 2);
+    // Aborted before it begins.
+    lifecycle life(0ms);
+    for (int i = 0; i < 2; ++i) stop_signal(life);
+    options.lifecycle = &life;
+    tested.add("aborted", [&](const step_context& context) {
+        CHECK(context.abort.cancelled());
+        CHECK((context.deadline <= steady_clock::now() + 50ms));
+        ++ran;
+    });
+    CHECK(shown(tested.run(options)) == "aborted:done ");
+    CHECK(ran == 3);
+    const test::pipe_ends pipe(O_NONBLOCK);
+    for (int i = 0; i < 16; ++i) CHECK(life.subscribe(pipe.writer()));  // it left no subscription
 }
+
+#if OJS_SHUTDOWN_USE_PROC
+TEST_CASE(
+    "shutdown sequence: a step has a named thread that takes signals; the calling one sleeps meanwhile") {
+    const std::string stat = "/proc/self/task/" + std::to_string(::syscall(SYS_gettid)) + "/stat";
+    bool slept = false;
+    char name[16] = {};
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    shutdown_sequence tested;
+    tested.add("looks", [&] {
+        const time_point end = deadline_after(test::hang_guard);
+        for (std::string line; !slept && steady_clock::now() < end; slept = test::holds(line, ") S ")) {
+            std::ifstream file(stat);
+            std::getline(file, line);
+        }
+        pthread_getname_np(pthread_self(), name, sizeof name);
+        pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    });
+    tested.run(silent());
+    CHECK(slept);
+    CHECK(std::string(name) == "ojs-step");
+    CHECK(sigismember(&blocked, SIGTERM) == 0);  // a program that the step starts inherits the mask
+}
+#endif
+
+#if !OJS_SHUTDOWN_SEPARATE  // a running step is internal
+TEST_CASE("shutdown sequence: a step that starts wakes the sequence, which measures its time from then") {
+    const auto board = detail::make_ref<detail::step_wakeup>();
+    bool woken = false;
+    const auto step = [&](const step_context&) -> result<void> {
+        woken = board->changed.wait_until(steady_clock::now());
+        return {};
+    };
+    const auto tested = detail::make_ref<detail::running_step>(board, step, step_context());
+    CHECK((tested->started_at() == time_point::max()));
+    const time_point before = steady_clock::now();
+    tested->run();
+    CHECK(woken);
+    CHECK(board->changed.wait_until(before));  // by its end
+    CHECK(tested->started_at() >= before);
+    CHECK(tested->started_at() <= steady_clock::now());
+    CHECK(tested->status() == step_status::done);
+}
+#endif
 
 }  // namespace

@@ -141,6 +141,20 @@ TEST_CASE("signals: each drives the lifecycle, and wait() gives number and sende
     }
 }
 
+TEST_CASE("signals: the sender is known however it sends") {
+    int (*const ways[])() = {[] { return ::kill(::getpid(), SIGTERM); }, [] { return ::raise(SIGTERM); },
+                             [] { return ::sigqueue(::getpid(), SIGTERM, {}); }};
+    for (const auto& send : ways) {
+        CAPTURE(&send - ways);
+        lifecycle target;
+        signals installed = claim(target);
+        REQUIRE(send() == 0);
+        const received_signal received = installed.wait(guard());
+        CHECK(received.number == SIGTERM);
+        CHECK(received.sender_pid == ::getpid());
+    }
+}
+
 TEST_CASE("signals: while one is handled, the others wait; the handler uses a thread's alternate stack") {
     lifecycle target;
     const signals installed = claim(target);
@@ -168,7 +182,8 @@ TEST_CASE("signals: several arrive in order with their senders; last_received ha
         CHECK(signals::last_received(sent[i]).number == sent[i]);
         CHECK(signals::last_received(sent[i]).sender_pid == senders[i]);
     }
-    for (const int unclaimed : {SIGUSR2, 0, -1}) CHECK(signals::last_received(unclaimed).number == 0);
+    for (const int unclaimed : {SIGUSR2, 0, -1, SIGRTMAX + 1})
+        CHECK(signals::last_received(unclaimed).number == 0);
     for (int i = 0; i < 4; ++i) {
         CHECK(readable(installed.fd()));
         const received_signal received = installed.wait(guard());
@@ -290,6 +305,16 @@ TEST_CASE("signals: chain_foreign drives the lifecycle, calls the other handler 
     CHECK(foreign_calls == 2);
     CHECK(installed.wait(guard()).number == SIGINT);
     CHECK(installed.wait(guard()).number == SIGTERM);
+    CHECK(installed.wait(guard()).number == SIGTSTP);
+    disposition_of(SIGINT).sa_sigaction(SIGINT, nullptr, nullptr);  // a host may call us without information
+    const received_signal received = installed.wait(guard());
+    CHECK(received.number == SIGINT);
+    CHECK(received.sender_pid == 0);
+    CHECK(target.state().exit_now);
+    for (const int none : {-1, SIGRTMAX + 1, 100000000})
+        disposition_of(SIGINT).sa_sigaction(none, nullptr, nullptr);
+    CHECK(installed.wait(passed()).number == 0);
+    CHECK(signals::add(target, {}));  // nothing is missing: no handler is refused
     watched = nullptr;
 }
 
@@ -379,22 +404,32 @@ TEST_CASE("signals: what was ignored stays ignored, and is listed") {
 TEST_CASE("signals: one installer per process; another can install once it is destroyed") {
     lifecycle first;
     lifecycle second;
+    int fd = -1;
     {
         signals moved;
+        CHECK(moved.fd() == -1);
+        CHECK(moved.ignored().empty());
         {
             signals installed = claim(first);
+            fd = installed.fd();
+            CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
             CHECK(signals::installed_for(first));
             CHECK_FALSE(signals::installed_for(second));
             moved = std::move(installed);
         }
         CHECK(signals::installed_for(first));  // the holder moved, the installation stayed
-        for (lifecycle* each : {&first, &second}) CHECK(test::code_of(signals::install(*each)) == errc::busy);
+        for (lifecycle* each : {&first, &second}) {
+            const result<signals> refused = signals::install(*each);
+            REQUIRE(test::code_of(refused) == errc::busy);
+            CHECK(refused.error().sys_errno == 0);
+        }
         send_self(SIGTERM);
         CHECK(first.phase() == phase::draining);
         CHECK(second.phase() == phase::running);
         CHECK(moved.wait(guard()).number == SIGTERM);
     }
     CHECK_FALSE(signals::installed_for(first));
+    CHECK(::fcntl(fd, F_GETFD) < 0);  // closed
     for (const int number : claimed) CHECK((disposition_of(number).sa_handler == SIG_DFL));
     signals again = claim(second);
     CHECK(signals::installed_for(second));
@@ -460,7 +495,9 @@ TEST_CASE("signals: SIGUSR1 is claimed only on request, means reclaim, and is re
 TEST_CASE("signals: SIGUSR1 is added to an active installer only, and not if it is ignored or handled") {
     lifecycle target;
     const lifecycle other;
-    CHECK(test::code_of(signals::add(target, with_reclaim)) == errc::busy);
+    const auto too_early = signals::add(target, with_reclaim);
+    REQUIRE(test::code_of(too_early) == errc::busy);
+    CHECK(too_early.error().sys_errno == 0);
     const signals installed = claim(target);
     CHECK_FALSE(signals::add(other, with_reclaim));
     {
@@ -516,11 +553,15 @@ TEST_CASE("signals: what cannot be a stop signal is refused with the reason, and
             const error failure =
                 later ? signals::add(target, options).error() : signals::install(target, options).error();
             CHECK(failure.code == errc::invalid_argument);
+            CHECK(failure.sys_errno == 0);
             CHECK(failure.text.find(each.second) != std::string::npos);
             CHECK(signals::installed_for(target) == later);
         }
     }
-    CHECK_FALSE(signals::install(target, {false, false, {}}));
+    const result<signals> without = signals::install(target, {false, false, {}});
+    REQUIRE(test::code_of(without) == errc::invalid_argument);
+    CHECK(without.error().sys_errno == 0);
+    CHECK(signal_options().stop_signals == std::vector<int>{SIGTERM, SIGINT});
 }
 
 TEST_CASE("signals: a program's own handler of SIGHUP stays, unless both are to run") {
@@ -585,16 +626,46 @@ TEST_CASE("signals: in a storm while others allocate none is torn, and the last 
 
 #if !OJS_SHUTDOWN_SEPARATE  // the process's state is internal
 TEST_CASE("signals: what outlasted an installer and the next one does not claim is given back") {
-    {
-        lifecycle first(0ms);
-        const signals installed = claim(first, {false, false, {SIGHUP}});
-        detail::process.repeat_gap_ms = 600000;  // as run() sets it: a repeated SIGHUP stays handled
-        send_self(SIGHUP);
+    const with_disposition foreign(SIGINT, foreign_handler);
+    for (const int sent : {SIGHUP, SIGUSR1}) {
+        CAPTURE(sent);
+        const signal_options options{true, true, {SIGHUP, SIGINT}};
+        lifecycle target(0ms);
+        {
+            const signals installed = claim(target, options);
+            detail::process.repeat_gap_ms = 600000;  // as run() sets it: a repeated stop signal stays handled
+            send_self(sent);
+        }
+        REQUIRE((disposition_of(SIGHUP).sa_flags & SA_SIGINFO) != 0);
+        CHECK((disposition_of(SIGTSTP).sa_handler == SIG_DFL));  // stops nothing: is no repetition
+        CHECK((disposition_of(SIGINT).sa_handler == foreign_handler));
+        const unsigned forks_before = detail::process.forks.load();
+        { const signals again = claim(target, options); }
+        CHECK(detail::process.forks.load() == forks_before);  // the claim was released, not left by a parent
+        CHECK((disposition_of(SIGHUP).sa_handler == SIG_DFL));
+        {
+            const signals installed = claim(target, options);
+            detail::process.repeat_gap_ms = 600000;
+            send_self(sent);
+        }
+        const signals installed = claim(target, {true});
+        CHECK((disposition_of(SIGHUP).sa_handler == SIG_DFL));
     }
-    REQUIRE((disposition_of(SIGHUP).sa_flags & SA_SIGINFO) != 0);
-    lifecycle second;
-    const signals installed = claim(second);
-    CHECK((disposition_of(SIGHUP).sa_handler == SIG_DFL));
+}
+
+TEST_CASE("signals: a claim that was refused is not active once the other one is released") {
+    auto holds = detail::make_ref<detail::signal_claim>();
+    const auto refused = detail::make_ref<detail::signal_claim>();
+    CHECK(holds->active());
+    holds = {};
+    CHECK_FALSE(refused->active());
+}
+
+TEST_CASE("signals: the sender is named whichever process it is") {
+    const std::uint64_t by_init = std::uint64_t{SIGTERM} << 56 | std::uint64_t{1} << 32;
+    const received_signal received = detail::unpack_signal(by_init);
+    CHECK(received.sender_pid == 1);
+    CHECK(received.sender_name == detail::process_name("", "1"));
 }
 
 TEST_CASE("signals: the child of a fork inherits neither its parent's runs nor how they end") {
@@ -604,10 +675,32 @@ TEST_CASE("signals: the child of a fork inherits neither its parent's runs nor h
     process.runs.store(1);
     process.exits.store(true);
     process.highest_status.store(3);
-    const pid_t child = test::forked([] {
-        return process.runs.load() != 0 || process.exits.load() || process.highest_status.load() != 0;
+    static bool answers = true;
+    static bool forgotten = false;
+    const detail::thread_request request{[](const siginfo_t*) noexcept { return answers; },
+                                         []() noexcept { forgotten = true; }};
+    const auto* const previous = process.thread_request_handler.exchange(&request);
+    for (; answers; answers = false) send_self(SIGTTIN);
+    CHECK(target.report_requests() == 0);
+    send_self(SIGTTIN);
+    CHECK(target.report_requests() == 1);
+    const siginfo_t in_progress{};
+    for (auto& slot : process.chained) slot.store(&in_progress);
+    const unsigned forks_before = process.forks.load();
+    const pid_t child = test::forked([&] {
+        if (process.runs.load() != 0 || process.exits.load() || process.highest_status.load() != 0) return 1;
+        for (auto& slot : process.chained) {
+            if (slot.load() != nullptr) return 4;
+        }
+        if (!forgotten || process.forks.load() != forks_before + 1) return 2;
+        process.runs.store(1);  // its own run, which then claims the signals
+        lifecycle own;
+        const result<signals> again = signals::install(own);
+        return again && process.runs.load() == 1 ? 0 : 3;
     });
     CHECK(test::status_of(child) == 0);
+    for (auto& slot : process.chained) slot.store(nullptr);
+    process.thread_request_handler.store(previous);
     process.runs.store(0);
     process.exits.store(false);
     process.highest_status.store(0);
