@@ -599,7 +599,7 @@ TEST_CASE("stopping: no resume of an outside lifecycle is lost") {
     REQUIRE(wire.wait_for("fetch", 1));
     send(life, SIGTSTP);
     REQUIRE(wire.wait_for("beat", 1, "quiet"));
-    while (!worker->resume()) std::this_thread::yield();  // its own phase follows that of `life`
+    while (!worker->resume()) std::this_thread::yield();            // its own phase follows that of `life`
     REQUIRE(wire.wait_for("beat", wire.calls("beat").size() + 2));  // a wrong FETCH would be there by then
     CHECK(wire.calls("fetch").size() == 1);                         // the process is still quiet
     for (std::size_t round = 0; round < 300; ++round) {
