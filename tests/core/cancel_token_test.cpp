@@ -270,7 +270,9 @@ class sleeping_thread {
               body();
           }) {
         REQUIRE(started_.wait());
-        for (std::string line; line.find(") S ") == std::string::npos; std::this_thread::yield()) {
+        const time_point end = deadline_after(test::hang_guard);
+        for (std::string line; !test::holds(line, ") S ") && steady_clock::now() < end;) {
+            std::this_thread::yield();
             std::ifstream file("/proc/self/task/" + std::to_string(id_) + "/stat");
             std::getline(file, line);
         }

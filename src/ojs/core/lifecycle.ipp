@@ -1,6 +1,5 @@
 #pragma once
 
-#include <errno.h>
 #include <sched.h>
 #include <time.h>
 
@@ -151,7 +150,6 @@ OJS_SHUTDOWN_INLINE bool lifecycle::replace(word& current, word next) noexcept {
 }
 
 OJS_SHUTDOWN_INLINE bool lifecycle::apply(ojs::event event, ojs::cause cause) noexcept {
-    const int saved = errno;
     const bool counted = event == ojs::event::resume_request || event == ojs::event::report_request;
     if (counted) (event == ojs::event::resume_request ? resume_requests_ : report_requests_).fetch_add(1);
     word current = word_.load();
@@ -163,7 +161,6 @@ OJS_SHUTDOWN_INLINE bool lifecycle::apply(ojs::event event, ojs::cause cause) no
     } while (changed && !replace(current, detail::pack(next)));
     if (changed && event == ojs::event::stop_signal) last_stop_signal_ms_.store(next.changed_ms);
     if (changed || counted) notify_subscribers();
-    errno = saved;
     return changed;
 }
 
@@ -174,7 +171,7 @@ OJS_SHUTDOWN_INLINE void lifecycle::notify_subscribers() noexcept {
         if (slot.fd.load() < 0) continue;
         slot.writers.fetch_add(1);
         const int fd = slot.fd.load();
-        if (fd >= 0) detail::wake::notify(fd);
+        if (fd >= 0) detail::wake::notify(fd);  // keeps errno
         slot.writers.fetch_sub(1);
     }
 }

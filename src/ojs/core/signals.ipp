@@ -115,7 +115,7 @@ inline void call_previous(const struct sigaction& previous, int number, siginfo_
     if (recorded) replace_chained(info, nullptr);
 }
 
-// steady_ms() with one bit always set, so that 0 means none.
+// steady_ms() with one bit always set, so that 0, none, is longer ago than any gap.
 inline std::uint64_t stop_time() noexcept {
     return std::uint64_t{1} << 32 | steady_ms();
 }
@@ -144,7 +144,7 @@ inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number
 // Whether a stop signal repeats the last one, after worker::run() has returned.
 inline bool is_repeated_stop(ojs::event event) noexcept {
     const std::uint64_t last = process.last_stop.load();
-    return is_stop(event) && last != 0 && stop_time() - last < process.repeat_gap_ms.load();
+    return is_stop(event) && stop_time() - last < process.repeat_gap_ms.load();
 }
 
 // A handler that the program has set over ours stays.

@@ -341,7 +341,6 @@ OJS_SHUTDOWN_INLINE result<json_view> json_view::parse(std::string_view text, st
 
 OJS_SHUTDOWN_INLINE json_type json_view::type() const noexcept {
     switch (text_.empty() ? '\0' : text_.front()) {
-        case '\0': return json_type::none;
         case '{': return json_type::object;
         case '[': return json_type::array;
         case '"': return json_type::string;
