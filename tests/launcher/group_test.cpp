@@ -107,6 +107,7 @@ TEST_CASE("process_group: a failed start counts as a restart, and is reported") 
         REQUIRE(info.processes.size() == 3);
         CHECK(info.processes[0].message == (out_of_memory ? "out of memory" : "no such program"));
         CHECK(info.processes[0].state == instance_state::crashed);
+        CHECK(kv.group->metrics().readiness_failures == 3);
     }
 }
 
