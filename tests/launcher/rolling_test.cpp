@@ -369,14 +369,17 @@ TEST_CASE("rolling_replace: a hook that does not return and a process that does 
         while (due <= now) due = kv.group->reconcile(now);
         return due;
     };
-    CHECK(due_after(0s) == begin + detail::hook_timeout);
-    CHECK(fleet.calls().back() == "start kv-3");
-    CHECK(due_after(1s) == begin + 19s);  // stop_time()
+    const time_point hook_due = due_after(0s);
+    const texts before = fleet.calls();
+    const time_point exit_due = due_after(1s);
+    let_go.set();
+    CHECK(hook_due == begin + detail::hook_timeout);
+    CHECK(before.back() == "start kv-3");
+    CHECK(exit_due == begin + 19s);  // stop_time()
     CHECK(fleet.calls().back() == "stop kv-1");
     CHECK(due_after(19s) == time_point::max());
     CHECK(kv.group->info().replacement.error == "old processes did not exit in time");
     CHECK_FALSE(kv.group->info().replacing);
-    let_go.set();
 }
 
 TEST_CASE("rolling_replace: what it has started keeps its own time to end, though the rollout is cancelled") {
