@@ -144,7 +144,7 @@ TEST_CASE("launcher_admin: unknown names and invalid requests are errors") {
         {"GetProcessStatus", R"({"processId":")" + std::string(5000, 'x') + "\"}", 404, "not_found",
          "xxx...\""},
         {"RollingReplace", R"({"group":"kv","group":"kv"})", 400, "invalid_argument",
-         ".group: duplicate key"},
+         "RollingReplaceRequest.group: duplicate key"},
         {"ShutdownProcess", R"({"processId":"kv-1","force":true,"maxShutdownSeconds":1})", 400,
          "invalid_argument", "force does not drain"},
         {"ShutdownProcess", R"({"processId":"kv-1","gracePeriodSeconds":-1})", 400, "invalid_argument",

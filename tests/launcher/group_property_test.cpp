@@ -229,6 +229,8 @@ TEST_CASE("group_plan: new processes replace old ones one by one, never below mi
     CHECK(ending({{false, true, true}, {false, false, false}, {true, true, true}}) == ends{1});
     CHECK(ending({{false, true, false}, {false, true, false}, {true, true, true}}) == ends{});
     CHECK(ending({{false, true, true}, {true, true, true}, {true, true, true}}) == ends{0});
+    CHECK(ending({{false, false, false}, {false, true, true}, {true, true, true}, {true, true, true}}) ==
+          ends{0, 1});  // the first one was not healthy
     goal.may_stop = false;
     CHECK(ending({{false, true, true}, {true, true, true}, {true, true, true}}) == ends{});
 }

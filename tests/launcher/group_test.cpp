@@ -1,3 +1,6 @@
+#include <pthread.h>
+
+#include <cstdint>
 #include <functional>
 #include <new>
 #include <thread>
@@ -107,6 +110,7 @@ TEST_CASE("process_group: a failed start counts as a restart, and is reported") 
         REQUIRE(info.processes.size() == 3);
         CHECK(info.processes[0].message == (out_of_memory ? "out of memory" : "no such program"));
         CHECK(info.processes[0].state == instance_state::crashed);
+        CHECK(kv.group->metrics().readiness_failures == 3);
     }
 }
 
@@ -265,6 +269,21 @@ TEST_CASE("process_group: a hook that does not return holds up a shutdown for a 
     CHECK(fleet.calls().back() == "stop kv-1");
     let_go.set();
 }
+
+#ifdef __GLIBC__  // where the default size of a stack can be more than there is
+TEST_CASE("routing_hooks: without a thread to call them, the start fails") {
+    detail::routing_hooks hooks([](const process_info&) {}, nullptr, nullptr, detail::logger());
+    pthread_attr_t before;
+    pthread_attr_t too_large;
+    REQUIRE(::pthread_getattr_default_np(&before) == 0);
+    ::pthread_attr_init(&too_large);
+    ::pthread_attr_setstacksize(&too_large, SIZE_MAX / 4);
+    REQUIRE(::pthread_setattr_default_np(&too_large) == 0);
+    const result<void> started = hooks.start();
+    REQUIRE(::pthread_setattr_default_np(&before) == 0);
+    CHECK(code_of(started) == errc::system);
+}
+#endif
 
 TEST_CASE("restart_policy: which ends lead to a restart") {
     for (const restart_policy each :

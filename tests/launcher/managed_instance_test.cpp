@@ -79,6 +79,7 @@ class fixture {
         log.hook = [this](const log_record& record) {
             const std::lock_guard<std::mutex> held(mutex);
             texts.push_back(record.message);
+            for (const log_field& field : record.fields) texts.push_back(field.name + "=" + field.value);
         };
         const result<ref<instance>> made = start_instance(
             spec,
@@ -331,7 +332,8 @@ TEST_CASE("TestShutdownExtensionRequest: more time is granted up to the hard dea
     } rows[] = {{"more time, as the RFC's code",
                  {{"GetShutdownStatus", always(more_time)}},
                  timeouts(100ms, 1s),
-                 {"more time requested", "past its grace period", "forcing shutdown with SIGTERM"}},
+                 {"more time requested", "additional_seconds=3600", "past its grace period",
+                  "forcing shutdown with SIGTERM"}},
                 {"only what was asked for, which must be asked within the grace period",
                  {{"GetShutdownStatus", always(more_time)}},
                  timeouts(1s, 1100ms, true),
@@ -422,9 +424,10 @@ TEST_CASE("a Shutdown that got lost is sent again, once the process says that it
                     of.end_child("0");
                     return says("SHUTDOWN_DRAINING");
                 }}});
-    f.spec.options.shutdown.max_duration = 1h;
+    f.spec.options.shutdown = timeouts(1h, 1h);
     CHECK(f.shut_down(f.start()) == state::complete);
     CHECK(asked == 3);
+    CHECK_FALSE(f.logged("past its grace period"));
 }
 
 TEST_CASE("what max_duration cut short may still be reported before SIGTERM") {

@@ -352,6 +352,36 @@ TEST_CASE("rolling_replace: of a group that was shut down, those that still drai
     CHECK(fleet.broken() == texts{});
 }
 
+TEST_CASE("rolling_replace: a hook that does not return and a process that does not exit have deadlines") {
+    fake_fleet fleet;
+    fleet.drains_at_once = false;
+    test::event let_go;
+    fake_group kv(fleet, kv_group(2, 1, 1));
+    kv.context->routing = detail::make_ref<detail::routing_hooks>(
+        nullptr, [&](const process_info&) { static_cast<void>(let_go.wait()); }, nullptr, kv.context->log);
+    kv.with_hooks();
+    kv.turn();
+    REQUIRE(kv.group->begin_rollout(kv_group(2, 1, 1), {}));
+    const time_point begin = steady_clock::now();
+    const auto due_after = [&](std::chrono::seconds passed) {
+        const time_point now = begin + passed;
+        time_point due = now;
+        while (due <= now) due = kv.group->reconcile(now);
+        return due;
+    };
+    const time_point hook_due = due_after(0s);
+    const texts before = fleet.calls();
+    const time_point exit_due = due_after(1s);
+    let_go.set();
+    CHECK(hook_due == begin + detail::hook_timeout);
+    CHECK(before.back() == "start kv-3");
+    CHECK(exit_due == begin + 19s);  // stop_time()
+    CHECK(fleet.calls().back() == "stop kv-1");
+    CHECK(due_after(19s) == time_point::max());
+    CHECK(kv.group->info().replacement.error == "old processes did not exit in time");
+    CHECK_FALSE(kv.group->info().replacing);
+}
+
 TEST_CASE("rolling_replace: what it has started keeps its own time to end, though the rollout is cancelled") {
     fake_fleet fleet;
     fake_group kv(fleet, kv_group(2, 1, 1));

@@ -216,16 +216,18 @@ TEST_CASE("a socket folder that was left is removed, once nobody left behind may
     const std::string path = folder.file("state");
     const std::string own = folder.file("ojs-launcher-abcdef");
     const std::string open = folder.file("ojs-launcher-others");  // somebody has changed it
+    const std::string foreign = folder.file("ojs-launcher-foreign");
     const std::string given = folder.file("sockets");
-    for (const std::string& each : {own, open, given}) {
+    for (const std::string& each : {own, open, foreign, given}) {
         REQUIRE(::mkdir(each.c_str(), 0700) == 0);
         test::write_file(each + "/kv-1.sock", "");
     }
     REQUIRE(::chmod(open.c_str(), 0755) == 0);
+    const bool is_foreign = ::chown(foreign.c_str(), 65534, static_cast<gid_t>(-1)) == 0;  // only as root
     const sleeper left;
     {
         const ref<state_file> killed = opened(path);
-        for (const std::string& each : {own, open, given}) REQUIRE(killed->add_folder(each));
+        for (const std::string& each : {own, open, foreign, given}) REQUIRE(killed->add_folder(each));
         REQUIRE(killed->write({left.entry()}));
     }
     const auto successor = [&](bool ends) {
@@ -238,6 +240,7 @@ TEST_CASE("a socket folder that was left is removed, once nobody left behind may
     successor(true);
     CHECK_FALSE(std::filesystem::exists(own));
     CHECK(std::filesystem::exists(open + "/kv-1.sock"));
+    CHECK(std::filesystem::exists(foreign + "/kv-1.sock") == is_foreign);
     CHECK(std::filesystem::exists(given + "/kv-1.sock"));
     CHECK(test::read_file(path).find("ojs-launcher") == std::string::npos);
 }
