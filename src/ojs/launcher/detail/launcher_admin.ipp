@@ -237,8 +237,6 @@ class launcher_admin {
         if (!target) return target.error();
         const result<rolling_options> options = options_from(request, target->retry);
         if (!options) return options.error();
-        const result<void> sound = check_rollout(group.options(), *target, *options);
-        if (!sound) return sound.error();
         if (request.dry_run) {
             rolling_replace_response out;
             out.processes = preview(group);

@@ -206,7 +206,6 @@ struct rollout : ref_counted {
                        : draining            ? replacement_phase::draining
                                              : replacement_phase::starting;
         status.replaced = report.replaced;
-        status.total = report.total;
         status.failed_id = report.failed_id;
         status.error = report.error;
         if (current_stage != stage::forward || draining || report.replaced <= logged_replaced ||
