@@ -1,15 +1,11 @@
 // cancel_token: reasons, sleeps, and callbacks with their registrations.
 #include <pthread.h>
-#ifdef __linux__
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
-#include <fstream>
 #include <stdexcept>
 
 #include "events.hpp"
 #include "test.hpp"
+#include "thread_sleep.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
@@ -259,23 +255,18 @@ TEST_CASE("cancel_token: dropping another registration does not wait for a callb
 }
 
 #if OJS_SHUTDOWN_USE_PROC
-// A thread that runs `body`. sleep() returns when it sleeps in the kernel.
+// A thread that runs `body` and sleeps in it.
 class sleeping_thread {
   public:
     template <class Body>
     explicit sleeping_thread(Body body)
         : thread_([this, body] {
-              id_ = ::syscall(SYS_gettid);
+              id_ = test::thread_id();
               started_.set();
               body();
           }) {
         REQUIRE(started_.wait());
-        const time_point end = deadline_after(test::hang_guard);
-        for (std::string line; !test::holds(line, ") S ") && steady_clock::now() < end;) {
-            std::this_thread::yield();
-            std::ifstream file("/proc/self/task/" + std::to_string(id_) + "/stat");
-            std::getline(file, line);
-        }
+        CHECK(test::await_sleep(id_));
     }
     ~sleeping_thread() { thread_.join(); }
 

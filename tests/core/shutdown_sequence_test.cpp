@@ -2,16 +2,13 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#ifdef __linux__
-#include <sys/syscall.h>
-#endif
 
-#include <fstream>
 #include <stdexcept>
 
 #include "processes.hpp"
 #include "standard_error.hpp"
 #include "text.hpp"
+#include "thread_sleep.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
@@ -299,18 +296,14 @@ TEST_CASE("shutdown sequence: without a thread, steps run on the calling one") {
 #if OJS_SHUTDOWN_USE_PROC
 TEST_CASE(
     "shutdown sequence: a step has a named thread that takes signals; the calling one sleeps meanwhile") {
-    const std::string stat = "/proc/self/task/" + std::to_string(::syscall(SYS_gettid)) + "/stat";
+    const long calling = test::thread_id();
     bool slept = false;
     char name[16] = {};
     sigset_t blocked;
     sigemptyset(&blocked);
     shutdown_sequence tested;
     tested.add("looks", [&] {
-        const time_point end = deadline_after(test::hang_guard);
-        for (std::string line; !slept && steady_clock::now() < end; slept = test::holds(line, ") S ")) {
-            std::ifstream file(stat);
-            std::getline(file, line);
-        }
+        slept = test::await_sleep(calling);
         pthread_getname_np(pthread_self(), name, sizeof name);
         pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
     });

@@ -9,6 +9,7 @@
 #endif
 
 #include "processes.hpp"
+#include "thread_sleep.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
@@ -201,7 +202,12 @@ TEST_CASE("signals: wait() ends at its deadline with number 0, and wakes for a s
     const auto before = steady_clock::now();
     CHECK(installed.wait(before + 20ms).number == 0);
     CHECK(steady_clock::now() >= before + 20ms);
-    std::thread sender([] { ::kill(::getpid(), SIGTSTP); });
+#if OJS_SHUTDOWN_USE_PROC
+    const auto meanwhile = [waiting = test::thread_id()] { CHECK(test::await_sleep(waiting)); };
+#else
+    const auto meanwhile = [] {};
+#endif
+    std::thread sender([&] { meanwhile(), ::kill(::getpid(), SIGTSTP); });
     CHECK(installed.wait().number == SIGTSTP);
     sender.join();
     CHECK(target.phase() == phase::quiet);
