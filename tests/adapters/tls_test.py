@@ -287,18 +287,20 @@ class Connections(Tls):
 
 class Fuzzed(Tls):
     def test_a_conversation_with_a_bit_turned_over_yields_the_whole_answer_or_none(self):
-        choose, port, taken = random.Random(2), self.s_server(), 0
+        choose, taken = random.Random(2), 0
+        side, place, bit = False, 0, 0
+
+        def flip(from_server, offset, data):
+            if from_server != side or not offset <= place < offset + len(data):
+                return data, True
+            changed = bytearray(data)
+            changed[place - offset] ^= bit
+            return bytes(changed), True
+
+        port = relay(self, self.s_server(), flip).port
         for _ in range(FLIPS):
-            server_side, place, bit = choose.random() < 0.7, choose.randrange(1600), 1 << choose.randrange(8)
-
-            def flip(from_server, offset, data, side=server_side, place=place, bit=bit):
-                if from_server != side or not offset <= place < offset + len(data):
-                    return data, True
-                changed = bytearray(data)
-                changed[place - offset] ^= bit
-                return bytes(changed), True
-
-            said = self.ask(relay(self, port, flip).port, "--timeout", "2s")
+            side, place, bit = choose.random() < 0.7, choose.randrange(1600), 1 << choose.randrange(8)
+            said = self.ask(port, "--timeout", "2s")
             self.assertRegex(said, r"\A(error |ok 200 .*</HTML>)")
             taken += said.startswith("ok")
         self.assertLess(taken, FLIPS)
