@@ -51,7 +51,8 @@ ROWS = [
     Row("weak-memory", ["build/test/src/weak_memory"]),
     Row("fuzz", ["make", "-s", "fuzz"], r"^(build/fuzz/\S+: *\S*number_of_executed_units: \d+|.*failed.*)$", SECONDS=900),
     Row("mutants", ["make", "-s", "mutants"], r"^(.*(?:%|SEED).*)$", N=60),
-    *(Row(f"host-{kind}", under(kind, STOPS), OJS_TEST_WORKERS=300)
+    # Leases that are longer than such a host keeps a process from running.
+    *(Row(f"host-{kind}", under(kind, STOPS), OJS_TEST_WORKERS=300, OJS_TEST_LEASE=10)
       for kind in ("busy", "hogs", "user", "quota", "freezes", "one-cpu", "bare")),
 ]  # fmt: skip
 

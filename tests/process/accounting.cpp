@@ -56,7 +56,7 @@ patient admit(const std::string& url, int number, choices& pick) {
                       {"OJS_CONCURRENCY", std::to_string(1 + pick.below(max_slots))},
                       {"OJS_HEARTBEAT_INTERVAL", "50ms"},
                       {"OJS_POLL_INTERVAL", "5ms"},
-                      {"OJS_VISIBILITY_TIMEOUT", "1s"},
+                      {"OJS_VISIBILITY_TIMEOUT", std::to_string(number_from("OJS_TEST_LEASE", 1)) + "s"},
                       {"OJS_REPEAT_SIGNAL_GAP", "20ms"},
                       {"OJS_STOP_TIMEOUT", "4s"},
                       {"OJS_CANCEL_WAIT", pick.below(2) == 0 ? "0" : "20ms"},
