@@ -389,6 +389,32 @@ TEST_CASE("duress: a shortage of threads reduces the concurrency only while it l
     }
     CHECK(at_a_time == slots);
 }
+
+// In a separate process as well: there is room for the heartbeat's thread, and for no job's.
+int fail_to_start() {
+    transport wire;
+    event returned;
+    wire.on.register_worker = [&] { returned.wait_until(ojs::steady_clock::now() + 50ms); };
+    ojs::worker_options settings = options();
+    settings.thread_stack_size = std::size_t{200} << 20;
+    rlimit little{};
+    ::getrlimit(RLIMIT_AS, &little);
+    little.rlim_cur = address_space() + (rlim_t{300} << 20);
+    if (limit_is_ignored(little)) return unlimited;
+    ojs::worker worker(settings, wire);
+    worker.register_handler("work", do_nothing);
+    const bool started = worker.start().has_value();
+    returned.set();
+    return !started && wire.calls("register").size() == 1 && wire.calls().back().state == "terminate"
+               ? 0
+               : failed;
+}
+
+TEST_CASE("duress: without a thread for jobs, start() fails after the last heartbeat") {
+    if (address_space() == 0) return;
+    const int status = status_of_child(fail_to_start);
+    CHECK((status == 0 || status == unlimited));
+}
 #endif
 
 #if defined(__SANITIZE_THREAD__)
@@ -488,7 +514,7 @@ TEST_CASE("edge: empty std::functions as hooks and callbacks count as none") {
 
 }  // namespace
 
-#if !OJS_SHUTDOWN_SEPARATE  // tests an internal, which the separate form does not declare
+#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
 TEST_CASE("edge: the end of a long queue of jobs needs no long stack") {
     using namespace ojs::detail;
     const auto group = make_ref<job_cancel_group>();
@@ -504,5 +530,52 @@ TEST_CASE("edge: the end of a long queue of jobs needs no long stack") {
     REQUIRE(pthread_create(&thread, &small, destroy, queue) == 0);
     pthread_join(thread, nullptr);
     pthread_attr_destroy(&small);
+}
+
+TEST_CASE("edge: the table releases every job that is left in it") {
+    using namespace ojs::detail;
+    const auto captured = std::make_shared<int>(0);
+    {
+        const auto group = make_ref<job_cancel_group>();
+        const auto handler = make_ref<registered_handler>();
+        handler->call = [captured](ojs::job_context&) { return ojs::outcome(); };
+        job_table table;
+        for (int i = 0; i < 2; ++i)
+            table.add(*make_ref<active_job>(ojs::job(), ojs::time_point(), 1s, handler, group));
+    }
+    CHECK(captured.use_count() == 1);
+}
+
+TEST_CASE("edge: a handler's thread does not leave its job while another thread uses it") {
+    using namespace ojs::detail;
+    const auto group = make_ref<job_cancel_group>();
+    const auto job =
+        make_ref<active_job>(ojs::job(), ojs::time_point(), 1s, ref<registered_handler>(), group);
+    std::atomic<bool> in_use{false};
+    std::atomic<bool> locked{false};
+    int used = 0;  // not atomic, so that ThreadSanitizer sees a missing order
+    int guarded = 0;
+    const auto handle = [&] {
+        CHECK(job->begin_handler());
+        while (!in_use) std::this_thread::yield();
+        job->end_handler();
+        CHECK(used == 1);
+    };
+    const auto use = [&] {
+        while (!job->began()) std::this_thread::yield();
+        job->with_thread([&](pthread_t) {
+            in_use = true;
+            while (!job->flags.has(job_flags::returned) || !locked.load(std::memory_order_relaxed))
+                std::this_thread::yield();
+            used = 1;
+        });
+        CHECK(guarded == 1);  // it has locked the guard since: end_handler() misses no notification
+    };
+    const auto lock = [&] {
+        const unique_lock held(group->guard);
+        locked.store(true, std::memory_order_relaxed);
+        guarded = 1;
+    };
+    test::at_once(3, [&](int number) { number == 0 ? handle() : number == 1 ? use() : lock(); });
 }
 #endif

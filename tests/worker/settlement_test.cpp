@@ -455,4 +455,20 @@ TEST_CASE("settlement: a back-off waits at most for half of what a stop has left
     CHECK(delay(now + 10ms, 100ms) == 100ms);
 }
 
+TEST_CASE("settlement: retry_now() locks, so that no pause() misses it") {
+    ojs::detail::report_limits limits;
+    std::atomic<bool> paused{false};
+    int written = 0;  // not atomic, so that ThreadSanitizer sees a missing order
+    test::at_once(2, [&](int number) {
+        if (number == 0) {
+            written = 1;
+            limits.pause(ojs::time_point::max(), limits.changes() + 1);
+            paused.store(true, std::memory_order_relaxed);
+        } else {
+            while (!paused.load(std::memory_order_relaxed)) std::this_thread::yield();
+            limits.retry_now();
+            CHECK(written == 1);
+        }
+    });
+}
 #endif  // !OJS_SHUTDOWN_SEPARATE

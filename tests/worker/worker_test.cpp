@@ -541,11 +541,17 @@ TEST_CASE("worker: the log holds no arguments, unless a handler's error quotes t
 
 TEST_CASE("worker: a queue is paused and resumed by call, by directive, and by SIGCONT") {
     lifecycle life(0ms);
-    memory_transport queue;
+    struct counting : memory_transport {
+        result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
+            auto claimed = memory_transport::fetch(request, deadline);
+            fetches.add();
+            return claimed;
+        }
+        counter fetches;
+    } queue;
     worker_options options = recorder::options();
     options.queues = {"a", "b"};
     options.heartbeat_interval = 10ms;
-    options.poll_interval = 1ms;
     counter of_a, of_b;
     worker tested(options, queue, life);
     tested.register_handler("a", [&](job_context&) { of_a.add(); });
@@ -557,11 +563,11 @@ TEST_CASE("worker: a queue is paused and resumed by call, by directive, and by S
     CHECK_FALSE(tested.pause("nobody's"));
     CHECK(tested.pause("a"));
     CHECK_FALSE(tested.pause("a"));
+    push();
+    push();
     REQUIRE(tested.start());
-    for (int i = 1; i <= 2; ++i) {
-        push();
-        REQUIRE(of_b.wait_for(i));
-    }
+    REQUIRE(queue.fetches.wait_for(3));  // the third finds nothing: an hour until the next, unless resumed
+    CHECK(of_b.count() == 2);
     for (const memory_job& each : queue.jobs()) {
         if (each.job.queue == "a") CHECK(each.state == "available");
     }
@@ -572,12 +578,12 @@ TEST_CASE("worker: a queue is paused and resumed by call, by directive, and by S
     CHECK(tested.pause("a"));
     CHECK(tested.pause("b"));
     CHECK(tested.phase() == phase::running);
-    CHECK(tested.resume());
     push();
+    CHECK(tested.resume());
     REQUIRE(of_a.wait_for(3));
     CHECK(tested.pause("a"));
-    send(life, SIGCONT);
     push();
+    send(life, SIGCONT);
     REQUIRE(of_a.wait_for(4));
     CHECK(tested.stop(guard));
 }
@@ -705,6 +711,21 @@ TEST_CASE("unknown type: at most 100 are claimed in addition to the slots") {
     const auto worker = run_until("fail", jobs, wire, recorder::options(2), do_nothing);
     CHECK(claimed.highest() <= 102);
     CHECK(worker->report().requeued == jobs);
+}
+
+TEST_CASE("unknown type: a job that was handed back makes no more room than its slot") {
+    recorder::transport wire;
+    wire.give(make_job("a"));
+    wire.give(make_job("u", "no.such"));
+    recorder::event fetched, let_go;
+    wire.on.fetch = [&](std::size_t count) {
+        if (wire.calls("fail").empty() || let_go.is_set()) return;
+        CHECK(count == 1);
+        fetched.set();
+    };
+    const auto worker = start_worker(wire, recorder::options(2), [&](job_context&) { CHECK(let_go.wait()); });
+    CHECK(fetched.wait());
+    let_go.set();
 }
 
 TEST_CASE("unknown type: only the first 64 are remembered and logged") {
