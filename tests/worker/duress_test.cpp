@@ -553,8 +553,8 @@ TEST_CASE("edge: a handler's thread does not leave its job while another thread 
         make_ref<active_job>(ojs::job(), ojs::time_point(), 1s, ref<registered_handler>(), group);
     std::atomic<bool> in_use{false};
     std::atomic<bool> locked{false};
-    int used = 0;  // not atomic, so that ThreadSanitizer sees a missing order
-    int guarded = 0;
+    long used = 0;  // not atomic, so that ThreadSanitizer sees a missing order; long: a word of its own
+    long guarded = 0;
     const auto handle = [&] {
         CHECK(job->begin_handler());
         while (!in_use) std::this_thread::yield();

@@ -458,7 +458,7 @@ TEST_CASE("settlement: a back-off waits at most for half of what a stop has left
 TEST_CASE("settlement: retry_now() locks, so that no pause() misses it") {
     ojs::detail::report_limits limits;
     std::atomic<bool> paused{false};
-    int written = 0;  // not atomic, so that ThreadSanitizer sees a missing order
+    long written = 0;  // not atomic, so that ThreadSanitizer sees a missing order; long: a word of its own
     test::at_once(2, [&](int number) {
         if (number == 0) {
             written = 1;
