@@ -1,6 +1,7 @@
 // Whether a thread sleeps in the kernel.
 #pragma once
 
+#include "events.hpp"
 #include "test.hpp"
 
 #if OJS_SHUTDOWN_USE_PROC
