@@ -215,7 +215,7 @@ TEST_CASE(
         ojs::shutdown_timeouts& times = group.process.shutdown;
         times.grace_period = each.grace_period;
         times.max_duration = each.max_duration;
-        times.kill_delay = 200ms;
+        times.kill_delay = each.signal == SIGKILL ? 200ms : 1h;  // also from COMPLETE to the exit
         times.force_without_request = group.name == "request-more";
         options.groups.push_back(group);
     }
