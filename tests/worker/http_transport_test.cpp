@@ -484,37 +484,45 @@ TEST_CASE("http: a 400 without an API error changes no body and is not final") {
     }
 }
 
-TEST_CASE("http: INFO queries whether a claim holds, and only a clear response ends it") {
+TEST_CASE("http: INFO -> whether the claim holds, as far as the response says") {
     struct row {
-        int status;
         const char* body;
-        bool held;
+        const char* claim;
     };
-    const row rows[] = {{200, R"({"job":{"id":"a/b","state":"cancelled"}})", false},
-                        {200, R"({"id":"a/b","state":"cancelled"})", false},
-                        {200, R"({"job":{"state":"active","worker_id":"other"}})", false},
-                        {200, R"({"job":{"state":"active","worker_id":"w\"1"}})", true},
-                        {200, R"({"job":{"state":"active"}})", true},
-                        {200, R"({"job":{"state":"available","worker_id":"other"}})", true},
-                        {200, R"({"state":"completed"})", true},
-                        {200, "{}", true},
-                        {200, "", true},
-                        {200, "[]", true},
-                        {200, R"({"job":"cancelled","state":"active"})", true}};
+    const row rows[] = {{R"({"job":{"id":"a/b","state":"cancelled"}})", "gone"},
+                        {R"({"id":"a/b","state":"cancelled"})", "gone"},
+                        {R"({"state":"completed"})", "gone"},
+                        {R"({"state":"discarded","worker_id":"w\"1"})", "gone"},
+                        {R"({"job":{"state":"active","worker_id":"other"}})", "gone"},
+                        {R"({"job":{"state":"active","worker_id":"other","attempt":2}})", "gone"},
+                        {R"({"job":{"state":"active","worker_id":"w\"1"}})", "held"},
+                        {R"({"job":{"state":"active","worker_id":"w\"1","attempt":2}})", "held"},
+                        {R"({"job":{"state":"active","worker_id":"w\"1","attempt":3}})", "gone"},
+                        {R"({"job":{"state":"active","attempt":2}})", "held"},
+                        {R"({"job":{"state":"active","attempt":1}})", "gone"},
+                        {R"({"job":{"state":"available","attempt":1}})", "gone"},
+                        {R"({"job":{"state":"active"}})", "unsupported"},
+                        {R"({"job":{"state":"available","worker_id":"other","attempt":2}})", "unsupported"},
+                        {"{}", "unsupported"},
+                        {"", "unsupported"},
+                        {"[]", "unsupported"},
+                        {R"({"job":"cancelled","state":"active"})", "unsupported"}};
     const worker_identity self = identity();
-    const auto ask = [&self](int status, const std::string& body) {
+    const auto ask = [&self](int status, const std::string& body, std::int64_t attempt = 2) {
         const backend peer(status, body);
-        const result<bool> held = connect(peer)->confirm_claim({&self, "a/b", nullptr}, soon());
+        const result<bool> held = connect(peer)->confirm_claim({&self, "a/b", nullptr, attempt}, soon());
         CHECK(peer.last().method == "GET");
         CHECK(peer.last().target == "/ojs/v1/jobs/a%2Fb");
-        return held;
+        return std::string(!held ? to_string(held.error().code) : *held ? "held" : "gone");
     };
     for (const row& each : rows) {
         CAPTURE(each.body);
-        CHECK(ask(each.status, each.body).value_or(!each.held) == each.held);
+        CHECK(ask(200, each.body) == each.claim);
     }
-    for (const int status : {400, 404, 409, 503}) CHECK(!ask(status, R"({"state":"cancelled"})"));
-    CHECK(!ask(200, R"({"state":"cancelled")"));
+    CHECK(ask(200, R"({"state":"active","attempt":7})", 0) == "unsupported");  // FETCH said none
+    CHECK(ask(404, R"({"error":{"code":"not_found"},"state":"cancelled"})") == "rejected");
+    CHECK(ask(503, R"({"state":"cancelled"})") == "unavailable");
+    CHECK(ask(200, R"({"state":"cancelled")") == "unavailable");
 }
 
 TEST_CASE("http: 2xx with a body that is not JSON is a failed request, on every route") {

@@ -39,8 +39,8 @@ struct counts_at_end {
 
 // One call to the transport, as it began.
 struct call {
-    std::string what;  // register, fetch, ack, fail, beat, deregister
-    std::string id;    // ack, fail
+    std::string what;  // register, fetch, ack, fail, beat, claim, deregister
+    std::string id;    // ack, fail, claim
     std::string state;
     std::size_t count = 0;  // fetch
     std::string result_json;
@@ -91,6 +91,7 @@ class transport : public ojs::transport {
         std::function<settling(const ojs::ack_request&, ojs::time_point)> ack;
         std::function<settling(const ojs::fail_request&, ojs::time_point)> fail;
         std::function<ojs::result<ojs::heartbeat_response>(const ojs::heartbeat_request&)> beat;
+        std::function<ojs::result<bool>(const ojs::claim_query&)> claim;
         std::function<void()> register_worker;
         std::function<void()> deregister_worker;
     } on;
@@ -184,7 +185,7 @@ class transport : public ojs::transport {
         begun.requeue = request.requeue;
         begun.checkpoint_json = request.checkpoint_json;
         ojs::error why;
-        if (is_refused(std::move(begun), why)) return why;
+        if (is_refused(std::move(begun), why, request.should_send)) return why;
         return on.fail ? on.fail(request, deadline) : settling(ojs::settled::accepted);
     }
 
@@ -201,6 +202,14 @@ class transport : public ojs::transport {
         const std::lock_guard<std::mutex> held(mutex_);
         answer.directive = std::exchange(directive_, ojs::directive::none);
         return answer;
+    }
+
+    ojs::result<bool> confirm_claim(const ojs::claim_query& query, ojs::time_point deadline) override {
+        call begun = named("claim");
+        begun.id = query.job_id;
+        ojs::error why;
+        if (is_refused(std::move(begun), why, query.should_send)) return why;
+        return on.claim ? on.claim(query) : ojs::transport::confirm_claim(query, deadline);
     }
 
     ojs::result<void> register_worker(const ojs::worker_identity& /*worker*/,

@@ -263,91 +263,166 @@ TEST_CASE("settlement: handlers that return before the stop reports their jobs r
     CHECK(worker->report().interrupted == reporters);
 }
 
-TEST_CASE("settlement: a job whose lease ran out is reported only if a beat renews it by name") {
-    for (const bool renews : {true, false}) {
-        recorder::transport wire;
+namespace {
+
+// A worker of one job, "a", whose handler outlives its lease. No heartbeat renews that before `well`.
+struct overdue {
+    explicit overdue(std::chrono::milliseconds lease = 20ms) {
         job given = make_job("a");
-        given.visibility_timeout = 20ms;
-        std::atomic<bool> cut_off{true};  // or the beats would keep the lease alive
-        wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
-            if (cut_off && !request.active_jobs.empty()) return error{errc::unreachable, 0, "cut off"};
-            heartbeat_response answer;
-            if (renews) answer.jobs_extended = request.active_jobs;
-            answer.jobs_extended.emplace_back("another");
-            return answer;
-        };
+        given.visibility_timeout = lease;
+        given.attempt = 3;
         wire.give(given);
-        const auto worker = run_until("fetch", 2, wire, [&](job_context& job) {
+        wire.on.beat = [this](const heartbeat_request& request) -> result<heartbeat_response> {
+            if (!well && !request.active_jobs.empty()) return error{errc::unavailable, 0, "no", 503};
+            heartbeat_response response;
+            response.jobs_extended = renewed;
+            return response;
+        };
+    }
+    // Stopped once so many calls of that kind have begun.
+    std::string run(const char* what, std::size_t times) {
+        const auto ended = run_until(what, times, wire, options, [this](job_context& job) {
             CHECK(job.sleep_for(50ms));  // it is the passing of time that is meant
-            cut_off = false;
+            if (at_end) at_end();
         });
-        const std::vector<call> beats = wire.calls("beat");
-        CHECK(std::any_of(beats.begin(), beats.end(),
-                          [](const call& each) { return each.active == std::vector<std::string>{"a"}; }));
-        CHECK(wire.settlements("a").size() == (renews ? 1 : 0));
-        CHECK(sums(*worker) == (renews ? "claimed 1 completed 1 exit 0" : "claimed 1 gone 1 exit 0"));
+        return sums(*ended);
+    }
+
+    recorder::transport wire;
+    worker_options options = recorder::options();
+    std::atomic<bool> well{false};
+    std::vector<std::string> renewed;
+    std::function<void()> at_end;
+};
+
+}  // namespace
+
+TEST_CASE("settlement: after its lease a job is reported unless the backend says that its claim is gone") {
+    struct row {
+        result<bool> claim;
+        const char* sums;
+    };
+    const char* completed = "claimed 1 completed 1 exit 0";
+    for (const row& each : {row{true, completed}, row{false, "claimed 1 gone 1 exit 0"},
+                            row{error{errc::unsupported, 0, "no such call"}, completed},
+                            row{error{errc::rejected, 0, "no such route", 404}, completed}}) {
+        overdue tested;
+        tested.wire.on.claim = [&](const claim_query& query) {
+            CHECK(query.attempt == 3);
+            return each.claim;
+        };
+        CHECK(tested.run("fetch", 2) == each.sums);
+        CHECK(tested.wire.calls("claim").size() == 1);
+        CHECK(tested.wire.settlements("a").size() == (each.claim.has_value() && !*each.claim ? 0 : 1));
     }
 }
 
-TEST_CASE("settlement: nothing is reported while the lease is unknown") {
-    recorder::transport wire;
-    job given = make_job("a");
-    given.visibility_timeout = 1ms;
-    counter asked;
-    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
-        if (!request.active_jobs.empty() && asked.add() < 3) return error{errc::unreachable, 0, "down"};
-        return heartbeat_response();
+TEST_CASE("settlement: a heartbeat that renews a lease by name after its end -> no claim query") {
+    overdue tested;
+    tested.renewed = {"a"};
+    tested.at_end = [&] {
+        const std::size_t before = tested.wire.calls("beat").size();
+        tested.well = true;
+        CHECK(tested.wire.wait_for("beat", before + 2));  // the response to the first has been used
     };
-    wire.give(given);
-    const auto worker = start_worker(wire, [](job_context& job) {
-        CHECK(job.sleep_for(20ms));  // it is the passing of time that is meant: the lease is over
-    });
-    REQUIRE(asked.wait_for(3));
-    REQUIRE(worker->stop(guard));
-    CHECK(wire.settlements("a").empty());
-    CHECK(worker->report().gone == 1);
+    CHECK(tested.run("fetch", 2) == "claimed 1 completed 1 exit 0");
+    CHECK(tested.wire.calls("claim").empty());
 }
 
-// As a process that was frozen reads answers late: the lease is over by then, and another worker may have the job.
+TEST_CASE("settlement: a claim query that fails -> it is repeated, and nothing is reported meanwhile") {
+    for (const error& failure :
+         {error{errc::unreachable, 0, "down"}, error{errc::unavailable, 0, "503", 503},
+          error{errc::timed_out, 0, "slow"}, error{errc::bad_response, 0, "a proxy's page", 404}}) {
+        overdue tested;
+        const kept_log log(tested.options);
+        tested.wire.refuse("claim", 3, failure);
+        tested.wire.on.claim = [&](const claim_query&) { return false; };
+        CHECK(tested.run("fetch", 2) == "claimed 1 gone 1 exit 0");
+        CHECK(tested.wire.calls("claim").size() == 4);
+        CHECK(tested.wire.settlements("a").empty());
+        CHECK(log.count("warn claim query failed") == 3);
+        CHECK(log.count("warn ACK failed") == 0);
+        CHECK(log.count("warn the job's reservation is gone") == 0);
+    }
+}
+
 TEST_CASE(
-    "settlement: a beat sent before the question does not renew the lease, however late it is answered") {
-    recorder::transport wire;
-    recorder::event early_sent;  // the beat that names the job, long before anybody asks about its lease
-    recorder::event asked;       // the beat that was sent for the question
+    "settlement: a route for claim queries that only a proxy answers, with 404 -> the job is reported") {
+    overdue tested;
+    tested.wire.refuse("claim", 1000, {errc::bad_response, 0, "a proxy's page", 404});
+    CHECK(tested.run("ack", 1) == "claimed 1 completed 1 exit 0");
+}
+
+TEST_CASE(
+    "settlement: heartbeats that are rejected, slow or lost -> the ACK is sent, and the slot is free again") {
+    for (const error& failure : {error{errc::rejected, 0, "no such worker", 404},
+                                 error{errc::timed_out, 0, "slow"}, error{errc::unreachable, 0, "down"}}) {
+        overdue tested;
+        tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
+            return request.active_jobs.empty() ? result<heartbeat_response>(heartbeat_response()) : failure;
+        };
+        CHECK(tested.run("fetch", 2) == "claimed 1 completed 1 exit 0");
+    }
+}
+
+// As a process that was frozen reads responses late: the lease is over by then, and another worker may have the job.
+TEST_CASE(
+    "settlement: a heartbeat's response that is read after the lease it renewed -> the claim is queried") {
     constexpr std::chrono::milliseconds lease = 300ms;
-    worker_options options = recorder::options();
-    const kept_log log(options);
-    // What the answer to the first one says has been done.
-    const auto early_applied = [&] { return log.wait_for("debug a directive names a queue"); };
+    overdue tested(lease);
+    const kept_log log(tested.options);
+    recorder::event sent;
+    recorder::event ended;
     counter naming;
-    wire.on.fetch = [&](std::size_t) { CHECK(wire.wait_for("beat", 1)); };  // the first one names no job
-    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
-        heartbeat_response answer;
-        if (request.active_jobs.empty()) return answer;
-        if (naming.add() == 1) {
-            early_sent.set();
-            CHECK(asked.wait());
-            answer.jobs_extended = request.active_jobs;
-            answer.directive = directive::quiet;
-            answer.queues = {"unknown"};  // logged after all else
-        } else {
-            asked.set();
-            CHECK(early_applied());
-        }
-        return answer;
+    tested.wire.on.fetch = [&](std::size_t) { CHECK(tested.wire.wait_for("beat", 1)); };  // it names no job
+    tested.wire.on.beat = [&](const heartbeat_request& request) {
+        heartbeat_response response;
+        if (request.active_jobs.empty() || naming.add() > 1) return response;
+        sent.set();
+        CHECK(ended.wait());
+        response.jobs_extended = request.active_jobs;
+        response.directive = directive::quiet;
+        response.queues = {"unknown"};  // logged after all else
+        return response;
     };
-    job given = make_job("a");
-    given.visibility_timeout = lease;
-    wire.give(given);
-    const auto worker = start_worker(wire, options, [&](job_context& job) {
-        CHECK(early_sent.wait());
-        CHECK(job.sleep_for(lease));  // it is the passing of time that is meant
-    });
-    REQUIRE(early_applied());
-    REQUIRE(wire.wait_for("fetch", 2));  // asked for again only when the job is settled
-    REQUIRE(worker->stop(guard));
-    CHECK(wire.settlements("a").empty());
-    CHECK(sums(*worker) == "claimed 1 gone 1 exit 0");
+    tested.wire.on.claim = [&](const claim_query&) { return false; };
+    tested.at_end = [&] {
+        CHECK(sent.wait());
+        std::this_thread::sleep_for(lease);  // it is the passing of time that is meant
+        ended.set();
+        CHECK(log.wait_for("debug a directive names a queue"));
+    };
+    CHECK(tested.run("fetch", 2) == "claimed 1 gone 1 exit 0");
+    CHECK(tested.wire.settlements("a").empty());
+}
+
+TEST_CASE(
+    "settlement: a job whose lease ends before its handler starts -> it starts only if its claim holds") {
+    struct row {
+        const char* what;
+        result<bool> claim;
+        bool is_renewed;
+        int runs;
+    };
+    const error unknown{errc::unsupported, 0, "no such call"};
+    const error down{errc::unreachable, 0, "down"};
+    for (const row& each : {row{"confirmed", true, false, 1}, row{"gone", false, false, 0},
+                            row{"renewed by name", unknown, true, 1}, row{"unknown", unknown, false, 0},
+                            row{"renewed, the query failed", down, true, 1}, row{"down", down, false, 0}}) {
+        CAPTURE(each.what);
+        overdue tested;
+        tested.well = true;
+        if (each.is_renewed) tested.renewed = {"a"};
+        tested.wire.on.fetched = [](std::size_t jobs) {
+            if (jobs > 0) std::this_thread::sleep_for(50ms);  // the response comes after the lease
+        };
+        tested.wire.on.claim = [&](const claim_query&) { return each.claim; };
+        std::atomic<int> runs{0};
+        const auto ended = run_until("fetch", 2, tested.wire, [&](job_context&) { runs = runs + 1; });
+        CHECK(runs == each.runs);
+        if (each.runs == 0) CHECK(sums(*ended) == "claimed 1 gone 1 exit 0");
+        CHECK(tested.wire.settlements("a").size() == static_cast<std::size_t>(each.runs));
+    }
 }
 
 TEST_CASE("settlement: a job claimed again while it runs is not run twice") {
@@ -369,6 +444,69 @@ TEST_CASE("settlement: a job claimed again while it runs is not run twice") {
     REQUIRE(worker->stop(guard));
     CHECK(runs.count() == 1);
     CHECK(worker->report().claimed == 1);
+    CHECK(wire.settlements("a").size() == 1);
+}
+
+TEST_CASE(
+    "settlement: a job claimed again while its ACK is due -> the ACK settles the new claim, without a run") {
+    for (const bool first_is_gone : {false, true}) {
+        recorder::transport wire;
+        recorder::event claimed_again;
+        worker_options options = recorder::options(2);
+        options.poll_interval = 1ms;
+        const kept_log log(options);
+        wire.on.ack = [&](const ack_request&, time_point) -> result<settled> {
+            if (wire.calls("ack").size() > 1) return settled::accepted;
+            wire.give(make_job("a"));
+            CHECK(log.wait_for("warn a job that is in progress here was claimed again"));
+            if (first_is_gone) return settled::gone;  // of the earlier claim
+            return error{errc::unavailable, 0, "no", 503};
+        };
+        wire.give(make_job("a"));
+        counter runs;
+        const auto worker = run_until("ack", 2, wire, options, [&](job_context&) { runs.add(); });
+        CHECK(runs.count() == 1);
+        CHECK(sums(*worker) == "claimed 1 completed 1 exit 0");
+    }
+}
+
+TEST_CASE(
+    "settlement: a job claimed again while its FAIL is repeated -> no more FAIL, and the new claim runs") {
+    recorder::transport wire;
+    worker_options options = recorder::options(2);
+    options.poll_interval = 1ms;
+    counter runs;
+    wire.on.fail = [&](const fail_request& request, time_point) -> result<settled> {
+        job again = make_job("a");
+        again.attempt = 2;
+        wire.give(again);
+        CHECK(runs.wait_for(2));
+        CHECK(!request.should_send());
+        return error{errc::disconnected, 0, "it was carried out; the response is lost"};
+    };
+    wire.give(make_job("a"));
+    const auto worker = run_until("ack", 1, wire, options, [&](job_context& job) {
+        runs.add();
+        return job.attempt() == 1 ? outcome::retry("once more") : outcome::done("1");
+    });
+    CHECK(runs.count() == 2);
+    CHECK(wire.calls("fail").size() == 1);
+    CHECK(sums(*worker) == "claimed 2 completed 1 gone 1 exit 0");
+}
+
+TEST_CASE("settlement: a job claimed again before its FAIL was sent -> the FAIL settles the new claim") {
+    recorder::transport wire;
+    worker_options options = recorder::options(2);
+    options.poll_interval = 1ms;
+    recorder::event claimed_again;
+    const kept_log log(options);
+    wire.give(make_job("a"));
+    const auto worker = run_until("fail", 1, wire, options, [&](job_context&) {
+        wire.give(make_job("a"));
+        CHECK(log.wait_for("warn a job that is in progress here was claimed again"));
+        return outcome::retry("no");
+    });
+    CHECK(sums(*worker) == "claimed 1 failed 1 exit 0");
     CHECK(wire.settlements("a").size() == 1);
 }
 
@@ -453,6 +591,54 @@ TEST_CASE("settlement: a back-off waits at most for half of what a stop has left
     CHECK(delay(now + 800ms, 20s) == 500ms);
     CHECK(delay(now - 1s, 20s) == 500ms);
     CHECK(delay(now + 10ms, 100ms) == 100ms);
+}
+
+TEST_CASE(
+    "fetch limit: a FETCH that may have lost claimed jobs -> fewer, then more again, but not as many soon") {
+    const auto claimed = [](std::size_t jobs) { return result<std::size_t>(jobs); };
+    const auto lost = [](errc code) { return result<std::size_t>(error{code, 0, "lost"}); };
+    const time_point now = steady_clock::now();
+    detail::fetch_limit limit;
+    limit.note(10, lost(errc::unavailable), false, now);  // these claimed nothing
+    limit.note(10, lost(errc::unreachable), false, now);
+    CHECK(limit.max_count() > 10000);
+    limit.note(10, lost(errc::timed_out), false, now);
+    CHECK(limit.max_count() == 5);
+    limit.note(5, claimed(0), false, now);  // shows nothing
+    CHECK(limit.max_count() == 5);
+    limit.note(5, claimed(5), true, now);  // cut off
+    CHECK(limit.max_count() == 2);
+    limit.note(2, claimed(2), false, now);
+    CHECK(limit.max_count() == 4);  // not 5
+    limit.note(4, claimed(4), false, now);
+    CHECK(limit.max_count() == 4);
+    limit.note(4, claimed(4), false, now + 1min);
+    CHECK(limit.max_count() == 8);
+    limit.note(8, lost(errc::bad_response), false, now + 1min);
+    CHECK(limit.max_count() == 1);
+    limit.note(1, lost(errc::disconnected), false, now + 1min);  // so the number was not the cause
+    CHECK(limit.max_count() == 1);
+    for (const std::size_t jobs : {1U, 2U, 4U, 8U}) limit.note(jobs, claimed(jobs), false, now + 1min);
+    CHECK(limit.max_count() == 16);
+}
+
+TEST_CASE("lease: it ends when the boot clock or the time of day says so") {
+    using detail::lease_time;
+    const lease_time begin{100s, 1000s};
+    job given = make_job("a");
+    given.visibility_timeout = 30s;
+    const auto job = detail::make_ref<detail::active_job>(std::move(given), steady_clock::now(), begin, 1s,
+                                                          detail::ref<detail::registered_handler>(),
+                                                          detail::make_ref<detail::job_cancel_group>());
+    CHECK(!job->lease_expired({129s, 1029s}));
+    CHECK(job->lease_expired({130s, 1000s}));  // the machine was suspended
+    CHECK(job->lease_expired({100s, 1030s}));  // a virtual machine was restored
+    CHECK(!job->lease_expired({129s, 0s}));    // the time of day was set back
+    job->extend_lease({110s, 500s});
+    CHECK(!job->lease_expired({139s, 529s}));
+    CHECK(job->lease_expired({139s, 530s}));
+    job->extend_lease(begin);  // an earlier heartbeat, answered late
+    CHECK(!job->lease_expired({139s, 529s}));
 }
 
 TEST_CASE("settlement: retry_now() locks, so that no pause() misses it") {

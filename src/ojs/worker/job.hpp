@@ -21,6 +21,7 @@ struct job {
     std::chrono::milliseconds visibility_timeout{0};  // 0: the worker's
     std::string envelope_json;                        // the complete source text, unknown fields included
     std::string malformed;                            // why it cannot be run; empty for a valid job
+    bool cut_off = false;  // the response ended within it: the next FETCH asks for fewer
 };
 
 }  // namespace v0_1_0

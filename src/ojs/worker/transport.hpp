@@ -53,6 +53,8 @@ struct fail_request {
     job_error error;              // the reason
     bool requeue = false;         // hand back: available at once, no attempt used up
     std::string checkpoint_json;  // the last one the handler saved, for the next run; empty: none
+    function<bool()>
+        should_send;  // see fetch_request; false: the job is claimed anew, and a repetition would end that
 };
 
 // A checkpoint of a running job.
@@ -70,11 +72,12 @@ struct heartbeat_request {
     function<bool()> should_send;  // see fetch_request
 };
 
-// Asks for the holder of one claim.
+// Asks whether a claim holds.
 struct claim_query {
     const worker_identity* worker = nullptr;  // the sender
     std::string job_id;                       // job::id
     function<bool()> should_send;             // see fetch_request
+    std::int64_t attempt = 0;                 // job::attempt of the claim; 0: the backend did not say
 };
 
 enum class directive { none, quiet, terminate };  // the backend's command in a heartbeat response
@@ -103,10 +106,13 @@ class transport : public detail::ref_counted {
     virtual result<settled> fail(const fail_request& request, time_point deadline) = 0;
     // Renews claims and returns the backend's commands.
     virtual result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) = 0;
-    // Checks whether a claimed job that a heartbeat response omits is still this worker's. False: the backend has
-    // cancelled or reassigned it; its token is then cancelled (cancel_reason::revoked), and nothing is reported
-    // for it. An error changes nothing. Called on one thread, in parallel with heartbeats. Default: true.
-    virtual result<bool> confirm_claim(const claim_query& /*query*/, time_point /*deadline*/) { return true; }
+    // Checks whether a claimed job is still this worker's: for one that a heartbeat response omits, and before a job is
+    // started or reported whose lease has ended. True: the backend says so. False: it is settled, or claimed anew; its
+    // token is cancelled (cancel_reason::revoked), and nothing is reported for it. errc::unsupported, the default, or
+    // rejected: the backend does not say; the job is reported, but not started. Other errors: asked again. [WIRE 7]
+    virtual result<bool> confirm_claim(const claim_query& /*query*/, time_point /*deadline*/) {
+        return error{errc::unsupported, 0, "this transport cannot query a claim"};
+    }
     // Called before the first heartbeat. Default: nothing, because the first heartbeat registers the worker.
     virtual result<void> register_worker(const worker_identity& /*worker*/, time_point /*deadline*/) {
         return {};

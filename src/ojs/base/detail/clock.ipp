@@ -34,6 +34,23 @@ inline std::string utc_timestamp() {
     return utc_text(wall_clock_ms());
 }
 
+// A moment of two clocks by which leases are counted, as neither stands still while the machine is suspended. The time
+// of day is for a virtual machine that was paused or restored: its boot clock stands still too. [WIRE 7]
+struct lease_time {
+    std::chrono::milliseconds boot{0};
+    std::chrono::milliseconds wall{0};
+
+    static lease_time now() noexcept {
+        timespec boot{};
+#ifdef __linux__  // elsewhere the monotonic clock is the only one, or goes on
+        if (clock_gettime(CLOCK_BOOTTIME, &boot) != 0)
+#endif
+            clock_gettime(CLOCK_MONOTONIC, &boot);
+        return {std::chrono::seconds(boot.tv_sec) + std::chrono::milliseconds(boot.tv_nsec / 1000000),
+                std::chrono::milliseconds(wall_clock_ms())};
+    }
+};
+
 // Random bits of the kernel, or of clock and process id if it has none.
 inline std::uint64_t random_number() noexcept {
     std::uint64_t out = 0;

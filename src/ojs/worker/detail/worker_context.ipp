@@ -321,6 +321,20 @@ class worker_context : public ref_counted {
     transport_ref owned_transport;  // null: the caller's is used; last, as its destructor may log
 };
 
+// transport::confirm_claim() for the latest claim of a job.
+inline result<bool> query_claim(worker_context& worker, const active_job& job, time_point deadline) {
+    return worker.backend.call([&](ojs::transport& transport) {
+        return transport.confirm_claim(
+            {&worker.identity, job.job.id, [&worker] { return !worker.beats.has_last_begun(); },
+             job.latest_attempt()},
+            deadline);
+    });
+}
+// The response to the query settles nothing. [WIRE 7]
+constexpr bool is_inconclusive(errc code) noexcept {
+    return code == errc::unsupported || code == errc::rejected;
+}
+
 inline std::vector<std::string> ids_of(const array<ref<active_job>>& jobs) {
     std::vector<std::string> out;
     for (const ref<active_job>& job : jobs) out.push_back(job->job.id);

@@ -125,6 +125,7 @@ class heartbeat : public ref_counted {
     result<void> send_request(std::string state, bool must_arrive, function<bool()> should_send) {
         const array<ref<active_job>> jobs = worker_.jobs.snapshot(job_flags::reassigned);
         const time_point sent_at = steady_clock::now();
+        const lease_time leased_at = lease_time::now();
         const heartbeat_request request = {&worker_.identity, std::move(state), ids_of(jobs), must_arrive,
                                            std::move(should_send)};
         const result<heartbeat_response> response =
@@ -138,7 +139,7 @@ class heartbeat : public ref_counted {
         for (const ref<active_job>& job : jobs) worker_.beats.request_renewal(sent_at, job->lease);
         if (!response) return response.error();
         worker_.backend.note_response();
-        renew_leases(jobs, *response, sent_at);
+        renew_leases(jobs, *response, sent_at, leased_at);
         if (!response->jobs_extended.empty()) fills_jobs_extended_ = true;
         if (fills_jobs_extended_) attempt([&] { query_missing(jobs, sent_at); });
         apply_directive(*response);
@@ -147,14 +148,14 @@ class heartbeat : public ref_counted {
 
     // A lease that expired before the response is renewed only if `jobs_extended` names its job.
     void renew_leases(const array<ref<active_job>>& jobs, const heartbeat_response& response,
-                      time_point sent_at) {
-        const time_point received_at = steady_clock::now();
+                      time_point sent_at, const lease_time& leased_at) {
+        const lease_time received_at = lease_time::now();
         for (const ref<active_job>& job : jobs) {
-            if (!job->lease_expired(received_at)) job->extend_lease(sent_at);
+            if (!job->lease_expired(received_at)) job->extend_lease(leased_at);
         }
         for (const std::string& id : response.jobs_extended) {
             worker_.jobs.for_each_with_id(id, [&](active_job& job) {
-                job.extend_lease(sent_at);
+                job.extend_lease(leased_at);
                 job.note_listed(sent_at);
             });
         }
@@ -184,11 +185,7 @@ class heartbeat : public ref_counted {
             job->note_queried();
             const time_point deadline =
                 deadline_after(detail::min(worker_.options.request_timeout, max_query_time));
-            const result<bool> ours = worker_.backend.call([&](ojs::transport& transport) {
-                return transport.confirm_claim(
-                    {&worker_.identity, job->job.id, [this] { return !worker_.beats.has_last_begun(); }},
-                    deadline);
-            });
+            const result<bool> ours = query_claim(worker_, *job, deadline);
             if (ours && !*ours && job->mark_reassigned()) worker_.supervisor.notify();
         }
         worker_.beats.end_queries();

@@ -3,9 +3,11 @@
 
 #include <pthread.h>
 
+#include "../../base/detail/clock.ipp"
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../core/drain_barrier.hpp"
+#include "../../net/json_view.hpp"
 #include "../job_context.hpp"
 #include "job_flags.ipp"
 
@@ -27,6 +29,12 @@ inline ref<registered_handler> find_handler(const array<ref<registered_handler>>
 }
 
 inline constexpr time_point never = time_point::max();
+
+// 0: the backend does not say.
+inline std::int64_t attempt_of(const job& claimed) noexcept {
+    const bool says = claimed.envelope_json.empty() || !raw_member(claimed.envelope_json, "attempt").empty();
+    return says ? claimed.attempt : 0;
+}
 
 // Shared by the jobs of a worker: one store cancels all of them.
 class job_cancel_group : public cancel_group {
@@ -58,8 +66,9 @@ class job_cancel_group : public cancel_group {
 class active_job : public ref_counted {
   public:
     // `default_lease` is for jobs without a visibility timeout.
-    active_job(ojs::job&& claimed, time_point claimed_since, std::chrono::milliseconds default_lease,
-               ref<registered_handler> registered, ref<job_cancel_group> group)
+    active_job(ojs::job&& claimed, time_point claimed_since, const lease_time& leased_since,
+               std::chrono::milliseconds default_lease, ref<registered_handler> registered,
+               ref<job_cancel_group> group)
         : cancel(group->member()),
           job(std::move(claimed)),
           claimed_at(claimed_since),
@@ -67,7 +76,7 @@ class active_job : public ref_counted {
                             job.visibility_timeout.count() > 0 ? job.visibility_timeout : default_lease)),
           handler(std::move(registered)),
           group_(std::move(group)) {
-        extend_lease(claimed_since);
+        extend_lease(leased_since);
     }
 
     // True for one caller, which then reports the job.
@@ -76,14 +85,36 @@ class active_job : public ref_counted {
     // A stop abandons all jobs at once and then reports them one by one, unless a handler is faster.
     bool abandoned() const noexcept { return taken() || group_->abandoned(); }
 
-    void extend_lease(time_point from) noexcept {
-        const time_point until = from + lease;
-        time_point known = lease_until_.load(memory_order::relaxed);
-        while (known < until && !lease_until_.compare_exchange_weak(known, until, memory_order::relaxed)) {
+    void extend_lease(const lease_time& from) noexcept {
+        std::chrono::milliseconds known = leased_at_.load(memory_order::relaxed);
+        while (known < from.boot) {
+            if (!leased_at_.compare_exchange_weak(known, from.boot, memory_order::relaxed)) continue;
+            return leased_at_wall_.store(from.wall, memory_order::relaxed);
         }
     }
-    time_point lease_until() const noexcept { return lease_until_.load(memory_order::relaxed); }
-    bool lease_expired(time_point now) const noexcept { return now >= lease_until(); }
+    // Then the claim is confirmed before it is used.
+    bool lease_expired(const lease_time& now) const noexcept {
+        return now.boot - leased_at_.load(memory_order::relaxed) >= lease ||
+               now.wall - leased_at_wall_.load(memory_order::relaxed) >= lease;
+    }
+
+    // The backend has handed it out to this worker once more. True: this run, and its report, are for the new claim.
+    // False: the new claim is another job. A FAIL that may have arrived is not repeated: it would end the new claim.
+    bool claim_again(const ojs::job& claimed, const lease_time& from) noexcept {
+        if (flags.has(job_flags::fail_sent)) flags.add(job_flags::superseded);
+        if (!flags.add_unless(job_flags::claimed_again, job_flags::superseded)) return false;
+        latest_attempt_ = attempt_of(claimed);
+        extend_lease(from);
+        flags.remove(job_flags::reassigned);
+        return true;
+    }
+    bool was_claimed_again() const noexcept { return latest_attempt_.load() != as_claimed; }
+    std::int64_t latest_attempt() const noexcept {  // 0: unknown
+        return was_claimed_again() ? latest_attempt_.load() : attempt_of(job);
+    }
+    bool is_superseded() const noexcept { return flags.has(job_flags::superseded); }
+    // Called by the thread that reports it. False: it was claimed again meanwhile, so the report is still due.
+    bool end_claim() noexcept { return flags.add_unless(job_flags::superseded, job_flags::claimed_again); }
 
     // Called on the handler's thread; starts the job's own timeout. False: the stop was faster.
     bool begin_handler() noexcept {
@@ -236,7 +267,10 @@ class active_job : public ref_counted {
     pthread_t thread_{};  // of the handler
     std::string saved_;   // JSON of this run; empty: nothing saved
     std::string loaded_;  // JSON of an earlier run
-    atomic<time_point> lease_until_{time_point()};
+    static constexpr std::int64_t as_claimed = -1;
+    atomic<std::int64_t> latest_attempt_{as_claimed};
+    atomic<std::chrono::milliseconds> leased_at_{std::chrono::milliseconds(0)};
+    atomic<std::chrono::milliseconds> leased_at_wall_{std::chrono::milliseconds(0)};
     atomic<time_point> due_at_{never};
     atomic<time_point> cancelled_alone_at_{never};
     atomic<time_point> listed_at_{time_point()};

@@ -48,16 +48,19 @@ class fetcher {
             report_queue& reports)
         : worker_(worker), handlers_(std::move(handlers)), group_(std::move(group)), reports_(reports) {}
 
-    // Sends one FETCH and returns the number of claimed jobs. Those not in `runnable` are being reported.
-    result<std::size_t> fetch(std::size_t count, job_queue& runnable) {
+    // Sends one FETCH and returns the number of claimed jobs. Those not in `runnable` are being reported. Sets `cut_off`
+    // if the response was too large or too slow for all jobs.
+    result<std::size_t> fetch(std::size_t count, job_queue& runnable, bool& cut_off) {
         drain_barrier::ticket ticket = worker_.claims.enter();
         if (!ticket) return error{errc::cancelled, 0, "the worker no longer fetches"};
         const time_point sent = steady_clock::now();
+        const lease_time leased = lease_time::now();
         worker_.fetches.fetch_add(1);
         result<std::vector<job>> response = error{errc::unavailable, ENOMEM, "out of memory"};
         retry_allocation([&] { response = send_fetch(count, sent); });
         const bool was_sent = response || response.error().code != errc::cancelled;
-        const std::size_t claimed = response ? accept(std::move(*response), sent, ticket, runnable) : 0;
+        const std::size_t claimed =
+            response ? accept(std::move(*response), {sent, leased}, ticket, runnable, cut_off) : 0;
         worker_.fetches.fetch_sub(1);
         const fetch_status status = !response     ? fetch_status::failed
                                     : claimed > 0 ? fetch_status::jobs
@@ -79,6 +82,11 @@ class fetcher {
     }
 
   private:
+    struct claim_time {
+        time_point steady;
+        lease_time lease;
+    };
+
     result<std::vector<job>> send_fetch(std::size_t count, time_point sent) {
         const std::uint32_t version = worker_.queues.version();
         worker_identity identity;  // with the open queues, if any was ever paused
@@ -100,13 +108,14 @@ class fetcher {
     }
 
     // Adds all jobs to the table before it reports the first, to recognise duplicates among them. Returns their number.
-    std::size_t accept(std::vector<job> claimed, time_point sent, const drain_barrier::ticket& ticket,
-                       job_queue& runnable) {
+    std::size_t accept(std::vector<job> claimed, const claim_time& sent, const drain_barrier::ticket& ticket,
+                       job_queue& runnable, bool& cut_off) {
         job_queue added;
         for (job& job : claimed) {
+            cut_off = cut_off || job.cut_off;
             if (job.id.empty()) {
                 record_unreportable(job);
-            } else if (!renew_if_active(job, sent)) {
+            } else if (!is_known(job, sent.lease)) {
                 add_claimed(job, sent, ticket, added);
             }
         }
@@ -119,16 +128,18 @@ class fetcher {
         return count;
     }
 
-    void add_claimed(job& claimed, time_point sent, const drain_barrier::ticket& ticket, job_queue& added) {
+    void add_claimed(job& claimed, const claim_time& sent, const drain_barrier::ticket& ticket,
+                     job_queue& added) {
         ref<active_job> job;
         const auto make = [&] {
-            job = make_ref<active_job>(std::move(claimed), sent, worker_.options.visibility_timeout,
+            job = make_ref<active_job>(std::move(claimed), sent.steady, sent.lease,
+                                       worker_.options.visibility_timeout,
                                        find_handler(handlers_, claimed.type), group_);
         };
         if (!retry_allocation(make)) return record_unreportable(claimed);
         job->ticket = ticket.split();
         worker_.jobs.add(*job);
-        worker_.beats.request_renewal(sent, job->lease);
+        worker_.beats.request_renewal(sent.steady, job->lease);
         worker_.tally.count_claimed();
         attempt([&] { log_job(worker_, *job, log_level::debug, "job fetched"); });
         added.push(std::move(job));
@@ -190,21 +201,18 @@ class fetcher {
                           {field("job_type", printable(claimed.type)), field("error", reason)});
     }
 
-    // A job whose lease ran out can be claimed again while it still runs here: it is not run twice.
-    bool renew_if_active(const job& claimed, time_point sent) {
-        bool is_active = false;
-        worker_.jobs.for_each_with_id(claimed.id, [&](active_job& job) {
-            if (job.taken()) return;
-            job.extend_lease(sent);
-            is_active = true;
+    // A job whose lease ran out can be claimed again while it runs or is reported here: it is not run twice.
+    bool is_known(const job& claimed, const lease_time& leased) {
+        bool known = false;
+        worker_.jobs.for_each_with_id(
+            claimed.id, [&](active_job& job) { known = job.claim_again(claimed, leased) || known; });
+        if (!known) return false;
+        worker_.reports.retry_now();  // an ACK that waits for its next try
+        attempt([&] {
+            worker_.log.write(log_level::warn, "a job that is in progress here was claimed again",
+                              {field("job_id", claimed.id), field("attempt", claimed.attempt)});
         });
-        if (is_active) {
-            attempt([&] {
-                worker_.log.write(log_level::warn, "a job that runs here was claimed again",
-                                  {field("job_id", claimed.id)});
-            });
-        }
-        return is_active;
+        return true;
     }
 
     worker_context& worker_;

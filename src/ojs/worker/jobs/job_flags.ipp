@@ -9,7 +9,7 @@ namespace ojs::detail {
 class job_flags {
   public:
     using flag_set = std::uint32_t;
-    // Only the last three are ever removed. A handler goes from `began` to `returned` to `left`.
+    // Those that remove() names are the only ones removed. A handler goes from `began` to `returned` to `left`.
     static constexpr flag_set taken = 1U << 0;          // one thread reports the job, and no other ever will
     static constexpr flag_set began = 1U << 1;          // a thread calls its handler
     static constexpr flag_set returned = 1U << 2;       // the handler has returned
@@ -26,6 +26,9 @@ class job_flags {
     static constexpr flag_set revoked = 1U << 12;  // by the backend; the supervisor has not yet handled it
     static constexpr flag_set checkpoint_locked = 1U << 13;  // a thread saves or loads a checkpoint
     static constexpr flag_set pinned = 1U << 14;             // the handler's thread must not leave the job
+    static constexpr flag_set claimed_again = 1U << 15;      // since the latest try to report it
+    static constexpr flag_set fail_sent = 1U << 16;          // a FAIL may have arrived, which ends the claim
+    static constexpr flag_set superseded = 1U << 17;         // a next claim is another job: no more requests
 
     bool has(flag_set any) const noexcept { return (load() & any) != 0; }
     bool in_handler() const noexcept { return (load() & (began | returned)) == began; }
@@ -39,15 +42,16 @@ class job_flags {
     // False: it was already there.
     bool add(flag_set one) noexcept { return (word_.fetch_or(one, memory_order::acq_rel) & one) == 0; }
     // False: one of these was already there, and nothing has changed.
-    bool add(flag_set added, flag_set unless) noexcept {
+    bool add(flag_set added, flag_set unless) noexcept { return add_unless(added, added | unless); }
+    // False: one of `unless` was there, and nothing has changed.
+    bool add_unless(flag_set added, flag_set unless) noexcept {
         flag_set known = load();
-        while ((known & (added | unless)) == 0) {
+        while ((known & unless) == 0) {
             if (word_.compare_exchange_weak(known, known | added, memory_order::acq_rel)) return true;
         }
         return false;
     }
-    // Called by the thread that added it.
-    void remove(flag_set one) noexcept { word_.fetch_sub(one, memory_order::acq_rel); }
+    void remove(flag_set one) noexcept { word_.fetch_and(~one, memory_order::acq_rel); }
 
     // Each ends one use of the job and is called at most once. True: it was the last use.
     bool end_report() noexcept {

@@ -94,7 +94,7 @@ inline verdict revoked(const active_job& job, std::string_view message) {
 inline verdict cut_short(const worker_context& worker, const active_job& job, cancel_reason reason,
                          std::string_view message) {
     if (reason == cancel_reason::timeout) return timed_out(job, message);
-    if (reason == cancel_reason::revoked) return revoked(job, message);
+    if (reason == cancel_reason::revoked && !job.was_claimed_again()) return revoked(job, message);
     return interrupted(worker, job, reason, message);
 }
 
@@ -146,30 +146,75 @@ inline time_point try_deadline(const worker_context& worker) {
                                                      worker.options.request_timeout);
 }
 
-inline result<settled> send_report(worker_context& worker, const active_job& job, const verdict& report) {
-    const time_point deadline = try_deadline(worker);
-    return worker.backend.call([&](ojs::transport& transport) {
-        if (report.ack) return transport.ack({job.job.id, report.result_json}, deadline);
-        return transport.fail({job.job.id, report.failure, report.requeue, report.checkpoint}, deadline);
-    });
+// A 4xx without an API error may be a proxy's: it is final when repeated.
+inline bool is_final_stray(const error& failure, int& strays) noexcept {
+    return failure.code == errc::bad_response && failure.http_status / 100 == 4 && ++strays >= 6;
 }
 
-// One try. A heartbeat must first renew an expired lease (a frozen process, a long outage) by name.
-inline result<report_status> report_once(worker_context& worker, active_job& job, verdict& report) {
-    const time_point queried_at = steady_clock::now();
-    if (job.lease_expired(queried_at)) {
-        const result<void> renewed = worker.beats.await_response(try_deadline(worker));
-        if (!renewed) return renewed.error();
-        // The response to an earlier beat, read only now, renews the lease from that beat on.
-        if (job.lease_until() <= queried_at) return report_status::gone;
-        if (steady_clock::now() >= worker.reports.deadline()) return report_status::unreported;
-    }
+// Whether to report a job. After its lease the backend is asked, unless a heartbeat has renewed it since. [WIRE 7]
+inline result<bool> holds_claim(worker_context& worker, const active_job& job, int& strays) {
+    if (!job.lease_expired(lease_time::now())) return true;
+    worker.beats.request_soon();
+    const result<bool> held = query_claim(worker, job, try_deadline(worker));
+    if (held) return held;
+    const error& failure = held.error();
+    return is_inconclusive(failure.code) || is_final_stray(failure, strays) ? result<bool>(true) : failure;
+}
+
+// Whether to start a job. After its lease its claim must be confirmed: another worker may have it. [WIRE 7]
+inline bool may_start(worker_context& worker, const active_job& job) {
+    if (!job.lease_expired(lease_time::now())) return true;
+    const result<bool> held = query_claim(worker, job, try_deadline(worker));
+    if (held) return *held;
+    static_cast<void>(worker.beats.await_response(try_deadline(worker)));  // it may renew the lease, by name
+    return !job.lease_expired(lease_time::now());
+}
+
+inline result<settled> send_report(worker_context& worker, active_job& job, const verdict& report) {
     const time_point sent_at = steady_clock::now();
-    const result<settled> response = send_report(worker, job, report);
+    const time_point deadline = try_deadline(worker);
+    result<settled> response = worker.backend.call([&](ojs::transport& transport) {
+        if (report.ack) return transport.ack({job.job.id, report.result_json}, deadline);
+        const auto should_send = [&job] {
+            job.flags.add(job_flags::fail_sent);
+            return !job.is_superseded();
+        };
+        return transport.fail({job.job.id, report.failure, report.requeue, report.checkpoint, should_send},
+                              deadline);
+    });
     worker.note_response(response, sent_at);
-    if (!response) return response.error();
+    return response;
+}
+
+// The tries of one report.
+struct report_tries {
+    const char* failed = "";  // what the latest one failed at, for the log
+    int stray_queries = 0;
+    int stray_responses = 0;
+    bool may_have_arrived = false;  // although no response did
+};
+
+inline result<report_status> report_once(worker_context& worker, active_job& job, verdict& report,
+                                         report_tries& tries) {
+    tries.failed = "claim query failed";
+    const result<bool> held = holds_claim(worker, job, tries.stray_queries);
+    if (!held) return held.error();
+    if (!*held) {
+        job.flags.add(job_flags::reassigned);
+        return report_status::gone;
+    }
+    tries.failed = report.ack ? "ACK failed" : "FAIL failed";
+    const result<settled> response = send_report(worker, job, report);
+    if (!response) {
+        tries.may_have_arrived = tries.may_have_arrived || response.error().code != errc::unreachable;
+        return response.error();
+    }
     report.response = *response;
-    return *response == settled::gone ? report_status::gone : report_status::accepted;
+    if (*response != settled::gone) return report_status::accepted;
+    report.why_gone = tries.may_have_arrived
+                          ? "the job is settled; an earlier try to report it may have arrived"
+                          : "the job's reservation is gone; settled elsewhere";
+    return report_status::gone;
 }
 
 // After at most half of the time that a drain or stop has left, or half a second.
@@ -182,34 +227,33 @@ inline time_point next_try_at(const worker_context& worker, std::chrono::millise
     return next_try_at(steady_clock::now(), stop == never ? worker.stage.drain_deadline() : stop, delay);
 }
 
-inline void log_failed_try(const worker_context& worker, const active_job& job, const verdict& report,
+inline void log_failed_try(const worker_context& worker, const active_job& job, const char* message,
                            const error& failure, time_point retry_at) {
     std::vector<log_field> fields = {field("job_id", job.job.id), field("error", failure.text)};
     if (retry_at < worker.reports.deadline())
         fields.push_back(field("retry_in_ms", detail::max(-milliseconds_since(retry_at), 0LL)));
-    worker.log.write({log_level::warn, report.ack ? "ACK failed" : "FAIL failed", std::move(fields), {}});
+    worker.log.write({log_level::warn, message, std::move(fields), {}});
 }
 
 // Retries until the backend accepts or rejects. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
 inline report_status report_with_retries(worker_context& worker, active_job& job, verdict& report) {
     backoff retry_backoff(report_backoff);
-    constexpr int max_stray_responses = 6;
-    int stray_responses = 0;
+    report_tries tries;
     while (steady_clock::now() < worker.reports.deadline()) {
-        if (job.is_reassigned()) return report_status::gone;
         const std::uint32_t seen = worker.reports.changes();
-        const auto status = unless_out_of_memory([&] { return report_once(worker, job, report); });
+        if (job.is_superseded() || (job.is_reassigned() && job.end_claim())) return report_status::gone;
+        job.flags.remove(job_flags::claimed_again);
+        const auto status = unless_out_of_memory([&] { return report_once(worker, job, report, tries); });
+        if (status && *status == report_status::gone && !job.end_claim()) continue;  // of an earlier claim
         if (status) return *status;
         const error& failure = status.error();
-        // A 400 without an API error may be a proxy's: it is final when repeated.
-        const bool stray = failure.code == errc::bad_response && failure.http_status / 100 == 4;
         const bool rejected =
-            failure.code == errc::rejected || (stray && ++stray_responses >= max_stray_responses);
+            failure.code == errc::rejected || is_final_stray(failure, tries.stray_responses);
         std::string& payload = report.ack ? report.result_json : report.checkpoint;
         const time_point retry_at = !rejected ? next_try_at(worker, retry_backoff.next(failure.retry_after))
                                     : payload.empty() ? never
                                                       : steady_clock::now();
-        attempt([&] { log_failed_try(worker, job, report, failure, retry_at); });
+        attempt([&] { log_failed_try(worker, job, tries.failed, failure, retry_at); });
         if (retry_at == never) return report_status::unreported;
         if (rejected) payload.clear();  // perhaps it was too large: report without it
         worker.reports.pause(retry_at, seen);
@@ -303,7 +347,7 @@ inline void log_report_status(const worker_context& worker, const active_job& jo
         return log_job(worker, job, log_level::error, "job could not be reported");
     if (job.is_reassigned())
         return log_job(worker, job, log_level::info, "job no longer this worker's; not reported");
-    log_job(worker, job, log_level::warn, "the job's reservation is gone; settled elsewhere");
+    log_job(worker, job, log_level::warn, report.why_gone);
 }
 
 // Reports and logs a job that the caller has taken.

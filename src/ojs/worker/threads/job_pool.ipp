@@ -53,6 +53,45 @@ class fetch_schedule {
     backoff backoff_{fetch_backoff};
 };
 
+// How many jobs a FETCH asks for: fewer after one that may have claimed jobs whose response was lost, because each loss
+// uses up an attempt of all of them. Guarded by the pool's mutex. [WIRE 7]
+class fetch_limit {
+  public:
+    std::size_t max_count() const noexcept { return limit_; }
+
+    void note(std::size_t asked, const result<std::size_t>& fetched, bool cut_off, time_point now) noexcept {
+        if (!fetched && !may_have_claimed(fetched.error().code)) return;
+        if (fetched && !cut_off) {
+            if (*fetched >= asked && asked >= limit_) limit_ = detail::min(asked * 2, ceiling(now));
+            return;
+        }
+        // Where one job is lost too, their number was not the cause.
+        failed_count_ = asked > 1 ? asked : none;
+        failed_at_ = now;
+        // One job may make every response unusable: its neighbours are not fetched with it a third time.
+        limit_ = fetched || fetched.error().code != errc::bad_response
+                     ? detail::max<std::size_t>(asked / 2, 1)
+                     : 1;
+    }
+
+  private:
+    static constexpr std::size_t none = ~std::size_t{0} / 2;
+    static constexpr std::chrono::minutes retry_interval{1};
+
+    static bool may_have_claimed(errc code) noexcept {
+        return code == errc::timed_out || code == errc::disconnected || code == errc::bad_response ||
+               code == errc::system;
+    }
+    // A count that failed is not tried again soon.
+    std::size_t ceiling(time_point now) const noexcept {
+        return now < failed_at_ + retry_interval ? failed_count_ - 1 : none;
+    }
+
+    std::size_t limit_ = none;
+    std::size_t failed_count_ = none;
+    time_point failed_at_ = time_point();
+};
+
 // At most `concurrency` threads, each with at most one job. A thread fetches jobs itself and hands those it cannot
 // run to others, so that a busy worker rarely switches threads.
 class job_pool : public ref_counted {
@@ -262,6 +301,7 @@ class job_pool : public ref_counted {
     }
 
     void run_job(active_job& job) {
+        if (!may_start(worker_, job)) return give_up(job);
         if (!job.begin_handler()) return;  // the stop was faster
         in_handlers_.fetch_add(1);
         if (job.timeout_at() < next_check.load()) worker_.supervisor.notify();
@@ -272,6 +312,12 @@ class job_pool : public ref_counted {
         if (job.is_stuck())
             log_job(worker_, job, log_level::warn, "a stuck handler has returned; its result is dropped",
                     report);
+    }
+
+    // Its lease ended before its start, so it comes back.
+    void give_up(active_job& job) {
+        job.flags.add(job_flags::reassigned);
+        if (job.take()) settle(worker_, job, unstarted(worker_));
     }
 
     verdict call_handler(active_job& job) {
@@ -342,7 +388,7 @@ class job_pool : public ref_counted {
             const std::size_t free = may_fetch ? free_slots() : 0;
             const time_point fetch_at = free > 0 ? schedule_.due() : never;
             if (steady_clock::now() >= fetch_at) {
-                fetch(free, held);
+                fetch(detail::min(free, limit_.max_count()), held);
             } else if (leading_) {
                 ++idle_;
                 idle_wakeup_.wait(held);
@@ -370,9 +416,11 @@ class job_pool : public ref_counted {
         requested_ += count;
         held.unlock();
         job_queue runnable;
-        const result<std::size_t> fetched = job_fetcher.fetch(count, runnable);
+        bool cut_off = false;
+        const result<std::size_t> fetched = job_fetcher.fetch(count, runnable, cut_off);
         held.lock();
         requested_ -= count;
+        limit_.note(count, fetched, cut_off, steady_clock::now());
         ready_.append(runnable);
         hand_out_ready_jobs(held);
         const bool failed = !schedule_.schedule_next(fetched, seen_hints);
@@ -406,6 +454,7 @@ class job_pool : public ref_counted {
     atomic<bool> closed_{false};          // set with the mutex held
     atomic<time_point> retry_at_{never};  // when to start a missing thread
     fetch_schedule schedule_;
+    fetch_limit limit_;
 
   public:
     const ref<job_cancel_group> group = make_ref<job_cancel_group>();

@@ -140,7 +140,7 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::ack(const ack_request& reque
 
 OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& request, time_point deadline) {
     constexpr std::string_view route = "/workers/nack";
-    const http_call call = {deadline, resend::always, nullptr};
+    const http_call call = {deadline, resend::always, request.should_send};
     const bool in_full = request.requeue || fail_variants_.in_use == 0;
     if (!request.checkpoint_json.empty() && in_full) {
         const result<http_response> full = send("POST", route, detail::fail_body(request, true), call);
@@ -176,7 +176,7 @@ OJS_SHUTDOWN_INLINE result<bool> http_transport::confirm_claim(const claim_query
     const result<http_response> response = detail::success(
         send("GET", detail::job_route(query.job_id), "", call), "/jobs/{id}", detail::quoting::no, "GET");
     if (!response) return response.error();
-    return detail::is_held_by(response->body, query.worker->worker_id);
+    return detail::read_claim(response->body, query);
 }
 
 OJS_SHUTDOWN_INLINE result<void> http_transport::register_worker(const worker_identity& worker,

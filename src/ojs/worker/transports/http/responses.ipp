@@ -171,19 +171,32 @@ inline result<heartbeat_response> read_heartbeat(std::string_view body,
     return out;
 }
 
-// A text of the job in the body, which has it in a member `job` or is the job. Empty: none.
-inline std::string job_text(std::string_view body, std::string_view name) {
+// The job in the body, which has it in a member `job` or is the job.
+inline std::string_view job_object(std::string_view body) {
     const std::string_view nested = raw_member(body, "job");
+    return nested.empty() ? body : nested;
+}
+// A text of the job in the body. Empty: none.
+inline std::string job_text(std::string_view body, std::string_view name) {
     std::string out;
-    raw_string(raw_member(nested.empty() ? body : nested, name), out);
+    raw_string(raw_member(job_object(body), name), out);
     return out;
 }
 
-// Reads the response to INFO. False: cancelled, or active at another worker.
-inline bool is_held_by(std::string_view body, std::string_view worker_id) {
+// Reads the response to INFO: whether the claim of that worker, and of that attempt, holds. [WIRE 7]
+inline result<bool> read_claim(std::string_view body, const claim_query& query) {
     const std::string state = job_text(body, "state");
+    for (const char* final_state : {"completed", "cancelled", "discarded"}) {
+        if (state == final_state) return false;
+    }
     const std::string owner = job_text(body, "worker_id");
-    return state != "cancelled" && (state != "active" || owner.empty() || owner == worker_id);
+    std::int64_t attempt = 0;
+    read_integer(raw_member(job_object(body), "attempt"), attempt);
+    const bool knows_attempt = attempt != 0 && query.attempt != 0;
+    if (state == "active" && !owner.empty() && owner != query.worker->worker_id) return false;
+    if (knows_attempt && attempt != query.attempt) return false;
+    if (state == "active" && (!owner.empty() || knows_attempt)) return true;
+    return error{errc::unsupported, 0, "GET /jobs/{id} does not say whose the job is"};
 }
 
 inline result<settled> read_settlement(std::string_view route, const result<http_response>& response) {
