@@ -365,7 +365,7 @@ class Crashes(Adapter):
     def accounted_for(self, jobs, worker):
         self.all_final(worker)
         self.stop(worker)
-        self.assertNotIn("settled elsewhere", worker.said(), "it knows its own settlement again")
+        self.assertNotIn("claim gone", worker.said(), "it knows its own settlement again")
         self.assertEqual(self.db.states(), {"completed": len(jobs)})
         trace = self.trace()
         self.assertEqual(trace.overlaps, [])

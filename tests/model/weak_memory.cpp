@@ -195,6 +195,26 @@ struct save_and_report {
     bool is_wrong() const { return wrong; }
 };
 
+// active_job::claim_again() while a report gets `gone` for the earlier claim.
+struct claimed_anew {
+    job_flags word;
+    bool claiming = false;
+    bool joined = false;
+    bool reported_new = false;
+
+    void report() {
+        do {
+            word.remove(job_flags::claimed_again);
+            reported_new = claiming;
+        } while (!word.add_unless(job_flags::superseded, job_flags::claimed_again));
+    }
+    void claim() {
+        claiming = true;
+        joined = word.add_unless(job_flags::claimed_again, job_flags::superseded);
+    }
+    bool is_wrong() const { return joined && !reported_new; }
+};
+
 // active_job::with_thread() and end_handler().
 struct pinned_thread {
     job_flags word;
@@ -247,6 +267,7 @@ int main() {
             {&claimed_job::handle, &claimed_job::stop, &claimed_job::lose});
     explore("no checkpoint is sent beside another one or the FAIL",
             {&save_and_report::save, &save_and_report::save, &save_and_report::report});
+    explore("a new claim that joins a report is reported", {&claimed_anew::report, &claimed_anew::claim});
     explore("a pinned thread stays in its job", {&pinned_thread::handle, &pinned_thread::use});
     return finds_it && wrong == 0 ? 0 : 1;
 }

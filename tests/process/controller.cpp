@@ -548,7 +548,7 @@ TEST_CASE("controller: a child that removed its own file and exits with 0 has co
     on.stop_by(SIGTERM);
     CHECK(on.prints(" completed=1 failed=0 "));
     CHECK(on.prints(" gone=0 "));
-    CHECK(on.controller.count("settled elsewhere") == 0);
+    CHECK(on.controller.count("claim gone") == 0);
     CHECK(on.names("request").empty());
     CHECK(on.names("failed").empty());
 }

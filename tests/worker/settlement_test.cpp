@@ -332,7 +332,7 @@ TEST_CASE("settlement: a heartbeat that renews a lease by name after its end -> 
 TEST_CASE("settlement: a claim query that fails -> it is repeated, and nothing is reported meanwhile") {
     for (const error& failure :
          {error{errc::unreachable, 0, "down"}, error{errc::unavailable, 0, "503", 503},
-          error{errc::timed_out, 0, "slow"}, error{errc::bad_response, 0, "a proxy's page", 404}}) {
+          error{errc::timed_out, 0, "slow"}, error{errc::unavailable, 0, "a proxy's page", 404}}) {
         overdue tested;
         const kept_log log(tested.options);
         tested.wire.refuse("claim", 3, failure);
@@ -342,14 +342,14 @@ TEST_CASE("settlement: a claim query that fails -> it is repeated, and nothing i
         CHECK(tested.wire.settlements("a").empty());
         CHECK(log.count("warn claim query failed") == 3);
         CHECK(log.count("warn ACK failed") == 0);
-        CHECK(log.count("warn the job's reservation is gone") == 0);
+        CHECK(log.count("warn claim gone") == 0);
     }
 }
 
 TEST_CASE(
     "settlement: a route for claim queries that only a proxy answers, with 404 -> the job is reported") {
     overdue tested;
-    tested.wire.refuse("claim", 1000, {errc::bad_response, 0, "a proxy's page", 404});
+    tested.wire.refuse("claim", 1000, {errc::unavailable, 0, "a proxy's page", 404});
     CHECK(tested.run("ack", 1) == "claimed 1 completed 1 exit 0");
 }
 

@@ -26,7 +26,6 @@ struct verdict {
     cancel_reason reason = cancel_reason::none;
     int signal = 0;                    // that caused an interruption
     settled response = settled::gone;  // the backend's, if it has accepted the report
-    const char* why_gone = "job claimed again; the report of its earlier claim is dropped";  // for the log
 
     // What became of the job, once the backend has accepted the report.
     job_status accepted_as() const noexcept {

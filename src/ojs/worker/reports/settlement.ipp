@@ -146,10 +146,7 @@ inline time_point try_deadline(const worker_context& worker) {
                                                      worker.options.request_timeout);
 }
 
-// A 4xx without an API error may be a proxy's: it is final when repeated.
-inline bool is_final_stray(const error& failure, int& strays) noexcept {
-    return failure.code == errc::bad_response && failure.http_status / 100 == 4 && ++strays >= 6;
-}
+inline constexpr int max_strays = 6;  // responses that may be a proxy's
 
 // Whether to report a job. After its lease the backend is asked, unless a heartbeat has renewed it since. [WIRE 7]
 inline result<bool> holds_claim(worker_context& worker, const active_job& job, int& strays) {
@@ -158,7 +155,9 @@ inline result<bool> holds_claim(worker_context& worker, const active_job& job, i
     const result<bool> held = query_claim(worker, job, try_deadline(worker));
     if (held) return held;
     const error& failure = held.error();
-    return is_inconclusive(failure.code) || is_final_stray(failure, strays) ? result<bool>(true) : failure;
+    const bool not_served =
+        (failure.http_status == 404 || failure.http_status == 405) && ++strays >= max_strays;
+    return is_inconclusive(failure.code) || not_served ? result<bool>(true) : failure;
 }
 
 // Whether to start a job. After its lease its claim must be confirmed: another worker may have it. [WIRE 7]
@@ -186,35 +185,21 @@ inline result<settled> send_report(worker_context& worker, active_job& job, cons
     return response;
 }
 
-// The tries of one report.
-struct report_tries {
-    const char* failed = "";  // what the latest one failed at, for the log
-    int stray_queries = 0;
-    int stray_responses = 0;
-    bool may_have_arrived = false;  // although no response did
-};
-
+// `sent`: whether the report was, rather than a claim query.
 inline result<report_status> report_once(worker_context& worker, active_job& job, verdict& report,
-                                         report_tries& tries) {
-    tries.failed = "claim query failed";
-    const result<bool> held = holds_claim(worker, job, tries.stray_queries);
+                                         int& stray_queries, bool& sent) {
+    sent = false;
+    const result<bool> held = holds_claim(worker, job, stray_queries);
     if (!held) return held.error();
     if (!*held) {
         job.flags.add(job_flags::reassigned);
         return report_status::gone;
     }
-    tries.failed = report.ack ? "ACK failed" : "FAIL failed";
+    sent = true;
     const result<settled> response = send_report(worker, job, report);
-    if (!response) {
-        tries.may_have_arrived = tries.may_have_arrived || response.error().code != errc::unreachable;
-        return response.error();
-    }
+    if (!response) return response.error();
     report.response = *response;
-    if (*response != settled::gone) return report_status::accepted;
-    report.why_gone = tries.may_have_arrived
-                          ? "the job is settled; an earlier try to report it may have arrived"
-                          : "the job's reservation is gone; settled elsewhere";
-    return report_status::gone;
+    return *response == settled::gone ? report_status::gone : report_status::accepted;
 }
 
 // After at most half of the time that a drain or stop has left, or half a second.
@@ -227,33 +212,42 @@ inline time_point next_try_at(const worker_context& worker, std::chrono::millise
     return next_try_at(steady_clock::now(), stop == never ? worker.stage.drain_deadline() : stop, delay);
 }
 
-inline void log_failed_try(const worker_context& worker, const active_job& job, const char* message,
-                           const error& failure, time_point retry_at) {
+inline void log_failed_try(const worker_context& worker, const active_job& job, const verdict& report,
+                           bool sent, const error& failure, time_point retry_at) {
     std::vector<log_field> fields = {field("job_id", job.job.id), field("error", failure.text)};
     if (retry_at < worker.reports.deadline())
         fields.push_back(field("retry_in_ms", detail::max(-milliseconds_since(retry_at), 0LL)));
-    worker.log.write({log_level::warn, message, std::move(fields), {}});
+    worker.log.write({log_level::warn,
+                      !sent        ? "claim query failed"
+                      : report.ack ? "ACK failed"
+                                   : "FAIL failed",
+                      std::move(fields),
+                      {}});
 }
 
 // Retries until the backend accepts or rejects. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
 inline report_status report_with_retries(worker_context& worker, active_job& job, verdict& report) {
     backoff retry_backoff(report_backoff);
-    report_tries tries;
+    int stray_queries = 0;
+    int stray_responses = 0;
+    bool sent = false;
     while (steady_clock::now() < worker.reports.deadline()) {
         const std::uint32_t seen = worker.reports.changes();
         if (job.is_superseded() || (job.is_reassigned() && job.end_claim())) return report_status::gone;
         job.flags.remove(job_flags::claimed_again);
-        const auto status = unless_out_of_memory([&] { return report_once(worker, job, report, tries); });
+        const auto status =
+            unless_out_of_memory([&] { return report_once(worker, job, report, stray_queries, sent); });
         if (status && *status == report_status::gone && !job.end_claim()) continue;  // of an earlier claim
         if (status) return *status;
         const error& failure = status.error();
-        const bool rejected =
-            failure.code == errc::rejected || is_final_stray(failure, tries.stray_responses);
+        // A 400 without an API error may be a proxy's: it is final when repeated.
+        const bool stray = sent && failure.code == errc::bad_response && failure.http_status / 100 == 4;
+        const bool rejected = failure.code == errc::rejected || (stray && ++stray_responses >= max_strays);
         std::string& payload = report.ack ? report.result_json : report.checkpoint;
         const time_point retry_at = !rejected ? next_try_at(worker, retry_backoff.next(failure.retry_after))
                                     : payload.empty() ? never
                                                       : steady_clock::now();
-        attempt([&] { log_failed_try(worker, job, tries.failed, failure, retry_at); });
+        attempt([&] { log_failed_try(worker, job, report, sent, failure, retry_at); });
         if (retry_at == never) return report_status::unreported;
         if (rejected) payload.clear();  // perhaps it was too large: report without it
         worker.reports.pause(retry_at, seen);
@@ -347,7 +341,7 @@ inline void log_report_status(const worker_context& worker, const active_job& jo
         return log_job(worker, job, log_level::error, "job could not be reported");
     if (job.is_reassigned())
         return log_job(worker, job, log_level::info, "job no longer this worker's; not reported");
-    log_job(worker, job, log_level::warn, report.why_gone);
+    log_job(worker, job, log_level::warn, "claim gone; the job was settled before, or reassigned");
 }
 
 // Reports and logs a job that the caller has taken.
