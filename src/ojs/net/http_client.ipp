@@ -21,11 +21,13 @@ namespace detail {
 class connection {
   public:
     connection() = default;
-    explicit connection(unique_fd socket) noexcept : socket_(std::move(socket)) {}
+    connection(unique_fd socket, std::chrono::milliseconds max_age) noexcept
+        : socket_(std::move(socket)), expires_at_(deadline_after(max_age)) {}
     connection(connection&& other) noexcept = default;
     connection& operator=(connection&& other) noexcept {
         detail::swap(stream_, other.stream_);
         socket_ = std::move(other.socket_);
+        expires_at_ = other.expires_at_;
         return *this;
     }
     ~connection() {
@@ -68,6 +70,7 @@ class connection {
         }
         return recv_some(socket_.get(), buffer, size, limit.deadline);
     }
+    bool is_expired(time_point now) const noexcept { return now >= expires_at_; }
     // Whether the peer has closed it or has sent unrequested bytes.
     bool is_stale() {
         if (!stream_) return peek(socket_.get()) >= 0 || !would_block(errno);
@@ -93,6 +96,7 @@ class connection {
     }
     unique_fd socket_;
     byte_stream_ref stream_;
+    time_point expires_at_;
 };
 
 inline constexpr int max_interim_responses = 16;
@@ -120,6 +124,10 @@ struct http_attempt {
     bool broke = false;         // the connection broke before the response was complete
 
     bool was_stale() const noexcept { return nothing_sent && broke; }
+    // Whether the peer may be gone without a word, or the connection forgotten on the way to it.
+    bool may_be_dead() const noexcept {
+        return broke || (!response && response.error().code == errc::timed_out);
+    }
 };
 
 class http_exchange final : public ref_counted {
@@ -140,6 +148,23 @@ class http_exchange final : public ref_counted {
             return error{errc::invalid_argument, 0, cat({"request to ", target_.name, ": ", fault})};
         }
         return send_text(compose(request), request.method == "HEAD", call);
+    }
+
+    bool may_repeat_secret(std::string_view text) const noexcept {
+        bool has_secret = false;
+        const auto repeats = [&](std::string_view secret) {
+            has_secret = has_secret || !secret.empty();
+            secret.remove_prefix(secret.rfind(' ') + 1);  // "Basic ...": without the scheme
+            return secret.size() >= 4 && text.find(secret) != std::string_view::npos;
+        };
+        if (repeats(options_.bearer_token)) return true;
+        for (const http_header& header : options_.headers) {
+            if (!is_public_header(header.name) && repeats(header.value)) return true;
+        }
+        // An escaped form begins so in JSON, URLs and HTML; or is in another character set.
+        return has_secret && !all_of(text, [](char c) {
+                   return static_cast<unsigned char>(c) < 0x80 && c != '\\' && c != '%' && c != '&';
+               });
     }
 
   private:
@@ -176,6 +201,14 @@ class http_exchange final : public ref_counted {
         return text;
     }
 
+    // Headers that every worker has.
+    static bool is_public_header(std::string_view name) noexcept {
+        for (const char* const each : {"Content-Type", "Accept", "OJS-Version", "X-OJS-Worker-ID"}) {
+            if (equals_ignore_case(name, each)) return true;
+        }
+        return false;
+    }
+
     connection take_idle() {
         for (;;) {
             connection candidate;
@@ -184,6 +217,7 @@ class http_exchange final : public ref_counted {
                 // In a child made by fork(): leave the connections to the parent.
                 const pid_t pid = ::getpid();
                 if (exchange(owner_, pid) != pid) idle_.clear();
+                drop_expired();
                 if (idle_.empty()) return candidate;
                 // Prefer the latest one of this thread: its peer is likely on the same processor.
                 std::size_t at = idle_.size() - 1;
@@ -197,6 +231,19 @@ class http_exchange final : public ref_counted {
         }
     }
 
+    // With the mutex held.
+    void drop_expired() {
+        const time_point now = steady_clock::now();
+        for (std::size_t i = idle_.size(); i-- > 0;) {
+            if (idle_[i].connection.is_expired(now)) idle_.remove(i);
+        }
+    }
+
+    void drop_idle() {
+        const unique_lock held(mutex_);
+        idle_.clear();
+    }
+
     void keep_idle(connection conn) {
         const unique_lock held(mutex_);
         if (idle_.size() < options_.max_idle_connections) idle_.push_back({std::move(conn), pthread_self()});
@@ -205,7 +252,7 @@ class http_exchange final : public ref_counted {
     result<connection> connect(const http_call& call) {
         result<unique_fd> socket = resolver_.connect(target_, call.deadline);
         if (!socket) return socket.error();
-        connection out(std::move(*socket));
+        connection out(std::move(*socket), options_.max_connection_age);
         if (!target_.is_secure) return out;
         const result<void> secured =
             out.start_stream(options_.https_stream, target_, {call.deadline, call.interrupt_fd});
@@ -233,6 +280,7 @@ class http_exchange final : public ref_counted {
             connection conn = take_idle();
             if (!conn) return {failure(errc::unreachable, "no idle connection"), true, true};
             http_attempt tried = try_on(std::move(conn), text, is_head, call);
+            if (tried.may_be_dead()) drop_idle();  // what killed it may have killed all that are as old
             if (!tried.was_stale()) return tried;
         }
     }
@@ -267,7 +315,7 @@ class http_exchange final : public ref_counted {
 
     http_attempt receive(connection conn, bool is_head, bool may_keep, const http_call& call) {
         using status = http_parser::status;
-        http_parser parser(options_.limits);
+        http_parser parser(options_.limits, call.cut_body != nullptr);
         parser.begin(is_head);
         char buffer[16 * 1024];
         for (int interim = 0;;) {
@@ -297,6 +345,8 @@ class http_exchange final : public ref_counted {
                 reached = parser.feed({});
             }
             if (reached == status::failed) {
+                if (parser.was_cut() && parser.code() < 300)
+                    *call.cut_body = std::move(parser.message().body);
                 return {failure(errc::bad_response, cat({"bad response: ", parser.failure()}))};
             }
             if (reached == status::complete) return finish(parser, std::move(conn), may_keep && open);
@@ -339,6 +389,10 @@ OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url
         }
     }
     return http_client(detail::make_ref<detail::http_exchange>(std::move(*target), std::move(options)));
+}
+
+OJS_SHUTDOWN_INLINE bool http_client::may_repeat_secret(std::string_view text) const noexcept {
+    return body_->may_repeat_secret(text);
 }
 
 OJS_SHUTDOWN_INLINE result<http_response> http_client::send(const http_request& request,
