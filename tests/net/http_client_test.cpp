@@ -276,6 +276,38 @@ TEST_CASE(
     }
 }
 
+TEST_CASE(
+    "client: a kept connection is silent for a second -> others that were idle then are not used meanwhile") {
+    std::vector<std::thread> connections;
+    test::counter requests;
+    test::event end;
+    {
+        peer::server server([&](int fd, int number) {
+            connections.emplace_back([&, number, copy = ::dup(fd)] {
+                while (!peer::read_message(copy).empty()) {
+                    if (requests.add() > 2 && number < 2) end.wait();
+                    requests.wait_for(2);
+                    peer::send_text(copy, peer::ok());
+                }
+                ::close(copy);
+            });
+        });
+        http_client client = peer::make_client(server.url());
+        const auto succeeds = [&](int) { CHECK(client.send(peer::get(), peer::call())); };
+        test::at_once(2, succeeds);
+        std::thread stalled(succeeds, 0);
+        CHECK(requests.wait_for(3));
+        std::this_thread::sleep_for(1001ms);  // the second in question
+        for (int i = 0; i < 2; ++i) succeeds(i);
+        CHECK(server.connections() == 3);
+        end.set();
+        stalled.join();
+        succeeds(0);
+        CHECK(server.connections() == 3);
+    }
+    for (std::thread& each : connections) each.join();
+}
+
 TEST_CASE("client: a new connection is silent -> idle ones stay") {
     std::vector<std::thread> connections;
     test::counter requests;

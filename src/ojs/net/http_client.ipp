@@ -28,6 +28,7 @@ class connection {
         detail::swap(stream_, other.stream_);
         socket_ = std::move(other.socket_);
         expires_at_ = other.expires_at_;
+        responded_at_ = other.responded_at_;
         return *this;
     }
     ~connection() {
@@ -71,6 +72,8 @@ class connection {
         return recv_some(socket_.get(), buffer, size, limit.deadline);
     }
     bool is_expired(time_point now) const noexcept { return now >= expires_at_; }
+    void note_response() noexcept { responded_at_ = steady_clock::now(); }
+    time_point responded_at() const noexcept { return responded_at_; }  // the latest time
     // Whether the peer has closed it or has sent unrequested bytes.
     bool is_stale() {
         if (!stream_) return peek(socket_.get()) >= 0 || !would_block(errno);
@@ -97,9 +100,12 @@ class connection {
     unique_fd socket_;
     byte_stream_ref stream_;
     time_point expires_at_;
+    time_point responded_at_;
 };
 
 inline constexpr int max_interim_responses = 16;
+// A connection has stalled if a request on it gets no response for so long.
+inline constexpr auto stall_time = std::chrono::seconds(1);
 
 inline const char* header_error(const http_header& header) noexcept {
     if (!is_token(header.name)) return "a header name is empty or holds a character HTTP does not allow";
@@ -218,17 +224,31 @@ class http_exchange final : public ref_counted {
                 const pid_t pid = ::getpid();
                 if (exchange(owner_, pid) != pid) idle_.clear();
                 drop_expired();
-                if (idle_.empty()) return candidate;
-                // Prefer the latest one of this thread: its peer is likely on the same processor.
-                std::size_t at = idle_.size() - 1;
-                for (std::size_t i = 0; i < idle_.size(); ++i) {
-                    if (pthread_equal(idle_[i].user, pthread_self())) at = i;
-                }
+                const std::size_t at = choose_idle();
+                if (at == idle_.size()) return candidate;
                 candidate = std::move(idle_[at].connection);
                 idle_.remove(at);
             }
             if (!candidate.is_stale()) return candidate;
         }
+    }
+
+    // With the mutex held. Prefers the latest one of this thread: its peer is likely on the same processor. None that was
+    // idle already when another stalled: what stopped that one may have stopped all.
+    std::size_t choose_idle() const noexcept {
+        time_point alive_at;
+        for (const time_point sent_at : waiting_) {
+            if (steady_clock::now() - sent_at >= stall_time) alive_at = detail::max(alive_at, sent_at);
+        }
+        std::size_t at = idle_.size();
+        bool is_own = false;
+        for (std::size_t i = 0; i < idle_.size(); ++i) {
+            const bool used_here = pthread_equal(idle_[i].user, pthread_self()) != 0;
+            if (idle_[i].connection.responded_at() < alive_at || (is_own && !used_here)) continue;
+            at = i;
+            is_own = used_here;
+        }
+        return at;
     }
 
     // With the mutex held.
@@ -274,11 +294,33 @@ class http_exchange final : public ref_counted {
         return std::move(second.nothing_sent && !first.nothing_sent ? first.response : second.response);
     }
 
+    // A request that waits for its response on a connection that was kept.
+    class waiting_request {
+      public:
+        explicit waiting_request(http_exchange& client) : client_(client) {
+            const unique_lock held(client_.mutex_);
+            client_.waiting_.push_back(sent_at_);
+        }
+        waiting_request(const waiting_request&) = delete;
+        waiting_request& operator=(const waiting_request&) = delete;
+        ~waiting_request() {
+            const unique_lock held(client_.mutex_);
+            std::size_t at = 0;
+            while (client_.waiting_[at] != sent_at_) ++at;
+            client_.waiting_.remove(at);
+        }
+
+      private:
+        http_exchange& client_;
+        const time_point sent_at_ = steady_clock::now();
+    };
+
     // Tries idle connections until one accepts the request; was_stale() if none does.
     http_attempt try_idle(const std::string& text, bool is_head, const http_call& call) {
         for (;;) {
             connection conn = take_idle();
             if (!conn) return {failure(errc::unreachable, "no idle connection"), true, true};
+            const waiting_request waiting(*this);
             http_attempt tried = try_on(std::move(conn), text, is_head, call);
             if (tried.may_be_dead()) drop_idle();  // what killed it may have killed all that are as old
             if (!tried.was_stale()) return tried;
@@ -354,6 +396,7 @@ class http_exchange final : public ref_counted {
     }
 
     http_attempt finish(http_parser& parser, connection conn, bool may_keep) {
+        conn.note_response();
         // Surplus bytes would be taken for the next response.
         if (may_keep && parser.keeps_alive() && !parser.has_surplus()) keep_idle(std::move(conn));
         http_response response;
@@ -370,6 +413,7 @@ class http_exchange final : public ref_counted {
     mutex mutex_;
     pid_t owner_ = ::getpid();
     array<idle_connection> idle_;  // the most recently used is last
+    array<time_point> waiting_;    // when each was sent
 };
 
 }  // namespace detail
