@@ -1,5 +1,6 @@
 // Durations, results, text helpers, shared callables.
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -288,6 +289,24 @@ TEST_CASE("function: copies share one callable, which the last one destroys") {
     }
     CHECK(witness.use_count() == 1);
 }
+
+#if !OJS_SHUTDOWN_SEPARATE
+TEST_CASE("unique_fd: 0, 1 and 2 are closed -> none of them is owned, each stays closed, and errno is kept") {
+    const pid_t child = test::forked([] {
+        for (const int standard : {0, 1, 2}) ::close(standard);
+        for (int i = 0; i < 4; ++i) {
+            const detail::unique_fd made(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+            if (made.get() < 3 || ::fcntl(made.get(), F_GETFD) != FD_CLOEXEC) return 1;
+            for (const int standard : {0, 1, 2}) {
+                if (::fcntl(standard, F_GETFD) != -1) return 2;
+            }
+        }
+        const detail::unique_fd none(::open("/nonexistent", O_RDONLY));
+        return !none && errno == ENOENT ? 0 : 3;
+    });
+    CHECK(test::status_of(child) == 0);
+}
+#endif
 
 TEST_CASE("thread: runs its body, under a copy of its name, all signals blocked unless asked otherwise") {
     const auto is_blocked = [] {

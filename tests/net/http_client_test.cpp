@@ -227,6 +227,180 @@ TEST_CASE("client: a stale connection is noticed before a byte is written") {
     CHECK(server.connections() == 2);
 }
 
+TEST_CASE(
+    "client: a kept connection is dead -> all that are idle are closed, and the next request connects") {
+    constexpr int kept = 4;
+    const struct {
+        bool resets;  // else it is silent
+        resend policy;
+        std::optional<errc> failure;
+    } rows[] = {{false, resend::if_unsent, errc::timed_out},
+                {false, resend::always, errc::timed_out},
+                {true, resend::if_unsent, errc::disconnected},
+                {true, resend::always, {}}};
+    for (const auto& row : rows) {
+        CAPTURE(&row - rows);
+        std::atomic<bool> dead{false};
+        test::counter requests;
+        test::counter ended;
+        std::vector<std::thread> connections;
+        {
+            peer::server server([&](int fd, int number) {
+                connections.emplace_back([&, number, copy = ::dup(fd)] {
+                    while (!peer::read_message(copy).empty() && !(dead && number < kept)) {
+                        requests.add();
+                        requests.wait_for(kept);  // so that each of them has a connection
+                        peer::send_text(copy, peer::ok());
+                    }
+                    if (row.resets) {
+                        peer::reset(copy);
+                    } else {
+                        peer::read_to_end(copy);
+                    }
+                    ::close(copy);
+                    ended.add();
+                });
+            });
+            http_client client = peer::make_client(server.url());
+            test::at_once(kept, [&](int) { CHECK(client.send(peer::get(), peer::call())); });
+            CHECK(server.connections() == kept);
+            dead = true;
+            http_call call = peer::call(peer::soon(), row.policy);
+            if (!row.resets) call.deadline = steady_clock::now() + 100ms;
+            CHECK(test::code_of(client.send(peer::get(), call)) == row.failure);
+            CHECK(ended.wait_for(kept));
+            CHECK(client.send(peer::get(), peer::call()));
+            CHECK(server.connections() == kept + 1);
+        }
+        for (std::thread& each : connections) each.join();
+    }
+}
+
+TEST_CASE(
+    "client: a kept connection is silent for a second -> others that were idle then are not used meanwhile") {
+    std::vector<std::thread> connections;
+    test::counter requests;
+    test::event end;
+    {
+        peer::server server([&](int fd, int number) {
+            connections.emplace_back([&, number, copy = ::dup(fd)] {
+                while (!peer::read_message(copy).empty()) {
+                    if (requests.add() > 2 && number < 2) end.wait();
+                    requests.wait_for(2);
+                    peer::send_text(copy, peer::ok());
+                }
+                ::close(copy);
+            });
+        });
+        http_client client = peer::make_client(server.url());
+        const auto succeeds = [&](int) { CHECK(client.send(peer::get(), peer::call())); };
+        test::at_once(2, succeeds);
+        std::thread stalled(succeeds, 0);
+        CHECK(requests.wait_for(3));
+        std::this_thread::sleep_for(1001ms);  // the second in question
+        for (int i = 0; i < 2; ++i) succeeds(i);
+        CHECK(server.connections() == 3);
+        end.set();
+        stalled.join();
+        succeeds(0);
+        CHECK(server.connections() == 3);
+    }
+    for (std::thread& each : connections) each.join();
+}
+
+TEST_CASE("client: a new connection is silent -> idle ones stay") {
+    std::vector<std::thread> connections;
+    test::counter requests;
+    {
+        peer::server server([&](int fd, int number) {
+            connections.emplace_back([&requests, number, copy = ::dup(fd)] {
+                while (!peer::read_message(copy).empty()) {
+                    if (requests.add() == 1) requests.wait_for(2);
+                    if (number == 0) peer::send_text(copy, peer::ok());
+                }
+                ::close(copy);
+            });
+        });
+        http_client client = peer::make_client(server.url());
+        std::thread first([&] { CHECK(client.send(peer::get(), peer::call())); });
+        CHECK(requests.wait_for(1));
+        CHECK(test::code_of(client.send(peer::get(), peer::call(steady_clock::now() + 100ms))) ==
+              errc::timed_out);
+        first.join();
+        CHECK(client.send(peer::get(), peer::call()));
+        CHECK(server.connections() == 2);
+    }
+    for (std::thread& each : connections) each.join();
+}
+
+TEST_CASE("client: a connection is older than max_connection_age -> the next request connects") {
+    for (const auto age : {std::chrono::milliseconds(0), std::chrono::milliseconds(30000)}) {
+        peer::server server([](int fd, int) {
+            while (!peer::read_message(fd).empty()) peer::send_text(fd, peer::ok());
+        });
+        http_client_options options;
+        CHECK(options.max_connection_age == 30s);
+        options.max_connection_age = age;
+        http_client client = peer::make_client(server.url(), options);
+        for (int i = 0; i < 3; ++i) CHECK(client.send(peer::get(), peer::call()));
+        CHECK(server.connections() == (age == 0ms ? 3 : 1));
+    }
+}
+
+TEST_CASE("client: cut_body -> receives the beginning of a body that is too large, in any framing") {
+    const struct {
+        const char* response;  // the connection stays open
+        const char* cut;
+        bool succeeds = false;
+    } rows[] = {{"HTTP/1.1 200 OK\r\nContent-Length: 9999999999999\r\n\r\nabcde", "abcde"},
+                {"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabcdef", "abcde"},
+                {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffff\r\nabcde", "abcde"},
+                {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n3\r\nde", "abcde"},
+                {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n1\r\n", "abcde"},
+                {"HTTP/1.1 200 OK\r\n\r\nabcdef", "abcde"},
+                {"HTTP/1.1 502 Bad\r\nContent-Length: 6\r\n\r\nabcdef", ""},
+                {"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nabcdef", ""},
+                {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde", "", true},
+                {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n", "", true}};
+    for (const auto& row : rows) {
+        CAPTURE(row.response);
+        peer::server server([&](int fd, int) {
+            while (!peer::read_message(fd).empty()) peer::send_text(fd, row.response);
+        });
+        http_client_options options;
+        options.limits.body = 5;
+        http_client client = peer::make_client(server.url(), options);
+        std::string cut;
+        http_call call = peer::call();
+        call.cut_body = &cut;
+        for (int i = 0; i < 2; ++i) {
+            const auto failure = test::code_of(client.send(peer::get(), call));
+            CHECK(failure == (row.succeeds ? std::nullopt : std::optional<errc>(errc::bad_response)));
+            CHECK(cut == row.cut);
+            cut.clear();
+        }
+        CHECK(server.connections() == (row.succeeds ? 1 : 2));
+    }
+}
+
+TEST_CASE("client: a text repeats a secret as it is, or may in an escaped form -> it is not for logs") {
+    http_client_options options;
+    const auto may_repeat = [&](const std::string& text) {
+        return peer::make_client("http://h", options).may_repeat_secret(text);
+    };
+    options.headers = {{"Content-Type", "application/json"}, {"X-OJS-Worker-ID", "worker-1"}};
+    CHECK_FALSE(may_repeat(R"(worker-1 \/ %2F &amp; \u00e4 application/json)"));
+    options.bearer_token = "s3cr/t";
+    CHECK_FALSE(may_repeat("worker-1 has no queue s3cr"));
+    for (const char* text :
+         {"Bearer s3cr/t", R"(s3cr\/t)", R"(\u0073)", "s3cr%2ft", "s3cr&#47;t", "\xc3\xa4"})
+        CHECK(may_repeat(text));
+    options.bearer_token.clear();
+    options.headers = {{"X-Api-Key", "k3y-9"}, {"authorization", "Basic dXNlcg=="}, {"X-Env", "a"}};
+    CHECK_FALSE(may_repeat("a key"));
+    for (const char* text : {"k3y-9", "of dXNlcg==", R"(k3y\u002d9)"}) CHECK(may_repeat(text));
+}
+
 TEST_CASE("client: what is sent again, and what is not") {
     struct {
         resend policy;

@@ -121,4 +121,25 @@ TEST_CASE("connect: a socket that TCP connected to itself is refused, a listener
     }
 }
 
+TEST_CASE("connect: a TCP socket -> keep-alive is on, before the age limit of kept connections") {
+    const detail::unique_fd listener = detail::open_socket(AF_INET);
+    REQUIRE(::listen(listener.get(), 1) == 0);
+    const auto socket = detail::connect_socket({detail::local_address(listener.get())},
+                                               deadline_after(std::chrono::seconds(5)), "h");
+    REQUIRE(socket);
+    const auto option = [&](int level, int name) {
+        int value = -1;
+        socklen_t size = sizeof value;
+        ::getsockopt(socket->get(), level, name, &value, &size);
+        return value;
+    };
+    CHECK(option(SOL_SOCKET, SO_KEEPALIVE) == 1);
+#if defined(TCP_KEEPIDLE) && defined(TCP_USER_TIMEOUT)
+    CHECK(option(IPPROTO_TCP, TCP_KEEPIDLE) +
+              option(IPPROTO_TCP, TCP_KEEPINTVL) * option(IPPROTO_TCP, TCP_KEEPCNT) ==
+          20);
+    CHECK(option(IPPROTO_TCP, TCP_USER_TIMEOUT) == 20000);
+#endif
+}
+
 #endif

@@ -90,7 +90,7 @@ TEST_CASE("http: the response to FAIL says what becomes of the job, if it has a 
                         {200, R"({"state":7})", settled::accepted},
                         {200, "{}", settled::accepted},
                         {200, "", settled::accepted},
-                        {409, R"({"state":"retryable"})", settled::gone}};
+                        {409, R"({"state":"retryable","error":{"code":"conflict"}})", settled::gone}};
     for (const row& each : rows) {
         CAPTURE(each.body);
         const backend peer(each.status, each.body);
@@ -160,8 +160,11 @@ TEST_CASE("http: BEAT and registration") {
     CHECK(connect(peer)->deregister_worker(identity(), soon()));
     CHECK(peer.requests().size() == requests);
     for (const int status : {404, 405}) {
-        CHECK(connect(backend(status), "/r")->register_worker(identity(), soon()));
-        CHECK(connect(backend(status), "/r")->deregister_worker(identity(), soon()));
+        const backend absent(status, R"({"error":{"code":"not_found"}})");
+        CHECK(connect(absent, "/r")->register_worker(identity(), soon()));
+        CHECK(connect(absent, "/r")->deregister_worker(identity(), soon()));
+        CHECK(!connect(backend(status), "/r")->register_worker(identity(), soon()));
+        CHECK(!connect(backend(status), "/r")->deregister_worker(identity(), soon()));
     }
     CHECK(!connect(backend(500), "/r")->register_worker(identity(), soon()));
     CHECK(connect(backend(500), "/r")->deregister_worker(identity(), soon()).error().text ==
@@ -342,7 +345,7 @@ TEST_CASE("http: a 404 does not prove that the full body is accepted again") {
     downgrading tested(
         [&knows](const http_request& request) {
             return knows ? accept_if(is_schema_fail(parse(request.body)))
-                         : http_response{404, {}, "{}", false};
+                         : http_response{404, {}, api_error, false};
         },
         false, 0ms);
     const fail_request failed = {"j", {"ShutdownError", "m", true, "{}"}, true};
@@ -602,7 +605,7 @@ TEST_CASE("http: no error text quotes job data, the response to a 401, or a body
 }
 
 TEST_CASE("http: what a status means") {
-    const std::pair<int, errc> rows[] = {{400, errc::rejected},    {410, errc::rejected},
+    const std::pair<int, errc> rows[] = {{400, errc::rejected},    {405, errc::rejected},
                                          {413, errc::rejected},    {422, errc::rejected},
                                          {429, errc::unavailable}, {408, errc::unavailable},
                                          {500, errc::unavailable}, {503, errc::unavailable},
@@ -619,20 +622,147 @@ TEST_CASE("http: what a status means") {
         CHECK(acked.error().retry_after == 7s);
         CHECK(fetched.error().retry_after == 7s);
     }
-    for (const int status : {404, 409}) {
-        const backend peer(status);
+    for (const int status : {404, 409, 410}) {
+        const backend peer(status, api_error);
         CHECK(connect(peer)->ack({"j", ""}, soon()).value_or(settled::accepted) == settled::gone);
         CHECK(connect(peer)->fail({"j", {}, true}, soon()).value_or(settled::accepted) == settled::gone);
-        CHECK(!fetch(*connect(peer)));
+        CHECK(test::code_of(fetch(*connect(peer))) == errc::rejected);
+        CHECK(test::code_of(beat(*connect(peer))) == errc::rejected);
     }
     const backend none(204);
     const result<std::vector<job>> got = fetch(*connect(none));
     REQUIRE(got);
     CHECK(got->empty());
     CHECK(*connect(none)->ack({"j", ""}, soon()) == settled::accepted);
-    for (const char* header : {"-1", "soon", "99999999999", "Wed, 21 Oct 2015 07:28:00 GMT", ""}) {
-        const backend peer(503, "", {{"Retry-After", header}});
-        CHECK(connect(peer)->ack({"j", ""}, soon()).error().retry_after == 0s);
+}
+
+TEST_CASE("http: a 4xx without an API error -> a failed request on every route, to be tried again") {
+    const worker_identity self = identity();
+    for (const char* body :
+         {"", "{}", "<html>404</html>", R"({"error":"not found"})", R"({"error":{"code":404}})"}) {
+        for (const int status : {402, 404, 405, 406, 409, 410, 411, 413, 414, 415, 421, 431, 451}) {
+            CAPTURE(body);
+            CAPTURE(status);
+            const backend peer(status, body);
+            const std::unique_ptr<http_transport> wire = connect(peer, "/r");
+            for (const auto& code :
+                 {test::code_of(wire->ack({"j", "1"}, soon())),
+                  test::code_of(wire->fail({"j", {"X", "m", true, "{}"}, true, "1"}, soon())),
+                  test::code_of(fetch(*wire)), test::code_of(beat(*wire)),
+                  test::code_of(wire->confirm_claim({&self, "j", nullptr}, soon())),
+                  test::code_of(wire->register_worker(self, soon()))})
+                CHECK(code == errc::unavailable);
+            CHECK(peer.requests().size() == 6);
+        }
+    }
+}
+
+TEST_CASE("http: Retry-After is seconds or a date -> up to an hour, from the response's own date") {
+    const auto wait = [](const http_headers& headers) {
+        return connect(backend(503, "", headers))->ack({"j", ""}, soon()).error().retry_after;
+    };
+    const std::string sent = "Sun, 06 Nov 1994 08:49:37 GMT";
+    const std::pair<const char*, std::chrono::seconds> rows[] = {{"7", 7s},
+                                                                 {"-1", 0s},
+                                                                 {"soon", 0s},
+                                                                 {"99999999999", 0s},
+                                                                 {"", 0s},
+                                                                 {"Sun, 06 Nov 1994 08:49:47 GMT", 10s},
+                                                                 {"Sunday, 06-Nov-94 08:49:47 GMT", 10s},
+                                                                 {"Sun Nov  6 08:49:47 1994", 10s},
+                                                                 {"Sun, 06 Nov 1994 09:49:37 GMT", 3600s},
+                                                                 {"Sun, 06 Nov 1994 09:49:38 GMT", 0s},
+                                                                 {"Sun, 06 Nov 1994 08:49:36 GMT", 0s},
+                                                                 {"Sun, 06 Nov 1994", 0s},
+                                                                 {"Sun, 06 anF 1994 08:49:47 GMT", 0s}};
+    for (const auto& [text, expected] : rows) {
+        CAPTURE(text);
+        CHECK(wait({{"Retry-After", text}, {"Date", sent}}) == expected);
+    }
+    CHECK(wait({{"Retry-After", "Fri, 31 Dec 1999 23:59:58 GMT"}, {"Date", "Sat Jan  1 00:00:01 2000"}}) ==
+          0s);
+    CHECK(wait({{"Retry-After", "Saturday, 01-Jan-00 00:00:01 GMT"},
+                {"Date", "Friday, 31-Dec-99 23:59:58 GMT"}}) == 3s);
+    char soon_text[40];
+    const std::time_t later = std::time(nullptr) + 1800;
+    tm utc{};
+    gmtime_r(&later, &utc);
+    std::strftime(soon_text, sizeof soon_text, "%a, %d %b %Y %H:%M:%S GMT", &utc);
+    const auto by_the_wall_clock = wait({{"Retry-After", soon_text}});
+    CHECK(by_the_wall_clock > 1000s);
+    CHECK(by_the_wall_clock <= 1800s);
+}
+
+TEST_CASE("http: a redirection -> the error names its target, without a query") {
+    const std::pair<const char*, const char*> rows[] = {
+        {"https://other.example/ojs?token=s3cret", " to https://other.example/ojs"},
+        {"/ojs/v2#x", " to /ojs/v2"},
+        {"https://h/a%41", " to https://h/a"},
+        {"", ""}};
+    for (const auto& [location, named] : rows) {
+        const backend peer(308, "", {{"Location", location}});
+        const result<settled> acked = connect(peer)->ack({"j", ""}, soon());
+        REQUIRE(test::code_of(acked) == errc::bad_response);
+        CHECK(acked.error().text == std::string("POST /workers/ack answered 308") + named);
+    }
+    const backend peer(308, "", {{"Location", "https://h/" + std::string(120, 'x')}});
+    CHECK(fetch(*connect(peer)).error().text == "POST /workers/fetch answered 308");
+}
+
+TEST_CASE("http: a response may repeat a secret in an escaped form -> its text is not quoted, its code is") {
+    http_client_options options;
+    options.bearer_token = "s3cr/t";
+    options.headers = {{"X-Api-Key", "k3y-9"}};
+    const auto text_of = [&](const std::string& message) {
+        const backend peer(500, R"({"error":{"code":"no_queue","message":")" + message + "\"}}");
+        return fetch(*connect(peer, "", options)).error().text;
+    };
+    CHECK(text_of("none").find("message") != std::string::npos);
+    for (const char* message :
+         {"s3cr/t", R"(s3cr\/t)", R"(\u0073\u0033cr/t)", "s3cr%2Ft", "k3y-9", R"(k3y\u002d9)"})
+        CHECK(text_of(message) == "POST /workers/fetch answered 500: no_queue");
+}
+
+// The response to a FETCH, with a limit of 100 bytes.
+result<std::vector<job>> fetch_cut(const std::string& body, std::size_t count) {
+    http_client_options options;
+    options.limits.body = 100;
+    return fetch(*connect(backend(200, body), "", options), count);
+}
+
+TEST_CASE(
+    "http: FETCH of one is too large -> the job is named, if its id is in the first bytes and it is the "
+    "first") {
+    const std::string large = "\"args\":[\"" + std::string(200, 'x') + "\"]";
+    for (const std::string& before :
+         {std::string(R"({"jobs":[{"id":"j\u0031","type":"t",)"),
+          std::string(R"( {"a":[1],"jobs" : [ {"x":{"id":"no"},"type":"t","id":"j1", )")}) {
+        const auto cut = fetch_cut(before + large + R"(},{"id":"j2"}]})", 1);
+        REQUIRE(cut);
+        REQUIRE(cut->size() == 1);
+        CHECK(cut->front().id == "j1");
+        CHECK(cut->front().type == "t");
+        CHECK(cut->front().malformed == "the job is larger than the response limit of 100 bytes");
+        const auto several = fetch_cut(before + large + "}]}", 2);
+        REQUIRE(test::code_of(several) == errc::bad_response);
+        CHECK(several.error().http_status == 0);
+    }
+    const std::pair<std::string, const char*> refused[] = {
+        {R"({"jobs":[{"type":"t",)" + large + R"(,"id":"j1"}]})",
+         "the job is larger than the response limit of 100 bytes, and its id is behind that"},
+        {R"({"jobs":[{"id":"j)" + std::string(100, '1'), "and its id is behind that"},
+        {R"({"jobs":[{"id":7,)" + large, "and its id is behind that"},
+        {R"({"jobs":[{"id":"j1"},{"id":"j2",)" + large, "the response to FETCH is larger than 100 bytes"},
+        {R"({"jobs":[],)" + large, "the response to FETCH is larger than 100 bytes"},
+        {R"({"jobs":{"id":"j1",)" + large, "the response to FETCH is larger than 100 bytes"},
+        {R"([{"id":"j1",)" + large, "the response to FETCH is larger than 100 bytes"},
+        {std::string(200, ' '), "the response to FETCH is larger than 100 bytes"}};
+    for (const auto& [body, why] : refused) {
+        CAPTURE(body);
+        const auto cut = fetch_cut(body, 1);
+        REQUIRE(test::code_of(cut) == errc::bad_response);
+        CHECK(cut.error().text.find(why) != std::string::npos);
+        CHECK(cut.error().text.find("visibility timeout") != std::string::npos);
     }
 }
 

@@ -82,6 +82,7 @@ ojs::draining_server_options server_options(const dev_backend::settings& chosen)
     ojs::draining_server_options out;
     out.max_connections = chosen.max_connections;
     out.lame_duck = chosen.lame_duck;
+    out.limits.body = 32 * 1024 * 1024;       // up to it, dispatch() refuses by an error of the API
     out.threads = 256;                        // most wait for a commit or --delay
     out.thread_stack_size = 2 * 1024 * 1024;  // for 100 levels of JSON in unoptimised builds
     return out;

@@ -129,12 +129,16 @@ ojs::http_response run_route(backend& on, incoming& in) {
     throw refusal{404, "not_found", "no such route"};
 }
 
+constexpr std::size_t max_request_body = 8 * 1024 * 1024;
+
 // Rejects changes while earlier ones cannot be written.
 ojs::http_response dispatch(backend& on, incoming& in) {
     try {
         if (on.disk && on.disk->is_failing() && in.request.method != "GET") {
             throw refusal{503, "backend_error", "not stored: " + on.disk->fault()};
         }
+        if (in.request.body.size() > max_request_body)
+            throw refusal{413, "invalid_payload", "the request is larger than 8 MiB"};
         if (is_worker_route(in.path) && in.request.method == "POST") require_form(on, in, in.path);
         if (on.options.no_checkpoints && is_checkpoint_route(in.path)) {
             throw refusal{404, "not_found", "no such route"};

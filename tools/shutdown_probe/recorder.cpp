@@ -456,7 +456,8 @@ recorder::reply recorder::answer(request& about) {
             return {200, "{\"job\":{\"id\":\"" + id + "\",\"state\":\"cancelled\"}}", {}, false};
     }
     const bool health = about.route.find("/health") != std::string::npos;
-    return {health ? 200 : 404, health ? "{\"status\":\"ok\"}" : "{}", {}, false};
+    if (health) return {200, "{\"status\":\"ok\"}", {}, false};
+    return {404, "{\"error\":{\"code\":\"not_found\"}}", {}, false};
 }
 
 recorder::reply recorder::answer_fetch(request& about) {

@@ -20,6 +20,8 @@ struct http_client_options {
     http_limits limits;           // of a response
     stream_factory https_stream;  // needed for https:// URLs: tls_openssl() of ojs_tls.hpp, or another
     std::size_t max_idle_connections = 16;  // kept open between requests
+    // Of a connection that a request is sent on, since it was opened: idle ones may die without a word.
+    std::chrono::milliseconds max_connection_age{30000};
 };
 
 // Whether a request may be sent again after its connection broke.
@@ -37,13 +39,16 @@ struct http_call {
     // Once readable, it ends the wait for a handshake or response with errc::cancelled; the request may have been
     // processed. -1: none.
     int interrupt_fd = -1;
+    // Receives the beginning, `limits.body` bytes, of the body of a 2xx response that is larger (errc::bad_response).
+    std::string* cut_body = nullptr;
 };
 
 namespace detail {
 class http_exchange;
 }
 
-// A client of one server.
+// A client of one server. It keeps connections open, with TCP keep-alive. A request on a kept connection that breaks, or
+// gets no response by its deadline, closes all idle ones, so that the next request connects anew.
 class http_client {
   public:
     // `url` is http://HOST[:PORT][/BASE] (HOST: a name, an IPv4 address, or an IPv6 address in brackets), the same with
@@ -59,6 +64,10 @@ class http_client {
     // redirects. A response of any status is a value. Errors: timed_out, unreachable (never sent), disconnected
     // (perhaps processed), bad_response, invalid_argument, cancelled. Thread-safe: each call has its own connection.
     result<http_response> send(const http_request& request, const http_call& call);
+
+    // Whether a received text may repeat the bearer token or a value of the options' headers (other than Content-Type,
+    // Accept, OJS-Version and X-OJS-Worker-ID), perhaps escaped, and so must not be logged. Thread-safe.
+    bool may_repeat_secret(std::string_view text) const noexcept;
 
   private:
     explicit http_client(detail::ref<detail::http_exchange> body) noexcept : body_(std::move(body)) {}

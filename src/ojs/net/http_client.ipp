@@ -21,11 +21,14 @@ namespace detail {
 class connection {
   public:
     connection() = default;
-    explicit connection(unique_fd socket) noexcept : socket_(std::move(socket)) {}
+    connection(unique_fd socket, std::chrono::milliseconds max_age) noexcept
+        : socket_(std::move(socket)), expires_at_(deadline_after(max_age)) {}
     connection(connection&& other) noexcept = default;
     connection& operator=(connection&& other) noexcept {
         detail::swap(stream_, other.stream_);
         socket_ = std::move(other.socket_);
+        expires_at_ = other.expires_at_;
+        responded_at_ = other.responded_at_;
         return *this;
     }
     ~connection() {
@@ -68,6 +71,9 @@ class connection {
         }
         return recv_some(socket_.get(), buffer, size, limit.deadline);
     }
+    bool is_expired(time_point now) const noexcept { return now >= expires_at_; }
+    void note_response() noexcept { responded_at_ = steady_clock::now(); }
+    time_point responded_at() const noexcept { return responded_at_; }  // the latest time
     // Whether the peer has closed it or has sent unrequested bytes.
     bool is_stale() {
         if (!stream_) return peek(socket_.get()) >= 0 || !would_block(errno);
@@ -93,9 +99,13 @@ class connection {
     }
     unique_fd socket_;
     byte_stream_ref stream_;
+    time_point expires_at_;
+    time_point responded_at_;
 };
 
 inline constexpr int max_interim_responses = 16;
+// A connection has stalled if a request on it gets no response for so long.
+inline constexpr auto stall_time = std::chrono::seconds(1);
 
 inline const char* header_error(const http_header& header) noexcept {
     if (!is_token(header.name)) return "a header name is empty or holds a character HTTP does not allow";
@@ -120,6 +130,10 @@ struct http_attempt {
     bool broke = false;         // the connection broke before the response was complete
 
     bool was_stale() const noexcept { return nothing_sent && broke; }
+    // Whether the peer may be gone without a word, or the connection forgotten on the way to it.
+    bool may_be_dead() const noexcept {
+        return broke || (!response && response.error().code == errc::timed_out);
+    }
 };
 
 class http_exchange final : public ref_counted {
@@ -140,6 +154,23 @@ class http_exchange final : public ref_counted {
             return error{errc::invalid_argument, 0, cat({"request to ", target_.name, ": ", fault})};
         }
         return send_text(compose(request), request.method == "HEAD", call);
+    }
+
+    bool may_repeat_secret(std::string_view text) const noexcept {
+        bool has_secret = false;
+        const auto repeats = [&](std::string_view secret) {
+            has_secret = has_secret || !secret.empty();
+            secret.remove_prefix(secret.rfind(' ') + 1);  // "Basic ...": without the scheme
+            return secret.size() >= 4 && text.find(secret) != std::string_view::npos;
+        };
+        if (repeats(options_.bearer_token)) return true;
+        for (const http_header& header : options_.headers) {
+            if (!is_public_header(header.name) && repeats(header.value)) return true;
+        }
+        // An escaped form begins so in JSON, URLs and HTML; or is in another character set.
+        return has_secret && !all_of(text, [](char c) {
+                   return static_cast<unsigned char>(c) < 0x80 && c != '\\' && c != '%' && c != '&';
+               });
     }
 
   private:
@@ -176,6 +207,14 @@ class http_exchange final : public ref_counted {
         return text;
     }
 
+    // Headers that every worker has.
+    static bool is_public_header(std::string_view name) noexcept {
+        for (const char* const each : {"Content-Type", "Accept", "OJS-Version", "X-OJS-Worker-ID"}) {
+            if (equals_ignore_case(name, each)) return true;
+        }
+        return false;
+    }
+
     connection take_idle() {
         for (;;) {
             connection candidate;
@@ -184,17 +223,45 @@ class http_exchange final : public ref_counted {
                 // In a child made by fork(): leave the connections to the parent.
                 const pid_t pid = ::getpid();
                 if (exchange(owner_, pid) != pid) idle_.clear();
-                if (idle_.empty()) return candidate;
-                // Prefer the latest one of this thread: its peer is likely on the same processor.
-                std::size_t at = idle_.size() - 1;
-                for (std::size_t i = 0; i < idle_.size(); ++i) {
-                    if (pthread_equal(idle_[i].user, pthread_self())) at = i;
-                }
+                drop_expired();
+                const std::size_t at = choose_idle();
+                if (at == idle_.size()) return candidate;
                 candidate = std::move(idle_[at].connection);
                 idle_.remove(at);
             }
             if (!candidate.is_stale()) return candidate;
         }
+    }
+
+    // With the mutex held. Prefers the latest one of this thread: its peer is likely on the same processor. None that was
+    // idle already when another stalled: what stopped that one may have stopped all.
+    std::size_t choose_idle() const noexcept {
+        time_point alive_at;
+        for (const time_point sent_at : waiting_) {
+            if (steady_clock::now() - sent_at >= stall_time) alive_at = detail::max(alive_at, sent_at);
+        }
+        std::size_t at = idle_.size();
+        bool is_own = false;
+        for (std::size_t i = 0; i < idle_.size(); ++i) {
+            const bool used_here = pthread_equal(idle_[i].user, pthread_self()) != 0;
+            if (idle_[i].connection.responded_at() < alive_at || (is_own && !used_here)) continue;
+            at = i;
+            is_own = used_here;
+        }
+        return at;
+    }
+
+    // With the mutex held.
+    void drop_expired() {
+        const time_point now = steady_clock::now();
+        for (std::size_t i = idle_.size(); i-- > 0;) {
+            if (idle_[i].connection.is_expired(now)) idle_.remove(i);
+        }
+    }
+
+    void drop_idle() {
+        const unique_lock held(mutex_);
+        idle_.clear();
     }
 
     void keep_idle(connection conn) {
@@ -205,7 +272,7 @@ class http_exchange final : public ref_counted {
     result<connection> connect(const http_call& call) {
         result<unique_fd> socket = resolver_.connect(target_, call.deadline);
         if (!socket) return socket.error();
-        connection out(std::move(*socket));
+        connection out(std::move(*socket), options_.max_connection_age);
         if (!target_.is_secure) return out;
         const result<void> secured =
             out.start_stream(options_.https_stream, target_, {call.deadline, call.interrupt_fd});
@@ -227,12 +294,35 @@ class http_exchange final : public ref_counted {
         return std::move(second.nothing_sent && !first.nothing_sent ? first.response : second.response);
     }
 
+    // A request that waits for its response on a connection that was kept.
+    class waiting_request {
+      public:
+        explicit waiting_request(http_exchange& client) : client_(client) {
+            const unique_lock held(client_.mutex_);
+            client_.waiting_.push_back(sent_at_);
+        }
+        waiting_request(const waiting_request&) = delete;
+        waiting_request& operator=(const waiting_request&) = delete;
+        ~waiting_request() {
+            const unique_lock held(client_.mutex_);
+            std::size_t at = 0;
+            while (client_.waiting_[at] != sent_at_) ++at;
+            client_.waiting_.remove(at);
+        }
+
+      private:
+        http_exchange& client_;
+        const time_point sent_at_ = steady_clock::now();
+    };
+
     // Tries idle connections until one accepts the request; was_stale() if none does.
     http_attempt try_idle(const std::string& text, bool is_head, const http_call& call) {
         for (;;) {
             connection conn = take_idle();
             if (!conn) return {failure(errc::unreachable, "no idle connection"), true, true};
+            const waiting_request waiting(*this);
             http_attempt tried = try_on(std::move(conn), text, is_head, call);
+            if (tried.may_be_dead()) drop_idle();  // what killed it may have killed all that are as old
             if (!tried.was_stale()) return tried;
         }
     }
@@ -267,7 +357,7 @@ class http_exchange final : public ref_counted {
 
     http_attempt receive(connection conn, bool is_head, bool may_keep, const http_call& call) {
         using status = http_parser::status;
-        http_parser parser(options_.limits);
+        http_parser parser(options_.limits, call.cut_body != nullptr);
         parser.begin(is_head);
         char buffer[16 * 1024];
         for (int interim = 0;;) {
@@ -297,6 +387,8 @@ class http_exchange final : public ref_counted {
                 reached = parser.feed({});
             }
             if (reached == status::failed) {
+                if (parser.was_cut() && parser.code() < 300)
+                    *call.cut_body = std::move(parser.message().body);
                 return {failure(errc::bad_response, cat({"bad response: ", parser.failure()}))};
             }
             if (reached == status::complete) return finish(parser, std::move(conn), may_keep && open);
@@ -304,6 +396,7 @@ class http_exchange final : public ref_counted {
     }
 
     http_attempt finish(http_parser& parser, connection conn, bool may_keep) {
+        conn.note_response();
         // Surplus bytes would be taken for the next response.
         if (may_keep && parser.keeps_alive() && !parser.has_surplus()) keep_idle(std::move(conn));
         http_response response;
@@ -320,6 +413,7 @@ class http_exchange final : public ref_counted {
     mutex mutex_;
     pid_t owner_ = ::getpid();
     array<idle_connection> idle_;  // the most recently used is last
+    array<time_point> waiting_;    // when each was sent
 };
 
 }  // namespace detail
@@ -339,6 +433,10 @@ OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url
         }
     }
     return http_client(detail::make_ref<detail::http_exchange>(std::move(*target), std::move(options)));
+}
+
+OJS_SHUTDOWN_INLINE bool http_client::may_repeat_secret(std::string_view text) const noexcept {
+    return body_->may_repeat_secret(text);
 }
 
 OJS_SHUTDOWN_INLINE result<http_response> http_client::send(const http_request& request,

@@ -121,7 +121,7 @@ inline bool is_same_program(std::string_view root, const process_facts& a, const
 inline array<pid_t> all_processes(std::string_view root) {
     array<pid_t> out;
     if (!OJS_SHUTDOWN_USE_PROC) return out;
-    DIR* const folder = ::opendir(proc_path(root, "").c_str());
+    DIR* const folder = open_listing(proc_path(root, ""));
     if (folder == nullptr) return out;
     while (const dirent* entry = ::readdir(folder)) {
         std::uint64_t number = 0;

@@ -150,10 +150,14 @@ class thread {
     bool joinable_ = false;
 };
 
+// Moves a descriptor above 0, 1 and 2, which may be closed: what the program prints must not reach it. Keeps errno.
+int above_standard(int fd) noexcept;
+
+// Owns a descriptor, never 0, 1 or 2.
 class unique_fd {
   public:
     unique_fd() = default;
-    explicit unique_fd(int fd) noexcept : fd_(fd) {}
+    explicit unique_fd(int fd) noexcept : fd_(above_standard(fd)) {}
     unique_fd(unique_fd&& other) noexcept : fd_(detail::exchange(other.fd_, -1)) {}
     unique_fd& operator=(unique_fd&& other) noexcept {
         detail::swap(fd_, other.fd_);

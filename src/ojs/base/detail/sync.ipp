@@ -1,6 +1,7 @@
 #pragma once
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <time.h>
@@ -15,6 +16,16 @@
 #include "text.hpp"
 
 namespace ojs::detail {
+
+OJS_SHUTDOWN_INLINE int above_standard(int fd) noexcept {
+    if (fd < 0 || fd > STDERR_FILENO) return fd;
+    const cancellable off(false);
+    const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    const int failed = errno;
+    ::close(fd);
+    errno = failed;
+    return moved;
+}
 
 template <class Make>
 auto unless_out_of_memory(Make make) -> decltype(make()) {

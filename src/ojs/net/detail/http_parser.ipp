@@ -63,7 +63,9 @@ class http_parser {
   public:
     enum class status { need_more, complete, failed };
 
-    explicit http_parser(http_limits limits) noexcept : limits_(limits) {}
+    // `reads_cut_body`: reads a body that is too large up to the limit, and only then fails.
+    explicit http_parser(http_limits limits, bool reads_cut_body = false) noexcept
+        : limits_(limits), reads_cut_body_(reads_cut_body) {}
 
     // Starts the next message, with the bytes already fed for it. A response to HEAD has no body.
     void begin(bool is_head_response = false) {
@@ -76,6 +78,7 @@ class http_parser {
         minor_version_ = 1;
         head_bytes_ = 0;
         body_left_ = 0;
+        is_cut_ = false;
         const http_request previous = std::move(message_);  // frees its memory
         message_ = http_request{"", "", {}, ""};
         code_ = 0;
@@ -115,6 +118,9 @@ class http_parser {
     // Once it has failed: the status that a server responds with, and the error text.
     int failure_code() const noexcept { return failure_code_; }
     const char* failure() const noexcept { return failure_; }
+    bool was_cut() const noexcept {
+        return is_cut_;
+    }  // message() has the beginning of a body that is too large
 
   protected:
     enum class state {
@@ -243,17 +249,17 @@ class http_parser {
         const bool is_unbounded = state_ == state::rest_of_connection;
         std::string_view part = std::string_view(input_).substr(at_);
         if (part.empty()) return false;
-        if (!is_unbounded && part.size() > body_left_)
-            part = part.substr(0, static_cast<std::size_t>(body_left_));
-        if (is_unbounded && part.size() > limits_.body - message_.body.size()) {
-            fail(413, "the body is too large");
-            return false;
-        }
+        if (is_unbounded && !limit_body(part.size())) return false;
+        if (!is_unbounded || is_cut_) part = part.substr(0, static_cast<std::size_t>(body_left_));
         append(message_.body, {part});
         at_ += part.size();
         scan_ = at_;
-        if (is_unbounded) return false;
+        if (is_unbounded && !is_cut_) return false;
         body_left_ -= part.size();
+        if (body_left_ == 0 && is_cut_) {
+            fail(413, "the body is too large");
+            return false;
+        }
         if (body_left_ == 0) state_ = state_ == state::chunk_data ? state::chunk_end : state::complete;
         return true;
     }
@@ -280,9 +286,9 @@ class http_parser {
         const std::string_view extension = line.substr(digits.size());
         if (digits.empty() || !is_chunk_extension(extension))
             return fail(400, "a chunk size is not a number");
-        if (!parse_hex(digits, limits_.body - message_.body.size(), body_left_)) {
-            return fail(413, "the body is too large");
-        }
+        std::uint64_t size = 0;
+        if (!parse_hex(digits, UINT64_MAX, size)) return fail(413, "the body is too large");
+        if (!limit_body(size)) return;
         head_bytes_ = 0;
         state_ = body_left_ > 0 ? state::chunk_data : state::trailer_line;
     }
@@ -291,12 +297,19 @@ class http_parser {
         std::uint64_t length = 0;
         if (value.empty() || value.find_first_not_of("0123456789") != std::string_view::npos) {
             fail(400, "Content-Length is not a number");
-        } else if (!parse_number(value, limits_.body, length)) {
+        } else if (!parse_number(value, UINT64_MAX, length)) {
             fail(413, "the body is too large");
         } else if (!is_first && length != body_left_) {
             fail(400, "two values of Content-Length are given");
         }
-        body_left_ = length;
+        return state_ != state::failed && limit_body(length);
+    }
+    // Expects `size` more bytes of the body. False after fail(): too many, and none are to be read.
+    bool limit_body(std::uint64_t size) noexcept {
+        const std::uint64_t left = limits_.body - message_.body.size();
+        is_cut_ = size > left && reads_cut_body_;
+        body_left_ = is_cut_ ? left : size;
+        if (size > left && (!is_cut_ || left == 0)) fail(413, "the body is too large");
         return state_ != state::failed;
     }
     http_limits limits_;
@@ -311,6 +324,8 @@ class http_parser {
     bool keeps_alive_ = false;
     int failure_code_ = 0;
     const char* failure_ = "";
+    bool reads_cut_body_;
+    bool is_cut_ = false;
 };
 
 }  // namespace ojs::detail

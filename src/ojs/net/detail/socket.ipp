@@ -59,6 +59,19 @@ inline void set_option(int fd, int level, int name, int value) noexcept {
     ::setsockopt(fd, level, name, &value, sizeof value);
 }
 
+// A dead peer is noticed within 20 s, also between requests: a NAT or a load balancer may have forgotten the connection.
+inline void set_keep_alive(int fd) noexcept {
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+#if defined(TCP_KEEPIDLE) && defined(TCP_KEEPINTVL) && defined(TCP_KEEPCNT)
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 10);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 2);
+#endif
+#ifdef TCP_USER_TIMEOUT
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 20000);
+#endif
+}
+
 inline void set_stream_options(int fd, int family) noexcept {
     if (family != AF_UNIX) set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 #ifndef MSG_NOSIGNAL
@@ -239,6 +252,7 @@ inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_
         const int failed = connect_one(addresses[i], divided_deadline(deadline, addresses.size() - i), out);
         if (failed == 0) {
             set_nonblocking(out.get(), false);
+            if (addresses[i].storage.ss_family != AF_UNIX) set_keep_alive(out.get());
             const timeval limit{std::chrono::seconds(receive_limit).count(), 0};
             ::setsockopt(out.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
             return out;

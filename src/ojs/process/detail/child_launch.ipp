@@ -70,12 +70,6 @@ inline bool is_private_variable(const char* text) noexcept {
     return std::any_of(std::begin(private_variables), std::end(private_variables), is_it);
 }
 
-// Moves a descriptor above 0, 1 and 2, which are set one after the other.
-inline unique_fd moved_above_standard(unique_fd fd) {
-    if (!fd || fd.get() >= first_free_descriptor) return fd;
-    return unique_fd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, first_free_descriptor));
-}
-
 inline bool make_pipe(unique_fd& reader, unique_fd& writer) {
     int ends[2] = {-1, -1};
 #ifdef __APPLE__
@@ -84,8 +78,8 @@ inline bool make_pipe(unique_fd& reader, unique_fd& writer) {
 #else
     if (::pipe2(ends, O_CLOEXEC) != 0) return false;
 #endif
-    reader = moved_above_standard(unique_fd(ends[0]));
-    writer = moved_above_standard(unique_fd(ends[1]));
+    reader = unique_fd(ends[0]);
+    writer = unique_fd(ends[1]);
     return reader && writer;
 }
 
@@ -250,7 +244,7 @@ class child_launch {
         const int access = number == STDIN_FILENO ? O_RDONLY : O_WRONLY | O_CREAT | O_APPEND;
         // O_NONBLOCK only for the open: a FIFO must not block us.
         const int flags = access | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-        child_ends_[number] = moved_above_standard(unique_fd(::open(path.c_str(), flags, 0666)));
+        child_ends_[number] = unique_fd(::open(path.c_str(), flags, 0666));
         const int file = streams_[number] = child_ends_[number].get();
         if (file < 0) return cannot_start(cat({"'", printable(path), "'"}), errno);
         ::fcntl(file, F_SETFL, ::fcntl(file, F_GETFL) & ~O_NONBLOCK);

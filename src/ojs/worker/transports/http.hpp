@@ -11,7 +11,7 @@ inline namespace v0_1_0 {
 // Options of an http_transport.
 struct http_transport_options {
     // register_worker() sends the identity there by POST, deregister_worker() sends DELETE with "/" and the worker's id
-    // appended. Empty: neither, since no published binding has such a route. 404 and 405 are no errors.
+    // appended. Empty: neither, since no published binding has such a route. The API's 404 and 405 are no errors.
     std::string registration_path;
     bool active_jobs_as_count = false;  // see ojs::dialect
     // After this time the full body is retried on a backend that rejected it.
@@ -54,8 +54,8 @@ class http_transport : public transport {
                                                      time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<void> deregister_worker(const worker_identity& worker,
                                                        time_point deadline) override;
-    // Sends POST, or PUT where POST gets 405. errc::unsupported: the backend has no route for checkpoints; later calls
-    // send no request.
+    // Sends POST, or PUT where POST gets 405. errc::unsupported: the backend has no route for checkpoints; calls within
+    // the next minute send no request.
     OJS_SHUTDOWN_INLINE result<settled> save_checkpoint(const checkpoint_request& request,
                                                         time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<std::string> load_checkpoint(const std::string& job_id,
@@ -72,20 +72,25 @@ class http_transport : public transport {
     using body_maker = function<std::string(int variant)>;
     result<http_response> send(const char* method, std::string_view route, std::string body,
                                const http_call& call);
+    result<http_response> success(result<http_response> response, std::string_view route,
+                                  const char* method = "POST") const;
     result<void> call_registration(const char* method, const std::string& path, std::string body,
                                    time_point deadline);
     result<settled> interpret_404(const std::string& job_id, const http_response& missing,
                                   const http_call& call);
+    bool may_lack_route(const http_response& response) const;
+    error pause_checkpoints() noexcept;
     result<http_response> post_variant(body_variants& variants, bool must_arrive, const body_maker& body,
                                        const http_call& call);
     bool is_full_due(body_variants& variants) noexcept;
-    void remember_variant(body_variants& variants, int before, int taken, int status, const error& why);
+    void remember_variant(body_variants& variants, int before, int taken, const http_response& response,
+                          const error& why);
 
     http_client client_;
     const http_transport_options options_;
     body_variants beat_variants_;
     body_variants fail_variants_;
-    detail::atomic<bool> keeps_checkpoints_{true};
+    detail::atomic<time_point> no_checkpoints_until_{time_point()};
     detail::atomic<bool> checkpoint_route_seen_{false};
     detail::atomic<bool> puts_checkpoints_{false};
 };

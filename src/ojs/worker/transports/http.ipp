@@ -71,6 +71,15 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(const char* metho
     return error{errc::unavailable, 0, what, response->status};
 }
 
+// Turns a status other than 2xx into an error, which quotes the body unless that may repeat a secret.
+OJS_SHUTDOWN_INLINE result<http_response> http_transport::success(result<http_response> response,
+                                                                  std::string_view route,
+                                                                  const char* method) const {
+    const bool is_quotable = response && !client_.may_repeat_secret(response->body);
+    return detail::success(std::move(response), route,
+                           is_quotable ? detail::quoting::yes : detail::quoting::no, method);
+}
+
 // Whether to try the full body again, although the backend has rejected it. Of concurrent calls, one returns true.
 OJS_SHUTDOWN_INLINE bool http_transport::is_full_due(body_variants& variants) noexcept {
     steady_clock::rep due = variants.retry_full_at;
@@ -82,9 +91,9 @@ OJS_SHUTDOWN_INLINE bool http_transport::is_full_due(body_variants& variants) no
 
 // Called for a response that rejects no body. Only success proves that a fuller body is accepted again.
 OJS_SHUTDOWN_INLINE void http_transport::remember_variant(body_variants& variants, int before, int taken,
-                                                          int status, const error& why) {
-    const bool success = detail::is_success(status);
-    const bool answers_request = success || status == 404 || status == 409;
+                                                          const http_response& response, const error& why) {
+    const bool success = detail::is_success(response.status);
+    const bool answers_request = success || detail::ends_claim(response);
     if (taken == before || !(taken < before ? success : answers_request)) return;
     if (!variants.in_use.compare_exchange_strong(before, taken)) return;
     variants.retry_full_at.store(
@@ -110,8 +119,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_variant(body_vari
         if (variant >= variants.count || (tried >> variant & 1U) != 0) continue;
         result<http_response> response = send("POST", route, body(variant), call);
         const bool is_rejected = response && detail::rejects_body(*response);
-        if (response && !is_rejected)
-            remember_variant(variants, in_use, variant, response->status, rejection);
+        if (response && !is_rejected) remember_variant(variants, in_use, variant, *response, rejection);
         if (!is_rejected) return response;
         rejection = detail::status_error(route, *response, detail::quoting::no);
         if (tried == 0) first = std::move(response);
@@ -122,11 +130,14 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_variant(body_vari
 
 OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_request& request,
                                                                    time_point deadline) {
-    const http_call call = {deadline, resend::if_unsent, request.should_send};
+    http_call call = {deadline, resend::if_unsent, request.should_send};
+    std::string cut_body;
+    if (request.count == 1) call.cut_body = &cut_body;
     result<http_response> response = send("POST", detail::fetch_route, detail::fetch_body(request), call);
+    if (!cut_body.empty()) return detail::read_cut_job(cut_body);
     if (!response && response.error().code == errc::bad_response)
         return detail::refused_response(response.error().text);
-    response = detail::success(std::move(response), detail::fetch_route, detail::quoting::yes);
+    response = success(std::move(response), detail::fetch_route);
     if (!response) return response.error();
     return response->status == 204 ? std::vector<job>() : detail::read_jobs(response->body, request.count);
 }
@@ -163,8 +174,7 @@ OJS_SHUTDOWN_INLINE result<heartbeat_response> http_transport::heartbeat(const h
     const http_call call = {deadline, request.must_arrive ? resend::always : resend::if_unsent,
                             request.should_send};
     const result<http_response> response =
-        detail::success(post_variant(beat_variants_, request.must_arrive, body, call), "/workers/heartbeat",
-                        detail::quoting::yes);
+        success(post_variant(beat_variants_, request.must_arrive, body, call), "/workers/heartbeat");
     if (!response) return response.error();
     if (response->body.empty()) return heartbeat_response();
     return detail::read_heartbeat(response->body, request.active_jobs);
@@ -194,31 +204,44 @@ OJS_SHUTDOWN_INLINE result<void> http_transport::call_registration(const char* m
                                                                    time_point deadline) {
     if (options_.registration_path.empty()) return {};
     const std::string path = options_.registration_path + below;
-    const result<http_response> response =
-        detail::success(send(method, path, std::move(body), {deadline, resend::always, nullptr}), path,
-                        detail::quoting::yes, method);
-    if (response || response.error().http_status == 404 || response.error().http_status == 405) return {};
-    return response.error();
+    result<http_response> response = send(method, path, std::move(body), {deadline, resend::always, nullptr});
+    if (response && (detail::is_api_error(*response, 404) || detail::is_api_error(*response, 405))) return {};
+    response = success(std::move(response), path, method);
+    return response ? result<void>() : response.error();
 }
 
-// Finds out whether the route or the job is missing. The route is missing if the backend knows the job, or if the 404
-// is no API error. If the job is unknown too, it is gone only where the route is known to exist.
+// Where the route was seen, a 404, 405 or 501 that is no API error is a proxy's.
+OJS_SHUTDOWN_INLINE bool http_transport::may_lack_route(const http_response& response) const {
+    const int status = response.status;
+    if (status != 404 && status != 405 && status != 501) return false;
+    return !checkpoint_route_seen_ || !detail::api_error_code(response).empty();
+}
+
+// For a minute only: a proxy may have answered.
+OJS_SHUTDOWN_INLINE error http_transport::pause_checkpoints() noexcept {
+    no_checkpoints_until_ = deadline_after(std::chrono::minutes(1));
+    return detail::no_checkpoint_route();
+}
+
+// Finds out whether the route or the job is missing. The route is missing if the API answers INFO, and not that it does
+// not know the job either; then the job is gone, but only where the route is known to exist.
 OJS_SHUTDOWN_INLINE result<settled> http_transport::interpret_404(const std::string& job_id,
                                                                   const http_response& missing,
                                                                   const http_call& call) {
     const result<http_response> info = send("GET", detail::job_route(job_id), "", call);
     if (!info) return info.error();
-    if (detail::errc_of_status(info->status) == errc::unavailable)
+    const bool is_info_missing = info->status == 404 || info->status == 405;
+    const errc told = detail::is_success(info->status) ? errc::rejected : detail::errc_of(*info);
+    if (told == errc::unavailable && !is_info_missing)
         return detail::status_error("/jobs/{id}", *info, detail::quoting::no, "GET");
-    const bool both_unknown = info->status == 404 && !detail::api_error_code(missing).empty();
+    const bool both_unknown = detail::is_api_error(*info, 404) && detail::is_api_error(missing, 404);
     if (both_unknown && checkpoint_route_seen_) return settled::gone;
-    if (!both_unknown) keeps_checkpoints_ = false;
-    return detail::no_checkpoint_route();
+    return told == errc::rejected && !both_unknown ? pause_checkpoints() : detail::no_checkpoint_route();
 }
 
 OJS_SHUTDOWN_INLINE result<settled> http_transport::save_checkpoint(const checkpoint_request& request,
                                                                     time_point deadline) {
-    if (!keeps_checkpoints_) return detail::no_checkpoint_route();
+    if (steady_clock::now() < no_checkpoints_until_.load()) return detail::no_checkpoint_route();
     const http_call call = {deadline, resend::if_unsent, nullptr};
     const auto send_by = [&](const char* method) {
         return send(method, detail::job_route(request.job_id, "/checkpoint"),
@@ -230,23 +253,21 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::save_checkpoint(const checkp
         response = send_by("PUT");
         if (response && detail::is_success(response->status)) puts_checkpoints_ = true;
     }
-    if (response && response->status == 404) return interpret_404(request.job_id, *response, call);
-    if (response && (response->status == 405 || response->status == 501)) {
-        keeps_checkpoints_ = false;
-        return detail::no_checkpoint_route();
+    if (response && may_lack_route(*response)) {
+        if (response->status == 404) return interpret_404(request.job_id, *response, call);
+        return pause_checkpoints();
     }
-    if (response && (detail::is_success(response->status) || response->status == 409))
+    if (response && (detail::is_success(response->status) || detail::is_api_error(*response, 409)))
         checkpoint_route_seen_ = true;
     return detail::read_settlement(detail::checkpoint_route_name, response);
 }
 
 OJS_SHUTDOWN_INLINE result<std::string> http_transport::load_checkpoint(const std::string& job_id,
                                                                         time_point deadline) {
-    if (!keeps_checkpoints_) return std::string();
+    if (steady_clock::now() < no_checkpoints_until_.load()) return std::string();
     result<http_response> response =
         send("GET", detail::job_route(job_id, "/checkpoint"), "", {deadline, resend::if_unsent, nullptr});
-    const int status = response ? response->status : 0;
-    if (status == 204 || status == 404 || status == 405 || status == 501) return std::string();
+    if (response && (response->status == 204 || may_lack_route(*response))) return std::string();
     response =
         detail::success(std::move(response), detail::checkpoint_route_name, detail::quoting::no, "GET");
     if (!response) return response.error();

@@ -1,25 +1,46 @@
 // Reads the backend's HTTP responses. [WIRE 1]
 #pragma once
 
+#include <time.h>
+
+#include <cstdio>
+
+#include "../../../base/detail/clock.ipp"
 #include "../../../base/detail/light.hpp"
 #include "../../../net/http_message.hpp"
 #include "../job_json.ipp"
 
 namespace ojs::detail {
 
-// Retry-After in whole seconds; a date, or more than an hour, is ignored.
-inline std::chrono::milliseconds retry_after(const http_response& response) {
-    std::uint64_t seconds = 0;
-    if (!parse_number(find_header(response.headers, "Retry-After"), 3600, seconds)) seconds = 0;
-    return std::chrono::seconds(seconds);
+// Seconds since 1970 of a date in any form of HTTP; false if it is none. [RFC 9110 5.6.7]
+inline bool parse_http_date(std::string_view text, std::int64_t& out) {
+    const std::string date(text);
+    char month[4] = "";
+    tm utc{};
+    int* const clock[] = {&utc.tm_hour, &utc.tm_min, &utc.tm_sec};
+    const bool is_asctime = std::sscanf(date.c_str(), "%*3[A-Za-z] %3[A-Za-z] %2d %2d:%2d:%2d %4d", month,
+                                        &utc.tm_mday, clock[0], clock[1], clock[2], &utc.tm_year) == 6;
+    if (!is_asctime && std::sscanf(date.c_str(), "%*[A-Za-z], %2d%*1[ -]%3[A-Za-z]%*1[ -]%4d %2d:%2d:%2d GMT",
+                                   &utc.tm_mday, month, &utc.tm_year, clock[0], clock[1], clock[2]) != 6)
+        return false;
+    const std::size_t at = std::string_view("JanFebMarAprMayJunJulAugSepOctNovDec").find(month);
+    if (at % 3 != 0) return false;
+    utc.tm_mon = static_cast<int>(at / 3);
+    utc.tm_year += utc.tm_year >= 100 ? -1900 : utc.tm_year < 70 ? 100 : 0;
+    out = ::timegm(&utc);
+    return true;
 }
 
-// For a status other than 2xx. 401 and 403 are retried, because credentials may be fixed while the worker runs.
-inline errc errc_of_status(int status) noexcept {
-    for (const int retryable : {401, 403, 408, 425, 429}) {
-        if (status == retryable) return errc::unavailable;
-    }
-    return status >= 500 ? errc::unavailable : status >= 400 ? errc::rejected : errc::bad_response;
+// Retry-After: seconds, or a date, which counts from the response's own; more than an hour is ignored. [RFC 9110 10.2.3]
+inline std::chrono::milliseconds retry_after(const http_response& response) {
+    const std::string_view text = find_header(response.headers, "Retry-After");
+    std::uint64_t seconds = 0;
+    if (parse_number(text, 3600, seconds)) return std::chrono::seconds(seconds);
+    std::int64_t due = 0;
+    std::int64_t sent = wall_clock_ms() / 1000;
+    if (!parse_http_date(text, due)) return {};
+    static_cast<void>(parse_http_date(find_header(response.headers, "Date"), sent));
+    return std::chrono::seconds(due > sent && due - sent <= 3600 ? due - sent : 0);
 }
 
 // error.code of an API error; empty if the body is none.
@@ -38,9 +59,25 @@ inline bool is_success(int status) noexcept {
 inline bool is_bad_request(int status) noexcept {
     return status == 400 || status == 422;
 }
-// Whether the API itself rejects the body. Any other 400 may be a proxy's.
+// Whether the API itself responds with this status. Any other 4xx may be a proxy's, which knows nothing of the job.
+inline bool is_api_error(const http_response& response, int status) {
+    return response.status == status && !api_error_code(response).empty();
+}
 inline bool rejects_body(const http_response& response) {
-    return is_bad_request(response.status) && !api_error_code(response).empty();
+    return is_api_error(response, 400) || is_api_error(response, 422);
+}
+inline bool ends_claim(const http_response& response) {
+    return is_api_error(response, 404) || is_api_error(response, 409) || is_api_error(response, 410);
+}
+
+// For a status other than 2xx. 401 and 403 are retried, because credentials may be fixed while the worker runs.
+inline errc errc_of(const http_response& response) {
+    const int status = response.status;
+    for (const int retryable : {401, 403, 408, 425, 429}) {
+        if (status == retryable) return errc::unavailable;
+    }
+    if (status < 400) return errc::bad_response;
+    return is_api_error(response, status) && status < 500 ? errc::rejected : errc::unavailable;
 }
 
 // Whether an error text, and so the log, may quote a response: it may echo the request, which for ACK and FAIL holds
@@ -50,13 +87,20 @@ inline constexpr std::size_t max_quote_length = 120;  // bytes
 
 inline error status_error(std::string_view route, const http_response& response, quoting quote,
                           const char* method = "POST") {
+    // A redirection names its target, without a query, which may hold a secret.
+    std::string_view location = find_header(response.headers, "Location");
+    location = location.substr(0, location.find_first_of("?#%&\\"));
+    const bool redirects =
+        response.status / 100 == 3 && !location.empty() && location.size() <= max_quote_length;
+    const std::string target = redirects ? cat({" to ", printable(location)}) : "";
     // Not truncated: the logger could not mask half a token.
     const bool quoted = quote == quoting::yes && response.status != 401 && response.status != 403 &&
                         response.body.size() <= max_quote_length;
     const std::string reason = quoted ? printable(response.body) : api_error_code(response);
-    return {errc_of_status(response.status), 0,
-            cat({method, " ", route, " answered ", response.status, reason.empty() ? "" : ": ", reason}),
-            response.status, retry_after(response)};
+    return {
+        errc_of(response), 0,
+        cat({method, " ", route, " answered ", response.status, target, reason.empty() ? "" : ": ", reason}),
+        response.status, retry_after(response)};
 }
 
 // Turns a status other than 2xx into an error.
@@ -121,6 +165,30 @@ inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t req
     }
     if (!is_raw_walk_complete(rest, '[', ']')) return refused_response("the response to FETCH is not JSON");
     return jobs;
+}
+
+// The job of a response, to a FETCH of one, that was cut off because it is larger than the limit: for a FAIL by its id.
+inline result<std::vector<job>> read_cut_job(std::string_view body) {
+    const std::string fault = cat({"the job is larger than the response limit of ", body.size(), " bytes"});
+    std::string_view rest = body;
+    std::string_view key;
+    std::string_view list;
+    while (next_raw_member(rest, key, list) && !json_key_is(key, "jobs")) list = {};
+    std::string_view source;
+    std::string_view members;
+    if (!list.empty() && list.front() == '[' && next_raw_element(list, source)) members = source;
+    while (next_raw_member(members, key, rest)) {
+    }
+    const bool is_cut = !source.empty() && source.front() == '{' && !is_raw_walk_complete(members, '{', '}');
+    if (!is_cut)
+        return refused_response(cat({"the response to FETCH is larger than ", body.size(), " bytes"}));
+    job out;
+    raw_string(raw_member(source, "id"), out.id);
+    raw_string(raw_member(source, "type"), out.type);
+    if (out.id.empty() || !is_utf8(out.id))
+        return refused_response(cat({fault, ", and its id is behind that"}));
+    out.malformed = fault;
+    return std::vector<job>{std::move(out)};
 }
 
 inline directive read_directive(std::string_view body) {
@@ -202,7 +270,7 @@ inline result<bool> read_claim(std::string_view body, const claim_query& query) 
 inline result<settled> read_settlement(std::string_view route, const result<http_response>& response) {
     if (!response) return response.error();
     if (is_success(response->status)) return settled::accepted;
-    if (response->status == 404 || response->status == 409) return settled::gone;
+    if (ends_claim(*response)) return settled::gone;
     error why = status_error(route, *response, quoting::no);
     if (is_bad_request(response->status) && !rejects_body(*response)) why.code = errc::bad_response;
     return why;
