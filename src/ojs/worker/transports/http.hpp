@@ -67,7 +67,7 @@ class http_transport : public transport {
         int count;                    // 0 is the full body
         std::string_view dropped[3];  // fields that each leaves out
         detail::atomic<int> in_use{0};
-        detail::atomic<steady_clock::rep> retry_full_at{0};
+        detail::atomic<time_point> retry_full_at{time_point()};
     };
     using body_maker = function<std::string(int variant)>;
     result<http_response> send(const char* method, std::string_view route, std::string body,
@@ -82,7 +82,6 @@ class http_transport : public transport {
     error pause_checkpoints() noexcept;
     result<http_response> post_variant(body_variants& variants, bool must_arrive, const body_maker& body,
                                        const http_call& call);
-    bool is_full_due(body_variants& variants) noexcept;
     void remember_variant(body_variants& variants, int before, int taken, const http_response& response,
                           const error& why);
 

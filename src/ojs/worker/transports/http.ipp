@@ -80,50 +80,38 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::success(result<http_re
                            is_quotable ? detail::quoting::yes : detail::quoting::no, method);
 }
 
-// Whether to try the full body again, although the backend has rejected it. Of concurrent calls, one returns true.
-OJS_SHUTDOWN_INLINE bool http_transport::is_full_due(body_variants& variants) noexcept {
-    steady_clock::rep due = variants.retry_full_at;
-    if (steady_clock::now().time_since_epoch().count() < due) return false;
-    const steady_clock::rep next =
-        deadline_after(options_.full_body_retry_interval).time_since_epoch().count();
-    return variants.retry_full_at.compare_exchange_strong(due, next);
-}
-
 // Called for a response that rejects no body. Only success proves that a fuller body is accepted again.
 OJS_SHUTDOWN_INLINE void http_transport::remember_variant(body_variants& variants, int before, int taken,
                                                           const http_response& response, const error& why) {
     const bool success = detail::is_success(response.status);
-    const bool answers_request = success || detail::ends_claim(response);
-    if (taken == before || !(taken < before ? success : answers_request)) return;
+    if (taken == before || !(success || (taken > before && detail::ends_claim(response)))) return;
     if (!variants.in_use.compare_exchange_strong(before, taken)) return;
-    variants.retry_full_at.store(
-        deadline_after(options_.full_body_retry_interval).time_since_epoch().count());
+    variants.retry_full_at = deadline_after(options_.full_body_retry_interval);
     if (options_.on_body_variant_change)
         options_.on_body_variant_change(variants.operation, variants.dropped[taken], why);
 }
 
-// Tries variants until the backend does not reject one: the one in use first, then the others from the full one on. If
-// the full one is due, it begins there; if the request must arrive, it tries the full one before the one in use.
+// Tries variants until the backend does not reject one. Begins with the one in use, or with the full one if that is due
+// or the request must arrive.
 OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_variant(body_variants& variants,
                                                                        bool must_arrive,
                                                                        const body_maker& body,
                                                                        const http_call& call) {
     const std::string route = detail::cat({"/workers/", variants.operation});
     const int in_use = variants.in_use;
-    const bool due = in_use != 0 && is_full_due(variants);
-    const int order[] = {due || must_arrive ? 0 : in_use, due ? 0 : in_use, 0, 1, 2};
-    unsigned tried = 0;
+    const time_point now = steady_clock::now();
+    const bool due = now >= variants.retry_full_at.load();
+    if (due) variants.retry_full_at = now + options_.full_body_retry_interval;
     result<http_response> first = error{};
     error rejection;
-    for (const int variant : order) {
-        if (variant >= variants.count || (tried >> variant & 1U) != 0) continue;
+    for (int i = 0; i < variants.count; ++i) {
+        const int variant = ((due || must_arrive ? 0 : in_use) + i) % variants.count;
         result<http_response> response = send("POST", route, body(variant), call);
         const bool is_rejected = response && detail::rejects_body(*response);
         if (response && !is_rejected) remember_variant(variants, in_use, variant, *response, rejection);
         if (!is_rejected) return response;
+        if (i == 0) first = *response;
         rejection = detail::status_error(route, *response, detail::quoting::no);
-        if (tried == 0) first = std::move(response);
-        tried |= 1U << variant;
     }
     return first;
 }
