@@ -89,8 +89,9 @@ struct heartbeat_response {
     std::vector<std::string> jobs_extended;           // ids of jobs whose claims were renewed
 };
 
-// Response to ACK, FAIL and checkpoints. `gone`: the claim is no longer this worker's (409, 404); the job needs nothing
-// more. The last two are `accepted` by a backend that says what becomes of a failed job; they are only logged.
+// Response to ACK, FAIL and checkpoints. `gone`: the claim is no longer this worker's (the API's 404, 409 or 410); the
+// job needs nothing more. The last two are `accepted` by a backend that says what becomes of a failed job; they are only
+// logged.
 enum class settled { accepted, gone, will_retry, discarded };
 
 // Every call returns by its deadline. All may be called from several threads at once. The worker gives up

@@ -22,8 +22,8 @@ struct http_transport_options {
         on_body_variant_change;
 };
 
-// Limits of a response: 16 KiB of headers, 4 MiB of body. Jobs of a larger response to FETCH come back
-// after their visibility timeout. Where jobs carry more data, give http_transport a client with other limits.
+// Limits of a response: 16 KiB of headers, 4 MiB of body. Jobs of a larger response to FETCH come back after their
+// visibility timeout, but a FETCH of one returns the job as malformed if the response has its id first. Where jobs carry more data, give http_transport a client with other limits.
 inline constexpr http_limits worker_response_limits = {16 * 1024, 4 * 1024 * 1024};
 
 // A heartbeat or FAIL rejected with an API error (400 or 422) is sent again at once with another body: a heartbeat with
@@ -31,8 +31,8 @@ inline constexpr http_limits worker_response_limits = {16 * 1024, 4 * 1024 * 102
 // the schema. The accepted variant stays in use for that operation; a checkpoint is left out of that one FAIL only. The
 // full body is retried after full_body_retry_interval, with each heartbeat that must arrive, and with each FAIL that
 // has `requeue`. If all are rejected, the first response counts. ACK and FETCH have the schema's fields only. A 2xx
-// response that is not JSON is errc::unavailable; a 400 or 422 without `error.code`, to ACK or FAIL,
-// errc::bad_response.
+// response that is not JSON is errc::unavailable, and so is a 4xx without `error.code`, which may be a proxy's, but for
+// ACK and FAIL a 400 or 422 is errc::bad_response. The API's 404, 409 and 410 to ACK, FAIL and checkpoints are `gone`.
 class http_transport : public transport {
   public:
     // Creates a client that sends the headers of every OJS request. Errors: those of http_client::create().
