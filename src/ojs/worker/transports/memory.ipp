@@ -96,7 +96,8 @@ class memory_queue : public ref_counted {
         return out;
     }
 
-    mutex guard;  // the caller of any function above holds it
+    function<void()> on_available;  // called with the guard held
+    mutex guard;                    // the caller of any function above holds it
 
   private:
     static constexpr const char* forgotten = "forgotten";
@@ -155,7 +156,14 @@ OJS_SHUTDOWN_INLINE std::string memory_transport::push(std::string type, std::st
     added.args_json = std::move(args_json);
     added.attempt = 0;
     added.max_attempts = max_attempts;
-    return added.id;
+    std::string id = added.id;
+    if (queue_->on_available) queue_->on_available();
+    return id;
+}
+
+OJS_SHUTDOWN_INLINE void memory_transport::on_work_available(function<void()> callback) {
+    const detail::unique_lock held(queue_->guard);
+    queue_->on_available = std::move(callback);
 }
 
 OJS_SHUTDOWN_INLINE std::vector<memory_job> memory_transport::jobs() const {
