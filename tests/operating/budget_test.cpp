@@ -203,7 +203,7 @@ TEST_CASE("budget: the largest values do not overflow") {
 
 TEST_CASE("budget: a supervisor with a short time, in a container or not -> it is named with its setting") {
     const std::pair<const char*, const char*> cases[] = {
-        {"pm2", "1600ms that PM2 grants unless kill_timeout says"},
+        {"pm2", "1s600ms that PM2 grants unless kill_timeout says"},
         {"s6", "3s that s6-overlay grants unless S6_KILL_GRACETIME says"},
         {"supervisord", "10s that supervisord grants unless stopwaitsecs says"}};
     for (const auto& [supervisor, granted] : cases) {

@@ -288,7 +288,10 @@ TEST_CASE("doctor: a pod's default grace period, and the probes of a pod") {
     file_tree tree;
     tree.file("/var/run/secrets/kubernetes.io/serviceaccount/namespace", "default");
     tree.process("self", 1, 0, "worker", "./worker", "worker").process("1", 1, 0, "worker", "./worker");
-    const ojs::detail::container_probe where = probe(tree.root(), 1);
+    ojs::detail::container_probe where;
+    where.root = tree.root();
+    where.environment = lookup({});
+    where.pid = 1;
     worker_options options = quiet_options();
     const auto advice = [&] {
         std::vector<finding> out;

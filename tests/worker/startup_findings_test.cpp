@@ -74,8 +74,8 @@ TEST_CASE(
 TEST_CASE(
     "startup findings: a supervisor or platform with a short time -> a warning that names it, also by hand") {
     const std::pair<variables, const char*> cases[] = {
-        {{{"PM2_HOME", "/home/app/.pm2"}}, "1600ms that PM2"},
-        {{{"pm_id", "0"}}, "1600ms that PM2"},
+        {{{"PM2_HOME", "/home/app/.pm2"}}, "1s600ms that PM2"},
+        {{{"pm_id", "0"}}, "1s600ms that PM2"},
         {{{"SUPERVISOR_ENABLED", "1"}}, "10s that supervisord"},
         {{{"FLY_MACHINE_ID", "148e"}}, "5s that Fly.io"},
         {{{"DYNO", "worker.1"}}, "30s that Heroku"}};

@@ -78,14 +78,6 @@ inline std::string redacted(std::string_view value) {
                                                      : "(redacted: may contain credentials)";
 }
 
-// Without slashes at the end and the path that the transport appends.
-inline std::string_view without_api_path(std::string_view url) noexcept {
-    constexpr std::string_view api_path = "/ojs/v1";
-    while (!url.empty() && url.back() == '/') url.remove_suffix(1);
-    const std::size_t rest = url.size() < api_path.size() ? 0 : url.size() - api_path.size();
-    return url.substr(rest) == api_path ? without_api_path(url.substr(0, rest)) : url;
-}
-
 inline error bad_scheme(const backend_url& url, const scheme_list& added, bool has_https) {
     std::string names = cat({"http:, unix:, memory:", has_https ? ", https:" : ""});
     for (const transport_scheme& each : added) append(names, {", ", each.name, ":"});
@@ -99,7 +91,9 @@ inline error bad_scheme(const backend_url& url, const scheme_list& added, bool h
 inline result<backend_url> read_http_url(std::string_view text, const backend_url& url, bool has_https) {
     const result<endpoint> target = parse_url(text, has_https);
     if (!target) return target.error();
-    if (without_api_path(target->base).size() == target->base.size()) return url;
+    constexpr std::string_view api_path = "/ojs/v1";
+    const std::string& base = target->base;
+    if (base.size() < api_path.size() || base.substr(base.size() - api_path.size()) != api_path) return url;
     return error{errc::invalid_argument, 0, "leave out /ojs/v1, which is appended to the URL"};
 }
 

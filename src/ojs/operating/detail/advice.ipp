@@ -43,6 +43,14 @@ inline void check_variable_names(std::vector<finding>& out) {
     });
 }
 
+// Without slashes at the end and the path that the transport appends.
+inline std::string_view without_api_path(std::string_view url) noexcept {
+    constexpr std::string_view api_path = "/ojs/v1";
+    while (!url.empty() && url.back() == '/') url.remove_suffix(1);
+    const std::size_t rest = url.size() < api_path.size() ? 0 : url.size() - api_path.size();
+    return url.substr(rest) == api_path ? without_api_path(url.substr(0, rest)) : url;
+}
+
 inline std::string http_url(std::string_view scheme, std::string_view address) {
     address = without_api_path(address.substr(detail::min(address.find_first_not_of(":/"), address.size())));
     std::string out = cat({scheme, "://", address});
@@ -179,6 +187,25 @@ OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& opti
     check_cancel_wait(options, out);
     check_heartbeat(options, out);
     return out;
+}
+
+// Checks the file before any stop. It may be written later, so a missing one is not yet an error.
+inline void check_mode_file(const worker_options& options, std::vector<finding>& out) {
+    static constexpr struct {
+        severity level;
+        const char* id;
+        const char* consequence;
+    } faults[] = {
+        {severity::info, "", ""},  // indexed by termination_evidence, whose first value is not an error
+        {severity::warning, "mode-file-stale", ": left over from an earlier stop?"},
+        {severity::info, "mode-file-missing", ": without it every stop hands jobs back at once"},
+        {severity::error, "mode-file-unreadable", ""},
+        {severity::warning, "mode-file-content", ""}};
+    if (options.termination_mode_file.empty()) return;
+    const termination_mode mode = read_termination_mode(options.termination_mode_file);
+    if (!mode.is_reclaim()) return;
+    const auto& fault = faults[static_cast<std::size_t>(mode.evidence)];
+    out.push_back({fault.level, fault.id, cat({mode.message, fault.consequence}), mode_file_fix});
 }
 
 inline constexpr const char* probe_advice =

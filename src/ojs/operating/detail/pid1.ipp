@@ -2,6 +2,7 @@
 #pragma once
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "../../base/detail/proc.ipp"
@@ -9,6 +10,17 @@
 #include "../../host/container.ipp"
 
 namespace ojs::detail {
+
+inline bool is_same_program(std::string_view root, const process_facts& a, const process_facts& b) {
+    struct stat one {};
+    struct stat other {};
+    const std::string exe_a = proc_path(root, cat({a.pid, "/exe"}));
+    const std::string exe_b = proc_path(root, cat({b.pid, "/exe"}));
+    if (::stat(exe_a.c_str(), &one) == 0 && ::stat(exe_b.c_str(), &other) == 0)
+        return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+    return !a.arguments.empty() && !b.arguments.empty() &&
+           program_name(a.arguments[0]) == program_name(b.arguments[0]);
+}
 
 enum class pid1_kind {
     direct,    // signals reach us: PID 1 is this program, or the pause process of a pod

@@ -78,25 +78,8 @@ inline finding unknown_variable(std::string_view name) {
             "unset it, or see docs/options.md"};
 }
 
-// Checks the file before any stop. It may be written later, so a missing one is not yet an error.
-inline void check_mode_file(const worker_options& options, std::vector<finding>& out) {
-    static constexpr struct {
-        severity level;
-        const char* id;
-        const char* consequence;
-    } faults[] = {
-        {severity::info, "", ""},  // indexed by termination_evidence, whose first value is not an error
-        {severity::warning, "mode-file-stale", ": left over from an earlier stop?"},
-        {severity::info, "mode-file-missing", ": without it every stop hands jobs back at once"},
-        {severity::error, "mode-file-unreadable", ""},
-        {severity::warning, "mode-file-content", ""}};
-    if (options.termination_mode_file.empty()) return;
-    const termination_mode mode = read_termination_mode(options.termination_mode_file);
-    if (!mode.is_reclaim()) return;
-    const auto& fault = faults[static_cast<std::size_t>(mode.evidence)];
-    out.push_back({fault.level, fault.id, cat({mode.message, fault.consequence}),
-                   "let a normal deployment write NORMAL_SHUTDOWN to it before the worker starts"});
-}
+inline constexpr const char* mode_file_fix =
+    "let a normal deployment write NORMAL_SHUTDOWN to it before the worker starts";
 
 // From a terminal, and not by a supervisor or a platform that adapts, which runs no such processes.
 inline bool is_started_by_hand(const container_probe& probe, const container_info& info) {
@@ -121,11 +104,10 @@ OJS_SHUTDOWN_INLINE std::vector<finding> startup_findings(const worker_options& 
     for (const worker_part_factory& factory : options.parts) {
         if (factory.inspect) factory.inspect(options, info, out);
     }
-    std::vector<finding> mode;
-    check_mode_file(options, mode);
-    for (finding& found : mode) {
-        if (found.severity > severity::info) out.push_back(std::move(found));
-    }
+    const std::string& file = options.termination_mode_file;
+    const termination_mode mode = file.empty() ? termination_mode() : read_termination_mode(file);
+    if (mode.is_reclaim() && mode.evidence != termination_evidence::missing)  // it may be written later
+        out.push_back({severity::warning, "mode-file", mode.message, mode_file_fix});
     if (!probe.environment)
         for_each_unknown_variable(
             [&](std::string_view name, const array<std::string>&) { out.push_back(unknown_variable(name)); });
