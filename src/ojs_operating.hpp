@@ -28,6 +28,8 @@ static_assert(false, "ojs_operating.hpp is version 0.1.0, ojs_shutdown.hpp is ve
 
 // clang-format off
 #include "ojs/operating/detail/thread_stack.ipp"
+#include "ojs/operating/detail/pid1.ipp"
+#include "ojs/operating/detail/advice.ipp"
 #include "ojs/operating/detail/metrics.ipp"
 #include "ojs/operating/detail/health.ipp"
 #include "ojs/operating/signal_worker.ipp"

@@ -118,8 +118,7 @@ std::string with_our_names(std::string text) {
 
 // A spool needs no heartbeats, and the controller has neither the worker's variables nor its quiet signal.
 bool is_irrelevant_finding(const ojs::log_field& field) {
-    return field.name == "finding" && (field.value == "grace-below-heartbeat" ||
-                                       field.value == "variable-unknown" || field.value == "pid1-sigtstp");
+    return field.name == "finding" && field.value == "variable-unknown";
 }
 
 void print_library_record(const ojs::log_record& record) {

@@ -164,6 +164,86 @@ TEST_CASE("result: reading the value of a failed one prints its error and aborts
     CHECK(output == "error: the value of a failed result was read: no such argument\n");
 }
 
+// The exit status of a child that sees its parent's number, or whose own child sees one of theirs: 1, 2.
+int check_generations() {
+    for (const auto& way : test::ways_to_fork) {
+        const std::uint32_t parent = detail::fork_generation();
+        const pid_t child = way.make();
+        if (child == 0) {
+            const std::uint32_t self = detail::fork_generation();
+            if (self == parent || self != detail::fork_generation()) ::_exit(1);
+            const pid_t grandchild = way.make();
+            if (grandchild == 0) {
+                const std::uint32_t third = detail::fork_generation();
+                ::_exit(third == self || third == parent ? 2 : 0);
+            }
+            int status = 1;
+            ::waitpid(grandchild, &status, 0);
+            ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 3);
+        }
+        const int status = test::status_of(child);
+        if (status != 0 || detail::fork_generation() != parent) return status;
+    }
+    return 0;
+}
+
+TEST_CASE("fork_generation: fork(), _Fork(), clone(2) -> a number of their own for child and grandchild") {
+    CHECK(check_generations() == 0);
+}
+
+#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
+TEST_CASE("fork_generation: no page can be mapped -> children still have numbers of their own") {
+    const pid_t child = test::forked([] {
+        const rlimit none{0, 0};
+        ::setrlimit(RLIMIT_AS, &none);  // the next mmap(2) fails
+        detail::fork_marks.mark = nullptr;
+        detail::fork_generation();
+        if (detail::fork_marks.mark != &detail::fork_marks.own) return 4;
+        return check_generations();
+    });
+    CHECK(test::status_of(child) == 0);
+}
+#endif
+
+#ifdef __linux__
+TEST_CASE("fork_generation: parent and child are PID 1 of two namespaces -> two numbers") {
+    const pid_t parent = test::fork_as_pid1();
+    if (parent < 0) {
+        MESSAGE("skipped: no PID namespace can be created: " << detail::errno_text(errno));
+        return;
+    }
+    if (parent == 0) {
+        const std::uint32_t number = detail::fork_generation();
+        const pid_t child = test::fork_as_pid1();
+        if (child == 0) ::_exit(detail::fork_generation() != number && ::getpid() == 1 ? 0 : 1);
+        int status = 1;
+        ::waitpid(child, &status, 0);
+        ::_exit(status == 0 && ::getpid() == 1 ? 0 : 1);
+    }
+    CHECK(test::status_of(parent) == 0);
+}
+
+TEST_CASE("fork_generation: a vfork() child, which shares its parent's memory -> its parent's number") {
+    const volatile std::uint32_t number = detail::fork_generation();
+    const pid_t child = ::vfork();
+    if (child == 0) ::_exit(detail::fork_generation() == number ? 0 : 1);
+    CHECK(test::status_of(child) == 0);
+    CHECK(detail::fork_generation() == number);
+}
+#endif
+
+TEST_CASE("thread: destroyed in a child of fork() -> nothing is waited for") {
+    test::event end;
+    result<detail::thread> running = detail::thread::start([&] { end.wait(); });
+    REQUIRE(running);
+    const pid_t child = test::forked([&] {
+        *running = detail::thread();
+        return 0;
+    });
+    CHECK(test::status_of(child) == 0);
+    end.set();
+}
+
 TEST_CASE("errc names are distinct and are the enumerators' own") {
     std::string all;
     for (int i = 0; i < 11; ++i) all += to_string(static_cast<errc>(i)) + std::string(" ");

@@ -76,8 +76,8 @@ TEST_CASE("shutdown sequence: steps run in order, once, and each has a status") 
         progress += each.name + ":" + to_string(each.status) + " ";
     };
     CHECK(shown(tested.run(options)) ==
-          "first:done throws:threw:no disk anything:threw silence:threw fails:failed:is full leaves:done "
-          "last:done ");
+          "first:done throws:threw:no disk anything:threw:an exception that is not a std::exception "
+          "silence:threw:an exception without a text fails:failed:is full leaves:done last:done ");
     CHECK(progress ==
           "first:running first:done throws:running throws:threw anything:running anything:threw "
           "silence:running silence:threw fails:running fails:failed leaves:running leaves:done "

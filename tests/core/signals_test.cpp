@@ -732,23 +732,9 @@ int take_over(signals& parents, const lifecycle& parents_target) {
 }
 
 // The ways to make a child.
-const struct {
-    pid_t (*make)();
-    bool runs_atfork_handlers;
-    bool can_claim;  // after a raw clone(2) the C library knows nothing of the child
-} forks[] = {
-    {[] { return ::fork(); }, true, true},
-#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 34)
-    {[] { return ::_Fork(); }, false, true},
-#endif
-#ifdef __linux__
-    {[] { return static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0L, 0L, 0L, 0L)); }, false, false},
-#endif
-};
-
 TEST_CASE("signals: a child has the previous dispositions, dies of SIGTERM, or takes over, however forked") {
-    for (const auto& way : forks) {
-        CAPTURE(&way - forks);
+    for (const auto& way : test::ways_to_fork) {
+        CAPTURE(&way - test::ways_to_fork);
         lifecycle target;
         signals installed = claim(target);
         const pid_t child = way.make();

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "events.hpp"
+#include "processes.hpp"
 #include "raw_peer.hpp"
 
 #ifdef __GLIBC__  // elsewhere the tests are static, and there is no other getaddrinfo() to call
@@ -122,6 +123,28 @@ TEST_CASE("name server: if the last good addresses fail, a slow response is awai
     CHECK(backend.answers());
     name_server.join();
     CHECK(backend.second->connections() == 1);
+}
+
+TEST_CASE("name server: a process is forked during a lookup -> the child makes its own") {
+    backend_by_name backend;
+    test::event answers_at_last;
+    const int before = lookups.count();
+    hangs_until = &answers_at_last;
+    http_client client =
+        peer::make_client(std::string("http://") + backend_name + ":" + std::to_string(backend.port));
+    std::thread caller([&] { CHECK(client.send(peer::get(), peer::call())); });
+    // The lookup is in progress once a second call waits for it in vain.
+    CHECK(test::code_of(client.send(
+              peer::get(), peer::call(deadline_after(std::chrono::milliseconds(100))))) == errc::unreachable);
+    const pid_t child = test::forked([&] {
+        hangs_until = nullptr;
+        return client.send(peer::get(), peer::call()) ? 0 : 1;
+    });
+    CHECK(test::status_of(child) == 0);
+    CHECK(lookups.count() == before);
+    hangs_until = nullptr;
+    answers_at_last.set();
+    caller.join();
 }
 
 #endif

@@ -283,3 +283,48 @@ TEST_CASE("doctor: limits that are too low for the concurrency") {
     check_found(found(RLIMIT_NPROC, 9000, 10000), "limit-threads", severity::warning, "10000");
 #endif
 }
+
+TEST_CASE("doctor: a pod's default grace period, and the probes of a pod") {
+    file_tree tree;
+    tree.file("/var/run/secrets/kubernetes.io/serviceaccount/namespace", "default");
+    tree.process("self", 1, 0, "worker", "./worker", "worker").process("1", 1, 0, "worker", "./worker");
+    ojs::detail::container_probe where;
+    where.root = tree.root();
+    where.environment = lookup({});
+    where.pid = 1;
+    worker_options options = quiet_options();
+    const auto advice = [&] {
+        std::vector<finding> out;
+        for (const finding& each : doctor(options, 500ms, where)) {
+            if (each.id != "container" && each.id != "health-bind") out.push_back(each);
+        }
+        return out;
+    };
+    options.times.shutdown_grace_period = 25s;
+    const std::vector<finding> unsaid = advice();
+    REQUIRE(unsaid.size() == 2);
+    check_found(unsaid, "budget-kubernetes", severity::info,
+                "25s fits into the 30s that Kubernetes grants unless terminationGracePeriodSeconds");
+    check_found(unsaid, "health-kubernetes", severity::info, "no health address");
+    options.times.shutdown_grace_period = 26s;
+    check_found(advice(), "budget-unknown", severity::warning, "grace period of 26s");
+    options.prestop_delay = 5s;
+    options.times.shutdown_grace_period = 20s;
+    check_found(advice(), "budget-kubernetes", severity::info, "preStop delay of 5s fit");
+    options.container_grace_period = 60s;
+    options.parts.add(ojs::operating());
+    for (const char* near : {"127.0.0.1:8081", ":8081", "localhost:8081", "[::1]:8081"}) {
+        CAPTURE(near);
+        options.health_address = near;
+        const std::vector<finding> found = advice();
+        REQUIRE(found.size() == 1);
+        CHECK(found[0].id == "health-kubernetes");
+        CHECK(found[0].severity == severity::warning);
+        CHECK(found[0].fix.find("OJS_HEALTH_ADDR=0.0.0.0:8081") != std::string::npos);
+        CHECK(found[0].fix.find("/livez") != std::string::npos);
+    }
+    for (const char* far : {"0.0.0.0:8081", "[::]:8081", "unix:/tmp/h.sock"}) {
+        options.health_address = far;
+        CHECK(advice().empty());
+    }
+}

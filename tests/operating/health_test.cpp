@@ -526,7 +526,7 @@ TEST_CASE("health: a stuck job is counted, and named in the readiness response, 
 
 TEST_CASE("metrics: outcomes of jobs, by the names of the observability specification") {
     worker_options options = recorder::options();
-    options.queues = {"default", "we\"ird\\\nqueue"};
+    options.queues = {"default", "we\"ird\\queue"};
     options.unknown_type = unknown_type_action::discard;
     served tested(options);
     const std::string odd_type = "odd \"type\" \\ \n";
@@ -558,7 +558,7 @@ TEST_CASE("metrics: outcomes of jobs, by the names of the observability specific
         {"ojs_job_duration_seconds_count" + work + ",state=\"completed\"}", "3"},
         {"ojs_job_duration_seconds_bucket" + work + ",state=\"completed\",le=\"+Inf\"}", "3"},
         {"ojs_job_duration_seconds_bucket" + work + ",state=\"completed\",le=\"300\"}", "3"},
-        {"ojs_job_completed_total{queue=\"we\\\"ird\\\\\\nqueue\",type=\"odd \\\"type\\\" \\\\ \\n\"}", "1"},
+        {"ojs_job_completed_total{queue=\"we\\\"ird\\\\queue\",type=\"odd \\\"type\\\" \\\\ \\n\"}", "1"},
         {"ojs_job_duration_seconds_count{queue=\"default\",type=\"retry\",state=\"retryable\"}", "1"},
         {"ojs_job_duration_seconds_count{queue=\"default\",type=\"discard\",state=\"discarded\"}", "1"},
         // One without a handler, and one whose type no label can hold.

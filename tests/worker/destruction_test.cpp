@@ -5,6 +5,8 @@
 #include <fstream>
 
 #include "busy_worker.hpp"
+#include "processes.hpp"
+#include "standard_error.hpp"
 
 using namespace ojs;
 using namespace recorder;
@@ -32,6 +34,40 @@ long address_space() {
 }
 
 }  // namespace
+
+TEST_CASE("fork: a child returns from a callback of its parent's worker -> the child ends with 70") {
+    std::atomic<pid_t> child{0};
+    worker_options options = recorder::options();
+    options.on_transition = [&](const lifecycle_state& state) {
+        if (state.phase == phase::draining) child = ::fork();
+    };
+    memory_transport wire;
+    const std::string output = test::standard_error_of([&] {
+        worker worker(options, wire);
+        worker.register_handler("work", [](job_context&) {});
+        REQUIRE(worker.start());
+        CHECK(worker.stop(guard).status == stop_status::ended);
+        CHECK(test::status_of(child) == 70);
+    });
+    CHECK(output.find("made by fork()") != std::string::npos);
+}
+
+TEST_CASE("fork: a child of a handler uses the worker's transport -> an error, and nothing is sent") {
+    recorder::transport wire;
+    worker worker(recorder::options(), wire);
+    std::atomic<int> status{-1};
+    wire.give(make_job("one"));
+    worker.register_handler("work", [&](job_context& job) {
+        status = test::status_of(test::forked([&] {
+            const result<void> saved = job.save_checkpoint("1");
+            return !saved && saved.error().code == errc::cancelled ? 0 : 1;
+        }));
+    });
+    REQUIRE(worker.start());
+    CHECK(wire.wait_for("ack", 1));
+    CHECK(worker.stop(guard).status == stop_status::ended);
+    CHECK(status == 0);
+}
 
 TEST_CASE("destruction: waits for a log hook that is running") {
     recorder::event in_hook;

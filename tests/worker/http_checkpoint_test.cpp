@@ -181,7 +181,8 @@ TEST_CASE("http checkpoint: responses to a load") {
     CHECK(backend(200, R"({"state":null})").load().value_or("?") == "null");
     CHECK(backend(200, R"({"st\u0061te":[1.50]})").load().value_or("?") == "[1.50]");
     CHECK(backend(200, "").load().value_or("?").empty());
-    for (const char* bad : {"{", "no", R"({"state":1e999})"}) {
+    CHECK(backend(200, R"({"state":1e999})").load().value_or("?") == "1e999");
+    for (const char* bad : {"{", "no", R"({"state":1e})"}) {
         CHECK(backend(200, bad).load().error().code == errc::unavailable);
     }
     // As the durable-execution extension publishes it, with its other members.

@@ -826,16 +826,19 @@ TEST_CASE("http: one unreadable job costs the others nothing") {
         bool runs;
     };
     const std::string deep = std::string(200, '[') + std::string(200, ']');
-    const row rows[] = {{R"({"id":"a","type":"t","args":[1]})", "a", true},
-                        {R"({"id":"huge","type":"t","args":[1e999]})", "huge", false},
-                        {R"({"id":"noargs","type":"t"})", "noargs", false},
-                        {R"({"id":"notype","args":[]})", "notype", false},
-                        {"7", "", false},
-                        {R"({"id":"objargs","type":"t","args":{}})", "objargs", false},
-                        {R"({"id":"1","type":"t","args":[],"x":nonsense})", "1", false},
-                        {R"({"id":"2","type":"t","args":[],"x":)" + deep + "}", "2", false},
-                        {"{\"id\":\"3\",\"type\":\"t\",\"args\":[\"a\tb\"]}", "3", false},
-                        {R"({"id":"4","type":"t","\u0061rgs":[4],"timeout\u005fms":7})", "4", true}};
+    const row rows[] = {
+        {R"({"id":"a","type":"t","args":[1]})", "a", true},
+        {R"({"id":"huge","type":"t","args":[1e999,"\ud800"]})", "huge", true},
+        {R"({"id":"noargs","type":"t"})", "noargs", false},
+        {R"({"id":"notype","args":[]})", "notype", false},
+        {"7", "", false},
+        {R"({"id":"objargs","type":"t","args":{}})", "objargs", false},
+        {R"({"id":"1","type":"t","args":[],"x":nonsense})", "1", false},
+        {R"({"id":"2","type":"t","args":[1],"x":)" + deep + "}", "2", true},
+        {R"({"id":"5","type":"t","args":)" + deep + "}", "5", true},
+        {R"({"id":"6","type":"t","args":[],"meta":7,"timeout_ms":1e400,"attempt":[]})", "6", true},
+        {"{\"id\":\"3\",\"type\":\"t\",\"args\":[\"a\tb\"]}", "3", false},
+        {R"({"id":"4","type":"t","\u0061rgs":[4],"timeout\u005fms":7})", "4", true}};
     std::string body = R"({"jobs":[)";
     for (const row& each : rows) body += each.envelope + ",";
     body.back() = ']';
@@ -966,7 +969,7 @@ TEST_CASE("http: a worker from its first request to its last") {
     options.auth_token = "t0k";
     options.headers = {{"X-OJS-Extra", "e"}};
     worker worker(options);
-    worker.register_handler("work", [](job_context& job) { return *job.arg<std::string>(0); });
+    worker.register_handler("work", [](job_context& job) { return job.require<std::string>(0); });
     REQUIRE(worker.start());
     REQUIRE(peer.wait_for("/base/ojs/v1/workers/ack"));
     REQUIRE(peer.wait_for("/base/ojs/v1/workers/nack"));
@@ -989,8 +992,9 @@ TEST_CASE("http: a worker from its first request to its last") {
         }
         if (each.target == "/base/ojs/v1/workers/nack") {
             CHECK(body.get("job_id").to_str() == "j2");
-            CHECK(body.get("error").get("code").to_str() == "invalid_payload");
-            CHECK(!body.get("error").get("retryable").get<bool>());
+            CHECK(body.get("error").get("code").to_str() == "handler_error");
+            CHECK(body.get("error").get("message").to_str() ==
+                  "argument 0: invalid JSON: a number is too large");
         }
     }
     CHECK(peer.last().target == "/base/ojs/v1/workers/heartbeat");

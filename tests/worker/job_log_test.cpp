@@ -56,6 +56,38 @@ TEST_CASE("job log: a failed job's record has the error, its attempt, and whethe
     }
 }
 
+TEST_CASE("job log: user code throws -> what() is the error, whatever it is") {
+    struct silent : std::exception {
+        const char* what() const noexcept override { return nullptr; }
+    };
+    struct row {
+        std::string text;
+        void (*raise)();
+    };
+    for (const row& each : {row{"disk full", [] { throw std::runtime_error("disk full"); }},
+                            {"an exception without a text", [] { throw silent(); }},
+                            {"an exception that is not a std::exception", [] { throw 1; }}}) {
+        CAPTURE(each.text);
+        recorder::transport wire;
+        wire.on.fetch = [&, thrown = 0](std::size_t) mutable {
+            return thrown++ == 0 ? each.raise() : void();
+        };
+        wire.give(make_job("a"));
+        worker_options options = recorder::options();
+        const kept_log log(options);
+        options.on_transition = [&](const lifecycle_state&) { each.raise(); };
+        run_until("fail", 1, wire, options, [&](job_context&) { each.raise(); });
+        REQUIRE(log.count("warn job failed") + log.count("error job failed") == 1);
+        for (const log_record& line : log.records()) {
+            if (line.message == "job failed") CHECK(value_of(line, "error") == each.text);
+        }
+        REQUIRE(log.count("warn FETCH failed") == 1);
+        CHECK(value_of(log.records("warn FETCH failed")[0], "error") == "the transport threw: " + each.text);
+        REQUIRE(log.count("error on_transition threw") > 0);
+        CHECK(value_of(log.records("error on_transition threw")[0], "error") == each.text);
+    }
+}
+
 TEST_CASE("job log: an error's message is cut, masked before that, and left out on request") {
     const std::string token = "t0ken-t0ken-t0ken";
     const std::string text = std::string(1015, 'x') + token + std::string(5000, 'y');  // cut within the token

@@ -216,6 +216,55 @@ TEST_CASE("options: an invalid value is refused with the names of variable and v
     for (const char* value : {"", "no", "2"}) check_bad("OJS_LOG_ERROR_MESSAGES", value);
 }
 
+TEST_CASE(
+    "options: white space around a name in a variable -> cut; a control character -> refused by its "
+    "variable") {
+    for (const std::string space : {" ", "\t", "\n", "\r\n", "\v", "\f", " \n\t "}) {
+        const auto around = [&](const std::string& name) { return space + name + space; };
+        const worker_options out = good({{"OJS_QUEUES", around("email") + "," + around("a b")},
+                                         {"OJS_LABELS", around("l")},
+                                         {"OJS_JOB_TYPES", around("t,u")},
+                                         {"OJS_STOP_SIGNALS", around("TERM") + "," + around("INT")},
+                                         {"OJS_WORKER_ID", around("w")}});
+        CHECK(out.queues == std::vector<std::string>{"email", "a b"});
+        CHECK(out.labels == std::vector<std::string>{"l"});
+        CHECK(out.job_types == std::vector<std::string>{"t", "u"});
+        CHECK(out.stop_signals == std::vector<int>{SIGTERM, SIGINT});
+        CHECK(out.worker_id == "w");
+        CHECK(good({{"OJS_QUEUE", around("email")}}).queues == std::vector<std::string>{"email"});
+        CHECK(good({{"OJS_JOB_TYPES", space}}).job_types.empty());
+        for (const char* name : {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN"}) {
+            for (const std::string token : {"s3cret" + space, space + "s3cret", "s3\ncret" + space}) {
+                const result<worker_options> refused = read({{name, token}});
+                REQUIRE(!refused);
+                CHECK(refused.error().text.find(std::string(name) + ": ") == 0);
+                CHECK(!holds(refused.error().text, "cret"));
+            }
+        }
+    }
+    for (const char* value : {"a\nb", "a,b\tc", "a\x1b", "\x7f"}) {
+        for (const char* name : {"OJS_QUEUES", "OJS_QUEUE", "OJS_LABELS", "OJS_JOB_TYPES", "OJS_WORKER_ID"}) {
+            const result<worker_options> refused = read({{name, value}});
+            REQUIRE(!refused);
+            CHECK(refused.error().text.find(name + std::string("='")) == 0);
+            CHECK(holds(refused.error().text, "holds a control character"));
+        }
+    }
+    const auto refused = [](const char* part, auto change) {
+        worker_options options;
+        options.url = "memory:";
+        change(options);
+        REQUIRE(!validate(options));
+        CHECK(holds(validate(options).error().text, part));
+    };
+    refused("options.queues (OJS_QUEUES OJS_QUEUE) holds", [](auto& o) { o.queues = {"a", "b\n"}; });
+    refused("options.labels (OJS_LABELS) holds", [](auto& o) { o.labels = {"b\r"}; });
+    refused("options.job_types (OJS_JOB_TYPES) holds", [](auto& o) { o.job_types = {"\tb"}; });
+    refused("options.worker_id (OJS_WORKER_ID) holds", [](auto& o) { o.worker_id = "b\n"; });
+    refused("options.auth_token (OJS_AUTH_TOKEN) begins or ends", [](auto& o) { o.auth_token = "b\n"; });
+    refused("options.health_token (OJS_HEALTH_TOKEN) holds", [](auto& o) { o.health_token = "a\nb"; });
+}
+
 TEST_CASE("options: stop signals, by name or number") {
     using numbers = std::vector<int>;
     CHECK(good({}).stop_signals == numbers{SIGTERM, SIGINT, SIGHUP});
@@ -415,6 +464,7 @@ class documented_options {
   private:
     static std::string code(const std::string& value) { return value.empty() ? "none" : "`" + value + "`"; }
     static std::string shown(const std::string& value) { return code(value); }
+    static std::string shown(const std::string& value, detail::text_kind) { return code(value); }
     static std::string shown(const std::vector<std::string>& value, bool = false) {
         std::string out;
         for (const std::string& each : value) out += (out.empty() ? "" : ",") + each;
@@ -439,6 +489,7 @@ class documented_options {
     }
 
     static std::string wanted() { return ""; }
+    static std::string wanted(detail::text_kind) { return ""; }
     static std::string wanted(bool) { return "job types"; }
     static std::string wanted(int min, int max) { return std::to_string(min) + " to " + std::to_string(max); }
     static std::string wanted(std::chrono::milliseconds min, std::chrono::milliseconds max = {}) {

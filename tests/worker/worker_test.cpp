@@ -90,7 +90,7 @@ TEST_CASE("worker: a slot that comes free is filled at once, however long the po
     REQUIRE(wire.wait_for("ack", 2));
 }
 
-TEST_CASE("worker: jobs that cannot be run are failed for good, and none is skipped") {
+TEST_CASE("worker: jobs that cannot be run -> requeued and named, and none is skipped") {
     recorder::transport wire;
     wire.give(make_job("unknown", "no.such\ntype"));
     job bad = make_job("bad");
@@ -106,13 +106,31 @@ TEST_CASE("worker: jobs that cannot be run are failed for good, and none is skip
     const std::string unknown = wire.settlements("unknown").at(0).error.message;
     CHECK(holds(unknown, "no.such"));
     CHECK(!holds(unknown, "\n"));
-    CHECK(wire.settled("bad") == "fail invalid_payload final");
+    CHECK(wire.settled("bad") == "fail invalid_payload requeue");
     CHECK(wire.settlements("bad")[0].error.message == "args is not an array");
     CHECK(wire.settlements("good").size() == 1);
     CHECK(wire.settlements("").empty());
     const std::string counted = sums(*worker);
-    CHECK(counted.find("claimed 4 completed 1 failed 1 requeued 1 unreported ") == 0);
+    CHECK(counted.find("claimed 4 completed 1 requeued 2 unreported ") == 0);
     CHECK(holds(counted, "args is not an array"));
+}
+
+TEST_CASE(
+    "worker: an argument that the library does not represent -> only reading it fails, its text is there") {
+    job given = make_job("a");
+    const std::string deep = std::string(200, '[') + std::string(200, ']');
+    given.args_json = "[1e400," + deep + ",\"\\ud800\",7]";
+    const call settled = run_one(given, [&](job_context& job) {
+        CHECK(job.args_json() == given.args_json);
+        for (std::size_t i = 0; i < 3; ++i) {
+            CHECK(!job.arg<double>(i));
+            CHECK(!job.arg<std::string>(i));
+            CHECK(!job.arg<picojson::value>(i));
+        }
+        CHECK(!job.args<picojson::array>());
+        return std::to_string(job.require<int>(3));
+    });
+    CHECK(settled.result_json == "7");
 }
 
 TEST_CASE(

@@ -167,7 +167,7 @@ struct log_sink {
     static constexpr std::int64_t max_budget_ms = 1000;
     static constexpr std::int64_t slice_ms = 20;  // so that a cap set meanwhile takes effect
 
-    const pid_t owner = getpid();
+    const std::uint32_t owner = fork_generation();
     mutex write_mutex;
     atomic<std::int64_t> budget_ms{max_budget_ms};
     atomic<time_point> refilled_at{steady_clock::now()};
@@ -181,7 +181,7 @@ inline log_sink& sink() {
     alignas(log_sink) static unsigned char storage[sizeof(log_sink)];
     static atomic<log_sink*> shared{::new (storage) log_sink};
     log_sink* found = shared.load();
-    if (found->owner != getpid()) {
+    if (found->owner != fork_generation()) {
         auto* added = new log_sink;
         if (shared.compare_exchange_strong(found, added)) return *added;
         delete added;

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <exception>
-
 #include "../base/detail/sync.hpp"
 #include "../base/detail/text.hpp"
 #include "detail/wake.hpp"
@@ -46,11 +44,8 @@ class running_step : public ref_counted {
             const result<void> done = call(context_);
             if (!done) error_ = done.error().text;
             return done ? step_status::done : step_status::failed;
-        } catch (const std::exception& thrown) {
-            const char* const what = thrown.what();
-            attempt([&] { error_ = what == nullptr ? "" : what; });  // the exception may be bad_alloc
         } catch (...) {
-            pass_on_thread_end();
+            attempt([&] { error_ = thrown_text(); });
         }
         return step_status::threw;
     }

@@ -58,7 +58,7 @@ struct process_state {
     atomic<bool> exits{false};
     atomic<int> highest_status{0};
     // Written before the handler is installed, read by it and after fork.
-    pid_t owner = 0;                            // the process that installed them
+    std::uint32_t owner = 0;                    // the process that installed them
     const wake* unread = nullptr;               // a pipe of the signals that wait() has not returned, packed
     claimed_signal claimed[signal_limit] = {};  // by number
 };
@@ -176,7 +176,7 @@ inline void on_signal(int number, siginfo_t* info, void* context) {
     process.handlers_running.fetch_add(1);  // sequentially consistent with uninstall_handlers()
     claimed_signal& claimed = process.claimed[number > 0 && number < signal_limit ? number : 0];
     lifecycle* const target = process.target.load();
-    const bool is_owner = getpid() == process.owner;
+    const bool is_owner = fork_generation() == process.owner;
     if (claimed.known && target != nullptr && is_owner) {
         handle_signal(claimed, *target, number, info, context);
     } else if (claimed.known && !(is_owner && is_repeated_stop(claimed.event))) {
@@ -261,10 +261,10 @@ inline void uninstall_handlers() {
 
 // 0: another installer has the signals. A claim of another process dates from before a fork without atfork handlers.
 inline std::uint64_t claim_signals() noexcept {
-    const auto pid = static_cast<std::uint32_t>(getpid());
-    const std::uint64_t claim = static_cast<std::uint64_t>(process.claims.fetch_add(1) + 1) << 32 | pid;
+    const std::uint32_t self = fork_generation();
+    const std::uint64_t claim = static_cast<std::uint64_t>(process.claims.fetch_add(1) + 1) << 32 | self;
     std::uint64_t current = process.claim.load();
-    if (static_cast<std::uint32_t>(current) == pid || !process.claim.compare_exchange_strong(current, claim))
+    if (static_cast<std::uint32_t>(current) == self || !process.claim.compare_exchange_strong(current, claim))
         return 0;
     if (current != 0) forget_parent();
     return claim;
@@ -358,7 +358,7 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
         }
         // In a forked child, its parent's is still there.
         delete detail::exchange(process.unread, new detail::wake(std::move(*unread)));
-        process.owner = getpid();
+        process.owner = detail::fork_generation();
         process.repeat_gap_ms = 0;
         process.target.store(&target);
         detail::install_handlers(rules, out.claim_->ignored);

@@ -25,13 +25,14 @@ struct container_probe {
 // What detect_container() found.
 struct container_info {
     bool in_container = false;  // this process runs in one
-    // kubernetes, ecs, cloud-run, nomad, docker, podman, containerd, lxc, ...; empty: unknown.
+    // kubernetes, ecs, cloud-run, heroku, fly, nomad, docker, podman, containerd, lxc, ...; empty: unknown.
     std::string runtime;
+    std::string
+        supervisor;  // pm2, s6, supervisord: what stops this process, in a container or not; empty: unknown
     // What it was recognised by, the strongest first: "/.dockerenv", "KUBERNETES_SERVICE_HOST". Hints alone, such as
     // inherited variables, are not enough if PID 1 is the init of a machine or unreadable.
     std::vector<std::string> evidence;
-    // About PID 1 of a container, without its arguments, which may be secrets. "pid1-wrapper": a shell or unknown, may
-    // not forward stop signals [GS 4.3]. "pid1-sigtstp": a SIGTSTP sent to it freezes this process or is lost.
+    // "pid1-wrapper": PID 1 of the container is a shell, which does not pass stop signals on. [GS 4.3]
     std::vector<finding> findings;
 };
 

@@ -43,16 +43,23 @@ struct stop_platform {
     std::chrono::milliseconds grant;   // its default time from SIGTERM to SIGKILL
     const char* setting;               // the setting that changes it; empty: none
     bool adapts_grace_period = false;  // shortens an unset grace period to fit
+    bool needs_no_container = false;
 };
 
-// If several match, the first counts: the scheduler, not the runtime, stops a container.
+// If several match, the first counts: the scheduler, not the runtime, stops a container. docs/operating.md has the table.
 inline constexpr stop_platform stop_platforms[] = {
     {"kubernetes", "Kubernetes", std::chrono::seconds(30), "terminationGracePeriodSeconds", true},
     {"ecs", "Amazon ECS", std::chrono::seconds(30), "stopTimeout", true},
     {"cloud-run", "Cloud Run", std::chrono::seconds(10), "", true},
-    {"nomad", "Nomad", std::chrono::seconds(5), "kill_timeout"},
+    {"heroku", "Heroku", std::chrono::seconds(30), "", true, true},
+    {"fly", "Fly.io", std::chrono::seconds(5), "kill_timeout in fly.toml", false, true},
+    {"nomad", "Nomad", std::chrono::seconds(5), "kill_timeout", false, true},  // raw_exec has no container
     {"docker", "Docker", std::chrono::seconds(10), "stop_grace_period or docker stop -t"},
     {"podman", "Podman", std::chrono::seconds(10), "--stop-timeout or podman stop -t"},
+    // Supervisors, in a container or not.
+    {"pm2", "PM2", std::chrono::milliseconds(1600), "kill_timeout", false, true},
+    {"s6", "s6-overlay", std::chrono::seconds(3), "S6_KILL_GRACETIME", false, true},
+    {"supervisord", "supervisord", std::chrono::seconds(10), "stopwaitsecs", false, true},
     // Any other, with the commonest default.
     {"container", "the container", std::chrono::seconds(10),
      "terminationGracePeriodSeconds, stop_grace_period or docker stop -t"},
@@ -64,9 +71,10 @@ inline const stop_platform* platform_of(std::string_view runtime) {
     return platform;
 }
 
-// Null: not a container. Nomad's raw_exec runs tasks without one.
+// What stops this process: its supervisor, or else what runs the container. Null: unknown.
 inline const stop_platform* find_platform(const container_info& info) {
-    return info.in_container || info.runtime == "nomad" ? platform_of(info.runtime) : nullptr;
+    const auto* const found = platform_of(info.supervisor.empty() ? info.runtime : info.supervisor);
+    return info.in_container || found->needs_no_container ? found : nullptr;
 }
 
 struct evidence_rule {
@@ -91,8 +99,17 @@ inline constexpr evidence_rule hint_variables[] = {
     {"K_SERVICE K_REVISION", "cloud-run"},  // Knative sets both, too; Kubernetes counts first
     {"CLOUD_RUN_JOB", "cloud-run"},
     {"CLOUD_RUN_WORKER_POOL", "cloud-run"},
+    {"DYNO", "heroku"},
+    {"FLY_MACHINE_ID", "fly"},
     {"NOMAD_ALLOC_ID", "nomad"},
     {"NOMAD_TASK_NAME", "nomad"},
+};
+
+// Likewise, of supervisors, which are no evidence of a container. The one with the shortest time is first.
+inline constexpr evidence_rule supervisor_variables[] = {
+    {"pm_id", "pm2"},
+    {"PM2_HOME", "pm2"},
+    {"SUPERVISOR_ENABLED", "supervisord"},
 };
 
 // Values of `container=`. Others may belong to an unrelated variable.
@@ -226,6 +243,10 @@ class evidence_search {
             if (!value.empty() && starts_with(value, start) && (second.empty() || !find(second).empty()))
                 add(std::string(name), &hint, false);
         }
+        for (const evidence_rule& supervisor : supervisor_variables) {
+            if (found.supervisor.empty() && !find(supervisor.text).empty())
+                found.supervisor = supervisor.runtime;
+        }
     }
     void check_mounts() {
         const std::string sources = mount_sources(proc_file(probe_.root, "self/mountinfo"));
@@ -237,108 +258,19 @@ class evidence_search {
     const container_probe& probe_;
 };
 
-enum class pid1_kind {
-    direct,    // signals reach us: PID 1 is this program, or the pause process of a pod
-    forwards,  // a small init that forwards them
-    shell,     // neither forwards them nor dies of them
-    init,      // stops its services itself
-    unknown
-};
+inline constexpr const char* shell_names = "sh bash dash ash zsh ksh ksh93 mksh yash fish csh tcsh";
+inline constexpr const char* init_names =
+    "systemd init s6-svscan s6-linux-init runit runit-init runsvdir my_init supervisord openrc-init dinit "
+    "finit procd shepherd launchd";
 
-// The effect of a SIGTSTP sent to PID 1.
-enum class sigtstp_effect { passed_on, stops_us, dropped };
-
-struct pid1_rule {
-    const char* text;  // names: comm, or the name in argv[0]
-    pid1_kind kind;
-    sigtstp_effect sigtstp = sigtstp_effect::passed_on;
-};
-
-inline constexpr pid1_rule pid1_rules[] = {
-    {"tini tini-static docker-init ojs-init", pid1_kind::forwards},  // the last is as_init()
-    {"dumb-init", pid1_kind::forwards, sigtstp_effect::stops_us},
-    {"catatonit podman-init", pid1_kind::forwards, sigtstp_effect::dropped},
-    {"pause", pid1_kind::direct},
-    {"systemd init s6-svscan s6-linux-init runit runit-init runsvdir my_init supervisord openrc-init dinit "
-     "finit procd shepherd launchd",
-     pid1_kind::init},
-    {"sh bash dash ash zsh ksh ksh93 mksh yash fish csh tcsh", pid1_kind::shell},
-};
-
-inline pid1_rule find_pid1_rule(const process_facts& facts) {
-    std::string argv0_name;
-    if (!facts.arguments.empty()) argv0_name = program_name(facts.arguments[0]);
-    if (argv0_name == "busybox" && facts.arguments.size() > 1) argv0_name = program_name(facts.arguments[1]);
-    // A script has its own name as comm, and its interpreter's in argv[0].
-    const pid1_rule* rule = find_rule(pid1_rules, facts.comm, is_listed);
-    if (rule == nullptr) rule = find_rule(pid1_rules, argv0_name, is_listed);
-    return rule != nullptr ? *rule : pid1_rule{"", pid1_kind::unknown};
+// A script has its own name as comm, and its interpreter's in argv[0].
+inline std::string interpreter_name(const process_facts& facts) {
+    const array<std::string>& arguments = facts.arguments;
+    const std::string out = arguments.empty() ? "" : program_name(arguments[0]);
+    return out == "busybox" && arguments.size() > 1 ? program_name(arguments[1]) : out;
 }
-
-inline bool is_of_kind(const process_facts& facts, pid1_kind kind) {
-    return find_pid1_rule(facts).kind == kind;
-}
-
-// Up to the first argument: later ones may be secrets (`sh -c`). Split at blanks: argv[0] may be a whole title.
-inline std::string describe_command(const process_facts& facts) {
-    std::string command;
-    for (const std::string& argument : facts.arguments)
-        append(command, {command.empty() ? "" : " ", argument});
-    if (command.empty()) command = facts.comm;
-    if (command.empty()) return "a process that cannot be read";
-    std::string out;
-    std::string_view rest = command;
-    for (int words = 0; words < 2 && !rest.empty(); ++words) {
-        const std::string_view word = next_part(rest, " \t\n");
-        const std::size_t assigned = word.find('=');
-        append(out, {words == 0 ? "" : " ", word.substr(0, assigned), assigned < word.size() ? "=..." : ""});
-    }
-    if (!rest.empty()) append(out, {" ..."});
-    return cat({"'", printable(out, 120), "'"});
-}
-
-// Whether "20:15", as dumb-init takes it, makes SIGTSTP anything but SIGSTOP.
-inline bool rewrites_sigtstp(std::string_view rule) {
-    std::uint64_t from = 0;
-    std::uint64_t to = 0;
-    return parse_number(next_part(rule, ":"), 64, from) && parse_number(rule, 64, to) &&
-           from == static_cast<std::uint64_t>(SIGTSTP) && to != static_cast<std::uint64_t>(SIGSTOP);
-}
-
-// Reads the options as dumb-init's getopt_long does: -c, --single-child, -r 20:15, --rewrite=20:15.
-inline bool dumb_init_passes_sigtstp(const array<std::string>& arguments,
-                                     const environment_lookup& environment) {
-    const char* const own_session = find_variable(environment, "DUMB_INIT_SETSID");
-    if (own_session != nullptr && std::string_view(own_session) == "0") return true;
-    for (std::size_t i = 1; i < arguments.size(); ++i) {
-        std::string_view option = arguments[i];
-        if (option.size() < 2 || option.front() != '-' || option == "--") return false;
-        const bool is_long = starts_with(option, "--");
-        option.remove_prefix(is_long ? 2 : 1);
-        const std::string_view name = is_long ? next_part(option, "=") : std::string_view();
-        bool takes_value = is_long && starts_with("rewrite", name);
-        if (is_long && starts_with("single-child", name)) return true;
-        while (!is_long && !takes_value && !option.empty()) {
-            if (option.front() == 'c') return true;
-            takes_value = option.front() == 'r';
-            option.remove_prefix(1);
-        }
-        if (!takes_value) continue;
-        if (option.empty() && i + 1 < arguments.size()) option = arguments[++i];
-        if (rewrites_sigtstp(option)) return true;
-    }
-    return false;
-}
-
-// The shell nearest to PID 1 among our ancestors; empty if there is none, or PID 1 is not an ancestor.
-inline std::string find_shell_between(std::string_view root, pid_t parent) {
-    std::string shell;
-    for (int steps = 0; parent > 1 && steps < 64; ++steps) {
-        const process_facts facts = read_process(root, cat({parent}));
-        if (is_of_kind(facts, pid1_kind::shell)) shell = describe_command(facts);
-        parent = facts.parent;
-    }
-    return parent == 1 ? shell : std::string();
+inline bool runs_one_of(const process_facts& facts, std::string_view names) {
+    return is_listed(facts.comm, names) || is_listed(interpreter_name(facts), names);
 }
 
 inline std::string describe_container(std::string_view runtime) {
@@ -347,66 +279,34 @@ inline std::string describe_container(std::string_view runtime) {
     return out;
 }
 
-inline finding wrapper_finding(const container_info& info, pid_t pid, const process_facts& self,
+inline finding wrapper_finding(const container_info& info, const process_facts& self,
                                std::string_view wrapper) {
     const std::string program = self.arguments.empty() ? "./worker" : printable(self.arguments[0], 100);
     return {
         severity::warning, "pid1-wrapper",
-        cat({"process ", pid, " ", describe_container(info.runtime), " whose PID 1 is ", wrapper,
+        cat({"process ", self.pid, " ", describe_container(info.runtime), " whose PID 1 is ", wrapper,
              ": SIGTERM may not reach the worker, and jobs in flight are then killed with the container"}),
         cat({"write the command in exec form, CMD [\"", program, "\"], or begin it with exec (sh -c 'exec ",
              program, "'), or run it under an init such as tini"})};
 }
 
-inline finding sigtstp_finding(std::string_view comm, bool freezes) {
-    return {
-        freezes ? severity::warning : severity::info, "pid1-sigtstp",
-        cat({"PID 1 is ", printable(comm, 64),
-             freezes ? ", which turns SIGTSTP into SIGSTOP: `kill -TSTP 1` freezes the worker, instead of "
-                       "making it quiet"
-                     : ", which does not pass SIGTSTP on: `kill -TSTP 1` does not make the worker quiet"}),
-        cat({freezes ? cat({"run dumb-init with --single-child or with --rewrite ", SIGTSTP, ":", SIGTSTP,
-                            ", or "})
-                     : "",
-             "use `worker --signal quiet` or POST /quiet, which reach the worker itself"})};
-}
-
-// Appends the findings. True: PID 1 may be the init of a machine.
-inline bool check_pid1(const container_probe& probe, container_info& out) {
-    const pid_t pid = probe.pid != 0 ? probe.pid : getpid();
-    if (pid == 1) return false;
-    const process_facts self = read_process(probe.root, "self");
-    // PID 1 of the /proc of another PID namespace is not ours.
-    const process_facts pid1 = self.pid == pid ? read_process(probe.root, "1") : process_facts();
-    pid1_rule rule = find_pid1_rule(pid1);
-    if (rule.kind == pid1_kind::unknown && pid1.pid == 1 && is_same_program(probe.root, pid1, self))
-        rule.kind = pid1_kind::direct;
-    std::string problem;
-    if (rule.kind == pid1_kind::shell) problem = ", a shell, which does not pass signals on";
-    if (rule.kind == pid1_kind::unknown) problem = ", which may not pass signals on";
-    if (rule.kind == pid1_kind::forwards) {
-        problem = find_shell_between(probe.root, self.parent);
-        if (!problem.empty())
-            problem =
-                cat({", and which is started by ", problem, ", a shell, which does not pass signals on"});
-    }
-    if (!problem.empty())
-        out.findings.push_back(wrapper_finding(out, pid, self, cat({describe_command(pid1), problem})));
-    const bool stops_us = rule.sigtstp == sigtstp_effect::stops_us;
-    const bool is_rewritten = stops_us && dumb_init_passes_sigtstp(pid1.arguments, probe.environment);
-    if (rule.sigtstp != sigtstp_effect::passed_on && !is_rewritten)
-        out.findings.push_back(sigtstp_finding(pid1.comm, stops_us));
-    return rule.kind == pid1_kind::init || (rule.kind == pid1_kind::unknown && pid1.comm.empty());
-}
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE container_info detect_container(const detail::container_probe& probe) {
-    detail::evidence_search search(probe);
+    using namespace detail;
+    evidence_search search(probe);
     container_info out = std::move(search.found);
-    const bool is_machine = detail::check_pid1(probe, out);
+    const pid_t pid = probe.pid != 0 ? probe.pid : getpid();
+    const process_facts self = read_process(probe.root, "self");
+    // PID 1 of the /proc of another PID namespace is not ours.
+    const process_facts pid1 = self.pid == pid ? read_process(probe.root, "1") : process_facts();
+    const bool is_machine = pid != 1 && (pid1.comm.empty() || runs_one_of(pid1, init_names));
     out.in_container = search.conclusive > 0 || (!out.evidence.empty() && !is_machine);
-    if (!out.in_container) out.findings.clear();
+    const std::string parent = out.in_container ? process_name(probe.root, cat({self.parent})) : "";
+    if (parent == "s6-supervise" && out.supervisor != "pm2") out.supervisor = "s6";
+    if (out.in_container && pid != 1 && runs_one_of(pid1, shell_names))
+        out.findings.push_back(wrapper_finding(
+            out, self, cat({"'", printable(pid1.comm, 64), "', a shell, which does not pass signals on"})));
     return out;
 }
 

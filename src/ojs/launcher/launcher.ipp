@@ -367,9 +367,12 @@ OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, lifecycle* shar
     : body_(detail::make_ref<detail::launcher_body>(std::move(options), shared, std::move(starter))) {}
 
 OJS_SHUTDOWN_INLINE launcher::~launcher() {
+    body_->retain();  // for good in a child made by fork(), which has none of its threads
+    if (process_ != detail::fork_generation()) return;
     if (body_->is_running()) request_stop();
     body_->wait(time_point::max());
     body_->release_exited();
+    body_->release();
 }
 
 OJS_SHUTDOWN_INLINE int launcher::run() {

@@ -427,7 +427,7 @@ OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_vi
     launcher_options out;
     const result<void> read = detail::read_log_options(lookup, out.log);
     if (!read) return read.error();
-    const result<void> checked = detail::check_json(json);
+    const result<void> checked = detail::check_json(json, false);
     if (!checked) return error{errc::invalid_argument, 0, checked.error().text};
     if (!detail::is_utf8(json)) return error{errc::invalid_argument, 0, "not UTF-8"};
     using key = detail::config_key;

@@ -3,8 +3,6 @@
 #include <errno.h>
 #include <poll.h>
 
-#include <exception>
-
 #include "../base/detail/light.hpp"
 #include "../base/detail/text.hpp"
 #include "byte_stream.hpp"
@@ -149,7 +147,10 @@ class http_exchange final : public ref_counted {
         }
     }
 
+    ~http_exchange() override { delete in_child_.load(); }
+
     result<http_response> send(const http_request& request, const http_call& call) {
+        if (owner_ != fork_generation()) return of_child().send(request, call);
         if (const char* fault = request_error(request)) {
             return error{errc::invalid_argument, 0, cat({"request to ", target_.name, ": ", fault})};
         }
@@ -174,6 +175,19 @@ class http_exchange final : public ref_counted {
     }
 
   private:
+    // A child of fork() has its own: connections, locks that may stay locked, and a lookup in progress are its parent's.
+    http_exchange& of_child() {
+        http_exchange* found = in_child_.load();
+        if (found != nullptr) return *found;
+        auto* const added = new http_exchange(target_, options_);
+        if (in_child_.compare_exchange_strong(found, added)) {
+            if (mutex_.try_lock()) idle_.clear();  // or the peer would not see it when the parent closes one
+            return *added;
+        }
+        delete added;
+        return *found;
+    }
+
     struct idle_connection {
         detail::connection connection;
         pthread_t user;
@@ -220,9 +234,6 @@ class http_exchange final : public ref_counted {
             connection candidate;
             {
                 const unique_lock held(mutex_);
-                // In a child made by fork(): leave the connections to the parent.
-                const pid_t pid = ::getpid();
-                if (exchange(owner_, pid) != pid) idle_.clear();
                 drop_expired();
                 const std::size_t at = choose_idle();
                 if (at == idle_.size()) return candidate;
@@ -411,7 +422,8 @@ class http_exchange final : public ref_counted {
     std::string common_headers_;  // of every request
     resolver resolver_;
     mutex mutex_;
-    pid_t owner_ = ::getpid();
+    const std::uint32_t owner_ = fork_generation();
+    atomic<http_exchange*> in_child_{nullptr};
     array<idle_connection> idle_;  // the most recently used is last
     array<time_point> waiting_;    // when each was sent
 };
@@ -444,8 +456,8 @@ OJS_SHUTDOWN_INLINE result<http_response> http_client::send(const http_request& 
     const detail::cancellable off(false);
     try {
         return body_->send(request, call);
-    } catch (const std::exception& thrown) {  // out of memory, or thrown by should_send
-        return error{errc::system, 0, detail::cat({"request failed: ", thrown.what()})};
+    } catch (...) {  // out of memory, or thrown by should_send
+        return error{errc::system, 0, detail::cat({"request failed: ", detail::thrown_text()})};
     }
 }
 

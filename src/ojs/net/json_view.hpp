@@ -96,9 +96,9 @@ class json_iterator {
 };
 
 // Whether all of `text` is one JSON value [RFC 8259]. errc::bad_response, with a short text that never quotes the
-// input, if not, and for a lone surrogate, a number that does not fit a double, and nesting deeper than
-// json_view::max_depth. Does not check UTF-8: see is_utf8().
-result<void> check_json(std::string_view text);
+// input, if not; without `any_value` also for what the library does not represent: a lone surrogate, a number that does
+// not fit a double, and nesting deeper than json_view::max_depth. Does not check UTF-8: see is_utf8().
+result<void> check_json(std::string_view text, bool any_value = true);
 bool is_json(std::string_view text);
 bool is_json_object(std::string_view text);
 

@@ -34,8 +34,8 @@ inline bool take_utf16(std::string_view& text, std::uint32_t& code) noexcept {
     return true;
 }
 
-// Removes the escape at the front; a surrogate pair is one character. False: no JSON escape, or a lone surrogate.
-inline bool take_json_escape(std::string_view& text, std::uint32_t& code) noexcept {
+// Removes the escape at the front: a character, or half of a surrogate pair. False: it is no JSON escape.
+inline bool take_escape_unit(std::string_view& text, std::uint32_t& code) noexcept {
     constexpr std::string_view letters = "\"\\/bfnrt";
     constexpr std::string_view meanings = "\"\\/\b\f\n\r\t";
     const char letter = text.size() > 1 ? text[1] : '\0';
@@ -45,7 +45,12 @@ inline bool take_json_escape(std::string_view& text, std::uint32_t& code) noexce
         code = static_cast<unsigned char>(meanings[known]);
         return true;
     }
-    if (letter != 'u' || !take_utf16(text, code)) return false;
+    return letter == 'u' && take_utf16(text, code);
+}
+
+// The same for a whole character. False: no JSON escape, or a lone surrogate.
+inline bool take_json_escape(std::string_view& text, std::uint32_t& code) noexcept {
+    if (!take_escape_unit(text, code)) return false;
     if (code < 0xd800 || code > 0xdfff) return true;
     std::uint32_t second = 0;
     if (code > 0xdbff || text.substr(0, 2) != "\\u") return false;
@@ -69,7 +74,8 @@ inline void append_code_point(std::string& out, std::uint32_t code) {
 }
 
 // Removes the string at the front and decodes it into `out`, if not null. False: `text` begins with the error.
-inline bool take_json_string(std::string_view& text, std::string* out) {
+// `any_value`: lone surrogates are no error.
+inline bool take_json_string(std::string_view& text, std::string* out, bool any_value = false) {
     if (text.empty() || text.front() != '"') return false;
     text.remove_prefix(1);
     for (;;) {
@@ -83,7 +89,7 @@ inline bool take_json_string(std::string_view& text, std::string* out) {
         if (text.empty() || static_cast<unsigned char>(text.front()) < 0x20) return false;
         if (text.front() == '"') break;
         std::uint32_t code = 0;
-        if (!take_json_escape(text, code)) return false;
+        if (!(any_value ? take_escape_unit(text, code) : take_json_escape(text, code))) return false;
         if (out != nullptr) append_code_point(*out, code);
     }
     text.remove_prefix(1);
@@ -179,9 +185,10 @@ class json_walk {
     }
 
     // Checks that the text is one value. Null, or the error.
-    const char* check() {
+    const char* check(bool any_value) {
+        any_value_ = any_value;
         if (at_ == text_.size()) return "there is nothing";
-        if (take_value(0) && at_ < text_.size()) problem_ = "something follows the value in line ";
+        if (take_value() && at_ < text_.size()) problem_ = "something follows the value in line ";
         return problem_;
     }
     std::size_t line() const noexcept {
@@ -205,19 +212,25 @@ class json_walk {
         at_ = at_ < text_.size() ? at_ + 1 : text_.size();
     }
 
-    bool take_value(std::size_t depth) {
-        const bool is_object = next() == '{';
-        const char close = is_object ? '}' : ']';
-        if (!is_object && next() != '[') return take_scalar() && skip_blanks();
-        if (depth == json_view::max_depth) return fail("nested deeper than 100");
-        take(next());
-        if (take(close)) return true;
-        std::string_view key;
-        do {
-            if (is_object && !take_key(key)) return false;
-            if (!take_value(depth + 1)) return false;
-        } while (take(','));
-        return take(close) || fail();
+    // Iterative, so that nesting cannot overflow the stack.
+    bool take_value() {
+        std::string open;  // the brackets around this place
+        for (;;) {
+            bool follows_value = next() != '[' && next() != '{';
+            if (follows_value && !(take_scalar() && skip_blanks())) return false;
+            if (!follows_value) {
+                if (!any_value_ && open.size() == json_view::max_depth) return fail("nested deeper than 100");
+                open += next();
+                take(next());
+            }
+            for (;; follows_value = true, open.pop_back()) {
+                if (open.empty()) return true;
+                if (!take(open.back() == '{' ? '}' : ']')) break;
+            }
+            if (follows_value && !take(',')) return fail();
+            std::string_view key;
+            if (open.back() == '{' && !take_key(key)) return false;
+        }
     }
     bool take_scalar() {
         if (next() == '"') return take_string();
@@ -236,13 +249,13 @@ class json_walk {
         // Only an exponent or 309 digits make it too large.
         const bool is_small = number.size() < 309 && number.find_first_of("eE") == number.npos;
         double value = 0;
-        if (!is_small && !json_number(number, value)) return fail("a number is too large");
+        if (!any_value_ && !is_small && !json_number(number, value)) return fail("a number is too large");
         at_ = end;
         return true;
     }
     bool take_string() {
         std::string_view left = rest();
-        const bool taken = take_json_string(left, nullptr);
+        const bool taken = take_json_string(left, nullptr, any_value_);
         at_ = text_.size() - left.size();
         return taken || fail();
     }
@@ -250,6 +263,7 @@ class json_walk {
     const std::string_view text_;
     std::size_t at_ = 0;
     const char* problem_ = nullptr;
+    bool any_value_ = true;
 };
 
 // The next member, or element if `key` is null. Takes `open` first, then commas; false at the closing bracket.
@@ -310,16 +324,16 @@ inline error bad_json(std::string_view reason) {
     return error{errc::bad_response, 0, cat({"invalid JSON: ", reason})};
 }
 
-OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text) {
+OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text, bool any_value) {
     json_walk walk(text);
-    const char* const problem = walk.check();
+    const char* const problem = walk.check(any_value);
     if (problem == nullptr) return {};
     const std::string_view reason = problem;
     return reason.back() == ' ' ? bad_json(cat({reason, walk.line()})) : bad_json(reason);
 }
 
 OJS_SHUTDOWN_INLINE bool is_json(std::string_view text) {
-    return json_walk(text).check() == nullptr;
+    return json_walk(text).check(true) == nullptr;
 }
 
 OJS_SHUTDOWN_INLINE bool is_json_object(std::string_view text) {
@@ -333,7 +347,7 @@ OJS_SHUTDOWN_INLINE json_view::json_view(std::string_view json) noexcept
 
 OJS_SHUTDOWN_INLINE result<json_view> json_view::parse(std::string_view text, std::size_t max_bytes) {
     if (text.size() > max_bytes) return detail::bad_json(detail::cat({"larger than ", max_bytes, " bytes"}));
-    const result<void> checked = detail::check_json(text);
+    const result<void> checked = detail::check_json(text, false);
     if (!checked) return checked.error();
     if (!detail::is_utf8(text)) return detail::bad_json("not UTF-8");
     return json_view(text);

@@ -11,6 +11,19 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
+namespace detail {
+
+// Checks that container_grace_period covers the grace period, the preStop delay, reporting and exiting (5 s, or
+// stop_timeout if that is longer) and `steps_timeout` (those of worker::on_shutdown()). Fixes recommend 10 s for
+// reporting, as the specification does. [GS 6.2, 6.3] Findings:
+// "budget-exceeded" (error): SIGKILL comes before the drain ends; "budget-tight" (warning): it comes after that;
+// "budget-unknown" (warning): it is unset, and the platform's default is too short; "budget-PLATFORM" (info, such
+// as "budget-kubernetes"): that default is enough; "grace-below-heartbeat" (warning): the drain may end before a
+// heartbeat is due; "cancel-wait-cut" (warning): stop_timeout is too short for cancel_wait or reclaim_wait.
+std::vector<finding> check_budget(const worker_options& options, std::chrono::milliseconds steps_timeout = {},
+                                  const container_info& info = {});
+
+}  // namespace detail
 
 // Checks everything a stop depends on: the options (validate() and the budgets of a stop), unknown variables OJS_*, the
 // container and its PID 1, blocked or ignored signals, the termination-mode file, the backend (GET /ojs/v1/health), the

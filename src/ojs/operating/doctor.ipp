@@ -13,10 +13,11 @@
 #include "../net/http_client.hpp"
 #include "../net/json_view.ipp"
 #include "../server/detail/listener.ipp"
-#include "../worker/detail/startup_findings.ipp"
 #include "../worker/transport_scheme.ipp"
 #include "../worker/transports/http.hpp"
+#include "detail/advice.ipp"
 #include "detail/health.ipp"
+#include "detail/pid1.ipp"
 #include "doctor.hpp"
 #include "signal_worker.ipp"
 
@@ -24,14 +25,15 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline void check_container(const container_info& info, std::vector<finding>& out) {
+inline void check_container(const container_probe& probe, const container_info& info,
+                            std::vector<finding>& out) {
     if (info.in_container) {
         std::string found;
         for (const std::string& each : info.evidence) append(found, {found.empty() ? "" : ", ", each});
         out.push_back({severity::info, "container",
                        cat({describe_container(info.runtime), ", recognised by ", found}), ""});
     }
-    for (const finding& each : info.findings) out.push_back(each);
+    check_pid1(probe, info, out);
 }
 
 // The effect of ignoring the signal.
@@ -187,12 +189,13 @@ OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options,
     std::vector<finding> out;
     detail::check_signals(options, out);  // first: before anything here changes the mask
     const result<void> valid = validate(options);
+    const std::string url_fix = detail::url_fix(options);
     if (!valid)
         out.push_back({severity::error, "options", valid.error().text,
-                       "correct the option, or the variable that sets it"});
+                       url_fix.empty() ? "correct the option, or the variable that sets it" : url_fix});
     const container_info info = detect_container(where);
-    detail::check_settings(options, info, where, {}, out);
-    detail::check_container(info, out);
+    detail::check_settings(options, info, where, out);
+    detail::check_container(where, info, out);
     detail::check_mode_file(options, out);
     detail::check_backend(options, timeout, out);
     detail::check_health_server(options, timeout, out);

@@ -66,8 +66,12 @@ class spool_transport final : public transport {
         const unique_lock held(claim->settling);
         const bool saved = request.checkpoint_json.empty() || !fits(*claim, request.checkpoint_json);
         const std::string checkpoint = saved ? read_checkpoint(*claim) : request.checkpoint_json;
-        return settle(*claim, request.requeue ? requeue_verdict(*claim, checkpoint)
-                                              : failure_verdict(options_, *claim, request.error, checkpoint));
+        job_error why = request.error;
+        const bool is_malformed = why.code == "invalid_payload";  // it waits in failed/ to be corrected
+        why.retryable = why.retryable && !is_malformed;
+        return settle(*claim, request.requeue && !is_malformed
+                                  ? requeue_verdict(*claim, checkpoint)
+                                  : failure_verdict(options_, *claim, why, checkpoint));
     }
 
     result<settled> save_checkpoint(const checkpoint_request& request, time_point) override {

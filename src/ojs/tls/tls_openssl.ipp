@@ -280,7 +280,7 @@ class stream : public byte_stream {
         return outcome(done, written);
     }
     void end() noexcept override {
-        if (::getpid() != owner_) return;  // a child made by fork(): the parent owns the connection
+        if (fork_generation() != owner_) return;  // a child made by fork(): the parent owns the connection
         if (broken_ || SSL_is_init_finished(ssl_.get()) == 0) return;
         ERR_clear_error();
         SSL_shutdown(ssl_.get());
@@ -333,7 +333,7 @@ class stream : public byte_stream {
     const std::shared_ptr<shared_context> context_;
     peer peer_;
     const ssl_ptr ssl_;
-    const pid_t owner_ = ::getpid();
+    const std::uint32_t owner_ = fork_generation();
     bool broken_ = false;
     std::string failure_;
 };

@@ -15,7 +15,7 @@ OJS_SHUTDOWN_INLINE error argument_error(std::size_t index, const error& failure
 OJS_SHUTDOWN_INLINE result<std::string_view> argument_source(std::string_view args_json, std::size_t index) {
     const json_view found = json_view(args_json).element(index);
     if (!found) return error{errc::invalid_argument, 0, cat({"the job has no argument ", index})};
-    const result<void> valid = check_json(found.text());
+    const result<void> valid = check_json(found.text(), false);
     return valid ? result<std::string_view>(found.text()) : argument_error(index, valid.error());
 }
 
@@ -72,7 +72,7 @@ class checkpoint_lock {
 };
 
 inline result<void> check_checkpoint(std::string_view state) {
-    const result<void> valid = check_json(state);
+    const result<void> valid = check_json(state, false);
     if (valid && is_utf8(state)) return {};
     return error{errc::invalid_argument, 0,
                  cat({"invalid checkpoint: ", valid ? "not UTF-8" : valid.error().text})};
@@ -80,7 +80,7 @@ inline result<void> check_checkpoint(std::string_view state) {
 
 // Returns the state, or an empty one if it is null or invalid.
 inline std::string valid_checkpoint(std::string_view state) {
-    return state == "null" || !check_checkpoint(state) ? std::string() : std::string(state);
+    return state == "null" || !is_json(state) || !is_utf8(state) ? std::string() : std::string(state);
 }
 
 inline time_point checkpoint_deadline(const worker_context& worker) {

@@ -78,57 +78,23 @@ inline std::string redacted(std::string_view value) {
                                                      : "(redacted: may contain credentials)";
 }
 
-// Without slashes at the end and the path that the transport appends.
-inline std::string_view without_api_path(std::string_view url) noexcept {
-    constexpr std::string_view api_path = "/ojs/v1";
-    while (!url.empty() && url.back() == '/') url.remove_suffix(1);
-    const std::size_t rest = url.size() < api_path.size() ? 0 : url.size() - api_path.size();
-    return url.substr(rest) == api_path ? without_api_path(url.substr(0, rest)) : url;
-}
-
-inline std::string http_url(std::string_view scheme, std::string_view address) {
-    address = without_api_path(address.substr(detail::min(address.find_first_not_of(":/"), address.size())));
-    std::string out = cat({scheme, "://", address});
-    return address.size() <= 100 && parse_url(out, true) ? out : "";
-}
-
-// What was probably meant by a URL without a valid scheme; empty: unknown, or it may contain a password.
-inline std::string suggest_url(std::string_view text, const array<std::string>& schemes) {
-    if (text.find('@') != std::string_view::npos) return {};
-    std::string_view address = text;
-    std::string scheme(next_part(address, ":/"));
-    for (char& c : scheme) c = lower_ascii(c);
-    const std::string_view known = nearest_name(scheme, schemes);
-    const bool is_http = known == "http" || known == "https";
-    if (!is_http && !known.empty()) return cat({known, ":", printable(address, 100)});
-    if (is_http) return http_url(known, address);
-    return text.front() != '/' || text.substr(0, 2) == "//" ? http_url("http", text) : "";  // else a file
-}
-
-inline error bad_scheme(std::string_view text, const backend_url& url, const scheme_list& added,
-                        bool has_https) {
-    array<std::string> schemes = {"http", "unix", "memory"};
-    for (const transport_scheme& each : added) schemes.push_back(each.name);
-    std::string names = has_https ? ", https:" : "";
-    for (const std::string& name : schemes) append(names, {", ", name, ":"});
-    schemes.push_back("https");  // without a stream, the next error names the fix
-    const std::string suggestion = text.empty() ? "" : suggest_url(text, schemes);
-    return error{
-        errc::invalid_argument, 0,
-        cat({url.is_http          ? "// is missing"
-             : url.scheme.empty() ? "the scheme is missing"
-                                  : "unknown scheme",
-             suggestion.empty() ? "; write http://HOST:PORT" : cat({"; did you mean ", suggestion, "?"}),
-             " (schemes: ", names.substr(2), ")"})};
+inline error bad_scheme(const backend_url& url, const scheme_list& added, bool has_https) {
+    std::string names = cat({"http:, unix:, memory:", has_https ? ", https:" : ""});
+    for (const transport_scheme& each : added) append(names, {", ", each.name, ":"});
+    const char* const problem = url.is_http          ? "// is missing"
+                                : url.scheme.empty() ? "the scheme is missing"
+                                                     : "unknown scheme";
+    return error{errc::invalid_argument, 0,
+                 cat({problem, "; write http://HOST:PORT (schemes: ", names, ")"})};
 }
 
 inline result<backend_url> read_http_url(std::string_view text, const backend_url& url, bool has_https) {
     const result<endpoint> target = parse_url(text, has_https);
     if (!target) return target.error();
-    if (without_api_path(target->base).size() == target->base.size()) return url;
-    return error{
-        errc::invalid_argument, 0,
-        cat({"/ojs/v1 is appended to the URL; did you mean ", redacted(without_api_path(text)), "?"})};
+    constexpr std::string_view api_path = "/ojs/v1";
+    const std::string& base = target->base;
+    if (base.size() < api_path.size() || base.substr(base.size() - api_path.size()) != api_path) return url;
+    return error{errc::invalid_argument, 0, "leave out /ojs/v1, which is appended to the URL"};
 }
 
 inline result<backend_url> read_url(std::string_view text, const scheme_list& schemes, bool has_https) {
@@ -142,7 +108,7 @@ inline result<backend_url> read_url(std::string_view text, const scheme_list& sc
         return error{errc::unsupported, 0,
                      "spool: needs ojs_spool.hpp: include it, and call "
                      "options->transports.add(ojs::spool())"};
-    return bad_scheme(text, url, schemes, has_https);
+    return bad_scheme(url, schemes, has_https);
 }
 
 inline error bad_url(std::string_view url, error failure) {
@@ -163,8 +129,8 @@ inline result<transport_ref> call_open(const transport_scheme& scheme, const tra
     } catch (const std::bad_alloc&) {
         throw;
     } catch (...) {
-        pass_on_thread_end();
-        return error{errc::invalid_argument, 0, "the scheme's open function threw an exception"};
+        return error{errc::invalid_argument, 0,
+                     cat({"the scheme's open function threw an exception: ", thrown_text()})};
     }
 }
 

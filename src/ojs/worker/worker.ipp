@@ -102,7 +102,7 @@ struct worker_impl : ref_counted {
         worker_context& worker = *context;
         result<wake> waker = wake::create();
         if (!waker) return waker.error();
-        worker.owner = getpid();
+        worker.backend.owner = fork_generation();
         worker.identity = make_identity(worker.options);
         worker.log =
             logger(worker.user.with_gated_hook(worker.options.log), "worker", worker.identity.worker_id,
@@ -270,9 +270,8 @@ OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport* trans
 
 OJS_SHUTDOWN_INLINE worker::~worker() {
     if (!impl_->started) return;
-    if (getpid() != impl_->context->owner) {
+    if (impl_->context->backend.owner != detail::fork_generation()) {
         // In a fork() child: the threads exist in the parent only.
-        background_.detach();
         impl_->retain();
         return;
     }

@@ -151,8 +151,8 @@ struct worker_options {
     void use(ojs::dialect preset);
 
     // Returns the defaults, overridden by the environment (docs/options.md has the table), or the first error,
-    // with variable and value. In Kubernetes, Amazon ECS and Cloud Run, if neither the grace period nor the
-    // container's is set, the grace period is the platform's default (30 s, 30 s, 10 s) minus reporting
+    // with variable and value. In Kubernetes, Amazon ECS, Cloud Run and Heroku, if neither the grace period nor the
+    // container's is set, the grace period is the platform's default (30 s, 30 s, 10 s, 30 s) minus reporting
     // (stop_timeout, at least 5 s) and the preStop hook. The URL is checked at the start of the worker, when
     // `transports` is complete.
     // For tests: `lookup` replaces the environment, and `root` is the prefix of paths that identify a container.

@@ -22,6 +22,20 @@ inline bool is_visible_ascii(std::string_view text) noexcept {
     return all_of(text, [](char c) { return c > ' ' && c <= '~'; });
 }
 
+// A name in a variable is read without the white space around it, which is of the file that set it. A secret is taken as
+// it is, or refused.
+enum class text_kind { name, secret };
+
+inline constexpr const char* white_space = " \t\n\v\f\r";
+
+// Why a text is neither; null: it is.
+inline const char* text_fault(std::string_view text, text_kind kind) noexcept {
+    if (kind == text_kind::secret && trim_blanks(text, white_space) != text)
+        return "begins or ends in white space (made by echo?)";
+    const auto is_visible = [](char c) { return static_cast<unsigned char>(c) >= ' ' && c != '\x7f'; };
+    return all_of(text, is_visible) ? nullptr : "holds a control character";
+}
+
 inline constexpr const char* grace_variables =
     "OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT";
 
@@ -59,11 +73,11 @@ void visit_options(Options& o, Visit& visit) {
     visit("prestop_delay", "OJS_PRESTOP_DELAY", o.prestop_delay, 0ms);
     visit("health_address", "OJS_HEALTH_ADDR", o.health_address);
     visit("health_control", "OJS_HEALTH_CONTROL", o.health_control, "off on");
-    visit("health_token", "OJS_HEALTH_TOKEN", o.health_token);
+    visit("health_token", "OJS_HEALTH_TOKEN", o.health_token, text_kind::secret);
     visit("labels", "OJS_LABELS", o.labels);
     visit("job_types", "OJS_JOB_TYPES", o.job_types, true);  // an operator may set an empty list
-    visit("worker_id", "OJS_WORKER_ID", o.worker_id);
-    visit("auth_token", "OJS_AUTH_TOKEN", o.auth_token);
+    visit("worker_id", "OJS_WORKER_ID", o.worker_id, text_kind::name);
+    visit("auth_token", "OJS_AUTH_TOKEN", o.auth_token, text_kind::secret);
     visit_log_options(o.log, visit);
     visit("log.error_messages", "OJS_LOG_ERROR_MESSAGES", o.log.error_messages, "0 1");
     visit("registration_path", "OJS_REGISTRATION_PATH", o.registration_path);
@@ -73,7 +87,7 @@ inline std::vector<std::string> split_list(std::string_view text) {
     std::vector<std::string> out;
     const std::string all = cat({text, ","});
     for (std::string_view rest = all; !rest.empty();)
-        out.push_back(std::string(trim_blanks(next_part(rest, ","), " ")));
+        out.push_back(std::string(trim_blanks(next_part(rest, ","), white_space)));
     return out;
 }
 
@@ -86,6 +100,7 @@ class environment_reader {
         if (is_set(variables)) note(parse(out, constraints...));
     }
     bool is_set(std::string_view variables) {
+        is_secret_ = false;
         for (value_ = nullptr; value_ == nullptr && !variables.empty();) {
             name_ = std::string(next_part(variables, " "));
             value_ = find_variable(lookup_, name_.c_str());
@@ -99,16 +114,27 @@ class environment_reader {
     using milliseconds = std::chrono::milliseconds;
 
     void note(const std::string& fault) {
-        if (status && !fault.empty())
-            status = error{errc::invalid_argument, 0, cat({name_, "='", redacted(value_), "': ", fault})};
+        if (!status || fault.empty()) return;
+        const std::string value = is_secret_ ? "" : cat({"='", redacted(value_), "'"});
+        status = error{errc::invalid_argument, 0, cat({name_, value, ": ", fault})};
     }
     // Return what is wrong with the value; empty: nothing.
     std::string parse(std::string& out) {
         out = value_;
         return out.empty() ? "must not be empty" : "";
     }
+    std::string parse(std::string& out, text_kind kind) {
+        is_secret_ = kind == text_kind::secret && *value_ != '\0';
+        out = is_secret_ ? value_ : std::string(trim_blanks(value_, white_space));
+        const char* const fault = out.empty() ? "must not be empty" : text_fault(out, kind);
+        return fault != nullptr ? fault : "";
+    }
     std::string parse(std::vector<std::string>& out, bool may_be_empty = false) {
-        out = *value_ == '\0' && may_be_empty ? std::vector<std::string>() : split_list(value_);
+        const std::string_view names = trim_blanks(value_, white_space);
+        out = names.empty() && may_be_empty ? std::vector<std::string>() : split_list(names);
+        for (const std::string& name : out) {
+            if (const char* const fault = text_fault(name, text_kind::name)) return cat({"a name ", fault});
+        }
         return contains(out, "") ? "a name is missing" : "";
     }
     std::string parse(std::vector<int>& out) {
@@ -156,6 +182,7 @@ class environment_reader {
     const environment_lookup& lookup_;
     std::string name_;  // of the last variable
     const char* value_ = nullptr;
+    bool is_secret_ = false;  // the value must not be shown
 };
 
 inline result<void> read_log_options(const environment_lookup& lookup, log_options& out) {
@@ -197,6 +224,15 @@ struct bounds_check {
                     std::chrono::milliseconds min, std::chrono::milliseconds max = {}) {
         if (value != no_limit || max != no_limit)
             check(name, variables, value.count(), min.count(), max_duration_ms, " ms");
+    }
+    void operator()(const char* name, const char* variables, const std::string& value, text_kind kind) {
+        const char* const fault = text_fault(value, kind);
+        if (status && fault != nullptr)
+            status = invalid(cat({"options.", name, " (", variables, ") ", fault}));
+    }
+    void operator()(const char* name, const char* variables, const std::vector<std::string>& values,
+                    bool /*may_be_empty*/ = false) {
+        for (const std::string& value : values) (*this)(name, variables, value, text_kind::name);
     }
     template <class... Other>
     void operator()(Other&&...) noexcept {}

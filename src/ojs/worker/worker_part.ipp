@@ -51,8 +51,8 @@ inline result<void> start_worker_part(worker_context& worker, const worker_part_
     try {
         return part->start(view);
     } catch (...) {
-        pass_on_thread_end();
-        return error{errc::invalid_argument, 0, cat({"worker part '", factory.name, "' threw in start()"})};
+        return error{errc::invalid_argument, 0,
+                     cat({"worker part '", factory.name, "' threw in start(): ", thrown_text()})};
     }
 }
 // Before other threads use the parts. After an error the caller calls stop_worker_parts().

@@ -29,6 +29,10 @@ inline void check_job(const ojs::job& job) {
         expect(each.count() >= 0 && each.count() <= 0x7fffffff, "durations fit poll(2)", job.envelope_json);
     compare_walk(job.envelope_json);
     if (!job.malformed.empty()) return;
+    expect(
+        ojs::detail::is_json(job.args_json) && ojs::json_view(job.args_json).type() == ojs::json_type::array,
+        "arguments are a JSON array", job.args_json);
+    if (!ojs::detail::check_json(job.args_json, false)) return;  // picojson cannot read them
     picojson::value args;
     expect(!job.type.empty(), "a job that may be run has a type", job.envelope_json);
     expect(read_json(job.args_json, args) && args.is<picojson::array>(), "arguments are a JSON array",
@@ -60,6 +64,7 @@ inline void jobs(input in) {
 inline void heartbeat(input in) {
     const std::string body(in.rest());
     const auto read = ojs::detail::read_heartbeat(body);
+    if (read && !ojs::detail::check_json(body, false)) return;  // picojson cannot read it
     picojson::value parsed;
     const bool is_object = read_json(body, parsed) && parsed.is<picojson::object>();
     if (!read || !is_object) {

@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #ifdef __linux__
+#include <sched.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #endif
 #include <sys/wait.h>
 #include <unistd.h>
@@ -71,9 +73,18 @@ void deaf_handler(ojs::job_context& job) {
 // The child of a fork comes back from the handler, which must not report the job a second time.
 std::string fork_handler(ojs::job_context& job) {
     print("start " + job.id());
-    const pid_t child = ::fork();
+    const std::string how = job.arg<std::string>(0).value_or("fork");
+    pid_t child = -1;
+    if (how == "fork") child = ::fork();
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 34)
+    if (how == "_Fork") child = ::_Fork();
+#endif
+#ifdef __linux__
+    if (how == "clone") child = static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0L, 0L, 0L, 0L));
+    if (how == "namespace" && ::unshare(CLONE_NEWPID) == 0) child = ::fork();
+#endif
     if (child == 0) return "\"from the child\"";
-    return wait_text(child);
+    return child < 0 ? "\"not here\"" : wait_text(child);
 }
 
 void register_handlers(ojs::worker& worker) {

@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <limits.h>
-#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -105,17 +104,6 @@ inline std::string program_name(std::string_view path) {
     if (slash != std::string_view::npos) path.remove_prefix(slash + 1);
     if (!path.empty() && path.front() == '-') path.remove_prefix(1);  // a login shell
     return std::string(path);
-}
-
-inline bool is_same_program(std::string_view root, const process_facts& a, const process_facts& b) {
-    struct stat one {};
-    struct stat other {};
-    const std::string exe_a = proc_path(root, cat({a.pid, "/exe"}));
-    const std::string exe_b = proc_path(root, cat({b.pid, "/exe"}));
-    if (::stat(exe_a.c_str(), &one) == 0 && ::stat(exe_b.c_str(), &other) == 0)
-        return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
-    return !a.arguments.empty() && !b.arguments.empty() &&
-           program_name(a.arguments[0]) == program_name(b.arguments[0]);
 }
 
 inline array<pid_t> all_processes(std::string_view root) {

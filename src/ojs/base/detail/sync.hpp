@@ -11,6 +11,10 @@
 
 namespace ojs::detail {
 
+// A number of this process, other than 0 and than those of the processes it was forked from, whose pid it may have
+// in another PID namespace. A vfork() child, which may only exec, has its parent's. Async-signal-safe after a first call.
+std::uint32_t fork_generation() noexcept;
+
 class mutex {
   public:
     mutex() noexcept { pthread_mutex_init(&native_, nullptr); }
@@ -72,6 +76,8 @@ class cancellable {
 // In a catch (...): rethrows the unwinding of pthread_exit() or pthread_cancel(), which is no exception. The C library
 // aborts a process that swallows it.
 void pass_on_thread_end();
+// In a catch (...): the text of the exception, after pass_on_thread_end().
+std::string thrown_text();
 
 template <class Call>
 void invoke_target(void* target) {
@@ -113,23 +119,23 @@ struct thread_options {
     const char* name = "ojs";        // in ps and debuggers; 15 characters at most
 };
 
-// A joinable thread. The destructor joins it unless it was joined or detached.
+// A joinable thread. The destructor joins it unless it was joined or detached. In a child of fork(), which has no
+// copy of it, nothing waits for it.
 class thread {
   public:
     thread() = default;
-    thread(thread&& other) noexcept
-        : native_(other.native_), joinable_(detail::exchange(other.joinable_, false)) {}
+    thread(thread&& other) noexcept : native_(other.native_), owner_(detail::exchange(other.owner_, 0)) {}
     thread& operator=(thread&& other) noexcept {
         join();
         native_ = other.native_;
-        joinable_ = detail::exchange(other.joinable_, false);
+        owner_ = detail::exchange(other.owner_, 0);
         return *this;
     }
     ~thread() { join(); }
 
     static result<thread> start(function<void()> body, thread_options options = {});
     void join() noexcept {
-        if (detail::exchange(joinable_, false)) pthread_join(native_, nullptr);
+        if (detail::exchange(owner_, 0) == fork_generation()) pthread_join(native_, nullptr);
     }
     // For a thread whose body has returned. False: destructors of its thread_local objects still run at the deadline.
     // Without a timed join (any platform but Linux), it detaches the thread.
@@ -141,13 +147,13 @@ class thread {
         return ended;
     }
     void detach() noexcept {
-        if (detail::exchange(joinable_, false)) pthread_detach(native_);
+        if (detail::exchange(owner_, 0) == fork_generation()) pthread_detach(native_);
     }
-    bool joinable() const noexcept { return joinable_; }
+    bool joinable() const noexcept { return owner_ != 0; }
 
   private:
     pthread_t native_{};
-    bool joinable_ = false;
+    std::uint32_t owner_ = 0;  // the process that started it, while it is joinable
 };
 
 // Moves a descriptor above 0, 1 and 2, which may be closed: what the program prints must not reach it. Keeps errno.

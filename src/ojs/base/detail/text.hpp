@@ -66,9 +66,6 @@ bool is_utf8(std::string_view text) noexcept;
 // Replaces each byte that belongs to no character by U+FFFD.
 std::string repair_utf8(std::string text);
 
-// The known name with the fewest edits from `name`, within a third of its letters; empty: none.
-std::string_view nearest_name(std::string_view name, const array<std::string>& known) noexcept;
-
 array<const std::string*> sorted_pointers(const std::vector<std::string>& texts);
 // The number of texts that sort before `text`.
 std::size_t index_of(const array<const std::string*>& sorted, const std::string& text) noexcept;

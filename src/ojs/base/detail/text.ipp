@@ -198,34 +198,6 @@ inline bool contains(const std::vector<std::string>& texts, std::string_view tex
     return false;
 }
 
-// The Levenshtein distance of two words of at most 64 letters.
-inline std::size_t edit_distance(std::string_view a, std::string_view b) noexcept {
-    std::size_t row[65];
-    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-    for (std::size_t i = 1; i <= a.size(); ++i) {
-        std::size_t diagonal = detail::exchange(row[0], i);
-        for (std::size_t j = 1; j <= b.size(); ++j) {
-            const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-            diagonal = row[j];
-            row[j] = detail::min(changed, detail::min(row[j], row[j - 1]) + 1);
-        }
-    }
-    return row[b.size()];
-}
-
-OJS_SHUTDOWN_INLINE std::string_view nearest_name(std::string_view name,
-                                                  const array<std::string>& known) noexcept {
-    std::string_view nearest;
-    std::size_t limit = name.size() / 3 + 1;
-    for (const std::string& candidate : known) {
-        if (name.size() > 64 || candidate.size() > 64) continue;
-        const std::size_t distance = edit_distance(name, candidate);
-        if (distance < limit) nearest = candidate;
-        limit = detail::min(limit, distance);
-    }
-    return nearest;
-}
-
 OJS_SHUTDOWN_INLINE array<const std::string*> sorted_pointers(const std::vector<std::string>& texts) {
     array<const std::string*> out;
     for (const std::string& text : texts) out.push_back(&text);

@@ -67,6 +67,7 @@ class coordinator_body final : public ref_counted {
     coordinator_body(coordinator_options options, lifecycle& life, const worker* worker)
         : options_(std::move(options)), life_(life), worker_(worker), log_(options_.log, "coordinator") {}
     ~coordinator_body() override {
+        if (process_ != fork_generation()) return;  // a child made by fork(): the launcher knows the parent
         connected_ = cancel_registration();
         worker_ended_ = cancel_registration();
         update_state();
@@ -427,6 +428,7 @@ class coordinator_body final : public ref_counted {
     result<http_client> launcher_ = error{};  // none: there is no launcher to notify
     result<http_server> server_ = error{};    // none: nothing is served
     thread thread_;
+    const std::uint32_t process_ = fork_generation();
     cancel_registration connected_;
     cancel_registration worker_ended_;
 

@@ -13,8 +13,8 @@
 #include "../../server/detail/http_routes.ipp"
 #include "../../server/detail/listener.ipp"
 #include "../../server/http_server.hpp"
-#include "../../worker/detail/startup_findings.ipp"
 #include "../../worker/worker.hpp"
+#include "advice.ipp"
 #include "metrics.ipp"
 
 namespace ojs::detail {

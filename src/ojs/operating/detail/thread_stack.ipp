@@ -35,7 +35,7 @@ struct stack_request {
     // Written before `requested`, and kept.
     pthread_t thread{};
     wake* answered = nullptr;
-    pid_t owner = 0;  // of `answered`: a forked child must not use its parent's
+    std::uint32_t owner = 0;  // process of `answered`: a forked child must not use its parent's
     // Written before `written`.
     int count = 0;
     std::uintptr_t frames[max_frames] = {};
@@ -147,11 +147,11 @@ inline bool handles_signal() noexcept {
 }
 
 inline bool prepare_wake() {
-    if (stack_slot.answered != nullptr && stack_slot.owner == getpid()) return true;
+    if (stack_slot.answered != nullptr && stack_slot.owner == fork_generation()) return true;
     result<wake> made = wake::create();
     if (!made) return false;
     delete detail::exchange(stack_slot.answered, new wake(std::move(*made)));
-    stack_slot.owner = getpid();
+    stack_slot.owner = fork_generation();
     return true;
 }
 

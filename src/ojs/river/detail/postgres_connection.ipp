@@ -29,7 +29,10 @@ namespace river {
 
 struct postgres_deleter {
     void operator()(PGresult* target) const noexcept { PQclear(target); }
-    void operator()(PGconn* target) const noexcept { PQfinish(target); }
+    void operator()(PGconn* target) const noexcept {
+        if (owner == fork_generation()) PQfinish(target);  // a child of fork() would end its parent's session
+    }
+    std::uint32_t owner = fork_generation();
 };
 using postgres_result = std::unique_ptr<PGresult, postgres_deleter>;
 

@@ -95,9 +95,11 @@ class owner_lock {
   public:
     owner_lock() = default;
     explicit owner_lock(unique_fd locked) : slot_(acquire_slot()) { slot_->store(locked.release()); }
-    owner_lock(owner_lock&& other) noexcept : slot_(detail::exchange(other.slot_, nullptr)) {}
+    owner_lock(owner_lock&& other) noexcept
+        : slot_(detail::exchange(other.slot_, nullptr)), process_(other.process_) {}
     owner_lock& operator=(owner_lock&& other) noexcept {
         detail::swap(slot_, other.slot_);
+        detail::swap(process_, other.process_);
         return *this;
     }
     ~owner_lock() {
@@ -106,7 +108,9 @@ class owner_lock {
     }
 
     // False in a process that was forked since.
-    bool is_held() const noexcept { return slot_ != nullptr && slot_->load() >= 0; }
+    bool is_held() const noexcept {
+        return slot_ != nullptr && process_ == fork_generation() && slot_->load() >= 0;
+    }
 
   private:
     using slot = atomic<int>;  // a descriptor, or one of these
@@ -144,6 +148,7 @@ class owner_lock {
     }
 
     slot* slot_ = nullptr;
+    std::uint32_t process_ = fork_generation();
 };
 
 inline bool is_linked(int fd) noexcept {

@@ -15,6 +15,17 @@
 
 namespace ojs::detail {
 
+// If user code calls fork() and the child returns from it, two processes must not act for one worker.
+inline void exit_if_forked(std::uint32_t from) noexcept {
+    constexpr std::string_view text =
+        "error: a child made by fork() in a job handler or a callback returned from it; the child ends "
+        "here\n";
+    if (from == fork_generation()) return;
+    // Not by the log, whose reader the parent may be. A failed write is ignored.
+    if (::write(STDERR_FILENO, text.data(), text.size()) < 0) _exit(70);
+    _exit(70);
+}
+
 // Holds a ticket of `gate` while a thread is in user code. Lives on the stack.
 class user_call {
   public:
@@ -22,7 +33,10 @@ class user_call {
         : gate_(gate), ticket_(gate.enter()), outer_(detail::exchange(innermost(), this)) {}
     user_call(const user_call&) = delete;
     user_call& operator=(const user_call&) = delete;
-    ~user_call() { innermost() = outer_; }
+    ~user_call() {
+        innermost() = outer_;
+        exit_if_forked(process_);
+    }
     explicit operator bool() const noexcept { return bool(ticket_); }
 
     // Returns the calling thread's own tickets of `gate`, so that it can wait for others. False: it had none.
@@ -45,6 +59,7 @@ class user_call {
     const drain_barrier& gate_;
     drain_barrier::ticket ticket_;
     user_call* const outer_;
+    const std::uint32_t process_ = fork_generation();
 };
 
 // The phase of a worker: its own lifecycle, and a shared one that it may follow.
@@ -177,11 +192,12 @@ class backend_calls {
     auto call(Call request) -> decltype(request(std::declval<ojs::transport&>())) {
         const user_call entered(calls);
         if (!entered) return error{errc::cancelled, 0, "the worker has stopped"};
+        if (owner != fork_generation()) return error{errc::cancelled, 0, "the job is the parent process's"};
         const cancellable off(false);
         try {
             return request(*transport);
         } catch (...) {
-            return error{errc::disconnected, 0, "the transport threw an exception"};
+            return error{errc::disconnected, 0, cat({"the transport threw: ", thrown_text()})};
         }
     }
     // The backend has responded: the worker is ready. The heartbeat thread runs the callbacks, as it runs no jobs.
@@ -191,7 +207,8 @@ class backend_calls {
     bool has_responded() const noexcept { return connected.requested(); }
 
     outage_watch outage;
-    ojs::transport* transport;  // set before any thread starts
+    ojs::transport* transport;  // set before any thread starts, like the next
+    std::uint32_t owner = 0;    // the process that started the worker
     drain_barrier calls;
     cancel_source connected;
 };
@@ -227,8 +244,8 @@ class user_code {
         try {
             call();
         } catch (...) {
-            pass_on_thread_end();
-            log_.write(log_level::error, message_if_thrown);
+            attempt(
+                [&] { log_.write(log_level::error, message_if_thrown, {field("error", thrown_text())}); });
         }
     }
     void delete_parts() noexcept {
@@ -317,7 +334,6 @@ class worker_context : public ref_counted {
     std::vector<std::string> job_types;
     std::chrono::milliseconds steps_timeout{0};  // the sum of the timeouts of on_shutdown() steps
     bool owns_process = false;                   // run() may end the process if a handler is stuck
-    pid_t owner = 0;                             // the process that started the worker
     transport_ref owned_transport;  // null: the caller's is used; last, as its destructor may log
 };
 

@@ -72,11 +72,11 @@ class fetcher {
         return response ? result<std::size_t>(claimed) : response.error();
     }
 
-    // The number of held jobs, see hold_unknown().
+    // The number of held jobs, see hold().
     std::size_t held_jobs() const noexcept { return held_jobs_; }
     void hand_back(const ref<active_job>& job) {
         verdict report =
-            worker_.stage.has_stop_begun() ? unstarted(worker_) : unknown_type_verdict(worker_, *job);
+            worker_.stage.has_stop_begun() ? unstarted(worker_) : unstartable_verdict(worker_, *job);
         held_jobs_.fetch_sub(1);
         report_unstarted(job, std::move(report));
     }
@@ -132,9 +132,10 @@ class fetcher {
                      job_queue& added) {
         ref<active_job> job;
         const auto make = [&] {
-            job = make_ref<active_job>(std::move(claimed), sent.steady, sent.lease,
-                                       worker_.options.visibility_timeout,
-                                       find_handler(handlers_, claimed.type), group_);
+            job = make_ref<active_job>(
+                std::move(claimed), sent.steady, sent.lease, worker_.options.visibility_timeout,
+                claimed.malformed.empty() ? find_handler(handlers_, claimed.type) : ref<registered_handler>(),
+                group_);
         };
         if (!retry_allocation(make)) return record_unreportable(claimed);
         job->ticket = ticket.split();
@@ -148,20 +149,23 @@ class fetcher {
     // False: it is being reported.
     bool run_or_report(const ref<active_job>& job) {
         if (worker_.stage.has_stop_begun()) return report_unstarted(job, unstarted(worker_));
-        if (!job->job.malformed.empty())
-            return report_unstarted(job, failed({"invalid_payload", job->job.malformed, false, "{}"}));
-        if (!job->handler) return hold_unknown(job);
+        if (!job->handler) return hold(job);
         warn_if_too_long(*job);
         return true;
     }
     // Held, because the only worker would fetch it again at once. It takes no slot (free_slots()): others need not
     // wait.
-    bool hold_unknown(const ref<active_job>& job) {
-        if (worker_.options.unknown_type != unknown_type_action::requeue)
-            return report_unstarted(job, unknown_type_verdict(worker_, *job));
+    bool hold(const ref<active_job>& job) {
+        const std::string& fault = job->job.malformed;
+        if (fault.empty() && worker_.options.unknown_type != unknown_type_action::requeue)
+            return report_unstarted(job, unstartable_verdict(worker_, *job));
         bool is_first = false;
-        const time_point hand_back_at = unknown_.hand_back_at(job->job.type, steady_clock::now(), is_first);
-        if (is_first) {
+        const time_point hand_back_at =
+            unknown_.hand_back_at(fault.empty() ? job->job.type : "", steady_clock::now(), is_first);
+        if (!fault.empty()) {
+            log_job(worker_, *job, log_level::error, "the job cannot be read; it is requeued",
+                    unstartable_verdict(worker_, *job));
+        } else if (is_first) {
             constexpr const char* fix =
                 "register a handler, serve the type from a queue of its own, or set OJS_UNKNOWN_TYPE";
             worker_.log.write(log_level::warn, "no handler for this job type; its jobs are requeued",

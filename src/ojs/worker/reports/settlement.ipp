@@ -38,8 +38,11 @@ inline verdict unstarted(const worker_context& worker) {
         true);
 }
 
-// Handed back, because during a rollout another worker may have a handler. [WIRE 5]
-inline verdict unknown_type_verdict(const worker_context& worker, const active_job& job) {
+// Handed back, because another worker may have a handler (in a rollout), or may read what is malformed here. [WIRE 5, 7]
+inline verdict unstartable_verdict(const worker_context& worker, const active_job& job) {
+    if (!job.job.malformed.empty())
+        return make_fail(job_status::requeued, log_level::debug,
+                         {"invalid_payload", job.job.malformed, true, "{}"}, true);
     const unknown_type_action action = worker.options.unknown_type;
     job_error failure = {"unsupported",
                          cat({"no handler is registered for job type '", printable(job.job.type), "'"}),
@@ -101,7 +104,7 @@ inline verdict cut_short(const worker_context& worker, const active_job& job, ca
 // The protocol requires JSON; anything else is sent as a JSON string.
 inline std::string to_result_json(const worker_context& worker, const active_job& job,
                                   const std::string& text) {
-    if (text.empty() || is_json(text)) return repair_utf8(text);
+    if (text.empty() || check_json(text, false)) return repair_utf8(text);
     worker.log.write(log_level::warn, "the handler's result is not JSON and is sent as a string",
                      {field("job_id", job.job.id), field("job_type", job.job.type)});
     return json_quote(text);

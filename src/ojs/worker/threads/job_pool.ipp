@@ -1,10 +1,7 @@
 // job_pool: the threads that run and fetch jobs.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdlib>
-#include <exception>
 
 #include "../../base/detail/clock.ipp"
 #include "../jobs/cancel_calls.ipp"
@@ -307,7 +304,7 @@ class job_pool : public ref_counted {
         if (job.timeout_at() < next_check.load()) worker_.supervisor.notify();
         verdict report = call_handler(job);
         job.end_handler();
-        exit_if_forked_child();
+        exit_if_forked(worker_.backend.owner);
         if (job.take()) return settle(worker_, job, std::move(report));
         if (job.is_stuck())
             log_job(worker_, job, log_level::warn, "a stuck handler has returned; its result is dropped",
@@ -323,11 +320,10 @@ class job_pool : public ref_counted {
     verdict call_handler(active_job& job) {
         try {
             return outcome_verdict(worker_, job, job.call_handler(worker_));
-        } catch (const std::exception& thrown) {
-            return judge_thrown(job, thrown.what());
         } catch (...) {
-            pass_on_thread_end();
-            return judge_thrown(job, "the handler threw something that is not a std::exception");
+            std::string text;
+            retry_allocation([&] { text = thrown_text(); });
+            return judge_thrown(job, text);
         }
     }
     verdict judge_thrown(const active_job& job, std::string_view what) const {
@@ -336,19 +332,9 @@ class job_pool : public ref_counted {
         return report;
     }
 
-    // If a handler calls fork() and the child returns here, two processes must not report one job.
-    void exit_if_forked_child() const {
-        constexpr std::string_view text =
-            "error: a child made by fork() in a job handler returned from it; the child ends here\n";
-        if (getpid() == worker_.owner) return;
-        // Not by the log, whose mutex may be locked in the parent. A failed write is ignored.
-        if (::write(STDERR_FILENO, text.data(), text.size()) < 0) _exit(70);
-        _exit(70);
-    }
-
     // The handler ended its thread by pthread_exit() or pthread_cancel(). Other threads take over.
     void on_thread_ended(const ref<active_job>& job) {
-        exit_if_forked_child();
+        exit_if_forked(worker_.backend.owner);
         job->end_handler();
         verdict report = judge_thrown(*job, "the handler ended its thread");
         if (job->began() && job->take()) reports.add(job, std::move(report));

@@ -44,6 +44,9 @@ class memory_transport : public transport {
     OJS_SHUTDOWN_INLINE result<std::string> load_checkpoint(const std::string& job_id,
                                                             time_point deadline) override;
 
+    // push() calls it, with a lock held: it must not call this transport.
+    OJS_SHUTDOWN_INLINE void on_work_available(function<void()> callback) override;
+
   private:
     detail::ref<detail::memory_queue> queue_;
 };

@@ -10,135 +10,104 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-struct memory_node : ref_counted {
+struct memory_entry : ref_counted {
     memory_job job;
     std::uint64_t number = 0;
-    memory_node* next = nullptr;  // in its line: a queue, or the settled jobs
+    std::uint64_t settled = 0;  // how many were settled before it, and it; 0: it is not
 
     void keep_checkpoint(const std::string& json) {
         job.job.meta_json = with_raw_member(job.job.meta_json, "checkpoint", json);
     }
 };
 
-// A linked list of jobs; each job is in one at most.
-struct memory_line {
-    memory_node* first = nullptr;
-    memory_node* last = nullptr;
-
-    void append(memory_node& added) noexcept {
-        (last == nullptr ? first : last->next) = &added;
-        last = &added;
-        added.next = nullptr;
-    }
-    // Sorted by number. Searches from the front, because a job offered again is older than most.
-    void insert(memory_node& added) noexcept {
-        if (last == nullptr || last->number < added.number) return append(added);
-        memory_node** place = &first;
-        while ((*place)->number < added.number) place = &(*place)->next;
-        added.next = *place;
-        *place = &added;
-    }
-    memory_node* take_first() noexcept {
-        memory_node* const taken = first;
-        if (taken == nullptr) return nullptr;
-        first = taken->next;
-        if (first == nullptr) last = nullptr;
-        return taken;
-    }
-};
-
-// Jobs by number, with lists of the available and the settled ones, so that no operation scans all jobs.
+// Jobs in the order of their numbers. No operation scans all of them, but for one in max_settled.
 class memory_queue : public ref_counted {
   public:
     explicit memory_queue(std::size_t max_settled) : max_settled_(max_settled) {}
 
     memory_job& add(std::string queue) {
-        nodes_.push_back(make_ref<memory_node>());
-        memory_node& added = *nodes_.back();
+        entries_.push_back(make_ref<memory_entry>());
+        memory_entry& added = *entries_.back();
         added.number = ++last_;
         added.job.job.id = cat({"job-", static_cast<unsigned long long>(last_)});
         added.job.job.queue = std::move(queue);
-        offer(added);
         return added.job;
     }
     // Claims the oldest available jobs of a queue, until `claimed` has `count`.
     void claim(const std::string& queue, std::size_t count, std::vector<job>& claimed) {
-        memory_line& waiting = line_of(queue);
-        while (waiting.first != nullptr && claimed.size() < count) {
-            if (!retry_allocation([&] { claimed.push_back(waiting.first->job.job); }))
+        std::uint64_t& next = next_of(queue);
+        for (std::size_t i = place_of(next); i < entries_.size() && claimed.size() < count; ++i) {
+            memory_job& found = entries_[i]->job;
+            const bool is_next = found.state == "available" && found.job.queue == queue;
+            if (is_next && !retry_allocation([&] { claimed.push_back(found.job); }))
                 return;  // the job stays pending
-            memory_job& next = waiting.take_first()->job;
-            next.state = "active";
-            claimed.back().attempt = ++next.job.attempt;
+            next = entries_[i]->number + 1;
+            if (!is_next) continue;
+            found.state = "active";
+            claimed.back().attempt = ++found.job.attempt;
         }
     }
-    memory_node* find_active(const std::string& id) {
-        memory_node* const found = find(id);
+    memory_entry* find_active(const std::string& id) {
+        std::uint64_t number = 0;  // of no job
+        if (id.substr(0, 4) == "job-") parse_number(id.substr(4), ~std::uint64_t{0}, number);
+        const std::size_t place = place_of(number);
+        memory_entry* const found = place < entries_.size() ? entries_[place].get() : nullptr;
         return found == nullptr || found->job.job.id != id || found->job.state != "active" ? nullptr : found;
     }
     // offer() and settle() take a job that find_active() returned.
-    void offer(memory_node& again) {
+    void offer(memory_entry& again) {
         again.job.state = "available";
-        line_of(again.job.job.queue).insert(again);
+        std::uint64_t& next = next_of(again.job.job.queue);
+        next = detail::min(next, again.number);
     }
-    void settle(memory_node& done, const char* state) {
+    void settle(memory_entry& done, const char* state) {
         done.job.state = state;
-        settled_.append(done);
-        if (++settled_count_ <= max_settled_) return;
-        --settled_count_;
-        forget(*settled_.take_first());
+        done.settled = ++settled_;
+        if ((settled_ - removed_) / 2 <= detail::max<std::uint64_t>(max_settled_, 32)) return;
+        std::size_t kept = 0;
+        for (ref<memory_entry>& entry : entries_) {
+            if (is_kept(*entry)) detail::swap(entries_[kept++], entry);
+        }
+        while (entries_.size() > kept) entries_.pop_back();
+        removed_ = settled_ - max_settled_;
     }
     std::vector<memory_job> all() const {
         std::vector<memory_job> out;
-        for (const ref<memory_node>& node : nodes_) {
-            if (node->job.state != forgotten) out.push_back(node->job);
+        for (const ref<memory_entry>& entry : entries_) {
+            if (is_kept(*entry)) out.push_back(entry->job);
         }
         return out;
     }
 
-    mutex guard;  // the caller of any function above holds it
+    function<void()> on_available;  // called with the guard held
+    mutable mutex guard;            // the caller of any function above holds it
 
   private:
-    static constexpr const char* forgotten = "forgotten";
-    struct queue_line {
+    struct queue_cursor {
         std::string queue;
-        memory_line line;
+        std::uint64_t next;  // no job of the queue before this number is available
     };
 
-    memory_node* find(std::string_view id) noexcept {
-        std::uint64_t number = 0;  // of no job
-        if (id.substr(0, 4) == "job-") parse_number(id.substr(4), ~std::uint64_t{0}, number);
-        const auto is_before = [&](std::size_t place) { return nodes_[place]->number < number; };
-        const std::size_t place = lower_bound(0, nodes_.size(), is_before);
-        return place < nodes_.size() && nodes_[place]->number == number ? nodes_[place].get() : nullptr;
+    bool is_kept(const memory_entry& entry) const noexcept {
+        return entry.settled == 0 || settled_ - entry.settled < max_settled_;
     }
-    memory_line& line_of(const std::string& queue) {
-        for (queue_line& entry : lines_) {
-            if (entry.queue == queue) return entry.line;
-        }
-        lines_.push_back({queue, {}});
-        return lines_.back().line;
+    std::size_t place_of(std::uint64_t number) const noexcept {
+        return lower_bound(0, entries_.size(), [&](std::size_t i) { return entries_[i]->number < number; });
     }
-    // Leaves an empty node, until half of all nodes are empty: the cost per job stays constant.
-    void forget(memory_node& old) {
-        old.job = memory_job();
-        old.job.state = forgotten;
-        if (++forgotten_count_ * 2 < nodes_.size()) return;
-        std::size_t kept = 0;
-        for (ref<memory_node>& node : nodes_) {
-            if (node->job.state != forgotten) detail::swap(nodes_[kept++], node);
+    std::uint64_t& next_of(const std::string& queue) {
+        for (queue_cursor& cursor : cursors_) {
+            if (cursor.queue == queue) return cursor.next;
         }
-        while (nodes_.size() > kept) nodes_.pop_back();
-        forgotten_count_ = 0;
+        cursors_.push_back({queue, 0});
+        return cursors_.back().next;
     }
 
     const std::size_t max_settled_;
     std::uint64_t last_ = 0;
-    array<ref<memory_node>> nodes_;  // in the order of their numbers
-    array<queue_line> lines_;
-    memory_line settled_;  // oldest first
-    std::size_t settled_count_ = 0;
-    std::size_t forgotten_count_ = 0;
+    std::uint64_t settled_ = 0;
+    std::uint64_t removed_ = 0;  // of those settled
+    array<ref<memory_entry>> entries_;
+    array<queue_cursor> cursors_;
 };
 
 }  // namespace detail
@@ -155,7 +124,14 @@ OJS_SHUTDOWN_INLINE std::string memory_transport::push(std::string type, std::st
     added.args_json = std::move(args_json);
     added.attempt = 0;
     added.max_attempts = max_attempts;
-    return added.id;
+    std::string id = added.id;
+    if (queue_->on_available) queue_->on_available();
+    return id;
+}
+
+OJS_SHUTDOWN_INLINE void memory_transport::on_work_available(function<void()> callback) {
+    const detail::unique_lock held(queue_->guard);
+    queue_->on_available = std::move(callback);
 }
 
 OJS_SHUTDOWN_INLINE std::vector<memory_job> memory_transport::jobs() const {
@@ -175,7 +151,7 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> memory_transport::fetch(const fetch
 OJS_SHUTDOWN_INLINE result<settled> memory_transport::ack(const ack_request& request,
                                                           time_point /*deadline*/) {
     const detail::unique_lock held(queue_->guard);
-    detail::memory_node* const found = queue_->find_active(request.job_id);
+    detail::memory_entry* const found = queue_->find_active(request.job_id);
     if (found == nullptr) return settled::gone;
     found->job.result_json = request.result_json;
     ++found->job.settlements;
@@ -186,7 +162,7 @@ OJS_SHUTDOWN_INLINE result<settled> memory_transport::ack(const ack_request& req
 OJS_SHUTDOWN_INLINE result<settled> memory_transport::fail(const fail_request& request,
                                                            time_point /*deadline*/) {
     const detail::unique_lock held(queue_->guard);
-    detail::memory_node* const found = queue_->find_active(request.job_id);
+    detail::memory_entry* const found = queue_->find_active(request.job_id);
     if (found == nullptr) return settled::gone;
     if (request.requeue) --found->job.job.attempt;
     found->job.error = request.error;
@@ -204,7 +180,7 @@ OJS_SHUTDOWN_INLINE result<settled> memory_transport::fail(const fail_request& r
 OJS_SHUTDOWN_INLINE result<settled> memory_transport::save_checkpoint(const checkpoint_request& request,
                                                                       time_point /*deadline*/) {
     const detail::unique_lock held(queue_->guard);
-    detail::memory_node* const found = queue_->find_active(request.job_id);
+    detail::memory_entry* const found = queue_->find_active(request.job_id);
     if (found == nullptr) return settled::gone;
     found->keep_checkpoint(request.state_json);
     return settled::accepted;
@@ -213,7 +189,7 @@ OJS_SHUTDOWN_INLINE result<settled> memory_transport::save_checkpoint(const chec
 OJS_SHUTDOWN_INLINE result<std::string> memory_transport::load_checkpoint(const std::string& job_id,
                                                                           time_point /*deadline*/) {
     const detail::unique_lock held(queue_->guard);
-    const detail::memory_node* const found = queue_->find_active(job_id);
+    const detail::memory_entry* const found = queue_->find_active(job_id);
     if (found == nullptr) return std::string();
     return std::string(detail::raw_member(found->job.job.meta_json, "checkpoint"));
 }
