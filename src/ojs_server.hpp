@@ -28,6 +28,7 @@ static_assert(false, "ojs_server.hpp is version 0.1.0, ojs_shutdown.hpp is versi
 #include "set_inline.hpp"
 
 // clang-format off
+#include "ojs/server/detail/thread_end.ipp"
 #include "ojs/server/detail/http_messages.ipp"
 #include "ojs/server/detail/listener.ipp"
 #include "ojs/server/detail/event_queue.ipp"

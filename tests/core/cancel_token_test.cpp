@@ -325,19 +325,6 @@ TEST_CASE("cancel_token: a callback may own registrations, its own too, without 
     }
 }
 
-TEST_CASE("cancel_token: a callback that ends its thread leaves the next one to another") {
-    cancel_source source;
-    int called = 0;
-    auto ends =
-        std::make_unique<cancel_registration>(source.token().on_cancel([] { pthread_exit(nullptr); }));
-    const cancel_registration next = source.token().on_cancel([&called] { ++called; });
-    std::thread([&source] { source.cancel(cancel_reason::forced); }).join();
-    CHECK(called == 0);
-    ends.reset();
-    source.run_callbacks();
-    CHECK(called == 1);
-}
-
 TEST_CASE("cancel_token: what a callback throws is dropped, and the next one is called") {
     cancel_source source;
     std::string calls;

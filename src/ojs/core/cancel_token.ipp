@@ -66,7 +66,7 @@ class cancel_state : public ref_counted {
             running_thread = pthread_self();
             held.unlock();
             seen.store(true, memory_order::release);
-            call_guarded([due] { call(due->callback); }, [this, due] { end_callback(due); });
+            call(due->callback);
             end_callback(due);
             held.lock();
         }
@@ -111,15 +111,14 @@ class cancel_state : public ref_counted {
         link = taken->next;
         return taken;
     }
-    // Drops exceptions, but not the end of the thread.
+    // Drops exceptions.
     static void call(const function<void()>& callback) {
         try {
             callback();
         } catch (...) {
-            pass_on_thread_end();
         }
     }
-    // Runs also if the callback ended its thread. Without the mutex: what the callback holds may itself deregister.
+    // Without the mutex: what the callback holds may itself deregister.
     void end_callback(const entry* called) {
         delete called;
         const unique_lock held(access);

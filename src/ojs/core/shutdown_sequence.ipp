@@ -27,11 +27,9 @@ class running_step : public ref_counted {
         : board_(std::move(board)), call_(std::move(call)), context_(std::move(context)) {}
 
     void run() {
-        step_status status = step_status::done;
         started_at_ = steady_clock::now();
         board_->changed.notify();
-        call_guarded([&] { status = call_step(); }, [this] { end(step_status::done); });
-        end(status);
+        end(call_step());
     }
     step_status status() const noexcept { return status_; }
     time_point started_at() const noexcept { return started_at_; }  // max() until its thread has a processor

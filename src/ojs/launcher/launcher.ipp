@@ -75,7 +75,6 @@ class launcher_body : public ref_counted {
     }
 
     int run() {
-        const cancellable off(false);
         result<void> begun;
         signals taken;  // before prepare(), which may take long to stop orphans
         if (!signals::installed_for(life_)) {

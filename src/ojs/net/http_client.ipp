@@ -453,7 +453,6 @@ OJS_SHUTDOWN_INLINE bool http_client::may_repeat_secret(std::string_view text) c
 
 OJS_SHUTDOWN_INLINE result<http_response> http_client::send(const http_request& request,
                                                             const http_call& call) {
-    const detail::cancellable off(false);
     try {
         return body_->send(request, call);
     } catch (...) {  // out of memory, or thrown by should_send

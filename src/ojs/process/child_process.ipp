@@ -121,7 +121,6 @@ class child_state : public ref_counted {
     }
     // `wake_fd` ends the wait with errc::cancelled when it becomes readable; -1: none.
     result<child_exit> wait(time_point deadline, int wake_fd) {
-        const cancellable off(false);
         for (;;) {
             const stage now_is = update_stage();
             if (now_is == stage::over) return end();
@@ -260,7 +259,6 @@ OJS_SHUTDOWN_INLINE result<child_process> child_process::start(const child_optio
 
 OJS_SHUTDOWN_INLINE result<child_process> detail::start_child(const child_options& options, int interrupt_fd,
                                                               bool thread_outlives_child) {
-    const detail::cancellable off(false);
     detail::child_launch launch;
     const result<void> prepared = launch.prepare(options);
     if (!prepared) return prepared.error();

@@ -14,6 +14,7 @@
 #include "detail/listener.ipp"
 #include "detail/server_connection.ipp"
 #include "draining_server.hpp"
+#include "detail/thread_end.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -233,8 +233,8 @@ struct handler_options {
     bool long_running = false;  // interrupted jobs are reported as ShutdownTimeout [GS 7.2]
 };
 
-// Called on several threads at once. An exception fails the attempt, retryable; so does the end of the thread by
-// pthread_exit() or pthread_cancel(). The latter takes effect in the handler's own code, not in calls to this library.
+// Called on several threads at once. An exception fails the attempt, retryable. It must not end its thread by
+// pthread_exit() or pthread_cancel(): that ends the process.
 using job_handler = function<outcome(job_context&)>;
 
 }  // namespace v0_1_0

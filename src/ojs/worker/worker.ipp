@@ -316,7 +316,6 @@ OJS_SHUTDOWN_INLINE bool worker::add_step(std::string name, function<void()> ste
 
 OJS_SHUTDOWN_INLINE int worker::run() {
     const detail::ref<detail::worker_impl> impl = impl_;  // at its end another thread may delete this
-    const detail::cancellable off(false);
     result<void> started = impl->prepare();
     signals installed;
     if (started) started = impl->install_signals(installed);

@@ -55,43 +55,6 @@ class unique_lock {
     bool held_ = true;
 };
 
-// Enables or disables pthread_cancel() for this thread in a scope. It is disabled in the library's threads and waits,
-// which are cancellation points in frames that cannot be unwound, and enabled in job handlers. Async-signal-safe.
-class cancellable {
-  public:
-    explicit cancellable(bool enabled) noexcept {
-        pthread_setcancelstate(enabled ? PTHREAD_CANCEL_ENABLE : PTHREAD_CANCEL_DISABLE, &previous_);
-    }
-    cancellable(const cancellable&) = delete;
-    cancellable& operator=(const cancellable&) = delete;
-    ~cancellable() {
-        int ignored = 0;
-        pthread_setcancelstate(previous_, &ignored);
-    }
-
-  private:
-    int previous_ = 0;
-};
-
-// In a catch (...): rethrows the unwinding of pthread_exit() or pthread_cancel(), which is no exception. The C library
-// aborts a process that swallows it.
-void pass_on_thread_end();
-// In a catch (...): the text of the exception, after pass_on_thread_end().
-std::string thrown_text();
-
-template <class Call>
-void invoke_target(void* target) {
-    (*static_cast<Call*>(target))();
-}
-
-// Calls `body`, and `on_thread_exit` if `body` ends its thread. Not every C library unwinds then.
-template <class Body, class OnThreadExit>
-void call_guarded(Body body, OnThreadExit on_thread_exit) {
-    pthread_cleanup_push(invoke_target<OnThreadExit>, &on_thread_exit);
-    body();
-    pthread_cleanup_pop(0);
-}
-
 class condition {
   public:
     condition() noexcept;
@@ -100,7 +63,6 @@ class condition {
     ~condition() { pthread_cond_destroy(&native_); }
 
     void wait(unique_lock& held) noexcept {
-        const cancellable off(false);
         pthread_cond_wait(&native_, held.owner().native());
     }
     // False once `deadline` has passed; time_point::max() never passes.
@@ -176,7 +138,6 @@ class unique_fd {
     int release() noexcept { return detail::exchange(fd_, -1); }
     void reset() noexcept {
         if (fd_ < 0) return;
-        const cancellable off(false);
         // No retry on EINTR: Linux has closed the descriptor then, too.
         ::close(detail::exchange(fd_, -1));
     }

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <exception>
 #include <new>
 
 #include "light.hpp"
@@ -20,7 +19,6 @@ namespace ojs::detail {
 
 OJS_SHUTDOWN_INLINE int above_standard(int fd) noexcept {
     if (fd < 0 || fd > STDERR_FILENO) return fd;
-    const cancellable off(false);
     const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     const int failed = errno;
     ::close(fd);
@@ -109,12 +107,7 @@ inline timespec to_timespec(std::chrono::nanoseconds duration) noexcept {
     return out;
 }
 
-OJS_SHUTDOWN_INLINE void pass_on_thread_end() {
-    if (!std::current_exception()) throw;  // null for a forced unwind
-}
-
 OJS_SHUTDOWN_INLINE std::string thrown_text() {
-    pass_on_thread_end();
     try {
         throw;
     } catch (const std::exception& thrown) {
@@ -140,7 +133,6 @@ OJS_SHUTDOWN_INLINE bool condition::wait_until(unique_lock& held, time_point dea
         wait(held);
         return true;
     }
-    const cancellable off(false);
 #ifdef __APPLE__
     const time_point now = steady_clock::now();
     const timespec left = to_timespec(deadline > now ? deadline - now : steady_clock::duration::zero());
@@ -161,7 +153,8 @@ struct thread_start : ref_counted {
 inline void* thread_main(void* argument) {
     const ref<thread_start> start(static_cast<thread_start*>(argument));
     start->release();  // in place of the reference that came with the argument
-    const cancellable off(false);
+    int enabled = 0;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &enabled);  // frames of the library cannot be unwound
 #ifdef __linux__
     pthread_setname_np(pthread_self(), start->name);
 #endif

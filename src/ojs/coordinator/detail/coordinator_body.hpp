@@ -14,6 +14,7 @@
 #include "../coordinator.hpp"
 #include "readiness.ipp"
 #include "rpc.ipp"
+#include "../../server/detail/thread_end.ipp"
 
 namespace ojs::detail {
 

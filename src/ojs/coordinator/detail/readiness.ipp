@@ -9,6 +9,7 @@
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../messages.hpp"
+#include "../../server/detail/thread_end.ipp"
 
 namespace ojs::detail {
 

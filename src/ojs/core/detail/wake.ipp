@@ -40,7 +40,6 @@ OJS_SHUTDOWN_INLINE result<wake> wake::create_pipe() {
 
 OJS_SHUTDOWN_INLINE void wake::notify(int notify_fd) noexcept {
     const int saved = errno;
-    const cancellable off(false);
     // Eight bytes suit an eventfd and a pipe. EAGAIN: it is readable already.
     const std::uint64_t one = 1;
     while (::write(notify_fd, &one, sizeof one) < 0 && errno == EINTR) {
@@ -49,7 +48,6 @@ OJS_SHUTDOWN_INLINE void wake::notify(int notify_fd) noexcept {
 }
 
 OJS_SHUTDOWN_INLINE void wake::clear() const noexcept {
-    const cancellable off(false);
     char bytes[512];
     while (::read(reader_.get(), bytes, sizeof bytes) == static_cast<ssize_t>(sizeof bytes)) {
     }
@@ -64,7 +62,6 @@ OJS_SHUTDOWN_INLINE int poll_timeout(time_point deadline) noexcept {
 }
 
 OJS_SHUTDOWN_INLINE bool wake::await(time_point deadline) const noexcept {
-    const cancellable off(false);
     for (;;) {
         pollfd readable{reader_.get(), POLLIN, 0};
         const int ready = ::poll(&readable, 1, poll_timeout(deadline));
@@ -82,7 +79,6 @@ OJS_SHUTDOWN_INLINE bool wake::wait_until(time_point deadline) const noexcept {
 
 OJS_SHUTDOWN_INLINE void wake::put(std::uint64_t word) const noexcept {
     const int saved = errno;
-    const cancellable off(false);
     char oldest[512];
     while (::write(notify_fd(), &word, sizeof word) < 0) {
         if (errno == EAGAIN) {
@@ -95,7 +91,6 @@ OJS_SHUTDOWN_INLINE void wake::put(std::uint64_t word) const noexcept {
 }
 
 OJS_SHUTDOWN_INLINE bool wake::take(std::uint64_t& word) const noexcept {
-    const cancellable off(false);
     return ::read(fd(), &word, sizeof word) == static_cast<ssize_t>(sizeof word);
 }
 

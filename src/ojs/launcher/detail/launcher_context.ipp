@@ -94,7 +94,6 @@ class routing_hooks : public ref_counted {
         try {
             hooks_[static_cast<int>(posted.hook)](posted.process);
         } catch (...) {
-            pass_on_thread_end();
             log_.write(log_level::error, "a routing hook threw", {field("process_id", posted.process.id)});
         }
     }

@@ -193,7 +193,6 @@ struct rollout : ref_counted {
         try {
             return options.canary_check(started);
         } catch (...) {
-            pass_on_thread_end();
             return error{errc::system, 0, "it threw"};
         }
     }

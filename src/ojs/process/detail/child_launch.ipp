@@ -265,7 +265,6 @@ class child_launch {
         try {
             known = options_->before_exec(child);
         } catch (...) {
-            pass_on_thread_end();
         }
         if (known && retry_interrupted([&] { return ::write(gate_opener_.get(), "", 1); }) == 1) return {};
         if (known) known = cannot_start("a pipe", errno);

@@ -49,7 +49,6 @@ class event_queue {
     }
     // The `owner` of a socket with an event; null after stop().
     void* wait() noexcept {
-        const cancellable off(false);
         epoll_event found{};
         while (::epoll_wait(epoll_.get(), &found, 1, -1) != 1) continue;
         return found.data.ptr;
@@ -95,7 +94,6 @@ class event_queue {
         const unique_lock alone(leader_);
         while (!stopping_.load()) {
             if (!list_sockets()) continue;  // out of memory: later
-            const cancellable off(false);
             if (::poll(waiting_.data(), static_cast<nfds_t>(waiting_.size()), -1) <= 0) continue;
             if (waiting_[0].revents != 0) changed_.clear();
             const unique_lock held(mutex_);

@@ -9,6 +9,7 @@
 #include "../../net/detail/socket.ipp"
 #include "../../net/http_message.ipp"
 #include "../draining_server.hpp"
+#include "thread_end.ipp"
 
 namespace ojs::detail {
 

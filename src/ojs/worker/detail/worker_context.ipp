@@ -193,7 +193,6 @@ class backend_calls {
         const user_call entered(calls);
         if (!entered) return error{errc::cancelled, 0, "the worker has stopped"};
         if (owner != fork_generation()) return error{errc::cancelled, 0, "the job is the parent process's"};
-        const cancellable off(false);
         try {
             return request(*transport);
         } catch (...) {

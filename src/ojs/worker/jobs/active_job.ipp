@@ -125,7 +125,6 @@ class active_job : public ref_counted {
     }
     outcome call_handler(worker_context& worker) {
         job_context context(worker, *this, job);
-        const cancellable on(true);
         return handler->call(context);
     }
     // Waits until no with_thread() uses the thread.

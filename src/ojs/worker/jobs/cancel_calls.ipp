@@ -88,12 +88,7 @@ class cancel_calls {
         job->cancel.wake_waiters();
         if (job->cancel.has_pending_callbacks()) {
             if (last_free && index + 1 < round.jobs.size()) add_thread(round);
-            // If a callback ends its thread, another thread continues.
-            call_guarded([&] { job->cancel.run_callbacks(); },
-                         [&] {
-                             retry_allocation([&] { run_callbacks({job}); });
-                             join(round);
-                         });
+            job->cancel.run_callbacks();
         }
         round.free_threads.fetch_add(1);
     }

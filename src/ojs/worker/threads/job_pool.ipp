@@ -275,7 +275,10 @@ class job_pool : public ref_counted {
     // processor busy, each wait for a lock can cost a time slice of all of them.
     void work(ref<active_job> job) {
         for (;;) {
-            if (job) run_and_leave(job);
+            if (job) {
+                run_job(*job);
+                leave(*job);
+            }
             unique_lock held(mutex_);
             if (job && !free_slot(*job)) return;
             job = next_job(held);
@@ -285,16 +288,6 @@ class job_pool : public ref_counted {
             }
             ensure_leader(held);
         }
-    }
-
-    void run_and_leave(const ref<active_job>& job) {
-        const auto body = [&] {
-            run_job(*job);
-            const cancellable on(true);
-            pthread_testcancel();  // a late request must not cancel the next job
-        };
-        call_guarded(body, [&] { on_thread_ended(job); });
-        leave(*job);
     }
 
     void run_job(active_job& job) {
@@ -321,28 +314,13 @@ class job_pool : public ref_counted {
         try {
             return outcome_verdict(worker_, job, job.call_handler(worker_));
         } catch (...) {
-            std::string text;
-            retry_allocation([&] { text = thrown_text(); });
-            return judge_thrown(job, text);
+            return thrown_verdict(job);
         }
     }
-    verdict judge_thrown(const active_job& job, std::string_view what) const {
+    verdict thrown_verdict(const active_job& job) const {
         verdict report = failed({"handler_error", "out of memory", true, "{}"});  // too short to be allocated
-        retry_allocation([&] { report = exception_verdict(worker_, job, printable(what, 2000)); });
+        retry_allocation([&] { report = exception_verdict(worker_, job, printable(thrown_text(), 2000)); });
         return report;
-    }
-
-    // The handler ended its thread by pthread_exit() or pthread_cancel(). Other threads take over.
-    void on_thread_ended(const ref<active_job>& job) {
-        exit_if_forked(worker_.backend.owner);
-        job->end_handler();
-        verdict report = judge_thrown(*job, "the handler ended its thread");
-        if (job->began() && job->take()) reports.add(job, std::move(report));
-        leave(*job);
-        unique_lock held(mutex_);
-        if (free_slot(*job)) --job_threads_;
-        leader_wakeup_.notify_one();
-        ensure_leader(held);
     }
 
     void leave(active_job& job) {

@@ -39,9 +39,8 @@ class pool_threads {
             entry = make_ref<pool_thread>();
             return thread::start(
                 [this, pool, entry, body] {
-                    const auto finish = [&] { ended(entry); };
-                    call_guarded(body, finish);
-                    finish();
+                    body();
+                    ended(entry);
                 },
                 options);
         });
