@@ -62,7 +62,7 @@ constexpr const char* usage =
     "  OJS_HEALTH_ADDR (none)             OJS_HEALTH_CONTROL (off)   OJS_HEALTH_TOKEN (none)\n"
     "  OJS_CONTAINER_GRACE_PERIOD         OJS_PRESTOP_DELAY          OJS_DIALECT (graceful_shutdown)\n"
     "  OJS_CANCEL_LEAD (0s)               OJS_RECLAIM_WAIT (0s)      OJS_STUCK_AFTER (5s)\n"
-    "  OJS_TERMINATION_TYPE_FILE (none)   OJS_LOG_LEVEL (info)       OJS_LOG_FORMAT (text, logfmt, json)\n"
+    "  OJS_TERMINATION_MODE_FILE (none)   OJS_LOG_LEVEL (info)       OJS_LOG_FORMAT (text, logfmt, json)\n"
     "  OJS_LABELS  OJS_WORKER_ID  OJS_AUTH_TOKEN\n"
     "Exit status of a worker: 0 every job was reported; 75 some could not be; 70 a job did not return, with\n"
     "OJS_DIALECT=river; 64 a wrong flag or value.\n";

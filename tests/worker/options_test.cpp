@@ -130,7 +130,7 @@ TEST_CASE("options: every variable is read") {
                                      {"OJS_JOB_TYPES", "email.send, sms.send"},
                                      {"OJS_WORKER_ID", "w-1"},
                                      {"OJS_AUTH_TOKEN", "s3cret"},
-                                     {"OJS_TERMINATION_TYPE_FILE", "/run/mode"},
+                                     {"OJS_TERMINATION_MODE_FILE", "/run/mode"},
                                      {"OJS_LOG_LEVEL", "error"},
                                      {"OJS_LOG_FORMAT", "json"}});
     CHECK(out.url == "http://backend:81/base");
@@ -225,12 +225,14 @@ TEST_CASE(
                                          {"OJS_LABELS", around("l")},
                                          {"OJS_JOB_TYPES", around("t,u")},
                                          {"OJS_STOP_SIGNALS", around("TERM") + "," + around("INT")},
+                                         {"OJS_TERMINATION_TYPE_FILE", around("/run/a mode")},
                                          {"OJS_WORKER_ID", around("w")}});
         CHECK(out.queues == std::vector<std::string>{"email", "a b"});
         CHECK(out.labels == std::vector<std::string>{"l"});
         CHECK(out.job_types == std::vector<std::string>{"t", "u"});
         CHECK(out.stop_signals == std::vector<int>{SIGTERM, SIGINT});
         CHECK(out.worker_id == "w");
+        CHECK(out.termination_mode_file == "/run/a mode");
         CHECK(good({{"OJS_QUEUE", around("email")}}).queues == std::vector<std::string>{"email"});
         CHECK(good({{"OJS_JOB_TYPES", space}}).job_types.empty());
         for (const char* name : {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN"}) {
@@ -243,7 +245,8 @@ TEST_CASE(
         }
     }
     for (const char* value : {"a\nb", "a,b\tc", "a\x1b", "\x7f"}) {
-        for (const char* name : {"OJS_QUEUES", "OJS_QUEUE", "OJS_LABELS", "OJS_JOB_TYPES", "OJS_WORKER_ID"}) {
+        for (const char* name : {"OJS_QUEUES", "OJS_QUEUE", "OJS_LABELS", "OJS_JOB_TYPES", "OJS_WORKER_ID",
+                                 "OJS_TERMINATION_TYPE_FILE"}) {
             const result<worker_options> refused = read({{name, value}});
             REQUIRE(!refused);
             CHECK(refused.error().text.find(name + std::string("='")) == 0);

@@ -138,7 +138,7 @@ TEST_CASE("startup findings: a stale mode file, but not a missing one") {
     options.termination_mode_file = tree.root() + "/mode";
     CHECK(startup_findings(options, nowhere).empty());
     tree.file("/mode", "SPOT_RECLAIM");
-    check_found(startup_findings(options, nowhere), "mode-file-stale", severity::warning, "SPOT_RECLAIM");
+    check_found(startup_findings(options, nowhere), "mode-file", severity::warning, "SPOT_RECLAIM");
 }
 
 TEST_CASE("startup findings: an unknown variable -> a warning with its name, and the doctor's guess") {

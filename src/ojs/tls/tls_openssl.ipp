@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <ctime>
 #include <map>
@@ -350,7 +351,17 @@ OJS_SHUTDOWN_INLINE result<stream_factory> tls_openssl(tls_options options) {
     ERR_clear_error();
     const auto context = std::make_shared<detail::tls::shared_context>(std::move(options));
     if (const char* const problem = context->prepare()) return failure(errc::invalid_argument, problem);
-    return stream_factory([context, failure](const stream_request& request) -> result<byte_stream_ref> {
+    const auto in_child = std::make_shared<std::atomic<stream_factory*>>();
+    return stream_factory([context, failure, in_child, owner = detail::fork_generation()](
+                              const stream_request& request) -> result<byte_stream_ref> {
+        if (owner != detail::fork_generation()) {  // a lock of the parent's context may stay locked here
+            if (in_child->load() == nullptr) {
+                result<stream_factory> made = tls_openssl(context->options());
+                if (!made) return made.error();
+                in_child->store(new stream_factory(std::move(*made)));
+            }
+            return (*in_child->load())(request);
+        }
         const std::string& name = context->options().server_name;
         auto* const stream = new detail::tls::stream(context, request.name);
         byte_stream_ref out(stream);

@@ -47,7 +47,8 @@ struct worker_impl : ref_counted {
         : context(make_ref<worker_context>(std::move(options), transport, shared)) {}
 
     stop_result await_stopped(time_point deadline, const cancel_token& until) {
-        if (!started) return {stop_status::never_started};
+        // The child of a fork has none of the threads that it would wait for.
+        if (!started || context->backend.owner != fork_generation()) return {stop_status::never_started};
         cancel_registration registration;
         retry_allocation([&] {
             registration = until.on_cancel([this] {
@@ -92,6 +93,7 @@ struct worker_impl : ref_counted {
         {
             const unique_lock held(guard);
             if (started) return error{errc::busy, 0, "this worker was started before"};
+            worker.backend.owner = fork_generation();
             started = true;
         }
         const result<void> prepared = unless_out_of_memory([this] { return prepare_parts(); });
@@ -102,7 +104,6 @@ struct worker_impl : ref_counted {
         worker_context& worker = *context;
         result<wake> waker = wake::create();
         if (!waker) return waker.error();
-        worker.backend.owner = fork_generation();
         worker.identity = make_identity(worker.options);
         worker.log =
             logger(worker.user.with_gated_hook(worker.options.log), "worker", worker.identity.worker_id,

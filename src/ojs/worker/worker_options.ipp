@@ -63,7 +63,8 @@ void visit_options(Options& o, Visit& visit) {
     visit("poll_interval", "OJS_POLL_INTERVAL", o.poll_interval, 1ms);
     visit("visibility_timeout", "OJS_VISIBILITY_TIMEOUT", o.visibility_timeout, 1000ms);
     visit("request_timeout", "OJS_REQUEST_TIMEOUT", o.request_timeout, 10ms);
-    visit("termination_mode_file", "OJS_TERMINATION_TYPE_FILE", o.termination_mode_file);
+    visit("termination_mode_file", "OJS_TERMINATION_MODE_FILE OJS_TERMINATION_TYPE_FILE",
+          o.termination_mode_file, text_kind::name);
     visit("stuck_after", "OJS_STUCK_AFTER", o.stuck_after, 10ms);
     visit("unknown_type", "OJS_UNKNOWN_TYPE", o.unknown_type, "requeue fail discard");
     visit("repeat_signal_gap", "OJS_REPEAT_SIGNAL_GAP", o.repeat_signal_gap, 0ms);
