@@ -675,9 +675,9 @@ TEST_CASE("http: Retry-After is seconds or a date -> up to an hour, from the res
                                                                  {"Sun, 06 Nov 1994 08:49:36 GMT", 0s},
                                                                  {"Sun, 06 Nov 1994", 0s},
                                                                  {"Sun, 06 anF 1994 08:49:47 GMT", 0s}};
-    for (const auto& [text, expected] : rows) {
-        CAPTURE(text);
-        CHECK(wait({{"Retry-After", text}, {"Date", sent}}) == expected);
+    for (const auto& row : rows) {
+        CAPTURE(row.first);
+        CHECK(wait({{"Retry-After", row.first}, {"Date", sent}}) == row.second);
     }
     CHECK(wait({{"Retry-After", "Fri, 31 Dec 1999 23:59:58 GMT"}, {"Date", "Sat Jan  1 00:00:01 2000"}}) ==
           0s);
@@ -723,10 +723,9 @@ TEST_CASE("http: a response may repeat a secret in an escaped form -> its text i
         CHECK(text_of(message) == "POST /workers/fetch answered 500: no_queue");
 }
 
-// The response to a FETCH, with a limit of 100 bytes.
-result<std::vector<job>> fetch_cut(const std::string& body, std::size_t count) {
+result<std::vector<job>> fetch_cut(const std::string& body, std::size_t count, std::size_t limit = 100) {
     http_client_options options;
-    options.limits.body = 100;
+    options.limits.body = limit;
     return fetch(*connect(backend(200, body), "", options), count);
 }
 
@@ -747,6 +746,13 @@ TEST_CASE(
         REQUIRE(test::code_of(several) == errc::bad_response);
         CHECK(several.error().http_status == 0);
     }
+    const std::string whole = R"( {"a":"]}","jobs":[{"id":"j1","args":["x}"],"b":{}} ,{"id":"j2"}]})";
+    for (std::size_t limit = 1; limit < whole.size(); ++limit) {
+        CAPTURE(whole.substr(0, limit));
+        const auto cut = fetch_cut(whole, 1, limit);
+        CHECK(cut.has_value() == (limit >= whole.find(R"(,"args")") && limit < whole.find(" ,{")));
+        CHECK((cut ? cut->front().id == "j1" : cut.error().code == errc::bad_response));
+    }
     const std::pair<std::string, const char*> refused[] = {
         {R"({"jobs":[{"type":"t",)" + large + R"(,"id":"j1"}]})",
          "the job is larger than the response limit of 100 bytes, and its id is behind that"},
@@ -757,11 +763,11 @@ TEST_CASE(
         {R"({"jobs":{"id":"j1",)" + large, "the response to FETCH is larger than 100 bytes"},
         {R"([{"id":"j1",)" + large, "the response to FETCH is larger than 100 bytes"},
         {std::string(200, ' '), "the response to FETCH is larger than 100 bytes"}};
-    for (const auto& [body, why] : refused) {
-        CAPTURE(body);
-        const auto cut = fetch_cut(body, 1);
+    for (const auto& row : refused) {
+        CAPTURE(row.first);
+        const auto cut = fetch_cut(row.first, 1);
         REQUIRE(test::code_of(cut) == errc::bad_response);
-        CHECK(cut.error().text.find(why) != std::string::npos);
+        CHECK(cut.error().text.find(row.second) != std::string::npos);
         CHECK(cut.error().text.find("visibility timeout") != std::string::npos);
     }
 }

@@ -56,6 +56,11 @@ inline void jobs(input in) {
     } else {
         expect(read.error().text.size() <= 400, "an error does not echo the answer", read.error().text);
     }
+    const auto cut = ojs::detail::read_cut_job(body);
+    const bool is_named =
+        cut && cut->size() == 1 && !cut->front().id.empty() && !cut->front().malformed.empty();
+    expect(!cut || is_named, "a job that was cut off has an id and is not run", body);
+    expect(!cut || !read, "what is cut off is not complete", body);
     picojson::value quoted;
     expect(read_json(ojs::detail::json_quote(body), quoted) && quoted.is<std::string>(),
            "whatever is quoted is JSON", body);

@@ -173,18 +173,18 @@ inline result<std::vector<job>> read_cut_job(std::string_view body) {
     std::string_view rest = body;
     std::string_view key;
     std::string_view list;
+    std::string_view first;
+    std::string_view value;
     while (next_raw_member(rest, key, list) && !json_key_is(key, "jobs")) list = {};
-    std::string_view source;
-    std::string_view members;
-    if (!list.empty() && list.front() == '[' && next_raw_element(list, source)) members = source;
-    while (next_raw_member(members, key, rest)) {
+    if (!list.empty() && list.front() == '[') next_raw_element(list, first);
+    for (rest = first; next_raw_member(rest, key, value);) {
     }
-    const bool is_cut = !source.empty() && source.front() == '{' && !is_raw_walk_complete(members, '{', '}');
-    if (!is_cut)
+    // It is cut off if it lasts to the end of the text, without its closing bracket.
+    if (first.empty() || first.front() != '{' || !list.empty() || is_raw_walk_complete(rest, '{', '}'))
         return refused_response(cat({"the response to FETCH is larger than ", body.size(), " bytes"}));
     job out;
-    raw_string(raw_member(source, "id"), out.id);
-    raw_string(raw_member(source, "type"), out.type);
+    raw_string(raw_member(first, "id"), out.id);
+    raw_string(raw_member(first, "type"), out.type);
     if (out.id.empty() || !is_utf8(out.id))
         return refused_response(cat({fault, ", and its id is behind that"}));
     out.malformed = fault;
