@@ -134,15 +134,14 @@ class Account:
                           [(t.op, t.fault) for t in tries])  # fmt: skip
 
     def check_dead_connections(self):
-        """Once a request on a kept connection has had no response in its time, the connections of its age are not used."""
-        first, late = {}, Counter()
+        """Once a request on a kept connection has had no response in its time, and is given up, none of its age is used."""
+        dead = defaultdict(list)
         for each in (r for r in self.requests if r.forgotten is not None and r.reused):
-            key = each.worker, each.forgotten
-            since = first.setdefault(key, each.at)
-            if each.at > since + TRY + SLACK and not self.was_frozen(each.worker, since, each.at):
-                late[key] += 1
-        for (worker, event), count in late.items():
-            self.hold(False, "dead connections", worker, "sent", count, "requests into them after event", event)
+            dead[each.worker, each.forgotten].append(each)
+        for (worker, event), tries in dead.items():
+            since = min(t.given_up or NEVER for t in tries) + 0.5  # a thread may be held up between its time-out and the next step
+            late = sum(t.at > since for t in tries if not self.was_frozen(worker, tries[0].at, t.at))
+            self.hold(not late, "dead connections", worker, "sent", late, "more requests into them after event", event)
 
     # ---- the figures ----
 

@@ -153,6 +153,7 @@ class Chaos:
         for each in self.running():
             self.stop(each)
         await self.until(self.all_ended, "the end of all workers")
+        await self.relay.end_of_all()
 
     async def all_ended(self):
         self.running()

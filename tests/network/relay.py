@@ -20,7 +20,7 @@ ANSWERS = [
     (301, "Moved Permanently", "text/html", "", "Location: https://login.invalid/\r\n"),
 ]
 # Of a thousand requests. "lost" and "cut" are carried out; "stall" too, but never answered; "swallow" is neither.
-FAULTS = {"delay": 30, "reset": 8, "close": 8, "lost": 12, "cut": 12, "stall": 5, "swallow": 5, "half": 6, "drip": 6, "answer": 40}
+FAULTS = {"delay": 400, "reset": 8, "close": 8, "lost": 12, "cut": 12, "stall": 5, "swallow": 5, "half": 6, "drip": 6, "answer": 40}
 
 
 def answer_bytes(answer):
@@ -40,7 +40,8 @@ class Entry:
 
     def __init__(self, message, connection):
         head, _, body = message.partition(b"\r\n\r\n")
-        self.at, self.connection, self.fault, self.verdict, self.ended = time.monotonic(), connection, "", None, None
+        self.at, self.connection, self.fault = time.monotonic(), connection, ""
+        self.verdict = self.ended = self.given_up = None
         self.op = head.split(b" ", 2)[1].decode().rsplit("/", 1)[-1]
         self.worker = (re.search(rb"(?i)\r\nx-ojs-worker-id: *(\S+)", head) or [b"", b""])[1].decode()
         self.job = (re.search(rb'"job_id": *"([^"]*)"', body) or [b"", b""])[1].decode()
@@ -60,7 +61,7 @@ class Connection:
 
 class Relay:
     def __init__(self, port, seed):
-        self.backend, self.seed, self.log, self.open, self.made = port, seed, [], set(), 0
+        self.backend, self.seed, self.log, self.open, self.tasks, self.made = port, seed, [], set(), [], 0
         self.calm, self.away, self.flowing = False, None, asyncio.Event()
         self.before_fetch = {}  # by worker: what to do when its next FETCH arrives
         self.flowing.set()
@@ -68,6 +69,11 @@ class Relay:
     async def start(self):
         self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
         return self.server.sockets[0].getsockname()[1]
+
+    async def end_of_all(self):
+        """Of all connections, once the workers have ended."""
+        self.server.close()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
 
     def forget(self, event, workers):
         """As a NAT or a node that is lost: what is open swallows all bytes from now on."""
@@ -78,6 +84,7 @@ class Relay:
         self.made += 1
         connection = Connection(self.made)
         self.open.add(connection)
+        self.tasks.append(asyncio.current_task())
         upstream = None
         try:
             upstream = await asyncio.open_connection("127.0.0.1", self.backend)
@@ -106,7 +113,7 @@ class Relay:
         await self.flowing.wait()
         entry.fault = "forgotten" if connection.forgotten is not None else "away" if self.away else fault
         if entry.fault in ("forgotten", "swallow"):
-            return await reader.read() and False  # to the end of the connection
+            return await self.swallow(entry, reader)
         if entry.fault == "away" or (fault == "answer" and chosen.random() < 0.7):
             return await self.reply(entry, writer, answer_bytes(self.away or chosen.choice(ANSWERS)))
         if fault == "delay":
@@ -120,7 +127,7 @@ class Relay:
         await self.flowing.wait()
         if connection.forgotten is not None or fault in ("stall", "half"):
             entry.fault = entry.fault if connection.forgotten is None else "forgotten"
-            return await reader.read() and False
+            return await self.swallow(entry, reader)
         if fault in ("lost", "cut"):
             writer.write(response[: chosen.randrange(1, len(response)) if fault == "cut" else 0])
             await writer.drain()
@@ -131,10 +138,17 @@ class Relay:
         if fault == "drip":
             for at in range(0, len(response), 40):
                 writer.write(response[at : at + 40])
-                await asyncio.sleep(0.002)
+                await writer.drain()
             response = b""
         entry.verdict = verdict
         return await self.reply(entry, writer, response)
+
+    async def swallow(self, entry, reader):
+        try:
+            await reader.read()
+        finally:
+            entry.given_up = time.monotonic()
+        return False
 
     async def reply(self, entry, writer, data):
         writer.write(data)
