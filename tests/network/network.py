@@ -66,7 +66,7 @@ class Chaos:
         for begin in range(0, self.jobs, 50):
             while (await asyncio.to_thread(self.backend.ask, "/dev/summary"))["available"] > 25:
                 await asyncio.sleep(0.02)
-            times = (1000, 4500) if begin % 250 == 100 else (0, 40)
+            times = (1000, 4000) if begin % 250 == 100 else (0, 40)
             # More attempts than lost responses to FETCH can use up, as each ends with a lease.
             jobs = [{"type": "test.run", "args": [self.choose.randrange(*times), *[1] * (i % 10 == 0)],
                      "options": {"retry": {"max_attempts": 100}}} for i in range(begin, min(begin + 50, self.jobs))]  # fmt: skip
@@ -143,8 +143,8 @@ class Chaos:
         for _ in range(self.wanted):
             self.start_worker()
         pushing = asyncio.create_task(self.push())
-        first = [*EVENTS]  # each once: a short run has them too
-        while first or await self.completed() < self.jobs * 0.8:
+        first, end = [*EVENTS], time.monotonic() + max(7, self.jobs / 20)  # each event once, also in a short run
+        while first or (time.monotonic() < end and await self.completed() < self.jobs * 0.8):
             self.begin(first.pop(0) if first else self.choose.choices([*EVENTS], EVENTS.values())[0])
             await asyncio.sleep(self.choose.uniform(0.1, 0.8))
         await asyncio.gather(pushing, *self.tasks)
@@ -162,7 +162,7 @@ class Chaos:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=int(os.environ.get("OJS_TEST_JOBS", 300)))
+    parser.add_argument("--jobs", type=int, default=int(os.environ.get("OJS_TEST_JOBS", 150)))
     parser.add_argument("--seed", type=int, default=int(os.environ.get("OJS_TEST_SEED", random.SystemRandom().getrandbits(32))))
     parser.add_argument("--workers", type=int)
     options = parser.parse_args()
