@@ -10,8 +10,9 @@ TAKEN_BACK = ("expired", "timed_out", "requeued_from_dead", "requeued_at_deregis
 
 
 class Account:
-    def __init__(self, ledger, runs, requests, workers):
-        self.workers = {each.id: each for each in workers}
+    def __init__(self, ledger, runs, requests, workers, stalls):
+        """`stalls`: when this machine itself stood still."""
+        self.workers, self.stalls = {each.id: each for each in workers}, stalls
         self.requests, self.faults = requests, []
         self.claims, self.runs, self.reports = defaultdict(list), defaultdict(list), []
         self.jobs = {}
@@ -60,7 +61,7 @@ class Account:
                 run.end, run.how = at, rest[3]
 
     def was_frozen(self, worker, begin, end):
-        return any(a <= end and b >= begin for a, b in self.workers[worker].frozen)
+        return any(a <= end and b >= begin for a, b in self.workers[worker].frozen + self.stalls)
 
     # ---- the rules ----
 
@@ -86,17 +87,19 @@ class Account:
         for at, later in enumerate(runs):
             self.hold(later.claim, "doubled", job, "runs in", later.worker, "without a claim")
             for run in runs[:at]:
-                if run.claim is None or later.claim is None or later.claim.at < run.claim.at or (run.end < later.begin and run.how != "done"):
+                claim, worker = run.claim, self.workers[run.worker]
+                in_order = claim and later.claim and claim.at <= later.claim.at
+                if not in_order or (run.end < later.begin and run.how != "done"):
                     continue
-                ended = run.claim is not later.claim and run.claim.how == "expired"
-                stopped = run.claim.how == "requeued_at_deregistration" and self.workers[run.worker].process.returncode == 75
-                self.hold(ended or stopped, "doubled", job, run.worker, later.worker, run.claim.how)
+                stopped = claim.end > (worker.stopped_at or NEVER) and (claim.how == "nack" or worker.process.returncode == 75)
+                ended = claim is not later.claim and (claim.how == "expired" or stopped)
+                self.hold(ended, "doubled", job, run.worker, later.worker, claim.how)
                 same = run.worker == later.worker and run.end < later.begin and run.how == "done"
-                told = same and run.claim is not later.claim and self.was_told(run, later.claim.at)
-                self.hold(not same or told, "run again", job, "in", run.worker, "which was not told that its claim is over")
+                self.hold(not same or self.was_answered(run, later.claim.at), "run again", job, "in", run.worker,
+                          "which had no response about its claim")  # fmt: skip
 
-    def was_told(self, run, before):
-        """By the backend, that a claim is over: in the response to a report, a heartbeat, or a question."""
+    def was_answered(self, run, before):
+        """By the backend, after the claim was over: the response to a report, a heartbeat or INFO could say so."""
         return any(t.verdict and t.at + TRY >= run.claim.end and t.ended <= before
                    for t in self.tries[run.worker, run.job] + self.beats[run.worker])  # fmt: skip
 
@@ -107,17 +110,18 @@ class Account:
             done = [r for r in self.runs[report.job] if r.worker == worker and r.how == "done" and r.end <= report.at]
             self.hold(done, "false report", report.job, "ACK without a run that is done")
         elif run is not None:
-            told = self.workers[worker].told or NEVER
-            self.hold(run.how != "done" or run.end > report.at, "false report", report.job, "FAIL of finished work")
-            self.hold(not run.begin < report.at < run.end or told < report.at, "false report", report.job, "FAIL of a job that runs")
+            stopped = report.at > (self.workers[worker].stopped_at or NEVER)  # a FAIL may be decided before the handler returns
+            self.hold(stopped or run.how != "done" or run.end > report.at, "false report", report.job, "FAIL of finished work")
+            self.hold(stopped or not run.begin < report.at < run.end, "false report", report.job, "FAIL of a job that runs")
 
     def check_late_starts(self):
         """No handler starts after its lease, but where its process was frozen between its last look and the start."""
         for run in (r for runs in self.runs.values() for r in runs if r.claim and r.claim.how == "expired"):
-            frozen = [f for f in self.workers[run.worker].frozen if f[0] <= run.begin and f[1] >= run.claim.at]
-            knew = frozen and run.claim.at > frozen[0][0]  # it read the response after that
+            # Frozen before the backend had claimed it, it has read the response afterwards.
+            before = any(a < run.claim.at < b <= run.begin for a, b in self.workers[run.worker].frozen)
+            frozen = self.was_frozen(run.worker, run.claim.at, run.begin)
             late = run.begin - run.claim.end
-            self.hold(late <= (0 if knew else NEVER if frozen else SLACK), "started late", run.job, "in", run.worker, f"by {late:.3f} s")
+            self.hold(late <= (0 if before else NEVER if frozen else SLACK), "started late", run.job, run.worker, f"{late:.3f} s")
 
     def check_dropped_reports(self):
         """Who holds a claim, and has the job done, goes on reporting until the backend itself has answered. The time between
@@ -127,7 +131,7 @@ class Account:
                 tries = [t for t in self.tries[claim.worker, job]
                          if t.op in ("ack", "nack") and claim.run.end - SLACK < t.at < claim.end]
                 first, last = (tries[0].at, tries[-1].ended or tries[-1].at + TRY) if tries else (claim.run.end,) * 2
-                due = last + 2 * (last - first) + 1.5
+                due = last + 2 * (last - first) + SLACK
                 gone = self.workers[claim.worker].ended < claim.end or self.was_frozen(claim.worker, claim.at, claim.end)
                 heard = any(t.verdict for t in tries)
                 self.hold(gone or heard or due > claim.end, "result dropped", job, "by", claim.worker, "after",
@@ -170,4 +174,4 @@ class Account:
 
 
 def shown(counts):
-    return ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    return ", ".join(f"{counts[name]} {name}" for name in sorted(counts, key=counts.get, reverse=True))

@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
 """Workers behind a network that fails (relay.py), restarted and frozen at random, and then an account of every job:
 
-    network.py [--jobs N] [--seed N] [--workers N]
+    OJS_TEST_JOBS=10000 OJS_TEST_SEED=1 network.py
 
 What the handlers did is in a log to which all workers append, what became of the jobs in the backend's ledger. The seed
-decides which request meets which fault, and the order of events; not what a worker sends when. The variables OJS_TEST_JOBS
-and OJS_TEST_SEED are the same as the options.
+decides which request meets which fault, and the order of events; not what a worker sends when.
 """
 
-import argparse
 import asyncio
 import contextlib
 import os
@@ -40,10 +38,10 @@ class Chaos:
         self.backend, self.jobs, self.choose = backend, jobs, random.Random(seed)
         self.relay = Relay(int(backend.url.rsplit(":", 1)[1]), seed)
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-network-"))
-        self.wanted, self.workers, self.events, self.tasks = workers, [], Counter(), set()
+        self.wanted, self.workers, self.events, self.stalls = workers, [], Counter(), []
 
     def start_worker(self):
-        out = SimpleNamespace(id=f"w{len(self.workers) + 1}", told=None, ended=None, frozen=[])
+        out = SimpleNamespace(id=f"w{len(self.workers) + 1}", stopped_at=None, ended=None, frozen=[])
         settings = {"OJS_URL": f"http://127.0.0.1:{self.port}", "OJS_WORKER_ID": out.id, "OJS_CONCURRENCY": "8",
                     "OJS_HEARTBEAT_INTERVAL": "300ms", "OJS_POLL_INTERVAL": "20ms",
                     "OJS_VISIBILITY_TIMEOUT": f"{judge.LEASE}s", "OJS_REQUEST_TIMEOUT": f"{judge.TRY}s",
@@ -58,13 +56,13 @@ class Chaos:
         for each in self.workers:
             if each.ended is None and each.process.poll() is not None:
                 each.ended = time.monotonic()
-        return [each for each in self.workers if not each.told and each.ended is None and None not in sum(each.frozen, [])]
+        return [each for each in self.workers if not each.stopped_at and each.ended is None and None not in sum(each.frozen, [])]
 
     async def push(self):
         """All jobs, a few at a time, so that there is work until the end. Each fifth batch fills the slots with jobs that need
         their heartbeats, while the connections that the short ones used are idle."""
         for begin in range(0, self.jobs, 50):
-            while (await asyncio.to_thread(self.backend.ask, "/dev/summary"))["available"] > 25:
+            while await self.count("available") > 25:
                 await asyncio.sleep(0.02)
             times = (1000, 4000) if begin % 250 == 100 else (0, 40)
             # More attempts than lost responses to FETCH can use up, as each ends with a lease.
@@ -96,8 +94,8 @@ class Chaos:
                 await self.freeze(chosen, leases * judge.LEASE)
 
     def stop(self, worker):
-        worker.told = time.monotonic()
-        worker.process.send_signal(signal.SIGTERM)
+        worker.stopped_at = time.monotonic()
+        worker.process.terminate()
 
     async def freeze(self, worker, seconds):
         """While it waits for the response to a FETCH, if it sends one soon."""
@@ -120,58 +118,55 @@ class Chaos:
         worker.process.send_signal(signal.SIGCONT)
         period[1] = time.monotonic()
 
-    def begin(self, event):
-        task = asyncio.create_task(self.cause(event))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+    async def count(self, state):
+        return (await asyncio.to_thread(self.backend.ask, "/dev/summary"))[state]
 
-    async def until(self, holds, what):
-        end = time.monotonic() + GUARD
-        while not await holds():
-            if time.monotonic() > end:
-                raise AssertionError(f"not within {GUARD} s: {what}")
-            await asyncio.sleep(0.05)
-
-    async def completed(self):
-        return (await asyncio.to_thread(self.backend.ask, "/dev/summary"))["completed"]
+    async def until(self, holds):
+        async with asyncio.timeout(GUARD):
+            while not await holds():
+                await asyncio.sleep(0.05)
 
     async def all_completed(self):
-        return await self.completed() == self.jobs
+        return await self.count("completed") == self.jobs
+
+    async def all_ended(self):
+        return not self.running() and all(each.ended for each in self.workers)
+
+    async def watch_this_machine(self):
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.05)
+            if time.monotonic() - before > 0.3:
+                self.stalls.append((before, time.monotonic()))
 
     async def run(self):
         self.port = await self.relay.start()
+        watch = asyncio.create_task(self.watch_this_machine())
         for _ in range(self.wanted):
             self.start_worker()
-        pushing = asyncio.create_task(self.push())
+        tasks = [asyncio.create_task(self.push())]
         first, end = [*EVENTS], time.monotonic() + max(7, self.jobs / 20)  # each event once, also in a short run
-        while first or (time.monotonic() < end and await self.completed() < self.jobs * 0.8):
-            self.begin(first.pop(0) if first else self.choose.choices([*EVENTS], EVENTS.values())[0])
+        while first or (time.monotonic() < end and await self.count("completed") < self.jobs * 0.8):
+            event = first.pop(0) if first else self.choose.choices([*EVENTS], EVENTS.values())[0]
+            tasks.append(asyncio.create_task(self.cause(event)))
             await asyncio.sleep(self.choose.uniform(0.1, 0.8))
-        await asyncio.gather(pushing, *self.tasks)
+        await asyncio.gather(*tasks)
         self.relay.calm = True
-        await self.until(self.all_completed, "all jobs completed")
+        await self.until(self.all_completed)
         for each in self.running():
             self.stop(each)
-        await self.until(self.all_ended, "the end of all workers")
+        await self.until(self.all_ended)
         await self.relay.end_of_all()
-
-    async def all_ended(self):
-        self.running()
-        return all(each.ended for each in self.workers)
+        watch.cancel()
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=int(os.environ.get("OJS_TEST_JOBS", 150)))
-    parser.add_argument("--seed", type=int, default=int(os.environ.get("OJS_TEST_SEED", random.SystemRandom().getrandbits(32))))
-    parser.add_argument("--workers", type=int)
-    options = parser.parse_args()
-    workers = options.workers or (6 if options.jobs > 1000 else 3)
-    print(f"seed: {options.seed}, {options.jobs} jobs, {workers} workers at a time", flush=True)
-    began = time.monotonic()
+    jobs, seed = (int(os.environ.get(f"OJS_TEST_{name}", default)) for name, default in
+                  (("JOBS", 150), ("SEED", random.SystemRandom().getrandbits(32))))  # fmt: skip
+    print(f"seed: OJS_TEST_JOBS={jobs} OJS_TEST_SEED={seed}", flush=True)
     # A worker that is silent for longer than a lease keeps its jobs no longer; nothing else takes them back.
     with Backend(BUILD, "--retry-delay", "50ms", "--dead-after", "10m") as backend:
-        chaos = Chaos(backend, options.seed, options.jobs, workers)
+        chaos = Chaos(backend, seed, jobs, 6 if jobs > 1000 else 3)
         try:
             asyncio.run(chaos.run())
         finally:
@@ -180,10 +175,8 @@ def main():
                 each.process.wait()
             shutil.copy(backend.ledger, chaos.folder / "ledger")
             (chaos.folder / "requests").write_text("".join(f"{each}\n" for each in chaos.relay.log))
-        books = judge.Account(backend.events(), chaos.folder / "runs", chaos.relay.log, chaos.workers)
-    broken = books.report(chaos.events)
-    print(f"took: {time.monotonic() - began:.0f} s")
-    if broken:
+        books = judge.Account(backend.events(), chaos.folder / "runs", chaos.relay.log, chaos.workers, chaos.stalls)
+    if books.report(chaos.events):
         print(f"logs: {chaos.folder}")
         return 1
     shutil.rmtree(chaos.folder)
