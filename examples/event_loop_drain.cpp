@@ -6,6 +6,8 @@
 // incomplete lines. Exit status 0, or 1 if it had to drop one. A second signal drops them at once.
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -27,7 +29,9 @@ struct line_peer {
 };
 
 int listen_for_lines(const char* port) {
-    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    fcntl(listener, F_SETFD, FD_CLOEXEC);
+    fcntl(listener, F_SETFL, O_NONBLOCK);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<std::uint16_t>(std::atoi(port)));

@@ -4,6 +4,8 @@
 //
 // The first SIGTERM or Ctrl-C drains it for up to OJS_SERVER_SHUTDOWN_TIMEOUT, the second aborts that.
 #include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -18,7 +20,9 @@
 namespace {
 
 int listen_on(const char* port) {
-    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    fcntl(listener, F_SETFD, FD_CLOEXEC);
+    fcntl(listener, F_SETFL, O_NONBLOCK);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<std::uint16_t>(std::atoi(port)));
@@ -34,6 +38,7 @@ int listen_on(const char* port) {
 // The ticket leaves the barrier once the response is sent.
 void serve(int peer, ojs::drain_barrier::ticket) {
     char request[4096];
+    fcntl(peer, F_SETFL, 0);  // BSD inherits the listener's O_NONBLOCK
     if (recv(peer, request, sizeof request, 0) > 0) {
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
         const std::string response =

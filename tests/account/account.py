@@ -42,6 +42,8 @@ def under(kind, command):
 STOPS = cases("process", "accounting stopping interruptions conformance rfc_041")
 ROWS = [
     Row("workers", cases("process", "accounting"), OJS_TEST_WORKERS=10000),
+    Row("network", ["python3", "-B", "tests/network/network.py"],
+        r"^((?:jobs|expired claims|events|workers|broken): .*)$", OJS_TEST_JOBS=10000),
     Row("spool", cases("recovery", "spool spool_crash"), OJS_TEST_SPOOL_JOBS=100000),
     Row("checkpoints", cases("recovery", "checkpoints")),
     Row("store", cases("process", "backend_store"), OJS_TEST_KILLS=100),

@@ -419,7 +419,7 @@ OJS_SHUTDOWN_INLINE received_signal signals::last_received(int number) {
 
 OJS_SHUTDOWN_INLINE std::string signal_name(int number) {
     if (const char* const known = detail::known_signal_name(number)) return known;
-    return detail::is_realtime(number) ? detail::cat({"SIGRTMIN+", number - SIGRTMIN})
+    return detail::is_realtime(number) ? detail::cat({"SIGRTMIN+", number - detail::realtime_signal(true)})
                                        : detail::cat({"signal ", number});
 }
 

@@ -61,7 +61,7 @@ OJS_SHUTDOWN_INLINE int finish_transfer(BIO* bio, ssize_t bytes, int retry) {
     return static_cast<int>(bytes);
 }
 OJS_SHUTDOWN_INLINE int bio_write(BIO* bio, const char* bytes, int size) {
-    return finish_transfer(bio, ::send(socket_of(bio), bytes, static_cast<std::size_t>(size), MSG_NOSIGNAL),
+    return finish_transfer(bio, ::send(socket_of(bio), bytes, static_cast<std::size_t>(size), send_flags),
                            BIO_FLAGS_WRITE);
 }
 OJS_SHUTDOWN_INLINE int bio_read(BIO* bio, char* buffer, int size) {

@@ -87,7 +87,23 @@ std::string fork_handler(ojs::job_context& job) {
     return child < 0 ? "\"not here\"" : wait_text(child);
 }
 
+std::string now_ns() {
+    return std::to_string(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+// Sleeps for the first argument, and fails its first attempt if there is a second one. Both lines name the run.
+ojs::outcome run_handler(ojs::job_context& job) {
+    const std::string run = job.id() + " " + std::to_string(job.attempt()) + " " + ::getenv("OJS_WORKER_ID");
+    print("begin " + run + " " + now_ns());
+    const bool slept = job.sleep_for(milliseconds_argument(job));
+    const bool fails = job.attempt() == 1 && job.arg<std::int64_t>(1);
+    print("end " + run + " " + now_ns() + (!slept ? " cut" : fails ? " failed" : " done"));
+    if (!slept) return ojs::outcome::interrupted();
+    return fails ? ojs::outcome::retry("the first attempt") : ojs::outcome();
+}
+
 void register_handlers(ojs::worker& worker) {
+    worker.register_handler("test.run", &run_handler);
     worker.register_handler("test.sleep", &sleep_handler);
     worker.register_handler("test.long", &sleep_handler, ojs::handler_options{true});
     worker.register_handler("test.gate", &gate_handler);

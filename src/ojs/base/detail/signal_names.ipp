@@ -39,8 +39,16 @@ inline const char* known_signal_name(int number) noexcept {
     return nullptr;
 }
 
+// The first or the last real-time signal; macOS has none.
+inline int realtime_signal(bool first) noexcept {
+#ifdef SIGRTMIN
+    return first ? SIGRTMIN : SIGRTMAX;
+#else
+    return first ? signal_limit : 0;
+#endif
+}
 inline bool is_realtime(int number) noexcept {
-    return number >= SIGRTMIN && number <= SIGRTMAX && number < signal_limit;
+    return number >= realtime_signal(true) && number <= realtime_signal(false) && number < signal_limit;
 }
 
 // The number of "TERM", "SIGTERM", "RTMIN+3", "RTMAX-1" or "15"; 0 for an unknown signal.
@@ -54,10 +62,12 @@ inline int signal_number(std::string_view name) noexcept {
     const bool from_min = name.substr(0, 5) == "RTMIN";
     if (!from_min && name.substr(0, 5) != "RTMAX") return 0;
     name.remove_prefix(5);
-    const auto range = static_cast<std::uint64_t>(SIGRTMAX - SIGRTMIN);
-    if (!name.empty() && (name[0] != (from_min ? '+' : '-') || !parse_number(name.substr(1), range, number)))
+    if (!name.empty() &&
+        (name[0] != (from_min ? '+' : '-') || !parse_number(name.substr(1), signal_limit, number)))
         return 0;
-    return from_min ? SIGRTMIN + static_cast<int>(number) : SIGRTMAX - static_cast<int>(number);
+    const int offset = static_cast<int>(number);
+    const int found = realtime_signal(from_min) + (from_min ? offset : -offset);
+    return is_realtime(found) ? found : 0;
 }
 
 // Null, or why it cannot be a stop signal, as text that follows its name. `reclaim`: SIGUSR1 means reclaim.

@@ -45,10 +45,10 @@ struct io_result {
     int sys_errno = 0;      // if failed
 };
 
-#ifdef MSG_NOSIGNAL
-inline constexpr int send_flags = MSG_NOSIGNAL | MSG_DONTWAIT;
+#ifdef SO_NOSIGPIPE  // set on every socket: a macOS whose headers have MSG_NOSIGNAL may run on one that ignores it
+inline constexpr int send_flags = MSG_DONTWAIT;
 #else
-inline constexpr int send_flags = MSG_DONTWAIT;  // SO_NOSIGPIPE on every socket instead
+inline constexpr int send_flags = MSG_NOSIGNAL | MSG_DONTWAIT;
 #endif
 
 inline constexpr auto receive_limit = std::chrono::seconds(1);
@@ -74,7 +74,7 @@ inline void set_keep_alive(int fd) noexcept {
 
 inline void set_stream_options(int fd, int family) noexcept {
     if (family != AF_UNIX) set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-#ifndef MSG_NOSIGNAL
+#ifdef SO_NOSIGPIPE
     set_option(fd, SOL_SOCKET, SO_NOSIGPIPE, 1);
 #endif
 }
