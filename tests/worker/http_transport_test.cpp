@@ -729,46 +729,81 @@ result<std::vector<job>> fetch_cut(const std::string& body, std::size_t count, s
     return fetch(*connect(backend(200, body), "", options), count);
 }
 
-TEST_CASE(
-    "http: FETCH of one is too large -> the job is named, if its id is in the first bytes and it is the "
-    "first") {
-    const std::string large = "\"args\":[\"" + std::string(200, 'x') + "\"]";
-    for (const std::string& before :
-         {std::string(R"({"jobs":[{"id":"j\u0031","type":"t",)"),
-          std::string(R"( {"a":[1],"jobs" : [ {"x":{"id":"no"},"type":"t","id":"j1", )")}) {
-        const auto cut = fetch_cut(before + large + R"(},{"id":"j2"}]})", 1);
-        REQUIRE(cut);
-        REQUIRE(cut->size() == 1);
-        CHECK(cut->front().id == "j1");
-        CHECK(cut->front().type == "t");
-        CHECK(cut->front().malformed == "the job is larger than the response limit of 100 bytes");
-        const auto several = fetch_cut(before + large + "}]}", 2);
-        REQUIRE(test::code_of(several) == errc::bad_response);
-        CHECK(several.error().http_status == 0);
+// "a b~ C!": a and b are complete, except for b~, which is cut off, and C!, which no response can hold.
+std::string shown(const result<std::vector<job>>& fetched) {
+    if (!fetched) return to_string(fetched.error().code);
+    std::string out;
+    for (const job& each : *fetched) {
+        CHECK(each.malformed.empty() == (each.extent == job_extent::complete));
+        out += (out.empty() ? "" : " ") + each.id;
+        if (each.extent != job_extent::complete) out += each.extent == job_extent::cut_off ? '~' : '!';
     }
-    const std::string whole = R"( {"a":"]}","jobs":[{"id":"j1","args":["x}"],"b":{}} ,{"id":"j2"}]})";
+    return out;
+}
+
+TEST_CASE(
+    "http: the response to FETCH is too large -> its complete jobs, and the id of the one that is cut off") {
+    const std::string args = R"("type":"t","args":["x}"])";
+    const std::string large = "\"type\":\"t\",\"args\":[\"" + std::string(200, 'x') + "\"]";
+    const std::pair<std::string, const char*> rows[] = {
+        {R"({"jobs":[{"id":"j\u0031",)" + large + R"(},{"id":"j2"}]})", "j1!"},
+        {R"( {"a":[1],"jobs" : [ {"x":{"id":"no"},"id":"j1", )" + large + "}]}", "j1!"},
+        {R"({"jobs":[{"id":"j1",)" + args + R"(},{"id":"j2",)" + args + R"(},{"id":"j3",)" + large,
+         "j1 j2 j3~"},
+        {R"({"jobs":[{"id":"j1",)" + args + R"(}],"x":{)" + large, "j1"},
+        {R"({"jobs":[{"type":"t",)" + large + R"(,"id":"j1"}]})", "bad_response"},
+        {R"({"jobs":[{"id":"j)" + std::string(200, '1'), "bad_response"},
+        {R"({"jobs":[{"id":7,)" + large, "bad_response"},
+        {R"({"jobs":[],)" + large, "bad_response"},
+        {R"({"jobs":{"id":"j1",)" + large, "bad_response"},
+        {R"([{"id":"j1",)" + large, "bad_response"},
+        {std::string(200, ' '), "bad_response"}};
+    for (const auto& row : rows) {
+        CAPTURE(row.first);
+        for (const std::size_t count : {1U, 3U}) CHECK(shown(fetch_cut(row.first, count, 120)) == row.second);
+    }
+    const std::string whole =
+        R"( {"a":"]}","jobs":[{"id":"j1",)" + args + R"(,"b":{}} ,{"id":"j2",)" + args + "}]}";
     for (std::size_t limit = 1; limit < whole.size(); ++limit) {
         CAPTURE(whole.substr(0, limit));
-        const auto cut = fetch_cut(whole, 1, limit);
-        CHECK(cut.has_value() == (limit >= whole.find(R"(,"args")") && limit < whole.find(" ,{")));
-        CHECK((cut ? cut->front().id == "j1" : cut.error().code == errc::bad_response));
+        const auto has = [&](const char* text) {
+            return whole.substr(0, limit).find(text) != std::string::npos;
+        };
+        const bool has_second = limit >= whole.rfind(R"(,"type)");
+        CHECK(shown(fetch_cut(whole, 1, limit)) == std::string(has("}]}") || limit + 1 == whole.size()
+                                                                   ? "j1 j2"
+                                                               : has_second     ? "j1 j2~"
+                                                               : has("}} ")     ? "j1"
+                                                               : has(R"("j1")") ? "j1!"
+                                                                                : "bad_response"));
     }
-    const std::pair<std::string, const char*> refused[] = {
-        {R"({"jobs":[{"type":"t",)" + large + R"(,"id":"j1"}]})",
-         "the job is larger than the response limit of 100 bytes, and its id is behind that"},
-        {R"({"jobs":[{"id":"j)" + std::string(100, '1'), "and its id is behind that"},
-        {R"({"jobs":[{"id":7,)" + large, "and its id is behind that"},
-        {R"({"jobs":[{"id":"j1"},{"id":"j2",)" + large, "the response to FETCH is larger than 100 bytes"},
-        {R"({"jobs":[],)" + large, "the response to FETCH is larger than 100 bytes"},
-        {R"({"jobs":{"id":"j1",)" + large, "the response to FETCH is larger than 100 bytes"},
-        {R"([{"id":"j1",)" + large, "the response to FETCH is larger than 100 bytes"},
-        {std::string(200, ' '), "the response to FETCH is larger than 100 bytes"}};
-    for (const auto& row : refused) {
-        CAPTURE(row.first);
-        const auto cut = fetch_cut(row.first, 1);
-        REQUIRE(test::code_of(cut) == errc::bad_response);
-        CHECK(cut.error().text.find(row.second) != std::string::npos);
-        CHECK(cut.error().text.find("visibility timeout") != std::string::npos);
+}
+
+TEST_CASE("http: the response to FETCH breaks off or is too slow -> its complete jobs") {
+    const std::string first = R"({"jobs":[{"id":"j1","type":"t","args":[]})";
+    const std::pair<std::string, const char*> rows[] = {{first + R"(,{"id":"j2","args":[")", "j1 j2~"},
+                                                        {first + ",", "j1"},
+                                                        {R"({"jobs":[{"id":"j1","args":[")", "lost"},
+                                                        {"<html>", "lost"}};
+    for (const auto& row : rows) {
+        for (const bool closes : {true, false}) {
+            CAPTURE(row.first);
+            recorder::event over;
+            peer::server half([&](int fd, int) {
+                if (peer::read_message(fd).empty()) return;
+                peer::send_text(fd, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + row.first);
+                if (!closes) over.wait();
+            });
+            result<http_client> client = http_transport::make_client(half.url());
+            REQUIRE(client);
+            http_transport wire(std::move(*client));
+            const worker_identity self = identity();
+            const std::string got =
+                shown(wire.fetch({&self, 3, nullptr}, deadline_after(closes ? 20s : 200ms)));
+            const char* lost = closes ? "disconnected" : "timed_out";
+            CHECK(got == (std::string(row.second) == "lost" ? lost : row.second));
+            over.set();
+        }
     }
 }
 

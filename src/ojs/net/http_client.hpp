@@ -39,7 +39,8 @@ struct http_call {
     // Once readable, it ends the wait for a handshake or response with errc::cancelled; the request may have been
     // processed. -1: none.
     int interrupt_fd = -1;
-    // Receives the beginning, `limits.body` bytes, of the body of a 2xx response that is larger (errc::bad_response).
+    // Receives what arrived of the body of a 2xx response that is larger than `limits.body` (errc::bad_response), or was
+    // not complete in time (timed_out, disconnected).
     std::string* cut_body = nullptr;
 };
 

@@ -367,8 +367,16 @@ class http_exchange final : public ref_counted {
     }
 
     http_attempt receive(connection conn, bool is_head, bool may_keep, const http_call& call) {
-        using status = http_parser::status;
         http_parser parser(options_.limits, call.cut_body != nullptr);
+        http_attempt out = receive(parser, std::move(conn), is_head, may_keep, call);
+        if (out.response || call.cut_body == nullptr || parser.code() / 100 != 2) return out;
+        if (parser.was_cut() || out.response.error().code != errc::bad_response)
+            *call.cut_body = std::move(parser.message().body);
+        return out;
+    }
+    http_attempt receive(http_parser& parser, connection conn, bool is_head, bool may_keep,
+                         const http_call& call) {
+        using status = http_parser::status;
         parser.begin(is_head);
         char buffer[16 * 1024];
         for (int interim = 0;;) {
@@ -398,8 +406,6 @@ class http_exchange final : public ref_counted {
                 reached = parser.feed({});
             }
             if (reached == status::failed) {
-                if (parser.was_cut() && parser.code() < 300)
-                    *call.cut_body = std::move(parser.message().body);
                 return {failure(errc::bad_response, cat({"bad response: ", parser.failure()}))};
             }
             if (reached == status::complete) return finish(parser, std::move(conn), may_keep && open);

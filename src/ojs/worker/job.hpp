@@ -8,6 +8,9 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+// How much of a job a response had. One that was cut off is requeued; one that is larger than any response is failed.
+enum class job_extent { complete, cut_off, too_large };
+
 // A claimed job as the backend sent it. [WP FETCH]
 struct job {
     std::string id;                                   // unique in its backend
@@ -21,7 +24,7 @@ struct job {
     std::chrono::milliseconds visibility_timeout{0};  // 0: the worker's
     std::string envelope_json;                        // the complete source text, unknown fields included
     std::string malformed;                            // why it cannot be run; empty for a valid job
-    bool cut_off = false;  // the response ended within it: the next FETCH asks for fewer
+    job_extent extent = job_extent::complete;         // else the next FETCH asks for fewer
 };
 
 }  // namespace v0_1_0

@@ -112,7 +112,7 @@ class fetcher {
                        job_queue& runnable, bool& cut_off) {
         job_queue added;
         for (job& job : claimed) {
-            cut_off = cut_off || job.cut_off;
+            cut_off = cut_off || job.extent != job_extent::complete;
             if (job.id.empty()) {
                 record_unreportable(job);
             } else if (!is_known(job, sent.lease)) {
@@ -149,6 +149,8 @@ class fetcher {
     // False: it is being reported.
     bool run_or_report(const ref<active_job>& job) {
         if (worker_.stage.has_stop_begun()) return report_unstarted(job, unstarted(worker_));
+        if (job->job.extent == job_extent::too_large)
+            return report_unstarted(job, failed({"invalid_payload", job->job.malformed, false, "{}"}));
         if (!job->handler) return hold(job);
         warn_if_too_long(*job);
         return true;

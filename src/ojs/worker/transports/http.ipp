@@ -118,11 +118,14 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_variant(body_vari
 
 OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_request& request,
                                                                    time_point deadline) {
-    http_call call = {deadline, resend::if_unsent, request.should_send};
     std::string cut_body;
-    if (request.count == 1) call.cut_body = &cut_body;
+    const http_call call = {deadline, resend::if_unsent, request.should_send, -1, &cut_body};
     result<http_response> response = send("POST", detail::fetch_route, detail::fetch_body(request), call);
-    if (!cut_body.empty()) return detail::read_cut_job(cut_body);
+    if (!response && !cut_body.empty()) {
+        std::vector<job> claimed =
+            detail::read_cut_jobs(cut_body, response.error().code == errc::bad_response);
+        if (!claimed.empty()) return claimed;
+    }
     if (!response && response.error().code == errc::bad_response)
         return detail::refused_response(response.error().text);
     response = success(std::move(response), detail::fetch_route);

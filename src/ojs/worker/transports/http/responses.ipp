@@ -167,28 +167,31 @@ inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t req
     return jobs;
 }
 
-// The job of a response, to a FETCH of one, that was cut off because it is larger than the limit: for a FAIL by its id.
-inline result<std::vector<job>> read_cut_job(std::string_view body) {
-    const std::string fault = cat({"the job is larger than the response limit of ", body.size(), " bytes"});
-    std::string_view rest = body;
+// The jobs of a response of which only the beginning is there: the complete ones, and the id of the one that is cut off.
+// `too_large`: the beginning is as long as a response may be, so a job that is the first and cut off fits in none.
+inline std::vector<job> read_cut_jobs(std::string_view body, bool too_large) {
     std::string_view key;
     std::string_view list;
-    std::string_view first;
-    std::string_view value;
-    while (next_raw_member(rest, key, list) && !json_key_is(key, "jobs")) list = {};
-    if (!list.empty() && list.front() == '[') next_raw_element(list, first);
-    for (rest = first; next_raw_member(rest, key, value);) {
+    std::string_view source;
+    while (next_raw_member(body, key, list) && !json_key_is(key, "jobs")) list = {};
+    std::vector<job> jobs;
+    if (list.empty() || list.front() != '[') return jobs;
+    while (next_raw_element(list, source)) {
+        if (!list.empty()) {  // something follows it
+            jobs.push_back(read_claimed_job(source));
+            continue;
+        }
+        const bool is_first = jobs.empty();
+        job cut;
+        raw_string(raw_member(source, "id"), cut.id);
+        raw_string(raw_member(source, "type"), cut.type);
+        if (cut.id.empty() || !is_utf8(cut.id) || (is_first && !too_large)) continue;
+        cut.extent = is_first ? job_extent::too_large : job_extent::cut_off;
+        cut.malformed = is_first ? "the job is larger than the limit of a response"
+                                 : "the response was cut off within the job";
+        jobs.push_back(std::move(cut));
     }
-    // It is cut off if it lasts to the end of the text, without its closing bracket.
-    if (first.empty() || first.front() != '{' || !list.empty() || is_raw_walk_complete(rest, '{', '}'))
-        return refused_response(cat({"the response to FETCH is larger than ", body.size(), " bytes"}));
-    job out;
-    raw_string(raw_member(first, "id"), out.id);
-    raw_string(raw_member(first, "type"), out.type);
-    if (out.id.empty() || !is_utf8(out.id))
-        return refused_response(cat({fault, ", and its id is behind that"}));
-    out.malformed = fault;
-    return std::vector<job>{std::move(out)};
+    return jobs;
 }
 
 inline directive read_directive(std::string_view body) {
