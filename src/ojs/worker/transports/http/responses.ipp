@@ -23,8 +23,9 @@ inline bool parse_http_date(std::string_view text, std::int64_t& out) {
     if (!is_asctime && std::sscanf(date.c_str(), "%*[A-Za-z], %2d%*1[ -]%3[A-Za-z]%*1[ -]%4d %2d:%2d:%2d GMT",
                                    &utc.tm_mday, month, &utc.tm_year, clock[0], clock[1], clock[2]) != 6)
         return false;
-    const std::size_t at = std::string_view("JanFebMarAprMayJunJulAugSepOctNovDec").find(month);
-    if (at % 3 != 0) return false;
+    const std::string_view months = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    const std::size_t at = months.find(month);
+    if (at >= months.size() || at % 3 != 0 || month[2] == '\0') return false;
     utc.tm_mon = static_cast<int>(at / 3);
     utc.tm_year += utc.tm_year >= 100 ? -1900 : utc.tm_year < 70 ? 100 : 0;
     out = ::timegm(&utc);
