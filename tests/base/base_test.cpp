@@ -216,7 +216,7 @@ TEST_CASE("fork_generation: parent and child are PID 1 of two namespaces -> two 
     }
     if (parent == 0) {
         const std::uint32_t number = detail::fork_generation();
-        const pid_t child = test::fork_as_pid1();
+        const pid_t child = test::fork_as_pid1(true);
         if (child == 0) ::_exit(detail::fork_generation() != number && ::getpid() == 1 ? 0 : 1);
         int status = 1;
         ::waitpid(child, &status, 0);
