@@ -194,10 +194,13 @@ TEST_CASE("fork_generation: fork(), _Fork(), clone(2) -> a number of their own f
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
 TEST_CASE("fork_generation: no page can be mapped -> children still have numbers of their own") {
     const pid_t child = test::forked([] {
-        const rlimit none{0, 0};
-        ::setrlimit(RLIMIT_AS, &none);  // the next mmap(2) fails
+        rlimit before{};
+        ::getrlimit(RLIMIT_AS, &before);
+        const rlimit none{0, before.rlim_max};
         detail::fork_marks.mark = nullptr;
+        ::setrlimit(RLIMIT_AS, &none);  // the next mmap(2) fails
         detail::fork_generation();
+        ::setrlimit(RLIMIT_AS, &before);
         if (detail::fork_marks.mark != &detail::fork_marks.own) return 4;
         return check_generations();
     });
@@ -214,7 +217,7 @@ TEST_CASE("fork_generation: parent and child are PID 1 of two namespaces -> two 
     }
     if (parent == 0) {
         const std::uint32_t number = detail::fork_generation();
-        const pid_t child = test::fork_as_pid1();
+        const pid_t child = test::fork_as_pid1(true);
         if (child == 0) ::_exit(detail::fork_generation() != number && ::getpid() == 1 ? 0 : 1);
         int status = 1;
         ::waitpid(child, &status, 0);

@@ -36,9 +36,9 @@ inline constexpr struct {
 };
 
 #ifdef __linux__
-// A child that is PID 1 of a namespace; -1: not permitted here.
-inline pid_t fork_as_pid1() {
-    const long user = ::geteuid() == 0 ? 0 : CLONE_NEWUSER;
+// A child that is PID 1 of a namespace; -1: not permitted here. Without root it gets a user namespace, whose root it is.
+inline pid_t fork_as_pid1(bool is_root = ::geteuid() == 0) {
+    const long user = is_root ? 0 : CLONE_NEWUSER;
     return static_cast<pid_t>(::syscall(SYS_clone, CLONE_NEWPID | user | SIGCHLD, 0L, 0L, 0L, 0L));
 }
 #endif

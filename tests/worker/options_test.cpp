@@ -434,6 +434,9 @@ TEST_CASE("options: the default drain fits into a known platform's grant") {
     CHECK(drain_on(with(cloud_run, "KUBERNETES_SERVICE_HOST", "10.0.0.1")) == 25s);
     CHECK(drain_on({}) == 30s);  // Docker's and Nomad's default causes a warning
     CHECK(drain_on({{"NOMAD_ALLOC_ID", "1"}}) == 30s);
+    CHECK(drain_on({{"DYNO", "worker.1"}}) == 25s);
+    for (const char* unsure : {"FLY_MACHINE_ID", "PM2_HOME", "pm_id", "SUPERVISOR_ENABLED"})
+        CHECK(drain_on({{unsure, "1"}}) == 30s);
     CHECK(drain_on(with(cloud_run, "OJS_STOP_TIMEOUT", "10s")) == 30s);
     CHECK(drain_on(with(cloud_run, "OJS_DIALECT", "worker_protocol")) == 5s);
 }

@@ -88,8 +88,6 @@ TEST_CASE(
             ojs::detail::container_probe where = probe(tree.root(), 7);
             where.environment = lookup(set);
             const std::vector<finding> found = startup_findings(quiet_options(), where);
-            if (set.count("DYNO") + set.count("FLY_MACHINE_ID") != 0 && marker == std::string("/.dockerenv"))
-                continue;
             check_found(found, "budget-unknown", severity::warning, named);
             CHECK(find(found, "started-by-hand") == nullptr);
         }

@@ -25,10 +25,10 @@ struct container_probe {
 // What detect_container() found.
 struct container_info {
     bool in_container = false;  // this process runs in one
-    // kubernetes, ecs, cloud-run, heroku, fly, nomad, docker, podman, containerd, lxc, ...; empty: unknown.
+    // kubernetes, ecs, cloud-run, nomad, docker, podman, containerd, lxc, ...; empty: unknown.
     std::string runtime;
-    std::string
-        supervisor;  // pm2, s6, supervisord: what stops this process, in a container or not; empty: unknown
+    // pm2, s6, fly, supervisord, heroku: what stops this process, in a container or not; empty: unknown.
+    std::string supervisor;
     // What it was recognised by, the strongest first: "/.dockerenv", "KUBERNETES_SERVICE_HOST". Hints alone, such as
     // inherited variables, are not enough if PID 1 is the init of a machine or unreadable.
     std::vector<std::string> evidence;

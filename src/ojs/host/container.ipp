@@ -51,15 +51,15 @@ inline constexpr stop_platform stop_platforms[] = {
     {"kubernetes", "Kubernetes", std::chrono::seconds(30), "terminationGracePeriodSeconds", true},
     {"ecs", "Amazon ECS", std::chrono::seconds(30), "stopTimeout", true},
     {"cloud-run", "Cloud Run", std::chrono::seconds(10), "", true},
-    {"heroku", "Heroku", std::chrono::seconds(30), "", true, true},
-    {"fly", "Fly.io", std::chrono::seconds(5), "kill_timeout in fly.toml", false, true},
     {"nomad", "Nomad", std::chrono::seconds(5), "kill_timeout", false, true},  // raw_exec has no container
     {"docker", "Docker", std::chrono::seconds(10), "stop_grace_period or docker stop -t"},
     {"podman", "Podman", std::chrono::seconds(10), "--stop-timeout or podman stop -t"},
-    // Supervisors, in a container or not.
+    // In a container or not.
     {"pm2", "PM2", std::chrono::milliseconds(1600), "kill_timeout", false, true},
     {"s6", "s6-overlay", std::chrono::seconds(3), "S6_KILL_GRACETIME", false, true},
+    {"fly", "Fly.io", std::chrono::seconds(5), "kill_timeout in fly.toml", false, true},
     {"supervisord", "supervisord", std::chrono::seconds(10), "stopwaitsecs", false, true},
+    {"heroku", "Heroku", std::chrono::seconds(30), "", true, true},
     // Any other, with the commonest default.
     {"container", "the container", std::chrono::seconds(10),
      "terminationGracePeriodSeconds, stop_grace_period or docker stop -t"},
@@ -99,17 +99,14 @@ inline constexpr evidence_rule hint_variables[] = {
     {"K_SERVICE K_REVISION", "cloud-run"},  // Knative sets both, too; Kubernetes counts first
     {"CLOUD_RUN_JOB", "cloud-run"},
     {"CLOUD_RUN_WORKER_POOL", "cloud-run"},
-    {"DYNO", "heroku"},
-    {"FLY_MACHINE_ID", "fly"},
     {"NOMAD_ALLOC_ID", "nomad"},
     {"NOMAD_TASK_NAME", "nomad"},
 };
 
-// Likewise, of supervisors, which are no evidence of a container. The one with the shortest time is first.
+// Likewise, of supervisors and platforms that are no evidence of a container. The one with the shortest time is first.
 inline constexpr evidence_rule supervisor_variables[] = {
-    {"pm_id", "pm2"},
-    {"PM2_HOME", "pm2"},
-    {"SUPERVISOR_ENABLED", "supervisord"},
+    {"pm_id", "pm2"},   {"PM2_HOME", "pm2"}, {"FLY_MACHINE_ID", "fly"}, {"SUPERVISOR_ENABLED", "supervisord"},
+    {"DYNO", "heroku"},
 };
 
 // Values of `container=`. Others may belong to an unrelated variable.
