@@ -273,6 +273,9 @@ class atomic {
     T fetch_or(T bits, order how = memory_order::seq_cst) {
         return change(how, [bits](T before) { return static_cast<T>(before | bits); });
     }
+    T fetch_and(T bits, order how = memory_order::seq_cst) {
+        return change(how, [bits](T before) { return static_cast<T>(before & bits); });
+    }
     bool compare_exchange_strong(T& expected, T desired, order success = memory_order::seq_cst) {
         bool changed = false;
         const T before = unpack(the_checker().modify(place_, success, [&](std::uint64_t& value) {

@@ -79,6 +79,9 @@ class atomic {
     T fetch_or(T bits, memory_order order = memory_order::seq_cst) noexcept {
         return __atomic_fetch_or(&value_, bits, static_cast<int>(order));
     }
+    T fetch_and(T bits, memory_order order = memory_order::seq_cst) noexcept {
+        return __atomic_fetch_and(&value_, bits, static_cast<int>(order));
+    }
     T exchange(T value, memory_order order = memory_order::seq_cst) noexcept {
         T previous;
         __atomic_exchange(&value_, &value, &previous, static_cast<int>(order));

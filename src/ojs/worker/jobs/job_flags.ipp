@@ -46,8 +46,7 @@ class job_flags {
         }
         return false;
     }
-    // Called by the thread that added it.
-    void remove(flag_set one) noexcept { word_.fetch_sub(one, memory_order::acq_rel); }
+    void remove(flag_set one) noexcept { word_.fetch_and(~one, memory_order::acq_rel); }
 
     // Each ends one use of the job and is called at most once. True: it was the last use.
     bool end_report() noexcept {
