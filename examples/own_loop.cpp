@@ -3,7 +3,7 @@
 //     build/own_loop [TIME]        four items in each queue; each takes TIME (default 2s)
 //
 // SIGTERM or Ctrl-C: no item starts, those in progress finish. Again, or after 10 s: they are interrupted and requeued.
-// Exit status 0, or 75: an item did not return, so that its queue has to deliver it again.
+// SIGTSTP: no item starts until SIGCONT. Exit status 0; 75: an item did not return, its queue has to deliver it again.
 #include <errno.h>
 #include <poll.h>
 #include <unistd.h>
@@ -88,22 +88,23 @@ int main(int argc, char** argv) {
         return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: own_loop [TIME]"});
     memory_queue memory;
     pipe_queue pipe;
-    for (int item = 1; item <= 4; ++item) {
-        memory.put(item);
-        pipe.put(4 + item);
-    }
-
-    ojs::cancel_source stop, interrupt;  // no item starts; items in progress return
+    for (int item = 1; item <= 4; ++item) memory.put(item), pipe.put(4 + item);
+    ojs::cancel_source stop, interrupt;          // no item starts; items in progress return
+    stop.cancel(ojs::cancel_reason::cancelled);  // no consumer runs yet
     ojs::drain_barrier consumers;
-    const auto consume = [&](auto& queue, const ojs::drain_barrier::ticket&) {
-        while (const auto item = queue.take(stop.token())) {  // waits for one; none once `stop` is cancelled
-            if (!process(*item, *time, interrupt.token())) queue.put(*item);
-        }
+    const auto consume = [&](auto& queue) {
+        std::thread([&, &queue = queue, stopped = stop.token(), ticket = consumers.enter()] {
+            while (const auto item = queue.take(stopped)) {  // waits for one; none once `stop` is cancelled
+                if (!process(*item, *time, interrupt.token())) queue.put(*item);
+            }
+        }).detach();
     };
-    std::thread([&, ticket = consumers.enter()] { consume(memory, ticket); }).detach();
-    std::thread([&, ticket = consumers.enter()] { consume(pipe, ticket); }).detach();
-
-    while (lifecycle.phase() < ojs::phase::draining) signals->wait();
+    for (ojs::phase phase; (phase = lifecycle.phase()) < ojs::phase::draining; signals->wait()) {
+        if (phase == ojs::phase::quiet) stop.cancel(ojs::cancel_reason::cancelled);
+        if (phase == ojs::phase::quiet || !stop.requested()) continue;
+        stop = ojs::cancel_source();
+        consume(memory), consume(pipe);
+    }
     stop.cancel(ojs::cancel_reason::cancelled);
     consumers.close();
     const auto finish = [&](const ojs::step_context& step) { consumers.wait_until(step.deadline); };

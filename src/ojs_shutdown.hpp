@@ -54,8 +54,8 @@
 #include "ojs/base/duration.ipp"
 #include "ojs/base/detail/clock.ipp"
 #include "ojs/base/detail/sync.ipp"
-#include "ojs/base/log.ipp"
 #include "ojs/base/detail/files.ipp"
+#include "ojs/base/log.ipp"
 #include "ojs/base/detail/proc.ipp"
 #include "ojs/base/detail/signal_names.ipp"
 

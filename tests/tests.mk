@@ -133,7 +133,7 @@ TEST_CHECKS := amalgamation tools $(TESTED) $(patsubst tests/compile/%.cpp,heade
 
 # ThreadSanitizer of GCC before 14 does not start where addresses are strongly randomised. A worker whose handler never
 # returns exits with that thread still there; that is its task, not a leak.
-run.tsan := env TSAN_OPTIONS=report_thread_leaks=0 $(shell setarch -R true 2>/dev/null && echo setarch -R)
+run.tsan := env TSAN_OPTIONS=report_thread_leaks=0:die_after_fork=0 $(shell setarch -R true 2>/dev/null && echo setarch -R)
 # What takes a sanitizer a minute and shows it nothing new: the judge of the protocol and the demonstrations.
 args.asan := --test-case-exclude='shutdown-probe:*,demo*fleet:*'
 args.tsan := $(args.asan)

@@ -574,6 +574,7 @@ int run_controller(const std::string& path) {
     ojs::signal_options taken;
     taken.reclaim = true;
     taken.stop_signals = {SIGTERM, SIGINT, SIGHUP};
+    taken.third_signal_exits = false;  // the first signal wins
     auto signals =
         ojs::signals::install(lifecycle, taken);  // first: keeps a signal that arrives during start-up
     if (!signals) return ojs::report_usage(signals.error());

@@ -3,8 +3,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #ifdef __linux__
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #endif
 
@@ -100,6 +105,104 @@ TEST_CASE("signals: a SIGTTIN of the terminal's stops the process, as it does wi
     CHECK(stopped.si_code == CLD_STOPPED);
     ::kill(child, SIGCONT);
     CHECK(test::status_of(child) == 7);
+}
+#endif
+
+#ifdef __linux__
+// From now on the kernel refuses this call with that first argument, unless the second is 0. False: not available.
+bool refuse(long call, int argument) {
+    const auto load = [](std::size_t from) {
+        return sock_filter{BPF_LD | BPF_W | BPF_ABS, 0, 0, static_cast<std::uint32_t>(from)};
+    };
+    const auto jump = [](long value, std::uint8_t if_equal, std::uint8_t otherwise) {
+        return sock_filter{BPF_JMP | BPF_JEQ | BPF_K, if_equal, otherwise, static_cast<std::uint32_t>(value)};
+    };
+    sock_filter filter[] = {load(offsetof(seccomp_data, nr)),
+                            jump(call, 0, 5),
+                            load(offsetof(seccomp_data, args[0])),
+                            jump(argument, 0, 3),
+                            load(offsetof(seccomp_data, args[1])),
+                            jump(0, 1, 0),
+                            {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | EINVAL},
+                            {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}};
+    const sock_fprog program{sizeof filter / sizeof *filter, filter};
+    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST_CASE("signals: the kernel refuses a handler -> install() and add() fail, and nothing stays claimed") {
+    const int status = test::status_of(test::forked([] {
+        if (!refuse(SYS_rt_sigaction, SIGINT)) return 99;
+        lifecycle target;
+        const result<signals> installed = signals::install(target);
+        if (installed || installed.error().code != errc::system || signals::installed_for(target)) return 1;
+        for (const int number : claimed) {
+            if (disposition_of(number).sa_handler != SIG_DFL) return 2;
+        }
+        signal_options options;
+        options.stop_signals = {SIGTERM};
+        const signals second = claim(target, options);
+        options.stop_signals = {SIGQUIT, SIGINT};
+        const auto added = signals::add(target, options);
+        if (added || added.error().code != errc::system) return 3;
+        return disposition_of(SIGQUIT).sa_handler == SIG_DFL ? 0 : 4;
+    }));
+    if (status == 99) MESSAGE("skipped: no seccomp filters");
+    CHECK((status == 0 || status == 99));
+}
+
+#ifndef __SANITIZE_THREAD__  // which may keep a signal until a call ends
+// Sends three stop signals, each counted, to a process whose only thread then waits for ever.
+[[noreturn]] void hang_after_third(int number, const signal_options& options = {}) {
+    static lifecycle target(0ms);
+    static signals installed = claim(target, options);
+    for (int i = 0; i < 3; ++i) raise(number);
+    sem_t never;
+    ::sem_init(&never, 0, 0);
+    for (;;) ::sem_wait(&never);
+}
+
+TEST_CASE("signals: the program does not act on the third stop signal -> the process ends with 128+n") {
+    CHECK(test::status_of(test::forked([]() -> int { hang_after_third(SIGTERM); })) == 128 + SIGTERM);
+    CHECK(test::status_of(test::forked([]() -> int { hang_after_third(SIGINT); })) == 128 + SIGINT);
+}
+
+TEST_CASE("signals: no timer can be made -> a stop signal a second after the third ends the process") {
+    const pid_t child = test::forked([]() -> int {
+        if (!refuse(SYS_timer_create, CLOCK_MONOTONIC)) return 99;
+        hang_after_third(SIGTERM);
+    });
+    int status = 0;
+    const time_point end = deadline_after(test::hang_guard);
+    while (::waitpid(child, &status, WNOHANG) == 0 && steady_clock::now() < end) {
+        ::usleep(100000);
+        ::kill(child, SIGTERM);
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 99) MESSAGE("skipped: no seccomp filters");
+    const bool ended = WIFEXITED(status) || (WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+    CHECK(ended);  // by the signal, if it came before the handler
+}
+#endif
+
+TEST_CASE("signals: third_signal_exits is off, or the installer is gone -> the process goes on") {
+    CHECK(test::status_of(test::forked([] {
+              lifecycle target(0ms);
+              signal_options options;
+              options.third_signal_exits = false;
+              const signals installed = claim(target, options);
+              for (int i = 0; i < 3; ++i) raise(SIGTERM);
+              ::usleep(1300 * 1000);  // until after the time of the exit
+              return target.state().exit_now ? 7 : 8;
+          })) == 7);
+    CHECK(test::status_of(test::forked([] {
+              lifecycle target(0ms);
+              {
+                  const signals installed = claim(target);
+                  for (int i = 0; i < 3; ++i) raise(SIGTERM);
+              }
+              ::usleep(1300 * 1000);
+              return 7;
+          })) == 7);
 }
 #endif
 

@@ -41,3 +41,20 @@ TEST_CASE("own loop: a second signal requeues the items in progress, and no othe
     CHECK(loop.count(": started") == 2);
     CHECK(loop.count(": interrupted, requeued") == 2);
 }
+
+TEST_CASE("own loop: SIGTSTP -> no item starts until SIGCONT, and a stop in quiet starts none") {
+    process loop = start_loop("200ms");
+    loop.signal(SIGTSTP);
+    CHECK(eventually([&] { return loop.count(": done") == loop.count(": started"); }));
+    const auto started = loop.count(": started");
+    CHECK(started < 8);
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));  // in which all would start
+    CHECK(loop.count(": started") == started);
+    loop.signal(SIGCONT);
+    CHECK(eventually([&] { return loop.count(": started") > started; }));
+    loop.signal(SIGTSTP);
+    CHECK(eventually([&] { return loop.count(": done") == loop.count(": started"); }));
+    loop.signal(SIGTERM);
+    CHECK(loop.wait() == 0);
+    CHECK(loop.count(": done") == loop.count(": started"));
+}

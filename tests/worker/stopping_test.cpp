@@ -803,3 +803,101 @@ TEST_CASE("stopping: wait() returns when the worker cannot start") {
         waiter.join();
     }
 }
+
+TEST_CASE("stopping: stop() and wait() inside a call of the worker -> they return at once, and it stops") {
+    struct call_inside : worker_part {
+        explicit call_inside(std::function<void()> given) : call(std::move(given)) {}
+        result<void> start(const running_worker_ref& /*worker*/) override { return {}; }
+        time_point on_tick(time_point /*now*/) override {
+            call();
+            return time_point::max();
+        }
+        void stop(time_point /*deadline*/) override {}
+        std::function<void()> call;
+    };
+    enum { transition, hook, hook_of_a_job, part, fetch, beat, connected, cancelled, place_count };
+    for (int place = 0; place < place_count; ++place) {
+        CAPTURE(place);
+        const shared_event ready = make_event();
+        worker* tested = nullptr;
+        std::mutex mutex;
+        std::vector<stop_status> seen;
+        const shared_event called = make_event();
+        const auto call = [&] {
+            REQUIRE(ready->wait());
+            const stop_status stopped = tested->stop().status;
+            CHECK_FALSE(tested->wait());
+            const std::lock_guard<std::mutex> held(mutex);
+            seen.push_back(stopped);
+            seen.push_back(tested->stop_and_cancel().status);
+            called->set();
+        };
+        worker_options options = recorder::options();
+        if (place == transition) options.on_transition = [&](const lifecycle_state&) { call(); };
+        options.log.level = log_level::debug;
+        options.log.hook = [&](const log_record& record) {
+            if (place == hook && record.message == "worker started") call();
+            if (place == hook_of_a_job && record.message == "job completed") call();
+        };
+        if (place == part) options.parts.add({"test", [&] { return new call_inside(call); }});
+        recorder::transport wire;
+        if (place == fetch) wire.on.fetch = [&](std::size_t) { call(); };
+        if (place == beat) {
+            wire.on.beat = [&](const heartbeat_request&) {
+                call();
+                return result<heartbeat_response>(heartbeat_response());
+            };
+        }
+        wire.give(make_job("a"));
+        worker body(options, wire);
+        tested = &body;
+        const shared_event began = make_event();
+        body.register_handler("work", [&, began](job_context& job) {
+            if (place != cancelled) return;
+            const cancel_registration keep = job.on_cancel(call);
+            began->set();
+            until_cancelled(job);
+            CHECK(called->wait());  // else the registration may end before
+        });
+        cancel_registration on_connected;
+        if (place == connected) on_connected = body.connected_token().on_cancel(call);
+        REQUIRE(body.start());
+        ready->set();
+        if (place == transition) body.quiet();
+        if (place == cancelled) {
+            REQUIRE(began->wait());
+            body.request_stop_and_cancel();
+        }
+        REQUIRE(called->wait());
+        REQUIRE(body.wait(deadline_after(guard)));
+        const std::lock_guard<std::mutex> held(mutex);
+        for (const stop_status status : seen) CHECK(to_string(status) == std::string("called inside"));
+        CHECK(body.stop().status == stop_status::ended);
+    }
+}
+
+TEST_CASE("stopping: a resume by call after a SIGCONT -> its cause is the call") {
+    lifecycle life(0ms);
+    recorder::transport wire;
+    std::mutex mutex;
+    std::vector<cause_kind> resumed;
+    worker_options options = recorder::options();
+    options.on_transition = [&](const lifecycle_state& now) {
+        const std::lock_guard<std::mutex> held(mutex);
+        if (now.phase == phase::running) resumed.push_back(now.cause.kind);
+    };
+    const result<signals> installed = signals::install(life);
+    REQUIRE(installed);
+    const auto worker = start_worker(wire, options, life, do_nothing);
+    const auto is_running = [&](std::size_t times) {
+        const std::lock_guard<std::mutex> held(mutex);
+        return resumed.size() == times;
+    };
+    REQUIRE(worker->quiet());
+    raise(SIGCONT);
+    while (!is_running(1)) std::this_thread::yield();
+    REQUIRE(worker->quiet());
+    life.apply(ojs::event::resume_request, {cause_kind::api, 0});
+    while (!is_running(2)) std::this_thread::yield();
+    CHECK(resumed == std::vector<cause_kind>{cause_kind::signal, cause_kind::api});
+}

@@ -84,7 +84,6 @@ class logger {
   private:
     void emit(log_record record) const;
     void call_hook(const log_record& record) const;
-    void report_lost() const;
 
     log_options options_;
     const char* component_ = "";
@@ -92,19 +91,21 @@ class logger {
     std::vector<std::string> secrets_;
 };
 
-// Writes the line by one write(2), so that lines of several threads and processes do not mix. False: the line is lost.
-bool write_line(int fd, std::string line);
+// Has the log's thread write the line; `format` is that of a record. See write_log_line().
+void write_line(int fd, std::string line, log_format format = log_format::automatic);
 
-// Caps the time that all lines together may still wait for a slow reader; a tenth of the time that passes is added to
-// it. Lines beyond that are dropped, counted, and reported once the reader has room.
+// Caps the time for which all lines together may still be waited for.
 void limit_log_flush(std::chrono::milliseconds total) noexcept;
+// Waits until the lines are written, for a quarter of a second at most. The log's thread ends.
+void flush_log() noexcept;
 
 }  // namespace detail
 
-// For a log_hook: writes a line and its newline as the logger does. Lines of several threads do not mix; a closed or
-// blocked reader costs lines, and causes neither SIGPIPE nor a hang. Thread-safe.
+// For a log_hook: writes a line and its newline as the logger does, by the log's own thread, so that lines of several
+// threads do not mix. Waits for it for up to a second plus a tenth of the elapsed time, all lines together; the next
+// MiB of lines waits alone, further ones are dropped. Causes no signal. Thread-safe.
 inline void write_log_line(int fd, std::string line) {
-    static_cast<void>(detail::write_line(fd, std::move(line)));
+    detail::write_line(fd, std::move(line));
 }
 
 // Prints "error: ..." on standard error and returns 64, for main to return.

@@ -1,16 +1,16 @@
 #pragma once
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <new>
 
 #include "detail/clock.ipp"
+#include "detail/files.ipp"
 #include "detail/light.hpp"
 #include "detail/sync.hpp"
 #include "log.hpp"
@@ -104,76 +104,148 @@ inline std::string format_json(const log_record& record, const std::string& time
     return out + "}";
 }
 
-// Blocks SIGPIPE in this thread for a scope and consumes one that the scope raised. The disposition is untouched.
-class no_sigpipe {
-  public:
-    no_sigpipe() noexcept {
-        sigemptyset(&sigpipe_);
-        sigaddset(&sigpipe_, SIGPIPE);
-        sigset_t pending;
-        sigpending(&pending);
-        was_pending_ = sigismember(&pending, SIGPIPE) == 1;
-        pthread_sigmask(SIG_BLOCK, &sigpipe_, &previous_);
+// False: the rest is lost. A `timeout` of 0 gives up where poll(2) expects write(2) to block; -1 blocks.
+inline bool write_text(int fd, std::string_view text, int timeout) noexcept {
+    while (!text.empty()) {
+        pollfd ready{fd, POLLOUT, 0};
+        if (::poll(&ready, 1, timeout) == 0) return false;
+        const ssize_t written = ::write(fd, text.data(), text.size() < PIPE_BUF ? text.size() : PIPE_BUF);
+        if (written < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (written <= 0) return false;
+        text.remove_prefix(static_cast<std::size_t>(written));
     }
-    no_sigpipe(const no_sigpipe&) = delete;
-    no_sigpipe& operator=(const no_sigpipe&) = delete;
-    ~no_sigpipe() {
-        sigset_t pending;
-        sigpending(&pending);
-        if (!was_pending_ && sigismember(&pending, SIGPIPE) == 1) {
-            int ignored = 0;
-            sigwait(&sigpipe_, &ignored);
-        }
-        pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
-    }
+    return true;
+}
 
-  private:
-    sigset_t sigpipe_;
-    sigset_t previous_;
-    bool was_pending_;
+struct log_line {
+    int fd = -1;
+    log_format format = log_format::automatic;  // of a record; automatic: the line is none
+    std::string text;
+    unique_fd owned;  // `fd`, unless it is a standard one: the caller may close its own
 };
 
-// Shared by all loggers of the process: serialises writes, and budgets the time that lines wait for their reader.
-struct log_sink {
-    // With the mutex held. False: the budget is used up. A slow reader costs at most 1 s, plus a tenth of the time.
-    bool wait_writable(int fd) noexcept {
-        pollfd ready{fd, POLLOUT, 0};
-        if (::poll(&ready, 1, 0) > 0) return true;
-        refill_budget();
-        for (;;) {
-            const std::int64_t left = budget_ms.load();
-            if (left <= 0) return false;
-            const auto started_at = steady_clock::now();
-            if (::poll(&ready, 1, static_cast<int>(left < slice_ms ? left : slice_ms)) > 0) return true;
-            const auto waited = steady_clock::now() - started_at;
-            budget_ms.fetch_sub(1 + std::chrono::duration_cast<std::chrono::milliseconds>(waited).count());
+// The lines of all loggers. One thread writes them, as write(2) may block whatever poll(2) says; the mutex is not held
+// meanwhile. The thread starts with a line and ends a second after the last one.
+class log_sink {
+  public:
+    // Waits, within the budget, until the line is written: what the caller prints next comes after it.
+    void write(log_line line) {
+        unique_lock held(mutex_);
+        if (!has_thread_ && !start_thread()) {
+            held.unlock();
+            return write_here(line);
         }
-    }
-    void refill_budget() noexcept {
         const time_point now = steady_clock::now();
-        const auto earned =
-            std::chrono::duration_cast<std::chrono::milliseconds>(now - refilled_at.load()) / 10;
-        if (earned.count() == 0) return;
-        refilled_at = now;
-        const std::int64_t previous = budget_ms.fetch_add(earned.count());
-        if (previous + earned.count() > max_budget_ms) cap_budget(max_budget_ms);
-    }
-    void cap_budget(std::int64_t max_ms) noexcept {
-        std::int64_t current = budget_ms.load();
-        while (current > max_ms && !budget_ms.compare_exchange_weak(current, max_ms)) {
+        if (accepted_ == written_) {
+            budget_ = detail::min<steady_clock::duration>(max_budget, budget_ + (now - idle_since_) / 10);
+            busy_since_ = now;
+        }
+        const time_point until = busy_since_ + budget_;
+        while (waiting_bytes_ > max_bytes && changed_.wait_until(held, until)) {
+        }
+        if (waiting_bytes_ > max_bytes) return count_lost();
+        const std::size_t size = line.text.size();
+        lines_.push_back(std::move(line));
+        waiting_bytes_ += size;
+        const std::uint64_t number = ++accepted_;
+        added_.notify_one();
+        while (written_ < number && changed_.wait_until(held, until)) {
         }
     }
-
-    static constexpr std::int64_t max_budget_ms = 1000;
-    static constexpr std::int64_t slice_ms = 20;  // so that a cap set meanwhile takes effect
+    // Caps what is left of the budget.
+    void limit_budget(steady_clock::duration left) noexcept {
+        const unique_lock held(mutex_);
+        idle_since_ = steady_clock::now();  // the time until now adds nothing
+        budget_ = detail::min(budget_, left);
+    }
+    // Waits until every line is written and the thread ends.
+    void end_by(time_point deadline) noexcept {
+        unique_lock held(mutex_);
+        is_ending_ = has_thread_;
+        added_.notify_one();
+        while (has_thread_ && changed_.wait_until(held, deadline)) {
+        }
+    }
+    void count_lost() noexcept { lost_.fetch_add(1); }
 
     const std::uint32_t owner = fork_generation();
-    mutex write_mutex;
-    atomic<std::int64_t> budget_ms{max_budget_ms};
-    atomic<time_point> refilled_at{steady_clock::now()};
-    bool is_torn = false;  // guarded by the mutex: the last line was written in part
-    atomic<std::uint64_t> lost{0};
     atomic<bool> hook_threw{false};
+
+  private:
+    static constexpr std::chrono::seconds max_budget{1};
+    static constexpr std::chrono::seconds idle_time{1};
+    static constexpr std::size_t max_bytes = 1024 * 1024;
+
+    // With the mutex held.
+    bool start_thread() {
+        thread_options options;
+        options.stack_size = 256 * 1024;
+        options.name = "ojs-log";
+        result<thread> started =
+            unless_out_of_memory([&] { return thread::start([this] { run(); }, options); });
+        if (started) started->detach();
+        return has_thread_ = bool(started);
+    }
+    // Without a thread.
+    void write_here(const log_line& line) noexcept {
+        const write_signals_blocked blocked;
+        if (!write_text(line.fd, line.text, 0)) count_lost();
+    }
+
+    void run() noexcept {
+        unique_lock held(mutex_);
+        while (await_lines(held)) {
+            array<log_line> lines;
+            lines.swap(lines_);
+            waiting_bytes_ = 0;
+            held.unlock();
+            for (const log_line& line : lines) {
+                if (!write_text(line.fd, line.text, -1)) count_lost();
+            }
+            attempt([&] { report_lost(lines.back()); });
+            const std::size_t count = lines.size();
+            lines.clear();
+            held.lock();
+            written_ += count;
+            if (accepted_ == written_) {
+                idle_since_ = steady_clock::now();
+                budget_ = detail::max(budget_ - (idle_since_ - busy_since_), steady_clock::duration::zero());
+            }
+            changed_.notify_all();
+        }
+        has_thread_ = is_ending_ = false;
+        changed_.notify_all();
+    }
+    // False: the thread ends.
+    bool await_lines(unique_lock& held) noexcept {
+        const time_point until = steady_clock::now() + idle_time;
+        while (lines_.empty() && !is_ending_ && added_.wait_until(held, until)) {
+        }
+        return !lines_.empty();
+    }
+    // Once a line is written again.
+    void report_lost(const log_line& last) {
+        const std::uint64_t lost = lost_;
+        if (lost == 0 || last.format == log_format::automatic) return;
+        const log_record record{
+            log_level::warn, "log lines were lost: nobody read them in time", {field("lines", lost)}, {}};
+        if (write_text(last.fd, format_log_record(record, last.format) + "\n", -1)) lost_.fetch_sub(lost);
+    }
+
+    atomic<std::uint64_t> lost_{0};
+    mutex mutex_;  // guards the rest
+    condition added_;
+    condition changed_;  // lines were written
+    array<log_line> lines_;
+    std::size_t waiting_bytes_ = 0;
+    std::uint64_t accepted_ = 0;  // lines
+    std::uint64_t written_ = 0;
+    bool has_thread_ = false;
+    bool is_ending_ = false;
+    // How long lines may be waited for. What waits overlap counts once; a tenth of the time between adds to it.
+    steady_clock::duration budget_ = max_budget;
+    time_point busy_since_;
+    time_point idle_since_ = steady_clock::now();
 };
 
 // Never destroyed: threads may log during exit. A fork() child gets a new one, as the old mutex may stay locked.
@@ -189,31 +261,13 @@ inline log_sink& sink() {
     return *found;
 }
 
-// With the mutex held. False: the rest of the text was not written.
-inline bool write_all(log_sink& out, int fd, std::string_view text) {
-    while (!text.empty()) {
-        if (!out.wait_writable(fd)) return false;
-        const ssize_t written = ::write(fd, text.data(), text.size() < PIPE_BUF ? text.size() : PIPE_BUF);
-        if (written < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-        if (written <= 0) return false;
-        out.is_torn = true;
-        text.remove_prefix(static_cast<std::size_t>(written));
+OJS_SHUTDOWN_INLINE void write_line(int fd, std::string line, log_format format) {
+    log_line added{fd, format, std::move(line) + "\n", {}};
+    if (fd > STDERR_FILENO) {
+        added.owned = unique_fd(::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+        added.fd = added.owned.get();
     }
-    return true;
-}
-
-OJS_SHUTDOWN_INLINE bool write_line(int fd, std::string line) {
-    const no_sigpipe blocked;
-    log_sink& out = sink();
-    const unique_lock held(out.write_mutex);  // else two writers could both see the last free space of a pipe
-    line += '\n';
-    if (out.is_torn) line.insert(0, 1, '\n');
-    if (!write_all(out, fd, line)) {
-        out.lost.fetch_add(1);
-        return false;
-    }
-    out.is_torn = false;
-    return true;
+    sink().write(std::move(added));
 }
 
 OJS_SHUTDOWN_INLINE log_field field(std::string_view name, text_part value) {
@@ -221,8 +275,11 @@ OJS_SHUTDOWN_INLINE log_field field(std::string_view name, text_part value) {
 }
 
 OJS_SHUTDOWN_INLINE void limit_log_flush(std::chrono::milliseconds total) noexcept {
-    sink().refilled_at = steady_clock::now();  // the time until now adds nothing
-    sink().cap_budget(total.count());
+    sink().limit_budget(total);
+}
+
+OJS_SHUTDOWN_INLINE void flush_log() noexcept {
+    sink().end_by(steady_clock::now() + std::chrono::milliseconds(250));
 }
 
 OJS_SHUTDOWN_INLINE logger::logger(log_options options, const char* component, std::string worker_id,
@@ -242,11 +299,11 @@ OJS_SHUTDOWN_INLINE bool logger::is_on_terminal() const noexcept {
 OJS_SHUTDOWN_INLINE void logger::write(log_level level, std::string_view message,
                                        std::initializer_list<log_field> fields) const {
     if (enabled(level) && !attempt([&] { emit({level, std::string(message), fields, {}}); }))
-        sink().lost.fetch_add(1);
+        sink().count_lost();
 }
 
 OJS_SHUTDOWN_INLINE void logger::write(log_record record) const {
-    if (enabled(record.level) && !attempt([&] { emit(std::move(record)); })) sink().lost.fetch_add(1);
+    if (enabled(record.level) && !attempt([&] { emit(std::move(record)); })) sink().count_lost();
 }
 
 OJS_SHUTDOWN_INLINE void logger::write_requested(std::string_view message,
@@ -269,7 +326,7 @@ OJS_SHUTDOWN_INLINE void logger::emit(log_record record) const {
     mask_secrets(record.message);
     for (log_field& f : record.fields) mask_secrets(f.value);
     if (options_.hook) return call_hook(record);
-    if (write_line(STDERR_FILENO, format_log_record(record, options_.format))) report_lost();
+    write_line(STDERR_FILENO, format_log_record(record, options_.format), options_.format);
 }
 
 OJS_SHUTDOWN_INLINE void logger::call_hook(const log_record& record) const {
@@ -277,21 +334,8 @@ OJS_SHUTDOWN_INLINE void logger::call_hook(const log_record& record) const {
         options_.hook(record);
     } catch (...) {
         if (!sink().hook_threw.exchange(true))
-            static_cast<void>(
-                write_line(STDERR_FILENO, "error: the log hook threw an exception; records are lost"));
+            write_line(STDERR_FILENO, "error: the log hook threw an exception; records are lost");
     }
-}
-
-OJS_SHUTDOWN_INLINE void logger::report_lost() const {
-    const std::uint64_t lost = sink().lost.exchange(0);
-    if (lost == 0) return;
-    const log_record record{log_level::warn,
-                            "log lines were lost: nobody read them in time",
-                            {field("lines", lost)},
-                            worker_id_,
-                            component_};
-    if (!write_line(STDERR_FILENO, format_log_record(record, options_.format)))
-        sink().lost.fetch_add(lost - 1);  // the report itself was lost and counted
 }
 
 }  // namespace detail

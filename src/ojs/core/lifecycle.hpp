@@ -135,6 +135,8 @@ class lifecycle {
     // The number of resume requests, also of those that changed nothing: a worker that follows this lifecycle may be
     // quiet on its own account. Thread-safe, async-signal-safe.
     std::uint32_t resume_requests() const noexcept { return resume_requests_.load(); }
+    // The signal of the latest resume request, 0 if that was a call. Thread-safe, async-signal-safe.
+    int resume_signal() const noexcept { return resume_signal_.load(); }
     // The number of report requests. Thread-safe, async-signal-safe.
     std::uint32_t report_requests() const noexcept { return report_requests_.load(); }
 
@@ -186,6 +188,7 @@ class lifecycle {
     detail::atomic<bool> first_signal_wins_{false};
     detail::atomic<std::uint32_t> last_stop_signal_ms_{0};
     detail::atomic<std::uint32_t> resume_requests_{0};
+    detail::atomic<int> resume_signal_{0};
     detail::atomic<std::uint32_t> report_requests_{0};
     detail::atomic<word> history_[history_size] = {};
     subscriber subscribers_[max_subscribers];

@@ -43,7 +43,8 @@ struct step_result {
 // What a step may take as its argument.
 struct step_context {
     time_point deadline;  // when the step is abandoned
-    cancel_token abort;   // cancelled by a second stop signal: return within 50 ms
+    cancel_token
+        abort;  // cancelled by a second stop signal: return within 50 ms; a thread calls its callbacks
 };
 
 // How run() runs.
@@ -51,7 +52,8 @@ struct sequence_options {
     // For all steps together. Each step may still take 50 ms, or its own timeout if that is less, once this has passed
     // or the steps are aborted.
     std::chrono::milliseconds timeout = no_limit;
-    // A second stop signal on it, or stop_and_cancel, aborts the steps. Null: nothing does. It must outlive run().
+    // A forced stop (a second stop signal, or one in a drain that a call began) or stop_and_cancel aborts the steps.
+    // Null: nothing does. It must outlive run().
     ojs::lifecycle* lifecycle = nullptr;
     // Called when a step starts and when it has ended, on the thread that called run(), which waits for it. It must not
     // throw.

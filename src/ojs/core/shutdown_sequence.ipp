@@ -2,7 +2,6 @@
 
 #include "../base/detail/sync.hpp"
 #include "../base/detail/text.hpp"
-#include "detail/wake.hpp"
 #include "shutdown_sequence.hpp"
 
 namespace ojs {
@@ -12,23 +11,35 @@ namespace detail {
 inline constexpr std::chrono::milliseconds min_step_time{50};    // even after the common timeout or an abort
 inline constexpr std::chrono::milliseconds start_timeout{1000};  // for a step's thread to get a processor
 
-// Wakes the sequence when a step starts or ends. Without a descriptor, the sequence polls.
-struct step_wakeup : ref_counted {
-    step_wakeup() {
-        if (result<wake> made = wake::create()) changed = std::move(*made);
+// What the sequence shares with its threads, which may outlast it. No descriptor: a step may close them all.
+struct step_board : ref_counted {
+    void notify() noexcept {  // a step has started or ended
+        const unique_lock held(guard);
+        ++changes;
+        changed.notify_one();
     }
-    wake changed;
+    void await(unsigned& seen, time_point deadline) noexcept {
+        unique_lock held(guard);
+        while (changes == seen && changed.wait_until(held, deadline)) {
+        }
+        seen = changes;
+    }
+
+    mutex guard;
+    condition changed;
+    unsigned changes = 0;
+    cancel_source abort;
 };
 
 class running_step : public ref_counted {
   public:
-    running_step(ref<step_wakeup> board, function<result<void>(const step_context&)> call,
+    running_step(ref<step_board> board, function<result<void>(const step_context&)> call,
                  step_context context)
         : board_(std::move(board)), call_(std::move(call)), context_(std::move(context)) {}
 
     void run() {
         started_at_ = steady_clock::now();
-        board_->changed.notify();
+        board_->notify();
         end(call_step());
     }
     step_status status() const noexcept { return status_; }
@@ -49,10 +60,10 @@ class running_step : public ref_counted {
     }
     void end(step_status status) noexcept {
         status_ = status;
-        board_->changed.notify();
+        board_->notify();
     }
 
-    const ref<step_wakeup> board_;
+    const ref<step_board> board_;
     function<result<void>(const step_context&)> call_;
     const step_context context_;
     atomic<time_point> started_at_{time_point::max()};
@@ -89,16 +100,13 @@ class sequence_run {
 
     std::vector<step_result> run() {
         retry_allocation([this] { results_.reserve(steps_.size()); });
-        const int notify_fd = board_->changed.notify_fd();
-        polls_ =
-            notify_fd < 0 || (options_.lifecycle != nullptr && !options_.lifecycle->subscribe(notify_fd));
         for (std::size_t first = 0; first < steps_.size();) {
             std::size_t last = first + 1;
             while (last < steps_.size() && steps_[last].parallel) ++last;
             run_parallel(first, last);
             first = last;
         }
-        if (options_.lifecycle != nullptr) options_.lifecycle->unsubscribe(notify_fd);
+        callbacks_.end_by(steady_clock::now() + min_step_time);
         return std::move(results_);
     }
 
@@ -138,18 +146,11 @@ class sequence_run {
         started.min_time = step.timeout < min_step_time ? step.timeout : min_step_time;
         retry_allocation([&] {
             started.running = make_ref<running_step>(board_, std::move(step.call),
-                                                     step_context{started.deadline, abort_.token()});
+                                                     step_context{started.deadline, board_->abort.token()});
         });
         if (!started.running) return end(results_.back(), step_status::not_started, "out of memory");
-        thread_options options;
-        options.stack_size = options_.thread_stack_size;
-        options.min_stack_size = 256 * 1024;
-        options.name = "ojs-step";
-        options.takes_signals = true;  // inherited by programs that the step starts
-        result<detail::thread> thread = error{errc::unavailable, ENOMEM, "out of memory"};
-        retry_allocation([&] {
-            thread = detail::thread::start([running = started.running] { running->run(); }, options);
-        });
+        result<detail::thread> thread =
+            start_thread("ojs-step", [running = started.running] { running->run(); });
         if (thread) started.thread = std::move(*thread);
         active_steps.push_back(std::move(started));
         if (!thread) active_steps.back().running->run();  // no thread: it runs here, without a timeout
@@ -162,23 +163,41 @@ class sequence_run {
     }
 
     void await_change(const array<active_step>& active_steps) {
-        time_point until = polls_ ? steady_clock::now() + min_step_time : time_point::max();
+        const bool polls = options_.lifecycle != nullptr && !aborted_;  // it notifies by descriptors only
+        time_point until = polls ? steady_clock::now() + min_step_time : time_point::max();
         for (const active_step& active : active_steps) {
             const time_point wake_at = active.returned() ? time_point() : effective_deadline(active);
             if (wake_at < until) until = wake_at;
         }
-        board_->changed.wait_until(until);
+        board_->await(seen_changes_, until);
     }
     void abort_if_requested(array<active_step>& active_steps) {
         if (aborted_ || options_.lifecycle == nullptr) return;
         const lifecycle_state now = options_.lifecycle->state();
-        if (now.stop_signals < 2 && !now.cancel_requested) return;
+        if (now.mode != stop_mode::forced && now.stop_signals < 2 && !now.cancel_requested) return;
         aborted_ = true;
-        abort_.cancel(cancel_reason::forced);
+        board_->abort.request(cancel_reason::forced);
+        if (board_->abort.has_pending_callbacks()) {
+            const auto call = [board = board_] { board->abort.run_callbacks(); };
+            result<detail::thread> started = start_thread("ojs-abort", call);  // they may block
+            started ? static_cast<void>(callbacks_ = std::move(*started)) : call();
+        }
         const time_point last = steady_clock::now() + min_step_time;
         for (active_step& active : active_steps) {
             if (last < active.deadline) active.deadline = last;
         }
+    }
+
+    template <class Body>
+    result<detail::thread> start_thread(const char* name, Body body) const {
+        thread_options options;
+        options.stack_size = options_.thread_stack_size;
+        options.min_stack_size = 256 * 1024;
+        options.name = name;
+        options.takes_signals = true;  // inherited by programs that the step starts
+        result<detail::thread> out = error{errc::unavailable, ENOMEM, "out of memory"};
+        retry_allocation([&] { out = detail::thread::start(body, options); });
+        return out;
     }
 
     bool reap_if_ended(active_step& active) {
@@ -216,12 +235,12 @@ class sequence_run {
     array<entry>& steps_;
     const sequence_options& options_;
     const logger log_{as_text(options_.log), "sequence"};
-    const ref<step_wakeup> board_ = make_ref<step_wakeup>();
+    const ref<step_board> board_ = make_ref<step_board>();
     const time_point deadline_ = deadline_after(options_.timeout);
     time_point started_at_;
-    bool polls_ = false;  // no descriptor to be notified by
+    unsigned seen_changes_ = 0;  // of board_
     bool aborted_ = false;
-    cancel_source abort_;
+    detail::thread callbacks_;  // calls those of the abort
     std::vector<step_result> results_;
 };
 

@@ -30,6 +30,10 @@ struct signal_options {
     // is set. errc::invalid_argument: an empty list; SIGKILL and SIGSTOP; faults (SIGSEGV, ...); signals with another
     // meaning (SIGTSTP, SIGCONT, SIGTTIN, SIGPIPE, SIGCHLD, SIGTTOU, SIGURG; with `reclaim` SIGUSR1).
     std::vector<int> stop_signals = detail::signal_list(SIGTERM, SIGINT);
+    // The third stop signal (lifecycle_state::exit_now) ends the process by _exit(128 + n): in a second at most,
+    // whatever its threads wait for; on other systems than Linux, by the next signal after that second. False: `target`
+    // alone notes it.
+    bool third_signal_exits = true;
 };
 
 // A signal that arrived.
@@ -56,16 +60,17 @@ struct received_signal {
 // install() or worker::run(). The parent keeps its own.
 class [[nodiscard]] signals {
   public:
-    // Claims the signals for `target`, which must outlive the returned object. Unblocks them in the calling thread,
-    // which delivers those that are pending: as PID 1, the only ones that the kernel has kept. errc::busy: another
-    // installer is active, or a signal has a foreign handler; errc::invalid_argument: see stop_signals. Thread-safe.
-    // [GS 4.1]
+    // Claims the stop signals, SIGTSTP (quiet: Ctrl-Z no longer suspends), SIGCONT (resume), SIGTTIN (report the work in
+    // flight) and, with `reclaim`, SIGUSR1 for `target`, which must outlive the returned object. Unblocks them in the
+    // calling thread, which delivers those that are pending: as PID 1, the only ones that the kernel has kept.
+    // errc::busy: another installer is active, or a signal has a foreign handler; errc::invalid_argument: see
+    // stop_signals; errc::system: the kernel refused. Nothing is claimed then. Thread-safe. [GS 4.1]
     static result<signals> install(lifecycle& target, signal_options options = {});
     // Whether an installer is active for this lifecycle. Thread-safe.
     static bool installed_for(const lifecycle& target) noexcept;
-    // Adds signals to the active installer of `target`, which restores them with its own. Returns those that stay
-    // ignored. errc::busy: no such installer, or a signal has a foreign handler; errc::invalid_argument: as for
-    // install(). Not while that installer is being destroyed.
+    // Adds signals to the active installer of `target`, which restores them with its own, and replaces its
+    // third_signal_exits. Returns those that stay ignored. Errors: as for install(); errc::busy also if there is no
+    // such installer. Not while that installer is being destroyed.
     static result<std::vector<int>> add(const lifecycle& target, signal_options options);
 
     signals() = default;  // holds nothing

@@ -4,6 +4,10 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
+#include <time.h>
 #include <unistd.h>
 
 #include "../base/detail/light.hpp"
@@ -53,6 +57,8 @@ struct process_state {
     atomic<const thread_request*> thread_request_handler{nullptr};  // answers our own SIGTTIN
     atomic<std::uint64_t> last_stop{0};      // time of the last stop signal or reclaim; 0: none
     atomic<std::uint32_t> repeat_gap_ms{0};  // set by worker::run(), see is_repeated_stop()
+    atomic<bool> third_signal_exits{false};
+    atomic<int> exit_timer{0};  // its number plus 1; 0: none
     // For end_run(): calls to worker::run() in flight, whether one must end by _exit(), and the highest status.
     atomic<int> runs{0};
     atomic<bool> exits{false};
@@ -124,6 +130,40 @@ inline bool is_stop(ojs::event event) noexcept {
     return event == ojs::event::stop_signal || event == ojs::event::reclaim;
 }
 
+// Runs in signal context: has the signal sent again in a second. No thread: the program may fork, or have none to spare.
+inline void start_exit_timer(int number) noexcept {
+#if defined(SYS_timer_create) && defined(SYS_timer_settime)
+    // System calls: timer_create() is not async-signal-safe by POSIX, and may need -lrt.
+    struct sigevent expiry {};
+    expiry.sigev_notify = SIGEV_SIGNAL;
+    expiry.sigev_signo = number;
+    expiry.sigev_value.sival_ptr = &process;
+    const long in_a_second[] = {0, 0, 1, 0};  // the kernel's itimerspec
+    int timer = 0;
+    if (::syscall(SYS_timer_create, CLOCK_MONOTONIC, &expiry, &timer) != 0) return;
+    process.exit_timer = timer + 1;
+    ::syscall(SYS_timer_settime, timer, 0, in_a_second, nullptr);
+#else
+    static_cast<void>(number);
+#endif
+}
+inline void stop_exit_timer() noexcept {
+#ifdef SYS_timer_delete
+    if (const int timer = process.exit_timer.exchange(0)) ::syscall(SYS_timer_delete, timer - 1);
+#endif
+}
+
+inline bool is_exit_timer(const siginfo_t* info) noexcept {
+    return info != nullptr && info->si_code == SI_TIMER && info->si_value.sival_ptr == &process;
+}
+
+// Ends the process where nobody else did in the second after the third stop signal.
+inline void exit_if_overdue(const lifecycle& target, const siginfo_t* info) noexcept {
+    const lifecycle_state state = target.state();
+    if (!process.third_signal_exits || !state.exit_now) return;
+    if (is_exit_timer(info) || steady_ms() - state.changed_ms >= 1000) _exit(128 + state.cause.signal);
+}
+
 // Runs in signal context.
 inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number, siginfo_t* info,
                           void* context) {
@@ -133,10 +173,13 @@ inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number
     }
     const thread_request* const request = process.thread_request_handler.load();
     if (number == SIGTTIN && request != nullptr && request->answer(info)) return;
+    exit_if_overdue(target, info);
+    if (is_exit_timer(info)) return;
     const std::uint64_t packed = pack_signal(number, info);
     claimed.last.store(packed);
     if (is_stop(claimed.event)) process.last_stop.store(stop_time());
-    target.apply(claimed.event, {cause_kind::signal, number});
+    const bool changed = target.apply(claimed.event, {cause_kind::signal, number});
+    if (changed && process.third_signal_exits && target.state().exit_now) start_exit_timer(number);
     process.unread->put(packed);
     call_previous(claimed.previous, number, info, context);
 }
@@ -193,6 +236,7 @@ inline void forget_parent() noexcept {
     process.runs.store(0);
     process.exits.store(false);
     process.highest_status.store(0);
+    process.exit_timer.store(0);
     process.handlers_running.store(0);  // in threads that this process does not have
     for (atomic<const siginfo_t*>& slot : process.chained) slot.store(nullptr);
     if (const thread_request* const request = process.thread_request_handler.load()) request->forget();
@@ -218,8 +262,13 @@ inline array<signal_rule> rules_for(const signal_options& options) {
     return out;
 }
 
+inline error signal_error(const char* problem, int number) {
+    const int failed = errno;
+    return {errc::system, failed, cat({problem, signal_name(number), ": ", errno_text(failed)})};
+}
+
 // Leaves ignored signals alone and appends them to `ignored`.
-inline void install_handlers(const array<signal_rule>& rules, std::vector<int>& ignored) {
+inline result<void> install_handlers(const array<signal_rule>& rules, std::vector<int>& ignored) {
     struct sigaction action {};
     action.sa_sigaction = on_signal;
     action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
@@ -236,9 +285,11 @@ inline void install_handlers(const array<signal_rule>& rules, std::vector<int>& 
             continue;
         }
         claimed.installed = ::sigaction(rule.number, &action, nullptr) == 0;
+        if (!claimed.installed) return signal_error("cannot handle ", rule.number);
         sigaddset(&unblocked, rule.number);
     }
     pthread_sigmask(SIG_UNBLOCK, &unblocked, nullptr);
+    return {};
 }
 
 inline void restore_all_but(const array<signal_rule>& rules) noexcept {
@@ -250,6 +301,7 @@ inline void restore_all_but(const array<signal_rule>& rules) noexcept {
 }
 
 inline void uninstall_handlers() {
+    stop_exit_timer();
     for (int number = 1; number < signal_limit; ++number) {
         // Stop signals stay handled for a while: a repetition would kill the process before main() returns.
         const claimed_signal& claimed = process.claimed[number];
@@ -306,7 +358,8 @@ OJS_SHUTDOWN_INLINE result<void> check_stop_signals(const std::vector<int>& numb
 inline result<void> remember_previous(const array<signal_rule>& rules, const signal_options& options) {
     for (const signal_rule& rule : rules) {
         struct sigaction found {};
-        ::sigaction(rule.number, nullptr, &found);
+        if (::sigaction(rule.number, nullptr, &found) != 0)
+            return signal_error("cannot read the disposition of ", rule.number);
         claimed_signal& claimed = process.claimed[rule.number];
         // Our handler is never a previous one, even if it outlasted its installer or was restored.
         if (!is_ours(found)) claimed.previous = found;
@@ -360,9 +413,10 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
         delete detail::exchange(process.unread, new detail::wake(std::move(*unread)));
         process.owner = detail::fork_generation();
         process.repeat_gap_ms = 0;
+        process.third_signal_exits = options.third_signal_exits;
         process.target.store(&target);
-        detail::install_handlers(rules, out.claim_->ignored);
-        return result<signals>(std::move(out));
+        const result<void> handled = detail::install_handlers(rules, out.claim_->ignored);
+        return handled ? result<signals>(std::move(out)) : handled.error();
     });
 }
 
@@ -382,8 +436,11 @@ OJS_SHUTDOWN_INLINE result<std::vector<int>> signals::add(const lifecycle& targe
         const result<void> remembered = detail::remember_previous(missing, options);
         if (!remembered) return remembered.error();
         std::vector<int> ignored;
-        detail::install_handlers(missing, ignored);
-        return result<std::vector<int>>(std::move(ignored));
+        const result<void> handled = detail::install_handlers(missing, ignored);
+        detail::process.third_signal_exits = options.third_signal_exits;
+        if (handled) return result<std::vector<int>>(std::move(ignored));
+        for (const detail::signal_rule& rule : missing) detail::restore_previous(rule.number);
+        return handled.error();
     });
 }
 

@@ -264,6 +264,7 @@ class launcher_body : public ref_counted {
             context_->log.write(log_level::error, "launcher exits at once",
                                 {field("signal", now.cause.signal)});
         });
+        flush_log();
         if (may_exit) _exit(exit_status::signal_base + now.cause.signal);
         give_up_at_ = steady_clock::now();
     }

@@ -19,6 +19,9 @@ inline namespace v0_1_0 {
 // forwards it. Programs are compared by /proc/PID/exe or, if that is unreadable, by argv[0]. For a "reclaim" to an init
 // that forwards signals, the child of the init must be prepared.
 //
+// After "quiet" and "resume" it waits, for half a second at most, until the kernel has delivered the signal (of
+// SIGCONT, SIGTSTP and SIGTTIN, one that is sent drops one that is pending); it does not see behind an init that forwards.
+//
 // Returns the signalled process. Errors: invalid_argument (unknown command, negative pid); busy (several candidates,
 // listed in the text); system with sys_errno ESRCH (no such process, or no candidate) or EPERM; unsupported (pid 0
 // without /proc, or a "reclaim" that would end the process). Thread-safe.

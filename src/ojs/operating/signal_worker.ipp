@@ -73,16 +73,30 @@ inline result<pid_t> find_worker(std::string_view root) {
     return error{errc::busy, 0, cat({"several processes run this program (", list, "); give the id of one"})};
 }
 
+// Whether one of these masks of /proc/PID/status has the signal; `otherwise` if /proc does not show it.
+inline bool in_masks(std::string_view root, pid_t pid, int number, std::initializer_list<const char*> masks,
+                     bool otherwise) {
+    const std::string status = proc_file(root, cat({static_cast<long>(pid), "/status"}));
+    unsigned long long found = 0;
+    for (const char* mask : masks) {
+        const std::size_t at = status.find(mask);
+        if (at == std::string::npos) return otherwise;
+        found |= std::strtoull(status.c_str() + at + std::strlen(mask), nullptr, 16);
+    }
+    return (found >> (number - 1) & 1) != 0;
+}
+
 // Whether the process neither blocks, ignores nor handles the signal; false if /proc does not show it.
 inline bool would_end(std::string_view root, pid_t pid, int number) {
-    const std::string status = proc_file(root, cat({static_cast<long>(pid), "/status"}));
-    unsigned long long prepared = 0;
-    for (const char* mask : {"\nSigBlk:\t", "\nSigIgn:\t", "\nSigCgt:\t"}) {
-        const std::size_t at = status.find(mask);
-        if (at == std::string::npos) return false;
-        prepared |= std::strtoull(status.c_str() + at + std::strlen(mask), nullptr, 16);
-    }
-    return (prepared >> (number - 1) & 1) == 0;
+    return !in_masks(root, pid, number, {"\nSigBlk:\t", "\nSigIgn:\t", "\nSigCgt:\t"}, true);
+}
+
+// The kernel drops a pending SIGCONT when it sends SIGTSTP or SIGTTIN, and the reverse: the caller's next signal must
+// come later. A process that is stopped or blocks the signal is not awaited for long.
+inline void await_delivery(pid_t pid, int number) {
+    const time_point deadline = deadline_after(std::chrono::milliseconds(500));
+    while (in_masks("", pid, number, {"\nShdPnd:\t"}, false) && steady_clock::now() < deadline)
+        ::usleep(1000);
 }
 
 inline error not_prepared(pid_t pid) {
@@ -139,8 +153,9 @@ OJS_SHUTDOWN_INLINE result<pid_t> find_worker(std::string_view command, pid_t pi
 
 OJS_SHUTDOWN_INLINE result<pid_t> signal_worker(std::string_view command, pid_t pid) {
     const result<pid_t> target = find_worker(command, pid);
-    if (target && ::kill(*target, detail::signal_of(command)) != 0)
-        return detail::cannot_signal(*target, errno);
+    const int number = detail::signal_of(command);
+    if (target && ::kill(*target, number) != 0) return detail::cannot_signal(*target, errno);
+    if (target && (number == SIGTSTP || number == SIGCONT)) detail::await_delivery(*target, number);
     return target;
 }
 

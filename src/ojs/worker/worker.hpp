@@ -43,11 +43,12 @@ struct worker_report {
 
 // The result of stopping a worker and waiting for it.
 enum class stop_status {
-    ended,         // every job was reported; only handlers that report().stuck names still run
-    unreported,    // it ended, but not every job was reported: report().unreported names the others
-    timed_out,     // the deadline came first; the worker continues to stop
-    cancelled,     // the token was cancelled first; the worker continues to stop
-    never_started  // it does not run; a later run() or start() stops at once
+    ended,          // every job was reported; only handlers that report().stuck names still run
+    unreported,     // it ended, but not every job was reported: report().unreported names the others
+    timed_out,      // the deadline came first; the worker continues to stop
+    cancelled,      // the token was cancelled first; the worker continues to stop
+    never_started,  // it does not run; a later run() or start() stops at once
+    called_inside  // a callback, hook, part or transport call of this worker cannot wait for it; it continues to stop
 };
 // "ended", "unreported", "timed out", ... Never null. Thread-safe.
 const char* to_string(stop_status status) noexcept;
@@ -135,7 +136,7 @@ class worker {
     // (an option or a refused handler), unsupported, busy (started before) or system.
     result<void> start();
     // Waits until the worker has ended: only handlers that report().stuck names still run. False at the
-    // deadline, and at once if it was not started. Thread-safe.
+    // deadline, and at once if it was not started or as stop_status::called_inside. Thread-safe.
     bool wait(time_point deadline = time_point::max());
     bool stopped() const noexcept;  // the worker has ended; thread-safe
     // Cancelled once the worker has ended: to wait for that along with signals, deadlines, condition variables
@@ -161,8 +162,9 @@ class worker {
 
     // request_stop(), then waits until the worker has ended, the deadline passes or `until` is cancelled. The deadline
     // does not change the grace period. Handlers that noticed their cancellation have the rest of stop_timeout
-    // to return, others 100 ms. Before run() or start() the request is kept: those then drain at once. A
-    // handler, a callback or a step of this worker must not call them. [River Stop, StopAndCancel]
+    // to return, others 100 ms. Before run() or start() the request is kept: those then drain at once. Inside
+    // a callback, hook, part or transport call of this worker they return at once, see called_inside; a handler or a
+    // step must not call them, as the stop waits for it. [River Stop, StopAndCancel]
     stop_result stop(time_point deadline = time_point::max(), const cancel_token& until = {});
     stop_result stop(std::chrono::milliseconds timeout, const cancel_token& until = {}) {
         return stop(deadline_after(timeout), until);

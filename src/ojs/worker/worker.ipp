@@ -56,11 +56,15 @@ struct worker_impl : ref_counted {
                 changed.notify_all();
             });
         });
+        const bool is_inside = user_call::is_in(context->user.callbacks) ||
+                               user_call::is_in(context->backend.calls) ||
+                               user_call::is_in(context->cancel_callbacks);
         unique_lock held(guard);
         bool in_time = true;
-        while (started && !ended && in_time && !until.cancelled())
+        while (started && !ended && in_time && !is_inside && !until.cancelled())
             in_time = changed.wait_until(held, deadline);
         if (!started) return {stop_status::never_started};
+        if (!ended && is_inside) return {stop_status::called_inside};
         if (!ended) return {until.cancelled() ? stop_status::cancelled : stop_status::timed_out};
         return {context->tally.unreported() == 0 ? stop_status::ended : stop_status::unreported};
     }
@@ -132,6 +136,7 @@ struct worker_impl : ref_counted {
         signal_options signal_options;
         signal_options.reclaim = !options.termination_mode_file.empty();
         signal_options.stop_signals = options.stop_signals;
+        signal_options.third_signal_exits = !options.dialect.first_signal_wins;
         result<std::vector<int>> ignored = std::vector<int>();
         lifecycle& target = context->stage.signalled();
         if (signals::installed_for(target)) {
@@ -254,7 +259,8 @@ struct worker_impl : ref_counted {
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE const char* to_string(stop_status status) noexcept {
-    static constexpr const char* names[] = {"ended", "unreported", "timed out", "cancelled", "never started"};
+    static constexpr const char* names[] = {"ended",     "unreported",    "timed out",
+                                            "cancelled", "never started", "called inside"};
     return names[static_cast<int>(status)];
 }
 

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -68,7 +69,41 @@ inline DIR* open_listing(const std::string& path) {
     return out;
 }
 
+// Blocks the signals that write(2) raises in its thread, for a scope, and consumes those raised: SIGPIPE, SIGXFSZ (above
+// RLIMIT_FSIZE), SIGTTOU (a background process of a terminal). The write fails or succeeds instead.
+class write_signals_blocked {
+  public:
+    write_signals_blocked() noexcept {
+        sigemptyset(&raised_);
+        for (const int number : numbers) sigaddset(&raised_, number);
+        sigpending(&pending_before_);
+        pthread_sigmask(SIG_BLOCK, &raised_, &previous_);
+    }
+    write_signals_blocked(const write_signals_blocked&) = delete;
+    write_signals_blocked& operator=(const write_signals_blocked&) = delete;
+    ~write_signals_blocked() {
+        sigset_t pending;
+        sigpending(&pending);
+        for (int number : numbers) {
+            sigset_t one;
+            sigemptyset(&one);
+            sigaddset(&one, number);
+            if (sigismember(&pending, number) == 1 && sigismember(&pending_before_, number) == 0)
+                sigwait(&one, &number);
+        }
+        pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
+    }
+
+  private:
+    static constexpr int numbers[] = {SIGPIPE, SIGXFSZ, SIGTTOU};
+
+    sigset_t raised_;
+    sigset_t pending_before_;
+    sigset_t previous_;
+};
+
 inline bool write_all(int fd, std::string_view text) noexcept {
+    const write_signals_blocked blocked;
     while (!text.empty()) {
         const ssize_t written = ::write(fd, text.data(), text.size());
         if (written < 0 && errno == EINTR) continue;

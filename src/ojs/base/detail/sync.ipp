@@ -202,13 +202,13 @@ OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, thread_o
 
 OJS_SHUTDOWN_INLINE bool thread::join_until(time_point deadline) noexcept {
 #if defined(__linux__) && !defined(__ANDROID__)
-    timespec now{};
-    clock_gettime(CLOCK_REALTIME, &now);
-    const std::chrono::nanoseconds left = deadline - steady_clock::now();
-    timespec until =
-        to_timespec(std::chrono::nanoseconds(now.tv_nsec + (left.count() > 0 ? left.count() : 0)));
-    until.tv_sec += now.tv_sec;
-    if (owner_ != fork_generation() || pthread_timedjoin_np(native_, nullptr, &until) == 0) owner_ = 0;
+    // Not pthread_timedjoin_np(), which waits on the wall clock. musl and older glibc have no pthread_clockjoin_np().
+    while (owner_ == fork_generation() && pthread_tryjoin_np(native_, nullptr) != 0) {
+        if (steady_clock::now() >= deadline) return false;
+        const timespec pause{0, 1000 * 1000};
+        ::nanosleep(&pause, nullptr);
+    }
+    owner_ = 0;
 #else
     static_cast<void>(deadline);
     detach();

@@ -39,6 +39,12 @@ class user_call {
     }
     explicit operator bool() const noexcept { return bool(ticket_); }
 
+    // The calling thread is in such a call.
+    static bool is_in(const drain_barrier& gate) noexcept {
+        const user_call* call = innermost();
+        while (call != nullptr && &call->gate_ != &gate) call = call->outer_;
+        return call != nullptr;
+    }
     // Returns the calling thread's own tickets of `gate`, so that it can wait for others. False: it had none.
     static bool leave(const drain_barrier& gate) noexcept {
         bool had = false;
@@ -321,8 +327,9 @@ class worker_context : public ref_counted {
     paused_queues queues{options.queues, stage.own};
     wake supervisor;
 
-    drain_barrier claims;    // every FETCH in flight and every claimed job holds a ticket
-    atomic<int> fetches{0};  // in flight, or with jobs not yet in the table
+    drain_barrier cancel_callbacks;  // entered by the threads that call those of jobs
+    drain_barrier claims;            // every FETCH in flight and every claimed job holds a ticket
+    atomic<int> fetches{0};          // in flight, or with jobs not yet in the table
     job_table jobs;
     atomic<bool> stopped_stuck{false};  // by stuck_action::stop
     job_tally tally{jobs};

@@ -81,8 +81,10 @@ class heartbeat : public ref_counted {
             return send_request(state, must_arrive, is_current);
         });
         retry_allocation([&] { worker_.beats.end_beat(number, sent, state); });
-        if (worker_.backend.has_responded() && worker_.backend.connected.has_pending_callbacks())
+        if (worker_.backend.has_responded() && worker_.backend.connected.has_pending_callbacks()) {
+            const user_call entered(worker_.user.callbacks);
             worker_.backend.connected.run_callbacks();
+        }
         worker_.note_response(sent, begun_at);
         if (!sent) plan_retry(sent.error(), must_arrive);
     }

@@ -11,7 +11,8 @@ namespace ojs::detail {
 // work: a job that misses its cancellation might wait forever.
 class cancel_calls {
   public:
-    explicit cancel_calls(pool_threads& threads) : threads_(threads) {}
+    cancel_calls(pool_threads& threads, drain_barrier& callbacks)
+        : threads_(threads), callbacks_(callbacks) {}
 
     // Called after one store has cancelled all jobs. In the order of claims, because the kernel wakes the oldest
     // waiter fastest. Only running handlers can have waits or callbacks.
@@ -88,12 +89,14 @@ class cancel_calls {
         job->cancel.wake_waiters();
         if (job->cancel.has_pending_callbacks()) {
             if (last_free && index + 1 < round.jobs.size()) add_thread(round);
+            const user_call entered(callbacks_);
             job->cancel.run_callbacks();
         }
         round.free_threads.fetch_add(1);
     }
 
     pool_threads& threads_;
+    drain_barrier& callbacks_;
     mutex mutex_;
     ref<cancel_round> current_round_;
 };

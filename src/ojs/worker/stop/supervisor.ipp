@@ -106,6 +106,7 @@ class supervisor {
         stop_worker_parts(worker_, detail::min(steady_clock::now() + handler_return_timeout, stop_deadline_));
         const bool all_ended = end_threads();
         attempt([&] { log_.write_stopped(status, draining_since_); });
+        flush_log();
         if (worker_.owns_process)
             must_exit_ = end_run(status, !(all_finished && all_ended && all_steps_finished_));
         return status;
@@ -154,6 +155,7 @@ class supervisor {
             if (now >= deadline) return false;
             time_point next = now + out_of_memory_delay;
             attempt([&] { next = run_due_tasks(now); });
+            next = detail::min(next, now + max_sleep);
             worker_.supervisor.wait_until(detail::min(next, detail::min(deadline, parts_due_at)));
         }
     }
@@ -230,9 +232,9 @@ class supervisor {
     // SIGCONT also resumes a worker that alone is quiet. A resume is counted before its change is made: where
     // that is not noticed yet, apply_shared_lifecycle() applies it.
     void resume() {
-        const bool signalled = signals::last_received(SIGCONT).number != 0;
-        const cause why = signalled ? cause{cause_kind::signal, SIGCONT} : cause{cause_kind::api, 0};
-        worker_.stage.own.apply(event::resume_request, why);
+        const int number = worker_.stage.shared->resume_signal();
+        worker_.stage.own.apply(event::resume_request,
+                                {number != 0 ? cause_kind::signal : cause_kind::api, number});
     }
 
     // The grace period starts here, not at an earlier quiet. [WIRE]
@@ -323,7 +325,10 @@ class supervisor {
     void give_up() {
         const cause why = facts_.own.exit_now ? facts_.own.cause : facts_.shared.cause;
         attempt([&] { log_.write_third_signal(why); });
-        if (worker_.owns_process) _exit(exit_status::signal_base + why.signal);
+        if (worker_.owns_process) {
+            flush_log();
+            _exit(exit_status::signal_base + why.signal);
+        }
         gave_up_ = true;
         shorten_stop();
     }
@@ -398,7 +403,7 @@ class supervisor {
 
     void abandon_stuck() {
         const array<ref<active_job>> jobs = pool_->jobs_in_handlers();
-        log_.write_stuck(jobs);
+        if (!jobs.empty()) log_.write_stuck(jobs);
         stuck_.abandon(jobs);
         await_threads();  // for on_stuck_job
     }
@@ -408,7 +413,9 @@ class supervisor {
     static constexpr std::size_t many_jobs = 64;  // their handlers may keep all CPUs busy
     static constexpr std::chrono::milliseconds max_checkpoint_wait{250};
     static constexpr std::chrono::milliseconds out_of_memory_delay{10};
-    static constexpr std::chrono::milliseconds part_retry_delay{1000};       // after a part threw
+    static constexpr std::chrono::milliseconds part_retry_delay{1000};  // after a part threw
+    static constexpr std::chrono::milliseconds max_sleep{
+        5000};  // should the program have closed the descriptor
     static constexpr std::chrono::milliseconds handler_return_timeout{100};  // for jobs that are reported
     static constexpr std::chrono::milliseconds min_join_timeout{500};        // even if stop_timeout is over
     static constexpr std::chrono::milliseconds join_interval{50};            // between checks for signals

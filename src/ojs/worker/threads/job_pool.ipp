@@ -99,7 +99,7 @@ class job_pool : public ref_counted {
           slots_(max_slots()),
           schedule_(worker_.options.poll_interval),
           threads(*this, in_handlers_, worker_),
-          cancels(threads),
+          cancels(threads, worker_.cancel_callbacks),
           reports(
               worker_, threads, [this] { on_slot_free(); },
               [this] { cancels.notify_all([this] { return jobs_in_handlers(); }); }),
