@@ -348,6 +348,7 @@ OJS_SHUTDOWN_INLINE std::string format_log_record(const log_record& record, log_
 
 OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {
     detail::write_line(STDERR_FILENO, detail::cat({"error: ", failure.text}));
+    detail::flush_log();
     return 64;
 }
 

@@ -107,6 +107,7 @@ class sequence_run {
             first = last;
         }
         callbacks_.end_by(steady_clock::now() + min_step_time);
+        flush_log();
         return std::move(results_);
     }
 
