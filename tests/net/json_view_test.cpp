@@ -214,12 +214,10 @@ TEST_CASE("json: a string is read as picojson reads it") {
 
 TEST_CASE("json: elements and members come one by one, and the end shows whether the text was complete") {
     const auto walk = [](std::string_view text, bool object) {
-        std::string_view key, value;
-        std::string_view rest = text;
         std::string all;
-        while (object ? next_raw_member(rest, key, value) : next_raw_element(rest, value))
-            all += std::string(value) + ";";
-        return is_raw_walk_complete(rest, object ? '{' : '[', object ? '}' : ']') ? "whole: " + all : "cut";
+        json_iterator at(text, object ? '{' : '[');
+        for (; at; ++at) all += std::string(at->value.text()) + ";";
+        return at.is_complete() ? "whole: " + all : "cut";
     };
     const struct {
         bool is_object;

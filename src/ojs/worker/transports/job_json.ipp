@@ -49,24 +49,18 @@ inline std::string args_error(std::string_view args) {
 
 inline std::string job_fault(const job& read, std::string_view args, std::string_view source) {
     if (read.type.empty()) return "type is missing or not a string";
-    std::string fault = args_error(args);
-    if (!fault.empty()) return fault;
     const result<void> valid = check_json(source);
-    return valid ? std::string() : valid.error().text;
+    const bool is_array = json_view(args).type() == json_type::array;
+    const std::string fault = valid && is_array ? "" : args_error(args);
+    return valid || !fault.empty() ? fault : valid.error().text;
 }
 
 // Reads as much as it can: a claimed job with an id can at least be FAILed.
 inline job read_job(std::string_view source) {
     job out;
     std::string_view args;
-    std::string_view rest = source;
-    std::string_view key;
-    std::string_view value;
-    std::string unescaped;
-    while (next_raw_member(rest, key, value)) {
-        const bool escaped = key.find('\\') != std::string_view::npos && raw_string(key, unescaped);
-        read_job_member(out, args, escaped ? unescaped : key.substr(1, key.size() - 2), value);
-    }
+    for (json_iterator at(source, '{'); at; ++at)
+        read_job_member(out, args, at->key.string().value_or(""), at->value.text());
     out.malformed = job_fault(out, args, source);
     if (out.malformed.empty()) out.args_json = std::string(args);
     out.envelope_json = std::string(source);
