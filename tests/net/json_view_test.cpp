@@ -233,12 +233,13 @@ TEST_CASE("json: elements and members come one by one, and the end shows whether
     for (const auto& row : rows) CHECK(walk(row.text, row.is_object) == "whole: " + row.values);
     for (const char* text : {"", "{", "[]", R"({"a")", R"({"a":)", R"({"a":1)", R"({"a":1,})", R"({"a":1}})",
                              R"({"a":"})", R"({"a":[})", R"({"a":1 2})", R"({"a":1} x)", R"({"a":})",
-                             R"({a:1})", R"({"a":")", R"({"a\)", R"({"a" 1})", "{,"}) {
+                             R"({a:1})", R"({"a":")", R"({"a\)", R"({"a" 1})", "{,", R"({"a":[]{"b":1}})"}) {
         CAPTURE(text);
         CHECK(walk(text, true) == "cut");
         CHECK(raw_member(text, "b") == "");
     }
-    for (const char* text : {"", "[", "{}", "[1", "[1,", "[1,]", "[1]]", "[1 2]", "[\"]", "[,]"}) {
+    for (const char* text :
+         {"", "[", "{}", "[1", "[1,", "[1,]", "[1]]", "[1 2]", "[\"]", "[,]", "[[][2]]", ",1]"}) {
         CAPTURE(text);
         CHECK(walk(text, false) == "cut");
     }

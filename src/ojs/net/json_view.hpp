@@ -155,7 +155,7 @@ result<T> read_picojson(std::string_view json) {
     parse(out, json.begin(), json.end(), &fault);
     if (!fault.empty()) return error{errc::bad_response, 0, "picojson cannot read the JSON"};
     if constexpr (is_value) {
-        return out;
+        return result<T>(std::move(out));
     } else {
         if (!out.template is<T>()) return error{errc::invalid_argument, 0, "not a JSON value of that type"};
         return result<T>(std::move(out.template get<T>()));

@@ -129,13 +129,14 @@ class job_context {
         } else if constexpr (detail::is_one_of<T, float, double, long double>) {
             constexpr bool is_float = std::is_same_v<T, float>;
             return detail::argument_as<T>(index, " is ", detail::floating_argument(*source, is_float));
+        } else if constexpr (std::is_class_v<T> && !std::is_same_v<T, std::string_view>) {
+            return detail::argument_as<T>(index, ": ", source->as<T>());
         } else {
             static_assert(!detail::is_one_of<T, std::string_view, const char*, char*>,
                           "arg<T>: there is no text to point to; use std::string");
             static_assert(
-                std::is_class_v<T>,
+                std::is_same_v<T, std::string>,
                 "arg<T>: std::string, bool, or an integer or floating type; picojson::value with picojson");
-            return detail::argument_as<T>(index, ": ", source->as<T>());
         }
     }
     // All arguments: T is picojson::array or value, with the errors of arg<T>().
