@@ -131,16 +131,12 @@ inline std::string_view take_json_value(std::string_view& rest) noexcept {
         const char c = text[at];
         const bool closes = c == ']' || c == '}';
         if (depth == 0 && (c == ',' || closes || is_json_blank(c))) break;
-        // A string ends at a quote after an even number of backslashes, or else at the end of the text.
-        for (bool is_open = c == '"'; is_open && at < text.size();) {
-            at = min(text.find('"', at + 1), text.size());
-            is_open = false;
-            for (std::size_t before = at; text[before - 1] == '\\'; --before) is_open = !is_open;
+        while (c == '"' && ++at < text.size() && text[at] != '"') {
+            if (text[at] == '\\') ++at;
         }
         ++at;
-        depth += c == '[' || c == '{' ? 1 : 0;
-        depth -= closes ? 1 : 0;
-        if (depth == 0 && (closes || c == '"')) break;
+        if (c == '[' || c == '{') ++depth;
+        if ((c == '"' && depth == 0) || (closes && --depth == 0)) break;
     }
     rest.remove_prefix(min(at, text.size()));
     take_json(rest, '\0');
@@ -205,8 +201,8 @@ inline constexpr const char* json_syntax_error = "syntax error in line ";
 
 // Null, or why `source`, which begins with no bracket, is no value.
 inline const char* json_scalar_error(std::string_view source, bool any_value) {
-    const bool is_word = source == "true" || source == "false" || source == "null";
-    if (is_word || decode_json(source, nullptr, any_value)) return nullptr;
+    if (decode_json(source, nullptr, any_value)) return nullptr;
+    if (source == "true" || source == "false" || source == "null") return nullptr;
     if (!is_json_number(source)) return json_syntax_error;
     // Only an exponent or 309 digits make it too large.
     const bool fits = any_value || (source.size() < 309 && source.find_first_of("eE") == source.npos);
