@@ -178,6 +178,7 @@ OJS_SHUTDOWN_INLINE bool json_iterator::is_complete() const noexcept {
 
 OJS_SHUTDOWN_INLINE bool json_key_is(json_view key, std::string_view name) {
     const std::string_view quoted = key.text();
+    if (quoted.size() > 6 * name.size() + 2) return false;  // \u0000 is the longest form of a byte
     if (quoted.find('\\') != quoted.npos) return key.string().value_or("") == name;
     return quoted.size() == name.size() + 2 && quoted.substr(1, name.size()) == name;
 }
