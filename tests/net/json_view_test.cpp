@@ -214,12 +214,10 @@ TEST_CASE("json: a string is read as picojson reads it") {
 
 TEST_CASE("json: elements and members come one by one, and the end shows whether the text was complete") {
     const auto walk = [](std::string_view text, bool object) {
-        std::string_view key, value;
-        std::string_view rest = text;
         std::string all;
-        while (object ? next_raw_member(rest, key, value) : next_raw_element(rest, value))
-            all += std::string(value) + ";";
-        return is_raw_walk_complete(rest, object ? '{' : '[', object ? '}' : ']') ? "whole: " + all : "cut";
+        json_iterator at(text, object ? '{' : '[');
+        for (; at; ++at) all += std::string(at->value.text()) + ";";
+        return at.is_complete() ? "whole: " + all : "cut";
     };
     const struct {
         bool is_object;
@@ -235,12 +233,13 @@ TEST_CASE("json: elements and members come one by one, and the end shows whether
     for (const auto& row : rows) CHECK(walk(row.text, row.is_object) == "whole: " + row.values);
     for (const char* text : {"", "{", "[]", R"({"a")", R"({"a":)", R"({"a":1)", R"({"a":1,})", R"({"a":1}})",
                              R"({"a":"})", R"({"a":[})", R"({"a":1 2})", R"({"a":1} x)", R"({"a":})",
-                             R"({a:1})", R"({"a":")", R"({"a\)", R"({"a" 1})", "{,"}) {
+                             R"({a:1})", R"({"a":")", R"({"a\)", R"({"a" 1})", "{,", R"({"a":[]{"b":1}})"}) {
         CAPTURE(text);
         CHECK(walk(text, true) == "cut");
         CHECK(raw_member(text, "b") == "");
     }
-    for (const char* text : {"", "[", "{}", "[1", "[1,", "[1,]", "[1]]", "[1 2]", "[\"]", "[,]"}) {
+    for (const char* text :
+         {"", "[", "{}", "[1", "[1,", "[1,]", "[1]]", "[1 2]", "[\"]", "[,]", "[[][2]]", ",1]"}) {
         CAPTURE(text);
         CHECK(walk(text, false) == "cut");
     }

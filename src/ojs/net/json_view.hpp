@@ -75,23 +75,26 @@ struct json_item {
     json_view value;
 };
 
+// Walks over the members of an object or the elements of an array, without a stack, so that nesting cannot overflow it.
+// For checked JSON; on other text the result is arbitrary but safe.
 class json_iterator {
   public:
     json_iterator() = default;
-    explicit json_iterator(const json_view& view)
-        : rest_(view.text()), is_object_(view.type() == json_type::object) {
-        ++*this;
-    }
+    json_iterator(std::string_view text, char open);  // '{' or '[': text that begins otherwise has no items
     const json_item& operator*() const noexcept { return item_; }
     const json_item* operator->() const noexcept { return &item_; }
     json_iterator& operator++();
+    explicit operator bool() const noexcept { return static_cast<bool>(item_.value); }  // false: at the end
     bool operator!=(const json_iterator& other) const noexcept {
         return item_.value.text().data() != other.item_.value.text().data();
     }
+    // At the end: whether that is the closing bracket at the end of the text, with matching brackets within.
+    bool is_complete() const noexcept;
 
   private:
     std::string_view rest_;
-    bool is_object_ = false;
+    char open_ = '\0';
+    bool is_first_ = false;
     json_item item_;
 };
 
@@ -99,25 +102,24 @@ class json_iterator {
 // input, if not; without `any_value` also for what the library does not represent: a lone surrogate, a number that does
 // not fit a double, and nesting deeper than json_view::max_depth. Does not check UTF-8: see is_utf8().
 result<void> check_json(std::string_view text, bool any_value = true);
-bool is_json(std::string_view text);
-bool is_json_object(std::string_view text);
+inline bool is_json(std::string_view text) {
+    return check_json(text).has_value();
+}
+inline bool is_json_object(std::string_view text) {
+    return json_view(text).type() == json_type::object && is_json(text);
+}
 
-// The source text of a member of an object, or of the next element of an array: it keeps digits that a double would
-// lose. Empty or false if there is none. Iterative, so nesting cannot overflow the stack. For checked JSON; on other
-// text the result is arbitrary but safe. The next_ forms start with the complete text and advance `rest`; `key` keeps
-// its quotes. When they find no more, is_raw_walk_complete() is true if they reached the closing bracket at the end of
-// the text, with matching brackets within.
-std::string_view raw_member(std::string_view object, std::string_view key);
-bool next_raw_member(std::string_view& rest, std::string_view& key, std::string_view& value);
-bool next_raw_element(std::string_view& rest, std::string_view& element);
-bool is_raw_walk_complete(std::string_view rest, char open, char close) noexcept;
+bool json_key_is(json_view key, std::string_view name);
+inline std::string_view raw_member(std::string_view object, std::string_view key) {
+    return json_view(object).member(key).text();
+}
 // `object` with this member replaced or added; an empty `value` removes it.
 std::string with_raw_member(std::string_view object, std::string_view key, std::string_view value);
 
-// Decodes a JSON string; false if `source` is none.
+// These read all of `source`, or return false. A whole number is in two's complement.
 bool raw_string(std::string_view source, std::string& out);
-// Parses a JSON number; false if `source` is none or does not fit a double.
 bool json_number(std::string_view source, double& out);
+bool json_integer(std::string_view source, std::int64_t min, std::uint64_t max, std::uint64_t& out) noexcept;
 bool is_json_number(std::string_view source) noexcept;
 
 // ---- picojson, where a file includes <picojson.h>, before or after ----
@@ -131,16 +133,8 @@ class c_locale_scope {
     ~c_locale_scope();
 
   private:
-    void* const previous_;  // a locale_t
+    void* previous_;  // a locale_t
 };
-
-// Whether T is picojson::value, array or object.
-template <class T, class Value, class = void>
-inline constexpr bool is_picojson = std::is_same_v<T, Value>;
-template <class T, class Value>
-inline constexpr bool is_picojson<T, Value, decltype(static_cast<void>(typename Value::object()))> =
-    std::is_same_v<T, Value> || std::is_same_v<T, typename Value::array> ||
-    std::is_same_v<T, typename Value::object>;
 
 template <class V>
 using if_picojson = std::enable_if_t<std::is_same_v<V, picojson::value>, int>;
@@ -149,6 +143,10 @@ using if_picojson = std::enable_if_t<std::is_same_v<V, picojson::value>, int>;
 // type's name is a parameter, as it may be incomplete here.
 template <class T, class Value = picojson::value>
 result<T> read_picojson(std::string_view json) {
+    constexpr bool is_value = std::is_same_v<T, Value>;
+    static_assert(
+        is_value || std::is_same_v<T, typename Value::array> || std::is_same_v<T, typename Value::object>,
+        "T is picojson::value, array or object");
     const result<json_view> checked = json_view::parse(json);
     if (!checked) return checked.error();
     Value out;
@@ -156,7 +154,7 @@ result<T> read_picojson(std::string_view json) {
     const c_locale_scope plain;
     parse(out, json.begin(), json.end(), &fault);
     if (!fault.empty()) return error{errc::bad_response, 0, "picojson cannot read the JSON"};
-    if constexpr (std::is_same_v<T, Value>) {
+    if constexpr (is_value) {
         return result<T>(std::move(out));
     } else {
         if (!out.template is<T>()) return error{errc::invalid_argument, 0, "not a JSON value of that type"};

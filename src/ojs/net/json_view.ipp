@@ -15,124 +15,83 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-OJS_SHUTDOWN_INLINE c_locale_scope::c_locale_scope() noexcept
-    : previous_([] {
-          static const locale_t plain = ::newlocale(LC_ALL_MASK, "C", static_cast<locale_t>(nullptr));
-          return static_cast<void*>(::uselocale(plain));
-      }()) {}
+OJS_SHUTDOWN_INLINE c_locale_scope::c_locale_scope() noexcept {
+    static const locale_t plain = ::newlocale(LC_ALL_MASK, "C", static_cast<locale_t>(nullptr));
+    previous_ = static_cast<void*>(::uselocale(plain));
+}
 
 OJS_SHUTDOWN_INLINE c_locale_scope::~c_locale_scope() {
     ::uselocale(static_cast<locale_t>(previous_));
 }
 
-// Removes the four digits of a \uXXXX.
-inline bool take_utf16(std::string_view& text, std::uint32_t& code) noexcept {
-    std::uint64_t unit = 0;
-    if (text.size() < 4 || !parse_hex(text.substr(0, 4), 0xffff, unit)) return false;
-    code = static_cast<std::uint32_t>(unit);
-    text.remove_prefix(4);
-    return true;
+inline bool is_json_blank(char c) noexcept {
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
 // Removes the escape at the front: a character, or half of a surrogate pair. False: it is no JSON escape.
-inline bool take_escape_unit(std::string_view& text, std::uint32_t& code) noexcept {
-    constexpr std::string_view letters = "\"\\/bfnrt";
+inline bool take_json_escape(std::string_view& text, std::uint64_t& unit) noexcept {
     constexpr std::string_view meanings = "\"\\/\b\f\n\r\t";
-    const char letter = text.size() > 1 ? text[1] : '\0';
-    const std::size_t known = letters.find(letter);
-    text.remove_prefix(text.size() > 1 ? 2 : 1);
-    if (known != std::string_view::npos) {
-        code = static_cast<unsigned char>(meanings[known]);
-        return true;
-    }
-    return letter == 'u' && take_utf16(text, code);
-}
-
-// The same for a whole character. False: no JSON escape, or a lone surrogate.
-inline bool take_json_escape(std::string_view& text, std::uint32_t& code) noexcept {
-    if (!take_escape_unit(text, code)) return false;
-    if (code < 0xd800 || code > 0xdfff) return true;
-    std::uint32_t second = 0;
-    if (code > 0xdbff || text.substr(0, 2) != "\\u") return false;
-    text.remove_prefix(2);
-    if (!take_utf16(text, second) || second < 0xdc00 || second > 0xdfff) return false;
-    code = 0x10000 + ((code - 0xd800) << 10U) + (second - 0xdc00);
+    const std::size_t known = std::string_view("\"\\/bfnrtu").find(text.size() < 2 ? '\0' : text[1]);
+    const std::size_t length = known == meanings.size() ? 6 : 2;
+    if (known == text.npos || text.front() != '\\' || text.size() < length) return false;
+    if (length == 6 && !parse_hex(text.substr(2, 4), 0xffff, unit)) return false;
+    if (length == 2) unit = static_cast<unsigned char>(meanings[known]);
+    text.remove_prefix(length);
     return true;
 }
 
-inline void append_code_point(std::string& out, std::uint32_t code) {
-    const auto tail = [&](unsigned shift) { return static_cast<char>(0x80U | ((code >> shift) & 0x3fU)); };
-    if (code < 0x80) {
-        out += static_cast<char>(code);
-    } else if (code < 0x800) {
-        out += {static_cast<char>(0xc0U | (code >> 6U)), tail(0)};
-    } else if (code < 0x10000) {
-        out += {static_cast<char>(0xe0U | (code >> 12U)), tail(6), tail(0)};
-    } else {
-        out += {static_cast<char>(0xf0U | (code >> 18U)), tail(12), tail(6), tail(0)};
-    }
+inline void append_code_point(std::string& out, std::uint64_t code) {
+    const unsigned tails = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+    constexpr unsigned leads[] = {0, 0xc0, 0xe0, 0xf0};
+    out += static_cast<char>(leads[tails] | (code >> (6 * tails)));
+    for (unsigned i = tails; i-- > 0;) out += static_cast<char>(0x80U | ((code >> (6 * i)) & 0x3fU));
 }
 
-// Removes the string at the front and decodes it into `out`, if not null. False: `text` begins with the error.
-// `any_value`: lone surrogates are no error.
-inline bool take_json_string(std::string_view& text, std::string* out, bool any_value = false) {
-    if (text.empty() || text.front() != '"') return false;
-    text.remove_prefix(1);
-    for (;;) {
-        const auto is_plain = [](char c) {
-            return c != '"' && c != '\\' && static_cast<unsigned char>(c) >= 0x20;
-        };
+// Whether `source` is a JSON string; it is decoded into `out`, if not null. `any_value`: lone surrogates are no error.
+inline bool decode_json(std::string_view source, std::string* out, bool any_value = false) {
+    if (source.size() < 2 || source.front() != '"' || source.back() != '"') return false;
+    source = source.substr(1, source.size() - 2);
+    while (!source.empty()) {
         std::size_t plain = 0;
-        while (plain < text.size() && is_plain(text[plain])) ++plain;
-        if (out != nullptr) append(*out, {text.substr(0, plain)});
-        text.remove_prefix(plain);
-        if (text.empty() || static_cast<unsigned char>(text.front()) < 0x20) return false;
-        if (text.front() == '"') break;
-        std::uint32_t code = 0;
-        if (!(any_value ? take_escape_unit(text, code) : take_json_escape(text, code))) return false;
+        while (plain < source.size() && static_cast<unsigned char>(source[plain]) >= 0x20 &&
+               source[plain] != '"' && source[plain] != '\\')
+            ++plain;
+        if (out != nullptr) out->append(source.data(), plain);
+        source.remove_prefix(plain);
+        if (source.empty()) return true;
+        std::uint64_t code = 0;
+        std::uint64_t low = 0;
+        if (!take_json_escape(source, code)) return false;
+        if (!any_value && code >= 0xd800 && code <= 0xdfff) {
+            if (code > 0xdbff || !take_json_escape(source, low) || low < 0xdc00 || low > 0xdfff) return false;
+            code = 0x10000 + ((code - 0xd800) << 10U) + (low - 0xdc00);
+        }
         if (out != nullptr) append_code_point(*out, code);
     }
-    text.remove_prefix(1);
     return true;
 }
 
 OJS_SHUTDOWN_INLINE bool raw_string(std::string_view source, std::string& out) {
     std::string text;
-    if (!take_json_string(source, &text) || !source.empty()) return false;
+    if (!decode_json(source, &text)) return false;
     out = std::move(text);
     return true;
 }
 
-inline bool is_digit_at(std::string_view text, std::size_t at) noexcept {
-    return at < text.size() && text[at] >= '0' && text[at] <= '9';
-}
-inline std::size_t skip_digits(std::string_view text, std::size_t at) noexcept {
-    while (is_digit_at(text, at)) ++at;
-    return at;
-}
-
-// The end of a JSON number, or npos. [RFC 8259 6]
-inline std::size_t number_end(std::string_view text, std::size_t at) noexcept {
-    if (at < text.size() && text[at] == '-') ++at;
-    if (!is_digit_at(text, at)) return std::string_view::npos;
-    at = text[at] == '0' ? at + 1 : skip_digits(text, at);
-    if (at < text.size() && text[at] == '.') {
-        if (!is_digit_at(text, at + 1)) return std::string_view::npos;
-        at = skip_digits(text, at + 1);
-    }
-    if (at < text.size() && (text[at] == 'e' || text[at] == 'E')) {
-        ++at;
-        if (at < text.size() && (text[at] == '+' || text[at] == '-')) ++at;
-        if (!is_digit_at(text, at)) return std::string_view::npos;
-        at = skip_digits(text, at);
-    }
-    const bool is_continued =
-        at < text.size() && std::string_view("0123456789+-.eE").find(text[at]) != text.npos;
-    return is_continued ? std::string_view::npos : at;
-}
-
 OJS_SHUTDOWN_INLINE bool is_json_number(std::string_view source) noexcept {
-    return number_end(source, 0) == source.size();
+    const auto take = [&source](char first, char last, std::size_t max = 1) {
+        std::size_t count = 0;
+        while (count < min(source.size(), max) && source[count] >= first && source[count] <= last) ++count;
+        source.remove_prefix(count);
+        return count > 0;
+    };
+    const auto take_digits = [&] { return take('0', '9', source.npos); };
+    take('-', '-');
+    if (!take('0', '0') && !take_digits()) return false;
+    if (take('.', '.') && !take_digits()) return false;
+    if (!take('e', 'e') && !take('E', 'E')) return source.empty();
+    if (!take('+', '+')) take('-', '-');
+    return take_digits() && source.empty();
 }
 
 OJS_SHUTDOWN_INLINE bool json_number(std::string_view source, double& out) {
@@ -145,176 +104,91 @@ OJS_SHUTDOWN_INLINE bool json_number(std::string_view source, double& out) {
     return true;
 }
 
-inline bool is_json_blank(char c) noexcept {
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
-// A position in JSON text. take() also skips the blanks that follow; false: another character is next.
-class json_walk {
-  public:
-    explicit json_walk(std::string_view text) noexcept : text_(text) { skip_blanks(); }
-
-    std::string_view rest() const noexcept { return text_.substr(at_); }
-    char next() const noexcept { return at_ < text_.size() ? text_[at_] : '\0'; }
-    bool take(char expected) noexcept {
-        if (next() != expected) return false;
-        ++at_;
-        return skip_blanks();
-    }
-    // Takes a key and its colon; `quoted` is the key's source.
-    bool take_key(std::string_view& quoted) {
-        const std::size_t begin = at_;
-        if (!take_string()) return false;
-        quoted = text_.substr(begin, at_ - begin);
-        return skip_blanks() && (take(':') || fail());
-    }
-    // Skips and returns the next value without checking what is in its brackets; empty if there is none.
-    std::string_view skip_value() noexcept {
-        const std::size_t begin = at_;
-        for (std::size_t depth = 0; at_ < text_.size();) {
-            const char c = text_[at_];
-            const bool closes = c == ']' || c == '}';
-            if (depth == 0 && (c == ',' || closes || is_json_blank(c))) break;
-            if (c == '"') skip_string();
-            if (c != '"') ++at_;
-            if (c == '[' || c == '{') ++depth;
-            if (closes) --depth;
-            if (depth == 0 && (closes || c == '"')) break;
-        }
-        return text_.substr(begin, at_ - begin);
-    }
-
-    // Checks that the text is one value. Null, or the error.
-    const char* check(bool any_value) {
-        any_value_ = any_value;
-        if (at_ == text_.size()) return "there is nothing";
-        if (take_value() && at_ < text_.size()) problem_ = "something follows the value in line ";
-        return problem_;
-    }
-    std::size_t line() const noexcept {
-        std::size_t out = 1;
-        for (const char c : text_.substr(0, at_)) out += c == '\n' ? 1 : 0;
-        return out;
-    }
-
-  private:
-    bool fail(const char* reason = "syntax error in line ") noexcept {
-        problem_ = reason;
+OJS_SHUTDOWN_INLINE bool json_integer(std::string_view source, std::int64_t min, std::uint64_t max,
+                                      std::uint64_t& out) noexcept {
+    const bool negative = !source.empty() && source.front() == '-';
+    const std::uint64_t max_magnitude = negative ? 0 - static_cast<std::uint64_t>(min) : max;
+    if (!is_json_number(source) || !parse_number(source.substr(negative ? 1 : 0), max_magnitude, out))
         return false;
-    }
-    bool skip_blanks() noexcept {
-        while (at_ < text_.size() && is_json_blank(text_[at_])) ++at_;
-        return true;
-    }
-    // Skips to the end of the text if the closing quote is missing.
-    void skip_string() noexcept {
-        for (++at_; at_ < text_.size() && text_[at_] != '"'; ++at_) at_ += text_[at_] == '\\' ? 1U : 0U;
-        at_ = at_ < text_.size() ? at_ + 1 : text_.size();
-    }
-
-    // Iterative, so that nesting cannot overflow the stack.
-    bool take_value() {
-        std::string open;  // the brackets around this place
-        for (;;) {
-            bool follows_value = next() != '[' && next() != '{';
-            if (follows_value && !(take_scalar() && skip_blanks())) return false;
-            if (!follows_value) {
-                if (!any_value_ && open.size() == json_view::max_depth) return fail("nested deeper than 100");
-                open += next();
-                take(next());
-            }
-            for (;; follows_value = true, open.pop_back()) {
-                if (open.empty()) return true;
-                if (!take(open.back() == '{' ? '}' : ']')) break;
-            }
-            if (follows_value && !take(',')) return fail();
-            std::string_view key;
-            if (open.back() == '{' && !take_key(key)) return false;
-        }
-    }
-    bool take_scalar() {
-        if (next() == '"') return take_string();
-        if (next() == '-' || is_digit_at(text_, at_)) return take_number();
-        for (const std::string_view word : {"true", "false", "null"}) {
-            if (text_.substr(at_, word.size()) != word) continue;
-            at_ += word.size();
-            return true;
-        }
-        return fail();
-    }
-    bool take_number() {
-        const std::size_t end = number_end(text_, at_);
-        if (end == std::string_view::npos) return fail();
-        const std::string_view number = text_.substr(at_, end - at_);
-        // Only an exponent or 309 digits make it too large.
-        const bool is_small = number.size() < 309 && number.find_first_of("eE") == number.npos;
-        double value = 0;
-        if (!any_value_ && !is_small && !json_number(number, value)) return fail("a number is too large");
-        at_ = end;
-        return true;
-    }
-    bool take_string() {
-        std::string_view left = rest();
-        const bool taken = take_json_string(left, nullptr, any_value_);
-        at_ = text_.size() - left.size();
-        return taken || fail();
-    }
-
-    const std::string_view text_;
-    std::size_t at_ = 0;
-    const char* problem_ = nullptr;
-    bool any_value_ = true;
-};
-
-// The next member, or element if `key` is null. Takes `open` first, then commas; false at the closing bracket.
-inline bool next_raw_item(std::string_view& rest, char open, std::string_view* key, std::string_view& value) {
-    json_walk walk(rest);
-    if (!walk.take(open) && !walk.take(',')) return false;
-    if (key != nullptr && !walk.take_key(*key)) return false;
-    const std::string_view found = walk.skip_value();
-    if (found.empty()) return false;
-    value = found;
-    rest = walk.rest();
+    out = negative ? 0 - out : out;
     return true;
 }
 
-OJS_SHUTDOWN_INLINE bool next_raw_element(std::string_view& rest, std::string_view& element) {
-    return next_raw_item(rest, '[', nullptr, element);
-}
-OJS_SHUTDOWN_INLINE bool next_raw_member(std::string_view& rest, std::string_view& key,
-                                         std::string_view& value) {
-    return next_raw_item(rest, '{', &key, value);
-}
-
-OJS_SHUTDOWN_INLINE bool is_raw_walk_complete(std::string_view rest, char open, char close) noexcept {
-    json_walk walk(rest);
-    walk.take(open);  // it is empty
-    return walk.take(close) && walk.rest().empty();
+// Removes `expected` at the front, and the blanks behind it. '\0': only blanks.
+inline bool take_json(std::string_view& rest, char expected) noexcept {
+    if (expected != '\0' && (rest.empty() || rest.front() != expected)) return false;
+    std::size_t at = expected == '\0' ? 0 : 1;
+    while (at < rest.size() && is_json_blank(rest[at])) ++at;
+    rest.remove_prefix(at);
+    return true;
 }
 
-inline bool json_key_is(std::string_view quoted, std::string_view key) {
-    std::string unescaped;
-    if (quoted.find('\\') == std::string_view::npos) return quoted.substr(1, quoted.size() - 2) == key;
-    return raw_string(quoted, unescaped) && unescaped == key;
-}
-
-OJS_SHUTDOWN_INLINE std::string_view raw_member(std::string_view object, std::string_view key) {
-    std::string_view found;
-    std::string_view name;
-    std::string_view value;
-    while (next_raw_member(object, name, value)) {
-        if (json_key_is(name, key)) found = value;  // of several, the last counts
+// Removes and returns a value without checking what is in its brackets; empty: there is none.
+inline std::string_view take_json_value(std::string_view& rest) noexcept {
+    const std::string_view text = rest;
+    std::size_t at = 0;
+    for (std::size_t depth = 0; at < text.size();) {
+        const char c = text[at];
+        const bool closes = c == ']' || c == '}';
+        if (depth == 0 && (c == ',' || closes || is_json_blank(c))) break;
+        while (c == '"' && ++at < text.size() && text[at] != '"') {
+            if (text[at] == '\\') ++at;
+        }
+        ++at;
+        if (c == '[' || c == '{') ++depth;
+        if ((c == '"' && depth == 0) || (closes && --depth == 0)) break;
     }
-    return found;
+    rest.remove_prefix(min(at, text.size()));
+    take_json(rest, '\0');
+    return text.substr(0, at);
+}
+
+// Removes a key, which keeps its quotes, and its colon.
+inline bool take_json_key(std::string_view& rest, std::string_view& key, bool any_value = true) {
+    std::string_view left = rest;
+    key = take_json_value(left);
+    if (!decode_json(key, nullptr, any_value)) return false;
+    rest = left;
+    return take_json(rest, ':');
+}
+
+OJS_SHUTDOWN_INLINE json_iterator::json_iterator(std::string_view text, char open)
+    : rest_(json_view(text).text()), open_(open), is_first_(take_json(rest_, open)) {
+    if (!is_first_) rest_ = {};
+    ++*this;
+}
+
+OJS_SHUTDOWN_INLINE json_iterator& json_iterator::operator++() {
+    std::string_view rest = rest_;
+    std::string_view key;
+    item_ = {};
+    if (!exchange(is_first_, false) && !take_json(rest, ',')) return *this;
+    if (open_ == '{' && !take_json_key(rest, key)) return *this;
+    const std::string_view value = take_json_value(rest);
+    if (value.empty()) return *this;
+    item_ = {json_view(key), json_view(value)};
+    rest_ = rest;
+    return *this;
+}
+
+OJS_SHUTDOWN_INLINE bool json_iterator::is_complete() const noexcept {
+    std::string_view rest = rest_;
+    return !*this && take_json(rest, open_ == '{' ? '}' : ']') && rest.empty();
+}
+
+OJS_SHUTDOWN_INLINE bool json_key_is(json_view key, std::string_view name) {
+    const std::string_view quoted = key.text();
+    if (quoted.size() > 6 * name.size() + 2) return false;  // \u0000 is the longest form of a byte
+    if (quoted.find('\\') != quoted.npos) return key.string().value_or("") == name;
+    return quoted.size() == name.size() + 2 && quoted.substr(1, name.size()) == name;
 }
 
 OJS_SHUTDOWN_INLINE std::string with_raw_member(std::string_view object, std::string_view key,
                                                 std::string_view value) {
     std::string out = "{";
-    std::string_view name;
-    std::string_view source;
-    while (next_raw_member(object, name, source)) {
-        if (!json_key_is(name, key)) append(out, {out.size() > 1 ? "," : "", name, ":", source});
+    for (json_iterator at(object, '{'); at; ++at) {
+        if (!json_key_is(at->key, key))
+            append(out, {out.size() > 1 ? "," : "", at->key.text(), ":", at->value.text()});
     }
     if (!value.empty()) append(out, {out.size() > 1 ? "," : "", json_quote(key), ":", value});
     return out + "}";
@@ -324,20 +198,55 @@ inline error bad_json(std::string_view reason) {
     return error{errc::bad_response, 0, cat({"invalid JSON: ", reason})};
 }
 
+inline constexpr const char* json_syntax_error = "syntax error in line ";
+
+// Null, or why `source`, which begins with no bracket, is no value.
+inline const char* json_scalar_error(std::string_view source, bool any_value) {
+    if (decode_json(source, nullptr, any_value)) return nullptr;
+    if (source == "true" || source == "false" || source == "null") return nullptr;
+    if (!is_json_number(source)) return json_syntax_error;
+    // Only an exponent or 309 digits make it too large.
+    const bool fits = any_value || (source.size() < 309 && source.find_first_of("eE") == source.npos);
+    double value = 0;
+    return fits || json_number(source, value) ? nullptr : "a number is too large";
+}
+
+// Removes a value. Null, or the error, which is where `rest` begins. Iterative, so that nesting cannot overflow the stack.
+inline const char* json_value_error(std::string_view& rest, bool any_value) {
+    std::string open;  // the brackets around this place
+    for (;;) {
+        const char begin = rest.empty() ? '\0' : rest.front();
+        bool follows_value = begin != '[' && begin != '{';
+        std::string_view left = rest;
+        if (follows_value) {
+            const char* const problem = json_scalar_error(take_json_value(left), any_value);
+            if (problem != nullptr) return problem;
+            rest = left;
+        } else {
+            if (!any_value && open.size() == json_view::max_depth) return "nested deeper than 100";
+            open += begin;
+            take_json(rest, begin);
+        }
+        for (;; follows_value = true, open.pop_back()) {
+            if (open.empty()) return nullptr;
+            if (!take_json(rest, open.back() == '{' ? '}' : ']')) break;
+        }
+        if (follows_value && !take_json(rest, ',')) return json_syntax_error;
+        if (open.back() == '{' && !take_json_key(rest, left, any_value)) return json_syntax_error;
+    }
+}
+
 OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text, bool any_value) {
-    json_walk walk(text);
-    const char* const problem = walk.check(any_value);
-    if (problem == nullptr) return {};
-    const std::string_view reason = problem;
-    return reason.back() == ' ' ? bad_json(cat({reason, walk.line()})) : bad_json(reason);
-}
-
-OJS_SHUTDOWN_INLINE bool is_json(std::string_view text) {
-    return json_walk(text).check(true) == nullptr;
-}
-
-OJS_SHUTDOWN_INLINE bool is_json_object(std::string_view text) {
-    return json_walk(text).next() == '{' && is_json(text);
+    std::string_view rest = text;
+    take_json(rest, '\0');
+    if (rest.empty()) return bad_json("there is nothing");
+    const char* const problem = json_value_error(rest, any_value);
+    if (problem == nullptr && rest.empty()) return {};
+    const std::string_view reason = problem != nullptr ? problem : "something follows the value in line ";
+    if (reason.back() != ' ') return bad_json(reason);
+    std::size_t line = 1;
+    for (const char c : text.substr(0, text.size() - rest.size())) line += c == '\n' ? 1 : 0;
+    return bad_json(cat({reason, line}));
 }
 
 }  // namespace detail
@@ -378,13 +287,11 @@ OJS_SHUTDOWN_INLINE result<double> json_view::number() const {
 }
 
 OJS_SHUTDOWN_INLINE result<std::int64_t> json_view::integer() const {
-    const bool negative = !text_.empty() && text_.front() == '-';
-    const std::uint64_t max = (std::uint64_t{1} << 63U) - (negative ? 0 : 1);
-    std::uint64_t magnitude = 0;
-    if (!detail::is_json_number(text_) ||
-        !detail::parse_number(text_.substr(negative ? 1 : 0), max, magnitude))
+    using limits = std::numeric_limits<std::int64_t>;
+    std::uint64_t out = 0;
+    if (!detail::json_integer(text_, limits::min(), limits::max(), out))
         return error{errc::invalid_argument, 0, "not a whole number of 64 bits"};
-    return static_cast<std::int64_t>(negative ? 0 - magnitude : magnitude);
+    return static_cast<std::int64_t>(out);
 }
 
 OJS_SHUTDOWN_INLINE result<bool> json_view::boolean() const {
@@ -393,32 +300,24 @@ OJS_SHUTDOWN_INLINE result<bool> json_view::boolean() const {
 }
 
 OJS_SHUTDOWN_INLINE json_view json_view::member(std::string_view name) const {
-    return json_view(detail::raw_member(text_, name));
-}
-
-OJS_SHUTDOWN_INLINE json_view json_view::element(std::size_t index) const {
-    std::string_view rest = text_;
     json_view out;
-    for (std::size_t left = index + 1; left > 0; --left) {
-        if (!detail::next_raw_element(rest, out.text_)) return {};
+    for (detail::json_iterator at(text_, '{'); at; ++at) {
+        if (detail::json_key_is(at->key, name)) out = at->value;
     }
     return out;
 }
 
+OJS_SHUTDOWN_INLINE json_view json_view::element(std::size_t index) const {
+    detail::json_iterator at(text_, '[');
+    while (at && index-- > 0) ++at;
+    return at->value;
+}
+
 OJS_SHUTDOWN_INLINE detail::json_iterator json_view::begin() const {
-    return detail::json_iterator(*this);
+    return {text_, type() == json_type::object ? '{' : '['};
 }
 OJS_SHUTDOWN_INLINE detail::json_iterator json_view::end() const noexcept {
     return {};
-}
-
-OJS_SHUTDOWN_INLINE detail::json_iterator& detail::json_iterator::operator++() {
-    std::string_view key;
-    std::string_view value;
-    const bool found =
-        is_object_ ? detail::next_raw_member(rest_, key, value) : detail::next_raw_element(rest_, value);
-    item_ = found ? json_item{json_view(key), json_view(value)} : json_item();
-    return *this;
 }
 
 }  // namespace v0_1_0

@@ -70,29 +70,27 @@ class bad_argument : public std::exception {
 namespace detail {
 class active_job;
 class worker_context;
-result<std::string_view> argument_source(std::string_view args_json, std::size_t index);
-error argument_error(std::size_t index, const error& failure);
+result<json_view> find_argument(std::string_view args_json, std::size_t index);
+error argument_error(std::size_t index, const char* separator, const error& failure);
 // The string that `json` writes, or else `json` itself.
-std::string string_or_json(std::string_view json);
-result<bool> bool_argument(std::string_view source, std::size_t index);
-
-// For an integer as 64 bits in two's complement.
-struct integer_range {
-    std::int64_t min;
-    std::uint64_t max;
-    int bits;
-};
-result<std::uint64_t> integer_argument(std::string_view source, std::size_t index, integer_range range);
-// From -max to max.
-result<double> floating_argument(std::string_view source, std::size_t index, double max);
+inline std::string string_or_json(std::string_view json) {
+    std::string text;
+    return raw_string(json, text) ? text : std::string(json);
+}
+// In two's complement.
+result<std::uint64_t> integer_argument(json_view source, std::int64_t min, std::uint64_t max, int bits);
+result<double> floating_argument(json_view source, bool is_float);
+template <class T, class U>
+result<T> argument_as(std::size_t index, const char* separator, result<U> read) {
+    return read ? result<T>(static_cast<T>(*std::move(read)))
+                : argument_error(index, separator, read.error());
+}
 
 template <class T, class... Others>
 inline constexpr bool is_one_of = (std::is_same_v<T, Others> || ...);
 template <class T>
 inline constexpr bool is_integer = is_one_of<T, signed char, unsigned char, short, unsigned short, int,
                                              unsigned, long, unsigned long, long long, unsigned long long>;
-template <class T>
-inline constexpr bool is_floating = is_one_of<T, float, double, long double>;
 }  // namespace detail
 
 // A handler's view of its job. Valid until the handler returns; every member is thread-safe meanwhile.
@@ -118,25 +116,21 @@ class job_context {
     template <class T>
     result<T> arg(std::size_t index) const {
         using limits = std::numeric_limits<T>;
-        const result<std::string_view> source = detail::argument_source(args_json(), index);
+        const result<json_view> source = detail::find_argument(args_json(), index);
         if (!source) return source.error();
         if constexpr (std::is_same_v<T, std::string>) {
-            return detail::string_or_json(*source);
+            return detail::string_or_json(source->text());
         } else if constexpr (std::is_same_v<T, bool>) {
-            return detail::bool_argument(*source, index);
+            return detail::argument_as<T>(index, " is ", source->boolean());
         } else if constexpr (detail::is_integer<T>) {
-            const result<std::uint64_t> found = detail::integer_argument(
-                *source, index, {limits::min(), limits::max(), limits::digits + limits::is_signed});
-            return found ? result<T>(static_cast<T>(*found)) : result<T>(found.error());
-        } else if constexpr (detail::is_floating<T>) {
-            constexpr bool small = std::is_same_v<T, float>;
-            const result<double> found = detail::floating_argument(
-                *source, index,
-                small ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max());
-            return found ? result<T>(static_cast<T>(*found)) : result<T>(found.error());
-        } else if constexpr (detail::is_picojson<T, picojson::value>) {
-            const result<T> found = detail::read_picojson<T>(*source);
-            return found ? found : result<T>(detail::argument_error(index, found.error()));
+            constexpr int bits = limits::digits + limits::is_signed;
+            return detail::argument_as<T>(
+                index, " is ", detail::integer_argument(*source, limits::min(), limits::max(), bits));
+        } else if constexpr (detail::is_one_of<T, float, double, long double>) {
+            constexpr bool is_float = std::is_same_v<T, float>;
+            return detail::argument_as<T>(index, " is ", detail::floating_argument(*source, is_float));
+        } else if constexpr (std::is_class_v<T> && !std::is_same_v<T, std::string_view>) {
+            return detail::argument_as<T>(index, ": ", source->as<T>());
         } else {
             static_assert(!detail::is_one_of<T, std::string_view, const char*, char*>,
                           "arg<T>: there is no text to point to; use std::string");

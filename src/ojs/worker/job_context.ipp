@@ -8,51 +8,31 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-OJS_SHUTDOWN_INLINE error argument_error(std::size_t index, const error& failure) {
-    return {failure.code, 0, cat({"argument ", index, ": ", failure.text})};
+OJS_SHUTDOWN_INLINE error argument_error(std::size_t index, const char* separator, const error& failure) {
+    return {failure.code, 0, cat({"argument ", index, separator, failure.text})};
 }
 
-OJS_SHUTDOWN_INLINE result<std::string_view> argument_source(std::string_view args_json, std::size_t index) {
+OJS_SHUTDOWN_INLINE result<json_view> find_argument(std::string_view args_json, std::size_t index) {
     const json_view found = json_view(args_json).element(index);
     if (!found) return error{errc::invalid_argument, 0, cat({"the job has no argument ", index})};
     const result<void> valid = check_json(found.text(), false);
-    return valid ? result<std::string_view>(found.text()) : argument_error(index, valid.error());
+    return valid ? result<json_view>(found) : argument_error(index, ": ", valid.error());
 }
 
-inline error wrong_type(std::size_t index, std::string_view expected) {
-    return {errc::invalid_argument, 0, cat({"argument ", index, " is not ", expected})};
+OJS_SHUTDOWN_INLINE result<std::uint64_t> integer_argument(json_view source, std::int64_t min,
+                                                           std::uint64_t max, int bits) {
+    std::uint64_t out = 0;
+    if (json_integer(source.text(), min, max, out)) return out;
+    return error{errc::invalid_argument, 0,
+                 cat({"not a whole number of ", bits, " bits, from ", static_cast<long long>(min), " to ",
+                      static_cast<unsigned long long>(max)})};
 }
 
-OJS_SHUTDOWN_INLINE std::string string_or_json(std::string_view json) {
-    std::string text;
-    return raw_string(json, text) ? text : std::string(json);
-}
-
-OJS_SHUTDOWN_INLINE result<std::uint64_t> integer_argument(std::string_view source, std::size_t index,
-                                                           integer_range range) {
-    // From the text, not from a double, which is exact only up to 2^53.
-    const bool negative = source.front() == '-';
-    const std::uint64_t max_magnitude = negative ? 0 - static_cast<std::uint64_t>(range.min) : range.max;
-    std::uint64_t magnitude = 0;
-    if (!parse_number(source.substr(negative ? 1 : 0), max_magnitude, magnitude)) {
-        return wrong_type(
-            index, cat({"a whole number of ", range.bits, " bits, from ", static_cast<long long>(range.min),
-                        " to ", static_cast<unsigned long long>(range.max)}));
-    }
-    return negative ? 0 - magnitude : magnitude;
-}
-
-OJS_SHUTDOWN_INLINE result<double> floating_argument(std::string_view source, std::size_t index, double max) {
-    double number = 0;
-    if (!json_number(source, number)) return wrong_type(index, "a number");
-    if (number < -max || number > max)
-        return wrong_type(index, "a number that a float can hold, from -3.4e38 to 3.4e38");
-    return number;
-}
-
-OJS_SHUTDOWN_INLINE result<bool> bool_argument(std::string_view source, std::size_t index) {
-    if (source != "true" && source != "false") return wrong_type(index, "true or false");
-    return source == "true";
+OJS_SHUTDOWN_INLINE result<double> floating_argument(json_view source, bool is_float) {
+    const result<double> number = source.number();
+    constexpr double max = std::numeric_limits<float>::max();
+    if (!number || !is_float || (*number >= -max && *number <= max)) return number;
+    return error{errc::invalid_argument, 0, "not a number that a float can hold, from -3.4e38 to 3.4e38"};
 }
 
 // Held while a thread saves or loads a checkpoint. False: the job is being reported.
@@ -70,13 +50,6 @@ class checkpoint_lock {
     active_job& job_;
     const bool locked_;
 };
-
-inline result<void> check_checkpoint(std::string_view state) {
-    const result<void> valid = check_json(state, false);
-    if (valid && is_utf8(state)) return {};
-    return error{errc::invalid_argument, 0,
-                 cat({"invalid checkpoint: ", valid ? "not UTF-8" : valid.error().text})};
-}
 
 // Returns the state, or an empty one if it is null or invalid.
 inline std::string valid_checkpoint(std::string_view state) {
@@ -133,8 +106,9 @@ OJS_SHUTDOWN_INLINE cancel_token job_context::token() const noexcept {
 }
 
 OJS_SHUTDOWN_INLINE result<void> job_context::save_checkpoint(std::string_view state_json) {
-    const result<void> valid = detail::check_checkpoint(state_json);
-    if (!valid) return valid;
+    const result<json_view> valid = json_view::parse(state_json, state_json.size());
+    if (!valid)
+        return error{errc::invalid_argument, 0, detail::cat({"invalid checkpoint: ", valid.error().text})};
     const detail::checkpoint_lock lock(job_);
     std::string state(state_json);
     if (!lock || !job_.set_checkpoint(state))

@@ -10,16 +10,17 @@ inline void compare_walk(std::string_view object) {
     picojson::value parsed;
     if (!read_json(object, parsed) || !parsed.is<picojson::object>()) return;
     std::size_t members = 0;
-    std::string_view rest = object;
-    std::string_view key;
-    std::string_view value;
-    while (ojs::detail::next_raw_member(rest, key, value)) {
+    ojs::detail::json_iterator at(object, '{');
+    for (; at; ++at) {
         ++members;
         picojson::value name;
         picojson::value content;
-        expect(read_json(key, name) && name.is<std::string>(), "a key is a string", std::string(object));
-        expect(read_json(value, content), "a member's text is JSON", std::string(value));
+        expect(read_json(at->key.text(), name) && name.is<std::string>(), "a key is a string",
+               std::string(object));
+        expect(read_json(at->value.text(), content), "a member's text is JSON",
+               std::string(at->value.text()));
     }
+    expect(at.is_complete(), "a walk reaches the closing bracket", std::string(object));
     expect(members >= parsed.get<picojson::object>().size(), "no member is missed", std::string(object));
 }
 
@@ -37,15 +38,15 @@ inline void check_job(const ojs::job& job) {
     expect(!job.type.empty(), "a job that may be run has a type", job.envelope_json);
     expect(read_json(job.args_json, args) && args.is<picojson::array>(), "arguments are a JSON array",
            job.args_json);
-    std::string_view rest = job.args_json;
-    std::string_view element;
+    ojs::detail::json_iterator at(job.args_json, '[');
     for (const picojson::value& each : args.get<picojson::array>()) {
         picojson::value walked;
-        expect(ojs::detail::next_raw_element(rest, element), "no argument is missed", job.args_json);
-        expect(read_json(element, walked) && walked == each, "an argument's text is its value",
-               std::string(element));
+        expect(static_cast<bool>(at), "no argument is missed", job.args_json);
+        expect(read_json(at->value.text(), walked) && walked == each, "an argument's text is its value",
+               std::string(at->value.text()));
+        ++at;
     }
-    expect(!ojs::detail::next_raw_element(rest, element), "no argument is made up", job.args_json);
+    expect(!at, "no argument is made up", job.args_json);
 }
 
 inline void jobs(input in) {

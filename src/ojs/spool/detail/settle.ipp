@@ -53,13 +53,10 @@ inline std::string edit_json(std::string_view object, const array<json_edit>& ed
     const auto add = [&out](std::string_view key, std::string_view value) {
         append(out, {out.size() > 1 ? "," : "", key, ":", value});
     };
-    std::string_view rest = object;
-    std::string_view key;
-    std::string_view value;
-    while (next_raw_member(rest, key, value)) {
+    for (json_iterator at(object, '{'); at; ++at) {
         bool replaced = false;
-        for (const json_edit& edit : edits) replaced = replaced || json_key_is(key, edit.key);
-        if (!replaced) add(key, value);
+        for (const json_edit& edit : edits) replaced = replaced || json_key_is(at->key, edit.key);
+        if (!replaced) add(at->key.text(), at->value.text());
     }
     for (const json_edit& edit : edits)
         if (!edit.value.empty()) add(json_quote(edit.key), edit.value);

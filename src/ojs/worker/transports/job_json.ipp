@@ -24,20 +24,21 @@ inline void read_duration(std::string_view source, std::uint64_t unit, std::chro
 }
 
 // Reads one member. `args` stays source text, which job_fault() checks at the end.
-inline void read_job_member(job& out, std::string_view& args, std::string_view key, std::string_view value) {
-    if (key == "id") raw_string(value, out.id);
-    if (key == "type") raw_string(value, out.type);
-    if (key == "queue") raw_string(value, out.queue);
-    if (key == "args") args = value;
-    if (key == "meta" && value.front() == '{') out.meta_json = std::string(value);
-    if (key == "attempt") read_integer(value, out.attempt);
-    if (key == "max_attempts") read_integer(value, out.max_attempts);
-    if (key == "timeout_ms") read_duration(value, 1, out.timeout);
-    if (key == "timeout" && out.timeout.count() == 0) read_duration(value, 1000, out.timeout);
-    if (key == "visibility_timeout_ms") read_duration(value, 1, out.visibility_timeout);
-    if (key == "visibility_timeout" && out.visibility_timeout.count() == 0) {
+inline void read_job_member(job& out, std::string_view& args, const json_item& member) {
+    const auto is = [&member](std::string_view key) { return json_key_is(member.key, key); };
+    const std::string_view value = member.value.text();
+    if (is("id")) raw_string(value, out.id);
+    if (is("type")) raw_string(value, out.type);
+    if (is("queue")) raw_string(value, out.queue);
+    if (is("args")) args = value;
+    if (is("meta") && value.front() == '{') out.meta_json = std::string(value);
+    if (is("attempt")) read_integer(value, out.attempt);
+    if (is("max_attempts")) read_integer(value, out.max_attempts);
+    if (is("timeout_ms")) read_duration(value, 1, out.timeout);
+    if (is("timeout") && out.timeout.count() == 0) read_duration(value, 1000, out.timeout);
+    if (is("visibility_timeout_ms")) read_duration(value, 1, out.visibility_timeout);
+    if (is("visibility_timeout") && out.visibility_timeout.count() == 0)
         read_duration(value, 1000, out.visibility_timeout);
-    }
 }
 
 // Why a job with these arguments cannot run; empty if it can.
@@ -49,24 +50,17 @@ inline std::string args_error(std::string_view args) {
 
 inline std::string job_fault(const job& read, std::string_view args, std::string_view source) {
     if (read.type.empty()) return "type is missing or not a string";
-    std::string fault = args_error(args);
-    if (!fault.empty()) return fault;
     const result<void> valid = check_json(source);
-    return valid ? std::string() : valid.error().text;
+    const bool is_array = json_view(args).type() == json_type::array;
+    const std::string fault = valid && is_array ? "" : args_error(args);
+    return valid || !fault.empty() ? fault : valid.error().text;
 }
 
 // Reads as much as it can: a claimed job with an id can at least be FAILed.
 inline job read_job(std::string_view source) {
     job out;
     std::string_view args;
-    std::string_view rest = source;
-    std::string_view key;
-    std::string_view value;
-    std::string unescaped;
-    while (next_raw_member(rest, key, value)) {
-        const bool escaped = key.find('\\') != std::string_view::npos && raw_string(key, unescaped);
-        read_job_member(out, args, escaped ? unescaped : key.substr(1, key.size() - 2), value);
-    }
+    for (json_iterator at(source, '{'); at; ++at) read_job_member(out, args, *at);
     out.malformed = job_fault(out, args, source);
     if (out.malformed.empty()) out.args_json = std::string(args);
     out.envelope_json = std::string(source);

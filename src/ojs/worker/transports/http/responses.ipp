@@ -133,18 +133,15 @@ inline error refused_response(std::string_view why) {
 
 // errc::bad_response if the body is truncated, as part of a job might look like a job, or has not exactly one `jobs`.
 inline result<std::string_view> jobs_array(std::string_view body) {
-    std::string_view rest = body;
-    std::string_view key;
-    std::string_view value;
     std::string_view found;
     int lists = 0;
-    while (next_raw_member(rest, key, value)) {
-        if (!json_key_is(key, "jobs")) continue;
-        found = value;
+    json_iterator at(body, '{');
+    for (; at; ++at) {
+        if (!json_key_is(at->key, "jobs")) continue;
+        found = at->value.text();
         ++lists;
     }
-    if (!is_raw_walk_complete(rest, '{', '}'))
-        return refused_response("the response to FETCH is not a complete JSON object");
+    if (!at.is_complete()) return refused_response("the response to FETCH is not a complete JSON object");
     if (lists == 1 && found == "null") return std::string_view("[]");  // an empty list in Go
     if (lists != 1 || found.front() != '[')
         return refused_response("the response to FETCH does not have one array `jobs`");
@@ -155,34 +152,32 @@ inline result<std::string_view> jobs_array(std::string_view body) {
 inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t requested = 1) {
     const result<std::string_view> found = jobs_array(body);
     if (!found) return found.error();
-    std::string_view source;
-    std::string_view rest = *found;
     std::vector<job> jobs;
-    while (next_raw_element(rest, source)) {
+    json_iterator at(*found, '[');
+    for (; at; ++at) {
         if (jobs.size() >= requested + max_surplus_jobs)
             return refused_response(cat({"the response to FETCH has more than ", jobs.size(), " jobs; ",
                                          requested, " were requested"}));
-        jobs.push_back(read_claimed_job(source));
+        jobs.push_back(read_claimed_job(at->value.text()));
     }
-    if (!is_raw_walk_complete(rest, '[', ']')) return refused_response("the response to FETCH is not JSON");
+    if (!at.is_complete()) return refused_response("the response to FETCH is not JSON");
     return jobs;
 }
 
 // The jobs of a response of which only the beginning is there: the complete ones, and the id of the one that is cut off.
 // `too_large`: the beginning is as long as a response may be, so a job that is the first and cut off fits in none.
 inline std::vector<job> read_cut_jobs(std::string_view body, bool too_large) {
-    std::string_view key;
-    std::string_view list;
-    std::string_view source;
-    while (next_raw_member(body, key, list) && !json_key_is(key, "jobs")) list = {};
+    body = trim_blanks(body, " \t\r\n");
+    json_iterator list(body, '{');
+    while (list && !json_key_is(list->key, "jobs")) ++list;
     std::vector<job> jobs;
-    if (list.empty() || list.front() != '[') return jobs;
-    while (next_raw_element(list, source)) {
-        if (!list.empty()) {  // something follows it
+    for (json_iterator entry(list->value.text(), '['); entry; ++entry) {
+        const std::string_view source = entry->value.text();
+        const bool is_first = jobs.empty();
+        if (source.data() + source.size() != body.data() + body.size()) {  // something follows it
             jobs.push_back(read_claimed_job(source));
             continue;
         }
-        const bool is_first = jobs.empty();
         job cut;
         raw_string(raw_member(source, "id"), cut.id);
         raw_string(raw_member(source, "type"), cut.type);
@@ -208,10 +203,9 @@ inline directive read_directive(std::string_view body) {
 
 template <class Take>
 void for_each_string(std::string_view list, Take take) {
-    std::string_view source;
     std::string text;
-    while (next_raw_element(list, source)) {
-        if (raw_string(source, text)) take(text);
+    for (json_iterator at(list, '['); at; ++at) {
+        if (raw_string(at->value.text(), text)) take(text);
     }
 }
 
