@@ -471,27 +471,31 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "settlement: a job claimed again while its FAIL is repeated -> no more FAIL, and the new claim runs") {
-    recorder::transport wire;
-    worker_options options = recorder::options(2);
-    options.poll_interval = 1ms;
-    counter runs;
-    wire.on.fail = [&](const fail_request& request, time_point) -> result<settled> {
-        job again = make_job("a");
-        again.attempt = 2;
-        wire.give(again);
-        CHECK(runs.wait_for(2));
-        CHECK(!request.should_send());
-        return error{errc::disconnected, 0, "it was carried out; the response is lost"};
-    };
-    wire.give(make_job("a"));
-    const auto worker = run_until("ack", 1, wire, options, [&](job_context& job) {
-        runs.add();
-        return job.attempt() == 1 ? outcome::retry("once more") : outcome::done("1");
-    });
-    CHECK(runs.count() == 2);
-    CHECK(wire.calls("fail").size() == 1);
-    CHECK(sums(*worker) == "claimed 2 completed 1 gone 1 exit 0");
+    "settlement: a job claimed again while its FAIL is in flight -> no more FAIL, and the new claim runs") {
+    for (const bool arrives : {true, false}) {
+        recorder::transport wire;
+        worker_options options = recorder::options(2);
+        options.poll_interval = 1ms;
+        counter runs;
+        wire.on.fail = [&](const fail_request& request, time_point) -> result<settled> {
+            job again = make_job("a");
+            again.attempt = 2;
+            wire.give(again);
+            CHECK(runs.wait_for(2));
+            CHECK(!request.should_send());
+            if (arrives) return settled::accepted;
+            return error{errc::disconnected, 0, "it was carried out; the response is lost"};
+        };
+        wire.give(make_job("a"));
+        const auto worker = run_until("ack", 1, wire, options, [&](job_context& job) {
+            runs.add();
+            return job.attempt() == 1 ? outcome::retry("once more") : outcome::done("1");
+        });
+        CHECK(runs.count() == 2);
+        CHECK(wire.calls("fail").size() == 1);
+        CHECK(sums(*worker) ==
+              (arrives ? "claimed 2 completed 1 failed 1 exit 0" : "claimed 2 completed 1 gone 1 exit 0"));
+    }
 }
 
 TEST_CASE("settlement: a job claimed again before its FAIL was sent -> the FAIL settles the new claim") {

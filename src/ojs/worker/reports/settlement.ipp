@@ -177,11 +177,9 @@ inline result<settled> send_report(worker_context& worker, active_job& job, cons
     const time_point deadline = try_deadline(worker);
     result<settled> response = worker.backend.call([&](ojs::transport& transport) {
         if (report.ack) return transport.ack({job.job.id, report.result_json}, deadline);
-        const auto should_send = [&job] {
-            job.flags.add(job_flags::fail_sent);
-            return !job.is_superseded();
-        };
-        return transport.fail({job.job.id, report.failure, report.requeue, report.checkpoint, should_send},
+        job.flags.add(job_flags::fail_sent);  // first: once it arrives, this worker may get the job again
+        return transport.fail({job.job.id, report.failure, report.requeue, report.checkpoint,
+                               [&job] { return !job.is_superseded(); }},
                               deadline);
     });
     worker.note_response(response, sent_at);
