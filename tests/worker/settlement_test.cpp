@@ -498,6 +498,33 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("settlement: a FAIL without a response -> not repeated while a FETCH may return the next claim") {
+    recorder::transport wire;
+    worker_options options = recorder::options(2);
+    options.poll_interval = 1ms;
+    recorder::event lost;
+    recorder::event repeated;
+    wire.on.fetch = [&](std::size_t) {
+        if (wire.calls("fetch").size() != 2) return;
+        CHECK(lost.wait());
+        repeated.wait_until(steady_clock::now() + 200ms);  // longer than the back-off
+        wire.give(make_job("a"));
+    };
+    wire.on.fail = [&](const fail_request&, time_point) -> result<settled> {
+        if (wire.calls("fail").size() > 1) repeated.set();
+        CHECK(wire.wait_for("fetch", 2));
+        lost.set();
+        return error{errc::timed_out, 0, "it was carried out; the response is lost"};
+    };
+    wire.give(make_job("a"));
+    counter runs;
+    const auto worker = run_until("ack", 1, wire, options, [&](job_context&) {
+        return runs.add() == 1 ? outcome::retry("once more") : outcome::done("1");
+    });
+    CHECK(wire.calls("fail").size() == 1);
+    CHECK(sums(*worker) == "claimed 2 completed 1 gone 1 exit 0");
+}
+
 TEST_CASE("settlement: a job claimed again before its FAIL was sent -> the FAIL settles the new claim") {
     recorder::transport wire;
     worker_options options = recorder::options(2);

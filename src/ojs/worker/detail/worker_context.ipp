@@ -330,6 +330,7 @@ class worker_context : public ref_counted {
     drain_barrier cancel_callbacks;  // entered by the threads that call those of jobs
     drain_barrier claims;            // every FETCH in flight and every claimed job holds a ticket
     atomic<int> fetches{0};          // in flight, or with jobs not yet in the table
+    atomic<int> fetch_pauses{0};
     job_table jobs;
     atomic<bool> stopped_stuck{false};  // by stuck_action::stop
     job_tally tally{jobs};

@@ -62,6 +62,7 @@ class fetcher {
         const std::size_t claimed =
             response ? accept(std::move(*response), {sent, leased}, ticket, runnable, cut_off) : 0;
         worker_.fetches.fetch_sub(1);
+        if (worker_.fetch_pauses.load() > 0) worker_.reports.retry_now();
         const fetch_status status = !response     ? fetch_status::failed
                                     : claimed > 0 ? fetch_status::jobs
                                                   : fetch_status::empty;
@@ -100,7 +101,8 @@ class fetcher {
         if (request.worker->queues.empty()) return error{errc::cancelled, 0, "every queue is paused"};
         request.count = count;
         request.should_send = [this, version] {
-            return worker_.stage.may_fetch() && worker_.queues.version() == version;
+            return worker_.stage.may_fetch() && worker_.queues.version() == version &&
+                   worker_.fetch_pauses.load() == 0;
         };
         return worker_.backend.call([&](ojs::transport& transport) {
             return transport.fetch(request, sent + worker_.options.request_timeout);

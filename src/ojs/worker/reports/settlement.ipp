@@ -172,6 +172,27 @@ inline bool may_start(worker_context& worker, const active_job& job) {
     return !job.lease_expired(lease_time::now());
 }
 
+// No FETCH begins while it lives, and those in flight have ended. A FAIL that has arrived lets this worker claim the job
+// anew: repeated beside a FETCH, it could end that claim.
+class fetch_pause {
+  public:
+    explicit fetch_pause(worker_context& worker) : worker_(worker) {
+        worker_.fetch_pauses.fetch_add(1);
+        const time_point until = try_deadline(worker_);
+        for (;;) {
+            const std::uint32_t seen = worker_.reports.changes();
+            if (worker_.fetches.load() == 0 || steady_clock::now() >= until) return;
+            worker_.reports.pause(until, seen);
+        }
+    }
+    fetch_pause(const fetch_pause&) = delete;
+    fetch_pause& operator=(const fetch_pause&) = delete;
+    ~fetch_pause() { worker_.fetch_pauses.fetch_sub(1); }
+
+  private:
+    worker_context& worker_;
+};
+
 inline result<settled> send_report(worker_context& worker, active_job& job, const verdict& report) {
     const time_point sent_at = steady_clock::now();
     const time_point deadline = try_deadline(worker);
@@ -232,15 +253,21 @@ inline report_status report_with_retries(worker_context& worker, active_job& job
     int stray_queries = 0;
     int stray_responses = 0;
     bool sent = false;
+    bool may_have_arrived = false;
     while (steady_clock::now() < worker.reports.deadline()) {
         const std::uint32_t seen = worker.reports.changes();
         if (job.is_superseded() || (job.is_reassigned() && job.end_claim())) return report_status::gone;
         job.flags.remove(job_flags::claimed_again);
-        const auto status =
-            unless_out_of_memory([&] { return report_once(worker, job, report, stray_queries, sent); });
+        const auto status = unless_out_of_memory([&]() -> result<report_status> {
+            if (!may_have_arrived || report.ack) return report_once(worker, job, report, stray_queries, sent);
+            const fetch_pause paused(worker);
+            if (job.is_superseded()) return report_status::gone;
+            return report_once(worker, job, report, stray_queries, sent);
+        });
         if (status && *status == report_status::gone && !job.end_claim()) continue;  // of an earlier claim
         if (status) return *status;
         const error& failure = status.error();
+        may_have_arrived = may_have_arrived || (sent && failure.code != errc::unreachable);
         // A 400 without an API error may be a proxy's: it is final when repeated.
         const bool stray = sent && failure.code == errc::bad_response && failure.http_status / 100 == 4;
         const bool rejected = failure.code == errc::rejected || (stray && ++stray_responses >= max_strays);

@@ -142,7 +142,8 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::ack(const ack_request& reque
 
 OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& request, time_point deadline) {
     constexpr std::string_view route = "/workers/nack";
-    const http_call call = {deadline, resend::always, request.should_send};
+    // Not repeated here: once it has arrived, this worker may get the job again.
+    const http_call call = {deadline, resend::if_unsent, request.should_send};
     const bool in_full = request.requeue || fail_variants_.in_use == 0;
     if (!request.checkpoint_json.empty() && in_full) {
         const result<http_response> full = send("POST", route, detail::fail_body(request, true), call);

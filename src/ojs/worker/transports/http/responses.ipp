@@ -167,14 +167,14 @@ inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t req
 // The jobs of a response of which only the beginning is there: the complete ones, and the id of the one that is cut off.
 // `too_large`: the beginning is as long as a response may be, so a job that is the first and cut off fits in none.
 inline std::vector<job> read_cut_jobs(std::string_view body, bool too_large) {
-    body = trim_blanks(body, " \t\r\n");
     json_iterator list(body, '{');
     while (list && !json_key_is(list->key, "jobs")) ++list;
     std::vector<job> jobs;
     for (json_iterator entry(list->value.text(), '['); entry; ++entry) {
         const std::string_view source = entry->value.text();
         const bool is_first = jobs.empty();
-        if (source.data() + source.size() != body.data() + body.size()) {  // something follows it
+        const bool is_last = source.data() + source.size() == body.data() + body.size();
+        if (!is_last || is_json_object(source)) {
             jobs.push_back(read_claimed_job(source));
             continue;
         }
