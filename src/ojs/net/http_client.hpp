@@ -49,7 +49,7 @@ class http_exchange;
 }
 
 // A client of one server. It keeps connections open, with TCP keep-alive. A request on a kept connection that breaks, or
-// gets no response by its deadline, closes all idle ones, so that the next request connects anew.
+// gets no response by its deadline, closes all idle ones, so that the next request opens one.
 class http_client {
   public:
     // `url` is http://HOST[:PORT][/BASE] (HOST: a name, an IPv4 address, or an IPv6 address in brackets), the same with

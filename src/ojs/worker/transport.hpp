@@ -54,7 +54,7 @@ struct fail_request {
     bool requeue = false;         // hand back: available at once, no attempt used up
     std::string checkpoint_json;  // the last one the handler saved, for the next run; empty: none
     function<bool()>
-        should_send;  // see fetch_request; false: the job is claimed anew, and a repetition would end that
+        should_send;  // see fetch_request; false: the job is claimed again, and a repetition would end that
 };
 
 // A checkpoint of a running job.
@@ -108,7 +108,7 @@ class transport : public detail::ref_counted {
     // Renews claims and returns the backend's commands.
     virtual result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) = 0;
     // Checks whether a claimed job is still this worker's: for one that a heartbeat response omits, and before a job is
-    // started or reported whose lease has ended. True: the backend says so. False: it is settled, or claimed anew; its
+    // started or reported whose lease has ended. True: the backend says so. False: it is settled, or claimed again; its
     // token is cancelled (cancel_reason::revoked), and nothing is reported for it. errc::unsupported, the default, or
     // rejected: the backend does not say; the job is reported, but not started. Other errors: asked again. [WIRE 7]
     virtual result<bool> confirm_claim(const claim_query& /*query*/, time_point /*deadline*/) {

@@ -42,7 +42,7 @@ struct lease_time {
 
     static lease_time now() noexcept {
         timespec boot{};
-#ifdef __linux__  // elsewhere the monotonic clock is the only one, or goes on
+#ifdef __linux__  // elsewhere the monotonic clock is the only one, or continues too
         if (clock_gettime(CLOCK_BOOTTIME, &boot) != 0)
 #endif
             clock_gettime(CLOCK_MONOTONIC, &boot);

@@ -173,7 +173,7 @@ inline bool may_start(worker_context& worker, const active_job& job) {
 }
 
 // No FETCH begins while it lives, and those in flight have ended. A FAIL that has arrived lets this worker claim the job
-// anew: repeated beside a FETCH, it could end that claim.
+// again: repeated beside a FETCH, it could end that claim.
 class fetch_pause {
   public:
     explicit fetch_pause(worker_context& worker) : worker_(worker) {

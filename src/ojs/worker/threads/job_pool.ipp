@@ -79,7 +79,7 @@ class fetch_limit {
         return code == errc::timed_out || code == errc::disconnected || code == errc::bad_response ||
                code == errc::system;
     }
-    // A count that failed is not tried again soon.
+    // A count that failed is not retried soon.
     std::size_t ceiling(time_point now) const noexcept {
         return now < failed_at_ + retry_interval ? failed_count_ - 1 : none;
     }
