@@ -626,31 +626,39 @@ TEST_CASE("settlement: a back-off waits at most for half of what a stop has left
 
 TEST_CASE(
     "fetch limit: a FETCH that may have lost claimed jobs -> fewer, then more again, but not as many soon") {
+    using detail::fetch_limit;
+    constexpr auto all = job_extent::complete;
     const auto claimed = [](std::size_t jobs) { return result<std::size_t>(jobs); };
     const auto lost = [](errc code) { return result<std::size_t>(error{code, 0, "lost"}); };
     const time_point now = steady_clock::now();
-    detail::fetch_limit limit;
-    limit.note(10, lost(errc::unavailable), false, now);  // these claimed nothing
-    limit.note(10, lost(errc::unreachable), false, now);
+    const auto grows = [&](fetch_limit& limit, std::size_t to, time_point at) {
+        const std::size_t asked = limit.max_count();
+        limit.note(asked, claimed(asked), all, at);
+        CHECK(limit.max_count() == to);
+    };
+    fetch_limit limit;
+    limit.note(10, lost(errc::unavailable), all, now);  // these claimed nothing
+    limit.note(10, lost(errc::unreachable), all, now);
     CHECK(limit.max_count() > 10000);
-    limit.note(10, lost(errc::timed_out), false, now);
+    limit.note(10, lost(errc::timed_out), all, now);
     CHECK(limit.max_count() == 5);
-    limit.note(5, claimed(0), false, now);  // shows nothing
+    limit.note(5, claimed(0), all, now);  // shows nothing
     CHECK(limit.max_count() == 5);
-    limit.note(5, claimed(5), true, now);  // cut off
+    limit.note(5, claimed(5), job_extent::cut_off, now);
     CHECK(limit.max_count() == 2);
-    limit.note(2, claimed(2), false, now);
-    CHECK(limit.max_count() == 4);  // not 5
-    limit.note(4, claimed(4), false, now);
-    CHECK(limit.max_count() == 4);
-    limit.note(4, claimed(4), false, now + 1min);
-    CHECK(limit.max_count() == 8);
-    limit.note(8, lost(errc::bad_response), false, now + 1min);
-    CHECK(limit.max_count() == 1);
-    limit.note(1, lost(errc::disconnected), false, now + 1min);  // so the number was not the cause
-    CHECK(limit.max_count() == 1);
-    for (const std::size_t jobs : {1U, 2U, 4U, 8U}) limit.note(jobs, claimed(jobs), false, now + 1min);
-    CHECK(limit.max_count() == 16);
+    grows(limit, 4, now);
+    grows(limit, 4, now);  // not 5
+    grows(limit, 8, now + 1min);
+    grows(limit, 16, now + 1min);
+    const std::pair<result<std::size_t>, job_extent> unreadable[] = {{lost(errc::bad_response), all},
+                                                                     {claimed(1), job_extent::too_large}};
+    for (const auto& each : unreadable) {
+        limit.note(16, each.first, each.second, now + 1min);
+        CHECK(limit.max_count() == 1);
+        grows(limit, 1, now + 1min);
+        limit.note(1, each.first, each.second, now + 1min);  // that job alone
+        for (const std::size_t next : {2U, 4U, 8U, 16U}) grows(limit, next, now + 1min);
+    }
 }
 
 TEST_CASE("lease: it ends when the boot clock or the time of day says so") {

@@ -48,9 +48,9 @@ class fetcher {
             report_queue& reports)
         : worker_(worker), handlers_(std::move(handlers)), group_(std::move(group)), reports_(reports) {}
 
-    // Sends one FETCH and returns the number of claimed jobs. Those not in `runnable` are being reported. Sets `cut_off`
-    // if the response was too large or too slow for all jobs.
-    result<std::size_t> fetch(std::size_t count, job_queue& runnable, bool& cut_off) {
+    // Sends one FETCH and returns the number of claimed jobs. Those not in `runnable` are being reported. Sets `extent`
+    // to that of the least complete job.
+    result<std::size_t> fetch(std::size_t count, job_queue& runnable, job_extent& extent) {
         drain_barrier::ticket ticket = worker_.claims.enter();
         if (!ticket) return error{errc::cancelled, 0, "the worker no longer fetches"};
         const time_point sent = steady_clock::now();
@@ -60,7 +60,7 @@ class fetcher {
         retry_allocation([&] { response = send_fetch(count, sent); });
         const bool was_sent = response || response.error().code != errc::cancelled;
         const std::size_t claimed =
-            response ? accept(std::move(*response), {sent, leased}, ticket, runnable, cut_off) : 0;
+            response ? accept(std::move(*response), {sent, leased}, ticket, runnable, extent) : 0;
         worker_.fetches.fetch_sub(1);
         if (worker_.fetch_pauses.load() > 0) worker_.reports.retry_now();
         const fetch_status status = !response     ? fetch_status::failed
@@ -111,10 +111,10 @@ class fetcher {
 
     // Adds all jobs to the table before it reports the first, to recognise duplicates among them. Returns their number.
     std::size_t accept(std::vector<job> claimed, const claim_time& sent, const drain_barrier::ticket& ticket,
-                       job_queue& runnable, bool& cut_off) {
+                       job_queue& runnable, job_extent& extent) {
         job_queue added;
         for (job& job : claimed) {
-            cut_off = cut_off || job.extent != job_extent::complete;
+            if (job.extent > extent) extent = job.extent;
             if (job.id.empty()) {
                 record_unreportable(job);
             } else if (!is_known(job, sent.lease)) {

@@ -56,19 +56,22 @@ class fetch_limit {
   public:
     std::size_t max_count() const noexcept { return limit_; }
 
-    void note(std::size_t asked, const result<std::size_t>& fetched, bool cut_off, time_point now) noexcept {
+    // `extent`: of the least complete of the jobs.
+    void note(std::size_t asked, const result<std::size_t>& fetched, job_extent extent,
+              time_point now) noexcept {
         if (!fetched && !may_have_claimed(fetched.error().code)) return;
-        if (fetched && !cut_off) {
-            if (*fetched >= asked && asked >= limit_) limit_ = detail::min(asked * 2, ceiling(now));
+        if (fetched && extent == job_extent::complete) {
+            const std::size_t ceiling = now < failed_at_ + retry_interval ? ceiling_ : none;
+            if (*fetched >= asked && asked >= limit_) limit_ = detail::min(asked * 2, ceiling);
             return;
         }
-        // Where one job is lost too, their number was not the cause.
-        failed_count_ = asked > 1 ? asked : none;
+        // One job may make every response unusable: its neighbours are not fetched with it again.
+        const bool one_by_one =
+            fetched ? extent == job_extent::too_large : fetched.error().code == errc::bad_response;
+        limit_ = one_by_one ? 1 : detail::max<std::size_t>(asked / 2, 1);
+        // Where one job alone failed, the number was not the cause. Otherwise as many are not asked for soon.
+        ceiling_ = asked == 1 ? none : one_by_one ? 1 : asked - 1;
         failed_at_ = now;
-        // One job may make every response unusable: its neighbours are not fetched with it a third time.
-        limit_ = fetched || fetched.error().code != errc::bad_response
-                     ? detail::max<std::size_t>(asked / 2, 1)
-                     : 1;
     }
 
   private:
@@ -79,13 +82,9 @@ class fetch_limit {
         return code == errc::timed_out || code == errc::disconnected || code == errc::bad_response ||
                code == errc::system;
     }
-    // A count that failed is not retried soon.
-    std::size_t ceiling(time_point now) const noexcept {
-        return now < failed_at_ + retry_interval ? failed_count_ - 1 : none;
-    }
 
     std::size_t limit_ = none;
-    std::size_t failed_count_ = none;
+    std::size_t ceiling_ = none;  // of limit_, for retry_interval
     time_point failed_at_ = time_point();
 };
 
@@ -380,11 +379,11 @@ class job_pool : public ref_counted {
         requested_ += count;
         held.unlock();
         job_queue runnable;
-        bool cut_off = false;
-        const result<std::size_t> fetched = job_fetcher.fetch(count, runnable, cut_off);
+        job_extent extent = job_extent::complete;
+        const result<std::size_t> fetched = job_fetcher.fetch(count, runnable, extent);
         held.lock();
         requested_ -= count;
-        limit_.note(count, fetched, cut_off, steady_clock::now());
+        limit_.note(count, fetched, extent, steady_clock::now());
         ready_.append(runnable);
         hand_out_ready_jobs(held);
         const bool failed = !schedule_.schedule_next(fetched, seen_hints);
