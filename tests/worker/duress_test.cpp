@@ -520,8 +520,8 @@ TEST_CASE("edge: the end of a long queue of jobs needs no long stack") {
     const auto group = make_ref<job_cancel_group>();
     job_queue* const queue = new job_queue;
     for (int i = 0; i < 20000; ++i)
-        queue->push(
-            make_ref<active_job>(ojs::job(), ojs::time_point(), 1s, ref<registered_handler>(), group));
+        queue->push(make_ref<active_job>(ojs::job(), ojs::time_point(), ojs::detail::lease_time(), 1s,
+                                         ref<registered_handler>(), group));
     pthread_attr_t small;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, std::size_t{256} * 1024);
@@ -541,7 +541,8 @@ TEST_CASE("edge: the table releases every job that is left in it") {
         handler->call = [captured](ojs::job_context&) { return ojs::outcome(); };
         job_table table;
         for (int i = 0; i < 2; ++i)
-            table.add(*make_ref<active_job>(ojs::job(), ojs::time_point(), 1s, handler, group));
+            table.add(*make_ref<active_job>(ojs::job(), ojs::time_point(), ojs::detail::lease_time(), 1s,
+                                            handler, group));
     }
     CHECK(captured.use_count() == 1);
 }
@@ -549,8 +550,8 @@ TEST_CASE("edge: the table releases every job that is left in it") {
 TEST_CASE("edge: a handler's thread does not leave its job while another thread uses it") {
     using namespace ojs::detail;
     const auto group = make_ref<job_cancel_group>();
-    const auto job =
-        make_ref<active_job>(ojs::job(), ojs::time_point(), 1s, ref<registered_handler>(), group);
+    const auto job = make_ref<active_job>(ojs::job(), ojs::time_point(), ojs::detail::lease_time(), 1s,
+                                          ref<registered_handler>(), group);
     std::atomic<bool> in_use{false};
     std::atomic<bool> locked{false};
     long used = 0;  // not atomic, so that ThreadSanitizer sees a missing order; long: a word of its own
