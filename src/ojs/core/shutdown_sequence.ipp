@@ -89,7 +89,11 @@ class sequence_run {
             started_at_ = steady_clock::now();
             abort_if_requested();
             for (std::size_t i = first_; i < end; ++i) start_step(i);
-            await_steps(end);
+            for (std::size_t left = end - first_; left > 0;) {
+                await_change(end);
+                abort_if_requested();
+                for (std::size_t i = first_; i < end; ++i) left -= ends_now(i) ? 1 : 0;
+            }
         }
         callbacks_.end_by(steady_clock::now() + min_step_time);
         flush_log();
@@ -112,20 +116,13 @@ class sequence_run {
         if (thread) {
             step.thread = std::move(*thread);
         } else if (thread.error().code == errc::unavailable) {
-            end(index, step_status::not_started, thread.error().text);
+            step.error = thread.error().text;
+            step.status = step_status::not_started;
         } else {
             run();  // here, without a timeout
         }
     }
 
-    void await_steps(std::size_t end) {
-        for (bool all_ended = false; !all_ended;) {
-            await_change(end);
-            abort_if_requested();
-            all_ended = true;
-            for (std::size_t i = first_; i < end; ++i) all_ended = end_if_over(i) && all_ended;
-        }
-    }
     void await_change(std::size_t end) {
         const bool polls = options_.lifecycle != nullptr && !aborted_;  // it notifies by descriptors only
         time_point until = polls ? steady_clock::now() + min_step_time : time_point::max();
@@ -150,11 +147,8 @@ class sequence_run {
     }
     template <class Body>
     result<detail::thread> start_thread(const char* name, Body body) const {
-        thread_options options;
-        options.stack_size = options_.thread_stack_size;
-        options.min_stack_size = 256 * 1024;
-        options.name = name;
-        options.takes_signals = true;  // inherited by programs that the step starts
+        // It takes signals, as programs that the step starts inherit its mask.
+        const thread_options options{options_.thread_stack_size, 256 * 1024, true, name};
         result<detail::thread> out = error{errc::unavailable, ENOMEM, "out of memory"};
         retry_allocation([&] { out = detail::thread::start(body, options); });
         return out;
@@ -167,28 +161,21 @@ class sequence_run {
             started == time_point::max() ? started_at_ + start_timeout : started + step.min_time;
         return detail::max(detail::min(step.context.deadline, deadline_), min);
     }
-    bool end_if_over(std::size_t index) {
-        if (results_[index].status != step_status::running) return true;
+    bool ends_now(std::size_t index) {
+        step_result& result = results_[index];
         running_step& step = board_->steps[index];
         const step_status status = step.status;
         const bool returned = status != step_status::running;
+        if (result.status != step_status::running) return false;  // it had ended before
         // Destructors of thread_local objects count against the timeout.
         const bool ended = returned && step.thread.join_until(steady_clock::now() + min_step_time);
         if (!ended && steady_clock::now() < deadline_of(step)) return false;
-        if (!ended) step.thread.detach();
-        end(index,
-            ended      ? status
-            : aborted_ ? step_status::cut_short
-                       : step_status::timed_out,
-            returned ? std::move(step.error) : std::string());
+        step.thread.detach();
+        result.status = ended ? status : aborted_ ? step_status::cut_short : step_status::timed_out;
+        if (returned) result.error = std::move(step.error);
+        result.took = std::chrono::milliseconds(milliseconds_since(started_at_));
+        report(result);
         return true;
-    }
-    void end(std::size_t index, step_status status, std::string error) {
-        step_result& ended = results_[index];
-        ended.status = status;
-        ended.error = std::move(error);
-        ended.took = std::chrono::milliseconds(milliseconds_since(started_at_));
-        report(ended);
     }
     void report(const step_result& result) {
         attempt([&] { log_step(log_, result); });
