@@ -276,6 +276,9 @@ class atomic {
     T fetch_and(T bits, order how = memory_order::seq_cst) {
         return change(how, [bits](T before) { return static_cast<T>(before & bits); });
     }
+    T exchange(T value, order how = memory_order::seq_cst) {
+        return change(how, [value](T) { return value; });
+    }
     bool compare_exchange_strong(T& expected, T desired, order success = memory_order::seq_cst) {
         bool changed = false;
         const T before = unpack(the_checker().modify(place_, success, [&](std::uint64_t& value) {

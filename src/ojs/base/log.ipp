@@ -133,14 +133,16 @@ class log_sink {
         unique_lock held(mutex_);
         if (!has_thread_ && !start_thread()) {
             held.unlock();
-            return write_here(line);
+            const write_signals_blocked blocked;
+            if (!write_text(line.fd, line.text, 0)) count_lost();
+            return;
         }
-        const time_point now = steady_clock::now();
         if (accepted_ == written_) {
-            budget_ = detail::min<steady_clock::duration>(max_budget, budget_ + (now - idle_since_) / 10);
-            busy_since_ = now;
+            const time_point now = steady_clock::now();
+            until_ =
+                now + detail::min<steady_clock::duration>(max_budget, budget_ + (now - idle_since_) / 10);
         }
-        const time_point until = busy_since_ + budget_;
+        const time_point until = until_;
         while (waiting_bytes_ > max_bytes && changed_.wait_until(held, until)) {
         }
         if (waiting_bytes_ > max_bytes) return count_lost();
@@ -157,6 +159,7 @@ class log_sink {
         const unique_lock held(mutex_);
         idle_since_ = steady_clock::now();  // the time until now adds nothing
         budget_ = detail::min(budget_, left);
+        until_ = detail::min(until_, idle_since_ + left);
     }
     // Waits until every line is written and the thread ends.
     void end_by(time_point deadline) noexcept {
@@ -178,20 +181,12 @@ class log_sink {
 
     // With the mutex held.
     bool start_thread() {
-        thread_options options;
-        options.stack_size = 256 * 1024;
-        options.name = "ojs-log";
+        const thread_options options{256 * 1024, 0, false, "ojs-log"};
         result<thread> started =
             unless_out_of_memory([&] { return thread::start([this] { run(); }, options); });
         if (started) started->detach();
         return has_thread_ = bool(started);
     }
-    // Without a thread.
-    void write_here(const log_line& line) noexcept {
-        const write_signals_blocked blocked;
-        if (!write_text(line.fd, line.text, 0)) count_lost();
-    }
-
     void run() noexcept {
         unique_lock held(mutex_);
         while (await_lines(held)) {
@@ -209,7 +204,7 @@ class log_sink {
             written_ += count;
             if (accepted_ == written_) {
                 idle_since_ = steady_clock::now();
-                budget_ = detail::max(budget_ - (idle_since_ - busy_since_), steady_clock::duration::zero());
+                budget_ = detail::max(until_ - idle_since_, steady_clock::duration::zero());
             }
             changed_.notify_all();
         }
@@ -243,9 +238,9 @@ class log_sink {
     bool has_thread_ = false;
     bool is_ending_ = false;
     // How long lines may be waited for. What waits overlap counts once; a tenth of the time between adds to it.
-    steady_clock::duration budget_ = max_budget;
-    time_point busy_since_;
+    steady_clock::duration budget_ = max_budget;  // as of `idle_since_`
     time_point idle_since_ = steady_clock::now();
+    time_point until_;  // the end of the budget, while there are lines to write
 };
 
 // Never destroyed: threads may log during exit. A fork() child gets a new one, as the old mutex may stay locked.

@@ -88,20 +88,11 @@ namespace detail {
 
 // Locks (`holds`) or unlocks a lock for a scope.
 template <class Lock, bool holds>
-class lock_scope {
-  public:
-    explicit lock_scope(Lock& lock) : lock_(lock) { set(holds); }
+struct lock_scope {
+    explicit lock_scope(Lock& target) : lock(target) { holds ? lock.lock() : lock.unlock(); }
     lock_scope(const lock_scope&) = delete;
-    lock_scope& operator=(const lock_scope&) = delete;
-    ~lock_scope() { set(!holds); }
-
-  private:
-    void set(bool held) {
-        if (held) lock_.lock();
-        if (!held) lock_.unlock();
-    }
-
-    Lock& lock_;
+    ~lock_scope() { holds ? lock.unlock() : lock.lock(); }
+    Lock& lock;
 };
 
 }  // namespace detail

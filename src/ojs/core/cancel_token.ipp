@@ -66,9 +66,14 @@ class cancel_state : public ref_counted {
             running_thread = pthread_self();
             held.unlock();
             seen.store(true, memory_order::release);
-            call(due->callback);
-            end_callback(due);
+            try {
+                due->callback();
+            } catch (...) {  // dropped
+            }
+            delete due;  // without the mutex: what the callback holds may itself deregister
             held.lock();
+            running_id = 0;
+            wake_sleepers();
         }
     }
 
@@ -110,20 +115,6 @@ class cancel_state : public ref_counted {
         if (end == &taken->next) end = &link;
         link = taken->next;
         return taken;
-    }
-    // Drops exceptions.
-    static void call(const function<void()>& callback) {
-        try {
-            callback();
-        } catch (...) {
-        }
-    }
-    // Without the mutex: what the callback holds may itself deregister.
-    void end_callback(const entry* called) {
-        delete called;
-        const unique_lock held(access);
-        running_id = 0;
-        wake_sleepers();
     }
 };
 

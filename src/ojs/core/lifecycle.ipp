@@ -41,47 +41,37 @@ OJS_SHUTDOWN_INLINE std::uint32_t steady_ms() noexcept {
                                       static_cast<std::uint64_t>(now.tv_nsec) / 1000000U);
 }
 
-struct word_field {
-    unsigned shift;
-    std::uint64_t mask;
-
-    constexpr std::uint64_t put(std::uint64_t value) const noexcept { return (value & mask) << shift; }
-    constexpr std::uint64_t get(std::uint64_t word) const noexcept { return (word >> shift) & mask; }
-};
-inline constexpr word_field phase_field{0, 7};
-inline constexpr word_field mode_field{3, 3};
-inline constexpr word_field cause_field{5, 7};
-inline constexpr word_field cancel_field{8, 1};
-inline constexpr word_field exit_field{9, 1};
-inline constexpr word_field stop_signals_field{10, 3};
-inline constexpr word_field signal_field{12, 0xff};
-inline constexpr word_field sequence_field{20, 0xff};
-inline constexpr word_field event_field{28, 0xf};
-inline constexpr word_field changed_field{32, 0xffffffff};
-
-inline std::uint64_t pack(const lifecycle_state& state) noexcept {
-    return phase_field.put(static_cast<std::uint64_t>(state.phase)) |
-           mode_field.put(static_cast<std::uint64_t>(state.mode)) |
-           cause_field.put(static_cast<std::uint64_t>(state.cause.kind)) |
-           signal_field.put(static_cast<std::uint64_t>(state.cause.signal)) |
-           cancel_field.put(state.cancel_requested ? 1 : 0) | exit_field.put(state.exit_now ? 1 : 0) |
-           stop_signals_field.put(state.stop_signals) | sequence_field.put(state.sequence) |
-           event_field.put(static_cast<std::uint64_t>(state.last_event)) |
-           changed_field.put(state.changed_ms);
+// Calls visit(member, bits) for each, from the lowest bits of the word.
+template <class State, class Visit>
+void visit_members(State& state, Visit visit) noexcept {
+    visit(state.phase, 3);
+    visit(state.mode, 2);
+    visit(state.cause.kind, 3);
+    visit(state.cancel_requested, 1);
+    visit(state.exit_now, 1);
+    visit(state.stop_signals, 2);
+    visit(state.cause.signal, 8);
+    visit(state.sequence, 8);
+    visit(state.last_event, 4);
+    visit(state.changed_ms, 32);
 }
 
-inline lifecycle_state unpack(std::uint64_t packed) noexcept {
+inline std::uint64_t pack(const lifecycle_state& state) noexcept {
+    std::uint64_t out = 0;
+    int shift = 0;
+    visit_members(state, [&](auto member, int bits) {
+        out |= (static_cast<std::uint64_t>(member) & ((std::uint64_t{1} << bits) - 1)) << shift;
+        shift += bits;
+    });
+    return out;
+}
+
+inline lifecycle_state unpack(std::uint64_t left) noexcept {
     lifecycle_state out;
-    out.phase = static_cast<ojs::phase>(phase_field.get(packed));
-    out.mode = static_cast<stop_mode>(mode_field.get(packed));
-    out.cause.kind = static_cast<cause_kind>(cause_field.get(packed));
-    out.cause.signal = static_cast<int>(signal_field.get(packed));
-    out.cancel_requested = cancel_field.get(packed) != 0;
-    out.exit_now = exit_field.get(packed) != 0;
-    out.stop_signals = static_cast<unsigned>(stop_signals_field.get(packed));
-    out.sequence = static_cast<std::uint8_t>(sequence_field.get(packed));
-    out.last_event = static_cast<event>(event_field.get(packed));
-    out.changed_ms = static_cast<std::uint32_t>(changed_field.get(packed));
+    visit_members(out, [&](auto& member, int bits) {
+        member = static_cast<std::decay_t<decltype(member)>>(left & ((std::uint64_t{1} << bits) - 1));
+        left >>= bits;
+    });
     return out;
 }
 
@@ -141,7 +131,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, ojs::even
 
 // Saves the current state in the history, then replaces it. False: another thread was first; `current` is its state.
 OJS_SHUTDOWN_INLINE bool lifecycle::replace(word& current, word next) noexcept {
-    detail::atomic<word>& slot = history_[detail::sequence_field.get(current) % history_size];
+    detail::atomic<word>& slot = history_[detail::unpack(current).sequence % history_size];
     word kept = slot.load();
     // Checked after reading `kept`, which is thus no newer than `current`.
     if (const word now = word_.load(); now != current) return current = now, false;

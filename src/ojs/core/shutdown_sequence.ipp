@@ -11,78 +11,60 @@ namespace detail {
 inline constexpr std::chrono::milliseconds min_step_time{50};    // even after the common timeout or an abort
 inline constexpr std::chrono::milliseconds start_timeout{1000};  // for a step's thread to get a processor
 
+struct running_step {
+    function<result<void>(const step_context&)> call;
+    step_context context;
+    std::chrono::milliseconds min_time{0};
+    detail::thread thread;
+    atomic<time_point> started_at{time_point::max()};  // max() until its thread has a processor
+    atomic<step_status> status{step_status::running};
+    std::string error;  // once it has returned
+};
+
 // What the sequence shares with its threads, which may outlast it. No descriptor: a step may close them all.
 struct step_board : ref_counted {
-    void notify() noexcept {  // a step has started or ended
+    explicit step_board(std::size_t count) : steps(count) {}
+
+    void run(running_step& step) noexcept {
+        change(step.started_at, steady_clock::now());
+        step_status status = step_status::threw;
+        try {
+            const auto call = std::move(step.call);  // destroyed here, within the timeout
+            const result<void> done = call(step.context);
+            status = done ? step_status::done : step_status::failed;
+            if (!done) step.error = done.error().text;
+        } catch (...) {
+            attempt([&] { step.error = thrown_text(); });
+        }
+        change(step.status, status);
+    }
+    template <class T>
+    void change(atomic<T>& member, T value) noexcept {
         const unique_lock held(guard);
-        ++changes;
+        member = value;
         changed.notify_one();
     }
-    void await(unsigned& seen, time_point deadline) noexcept {
-        unique_lock held(guard);
-        while (changes == seen && changed.wait_until(held, deadline)) {
-        }
-        seen = changes;
-    }
 
-    mutex guard;
+    array<running_step> steps;
+    mutex guard;  // whoever holds it sees no step change
     condition changed;
-    unsigned changes = 0;
     cancel_source abort;
 };
 
-class running_step : public ref_counted {
-  public:
-    running_step(ref<step_board> board, function<result<void>(const step_context&)> call,
-                 step_context context)
-        : board_(std::move(board)), call_(std::move(call)), context_(std::move(context)) {}
-
-    void run() {
-        started_at_ = steady_clock::now();
-        board_->notify();
-        end(call_step());
-    }
-    step_status status() const noexcept { return status_; }
-    time_point started_at() const noexcept { return started_at_; }  // max() until its thread has a processor
-    std::string& error() noexcept { return error_; }                // once it has ended
-
-  private:
-    step_status call_step() {
-        try {
-            const auto call = std::move(call_);  // destroyed here, within the timeout
-            const result<void> done = call(context_);
-            if (!done) error_ = done.error().text;
-            return done ? step_status::done : step_status::failed;
-        } catch (...) {
-            attempt([&] { error_ = thrown_text(); });
-        }
-        return step_status::threw;
-    }
-    void end(step_status status) noexcept {
-        status_ = status;
-        board_->notify();
-    }
-
-    const ref<step_board> board_;
-    function<result<void>(const step_context&)> call_;
-    const step_context context_;
-    atomic<time_point> started_at_{time_point::max()};
-    atomic<step_status> status_{step_status::running};
-    std::string error_;
-};
-
 OJS_SHUTDOWN_INLINE void log_step(const logger& log, const step_result& result) {
-    log_record record{log_level::debug, "shutdown step begins", {field("step", result.name)}, {}};
-    if (result.status != step_status::running) {
-        record = {log_level::error,
-                  "shutdown step",
-                  {field("step", result.name), field("status", to_string(result.status)),
-                   field("took_ms", result.took.count())},
-                  {}};
-        if (result.status == step_status::done) record.level = log_level::info;
-        if (!result.error.empty()) record.fields.push_back(field("error", result.error));
+    const bool begins = result.status == step_status::running;
+    log_record record{begins                               ? log_level::debug
+                      : result.status == step_status::done ? log_level::info
+                                                           : log_level::error,
+                      begins ? "shutdown step begins" : "shutdown step",
+                      {field("step", result.name)},
+                      {},
+                      "sequence"};
+    if (!begins) {
+        record.fields.push_back(field("status", to_string(result.status)));
+        record.fields.push_back(field("took_ms", result.took.count()));
     }
-    record.component = "sequence";
+    if (!result.error.empty()) record.fields.push_back(field("error", result.error));
     log.write(std::move(record));
 }
 
@@ -94,17 +76,24 @@ inline log_options as_text(log_options log) {
 
 class sequence_run {
   public:
-    using entry = shutdown_sequence::entry;
-
-    sequence_run(array<entry>& steps, const sequence_options& options) : steps_(steps), options_(options) {}
+    // Takes the steps: those added meanwhile are for the next run.
+    sequence_run(array<shutdown_sequence::entry>& steps, const sequence_options& options)
+        : options_(options), board_(make_ref<step_board>(steps.size())), results_(steps.size()) {
+        entries_.swap(steps);
+    }
 
     std::vector<step_result> run() {
-        retry_allocation([this] { results_.reserve(steps_.size()); });
-        for (std::size_t first = 0; first < steps_.size();) {
-            std::size_t last = first + 1;
-            while (last < steps_.size() && steps_[last].parallel) ++last;
-            run_parallel(first, last);
-            first = last;
+        for (std::size_t end = 0; end < entries_.size();) {
+            first_ = end++;
+            while (end < entries_.size() && entries_[end].parallel) ++end;
+            started_at_ = steady_clock::now();
+            abort_if_requested();
+            for (std::size_t i = first_; i < end; ++i) start_step(i);
+            for (std::size_t left = end - first_; left > 0;) {
+                await_change(end);
+                abort_if_requested();
+                for (std::size_t i = first_; i < end; ++i) left -= ends_now(i) ? 1 : 0;
+            }
         }
         callbacks_.end_by(steady_clock::now() + min_step_time);
         flush_log();
@@ -112,137 +101,98 @@ class sequence_run {
     }
 
   private:
-    struct active_step {
-        std::size_t result_index = 0;  // in results_
-        ref<running_step> running;
-        detail::thread thread;
-        time_point deadline;
-        std::chrono::milliseconds min_time{0};
-
-        bool returned() const noexcept { return running->status() != step_status::running; }
-    };
-
-    void run_parallel(std::size_t first, std::size_t last) {
-        started_at_ = steady_clock::now();
-        array<active_step> active_steps;
-        retry_allocation([&] { active_steps.reserve(last - first); });
-        abort_if_requested(active_steps);
-        for (std::size_t i = first; i < last; ++i) start_step(steps_[i], active_steps);
-        while (!active_steps.empty()) {
-            await_change(active_steps);
-            abort_if_requested(active_steps);
-            for (std::size_t i = active_steps.size(); i-- > 0;) {
-                if (reap_if_ended(active_steps[i])) active_steps.remove(i);
-            }
+    void start_step(std::size_t index) {
+        shutdown_sequence::entry& entry = entries_[index];
+        running_step& step = board_->steps[index];
+        results_[index].name = std::move(entry.name);
+        report(results_[index]);
+        step.call = std::move(entry.call);
+        step.min_time = detail::min(entry.timeout, min_step_time);
+        step.context = {
+            detail::min(deadline_after(entry.timeout), detail::max(deadline_, started_at_ + min_step_time)),
+            board_->abort.token()};
+        const auto run = [board = board_, &step] { board->run(step); };
+        result<detail::thread> thread = start_thread("ojs-step", run);
+        if (thread) {
+            step.thread = std::move(*thread);
+        } else if (thread.error().code == errc::unavailable) {
+            step.error = thread.error().text;
+            step.status = step_status::not_started;
+        } else {
+            run();  // here, without a timeout
         }
     }
 
-    void start_step(entry& step, array<active_step>& active_steps) {
-        results_.emplace_back();
-        results_.back().name = std::move(step.name);
-        report(results_.back());
-        active_step started;
-        started.result_index = results_.size() - 1;
-        started.deadline = deadline_of(step);
-        started.min_time = step.timeout < min_step_time ? step.timeout : min_step_time;
-        retry_allocation([&] {
-            started.running = make_ref<running_step>(board_, std::move(step.call),
-                                                     step_context{started.deadline, board_->abort.token()});
-        });
-        if (!started.running) return end(results_.back(), step_status::not_started, "out of memory");
-        result<detail::thread> thread =
-            start_thread("ojs-step", [running = started.running] { running->run(); });
-        if (thread) started.thread = std::move(*thread);
-        active_steps.push_back(std::move(started));
-        if (!thread) active_steps.back().running->run();  // no thread: it runs here, without a timeout
-    }
-    time_point deadline_of(const entry& step) const noexcept {
-        const time_point min = started_at_ + min_step_time;
-        const time_point step_deadline = deadline_after(step.timeout);
-        const time_point common = aborted_ || deadline_ < min ? min : deadline_;
-        return step_deadline < common ? step_deadline : common;
-    }
-
-    void await_change(const array<active_step>& active_steps) {
+    void await_change(std::size_t end) {
         const bool polls = options_.lifecycle != nullptr && !aborted_;  // it notifies by descriptors only
         time_point until = polls ? steady_clock::now() + min_step_time : time_point::max();
-        for (const active_step& active : active_steps) {
-            const time_point wake_at = active.returned() ? time_point() : effective_deadline(active);
-            if (wake_at < until) until = wake_at;
+        unique_lock held(board_->guard);
+        for (std::size_t i = first_; i < end; ++i) {
+            if (results_[i].status != step_status::running) continue;
+            if (board_->steps[i].status != step_status::running) return;
+            until = detail::min(until, deadline_of(board_->steps[i]));
         }
-        board_->await(seen_changes_, until);
+        board_->changed.wait_until(held, until);
     }
-    void abort_if_requested(array<active_step>& active_steps) {
+    void abort_if_requested() {
         if (aborted_ || options_.lifecycle == nullptr) return;
         const lifecycle_state now = options_.lifecycle->state();
         if (now.mode != stop_mode::forced && now.stop_signals < 2 && !now.cancel_requested) return;
         aborted_ = true;
+        deadline_ = detail::min(deadline_, steady_clock::now() + min_step_time);
         board_->abort.request(cancel_reason::forced);
-        if (board_->abort.has_pending_callbacks()) {
-            const auto call = [board = board_] { board->abort.run_callbacks(); };
-            result<detail::thread> started = start_thread("ojs-abort", call);  // they may block
-            started ? static_cast<void>(callbacks_ = std::move(*started)) : call();
-        }
-        const time_point last = steady_clock::now() + min_step_time;
-        for (active_step& active : active_steps) {
-            if (last < active.deadline) active.deadline = last;
-        }
+        const auto call = [board = board_] { board->abort.run_callbacks(); };  // they may block
+        result<detail::thread> started = start_thread("ojs-abort", call);
+        started ? static_cast<void>(callbacks_ = std::move(*started)) : call();
     }
-
     template <class Body>
     result<detail::thread> start_thread(const char* name, Body body) const {
-        thread_options options;
-        options.stack_size = options_.thread_stack_size;
-        options.min_stack_size = 256 * 1024;
-        options.name = name;
-        options.takes_signals = true;  // inherited by programs that the step starts
+        // It takes signals, as programs that the step starts inherit its mask.
+        const thread_options options{options_.thread_stack_size, 256 * 1024, true, name};
         result<detail::thread> out = error{errc::unavailable, ENOMEM, "out of memory"};
         retry_allocation([&] { out = detail::thread::start(body, options); });
         return out;
     }
 
-    bool reap_if_ended(active_step& active) {
-        const bool returned = active.returned();
-        if (!returned && steady_clock::now() < effective_deadline(active)) return false;
-        // Destructors of thread_local objects count against the timeout.
-        const bool ended = returned && active.thread.join_until(steady_clock::now() + min_step_time);
-        if (returned && !ended && steady_clock::now() < active.deadline) return false;
-        if (!ended) active.thread.detach();
-        end(results_[active.result_index],
-            ended      ? active.running->status()
-            : aborted_ ? step_status::cut_short
-                       : step_status::timed_out,
-            returned ? std::move(active.running->error()) : std::string());
-        return true;
-    }
     // A step whose thread got no processor in time still has its minimum.
-    time_point effective_deadline(const active_step& active) const noexcept {
-        const time_point started = active.running->started_at();
-        const time_point last =
-            started == time_point::max() ? started_at_ + start_timeout : started + active.min_time;
-        return active.min_time.count() == 0 || last < active.deadline ? active.deadline : last;
+    time_point deadline_of(const running_step& step) const noexcept {
+        const time_point started = step.started_at;
+        const time_point min =
+            started == time_point::max() ? started_at_ + start_timeout : started + step.min_time;
+        return detail::max(detail::min(step.context.deadline, deadline_), min);
     }
-    void end(step_result& result, step_status status, std::string error) {
-        result.status = status;
-        result.error = std::move(error);
+    bool ends_now(std::size_t index) {
+        step_result& result = results_[index];
+        running_step& step = board_->steps[index];
+        const step_status status = step.status;
+        const bool returned = status != step_status::running;
+        if (result.status != step_status::running) return false;  // it had ended before
+        // Destructors of thread_local objects count against the timeout.
+        const bool ended = returned && step.thread.join_until(steady_clock::now() + min_step_time);
+        if (!ended && steady_clock::now() < deadline_of(step)) return false;
+        step.thread.detach();
+        result.status = ended ? status : aborted_ ? step_status::cut_short : step_status::timed_out;
+        if (returned) result.error = std::move(step.error);
         result.took = std::chrono::milliseconds(milliseconds_since(started_at_));
         report(result);
+        return true;
     }
     void report(const step_result& result) {
         attempt([&] { log_step(log_, result); });
         attempt([&] { options_.progress(result); });
     }
 
-    array<entry>& steps_;
+    array<shutdown_sequence::entry> entries_;
     const sequence_options& options_;
     const logger log_{as_text(options_.log), "sequence"};
-    const ref<step_board> board_ = make_ref<step_board>();
-    const time_point deadline_ = deadline_after(options_.timeout);
+    const ref<step_board> board_;
+    std::vector<step_result> results_;
+    time_point deadline_ = deadline_after(options_.timeout);  // of all steps; an abort brings it forward
+    // Of the steps that run now:
+    std::size_t first_ = 0;
     time_point started_at_;
-    unsigned seen_changes_ = 0;  // of board_
     bool aborted_ = false;
     detail::thread callbacks_;  // calls those of the abort
-    std::vector<step_result> results_;
 };
 
 }  // namespace detail
@@ -283,10 +233,7 @@ OJS_SHUTDOWN_INLINE std::chrono::milliseconds shutdown_sequence::timeout() const
 }
 
 OJS_SHUTDOWN_INLINE std::vector<step_result> shutdown_sequence::run(const sequence_options& options) {
-    detail::array<entry> taken;  // steps added meanwhile are for the next run
-    detail::sequence_run all(taken, options);
-    taken.swap(steps_);
-    return all.run();
+    return detail::sequence_run(steps_, options).run();
 }
 
 }  // namespace v0_1_0

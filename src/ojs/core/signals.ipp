@@ -401,7 +401,7 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
         detail::restore_all_but(rules);  // that outlasted an earlier run()
         const result<void> remembered = detail::remember_previous(rules, options);
         if (!remembered) return remembered.error();
-        result<detail::wake> unread = detail::wake::create_pipe();
+        result<detail::wake> unread = detail::wake::create(true);
         if (!unread) return unread.error();
         if (!process.fork_handler_set.exchange(true)) {
             pthread_atfork(nullptr, nullptr, [] {

@@ -6,11 +6,10 @@
 
 namespace ojs::detail {
 
-// An eventfd, or a pipe without one. Non-blocking and close-on-exec.
+// An eventfd, or a pipe: for a queue, or without one. Non-blocking and close-on-exec.
 class wake {
   public:
-    static result<wake> create();
-    static result<wake> create_pipe();
+    static result<wake> create(bool is_queue = false);
 
     int fd() const noexcept { return reader_.get(); }                                   // to poll for reading
     int notify_fd() const noexcept { return writer_ ? writer_.get() : reader_.get(); }  // for notify(int)
@@ -20,7 +19,7 @@ class wake {
     bool wait_until(time_point deadline) const noexcept;   // true: notified (and cleared); false: deadline
     bool await(time_point deadline) const noexcept;        // the same, but does not clear
 
-    // A pipe as a queue of 8-byte words; if full, drops the oldest. Keeps errno; async-signal-safe.
+    // A queue of 8-byte words; if full, drops the oldest. Keeps errno; async-signal-safe.
     void put(std::uint64_t word) const noexcept;
     bool take(std::uint64_t& word) const noexcept;  // false: empty
 

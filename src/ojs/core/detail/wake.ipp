@@ -13,16 +13,12 @@
 
 namespace ojs::detail {
 
-OJS_SHUTDOWN_INLINE result<wake> wake::create() {
-#if OJS_SHUTDOWN_USE_EVENTFD
+OJS_SHUTDOWN_INLINE result<wake> wake::create([[maybe_unused]] bool is_queue) {
     wake out;
-    out.reader_ = unique_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+#if OJS_SHUTDOWN_USE_EVENTFD
+    if (!is_queue) out.reader_ = unique_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (out.reader_) return out;
 #endif
-    return create_pipe();
-}
-
-OJS_SHUTDOWN_INLINE result<wake> wake::create_pipe() {
     int ends[2] = {-1, -1};
     if (::pipe(ends) != 0) {
         const int failed = errno;
@@ -32,18 +28,22 @@ OJS_SHUTDOWN_INLINE result<wake> wake::create_pipe() {
         ::fcntl(end, F_SETFD, FD_CLOEXEC);
         ::fcntl(end, F_SETFL, ::fcntl(end, F_GETFL) | O_NONBLOCK);
     }
-    wake out;
     out.reader_ = unique_fd(ends[0]);
     out.writer_ = unique_fd(ends[1]);
     return out;
 }
 
+// Eight bytes suit an eventfd and a pipe.
+inline bool write_word(int fd, std::uint64_t word) noexcept {
+    while (::write(fd, &word, sizeof word) < 0) {
+        if (errno != EINTR) return false;
+    }
+    return true;
+}
+
 OJS_SHUTDOWN_INLINE void wake::notify(int notify_fd) noexcept {
     const int saved = errno;
-    // Eight bytes suit an eventfd and a pipe. EAGAIN: it is readable already.
-    const std::uint64_t one = 1;
-    while (::write(notify_fd, &one, sizeof one) < 0 && errno == EINTR) {
-    }
+    write_word(notify_fd, 1);  // EAGAIN: it is readable already
     errno = saved;
 }
 
@@ -79,14 +79,9 @@ OJS_SHUTDOWN_INLINE bool wake::wait_until(time_point deadline) const noexcept {
 
 OJS_SHUTDOWN_INLINE void wake::put(std::uint64_t word) const noexcept {
     const int saved = errno;
-    char oldest[512];
-    while (::write(notify_fd(), &word, sizeof word) < 0) {
-        if (errno == EAGAIN) {
-            static_cast<void>(!::read(fd(), oldest, sizeof oldest));  // space is freed by the page
-        } else if (errno != EINTR) {
-            break;
-        }
-    }
+    char oldest[512];  // space is freed by the page
+    while (!write_word(notify_fd(), word) && errno == EAGAIN)
+        static_cast<void>(!::read(fd(), oldest, sizeof oldest));
     errno = saved;
 }
 
