@@ -174,7 +174,8 @@ inline std::vector<job> read_cut_jobs(std::string_view body, bool too_large) {
     for (json_iterator entry(list->value.text(), '['); entry; ++entry) {
         const std::string_view source = entry->value.text();
         const bool is_first = jobs.empty();
-        if (source.data() + source.size() != body.data() + body.size()) {  // something follows it
+        if (source.data() + source.size() != body.data() + body.size() ||
+            is_json(source)) {  // it is complete
             jobs.push_back(read_claimed_job(source));
             continue;
         }
