@@ -27,6 +27,7 @@ class connection {
         socket_ = std::move(other.socket_);
         expires_at_ = other.expires_at_;
         responded_at_ = other.responded_at_;
+        stalls_at = other.stalls_at;
         return *this;
     }
     ~connection() {
@@ -43,11 +44,13 @@ class connection {
         stream_ = std::move(*made);
         const io_result handshake = run([this] { return stream_->handshake(); }, limit);
         if (handshake.status == io_status::ok) return {};
-        if (handshake.status == io_status::interrupted)
-            return error{errc::cancelled, 0, "interrupted during the handshake"};
-        if (handshake.status == io_status::timed_out)
-            return error{errc::unreachable, ETIMEDOUT, "the deadline passed during the handshake"};
-        return error{errc::unreachable, handshake.sys_errno, "handshake failed: " + stream_->failure()};
+        const bool interrupted = handshake.status == io_status::interrupted;
+        const bool late = handshake.status == io_status::timed_out;
+        return error{interrupted ? errc::cancelled : errc::unreachable,
+                     late ? ETIMEDOUT : handshake.sys_errno,
+                     interrupted ? "interrupted during the handshake"
+                     : late      ? "the deadline passed during the handshake"
+                                 : "handshake failed: " + stream_->failure()};
     }
 
     io_result send_all(std::string_view bytes, time_point deadline) {
@@ -81,6 +84,8 @@ class connection {
     // Why the latest call failed, if the stream knows more than errno.
     std::string failure() const { return stream_ ? stream_->failure() : std::string(); }
 
+    time_point stalls_at = time_point::max();  // of the request on it, see run(); a new connection does not
+
   private:
     // Runs one operation of the stream, waiting as often as needed.
     template <class Operation>
@@ -102,8 +107,9 @@ class connection {
 };
 
 inline constexpr int max_interim_responses = 16;
-// A connection has stalled if a request on it gets no response for so long.
-inline constexpr auto stall_time = std::chrono::seconds(1);
+// A request on a kept connection has stalled without a response for so long. Less than the second that is documented, so
+// that the thread that waits for it notices in time.
+inline constexpr auto stall_time = std::chrono::milliseconds(900);
 
 inline const char* header_error(const http_header& header) noexcept {
     if (!is_token(header.name)) return "a header name is empty or holds a character HTTP does not allow";
@@ -113,9 +119,8 @@ inline const char* header_error(const http_header& header) noexcept {
 
 inline const char* request_error(const http_request& request) noexcept {
     if (!is_token(request.method)) return "the method is empty or holds a character HTTP does not allow";
-    if (!is_target(request.target) || request.target.front() != '/') {
+    if (!is_target(request.target) || request.target.front() != '/')
         return "the target does not start with '/', or holds a blank or control character";
-    }
     for (const http_header& header : request.headers) {
         if (const char* fault = header_error(header)) return fault;
     }
@@ -139,9 +144,8 @@ class http_exchange final : public ref_counted {
     http_exchange(endpoint target, http_client_options options)
         : target_(std::move(target)), options_(std::move(options)) {
         append_header(common_headers_, "Host", target_.unix_path.empty() ? target_.name : "localhost");
-        if (!options_.bearer_token.empty()) {
+        if (!options_.bearer_token.empty())
             append_header(common_headers_, "Authorization", "Bearer " + options_.bearer_token);
-        }
         for (const http_header& header : options_.headers) {
             if (!is_framing_header(header.name)) append_header(common_headers_, header.name, header.value);
         }
@@ -151,9 +155,8 @@ class http_exchange final : public ref_counted {
 
     result<http_response> send(const http_request& request, const http_call& call) {
         if (owner_ != fork_generation()) return of_child().send(request, call);
-        if (const char* fault = request_error(request)) {
+        if (const char* fault = request_error(request))
             return error{errc::invalid_argument, 0, cat({"request to ", target_.name, ": ", fault})};
-        }
         return send_text(compose(request), request.method == "HEAD", call);
     }
 
@@ -214,9 +217,8 @@ class http_exchange final : public ref_counted {
                 (equals_ignore_case(header.name, "Authorization") && !options_.bearer_token.empty());
             if (!is_ours) append_header(text, header.name, header.value);
         }
-        if (!request.body.empty() || (request.method != "GET" && request.method != "HEAD")) {
+        if (!request.body.empty() || (request.method != "GET" && request.method != "HEAD"))
             append_header(text, "Content-Length", cat({request.body.size()}));
-        }
         append(text, {"\r\n", request.body});
         return text;
     }
@@ -230,13 +232,16 @@ class http_exchange final : public ref_counted {
     }
 
     connection take_idle() {
-        for (;;) {
+        for (drop_idle(time_point());;) {
             connection candidate;
             {
                 const unique_lock held(mutex_);
-                drop_expired();
-                const std::size_t at = choose_idle();
-                if (at == idle_.size()) return candidate;
+                if (idle_.empty()) return candidate;
+                // The latest one of this thread, if any: its peer is likely on the same processor.
+                std::size_t at = idle_.size() - 1;
+                for (std::size_t i = 0; i < idle_.size(); ++i) {
+                    if (pthread_equal(idle_[i].user, pthread_self()) != 0) at = i;
+                }
                 candidate = std::move(idle_[at].connection);
                 idle_.remove(at);
             }
@@ -244,35 +249,25 @@ class http_exchange final : public ref_counted {
         }
     }
 
-    // With the mutex held. Prefers the latest one of this thread: its peer is likely on the same processor. None that was
-    // idle already when another stalled: what stopped that one may have stopped all.
-    std::size_t choose_idle() const noexcept {
-        time_point alive_at;
-        for (const time_point sent_at : waiting_) {
-            if (steady_clock::now() - sent_at >= stall_time) alive_at = detail::max(alive_at, sent_at);
-        }
-        std::size_t at = idle_.size();
-        bool is_own = false;
-        for (std::size_t i = 0; i < idle_.size(); ++i) {
-            const bool used_here = pthread_equal(idle_[i].user, pthread_self()) != 0;
-            if (idle_[i].connection.responded_at() < alive_at || (is_own && !used_here)) continue;
-            at = i;
-            is_own = used_here;
-        }
-        return at;
-    }
-
-    // With the mutex held.
-    void drop_expired() {
+    // Closes those that have expired, or had no response since then.
+    void drop_idle(time_point since) {
+        const unique_lock held(mutex_);
         const time_point now = steady_clock::now();
         for (std::size_t i = idle_.size(); i-- > 0;) {
-            if (idle_[i].connection.is_expired(now)) idle_.remove(i);
+            const connection& each = idle_[i].connection;
+            if (each.is_expired(now) || each.responded_at() < since) idle_.remove(i);
         }
     }
 
-    void drop_idle() {
-        const unique_lock held(mutex_);
-        idle_.clear();
+    // Runs operation(deadline). If the request stalls, it closes those that were idle when it was sent: what stopped this
+    // one may have stopped all.
+    template <class Operation>
+    io_result run(const connection& conn, time_point deadline, const Operation& operation) {
+        if (deadline <= conn.stalls_at) return operation(deadline);
+        const io_result out = operation(conn.stalls_at);
+        if (out.status != io_status::timed_out) return out;
+        drop_idle(conn.stalls_at - stall_time);
+        return operation(deadline);
     }
 
     void keep_idle(connection conn) {
@@ -294,9 +289,8 @@ class http_exchange final : public ref_counted {
     }
 
     result<http_response> send_text(const std::string& text, bool is_head, const http_call& call) {
-        if (steady_clock::now() >= call.deadline) {
+        if (steady_clock::now() >= call.deadline)
             return failure(errc::timed_out, "the deadline had passed before anything was sent");
-        }
         http_attempt first = try_idle(text, is_head, call);
         if (first.was_stale()) first = try_new(text, is_head, call);
         if (!first.broke || call.policy != resend::always) return std::move(first.response);
@@ -305,43 +299,21 @@ class http_exchange final : public ref_counted {
         return std::move(second.nothing_sent && !first.nothing_sent ? first.response : second.response);
     }
 
-    // A request that waits for its response on a connection that was kept.
-    class waiting_request {
-      public:
-        explicit waiting_request(http_exchange& client) : client_(client) {
-            const unique_lock held(client_.mutex_);
-            client_.waiting_.push_back(sent_at_);
-        }
-        waiting_request(const waiting_request&) = delete;
-        waiting_request& operator=(const waiting_request&) = delete;
-        ~waiting_request() {
-            const unique_lock held(client_.mutex_);
-            std::size_t at = 0;
-            while (client_.waiting_[at] != sent_at_) ++at;
-            client_.waiting_.remove(at);
-        }
-
-      private:
-        http_exchange& client_;
-        const time_point sent_at_ = steady_clock::now();
-    };
-
     // Tries idle connections until one accepts the request; was_stale() if none does.
     http_attempt try_idle(const std::string& text, bool is_head, const http_call& call) {
         for (;;) {
             connection conn = take_idle();
             if (!conn) return {failure(errc::unreachable, "no idle connection"), true, true};
-            const waiting_request waiting(*this);
+            conn.stalls_at = steady_clock::now() + stall_time;
             http_attempt tried = try_on(std::move(conn), text, is_head, call);
-            if (tried.may_be_dead()) drop_idle();  // what killed it may have killed all that are as old
+            if (tried.may_be_dead()) drop_idle(time_point::max());  // what killed it may have killed all
             if (!tried.was_stale()) return tried;
         }
     }
 
     http_attempt try_new(const std::string& text, bool is_head, const http_call& call) {
-        if (call.should_send && !call.should_send()) {
+        if (call.should_send && !call.should_send())
             return {failure(errc::cancelled, "cancelled before the request was sent"), true, false};
-        }
         result<connection> conn = connect(call);
         if (!conn) return {conn.error(), true, false};
         return try_on(std::move(*conn), text, is_head, call);
@@ -352,16 +324,19 @@ class http_exchange final : public ref_counted {
             keep_idle(std::move(conn));
             return {failure(errc::cancelled, "cancelled before the request was sent"), true, false};
         }
-        const io_result sent = conn.send_all(text, call.deadline);
-        if (sent.status == io_status::timed_out) {
+        std::size_t done = 0;
+        const io_result sent = run(conn, call.deadline, [&](time_point until) {
+            io_result out = conn.send_all(std::string_view(text).substr(done), until);
+            out.bytes = done += out.bytes;
+            return out;
+        });
+        if (sent.status == io_status::timed_out)
             return {failure(errc::timed_out, "the deadline passed while the request was sent")};
-        }
         const bool all_sent = sent.status == io_status::ok;
-        if (!all_sent && sent.bytes == 0) {
+        if (!all_sent && sent.bytes == 0)
             return {broken(errc::unreachable, "the connection broke before the request was sent", conn,
                            sent.sys_errno),
                     true, true};
-        }
         // A peer that closes in the middle of a request may have responded (413), so read in any case.
         return receive(std::move(conn), is_head, all_sent, call);
     }
@@ -380,34 +355,30 @@ class http_exchange final : public ref_counted {
         parser.begin(is_head);
         char buffer[16 * 1024];
         for (int interim = 0;;) {
-            const io_result got = conn.receive(buffer, sizeof buffer, {call.deadline, call.interrupt_fd});
-            if (got.status == io_status::interrupted) {
+            const io_result got = run(conn, call.deadline, [&](time_point until) {
+                return conn.receive(buffer, sizeof buffer, {until, call.interrupt_fd});
+            });
+            if (got.status == io_status::interrupted)
                 return {failure(errc::cancelled, "interrupted before the response was complete")};
-            }
-            if (got.status == io_status::timed_out) {
+            if (got.status == io_status::timed_out)
                 return {failure(errc::timed_out, "no complete response before the deadline")};
-            }
-            if (got.status == io_status::failed) {
+            if (got.status == io_status::failed)
                 return {broken(errc::disconnected, "the connection broke before the response was complete",
                                conn, got.sys_errno),
                         false, true};
-            }
             const bool open = got.status == io_status::ok;
             status reached = open ? parser.feed({buffer, got.bytes}) : parser.finish();
-            if (!open && reached != status::complete) {
+            if (!open && reached != status::complete)
                 return {failure(errc::disconnected, "the peer closed before the response was complete"),
                         false, true};
-            }
             while (reached == status::complete && parser.code() < 200) {
-                if (parser.code() == 101 || ++interim > max_interim_responses) {
+                if (parser.code() == 101 || ++interim > max_interim_responses)
                     return {failure(errc::bad_response, "bad response: a 101, or too many other 1xx")};
-                }
                 parser.begin(is_head);
                 reached = parser.feed({});
             }
-            if (reached == status::failed) {
+            if (reached == status::failed)
                 return {failure(errc::bad_response, cat({"bad response: ", parser.failure()}))};
-            }
             if (reached == status::complete) return finish(parser, std::move(conn), may_keep && open);
         }
     }
@@ -431,7 +402,6 @@ class http_exchange final : public ref_counted {
     const std::uint32_t owner_ = fork_generation();
     atomic<http_exchange*> in_child_{nullptr};
     array<idle_connection> idle_;  // the most recently used is last
-    array<time_point> waiting_;    // when each was sent
 };
 
 }  // namespace detail
@@ -440,15 +410,13 @@ OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url
                                                             http_client_options options) {
     result<detail::endpoint> target = detail::parse_url(url, bool(options.https_stream));
     if (!target) return target.error();
-    if (!detail::is_field_value(options.bearer_token)) {
+    if (!detail::is_field_value(options.bearer_token))
         return error{errc::invalid_argument, 0,
                      "the bearer token holds CR, LF, NUL or another control character"};
-    }
     for (const http_header& header : options.headers) {
-        if (const char* fault = detail::header_error(header)) {
+        if (const char* fault = detail::header_error(header))
             return error{errc::invalid_argument, 0,
                          detail::cat({"header '", detail::printable(header.name, 40), "': ", fault})};
-        }
     }
     return http_client(detail::make_ref<detail::http_exchange>(std::move(*target), std::move(options)));
 }

@@ -52,7 +52,7 @@ struct dialect {
     int stuck_exit_status =
         0;             // exit status if a handler of a reported job has not returned; 0: ignored [River]
     stop_times times;  // worker_options::use() sets the options of that name [GS-003, River, Spot]
-    std::string termination_mode_file;  // set likewise by use()
+    std::string termination_mode_file = {};  // set likewise by use()
 
     static dialect graceful_shutdown();  // the specification's text; the default
     static dialect website();            // the project's web page

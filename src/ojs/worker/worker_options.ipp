@@ -324,45 +324,33 @@ OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
     return valid ? detail::check_extensions(options) : valid;
 }
 
+// The presets: name, both error codes and requeue_interrupted come first.
 OJS_SHUTDOWN_INLINE dialect dialect::graceful_shutdown() {
     return {};
 }
-
 OJS_SHUTDOWN_INLINE dialect dialect::website() {
-    dialect out;
-    out.name = "website";
-    out.interrupted_error = out.long_running_error = "shutdown";
-    out.requeue_interrupted = false;
+    dialect out = {"website", "shutdown", "shutdown", false};
     out.last_state = "terminated";
     return out;
 }
-
 OJS_SHUTDOWN_INLINE dialect dialect::worker_protocol() {
-    dialect out;
-    out.name = "worker_protocol";
-    out.interrupted_error = out.long_running_error = "shutdown";
+    dialect out = {"worker_protocol", "shutdown", "shutdown"};
     out.drain_state = "terminate";
     out.active_jobs_as_count = true;
-    out.times.shutdown_grace_period = std::chrono::milliseconds(25000);
+    out.times = {std::chrono::seconds(25)};
     return out;
 }
-
 OJS_SHUTDOWN_INLINE dialect dialect::river() {
-    dialect out;
-    out.name = "river";
+    using std::chrono::seconds;
+    dialect out = {"river"};
     out.stuck_exit_status = 70;
-    out.times.shutdown_grace_period = out.times.cancel_wait = std::chrono::milliseconds(10000);
-    out.times.stop_timeout = std::chrono::milliseconds(15000);
+    out.times = {seconds(10), seconds(0), seconds(10), seconds(0), seconds(15)};
     return out;
 }
-
 OJS_SHUTDOWN_INLINE dialect dialect::spot_controller() {
-    dialect out;
-    out.name = "spot_controller";
+    dialect out = {"spot_controller"};
     out.first_signal_wins = true;
-    out.times.shutdown_grace_period = std::chrono::seconds(3550);
-    out.times.cancel_lead = std::chrono::seconds(10);
-    out.times.reclaim_wait = std::chrono::milliseconds(500);
+    out.times = {std::chrono::seconds(3550), std::chrono::seconds(10), {}, std::chrono::milliseconds(500)};
     out.termination_mode_file = "/tmp/termination-type";
     return out;
 }

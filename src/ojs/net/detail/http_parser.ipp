@@ -76,13 +76,11 @@ class http_parser {
         state_ = state::start_line;
         is_head_response_ = is_head_response;
         minor_version_ = 1;
-        head_bytes_ = 0;
-        body_left_ = 0;
-        is_cut_ = false;
+        head_bytes_ = body_left_ = 0;
+        is_cut_ = keeps_alive_ = false;
         const http_request previous = std::move(message_);  // frees its memory
         message_ = http_request{"", "", {}, ""};
         code_ = 0;
-        keeps_alive_ = false;
     }
     // Adds bytes and parses as far as possible. No bytes: continues with those that are left.
     status feed(std::string_view bytes) {
@@ -99,12 +97,10 @@ class http_parser {
     }
     // The peer has closed: completes a response whose body ends with the connection; anything else has failed.
     status finish() {
-        if (state_ == state::rest_of_connection) {
-            state_ = state::complete;
-            return status::complete;
-        }
-        fail(400, "the message ends too early");
-        return status::failed;
+        if (state_ != state::rest_of_connection) fail(400, "the message ends too early");
+        if (state_ == state::failed) return status::failed;
+        state_ = state::complete;
+        return status::complete;
     }
 
     bool has_surplus() const noexcept { return at_ < input_.size(); }  // bytes beyond the complete message
@@ -118,9 +114,7 @@ class http_parser {
     // Once it has failed: the status that a server responds with, and the error text.
     int failure_code() const noexcept { return failure_code_; }
     const char* failure() const noexcept { return failure_; }
-    bool was_cut() const noexcept {
-        return is_cut_;
-    }  // message() has the beginning of a body that is too large
+    bool was_cut() const noexcept { return is_cut_; }  // message() has the beginning of a too large body
 
   protected:
     enum class state {
@@ -139,9 +133,8 @@ class http_parser {
     virtual void on_start_line(std::string_view line) {
         std::uint64_t code = 0;
         const bool is_valid = line.size() >= 12 && line[8] == ' ' && (line.size() == 12 || line[12] == ' ');
-        if (!is_valid || !parse_number(line.substr(9, 3), 599, code) || code < 100 || !is_field_value(line)) {
+        if (!is_valid || !parse_number(line.substr(9, 3), 599, code) || code < 100 || !is_field_value(line))
             return fail(400, "the status line is not HTTP");
-        }
         code_ = static_cast<int>(code);
         on_version(line.substr(0, 8));
     }
@@ -182,9 +175,8 @@ class http_parser {
         if (encodings > 0) {
             if (lengths > 0) return fail(400, "both Content-Length and Transfer-Encoding are given");
             if (minor_version_ == 0) return fail(400, "HTTP/1.0 has no Transfer-Encoding");
-            if (encodings > 1 || !equals_ignore_case(encoding, "chunked")) {
+            if (encodings > 1 || !equals_ignore_case(encoding, "chunked"))
                 return fail(501, "the only Transfer-Encoding understood is chunked");
-            }
             state_ = state::chunk_size;
         } else if (lengths > 0) {
             state_ = body_left_ > 0 ? state::fixed_body : state::complete;
@@ -215,13 +207,10 @@ class http_parser {
         if (now == state::start_line) on_start_line(line);
         if (now == state::header_line) on_header_line(line);
         if (now == state::chunk_size) on_chunk_size(line);
-        if (now == state::chunk_end) on_chunk_end(line);
+        if (now == state::chunk_end) state_ = state::chunk_size;
+        if (now == state::chunk_end && !line.empty()) fail(400, "a chunk is longer than its size");
         if (now == state::trailer_line) on_trailer_line(line);
         return true;
-    }
-    void on_chunk_end(std::string_view line) {
-        if (!line.empty()) return fail(400, "a chunk is longer than its size");
-        state_ = state::chunk_size;
     }
     // Takes the next line without its CR LF. Head, framing of a chunk, and trailers each have the limit of a head.
     bool take_line(std::string_view& line) {

@@ -51,7 +51,7 @@ inline constexpr int send_flags = MSG_DONTWAIT;
 inline constexpr int send_flags = MSG_NOSIGNAL | MSG_DONTWAIT;
 #endif
 
-inline constexpr auto receive_limit = std::chrono::seconds(1);
+inline constexpr auto receive_limit = std::chrono::milliseconds(800);
 inline constexpr auto lookup_max_age = std::chrono::seconds(30);
 inline constexpr auto lookup_fallback_delay = std::chrono::milliseconds(200);  // then tries older addresses
 
@@ -236,24 +236,21 @@ inline int connect_tcp(int fd, const socket_address& address, time_point deadlin
     return is_connected_to_itself(fd) ? ECONNREFUSED : 0;
 }
 
-inline int connect_one(const socket_address& address, time_point deadline, unique_fd& out) noexcept {
-    out = open_socket(address.storage.ss_family);
-    if (!out) return errno;
-    return address.storage.ss_family == AF_UNIX ? connect_unix(out.get(), address, deadline)
-                                                : connect_tcp(out.get(), address, deadline);
-}
-
-// Each address gets a fair share of the time. recv() blocks for up to a second: see recv_some(). Errors: unreachable.
+// Each address gets a fair share of the time. recv() blocks for up to receive_limit: see recv_some(). Errors: unreachable.
 inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_point deadline,
                                         std::string_view name) {
     int first_failure = 0;
     for (std::size_t i = 0; i < addresses.size(); ++i) {
-        unique_fd out;
-        const int failed = connect_one(addresses[i], divided_deadline(deadline, addresses.size() - i), out);
+        const int family = addresses[i].storage.ss_family;
+        const time_point until = divided_deadline(deadline, addresses.size() - i);
+        unique_fd out = open_socket(family);
+        const int failed = !out                ? errno
+                           : family == AF_UNIX ? connect_unix(out.get(), addresses[i], until)
+                                               : connect_tcp(out.get(), addresses[i], until);
         if (failed == 0) {
             set_nonblocking(out.get(), false);
-            if (addresses[i].storage.ss_family != AF_UNIX) set_keep_alive(out.get());
-            const timeval limit{std::chrono::seconds(receive_limit).count(), 0};
+            if (family != AF_UNIX) set_keep_alive(out.get());
+            const timeval limit{0, std::chrono::microseconds(receive_limit).count()};
             ::setsockopt(out.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
             return out;
         }
@@ -283,31 +280,20 @@ class address_lookup final : public ref_counted {
         failure_ = failure;
         if (!attempt([&] { keep(list); })) failure_ = "out of memory";
         done_ = true;
-        if (!found_.empty()) fresh_until_ = steady_clock::now() + lookup_max_age;
+        fresh_until_ = found_.empty() ? time_point() : steady_clock::now() + lookup_max_age;
         finished_.notify_all();
     }
 
     // Whether a caller should use this lookup: it is in progress, or recent and successful.
-    bool is_usable() noexcept {
-        const unique_lock held(mutex_);
-        return !done_ || steady_clock::now() < fresh_until_;
-    }
-    bool has_addresses() noexcept {
-        const unique_lock held(mutex_);
-        return !found_.empty();
-    }
-    void expire() noexcept {
-        const unique_lock held(mutex_);
-        fresh_until_ = time_point();
-    }
+    bool is_usable() const noexcept { return steady_clock::now() < fresh_until_.load(); }
+    void expire() noexcept { fresh_until_ = time_point(); }
     time_point began_at() const noexcept { return began_at_; }
 
     result<socket_addresses> wait_until(time_point deadline) {
         unique_lock held(mutex_);
         while (!done_) {
-            if (!finished_.wait_until(held, deadline) && !done_) {
+            if (!finished_.wait_until(held, deadline) && !done_)
                 return error{errc::unreachable, ETIMEDOUT, cat({"looking up '", host_, "' took too long"})};
-            }
         }
         if (found_.empty())
             return error{errc::unreachable, 0, cat({"cannot look up '", host_, "': ", failure_})};
@@ -331,8 +317,8 @@ class address_lookup final : public ref_counted {
     mutex mutex_;
     condition finished_;
     bool done_ = false;
-    const char* failure_ = "";  // why there are no addresses
-    time_point fresh_until_;
+    const char* failure_ = "";                           // why there are no addresses
+    atomic<time_point> fresh_until_{time_point::max()};  // while in progress
     socket_addresses found_;
 };
 
@@ -378,7 +364,7 @@ class resolver {
         } else {
             lookup->finish(nullptr, "cannot create a thread");
         }
-        if (lookup_ && lookup_->has_addresses()) last_good_ = lookup_;
+        if (lookup_ && lookup_->wait_until(time_point())) last_good_ = lookup_;
         return lookup_ = lookup;
     }
 

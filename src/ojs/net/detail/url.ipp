@@ -67,10 +67,9 @@ inline const char* split_host_port(std::string_view text, std::string& host, std
 
 inline const char* parse_port(std::string_view text, std::uint64_t min_port, std::uint16_t& out) noexcept {
     std::uint64_t number = 0;
-    if (!parse_number(text, 65535, number) || number < min_port) {
+    if (!parse_number(text, 65535, number) || number < min_port)
         return min_port > 0 ? "the port is not a number from 1 to 65535"
                             : "the port is not a number from 0 to 65535";
-    }
     out = static_cast<std::uint16_t>(number);
     return nullptr;
 }
@@ -80,10 +79,9 @@ inline result<endpoint> parse_unix_path(std::string_view text) {
     if (path.empty() || path.front() != '/') return bad_address(text, "an absolute path must follow unix:");
     if (!is_field_value(path) || path.find('\t') != std::string_view::npos)
         return bad_address(text, "the path holds a control character");
-    if (path.size() >= sizeof(sockaddr_un::sun_path)) {
+    if (path.size() >= sizeof(sockaddr_un::sun_path))
         return bad_address(text, cat({"the path of a unix socket has at most ",
                                       sizeof(sockaddr_un::sun_path) - 1, " bytes"}));
-    }
     endpoint out;
     out.port = 0;
     out.unix_path = std::string(path);
@@ -108,10 +106,9 @@ inline result<endpoint> parse_http_url(std::string_view url, bool is_secure) {
     if (!port.empty()) {
         if (const char* problem = parse_port(port, 1, out.port)) return bad_address(url, problem);
     }
-    if (!base.empty() && (!is_target(base) || base.find_first_of("?#") != std::string_view::npos)) {
+    if (!base.empty() && (!is_target(base) || base.find_first_of("?#") != std::string_view::npos))
         return bad_address(url,
                            "only a path may follow the host: no query, fragment, blank or control character");
-    }
     while (!base.empty() && base.back() == '/') base.remove_suffix(1);
     out.base = std::string(base);
     out.name = host_port(out.host, out.port);
