@@ -13,8 +13,8 @@
 #include "detail/event_queue.ipp"
 #include "detail/listener.ipp"
 #include "detail/server_connection.ipp"
-#include "draining_server.hpp"
 #include "detail/thread_end.ipp"
+#include "draining_server.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

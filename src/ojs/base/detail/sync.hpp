@@ -62,9 +62,7 @@ class condition {
     condition& operator=(const condition&) = delete;
     ~condition() { pthread_cond_destroy(&native_); }
 
-    void wait(unique_lock& held) noexcept {
-        pthread_cond_wait(&native_, held.owner().native());
-    }
+    void wait(unique_lock& held) noexcept { pthread_cond_wait(&native_, held.owner().native()); }
     // False once `deadline` has passed; time_point::max() never passes.
     bool wait_until(unique_lock& held, time_point deadline) noexcept;
     void notify_one() noexcept { pthread_cond_signal(&native_); }

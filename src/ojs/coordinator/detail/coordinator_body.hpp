@@ -10,11 +10,11 @@
 
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/sync.ipp"
+#include "../../server/detail/thread_end.ipp"
 #include "../../server/http_server.hpp"
 #include "../coordinator.hpp"
 #include "readiness.ipp"
 #include "rpc.ipp"
-#include "../../server/detail/thread_end.ipp"
 
 namespace ojs::detail {
 

@@ -8,8 +8,8 @@
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
-#include "../messages.hpp"
 #include "../../server/detail/thread_end.ipp"
+#include "../messages.hpp"
 
 namespace ojs::detail {
 
