@@ -83,7 +83,6 @@ class logger {
 
   private:
     void emit(log_record record) const;
-    void call_hook(const log_record& record) const;
 
     log_options options_;
     const char* component_ = "";

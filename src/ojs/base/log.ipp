@@ -90,8 +90,7 @@ inline const char* category_of(const log_record& record) noexcept {
 
 inline std::string format_json(const log_record& record, const std::string& time) {
     static constexpr const char* severities[] = {"DEBUG", "INFO", "WARN", "ERROR"};
-    const auto level =
-        static_cast<std::size_t>(record.level < log_level::off ? record.level : log_level::error);
+    const auto level = static_cast<std::size_t>(detail::min(record.level, log_level::error));
     std::string out =
         cat({"{\"timestamp\":\"", time, "\",\"severity\":\"", severities[level],
              "\",\"severity_number\":", 5 + 4 * level, ",\"message\":", json_quote(record.message),
@@ -189,7 +188,11 @@ class log_sink {
     }
     void run() noexcept {
         unique_lock held(mutex_);
-        while (await_lines(held)) {
+        for (;;) {
+            const time_point until = steady_clock::now() + idle_time;
+            while (lines_.empty() && !is_ending_ && added_.wait_until(held, until)) {
+            }
+            if (lines_.empty()) break;
             array<log_line> lines;
             lines.swap(lines_);
             waiting_bytes_ = 0;
@@ -210,13 +213,6 @@ class log_sink {
         }
         has_thread_ = is_ending_ = false;
         changed_.notify_all();
-    }
-    // False: the thread ends.
-    bool await_lines(unique_lock& held) noexcept {
-        const time_point until = steady_clock::now() + idle_time;
-        while (lines_.empty() && !is_ending_ && added_.wait_until(held, until)) {
-        }
-        return !lines_.empty();
     }
     // Once a line is written again.
     void report_lost(const log_line& last) {
@@ -320,11 +316,8 @@ OJS_SHUTDOWN_INLINE void logger::emit(log_record record) const {
     if (*record.component == 0) record.component = component_;
     mask_secrets(record.message);
     for (log_field& f : record.fields) mask_secrets(f.value);
-    if (options_.hook) return call_hook(record);
-    write_line(STDERR_FILENO, format_log_record(record, options_.format), options_.format);
-}
-
-OJS_SHUTDOWN_INLINE void logger::call_hook(const log_record& record) const {
+    if (!options_.hook)
+        return write_line(STDERR_FILENO, format_log_record(record, options_.format), options_.format);
     try {
         options_.hook(record);
     } catch (...) {

@@ -79,10 +79,7 @@ class cancel_state : public ref_counted {
 
     // With the mutex held. One sleeper is woken without the search through all sleeping threads of the process, which
     // is slow where there are thousands.
-    void wake_sleepers() {
-        if (sleepers == 1) return changed.notify_one();
-        changed.notify_all();
-    }
+    void wake_sleepers() { sleepers == 1 ? changed.notify_one() : changed.notify_all(); }
     // Counts as seen: a poller of the descriptor calls no other member.
     void notify_pollers() noexcept {
         seen.store(true, memory_order::release);
@@ -192,9 +189,9 @@ OJS_SHUTDOWN_INLINE cancel_reason cancel_source::reason() const noexcept {
 }
 
 OJS_SHUTDOWN_INLINE bool cancel_source::request(cancel_reason reason) {
-    cancel_reason none = state_->reason();
-    if (none != cancel_reason::none) return false;
-    if (!state_->own_reason.compare_exchange_strong(none, reason, detail::memory_order::acq_rel))
+    cancel_reason found = state_->reason();  // copies the group's
+    if (found != cancel_reason::none ||
+        !state_->own_reason.compare_exchange_strong(found, reason, detail::memory_order::acq_rel))
         return false;
     wake_waiters();
     return true;

@@ -179,7 +179,6 @@ class lifecycle {
     };
 
     bool next_state(lifecycle_state& state, ojs::event event, ojs::cause cause) const noexcept;
-    bool repeats_last_signal(const lifecycle_state& state, std::uint32_t now_ms) const noexcept;
     bool replace(word& current, word next) noexcept;
     void notify_subscribers() noexcept;
 

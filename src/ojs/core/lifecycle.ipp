@@ -83,20 +83,12 @@ OJS_SHUTDOWN_INLINE lifecycle::lifecycle(std::chrono::milliseconds repeat_signal
 }
 
 OJS_SHUTDOWN_INLINE void lifecycle::set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept {
-    const auto max = std::chrono::milliseconds(0xffffffff);
-    const auto in_range = gap.count() < 0 ? std::chrono::milliseconds(0) : gap < max ? gap : max;
-    repeat_gap_ms_.store(static_cast<std::uint32_t>(in_range.count()), detail::memory_order::relaxed);
+    const std::int64_t ms = gap.count() < 0 ? 0 : detail::min<std::int64_t>(gap.count(), 0xffffffff);
+    repeat_gap_ms_.store(static_cast<std::uint32_t>(ms), detail::memory_order::relaxed);
 }
 
 OJS_SHUTDOWN_INLINE lifecycle_state lifecycle::state() const noexcept {
     return detail::unpack(word_.load());
-}
-
-OJS_SHUTDOWN_INLINE bool lifecycle::repeats_last_signal(const lifecycle_state& state,
-                                                        std::uint32_t now_ms) const noexcept {
-    const std::uint32_t last_ms =
-        state.last_event == event::stop_signal ? state.changed_ms : last_stop_signal_ms_.load();
-    return state.stop_signals > 0 && now_ms - last_ms < repeat_gap_ms_.load(detail::memory_order::relaxed);
 }
 
 // Applies the table to `state`; false if the event changes nothing.
@@ -111,7 +103,10 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, ojs::even
     const transition& cell = is_recorded_only ? detail::cells::none : transition_for(event, state.phase);
     lifecycle_state next = state;
     if (event == ojs::event::stop_signal && state.phase != phase::terminated) {
-        if (repeats_last_signal(state, now_ms)) return false;
+        const bool is_last = state.last_event == ojs::event::stop_signal;
+        const std::uint32_t since_ms = now_ms - (is_last ? state.changed_ms : last_stop_signal_ms_.load());
+        if (state.stop_signals > 0 && since_ms < repeat_gap_ms_.load(detail::memory_order::relaxed))
+            return false;
         if (next.stop_signals < 3) ++next.stop_signals;
     }
     if (cell.moves) next.phase = cell.next;

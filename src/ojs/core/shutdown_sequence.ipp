@@ -52,15 +52,10 @@ struct step_board : ref_counted {
 };
 
 OJS_SHUTDOWN_INLINE void log_step(const logger& log, const step_result& result) {
-    const bool begins = result.status == step_status::running;
-    log_record record{begins                               ? log_level::debug
-                      : result.status == step_status::done ? log_level::info
-                                                           : log_level::error,
-                      begins ? "shutdown step begins" : "shutdown step",
-                      {field("step", result.name)},
-                      {},
-                      "sequence"};
-    if (!begins) {
+    log_record record{log_level::debug, "shutdown step begins", {field("step", result.name)}, {}, "sequence"};
+    if (result.status != step_status::running) {
+        record.level = result.status == step_status::done ? log_level::info : log_level::error;
+        record.message = "shutdown step";
         record.fields.push_back(field("status", to_string(result.status)));
         record.fields.push_back(field("took_ms", result.took.count()));
     }
@@ -92,7 +87,7 @@ class sequence_run {
             for (std::size_t left = end - first_; left > 0;) {
                 await_change(end);
                 abort_if_requested();
-                for (std::size_t i = first_; i < end; ++i) left -= ends_now(i) ? 1 : 0;
+                for (std::size_t i = first_; i < end; ++i) left -= std::size_t{ends_now(i)};
             }
         }
         callbacks_.end_by(steady_clock::now() + min_step_time);
@@ -108,9 +103,8 @@ class sequence_run {
         report(results_[index]);
         step.call = std::move(entry.call);
         step.min_time = detail::min(entry.timeout, min_step_time);
-        step.context = {
-            detail::min(deadline_after(entry.timeout), detail::max(deadline_, started_at_ + min_step_time)),
-            board_->abort.token()};
+        const time_point common = detail::max(deadline_, started_at_ + min_step_time);
+        step.context = {detail::min(deadline_after(entry.timeout), common), board_->abort.token()};
         const auto run = [board = board_, &step] { board->run(step); };
         result<detail::thread> thread = start_thread("ojs-step", run);
         if (thread) {

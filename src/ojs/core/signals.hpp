@@ -14,8 +14,8 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 class signal_claim;
-// Not {a, b}, which every including file would compile.
-std::vector<int> signal_list(int one, int two, int three = 0);
+// errc::invalid_argument: one of them cannot be a stop signal.
+result<void> check_stop_signals(const std::vector<int>& numbers, bool reclaim);
 }  // namespace detail
 
 // Which signals install() claims, and how.
@@ -29,7 +29,7 @@ struct signal_options {
     // The signals that request a stop; all are equivalent. An existing handler for SIGHUP stays, unless chain_foreign
     // is set. errc::invalid_argument: an empty list; SIGKILL and SIGSTOP; faults (SIGSEGV, ...); signals with another
     // meaning (SIGTSTP, SIGCONT, SIGTTIN, SIGPIPE, SIGCHLD, SIGTTOU, SIGURG; with `reclaim` SIGUSR1).
-    std::vector<int> stop_signals = detail::signal_list(SIGTERM, SIGINT);
+    std::vector<int> stop_signals{SIGTERM, SIGINT};
     // The third stop signal (lifecycle_state::exit_now) ends the process by _exit(128 + n): in a second at most,
     // whatever its threads wait for; on other systems than Linux, by the next signal after that second. False: `target`
     // alone notes it.
@@ -100,11 +100,6 @@ class [[nodiscard]] signals {
 
 // "SIGTERM", "SIGRTMIN+3", ... or "signal 99" for an unknown number. Thread-safe.
 std::string signal_name(int number);
-
-namespace detail {
-// errc::invalid_argument: one of them cannot be a stop signal.
-result<void> check_stop_signals(const std::vector<int>& numbers, bool reclaim);
-}  // namespace detail
 
 }  // namespace v0_1_0
 }  // namespace ojs

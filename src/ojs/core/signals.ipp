@@ -113,11 +113,8 @@ inline bool replace_chained(const siginfo_t* from, const siginfo_t* to) noexcept
 inline void call_previous(const struct sigaction& previous, int number, siginfo_t* info, void* context) {
     if (!is_foreign(previous) || info == nullptr) return;
     const bool recorded = replace_chained(nullptr, info);  // false (no free slot): a later call finds one
-    if ((previous.sa_flags & SA_SIGINFO) != 0) {
-        previous.sa_sigaction(number, info, context);
-    } else {
-        previous.sa_handler(number);
-    }
+    const bool informed = (previous.sa_flags & SA_SIGINFO) != 0;
+    informed ? previous.sa_sigaction(number, info, context) : previous.sa_handler(number);
     if (recorded) replace_chained(info, nullptr);
 }
 
@@ -131,7 +128,7 @@ inline bool is_stop(ojs::event event) noexcept {
 }
 
 // Runs in signal context: has the signal sent again in a second. No thread: the program may fork, or have none to spare.
-inline void start_exit_timer(int number) noexcept {
+inline void start_exit_timer([[maybe_unused]] int number) noexcept {
 #if defined(SYS_timer_create) && defined(SYS_timer_settime)
     // System calls: timer_create() is not async-signal-safe by POSIX, and may need -lrt.
     struct sigevent expiry {};
@@ -143,8 +140,6 @@ inline void start_exit_timer(int number) noexcept {
     if (::syscall(SYS_timer_create, CLOCK_MONOTONIC, &expiry, &timer) != 0) return;
     process.exit_timer = timer + 1;
     ::syscall(SYS_timer_settime, timer, 0, in_a_second, nullptr);
-#else
-    static_cast<void>(number);
 #endif
 }
 inline void stop_exit_timer() noexcept {
@@ -292,14 +287,6 @@ inline result<void> install_handlers(const array<signal_rule>& rules, std::vecto
     return {};
 }
 
-inline void restore_all_but(const array<signal_rule>& rules) noexcept {
-    for (int number = 1; number < signal_limit; ++number) {
-        bool kept = false;
-        for (const signal_rule& rule : rules) kept = kept || rule.number == number;
-        if (!kept) restore_previous(number);
-    }
-}
-
 inline void uninstall_handlers() {
     stop_exit_timer();
     for (int number = 1; number < signal_limit; ++number) {
@@ -339,12 +326,6 @@ class signal_claim : public ref_counted {
     const std::uint64_t number_ = claim_signals();
 };
 
-OJS_SHUTDOWN_INLINE std::vector<int> signal_list(int one, int two, int three) {
-    std::vector<int> out{one, two, three};
-    if (three == 0) out.pop_back();
-    return out;
-}
-
 OJS_SHUTDOWN_INLINE result<void> check_stop_signals(const std::vector<int>& numbers, bool reclaim) {
     for (const int number : numbers) {
         if (const char* const fault = stop_signal_error(number, reclaim))
@@ -375,6 +356,33 @@ inline result<void> remember_previous(const array<signal_rule>& rules, const sig
     return {};
 }
 
+// Returns those that stay ignored. `first`: the target of a new installer, which replaces handlers that outlasted another.
+inline result<std::vector<int>> handle_signals(const signal_options& options, lifecycle* first) {
+    const result<void> valid = check_stop_signals(options.stop_signals, options.reclaim);
+    if (!valid) return valid.error();
+    array<signal_rule> rules;
+    for (const signal_rule& rule : rules_for(options)) {
+        if (first != nullptr || !process.claimed[rule.number].installed) rules.push_back(rule);
+    }
+    for (int number = 1; first != nullptr && number < signal_limit; ++number) {
+        bool kept = false;
+        for (const signal_rule& rule : rules) kept = kept || rule.number == number;
+        if (!kept) restore_previous(number);
+    }
+    const result<void> remembered = remember_previous(rules, options);
+    if (!remembered) return remembered.error();
+    process.third_signal_exits = options.third_signal_exits;
+    if (first != nullptr) {
+        process.repeat_gap_ms = 0;
+        process.target.store(first);
+    }
+    std::vector<int> ignored;
+    const result<void> handled = install_handlers(rules, ignored);
+    if (handled) return result<std::vector<int>>(std::move(ignored));
+    for (const signal_rule& rule : rules) restore_previous(rule.number);
+    return handled.error();
+}
+
 inline received_signal unpack_signal(std::uint64_t packed) {
     received_signal out{static_cast<int>(packed >> 56),
                         static_cast<pid_t>(packed >> 32 & 0xffffff),
@@ -389,18 +397,12 @@ inline received_signal unpack_signal(std::uint64_t packed) {
 OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_options options) {
     using detail::process;
     return detail::unless_out_of_memory([&]() -> result<signals> {
-        const result<void> valid = detail::check_stop_signals(options.stop_signals, options.reclaim);
-        if (!valid) return valid.error();
         signals out;
         out.claim_ = detail::make_ref<detail::signal_claim>();
         if (!out.active()) {
             return error{errc::busy, 0,
                          "the signals of this process already have an installer; share its lifecycle"};
         }
-        const detail::array<detail::signal_rule> rules = detail::rules_for(options);
-        detail::restore_all_but(rules);  // that outlasted an earlier run()
-        const result<void> remembered = detail::remember_previous(rules, options);
-        if (!remembered) return remembered.error();
         result<detail::wake> unread = detail::wake::create(true);
         if (!unread) return unread.error();
         if (!process.fork_handler_set.exchange(true)) {
@@ -412,11 +414,10 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
         // In a forked child, its parent's is still there.
         delete detail::exchange(process.unread, new detail::wake(std::move(*unread)));
         process.owner = detail::fork_generation();
-        process.repeat_gap_ms = 0;
-        process.third_signal_exits = options.third_signal_exits;
-        process.target.store(&target);
-        const result<void> handled = detail::install_handlers(rules, out.claim_->ignored);
-        return handled ? result<signals>(std::move(out)) : handled.error();
+        result<std::vector<int>> ignored = detail::handle_signals(options, &target);
+        if (!ignored) return ignored.error();
+        out.claim_->ignored = std::move(*ignored);
+        return result<signals>(std::move(out));
     });
 }
 
@@ -427,20 +428,7 @@ OJS_SHUTDOWN_INLINE bool signals::installed_for(const lifecycle& target) noexcep
 OJS_SHUTDOWN_INLINE result<std::vector<int>> signals::add(const lifecycle& target, signal_options options) {
     return detail::unless_out_of_memory([&]() -> result<std::vector<int>> {
         if (!installed_for(target)) return error{errc::busy, 0, "no installer is active for this lifecycle"};
-        const result<void> valid = detail::check_stop_signals(options.stop_signals, options.reclaim);
-        if (!valid) return valid.error();
-        detail::array<detail::signal_rule> missing;
-        for (const detail::signal_rule& rule : detail::rules_for(options)) {
-            if (!detail::process.claimed[rule.number].installed) missing.push_back(rule);
-        }
-        const result<void> remembered = detail::remember_previous(missing, options);
-        if (!remembered) return remembered.error();
-        std::vector<int> ignored;
-        const result<void> handled = detail::install_handlers(missing, ignored);
-        detail::process.third_signal_exits = options.third_signal_exits;
-        if (handled) return result<std::vector<int>>(std::move(ignored));
-        for (const detail::signal_rule& rule : missing) detail::restore_previous(rule.number);
-        return handled.error();
+        return detail::handle_signals(options, nullptr);
     });
 }
 

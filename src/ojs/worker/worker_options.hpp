@@ -110,7 +110,7 @@ struct worker_options {
     std::chrono::milliseconds stuck_after{5000};
     std::chrono::milliseconds repeat_signal_gap{250};  // two stop signals closer together count as one
     // Stop run(), see signal_options::stop_signals. One ignored at process start stays ignored (nohup's SIGHUP).
-    std::vector<int> stop_signals = detail::signal_list(SIGTERM, SIGINT, SIGHUP);
+    std::vector<int> stop_signals{SIGTERM, SIGINT, SIGHUP};
     std::chrono::milliseconds progress_interval{5000};  // between progress lines of the drain [GS 5.2]
     std::chrono::milliseconds container_grace_period{
         0};                                      // SIGTERM to SIGKILL; 0: unset; for warnings [GS 6.3]

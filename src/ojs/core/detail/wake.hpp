@@ -16,8 +16,12 @@ class wake {
     void notify() const noexcept { notify(notify_fd()); }  // thread-safe, async-signal-safe
     static void notify(int notify_fd) noexcept;            // keeps errno; async-signal-safe
     void clear() const noexcept;                           // discards every notify() so far
-    bool wait_until(time_point deadline) const noexcept;   // true: notified (and cleared); false: deadline
-    bool await(time_point deadline) const noexcept;        // the same, but does not clear
+    bool await(time_point deadline) const noexcept;        // true: notified; false: the deadline
+    bool wait_until(time_point deadline) const noexcept {  // the same, and clears it
+        const bool notified = await(deadline);
+        if (notified) clear();
+        return notified;
+    }
 
     // A queue of 8-byte words; if full, drops the oldest. Keeps errno; async-signal-safe.
     void put(std::uint64_t word) const noexcept;

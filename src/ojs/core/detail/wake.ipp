@@ -71,12 +71,6 @@ OJS_SHUTDOWN_INLINE bool wake::await(time_point deadline) const noexcept {
     }
 }
 
-OJS_SHUTDOWN_INLINE bool wake::wait_until(time_point deadline) const noexcept {
-    const bool notified = await(deadline);
-    if (notified) clear();
-    return notified;
-}
-
 OJS_SHUTDOWN_INLINE void wake::put(std::uint64_t word) const noexcept {
     const int saved = errno;
     char oldest[512];  // space is freed by the page
