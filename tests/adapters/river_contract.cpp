@@ -3,11 +3,6 @@
 #define OJS_SHUTDOWN_IMPLEMENTATION 1  // it uses what that hides
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #define DOCTEST_CONFIG_NO_POSIX_SIGNALS
-#include <signal.h>
-
-#include <atomic>
-#include <cstdlib>
-#include <thread>
 
 #include "contract/doctest.hpp"
 #include "contract/relay.hpp"

@@ -1,12 +1,5 @@
 // Durations, results, text helpers, shared callables.
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
-
-#include <functional>
-#include <set>
 
 #include "processes.hpp"
 #include "standard_error.hpp"

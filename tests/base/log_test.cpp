@@ -1,13 +1,9 @@
 // Log records as lines, the filter and the hook, and writing to an end that nobody reads.
-#include <fcntl.h>
 #include <picojson.h>
-#include <signal.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 #include <termios.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "processes.hpp"
 #include "text.hpp"

@@ -1,11 +1,5 @@
 // child_process with real children. Pipes force the order; a pipe that a whole group holds ends
 // with its last process.
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 #ifdef __linux__
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,19 +1,7 @@
-#include <signal.h>
-#include <sys/stat.h>
-
-#include <filesystem>
-#include <functional>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "environment.hpp"
 #include "events.hpp"
 #include "file_tree.hpp"
 #include "raw_peer.hpp"
-#include "test.hpp"
 #include "text.hpp"
 
 using namespace ojs;
@@ -152,8 +140,7 @@ class draining_program {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(
-    started, "coordinator: a Shutdown is acknowledged, drained, and reported as complete, step by step") {
+TEST_CASE_FIXTURE(started, "coordinator: a Shutdown is acknowledged, drained, and reported as complete") {
     test::event hook_runs, hook_may_end;
     CHECK(coordinator.active());
     CHECK(coordinator.on_shutdown(
@@ -216,8 +203,7 @@ TEST_CASE_FIXTURE(
         CHECK(holds(push, "NotifyShutdownComplete {\"processId\":\"kv-1\",\"message\":\"drained\""));
 }
 
-TEST_CASE_FIXTURE(started,
-                  "coordinator: a signal begins the same, and a Shutdown that follows sets its times") {
+TEST_CASE_FIXTURE(started, "coordinator: a signal begins the same; a Shutdown after it sets its times") {
     const draining_program program(coordinator);
     life.apply(event::stop_signal, sigterm);
     REQUIRE(program.begun.wait());
@@ -301,8 +287,7 @@ TEST_CASE("coordinator: times without a limit are a day, and none of them overfl
     CHECK(program.reason() == cancel_reason::none);
 }
 
-TEST_CASE_FIXTURE(started,
-                  "coordinator: readiness is log, checked, and ends with the first request to stop") {
+TEST_CASE_FIXTURE(started, "coordinator: readiness is checked, and ends with the first request to stop") {
     const auto state = [&] { return from_outside.readiness().state; };
     CHECK(state() == readiness_state::starting);
     CHECK_FALSE(from_outside.readiness().checks.grpc_server_ready);
@@ -344,8 +329,7 @@ TEST_CASE_FIXTURE(started,
     CHECK(launcher.pushes()[0] == "NotifyReady {\"processId\":\"kv-1\"}");
 }
 
-TEST_CASE_FIXTURE(started,
-                  "coordinator: a check that hangs is late, is not asked again, and holds up nothing else") {
+TEST_CASE_FIXTURE(started, "coordinator: a check that hangs is not asked again, and holds up nothing") {
     struct shared_gate {
         test::event go;
         test::counter asked;

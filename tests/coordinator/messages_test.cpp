@@ -1,12 +1,3 @@
-#include <algorithm>
-#include <cstring>
-#include <limits>
-#include <memory>
-#include <set>
-#include <sstream>
-#include <string>
-#include <vector>
-
 #include "every_message.hpp"
 #include "files.hpp"
 #include "test.hpp"

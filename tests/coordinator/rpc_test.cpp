@@ -1,8 +1,4 @@
-#include <string>
-#include <utility>
-
 #include "raw_peer.hpp"
-#include "test.hpp"
 #include "text.hpp"
 
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare

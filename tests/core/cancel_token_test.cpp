@@ -1,10 +1,4 @@
 // cancel_token: reasons, sleeps, and callbacks with their registrations.
-#include <pthread.h>
-
-#include <stdexcept>
-
-#include "events.hpp"
-#include "test.hpp"
 #include "thread_sleep.hpp"
 
 using namespace ojs;

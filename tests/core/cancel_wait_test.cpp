@@ -1,13 +1,7 @@
 // Waits that a cancellation ends: on condition variables and on descriptors.
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-
 #include <array>
 #include <future>
-#include <set>
 #include <shared_mutex>
-#include <stdexcept>
 
 #include "processes.hpp"
 

@@ -1,9 +1,4 @@
 // shutdown_sequence: the order, and what a step that throws or hangs does to the others.
-#include <pthread.h>
-#include <signal.h>
-
-#include <stdexcept>
-
 #include "processes.hpp"
 #include "standard_error.hpp"
 #include "text.hpp"

@@ -1,10 +1,5 @@
 // signals: dispositions claimed and restored, waits, storms, forks.
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #ifdef __linux__
 #include <linux/filter.h>
 #include <linux/seccomp.h>

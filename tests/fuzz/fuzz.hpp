@@ -6,14 +6,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <ojs_launcher.hpp>
 #include <ojs_operating.hpp>
 #include <ojs_spool.hpp>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "../support/files.hpp"

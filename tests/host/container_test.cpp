@@ -1,26 +1,16 @@
 // Containers by their evidence, and what PID 1 does with signals: every source alone, together, absent and hostile.
-#include <signal.h>
-
-#include "file_tree.hpp"
-#include "text.hpp"
+#include "findings.hpp"
 
 using namespace std::string_literals;
 using namespace test;
 using ojs::container_info;
 using ojs::detect_container;
 using ojs::finding;
-using ojs::severity;
 
 namespace {
 
 constexpr bool has_proc = OJS_SHUTDOWN_USE_PROC == 1;
 const std::string id(64, 'a');
-
-// We are process 7 there, called ./worker, started by `parent`.
-file_tree& with_us(file_tree& tree, int parent = 1) {
-    tree.process("self", 7, parent, "worker", "./worker", "worker");
-    return tree.process("7", 7, parent, "worker", "./worker", "worker");
-}
 
 // Then it is recognised as a machine, not a container.
 file_tree& with_systemd(file_tree& tree) {
@@ -28,11 +18,7 @@ file_tree& with_systemd(file_tree& tree) {
 }
 
 container_info look(const file_tree& tree, const variables& set = {}, pid_t pid = 7) {
-    ojs::detail::container_probe where;
-    where.root = tree.root();
-    where.environment = lookup(set);
-    where.pid = pid;
-    return detect_container(where);
+    return detect_container(probe(tree.root(), set, pid));
 }
 
 struct file_case {

@@ -1,11 +1,6 @@
 // What the termination-mode file says, and that nothing it may be instead of a file blocks or crashes.
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
-
-#include <fstream>
-#include <string>
 
 #include "files.hpp"
 #include "test.hpp"

@@ -1,14 +1,6 @@
-#include <sys/stat.h>
-
-#include <filesystem>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "fake_fleet.hpp"
 #include "files.hpp"
 #include "raw_peer.hpp"
-#include "test.hpp"
 #include "text.hpp"
 
 #if !OJS_SHUTDOWN_SEPARATE  // the processes are fakes of an internal class
@@ -237,8 +229,7 @@ TEST_CASE("launcher_admin: a Unix socket is private, and one in use is not repla
     CHECK(holds(fault_of("unix:" + path), "can be changed by, other users"));
 }
 
-TEST_CASE(
-    "launcher_admin: a process or a group is drained or forced, is not restarted, and events report it") {
+TEST_CASE("launcher_admin: a process or group is drained or forced, not restarted, and events report it") {
     for (const int which : {0, 1, 2, 3}) {
         const bool group = which > 1, forced = which % 2 == 1;
         const std::string method = group ? "ShutdownGroup" : "ShutdownProcess";
@@ -424,8 +415,7 @@ TEST_CASE("status page: no other web page may send requests, and a foreign host 
     CHECK_FALSE(passes(guard, known));
 }
 
-TEST_CASE(
-    "launcher_admin: a rollout cancelled during a drain ends after the drain, and the next one may begin") {
+TEST_CASE("launcher_admin: a rollout cancelled in a drain ends after it, and the next one may begin") {
     served of(served_options(), 0);
     of.fleet.drains_at_once = false;
     of.start(2);
@@ -486,8 +476,7 @@ TEST_CASE("launcher_admin: a rollback cannot be cancelled") {
     CHECK(of.fleet.generations() == std::vector<std::uint64_t>{1, 1});
 }
 
-TEST_CASE(
-    "launcher_admin: what does not become ready is tried again as the request says, or the configuration") {
+TEST_CASE("launcher_admin: what does not become ready is retried as request or configuration say") {
     const struct {
         const char* name;
         retry_options configured;

@@ -1,8 +1,4 @@
-#include <string>
-#include <utility>
-
 #include "file_tree.hpp"
-#include "test.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;

@@ -1,14 +1,5 @@
 // Fake processes, which do not fork, and the checks at every change of one.
 #pragma once
-#include <atomic>
-#include <condition_variable>
-#include <functional>
-#include <map>
-#include <mutex>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "events.hpp"
 #include "test.hpp"
 

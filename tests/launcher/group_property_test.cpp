@@ -1,9 +1,7 @@
 // Whatever happens to a group, in any order, it returns to its size: random acts against a model, by a clock of their own.
-#include <map>
 #include <random>
 
 #include "fake_fleet.hpp"
-#include "test.hpp"
 
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
 

@@ -1,12 +1,4 @@
-#include <pthread.h>
-
-#include <cstdint>
-#include <functional>
-#include <new>
-#include <thread>
-
 #include "fake_fleet.hpp"
-#include "test.hpp"
 
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
 
@@ -223,8 +215,7 @@ TEST_CASE("process_group: a stop ends a replacement, and nothing is started any 
     CHECK(kv.roll(restarted_at_once(2)).error().code == errc::busy);
 }
 
-TEST_CASE(
-    "process_group: places that are due wait for their turn, in which the group may want something else") {
+TEST_CASE("process_group: due places wait for their turn, in which the group may want something else") {
     fake_fleet fleet;
     fake_group kv(fleet, kv_group(2, 0, 1));
     std::function<void()> meanwhile;

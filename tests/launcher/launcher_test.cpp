@@ -1,19 +1,10 @@
-#include <fcntl.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <thread>
 
 #include "environment.hpp"
 #include "fake_fleet.hpp"
 #include "files.hpp"
 #include "processes.hpp"
 #include "raw_peer.hpp"
-#include "test.hpp"
 #include "text.hpp"
 
 #if !OJS_SHUTDOWN_SEPARATE  // the processes are fakes of an internal class
@@ -159,9 +150,7 @@ TEST_CASE("launcher: more than the machine can hold is refused, with what it nee
     }
 }
 
-TEST_CASE(
-    "launcher: a second stop signal forces; what does not end is given up at the third, or in time, and "
-    "named") {
+TEST_CASE("launcher: a second stop signal forces; at the third, or in time, what is left is named") {
     for (const int signals : {1, 2, 3}) {
         CAPTURE(signals);
         launcher_options options = two_groups();

@@ -1,26 +1,5 @@
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-
-#include <algorithm>
-#include <atomic>
-#include <condition_variable>
-#include <filesystem>
-#include <functional>
-#include <iterator>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <new>
-#include <string>
-#include <vector>
-
-#include "events.hpp"
 #include "files.hpp"
 #include "processes.hpp"
-#include "test.hpp"
 
 using namespace ojs;
 using namespace ojs::detail;
@@ -304,17 +283,6 @@ TEST_CASE("the exit of a process is handled at any point") {
         CHECK(it->info().exit.signal == SIGKILL);
         CHECK_FALSE(it->info().killed);  // not by the launcher
         CHECK_FALSE(it->info().routable);
-    }
-}
-
-TEST_CASE("an end that nobody asked for is a crash, whatever its status") {
-    for (const std::string status : {"0", "3"}) {
-        fixture f(usual());
-        const ref<instance> it = f.start();
-        f.end_child(status);
-        CHECK(f.end_of(it) == state::crashed);
-        CHECK(it->info().exit.code == std::stoi(status));
-        if (status == "0") CHECK(it->info().message == "exited by itself with status 0");
     }
 }
 

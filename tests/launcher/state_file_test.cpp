@@ -1,17 +1,5 @@
-#include <poll.h>
-#include <signal.h>
-#include <sys/stat.h>
-
-#include <cstring>
-#include <filesystem>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "events.hpp"
 #include "fake_fleet.hpp"
 #include "files.hpp"
-#include "test.hpp"
 
 // Elsewhere reused pids cannot be detected. Tests internals, which the separate form does not declare.
 #if defined(__linux__) && OJS_SHUTDOWN_USE_PROC && !OJS_SHUTDOWN_SEPARATE
@@ -112,8 +100,7 @@ TEST_CASE("a successor knows what still runs, and ends it; a second launcher at 
     CHECK(left.end().signal == SIGTERM);
 }
 
-TEST_CASE(
-    "a launcher that is stopped while it ends them waits for them, and kills them at the second signal") {
+TEST_CASE("a launcher that is stopped meanwhile waits for them, and kills them at the second signal") {
     const test::temporary_folder folder;
     sleeper left("trap '' TERM; echo up; sleep 1000 & wait");
     REQUIRE(opened(folder.file("state"))->write({left.entry()}));

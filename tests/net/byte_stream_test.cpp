@@ -130,8 +130,7 @@ TEST_CASE("byte stream: requests and responses go through it, on a reused connec
     CHECK(seen == "GET /base/x HTTP/1.1\r\nHost: " + server.url().substr(7) + "\r\n\r\n");
 }
 
-TEST_CASE(
-    "byte stream: https without one is unsupported or the factory's error; http with one is plain text") {
+TEST_CASE("byte stream: https without one is unsupported or the factory's error; http is plain text") {
     CHECK(http_client::create("https://h").error().code == errc::unsupported);
     record of;
     peer::server server([](int fd, int) {

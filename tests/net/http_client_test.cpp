@@ -1,5 +1,3 @@
-#include <stdexcept>
-
 #include "processes.hpp"
 #include "raw_peer.hpp"
 
@@ -227,8 +225,30 @@ TEST_CASE("client: a stale connection is noticed before a byte is written") {
     CHECK(server.connections() == 2);
 }
 
-TEST_CASE(
-    "client: a kept connection is dead -> all that are idle are closed, and the next request connects") {
+// As peer::server, but with a thread for each connection. What its clients keep open must have ended before.
+class parallel_server {
+  public:
+    explicit parallel_server(peer::server::script play)
+        : accepts_([this, play](int fd, int number) {
+              connections_.all.emplace_back([play, number, copy = ::dup(fd)] {
+                  play(copy, number);
+                  ::close(copy);
+              });
+          }) {}
+    const peer::server& operator*() const { return accepts_; }
+
+  private:
+    struct joined {
+        ~joined() {
+            for (std::thread& each : all) each.join();
+        }
+        std::vector<std::thread> all;
+    };
+    joined connections_;
+    peer::server accepts_;  // ended first
+};
+
+TEST_CASE("client: a kept connection is dead -> all idle ones are closed, and the next request connects") {
     constexpr int kept = 4;
     const struct {
         bool resets;  // else it is silent
@@ -243,94 +263,68 @@ TEST_CASE(
         std::atomic<bool> dead{false};
         test::counter requests;
         test::counter ended;
-        std::vector<std::thread> connections;
-        {
-            peer::server server([&](int fd, int number) {
-                connections.emplace_back([&, number, copy = ::dup(fd)] {
-                    while (!peer::read_message(copy).empty() && !(dead && number < kept)) {
-                        requests.add();
-                        requests.wait_for(kept);  // so that each of them has a connection
-                        peer::send_text(copy, peer::ok());
-                    }
-                    if (row.resets) {
-                        peer::reset(copy);
-                    } else {
-                        peer::read_to_end(copy);
-                    }
-                    ::close(copy);
-                    ended.add();
-                });
-            });
-            http_client client = peer::make_client(server.url());
-            test::at_once(kept, [&](int) { CHECK(client.send(peer::get(), peer::call())); });
-            CHECK(server.connections() == kept);
-            dead = true;
-            http_call call = peer::call(peer::soon(), row.policy);
-            if (!row.resets) call.deadline = steady_clock::now() + 100ms;
-            CHECK(test::code_of(client.send(peer::get(), call)) == row.failure);
-            CHECK(ended.wait_for(kept));
-            CHECK(client.send(peer::get(), peer::call()));
-            CHECK(server.connections() == kept + 1);
-        }
-        for (std::thread& each : connections) each.join();
+        const parallel_server server([&](int fd, int number) {
+            while (!peer::read_message(fd).empty() && !(dead && number < kept)) {
+                requests.add();
+                requests.wait_for(kept);  // so that each of them has a connection
+                peer::send_text(fd, peer::ok());
+            }
+            row.resets ? peer::reset(fd) : static_cast<void>(peer::read_to_end(fd));
+            ended.add();
+        });
+        http_client client = peer::make_client((*server).url());
+        test::at_once(kept, [&](int) { CHECK(client.send(peer::get(), peer::call())); });
+        CHECK((*server).connections() == kept);
+        dead = true;
+        http_call call = peer::call(peer::soon(), row.policy);
+        if (!row.resets) call.deadline = steady_clock::now() + 100ms;
+        CHECK(test::code_of(client.send(peer::get(), call)) == row.failure);
+        CHECK(ended.wait_for(kept));
+        CHECK(client.send(peer::get(), peer::call()));
+        CHECK((*server).connections() == kept + 1);
     }
 }
 
-TEST_CASE(
-    "client: a kept connection is silent for a second -> others that were idle then are not used meanwhile") {
-    std::vector<std::thread> connections;
+TEST_CASE("client: a kept connection is silent for a second -> others idle then are not used meanwhile") {
     test::counter requests;
     test::event end;
-    {
-        peer::server server([&](int fd, int number) {
-            connections.emplace_back([&, number, copy = ::dup(fd)] {
-                while (!peer::read_message(copy).empty()) {
-                    if (requests.add() > 2 && number < 2) end.wait();
-                    requests.wait_for(2);
-                    peer::send_text(copy, peer::ok());
-                }
-                ::close(copy);
-            });
-        });
-        http_client client = peer::make_client(server.url());
-        const auto succeeds = [&](int) { CHECK(client.send(peer::get(), peer::call())); };
-        test::at_once(2, succeeds);
-        std::thread stalled(succeeds, 0);
-        CHECK(requests.wait_for(3));
-        std::this_thread::sleep_for(1001ms);  // the second in question
-        for (int i = 0; i < 2; ++i) succeeds(i);
-        CHECK(server.connections() == 3);
-        end.set();
-        stalled.join();
-        succeeds(0);
-        CHECK(server.connections() == 3);
-    }
-    for (std::thread& each : connections) each.join();
+    const parallel_server server([&](int fd, int number) {
+        while (!peer::read_message(fd).empty()) {
+            if (requests.add() > 2 && number < 2) end.wait();
+            requests.wait_for(2);
+            peer::send_text(fd, peer::ok());
+        }
+    });
+    http_client client = peer::make_client((*server).url());
+    const auto succeeds = [&](int) { CHECK(client.send(peer::get(), peer::call())); };
+    test::at_once(2, succeeds);
+    std::thread stalled(succeeds, 0);
+    CHECK(requests.wait_for(3));
+    std::this_thread::sleep_for(1001ms);  // the second in question
+    for (int i = 0; i < 2; ++i) succeeds(i);
+    CHECK((*server).connections() == 3);
+    end.set();
+    stalled.join();
+    succeeds(0);
+    CHECK((*server).connections() == 3);
 }
 
 TEST_CASE("client: a new connection is silent -> idle ones stay") {
-    std::vector<std::thread> connections;
     test::counter requests;
-    {
-        peer::server server([&](int fd, int number) {
-            connections.emplace_back([&requests, number, copy = ::dup(fd)] {
-                while (!peer::read_message(copy).empty()) {
-                    if (requests.add() == 1) requests.wait_for(2);
-                    if (number == 0) peer::send_text(copy, peer::ok());
-                }
-                ::close(copy);
-            });
-        });
-        http_client client = peer::make_client(server.url());
-        std::thread first([&] { CHECK(client.send(peer::get(), peer::call())); });
-        CHECK(requests.wait_for(1));
-        CHECK(test::code_of(client.send(peer::get(), peer::call(steady_clock::now() + 100ms))) ==
-              errc::timed_out);
-        first.join();
-        CHECK(client.send(peer::get(), peer::call()));
-        CHECK(server.connections() == 2);
-    }
-    for (std::thread& each : connections) each.join();
+    const parallel_server server([&](int fd, int number) {
+        while (!peer::read_message(fd).empty()) {
+            if (requests.add() == 1) requests.wait_for(2);
+            if (number == 0) peer::send_text(fd, peer::ok());
+        }
+    });
+    http_client client = peer::make_client((*server).url());
+    std::thread first([&] { CHECK(client.send(peer::get(), peer::call())); });
+    CHECK(requests.wait_for(1));
+    CHECK(test::code_of(client.send(peer::get(), peer::call(steady_clock::now() + 100ms))) ==
+          errc::timed_out);
+    first.join();
+    CHECK(client.send(peer::get(), peer::call()));
+    CHECK((*server).connections() == 2);
 }
 
 TEST_CASE("client: a connection is older than max_connection_age -> the next request connects") {
@@ -504,23 +498,6 @@ TEST_CASE("client: a child made by fork() leaves the parent's connection to it")
     CHECK(client.send(peer::get(), peer::call())->body == "0 again");
     answers.join();
     ::close(kept);
-}
-
-TEST_CASE("client: calls of many threads each have a connection of their own") {
-    result<http_server> server = http_server::start("0", [](const http_request& request) {
-        return http_response{200, {}, request.body, false};
-    });
-    REQUIRE(server);
-    http_client client = peer::make_client("http://localhost:" + std::to_string(server->port()));
-    std::atomic<int> good{0};
-    test::at_once(4, [&](int thread) {
-        for (int i = 0; i < 100; ++i) {
-            const std::string body = std::to_string(thread * 1000 + i);
-            const result<http_response> got = client.send(peer::post("/", body), peer::call());
-            good += got && got->body == body ? 1 : 0;
-        }
-    });
-    CHECK(good == 400);
 }
 
 TEST_CASE("client: an interruption ends a call at any moment, without a repetition, and its connection") {

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "test.hpp"
 #include "text.hpp"
 

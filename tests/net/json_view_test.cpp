@@ -1,5 +1,4 @@
 #include <cmath>
-#include <cstdlib>
 #include <random>
 
 #include <picojson.h>

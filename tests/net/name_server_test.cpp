@@ -2,9 +2,6 @@
 #include <dlfcn.h>
 #include <netdb.h>
 
-#include <cstring>
-
-#include "events.hpp"
 #include "processes.hpp"
 #include "raw_peer.hpp"
 

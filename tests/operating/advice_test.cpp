@@ -1,8 +1,5 @@
 // Advice: whether a stop fits into the time it is granted, with the fix, and what PID 1 of a container does with signals.
-#include <signal.h>
-
-#include "file_tree.hpp"
-#include "text.hpp"
+#include "findings.hpp"
 
 using namespace std::string_literals;
 using namespace std::chrono_literals;
@@ -16,21 +13,9 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// We are process 7 there, called ./worker, started by `parent`.
-file_tree& with_us(file_tree& tree, int parent = 1) {
-    tree.process("self", 7, parent, "worker", "./worker", "worker");
-    return tree.process("7", 7, parent, "worker", "./worker", "worker");
-}
-
 std::vector<finding> look(const file_tree& tree, const variables& set = {}, pid_t pid = 7) {
-    ojs::detail::container_probe where;
-    where.root = tree.root();
-    where.environment = lookup(set);
-    where.pid = pid;
-    ojs::worker_options options;
-    options.url = "memory:";
     std::vector<finding> out;
-    for (const finding& each : doctor(options, std::chrono::milliseconds(500), where)) {
+    for (const finding& each : doctor(quiet_options(), 500ms, probe(tree.root(), set, pid))) {
         if (each.id.compare(0, 4, "pid1") == 0) out.push_back(each);
     }
     return out;

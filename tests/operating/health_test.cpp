@@ -1,9 +1,4 @@
-#include <picojson.h>
-
 #include <future>
-#include <map>
-#include <memory>
-#include <sstream>
 
 #include "raw_peer.hpp"
 #include "text.hpp"
@@ -446,9 +441,7 @@ TEST_CASE("drain: it waits for a FETCH in flight, which may return a job") {
     CHECK(tested.wire.settlements("a").size() == 1);
 }
 
-TEST_CASE(
-    "drain: the number of callers is limited, so that probes are answered; one that disconnects frees its "
-    "slot") {
+TEST_CASE("drain: callers are limited, so that probes are answered; who disconnects frees the slot") {
     busy tested;
     std::vector<std::unique_ptr<peer::client>> callers;
     std::vector<pollfd> answers;

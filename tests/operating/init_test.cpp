@@ -1,15 +1,7 @@
 // as_init with real processes: A is the init, made by a fork of this test; B is the program below it.
-#include <errno.h>
-#include <sched.h>
-#include <signal.h>
-#include <unistd.h>
 #ifdef __linux__
 #include <sys/prctl.h>
 #endif
-
-#include <chrono>
-#include <fstream>
-#include <string>
 
 #include "processes.hpp"
 #include "raw_peer.hpp"

@@ -1,10 +1,5 @@
 // signal_worker: finds in made-up /proc trees, signals to real processes.
-#include <errno.h>
-#include <signal.h>
-#include <unistd.h>
-
 #include <climits>
-#include <string>
 
 #include "environment.hpp"
 #include "file_tree.hpp"
@@ -21,7 +16,7 @@ using ojs::signal_worker;
 namespace {
 
 // We are process 50, called ./worker.
-file_tree& with_us(file_tree& tree, int parent = 0) {
+file_tree& with_me(file_tree& tree, int parent = 0) {
     tree.process("self", 50, parent, "worker", "./worker|--signal|quiet", "worker");
     return tree.process("50", 50, parent, "worker", "./worker|--signal|quiet", "worker");
 }
@@ -133,7 +128,7 @@ TEST_CASE("signal_worker finds PID 1, the one other process of our program, or t
     for (const auto& row : rows) {
         CAPTURE(row.others);
         file_tree tree;
-        with_us(tree, row.our_parent);
+        with_me(tree, row.our_parent);
         const std::vector<std::string> others = words(row.others);
         for (std::size_t i = 0; i < others.size(); i += 3)
             tree.process(others[i], std::stoi(others[i]), std::stoi(others[i + 1]), others[i + 2],
@@ -178,7 +173,7 @@ TEST_CASE("signal_worker: a forwarding init gets a reclaim only if one of its ch
 
 TEST_CASE("signal_worker compares names if the executable cannot be read") {
     file_tree tree;
-    with_us(tree).process("1", 1, 0, "sh", "sh").process("7", 7, 1, "x", "/app/worker|--init");
+    with_me(tree).process("1", 1, 0, "sh", "sh").process("7", 7, 1, "x", "/app/worker|--init");
     tree.process("8", 8, 1, "worker", "other");
     REQUIRE(find(tree));
     CHECK(*find(tree) == 7);
@@ -189,7 +184,7 @@ TEST_CASE("signal_worker compares names if the executable cannot be read") {
 TEST_CASE("signal_worker: strange /proc trees") {
     CHECK(find(file_tree()).error().code == errc::unsupported);
     file_tree garbage;
-    with_us(garbage).file("/proc/7/stat", std::string(100, ')')).fifo("/proc/8/stat").folder("/proc/9/stat");
+    with_me(garbage).file("/proc/7/stat", std::string(100, ')')).fifo("/proc/8/stat").folder("/proc/9/stat");
     garbage.file("/proc/10", "");
     for (const char* odd : {"99999999999999999999", "-1", "0", "11"})
         garbage.folder(std::string("/proc/") + odd);

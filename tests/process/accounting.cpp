@@ -3,13 +3,7 @@
 //
 //   OJS_TEST_SEED       repeats a run's random choices (it is printed)
 //   OJS_TEST_WORKERS    how many workers; default 120
-#include <signal.h>
-#include <stdlib.h>
-
-#include <algorithm>
-#include <map>
 #include <random>
-#include <set>
 
 #include "harness.hpp"
 

@@ -1,11 +1,6 @@
 // dev_backend's API beyond what a worker needs: policies for retries, dead letters, jobs for later, lists, an operator's
 // requests, and refusals. [OJS HTTP binding, retry]
-#include <signal.h>
 #include <time.h>
-
-#include <atomic>
-#include <set>
-#include <thread>
 
 #include "harness.hpp"
 

@@ -1,14 +1,5 @@
 // dev_backend --store: what was answered is there after a crash, and files that cannot be a store are left alone.
-#include <signal.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <filesystem>
-#include <memory>
 #include <random>
-#include <set>
-#include <thread>
 
 #include "files.hpp"
 #include "harness.hpp"

@@ -1,10 +1,5 @@
 // What a worker makes of a wrong environment, a backend that is absent, and a handler that forks: a clear message,
 // the right exit status, nothing lost, no hang. Each bad value, URL and answer is judged by the tests of the library.
-#include <signal.h>
-
-#include <algorithm>
-#include <mutex>
-
 #include "harness.hpp"
 
 using namespace test;
@@ -39,35 +34,6 @@ TEST_CASE("no backend: the worker keeps trying, ever more slowly, and SIGTERM en
     CHECK(worker.wait() == 0);
     // 0.1 + 0.2 + 0.4 s less up to half: a fixed pause of the poll interval would have tried 20 times.
     CHECK(worker.count("FETCH failed") <= 8);
-}
-
-TEST_CASE("fork in a handler, however it is done -> the child ends, and its parent reports the job once") {
-    backend jobs;
-    process worker = start_worker(jobs.url(), "w");
-    int children = 0;
-    for (const char* how : {"fork", "_Fork", "clone"}) {
-        const std::string forked = jobs.push_one("test.fork", std::string("[\"") + how + "\"]");
-        CHECK(jobs.reaches(forked, "completed"));
-        if (jobs.job(forked)["result"].is("not here")) continue;
-        CHECK(jobs.job(forked)["result"].is("exit 70"));
-        CHECK(jobs.count(job_event(forked, "ack")) == 1);
-        CHECK(worker.count("a child made by fork()") == ++children);
-    }
-    worker.signal(SIGTERM);
-    CHECK(worker.wait() == 0);
-}
-
-TEST_CASE(
-    "fork in a handler: parent and child are PID 1 of two namespaces -> the parent reports the job once") {
-    std::vector<std::string> command = pid_namespace();
-    if (command.empty()) return;
-    backend jobs;
-    command.push_back(program("test_worker"));
-    const process outside(command, {{"OJS_URL", jobs.url()}, {"OJS_HEARTBEAT_INTERVAL", "100ms"}});
-    const std::string forked = jobs.push_one("test.fork", "[\"namespace\"]");
-    CHECK(jobs.reaches(forked, "completed"));
-    CHECK(jobs.job(forked)["result"].is("exit 70"));
-    CHECK(jobs.count(job_event(forked, "ack")) == 1);
 }
 
 TEST_CASE(

@@ -3,11 +3,6 @@
 //
 //   OJS_TEST_SEED              repeats a run's random choices (it is printed)
 //   OJS_TEST_CHECKPOINT_PASSES how often the file is counted; default 24
-#include <signal.h>
-#include <stdlib.h>
-
-#include <cstdio>
-#include <fstream>
 #include <random>
 
 #include "files.hpp"

@@ -1,8 +1,4 @@
 // http_transport and dev_backend put through what every transport must do.
-#include <signal.h>
-
-#include <memory>
-
 #include "contract/doctest.hpp"
 #include "contract/relay.hpp"
 #include "harness.hpp"

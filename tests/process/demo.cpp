@@ -1,9 +1,5 @@
 // tools/demo and tools/fleet play to their end and lose no job; a demo that is interrupted leaves nothing behind.
-#include <signal.h>
-#include <unistd.h>
-
 #include <cerrno>
-#include <cstdlib>
 
 #include "harness.hpp"
 
@@ -30,8 +26,7 @@ bool is_gone(pid_t pid) {
 }  // namespace
 
 // At the same time, as each waits most of its time.
-TEST_CASE(
-    "demo, fleet: no job is lost, the picture shows what happened, and Ctrl-C leaves no process behind") {
+TEST_CASE("demo, fleet: no job is lost, the picture is right, and Ctrl-C leaves no process behind") {
     const std::string svg = scratch_file("shutdown.svg");
     process demo = play({"--svg", svg});
     process fleet;
@@ -67,10 +62,4 @@ TEST_CASE(
     CHECK(look.wait() == 0);
     CHECK(look.prints("back=" + std::to_string(failed) + " "));
     CHECK(look.prints("signals=2"));
-}
-
-TEST_CASE("demo: --help names its flag") {
-    process help = play({"--help"});
-    CHECK(help.wait() == 0);
-    CHECK(help.prints("--svg FILE"));
 }

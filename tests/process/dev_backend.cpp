@@ -74,8 +74,7 @@ TEST_CASE("dev_backend: programs are served under every address of this machine,
     }
 }
 
-TEST_CASE(
-    "dev_backend: times beyond all use are brought to what there is, and no lease ends before it begins") {
+TEST_CASE("dev_backend: times beyond all use are bounded, and no lease ends before it begins") {
     backend jobs;
     const auto pushed = [&](const std::string& more) {
         const std::string id = jobs.push("a", "[]", 1, more).front();

@@ -1,6 +1,4 @@
 // Each dialect against each kind of backend: what a whole run says on the wire.
-#include <signal.h>
-
 #include "harness.hpp"
 
 using namespace test;

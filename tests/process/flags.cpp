@@ -1,8 +1,4 @@
 // The flags of tools/worker: their output, exit status, and effect on real processes.
-#include <signal.h>
-
-#include <filesystem>
-
 #include "files.hpp"
 #include "harness.hpp"
 
@@ -10,13 +6,6 @@ using namespace test;
 namespace fs = std::filesystem;
 
 namespace {
-
-// Copies of the worker, so that no other process runs the same program.
-std::string own_worker() {
-    const std::string path = scratch_file("worker");
-    fs::copy_file(program("worker"), path);
-    return path;
-}
 
 const environment quick = {{"OJS_URL", "http://127.0.0.1:1"}, {"OJS_LOG_LEVEL", "debug"}};
 
@@ -79,8 +68,7 @@ TEST_CASE("flags: wrong usage prints an error in one line, or the usage, and exi
     }
 }
 
-TEST_CASE(
-    "flags: --help names every flag; --doctor exits 0 where there is no error, and 1 where there is one") {
+TEST_CASE("flags: --help names every flag; --doctor exits 0 without an error, and 1 with one") {
     backend jobs;
     const struct {
         const char* flag;
@@ -108,19 +96,6 @@ TEST_CASE(
         for (const std::string& text : row.says) CHECK_MESSAGE(run.count(text) > 0, text);
         CHECK(run.count("canary") == 0);
     }
-}
-
-TEST_CASE("flags: --signal without a PID finds one worker, and reports none") {
-    const std::string path = own_worker();
-    process none({path, "--signal", "stop"}, {});
-    CHECK(none.wait() == 1);
-#if OJS_SHUTDOWN_USE_PROC
-    CHECK(none.prints("error: no other process runs this program"));
-    process one({path}, quick);
-    REQUIRE(one.prints("FETCH failed"));
-    CHECK(process({path, "--signal", "stop"}, {}).wait() == 0);
-    CHECK(one.wait() == 0);
-#endif
 }
 
 #if OJS_SHUTDOWN_USE_PROC
@@ -163,7 +138,8 @@ TEST_CASE("flags: --doctor under real wrappers and inits") {
 TEST_CASE("flags: --init as PID 1 forwards signals, and --signal finds it") {
     const std::vector<std::string> container = pid_namespace();
     if (container.empty() || !fs::exists("/proc/thread-self/children")) return;
-    const std::string path = own_worker();
+    const std::string path = scratch_file("worker");  // a program that no other process runs
+    fs::copy_file(program("worker"), path);
     for (const std::string word :
          {"stop", "reclaim"}) {  // for the latter a worker is prepared by its dialect
         CAPTURE(word);

@@ -2,20 +2,9 @@
 // promised, and a replacement that fails half-way leaves the group serving as it was. Setting from the environment:
 //
 //   OJS_TEST_ROLLS   how often a group is replaced in each case; default 2
-#include <errno.h>
-#include <sys/wait.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <memory>
-#include <string>
-#include <thread>
 
-#include "events.hpp"
 #include "harness.hpp"
 #include "router.hpp"
 
@@ -126,8 +115,7 @@ TEST_CASE("fleet: workers on a backend are replaced under load, and every job is
     CHECK(ended == pushed);
 }
 
-TEST_CASE(
-    "fleet: servers are replaced under requests, or taken back half-way: none fails, never fewer are ready") {
+TEST_CASE("fleet: servers are replaced under requests, or taken back: none fails, never fewer are ready") {
     if (!may_have_many_children()) return;
     const ojs::group_options group = group_of({program("keyvalue_runner"), "--work-duration", "2ms"});
     router through(10ms);
@@ -164,34 +152,3 @@ TEST_CASE(
     }
     stop(servers);
 }
-
-#ifdef __linux__  // elsewhere there is no /proc to count by
-TEST_CASE("fleet: after dozens of processes that came and went nothing is left of them") {
-    if (!may_have_many_children()) return;
-    const auto entries = [](const char* folder) {
-        const std::filesystem::directory_iterator all(folder);
-        return std::distance(begin(all), end(all));
-    };
-    // Of both kinds: those that take part in the protocol, and those that know nothing of it.
-    const ojs::group_options runners = group_of({program("lifecycle_runner"), "--initial-work", "0"});
-    ojs::group_options others = group_of({"/bin/sleep", "600"});
-    others.process.has_coordinator = false;
-    counter ready;
-    ojs::launcher of(options_for(runners, ready));
-    REQUIRE(of.start());
-    REQUIRE(ready.wait_for(group_size));
-    replace(of, others, group_size);
-    replace(of, runners, group_size);
-    const auto descriptors = entries("/proc/self/fd");
-    const auto threads = entries("/proc/self/task");
-    for (int i = 0; i < 3; ++i) replace(of, others, group_size);
-    replace(of, runners, group_size);
-    // A child that was asked whether it is ready, before it was, has one more connection.
-    CHECK(entries("/proc/self/fd") <= descriptors + group_size);
-    CHECK(eventually(
-        [&] { return entries("/proc/self/task") <= threads; }));  // a joined one is listed for a moment
-    stop(of);
-    CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
-    CHECK(errno == ECHILD);
-}
-#endif

@@ -1,31 +1,14 @@
-// Programs that fork after they have installed signals and made their worker: pre-fork servers and daemons.
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdlib>
-#include <memory>
-#include <set>
-
+// A program that forks after it has installed signals and made its worker: a pre-fork server.
 #include "harness.hpp"
 
 using namespace test;
 
-namespace {
-
-process start_forking(const backend& jobs, std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), program("prefork_worker"));
-    return process(arguments, {{"OJS_URL", jobs.url()},
-                               {"OJS_CONCURRENCY", "1"},
-                               {"OJS_POLL_INTERVAL", "10ms"},
-                               {"OJS_HEARTBEAT_INTERVAL", "100ms"}});
-}
-
-}  // namespace
-
 TEST_CASE("fork: each child runs its parent's worker as a separate worker, and all stop with it") {
     backend jobs;
-    process parent = start_forking(jobs, {"fork", "3"});
+    process parent({program("prefork_worker"), "3"}, {{"OJS_URL", jobs.url()},
+                                                      {"OJS_CONCURRENCY", "1"},
+                                                      {"OJS_POLL_INTERVAL", "10ms"},
+                                                      {"OJS_HEARTBEAT_INTERVAL", "100ms"}});
     REQUIRE(parent.prints("forked"));
     std::set<std::string> workers;
     jobs.event([&](const json& event) {
@@ -44,29 +27,4 @@ TEST_CASE("fork: each child runs its parent's worker as a separate worker, and a
     parent.signal(SIGTERM);
     CHECK(parent.wait() == 0);
     CHECK(parent.count(": exit 0") == 3);
-}
-
-TEST_CASE("fork: a daemon runs the worker and gets the signals set up before it forked") {
-    backend jobs;
-    process starter = start_forking(jobs, {"daemon"});
-    REQUIRE(starter.prints("daemon "));
-    CHECK(starter.wait() == 0);
-    const std::string& log = starter.output();
-    const auto pid = static_cast<pid_t>(std::strtol(log.c_str() + log.find("daemon ") + 7, nullptr, 10));
-    REQUIRE(pid > 1);
-    pid_t left = pid;  // no child of ours
-    const std::shared_ptr<void> guard(nullptr, [&](void*) { left > 1 ? ::kill(left, SIGKILL) : 0; });
-    const std::string id = jobs.push_one("test.pid", "[]");
-    CHECK(jobs.reaches(id, "completed"));
-    CHECK(jobs.job(id)["result"].number == pid);
-#ifndef __SANITIZE_THREAD__  // it forbids threads in the child of a multithreaded process
-    // The parent's run() does not belong to its child: the child ends, although it abandons a handler.
-    const std::string forked = jobs.push_one("test.child", "[]");
-    CHECK(jobs.reaches(forked, "completed"));
-    CHECK(jobs.job(forked)["result"].is("exit 0"));
-#endif
-    REQUIRE(::kill(pid, SIGTERM) == 0);
-    REQUIRE(starter.prints("status "));
-    left = 0;
-    CHECK(starter.prints("status 0"));
 }

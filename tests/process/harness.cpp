@@ -1,21 +1,11 @@
 #include "harness.hpp"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <spawn.h>
-#include <stdlib.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <picojson.h>
-#include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "files.hpp"

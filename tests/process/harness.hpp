@@ -1,17 +1,6 @@
 // What the process tests share: programs as real processes, the example backend with its ledger, and JSON as picojson
 // reads it, so that the library's reader does not judge itself.
 #pragma once
-#include <sys/types.h>
-
-#include <algorithm>
-#include <chrono>
-#include <cstdint>
-#include <map>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 #include "events.hpp"
 #include "test.hpp"
 

@@ -1,7 +1,4 @@
 // The health server of a real worker and the example backend: probes, drain, a unix socket, metrics.
-#include <signal.h>
-#include <unistd.h>
-
 #include "files.hpp"
 #include "harness.hpp"
 

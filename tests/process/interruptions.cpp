@@ -1,9 +1,4 @@
 // River's three stages in its own example, a job's own timeout, stuck jobs, and the termination mode, in real processes.
-#include <signal.h>
-#include <unistd.h>
-
-#include <algorithm>
-
 #include "files.hpp"
 #include "harness.hpp"
 

@@ -1,10 +1,5 @@
 // tools/keyvalue_runner: what was put is there after a stop, a request in hand has its answer, and one that comes too
 // late is refused.
-#include <signal.h>
-
-#include <string>
-#include <thread>
-
 #include "files.hpp"
 #include "harness.hpp"
 #include "raw_peer.hpp"

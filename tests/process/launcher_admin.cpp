@@ -1,14 +1,4 @@
 // tools/launcher as an operator meets it: the daemon with real children, and its tool, as processes.
-#include <signal.h>
-#include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-#include <string>
-#include <vector>
-
 #include "files.hpp"
 #include "harness.hpp"
 #include "raw_peer.hpp"
@@ -278,35 +268,33 @@ TEST_CASE("launcher_admin: the fleet of docs/launcher.md runs, and its commands 
 }
 
 TEST_CASE("launcher_admin: the tool says what is wrong with its words, its socket and its names") {
-    struct bad_words {
+    const struct {
         std::vector<std::string> words;
         const char* said;
-    };
-    const bad_words all[] = {
-        {{}, "no command"},
-        {{"fly"}, "no such command: fly"},
-        {{"stop"}, "stop needs an operand: ID or GROUP"},
-        {{"stop", "a", "b"}, "too many operands: b"},
-        {{"status", "--colour", "x"}, "unknown flag --colour"},
-        {{"status", "--admin"}, "--admin needs a value"},
-        {{"roll", "kv", "--canary", "0"}, "--canary takes a number from 1"},
-        {{"roll", "kv", "--canary-time", "x"}, "--canary-time: "},
-        {{"status", "--canary-time", "1s"}, "--canary-time is for roll"},
-        {{"roll", "kv", "--canary-time", "1s"}, "--canary-time needs --canary N"},
-        {{"roll", "kv", "--retry", "x"}, "--retry takes manual, immediate or backoff"},
-        {{"roll", "kv", "--retries", "-1"}, "--retries takes a number from 1"},
-        {{"roll", "kv", "--retry", "manual", "--retries", "1"}, "not allowed with --retry manual"},
-        {{"stop", "kv", "--retry", "backoff"}, "--retry is for roll"},
-        {{"cancel", "kv", "--retries", "2"}, "--retries is for roll"},
-        {{"roll", "kv", "--force"}, "--force is for stop"},
-        {{"stop", "kv", "--force=yes"}, "--force takes no value"},
-        {{"status", "--no-wait"}, "--no-wait is for stop, roll and cancel"},
-        {{"dry-run", "kv", "--reason", "x"}, "--reason is for stop, roll and cancel"},
-        {{"run"}, "run needs --config FILE"},
-        {{"run", "--config", "/nowhere"}, "cannot read /nowhere"},
-        {{"status", "--admin", "http://x"}, "write unix:/PATH or HOST:PORT"},
-        {{"status", "--token-file", "/nowhere"}, "cannot read /nowhere"}};
-    for (const bad_words& each : all) {
+    } all[] = {{{}, "no command"},
+               {{"fly"}, "no such command: fly"},
+               {{"stop"}, "stop needs an operand: ID or GROUP"},
+               {{"stop", "a", "b"}, "too many operands: b"},
+               {{"status", "--colour", "x"}, "unknown flag --colour"},
+               {{"status", "--admin"}, "--admin needs a value"},
+               {{"roll", "kv", "--canary", "0"}, "--canary takes a number from 1"},
+               {{"roll", "kv", "--canary-time", "x"}, "--canary-time: "},
+               {{"status", "--canary-time", "1s"}, "--canary-time is for roll"},
+               {{"roll", "kv", "--canary-time", "1s"}, "--canary-time needs --canary N"},
+               {{"roll", "kv", "--retry", "x"}, "--retry takes manual, immediate or backoff"},
+               {{"roll", "kv", "--retries", "-1"}, "--retries takes a number from 1"},
+               {{"roll", "kv", "--retry", "manual", "--retries", "1"}, "not allowed with --retry manual"},
+               {{"stop", "kv", "--retry", "backoff"}, "--retry is for roll"},
+               {{"cancel", "kv", "--retries", "2"}, "--retries is for roll"},
+               {{"roll", "kv", "--force"}, "--force is for stop"},
+               {{"stop", "kv", "--force=yes"}, "--force takes no value"},
+               {{"status", "--no-wait"}, "--no-wait is for stop, roll and cancel"},
+               {{"dry-run", "kv", "--reason", "x"}, "--reason is for stop, roll and cancel"},
+               {{"run"}, "run needs --config FILE"},
+               {{"run", "--config", "/nowhere"}, "cannot read /nowhere"},
+               {{"status", "--admin", "http://x"}, "write unix:/PATH or HOST:PORT"},
+               {{"status", "--token-file", "/nowhere"}, "cannot read /nowhere"}};
+    for (const auto& each : all) {
         std::vector<std::string> words = each.words;
         words.insert(words.begin(), program("launcher"));
         process told(words, {{"LAUNCHER_ADMIN", "unix:/nowhere.sock"}});

@@ -1,6 +1,4 @@
 // What a worker writes: every line is a record, and no argument and no token is in it.
-#include <signal.h>
-
 #include <sstream>
 
 #include "harness.hpp"

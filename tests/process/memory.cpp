@@ -115,8 +115,7 @@ TEST_CASE("memory: an answer above the limit is refused with an error, and the w
     CHECK(seen.peak < size);
 }
 
-TEST_CASE(
-    "memory: whichever allocation of a worker fails, both its jobs are reported or named, and it stops") {
+TEST_CASE("memory: whichever allocation of a worker fails, its jobs are reported or named, and it stops") {
     process worker({program("out_of_memory")}, {});
     const int status = worker.wait(parsing_guard);
     INFO(worker.output());

@@ -1,6 +1,4 @@
 // examples/own_loop.cpp: each item that was started is done, or requeued by a second signal; none is lost.
-#include <signal.h>
-
 #include "harness.hpp"
 
 using namespace test;

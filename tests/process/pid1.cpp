@@ -1,21 +1,13 @@
 // The worker as PID 1 of a PID namespace, alone in an empty root, as in an image made FROM scratch. The kernel drops
 // a signal to PID 1 that is neither handled nor blocked at that moment.
-#include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #ifdef __linux__
 #include <sys/mount.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #endif
 
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 

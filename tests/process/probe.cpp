@@ -1,12 +1,5 @@
 // shutdown-probe judges: a worker that keeps everything holds every row, and each breakage fails the row it should
 // and no other.
-#include <signal.h>
-#include <unistd.h>
-
-#include <fstream>
-#include <set>
-#include <sstream>
-
 #include "files.hpp"
 #include "harness.hpp"
 #include "text.hpp"
@@ -196,8 +189,7 @@ TEST_CASE("shutdown-probe: a command that ends fails the handshake, and the last
     CHECK(report.find("&lt;gone&gt; &amp; away") != std::string::npos);
 }
 
-TEST_CASE(
-    "shutdown-probe: with --all it continues after the handshake; nothing holds where nothing was claimed") {
+TEST_CASE("shutdown-probe: with --all it continues after the handshake; nothing claimed, nothing holds") {
     process probe(
         {program("shutdown-probe"), "--all", "--scenario", "drain", "--scenario", "early-term", "--", "true"},
         {});

@@ -1,17 +1,7 @@
 // RFC-041 "Testing Strategy": its tests by their names, with real processes, and a launcher that is killed. Each ends with
 // the path of every process, read from the log. Every step of a handshake: tests/launcher/managed_instance_test.cpp.
-#include <signal.h>
-#include <sys/stat.h>
-
-#include <fstream>
-#include <map>
-#include <mutex>
 #include <sstream>
-#include <string>
-#include <thread>
-#include <vector>
 
-#include "events.hpp"
 #include "files.hpp"
 #include "harness.hpp"
 #include "raw_peer.hpp"
@@ -299,41 +289,6 @@ TEST_CASE("rfc_041: TestAdminDelegatedShutdown") {
     CHECK(fleet.field("shutdown requested", "kv-1", "reason") == "admin request");
     CHECK(fleet.info("kv-2").state == instance_state::ready);
     fleet.end();
-}
-
-TEST_CASE("rfc_041: one that is killed is replaced, and those beside it are not taken for orphans") {
-    ojs::launcher_options options;
-    options.groups = {runners(3, {"--initial-work", "0"})};
-    options.groups[0].restart.policy = ojs::restart_policy::on_failure;
-    options.groups[0].restart.initial_backoff = 1ms;
-    options.state_file = scratch_file("launcher.state");
-    watched fleet(options);
-    REQUIRE(fleet.starts(3));
-    REQUIRE(::kill(fleet.info("kv-2").pid, SIGKILL) == 0);
-    CHECK(fleet.reaches("kv-4", instance_state::ready));
-    CHECK(fleet.info("kv-2").state == instance_state::crashed);
-    fleet.end();
-    for (const char* id : {"kv-1", "kv-3", "kv-4"}) CHECK(fleet.path(id).back() == "COMPLETE");
-}
-
-TEST_CASE("rfc_041: a child reports that it is ready, and is not polled for it") {
-    ojs::group_options group = runners(1, {"--ready-after", "100ms"});
-    group.process.readiness_interval = 1h;  // the first look finds it warming
-    watched fleet(group);
-    REQUIRE(fleet.starts(1));
-    CHECK(fleet.info("kv-1").startup_duration >= 100ms);
-    fleet.end();
-}
-
-TEST_CASE("rfc_041: a launcher whose own socket's path is taken does not start, and harms nothing") {
-    const temporary_folder folder;
-    write_file(folder.file("launcher.sock"), "mine");
-    watched fleet(runners(1, {}), folder.path());
-    const ojs::result<void> started = fleet.of.start();
-    REQUIRE_FALSE(started);
-    CHECK_MESSAGE(started.error().code == ojs::errc::busy, started.error().text);
-    CHECK(fleet.log().empty());
-    CHECK(read_file(folder.file("launcher.sock")) == "mine");
 }
 
 // ---- the launcher itself is killed ----

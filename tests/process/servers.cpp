@@ -1,8 +1,4 @@
 // Custom servers made of the building blocks: requests in flight, and a second signal.
-#include <signal.h>
-
-#include <cstdlib>
-
 #include "harness.hpp"
 #include "raw_peer.hpp"
 
@@ -76,19 +72,18 @@ TEST_CASE("event-loop server: answers lines that have begun, and closes idle con
 
 TEST_CASE(
     "custom server: ends within OJS_SERVER_SHUTDOWN_TIMEOUT, or at a second signal, and says what it cut") {
-    struct late_end {
+    const struct {
         const char* program;
         bool signals_again;             // else the timeout ends it
         std::vector<const char*> says;  // one of these
-    };
-    const late_end rows[] = {
+    } rows[] = {
         {"http_server_drain", true, {"\"cut short\""}},
         // One that stood still in the step's last moment is left behind instead.
         {"http_server_drain", false, {"1 requests aborted", "\"timed out\""}},
         {"event_loop_drain", true, {"cut 1 lines"}},
         {"event_loop_drain", false, {"cut 1 lines"}},
     };
-    for (const late_end& row : rows) {
+    for (const auto& row : rows) {
         const bool is_http = row.program == std::string("http_server_drain");
         CAPTURE(row.program);
         CAPTURE(row.signals_again);

@@ -3,16 +3,7 @@
 //
 //   OJS_TEST_SEED         repeats a run's random choices (it is printed)
 //   OJS_TEST_SPOOL_JOBS   how many jobs; default 600
-#include <signal.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <map>
 #include <random>
-#include <set>
 #include <sstream>
 
 #include "files.hpp"
@@ -67,28 +58,15 @@ class field {
         fates_[name] = what;
     }
 
-    process start(const char* log_level = "warn", std::vector<std::string> under = {}) {
-        under.push_back(program("spool_worker"));
-        return process(under, {{"OJS_URL", "spool:" + path_.string()},
-                               {"TEST_MARKERS", (path_ / "markers").string()},
-                               {"TEST_LEDGER", (path_ / "ledger").string()},
-                               {"OJS_CONCURRENCY", "4"},
-                               {"OJS_POLL_INTERVAL", "20ms"},
-                               {"OJS_HEARTBEAT_INTERVAL", "50ms"},
-                               {"OJS_VISIBILITY_TIMEOUT", "1h"},
-                               {"OJS_LOG_LEVEL", log_level}});
-    }
-
-    // A job of this name that takes so long, and is done then.
-    void put_one(const std::string& name, milliseconds takes) {
-        put_file(name, "[" + std::to_string(takes.count() * 1000) + ",\"done\"]");
-    }
-    // The ledger has this line.
-    bool notes(const std::string& line) const {
-        return eventually([&] { return read_file(path_ / "ledger").find(line + "\n") != std::string::npos; });
-    }
-    bool is_done(const std::string& name) const {
-        return eventually([&] { return fs::exists(path_ / "done" / name); });
+    process start(const char* log_level = "warn") {
+        return process({program("spool_worker")}, {{"OJS_URL", "spool:" + path_.string()},
+                                                   {"TEST_MARKERS", (path_ / "markers").string()},
+                                                   {"TEST_LEDGER", (path_ / "ledger").string()},
+                                                   {"OJS_CONCURRENCY", "4"},
+                                                   {"OJS_POLL_INTERVAL", "20ms"},
+                                                   {"OJS_HEARTBEAT_INTERVAL", "50ms"},
+                                                   {"OJS_VISIBILITY_TIMEOUT", "1h"},
+                                                   {"OJS_LOG_LEVEL", log_level}});
     }
 
     bool all_ended() const {
@@ -162,8 +140,7 @@ void check_ends(const field& where, const tally& ledger) {
 
 }  // namespace
 
-TEST_CASE(
-    "spool: 8 workers killed at random: every job ends in done/ or failed/, none lost, none run by two") {
+TEST_CASE("spool: 8 workers killed at random: each job ends in done/ or failed/, none is run by two") {
     const std::uint64_t seed = number_from("OJS_TEST_SEED", std::random_device{}());
     const auto total = static_cast<int>(number_from("OJS_TEST_SPOOL_JOBS", 600));
     MESSAGE("OJS_TEST_SEED=" << seed << " OJS_TEST_SPOOL_JOBS=" << total);
@@ -216,26 +193,6 @@ TEST_CASE(
     CHECK(ledger.overlaps == 0);
     CHECK(killed > 0);
     MESSAGE(total << " jobs, " << killed << " workers killed, " << killed - idle << " with jobs in flight");
-}
-
-TEST_CASE("spool: two containers, whose workers are both PID 1, tell a dead owner from a live one") {
-    const std::vector<std::string> container = pid_namespace();
-    if (container.empty()) return;
-    field where(1);
-    process first = where.start("warn", container);
-    where.put_one("slow", milliseconds(60000));
-    REQUIRE(where.notes("run slow 1"));
-    const std::string owner = *names_in(where.path() / "processing").begin();
-    CHECK(owner.compare(0, 2, "1-") == 0);
-    process second = where.start("warn", container);
-    where.put_one("quick", milliseconds(0));
-    REQUIRE(where.is_done("quick"));
-    CHECK(fs::exists(where.path() / "processing" / owner / "slow"));
-    CHECK(names_in(where.path() / "processing").count(owner) == 1);
-    first.signal(SIGKILL);
-    CHECK(where.notes("run slow 2"));
-    CHECK(names_in(where.path() / "processing").count(owner) == 0);
-    CHECK(read_ledger(where).overlaps == 0);
 }
 
 TEST_CASE("spool: worker --enqueue puts a job in that a worker without a backend runs") {

@@ -2,21 +2,10 @@
 // and another one recovers: at every such moment the job is in one folder, whole, and settled or not. Other calls are not
 // counted: how often the allocator asks for memory (for opendir()'s buffer under ASan: mmap) depends on what the heap that
 // is inherited from this process has free, which is another at every fork, so that 41 of all calls can be less far than 40.
-#include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
 #ifdef __linux__
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #endif
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "files.hpp"
 #include "harness.hpp"

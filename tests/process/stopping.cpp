@@ -1,11 +1,6 @@
 // Stops of real processes that shutdown-probe does not judge: terminals, steps that hang, several workers, other signals.
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "harness.hpp"
 
@@ -130,57 +125,13 @@ TEST_CASE("Ctrl-C says nothing of it to a log that is not text on a terminal, no
     CHECK(worker.count("Ctrl-C") == 0);
 }
 
-TEST_CASE("what the application closes at the end is closed beside a deaf job and a step that hangs") {
-    backend jobs;
-    process worker = start_worker(
-        jobs.url(), "w",
-        {{"TEST_MODE", "steps"}, {"OJS_SHUTDOWN_GRACE_PERIOD", "100ms"}, {"OJS_STOP_TIMEOUT", "10m"}});
-    const std::string id = jobs.push_one("test.deaf", "[]");
-    REQUIRE(worker.prints("start " + id));
-    worker.signal(SIGTERM);
-    CHECK(worker.wait() == 0);
-    INFO(worker.output());
-    CHECK(jobs.event(job_event(id, "nack"))["details"]["reason"].is("grace_period_expired"));
-    CHECK(worker.count("step flush") == 1);
-    CHECK(worker.count("step close") == 1);
-    CHECK(worker.prints("steps=\"flush: done, hang: timed out, close: done\""));
-}
-
-TEST_CASE(
-    "shutdown steps run where no thread can be created; one that cannot run is reported, with status 71") {
+TEST_CASE("shutdown steps run without a thread; one that cannot run is reported, with status 71") {
     process threadless({program("threadless_worker")}, {});
     CHECK(threadless.wait() == 0);
     CHECK(threadless.count("flush: done, ran: 1") == 1);
     process starved({program("threadless_worker"), "starved"}, {});
     CHECK(starved.wait() == 71);
     CHECK(starved.count("flush: not started, ran: 0") == 1);
-}
-
-// The first has a deaf job, and has ended beside it. The gate's job is the second's.
-TEST_CASE(
-    "a worker that leaves a handler behind ends the process after the last one, with the worst status") {
-    backend jobs;
-    const gate end;
-    process worker = start_worker(jobs.url(), "w",
-                                  {{"TEST_MODE", "two"},
-                                   {"OJS_DIALECT", "river"},
-                                   {"OJS_CANCEL_WAIT", "0s"},
-                                   {"OJS_SHUTDOWN_GRACE_PERIOD", "100ms"}});
-    const std::string deaf = jobs.push_one("test.deaf", "[]");
-    const std::string gated =
-        jobs.push("test.gate", end.args(), 1, R"(,"options":{"queue":"second"})").front();
-    REQUIRE(worker.prints("start " + deaf));
-    REQUIRE(worker.prints("start " + gated));
-    worker.signal(SIGTERM);
-    REQUIRE(worker.prints("worker stopped"));
-    CHECK(worker.prints("first ended"));  // who waits for it is not kept waiting
-    CHECK(jobs.state_of(deaf) == "available");
-    CHECK_FALSE(worker.ended());
-    end.open();
-    CHECK(worker.wait() == 70);
-    CHECK(jobs.state_of(gated) == "completed");
-    CHECK(worker.count("worker stopped") == 2);
-    CHECK(worker.count("first returned") == 0);
 }
 
 TEST_CASE("an empty FETCH on the wire at SIGTERM does not delay the exit") {
@@ -219,8 +170,7 @@ TEST_CASE("a stop signal that comes after repeat_signal_gap is a new one: it end
     CHECK(worker.count("flushed") == 0);
 }
 
-TEST_CASE(
-    "a host that starts its worker has its signals back when its guard goes, though one has just come") {
+TEST_CASE("a host that starts its worker has its signals back when its guard goes, just after one too") {
     backend jobs;
     process worker = start_worker(jobs.url(), "w", {{"TEST_MODE", "host"}, {"OJS_REPEAT_SIGNAL_GAP", "1h"}});
     REQUIRE(worker.prints("started"));

@@ -1,10 +1,6 @@
 // draining_server: HTTP as by the small server, its bounds, and above all its end.
-#include <pthread.h>
-
 #include <deque>
-#include <fstream>
 #include <future>
-#include <stdexcept>
 
 #include "files.hpp"
 #include "processes.hpp"
@@ -254,13 +250,6 @@ TEST_CASE("draining server: a request that waits for a thread is not idle") {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__linux__)
-// Of this process, in bytes.
-std::size_t resident_memory() {
-    std::size_t total = 0, resident = 0;
-    std::ifstream("/proc/self/statm") >> total >> resident;
-    return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-}
-
 TEST_CASE("draining server: an idle connection, and one whose request was refused, hold no buffer") {
     constexpr std::size_t large = 1000000;
     const draining_server server = start(&echo, with_threads(1));
@@ -271,10 +260,10 @@ TEST_CASE("draining server: an idle connection, and one whose request was refuse
         std::deque<sent> clients;
         std::size_t before = 0;
         for (int i = 0; i < 20; ++i) {
-            if (i == 5) before = resident_memory();
+            if (i == 5) before = memory_used(true);
             CHECK(clients.emplace_back(server, post + std::string(large, 'x') + ending).status() == status);
         }
-        CHECK(resident_memory() < before + 7 * large);  // 15 of them came since
+        CHECK(memory_used(true) < before + 7 * large);  // 15 of them came since
     }
 }
 

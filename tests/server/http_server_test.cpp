@@ -1,14 +1,8 @@
 // http_server, a draining_server with a thread per connection: its limits and threads, unix sockets, and stop().
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 
 #include <ctime>
-#include <filesystem>
-#include <fstream>
 #include <future>
 
 #include "files.hpp"
@@ -162,30 +156,6 @@ TEST_CASE("server: stop cuts what is not done at its deadline, and waits for the
     CHECK(stops.wait_for(0s) == std::future_status::timeout);
     held.may_go.set();
     CHECK(stops.get() == 1);
-}
-
-TEST_CASE("server: stopped under load, it leaks nothing") {
-    for (int round = 0; round < 20; ++round) {
-        http_server server = start();
-        counter answered;
-        at_once(4, [&](int thread) {
-            http_client client = peer::make_client("http://" + server.address());
-            while (thread > 0 && client.send(peer::get(), peer::call())) answered.add();
-            if (thread == 0 && answered.wait_for(10)) server.stop(steady_clock::now());
-        });
-    }
-}
-
-TEST_CASE("server: addresses") {
-    http_server server = start();
-    CHECK(server.address() == "127.0.0.1:" + std::to_string(server.port()));
-    const result<http_server> second = http_server::start(server.address(), &echo);
-    REQUIRE(code_of(second) == errc::busy);
-    CHECK(second.error().text.find(server.address()) != std::string::npos);
-    CHECK(code_of(http_server::start("host:80", &echo)) == errc::invalid_argument);
-    server = start();  // the first one stops
-    CHECK(peer::make_client("http://" + server.address()).send(peer::get("/x"), peer::call())->body ==
-          "GET /x ");
 }
 
 TEST_CASE("server and client: IPv6") {
@@ -400,15 +370,5 @@ TEST_CASE("server: one thread, one more per connection, and none wakes without a
     await_threads(0);
 }
 #endif
-
-TEST_CASE("server: a handler that ends its thread ends its connection alone") {
-    http_server server = start([](const http_request& request) {
-        if (request.target == "/end") pthread_exit(nullptr);
-        return echo(request);
-    });
-    CHECK(sent(server, get("/end")).rest().empty());
-    CHECK(sent(server).status() == "200");
-    CHECK(server.stop(deadline_after(20s)) == 0);
-}
 
 }  // namespace

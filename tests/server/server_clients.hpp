@@ -2,7 +2,6 @@
 #pragma once
 #include "events.hpp"
 #include "raw_peer.hpp"
-#include "test.hpp"
 
 namespace test {
 

@@ -1,10 +1,6 @@
 // The notify protocol, spoken to a socket of our own in the service manager's place.
-#include <fcntl.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-
-#include <cstring>
 
 #include "file_tree.hpp"
 

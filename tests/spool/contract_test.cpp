@@ -1,6 +1,4 @@
 // A spool directory put through what every transport must do.
-#include <map>
-
 #include "contract/doctest.hpp"
 #include "spool_dir.hpp"
 

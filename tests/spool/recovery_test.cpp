@@ -1,14 +1,9 @@
 // open_spool: dead workers, full and read-only disks, and folders that are taken away.
-#include <signal.h>
 #include <sys/mount.h>
 #ifdef __linux__
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #endif
-
-#include <cstdlib>
-#include <cstring>
-#include <optional>
 
 #include "processes.hpp"
 #include "spool_dir.hpp"
@@ -231,8 +226,7 @@ TEST_CASE("spool: in a forked process a transport claims into a folder of its ow
     CHECK(ack(dir, "a") == settled::accepted);
 }
 
-TEST_CASE(
-    "spool: a folder of an unknown owner is left in place, and reported once; an old empty one is removed") {
+TEST_CASE("spool: a folder of an unknown owner stays, and is reported once; an old empty one is removed") {
     opened_dir dir;
     const fs::path processing = dir.path / "processing";
     for (const char* folder : {"somebody", "young", "old"}) fs::create_directory(processing / folder);
@@ -348,8 +342,7 @@ TEST_CASE("spool: folders on different file systems are refused from the start")
     CHECK(holds(opened.error().text, "done is on another file system"));
 }
 
-TEST_CASE(
-    "spool: a read-only disk, no free descriptor or a directory that is away: an error that loses nothing") {
+TEST_CASE("spool: a read-only disk, no descriptor or a directory away: an error that loses nothing") {
     for (const int errnum : {EROFS, EMFILE, ENOENT}) {
         CAPTURE(errnum);
         const small_disk disk;

@@ -2,18 +2,12 @@
 #if OJS_SHUTDOWN_USE_INOTIFY
 #include <sys/inotify.h>
 #endif
-#include <unistd.h>
 
-#include <cstring>
-
-#include "events.hpp"
 #include "spool_dir.hpp"
 
 using namespace spool_test;
 
-TEST_CASE(
-    "spool: links, folders, FIFOs, devices, odd names and others' files are refused, reported once, and "
-    "stay") {
+TEST_CASE("spool: links, folders, FIFOs, devices, odd names, others' files: refused, reported once, kept") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         opened_dir dir(any_file);
@@ -112,8 +106,7 @@ TEST_CASE("spool: the transport notifies when a short incomplete_timeout ends") 
     REQUIRE(notified.wait());
 }
 
-TEST_CASE(
-    "spool: a malformed file is in failed/ with its reason after one claim, even if it killed its worker") {
+TEST_CASE("spool: a malformed file is in failed/ with its reason after one claim, even if that crashed") {
     const struct {
         std::string text;
         const char* reason;

@@ -1,10 +1,5 @@
 // A spool directory for a test, what is done to it from outside, and short ways to look at it.
 #pragma once
-#include <fcntl.h>
-#include <sys/stat.h>
-
-#include <filesystem>
-
 #include "../worker/recorder.hpp"
 #include "files.hpp"
 #include "text.hpp"

@@ -1,6 +1,4 @@
 // open_spool: a job on its way through the folders, its runs and checkpoints; any file; putting jobs in.
-
-#include "events.hpp"
 #include "spool_dir.hpp"
 
 using namespace spool_test;
@@ -84,9 +82,7 @@ TEST_CASE("spool: files are taken in the order of their names, also one that com
     CHECK(dir.fetch_one().id == "9-z");
 }
 
-TEST_CASE(
-    "spool: a failed run waits its delay, kept in its file or beside any file, and the last goes to "
-    "failed/") {
+TEST_CASE("spool: a failed run waits its delay, kept in or beside its file; the last goes to failed/") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         spool_dir dir({}, any_file, {0ms, 1h});
@@ -159,8 +155,7 @@ TEST_CASE("spool: a job moved from failed/ to request/ by hand has one more run"
     }
 }
 
-TEST_CASE(
-    "spool: a job whose file is no longer there is gone, or with any_file done, as it removed it itself") {
+TEST_CASE("spool: a job whose file is no longer there is gone; with any_file it removed it, and is done") {
     opened_dir dir(true);
     for (const bool renamed : {false, true}) {
         CAPTURE(renamed);
@@ -183,8 +178,7 @@ TEST_CASE(
     CHECK(jobs.listing().empty());
 }
 
-TEST_CASE(
-    "spool: a sidecar is for its file, also when the job has written into it, and for no other of its name") {
+TEST_CASE("spool: a sidecar is for its file, also once the job wrote into it, and for no namesake") {
     opened_dir dir(true);
     const auto check_new = [](const job& claimed) {
         CHECK(claimed.attempt == 1);
@@ -246,16 +240,6 @@ TEST_CASE("spool: a name that is taken is not overwritten, in any folder") {
         CHECK(dir.read("done/a.2") == second);
         CHECK(dir.read("failed/a") == "there before");
     }
-}
-
-TEST_CASE("spool: a free name is found among any number of files") {
-    opened_dir dir;
-    for (int before = 0; before < 40; ++before) {
-        dir.claim("a");
-        CHECK(ack(dir, "a") == settled::accepted);
-        CHECK(fs::exists(dir.path / "done" / (before == 0 ? "a" : "a." + std::to_string(before))));
-    }
-    CHECK(dir.names("done").size() == 40);
 }
 
 TEST_CASE("spool: a checkpoint is meta.checkpoint of the file, beside its other members") {

@@ -2,8 +2,6 @@
 #pragma once
 #include <clocale>
 #include <cstdlib>
-#include <filesystem>
-#include <string>
 
 #include "files.hpp"
 

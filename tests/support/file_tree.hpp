@@ -1,13 +1,5 @@
 // A scratch folder made into the root of a file system: /proc, marker files, and what else a test wants there.
 #pragma once
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <string>
-
 #include "files.hpp"
 #include "test.hpp"
 

@@ -3,8 +3,8 @@
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
+
+#include <fstream>
 
 #include "events.hpp"
 #include "test.hpp"
@@ -56,6 +56,13 @@ inline int status_of(pid_t child) {
         ::usleep(500);
     }
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+// Of this process, in bytes: all of its address space, or what of it is in memory; 0: unknown.
+inline std::size_t memory_used(bool resident) {
+    std::size_t all = 0, in_memory = 0;
+    std::ifstream("/proc/self/statm") >> all >> in_memory;
+    return (resident ? in_memory : all) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 class pipe_ends {

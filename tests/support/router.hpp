@@ -5,9 +5,7 @@
 #include <climits>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "ojs_launcher.hpp"
 

@@ -1,6 +1,4 @@
 #pragma once
-#include <string>
-
 #include "processes.hpp"
 
 namespace test {

@@ -1,10 +1,29 @@
-// What every unit test includes: doctest, and the library as a user sees it, with its extensions.
+// What every test of the library includes: doctest, the library as a user sees it, with its extensions, and what most tests
+// use besides. The library comes first: it must not need what follows.
 #pragma once
 #include <doctest/doctest.h>
 
 #include <optional>
 
 #include "every_extension.hpp"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <thread>
 
 namespace test {
 

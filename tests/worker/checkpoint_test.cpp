@@ -1,6 +1,5 @@
 // Checkpoints and the three stages of a cancellation: what is saved, when it reaches the backend, and what a later run
 // loads.
-
 #include "busy_worker.hpp"
 
 using namespace ojs;
@@ -160,25 +159,6 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("checkpoint: a failed load is logged and tried again") {
-    keeping wire;
-    wire.on_load = [&](const std::string&) -> result<std::string> {
-        if (wire.loads() == 1) return error{errc::unavailable, 0, "not now"};
-        return std::string("5");
-    };
-    worker_options options = recorder::options();
-    const kept_log log(options, log_level::warn);
-    const auto handler = [](job_context& job) {
-        CHECK(job.checkpoint().empty());
-        CHECK(job.checkpoint() == "5");
-        CHECK(job.checkpoint() == "5");
-    };
-    run_job(wire, handler, make_job("a"), options);
-    CHECK(wire.loads() == 2);
-    CHECK(log.count("warn could not load the checkpoint") == 1);
-    CHECK(log.text().find("not now") != std::string::npos);
-}
-
 TEST_CASE("checkpoint: a state that is not JSON in UTF-8 is refused, and the previous one stays") {
     keeping wire;
     run_job(wire, [](job_context& job) {
@@ -215,8 +195,7 @@ TEST_CASE("checkpoint: with a transport that stores none, the FAIL carries it") 
     CHECK(failed(wire) == strings{"1"});
 }
 
-TEST_CASE(
-    "checkpoint: what the backend says against it the handler hears, and the FAIL has it all the same") {
+TEST_CASE("checkpoint: the handler hears what the backend says against it; the FAIL has it all the same") {
     struct row {
         recorder::transport::settling answer;
         const char* code;
@@ -317,8 +296,7 @@ TEST_CASE("checkpoint: threads take turns, and the FAIL carries the last one") {
     CHECK("a=" + failed(wire)[0] == wire.saved().back());
 }
 
-TEST_CASE(
-    "checkpoint: a handler can distinguish draining, cancelled and abandoned, and may save until abandoned") {
+TEST_CASE("checkpoint: a handler sees draining, cancelled and abandoned, and may save until abandoned") {
     keeping wire;
     lifecycle life(0ms);
     happening running, draining, drained, stopped, returned;

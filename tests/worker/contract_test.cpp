@@ -1,10 +1,5 @@
 // The contract of transports, for those of this process; and the order of memory_transport, and what it keeps.
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "contract/doctest.hpp"
-#include "events.hpp"
 
 namespace {
 
@@ -195,19 +190,3 @@ TEST_CASE("memory: keeps only the last settled jobs, and all others") {
 }
 
 }  // namespace
-
-TEST_CASE("memory: a job is pushed to an idle worker -> it runs before the poll interval ends") {
-    memory_transport queue;
-    ojs::worker_options options;
-    options.poll_interval = std::chrono::hours(1);
-    options.log.level = ojs::log_level::off;
-    ojs::worker idle(options, queue);
-    test::counter ran;
-    idle.register_handler("work", [&](ojs::job_context&) { ran.add(); });
-    REQUIRE(idle.start());
-    for (int i = 1; i <= 3; ++i) {
-        queue.push("work");
-        CHECK(ran.wait_for(i));
-    }
-    CHECK(idle.stop(ojs::deadline_after(test::hang_guard)).status == ojs::stop_status::ended);
-}

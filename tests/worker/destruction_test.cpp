@@ -1,9 +1,4 @@
 // What a worker that is destroyed may still call: nothing, whichever of its threads are left behind.
-#include <pthread.h>
-#include <unistd.h>
-
-#include <fstream>
-
 #include "busy_worker.hpp"
 #include "processes.hpp"
 #include "standard_error.hpp"
@@ -22,34 +17,32 @@ struct late_calls {
     counter late;
 };
 
-// In KiB; 0: unknown.
-long address_space() {
-    std::ifstream status("/proc/self/status");
-    std::string key;
-    while (status >> key) {
-        long value = 0;
-        if (key == "VmSize:" && status >> value) return value;
-    }
-    return 0;
-}
-
 }  // namespace
 
-TEST_CASE("fork: a child returns from a callback of its parent's worker -> the child ends with 70") {
-    std::atomic<pid_t> child{0};
-    worker_options options = recorder::options();
-    options.on_transition = [&](const lifecycle_state& state) {
-        if (state.phase == phase::draining) child = ::fork();
-    };
-    memory_transport wire;
-    const std::string output = test::standard_error_of([&] {
-        worker worker(options, wire);
-        worker.register_handler("work", [](job_context&) {});
-        REQUIRE(worker.start());
-        CHECK(worker.stop(guard).status == stop_status::ended);
-        CHECK(test::status_of(child) == 70);
-    });
-    CHECK(output.find("made by fork()") != std::string::npos);
+TEST_CASE("fork: a child returns from a callback or handler of its parent's worker -> it ends with 70") {
+    for (const bool in_handler : {false, true}) {
+        std::atomic<pid_t> child{0};
+        worker_options options = recorder::options();
+        options.on_transition = [&](const lifecycle_state& state) {
+            if (!in_handler && state.phase == phase::draining) child = ::fork();
+        };
+        memory_transport wire;
+        wire.push("work");
+        const std::string output = test::standard_error_of([&] {
+            recorder::event ran;
+            worker worker(options, wire);
+            worker.register_handler("work", [&](job_context&) {
+                if (in_handler && (child = ::fork()) == 0) return;
+                ran.set();
+            });
+            REQUIRE(worker.start());
+            CHECK(ran.wait());
+            CHECK(worker.stop(guard).status == stop_status::ended);
+            CHECK(test::status_of(child) == 70);
+        });
+        CHECK(output.find("made by fork()") != std::string::npos);
+        CHECK(wire.jobs()[0].settlements == 1);
+    }
 }
 
 TEST_CASE("fork: a child of a handler uses the worker's transport -> an error, and nothing is sent") {
@@ -105,7 +98,7 @@ TEST_CASE("destruction: waits for a log hook that is running") {
 }
 
 TEST_CASE("destruction: a callback of stopped_token() may destroy its worker, and no thread is leaked") {
-    const long before = address_space();
+    const std::size_t before = test::memory_used(false);
     for (int i = 0; i < 64; ++i) {
         memory_transport wire;
         auto body = std::make_unique<worker>(recorder::options(), wire);
@@ -120,7 +113,7 @@ TEST_CASE("destruction: a callback of stopped_token() may destroy its worker, an
         body->request_stop();
         REQUIRE(destroyed.wait());
     }
-    CHECK(address_space() - before < 256L * 1024);  // 64 stacks are 512 MiB
+    CHECK(test::memory_used(false) < before + (std::size_t{256} << 20));  // 64 stacks are 512 MiB
 }
 
 TEST_CASE("destruction: on_transition may destroy its worker, which then makes no calls") {

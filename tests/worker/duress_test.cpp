@@ -1,16 +1,8 @@
 // Duress: a stop waits for no busy handler, slow log or missing thread. Edges: corner cases in which two rules meet.
-#include <errno.h>
-#include <pthread.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdio>
 #include <filesystem>
-#include <set>
 
 #include "busy_worker.hpp"
+#include "processes.hpp"
 
 namespace {
 
@@ -70,8 +62,7 @@ TEST_CASE("duress: stop() is true once the handlers that saw it have returned") 
     CHECK(busy.body->stop());
 }
 
-TEST_CASE(
-    "duress: threads that the drain started ahead of time end with it, where no job is left to report") {
+TEST_CASE("duress: threads that the drain started in advance end with it, where no job is left") {
     constexpr int jobs = 100;
     transport wire;
     for (int i = 0; i < jobs; ++i) wire.give(make_job(std::to_string(i)));
@@ -242,57 +233,7 @@ TEST_CASE("duress: quick callbacks share few threads, and blocking ones delay no
     CHECK(threads < quick / 2);
 }
 
-#ifdef __linux__
-// "policy nice" of every thread of this process, each kind once.
-std::set<std::string> priorities() {
-    std::set<std::string> out;
-    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-        const int thread = std::stoi(task.path().filename().string());
-        const long policy = ::syscall(SYS_sched_getscheduler, thread);  // musl has no function for threads
-        errno = 0;                                                      // -1 is a priority, too
-        const int nice = ::getpriority(PRIO_PROCESS, static_cast<id_t>(thread));
-        const bool is_alive = policy >= 0 && errno == 0;
-        if (is_alive) out.insert(std::to_string(policy) + " " + std::to_string(nice));
-    }
-    return out;
-}
-
-TEST_CASE("duress: a stop leaves the priority of every thread as it is") {
-    constexpr int jobs = 8;
-    const std::set<std::string> before = priorities();
-    transport wire;
-    for (int i = 0; i < jobs; ++i) wire.give(make_job(std::to_string(i)));
-    counter began;
-    event reported;
-    std::once_flag looked;
-    std::set<std::string> during;
-    wire.on.fail = [&](const ojs::fail_request&, ojs::time_point) -> ojs::result<ojs::settled> {
-        std::call_once(looked, [&] { during = priorities(); });
-        reported.set();
-        return ojs::settled::accepted;
-    };
-    const auto worker = start_worker(wire, options(jobs), [&](ojs::job_context&) {
-        began.add();
-        CHECK(reported.wait());
-    });
-    REQUIRE(began.wait_for(jobs));
-    CHECK(worker->stop_and_cancel(guard));
-    CHECK(during == before);
-}
-#endif
-
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__linux__)
-// The exit status of a child process that ends with what `body` returns; -1: it did not exit.
-template <class Body>
-int status_of_child(Body body) {
-    const pid_t child = ::fork();
-    if (child == 0) ::_exit(body());
-    int status = -1;
-    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-    }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 int threads_alive() {
     int count = 0;
     for (const auto& each : std::filesystem::directory_iterator("/proc/self/task"))
@@ -326,16 +267,7 @@ TEST_CASE("duress: jobs of one response begin when each has a thread") {
         return;
     }
     constexpr int jobs = 60;
-    CHECK(status_of_child([] { return threads_when_work_begins(jobs) >= jobs ? 0 : 1; }) == 0);
-}
-
-rlim_t address_space() {
-    unsigned long pages = 0;
-    std::FILE* const file = std::fopen("/proc/self/statm", "r");
-    if (file == nullptr) return 0;
-    if (std::fscanf(file, "%lu", &pages) != 1) pages = 0;
-    std::fclose(file);
-    return static_cast<rlim_t>(pages) * 4096;
+    CHECK(test::status_of(test::forked([] { return threads_when_work_begins(jobs) >= jobs ? 0 : 1; })) == 0);
 }
 
 // setrlimit() succeeds without effect, as under qemu-user, which would itself run out of memory first.
@@ -364,7 +296,7 @@ int run_short_of_threads() {
     ::getrlimit(RLIMIT_AS, &before);
     rlimit little = before;
     little.rlim_cur =
-        address_space() + (rlim_t{300} << 20);  // the heartbeat's thread, and two or three jobs'
+        test::memory_used(false) + (rlim_t{300} << 20);  // the heartbeat's thread, and two or three jobs'
     if (limit_is_ignored(little)) return unlimited;
     ojs::worker worker(settings, wire);
     worker.register_handler("work", [&](ojs::job_context&) {
@@ -378,11 +310,11 @@ int run_short_of_threads() {
 }
 
 TEST_CASE("duress: a shortage of threads reduces the concurrency only while it lasts") {
-    if (address_space() == 0) {
+    if (test::memory_used(false) == 0) {
         MESSAGE("skipped: no /proc/self/statm");
         return;
     }
-    const int at_a_time = status_of_child(run_short_of_threads);
+    const int at_a_time = test::status_of(test::forked(run_short_of_threads));
     if (at_a_time == unlimited) {
         MESSAGE("skipped: setrlimit(RLIMIT_AS) is without effect here, as it is under qemu-user");
         return;
@@ -399,7 +331,7 @@ int fail_to_start() {
     settings.thread_stack_size = std::size_t{200} << 20;
     rlimit little{};
     ::getrlimit(RLIMIT_AS, &little);
-    little.rlim_cur = address_space() + (rlim_t{300} << 20);
+    little.rlim_cur = test::memory_used(false) + (rlim_t{300} << 20);
     if (limit_is_ignored(little)) return unlimited;
     ojs::worker worker(settings, wire);
     worker.register_handler("work", do_nothing);
@@ -411,8 +343,8 @@ int fail_to_start() {
 }
 
 TEST_CASE("duress: without a thread for jobs, start() fails after the last heartbeat") {
-    if (address_space() == 0) return;
-    const int status = status_of_child(fail_to_start);
+    if (test::memory_used(false) == 0) return;
+    const int status = test::status_of(test::forked(fail_to_start));
     CHECK((status == 0 || status == unlimited));
 }
 #endif

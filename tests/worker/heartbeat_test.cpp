@@ -1,8 +1,5 @@
 // Heartbeats that must arrive, the first to say `quiet` and the last of all; and the jobs that a response leaves out.
 #include <dlfcn.h>
-#include <pthread.h>
-
-#include <cstring>
 
 #include "busy_worker.hpp"
 
@@ -182,8 +179,7 @@ struct holding {
 
 }  // namespace
 
-TEST_CASE(
-    "claim: a job that is cancelled at the backend, or another worker's, is cancelled and not reported") {
+TEST_CASE("claim: a job that the backend cancelled or gave away is cancelled and not reported") {
     holding tested({"a", "b"});
     tested.await_beats();
     CHECK(tested.wire.questions.count() == 0);
@@ -231,8 +227,7 @@ TEST_CASE("claim: a stop does not report a job that is no longer this worker's")
     CHECK(body->exit_code() == 0);
 }
 
-TEST_CASE(
-    "claim: each job is asked for once while it is left out, and only a clear answer changes anything") {
+TEST_CASE("claim: each job left out is asked for once, and only a clear answer changes anything") {
     const error unreachable{errc::unreachable, 0, "no"};
     const error not_found{errc::rejected, 0, "GET /jobs/{id} answered 404", 404};
     for (const result<bool>& answer :
@@ -258,8 +253,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE(
-    "claim: a backend that names no extended job is asked for none, nor is one for a job being reported") {
+TEST_CASE("claim: nothing is asked of a backend that names no extended job, nor for one being reported") {
     SUBCASE("it never names one of ours") {
         listing none;
         none.leave_out({"a"});

@@ -85,9 +85,7 @@ TEST_CASE("http checkpoint: responses to a save") {
     CHECK(large.requests().size() == 2);  // refusing one is not having no route
 }
 
-TEST_CASE(
-    "http checkpoint: a missing route is detected by its status or by a known job, and not requested for a "
-    "minute") {
+TEST_CASE("http checkpoint: a missing route is detected by status or a known job; not asked for a minute") {
     const http_response known = {200, {}, "{\"job\":{}}", false};
     const http_response unknown = {404, {}, api_404, false};
     const http_response plain = {404, {}, "404 page not found\n", false};
@@ -112,8 +110,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE(
-    "http checkpoint: a 404 may be a proxy's -> checkpoints stay on, and fail where the route was seen") {
+TEST_CASE("http checkpoint: a 404 may be a proxy's -> checkpoints stay on, and fail if the route was seen") {
     std::atomic<bool> proxied{true};
     backend peer([&](const http_request&) {
         return proxied ? http_response{404, {}, "default backend - 404", false}

@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <iterator>
 
 #include "http_backend.hpp"

@@ -1,9 +1,4 @@
 // Interruptions that are not the plain drain: a job's own timeout, stuck jobs, the termination mode, River's stages.
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <fstream>
-
 #include "busy_worker.hpp"
 #include "files.hpp"
 
@@ -387,9 +382,7 @@ TEST_CASE("termination mode: SPOT_RECLAIM, no file, and SIGUSR1 hand every job b
     }
 }
 
-TEST_CASE(
-    "termination mode: the first signal asks for it, also in a drain; NORMAL_SHUTDOWN drains, and is "
-    "logged") {
+TEST_CASE("termination mode: the first signal asks for it, in a drain too; NORMAL_SHUTDOWN drains") {
     struct row {
         const char* mode;  // in the file
         bool signalled;    // the drain

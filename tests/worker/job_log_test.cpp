@@ -26,20 +26,19 @@ const error rejected{errc::rejected, 0, "no"};
 }  // namespace
 
 TEST_CASE("job log: a failed job's record has the error, its attempt, and whether it runs again") {
-    struct row {
+    const struct {
         settled response;
         std::int64_t attempt;
         std::int64_t max_attempts;
         outcome returned;
         const char* will_retry;
-    };
-    const row rows[] = {{settled::accepted, 1, 3, outcome::retry("disk full"), "yes"},
-                        {settled::accepted, 3, 3, outcome::retry("disk full"), "no"},
-                        {settled::accepted, 1, 0, outcome::retry("disk full"), ""},  // unknown
-                        {settled::accepted, 1, 0, outcome::discard("disk full"), "no"},
-                        {settled::will_retry, 3, 3, outcome::retry("disk full"), "yes"},
-                        {settled::discarded, 1, 3, outcome::retry("disk full"), "no"}};
-    for (const row& each : rows) {
+    } rows[] = {{settled::accepted, 1, 3, outcome::retry("disk full"), "yes"},
+                {settled::accepted, 3, 3, outcome::retry("disk full"), "no"},
+                {settled::accepted, 1, 0, outcome::retry("disk full"), ""},  // unknown
+                {settled::accepted, 1, 0, outcome::discard("disk full"), "no"},
+                {settled::will_retry, 3, 3, outcome::retry("disk full"), "yes"},
+                {settled::discarded, 1, 3, outcome::retry("disk full"), "no"}};
+    for (const auto& each : rows) {
         CAPTURE(each.max_attempts);
         recorder::transport wire;
         wire.on.fail = [&](const fail_request&, time_point) { return each.response; };
@@ -170,8 +169,7 @@ TEST_CASE("job log: a FETCH and a heartbeat notice an outage and its end too") {
     CHECK(text.find(again) == text.rfind(again));
 }
 
-TEST_CASE(
-    "job log: an interrupted run is counted, and its job requeued, or failed if that uses up an attempt") {
+TEST_CASE("job log: an interrupted run is counted, and its job requeued, or failed by the dialect") {
     for (const bool requeues : {true, false}) {
         worker_options options = recorder::options();
         options.dialect.requeue_interrupted = requeues;

@@ -1,14 +1,6 @@
-#include <signal.h>
-#include <unistd.h>
-
-#include <cstdio>
-#include <map>
-#include <string>
-
 #include "file_tree.hpp"
 #include "files.hpp"
 #include "standard_error.hpp"
-#include "test.hpp"
 #include "text.hpp"
 
 using namespace ojs;
@@ -160,17 +152,6 @@ TEST_CASE("options: every variable is read") {
     }
 }
 
-TEST_CASE("options: every level and format has its name") {
-    const log_level levels[] = {log_level::debug, log_level::info, log_level::warn, log_level::error,
-                                log_level::off};
-    for (const log_level each : levels) CHECK(good({{"OJS_LOG_LEVEL", to_string(each)}}).log.level == each);
-    CHECK(good({{"OJS_LOG_FORMAT", "text"}}).log.format == log_format::text);
-    CHECK(good({{"OJS_LOG_FORMAT", "logfmt"}}).log.format == log_format::logfmt);
-    CHECK(good({}).log.error_messages);
-    CHECK(good({{"OJS_LOG_ERROR_MESSAGES", "1"}}).log.error_messages);
-    CHECK_FALSE(good({{"OJS_LOG_ERROR_MESSAGES", "0"}}).log.error_messages);
-}
-
 TEST_CASE("options: the first of several names counts, also for errors") {
     CHECK(good({{"OJS_BACKEND_URL", "http://b"}}).url == "http://b");
     CHECK(good({{"OJS_BACKEND_URL", "http://b"}, {"OJS_URL", "http://a"}}).url == "http://a");
@@ -216,9 +197,7 @@ TEST_CASE("options: an invalid value is refused with the names of variable and v
     for (const char* value : {"", "no", "2"}) check_bad("OJS_LOG_ERROR_MESSAGES", value);
 }
 
-TEST_CASE(
-    "options: white space around a name in a variable -> cut; a control character -> refused by its "
-    "variable") {
+TEST_CASE("options: white space around a name in a variable -> cut; a control character -> refused") {
     for (const std::string space : {" ", "\t", "\n", "\r\n", "\v", "\f", " \n\t "}) {
         const auto around = [&](const std::string& name) { return space + name + space; };
         const worker_options out = good({{"OJS_QUEUES", around("email") + "," + around("a b")},

@@ -3,21 +3,8 @@
 #pragma once
 
 #include <picojson.h>
-#include <signal.h>
 
-#include <algorithm>
-#include <atomic>
-#include <condition_variable>
 #include <deque>
-#include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "events.hpp"
 #include "test.hpp"

@@ -1,12 +1,5 @@
 // startup_findings: every finding a worker logs at start, provoked and absent.
-#include <algorithm>
-#include <cstdlib>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "file_tree.hpp"
-#include "text.hpp"
+#include "findings.hpp"
 
 using namespace test;
 using namespace std::chrono_literals;
@@ -16,47 +9,12 @@ using ojs::worker_options;
 using ojs::detail::startup_findings;
 using std::chrono::milliseconds;
 
-namespace {
-
-worker_options quiet_options() {
-    worker_options out;
-    out.url = "memory:";
-    return out;
-}
-
-ojs::detail::container_probe probe(const std::string& root, pid_t pid) {
-    ojs::detail::container_probe out;
-    out.root = root;
-    out.environment = lookup({});
-    out.pid = pid;
-    return out;
-}
-
-const finding* find(const std::vector<finding>& all, const std::string& id) {
-    for (const finding& each : all) {
-        if (each.id == id) return &each;
-    }
-    return nullptr;
-}
-
-void check_found(const std::vector<finding>& all, const char* id, severity level, const char* what) {
-    CAPTURE(id);
-    CAPTURE(format_findings(all));
-    const finding* found = find(all, id);
-    REQUIRE(found != nullptr);
-    CHECK(found->severity == level);
-    CHECK(holds(found->problem, what));
-}
-
-}  // namespace
-
-TEST_CASE(
-    "startup findings: the drain and the reports do not fit -> one warning, by what is known of the time") {
+TEST_CASE("startup findings: the drain and the reports do not fit -> one warning by the known time") {
     const auto found = [](milliseconds grace, milliseconds container, milliseconds steps = 0ms) {
         worker_options options = quiet_options();
         options.times.shutdown_grace_period = grace;
         options.container_grace_period = container;
-        const std::vector<finding> all = startup_findings(options, probe("/nowhere", 7), steps);
+        const std::vector<finding> all = startup_findings(options, probe(), steps);
         return all.empty() ? "" : all[0].id + ": " + all[0].problem;
     };
     CHECK(found(30s, 35s).empty());
@@ -71,8 +29,7 @@ TEST_CASE(
     CHECK(holds(found(0s, 0s, ojs::no_limit), ""));
 }
 
-TEST_CASE(
-    "startup findings: a supervisor or platform with a short time -> a warning that names it, also by hand") {
+TEST_CASE("startup findings: a supervisor or platform with a short time -> named, also by hand") {
     const std::pair<variables, const char*> cases[] = {
         {{{"PM2_HOME", "/home/app/.pm2"}}, "1s600ms that PM2"},
         {{{"pm_id", "0"}}, "1s600ms that PM2"},
@@ -85,9 +42,7 @@ TEST_CASE(
             tree.file(marker, "").process("1", 1, 0, "supervisord", "supervisord");
             tree.process("self", 7, 1, "worker", "./worker", "", 7, 34816)
                 .process("7", 7, 1, "worker", "./worker");
-            ojs::detail::container_probe where = probe(tree.root(), 7);
-            where.environment = lookup(set);
-            const std::vector<finding> found = startup_findings(quiet_options(), where);
+            const std::vector<finding> found = startup_findings(quiet_options(), probe(tree.root(), set));
             check_found(found, "budget-unknown", severity::warning, named);
             CHECK(find(found, "started-by-hand") == nullptr);
         }
@@ -100,12 +55,12 @@ TEST_CASE("startup findings: a container's command below s6-overlay, or a shell 
     s6.file("/.dockerenv", "").process("1", 1, 0, "s6-svscan", "s6-svscan");
     s6.process("self", 7, 5, "worker", "./worker", "", 7)
         .process("5", 5, 1, "s6-supervise", "s6-supervise|w");
-    check_found(startup_findings(quiet_options(), probe(s6.root(), 7)), "budget-unknown", severity::warning,
+    check_found(startup_findings(quiet_options(), probe(s6.root())), "budget-unknown", severity::warning,
                 "3s that s6-overlay");
     file_tree shell;
     shell.file("/.dockerenv", "").process("1", 1, 0, "sh", "sh|-c|x");
     shell.process("self", 7, 1, "worker", "./worker", "", 1).process("7", 7, 1, "worker", "./worker");
-    const std::vector<finding> found = startup_findings(quiet_options(), probe(shell.root(), 7));
+    const std::vector<finding> found = startup_findings(quiet_options(), probe(shell.root()));
     CHECK(found.size() == 2);
     check_found(found, "budget-unknown", severity::warning, "10s that Docker");
     check_found(found, "pid1-wrapper", severity::warning, "'sh', a shell, which does not pass signals on");
@@ -118,7 +73,7 @@ TEST_CASE("startup findings: started in a container from a terminal -> one info 
         for (const char* name : {"self", "7"})
             tree.process(name, 7, parent, "worker", "./worker", "", 6, terminal);
         std::string out;
-        for (const finding& each : startup_findings(quiet_options(), probe(tree.root(), 7)))
+        for (const finding& each : startup_findings(quiet_options(), probe(tree.root())))
             out += (each.severity == severity::info ? "info " : "") + each.id + ";";
         return out;
     };
@@ -131,7 +86,7 @@ TEST_CASE("startup findings: started in a container from a terminal -> one info 
 
 TEST_CASE("startup findings: a stale mode file, but not a missing one") {
     file_tree tree;
-    const ojs::detail::container_probe nowhere = probe("/nowhere", 7);
+    const ojs::detail::container_probe nowhere = probe();
     worker_options options = quiet_options();
     options.termination_mode_file = tree.root() + "/mode";
     CHECK(startup_findings(options, nowhere).empty());

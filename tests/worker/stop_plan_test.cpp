@@ -1,10 +1,5 @@
 // What the supervisor does about each change, row by row.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <csignal>
-#include <vector>
 
 #include "test.hpp"
 

@@ -1,5 +1,3 @@
-#include <cstdio>
-
 #include "busy_worker.hpp"
 #include "standard_error.hpp"
 
@@ -251,22 +249,20 @@ TEST_CASE("stopping: a long_running handler gets ShutdownTimeout, and the websit
 }
 
 TEST_CASE("stopping: outcomes of cancelled handlers, with and without having seen the cancellation") {
-    struct row {
+    const struct {
         const char* name;
         bool sees;  // its cancellation
         outcome (*end)();
         const char* expected;  // the result, or code and message of the error
-    };
-    const row rows[] = {
-        {"it knew and was silent", true, [] { return outcome(); },
-         "ShutdownError: ShutdownError: the worker is shutting down; the job was interrupted"},
-        {"it never knew", false, [] { return outcome(); }, "done "},
-        {"it knew and had finished all the same", true, [] { return outcome::done("1"); }, "done 1"},
-        {"it knew and threw", true, []() -> outcome { throw std::runtime_error("cut short"); },
-         "ShutdownError: ShutdownError: cut short"},
-        {"it threw without knowing", false, []() -> outcome { throw std::runtime_error("late"); },
-         "handler_error: late"}};
-    for (const row& each : rows) {
+    } rows[] = {{"it knew and was silent", true, [] { return outcome(); },
+                 "ShutdownError: ShutdownError: the worker is shutting down; the job was interrupted"},
+                {"it never knew", false, [] { return outcome(); }, "done "},
+                {"it knew and had finished all the same", true, [] { return outcome::done("1"); }, "done 1"},
+                {"it knew and threw", true, []() -> outcome { throw std::runtime_error("cut short"); },
+                 "ShutdownError: ShutdownError: cut short"},
+                {"it threw without knowing", false, []() -> outcome { throw std::runtime_error("late"); },
+                 "handler_error: late"}};
+    for (const auto& each : rows) {
         CAPTURE(each.name);
         const shared_event let_go = make_event();
         busy_worker busy(patient(), [=](job_context& job) {
@@ -699,13 +695,16 @@ TEST_CASE("stopping: without a limit the drain ends with its jobs, or when they 
 
 TEST_CASE("stopping: on_shutdown steps run after the last report, and are in the report") {
     recorder::transport wire;
+    wire.give(make_job("deaf"));
+    const shared_event began = make_event();
     const shared_event let_go = make_event();
     const shared_event returned = make_event();
     {
         worker_options options = recorder::options();
+        options.times.stop_timeout = 1h;  // which neither the handler nor a step uses up
         const kept_log log(options);
         worker worker(options, wire);
-        worker.register_handler("work", [](job_context&) {});
+        worker.register_handler("work", [=](job_context&) { began->set(), let_go->wait(); });
         bool last_word = false;
         CHECK(worker.on_shutdown("flush", [&] {
             check_last_word(wire);
@@ -719,7 +718,9 @@ TEST_CASE("stopping: on_shutdown steps run after the last report, and are in the
         CHECK(worker.on_shutdown("close", [] {}));
         REQUIRE(worker.start());
         CHECK_FALSE(worker.on_shutdown("late", [] {}));
-        CHECK(worker.stop());
+        REQUIRE(began->wait());
+        CHECK(worker.stop_and_cancel(guard));
+        CHECK(worker.report().stuck == std::vector<std::string>{"deaf"});
         CHECK(last_word);
         const std::vector<step_result> steps = worker.report().steps;
         REQUIRE(steps.size() == 3);

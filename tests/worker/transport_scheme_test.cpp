@@ -1,11 +1,8 @@
 // URL schemes that a program adds, and the errors for unknown ones.
-#include <new>
-
 #include "recorder.hpp"
 #include "text.hpp"
 
 using namespace ojs;
-using namespace std::chrono_literals;
 using test::holds;
 
 namespace {
@@ -51,9 +48,7 @@ void check_refused(const result<void>& started, errc code, const std::string& pa
 
 }  // namespace
 
-TEST_CASE(
-    "scheme: one that a program adds opens the transport, with all it needs, and a copy of the options has "
-    "it") {
+TEST_CASE("scheme: one that a program adds opens the transport; a copy of the options has it") {
     std::atomic<int> alive{0};
     recorder::event done;
     std::vector<log_record> logged;
@@ -124,8 +119,7 @@ TEST_CASE("scheme: one that returns no transport, or throws, ends the start with
     check_refused(start_with("q:", add({"q", hungry, nullptr})), errc::unavailable, "out of memory");
 }
 
-TEST_CASE(
-    "scheme: the environment may name one that is added later; without it the start says what there is") {
+TEST_CASE("scheme: the environment may name one that is added later; else the start says what there is") {
     for (const char* url : {"other:x", "localhost:80", "spool:/dir", "nonsense"}) {
         CAPTURE(url);
         CHECK(from_url(url));

@@ -1,5 +1,3 @@
-#include <limits>
-
 #include "recorder.hpp"
 #include "text.hpp"
 
@@ -115,8 +113,7 @@ TEST_CASE("worker: jobs that cannot be run -> requeued and named, and none is sk
     CHECK(holds(counted, "args is not an array"));
 }
 
-TEST_CASE(
-    "worker: an argument that the library does not represent -> only reading it fails, its text is there") {
+TEST_CASE("worker: an argument that the library does not represent -> only reading it fails") {
     job given = make_job("a");
     const std::string deep = std::string(200, '[') + std::string(200, ']');
     given.args_json = "[1e400," + deep + ",\"\\ud800\",7]";
@@ -133,8 +130,7 @@ TEST_CASE(
     CHECK(settled.result_json == "7");
 }
 
-TEST_CASE(
-    "worker: a required argument that is not there fails its attempt with that text, and nothing else") {
+TEST_CASE("worker: a required argument that is not there fails its attempt with that text alone") {
     const auto handler = [](job_context& job) { return std::to_string(job.require<int>(0)); };
     const call failed = run_one(make_job("without"), handler);
     CHECK(failed.text() == "fail handler_error");
@@ -142,8 +138,7 @@ TEST_CASE(
     CHECK(run_one(make_job("with", "work", "[7]"), handler).result_json == "7");
 }
 
-TEST_CASE(
-    "worker: of jobs that nobody could be told about all are counted, and the first 10,000 kept by name") {
+TEST_CASE("worker: jobs that nobody could be told about are counted, and the first 10,000 named") {
     constexpr std::size_t jobs = 10010;
     struct nameless : recorder::transport {
         result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
@@ -174,21 +169,19 @@ TEST_CASE("worker: what a handler throws is a retryable FAIL") {
 }
 
 TEST_CASE("worker: every kind of outcome") {
-    struct row {
+    const struct {
         outcome returned;
         outcome_kind kind;
         const char* report;
         const char* text;  // the result, or the error's message
-    };
-    const row rows[] = {
-        {outcome::done("{\"a\":1}"), outcome_kind::done, "ack", "{\"a\":1}"},
-        {outcome::done(), outcome_kind::done, "ack", ""},
-        {outcome(), outcome_kind::implicit, "ack", ""},
-        {outcome::retry("later"), outcome_kind::retry, "fail handler_error", "later"},
-        {outcome::discard("never"), outcome_kind::discard, "fail handler_error final", "never"},
-        {outcome::interrupted("no disk"), outcome_kind::interrupted, "fail ShutdownError requeue",
-         "ShutdownError: no disk"}};
-    for (const row& each : rows) {
+    } rows[] = {{outcome::done("{\"a\":1}"), outcome_kind::done, "ack", "{\"a\":1}"},
+                {outcome::done(), outcome_kind::done, "ack", ""},
+                {outcome(), outcome_kind::implicit, "ack", ""},
+                {outcome::retry("later"), outcome_kind::retry, "fail handler_error", "later"},
+                {outcome::discard("never"), outcome_kind::discard, "fail handler_error final", "never"},
+                {outcome::interrupted("no disk"), outcome_kind::interrupted, "fail ShutdownError requeue",
+                 "ShutdownError: no disk"}};
+    for (const auto& each : rows) {
         CAPTURE(each.text);
         CHECK(each.returned.kind() == each.kind);
         const call settled = run_one(make_job("a"), [&](job_context&) { return each.returned; });
@@ -372,8 +365,7 @@ TEST_CASE("worker: without a handler nothing starts") {
     CHECK(idle.stop(guard));
 }
 
-TEST_CASE(
-    "worker: a second handler of a type, an empty one and one of no type are reported by start() and run()") {
+TEST_CASE("worker: a second handler of a type, an empty one, one of no type -> start() and run() fail") {
     const auto check = [](const char* named, const char* fault, auto registered) {
         CAPTURE(named);
         recorder::transport wire;
@@ -454,8 +446,7 @@ TEST_CASE("worker: run() works in the calling thread until stopped") {
     check_last_word(wire);
 }
 
-TEST_CASE(
-    "worker: job types that the worker is deployed for and has no handler for are named once, at start") {
+TEST_CASE("worker: job types that it is deployed for without a handler are named once, at start") {
     const auto warned = [](std::vector<std::string> deployed) {
         recorder::transport wire;
         worker_options options = recorder::options();
@@ -673,16 +664,14 @@ const char* const no_handler = "warn no handler for this job type";
 }  // namespace
 
 TEST_CASE("unknown type: requeued, failed or discarded, as the options say") {
-    struct row {
+    const struct {
         unknown_type_action action;
         const char* report;
         const char* expected;
-    };
-    const row rows[] = {
-        {unknown_type_action::requeue, "fail unsupported requeue", "claimed 1 requeued 1 exit 0"},
-        {unknown_type_action::fail, "fail unsupported", "claimed 1 failed 1 exit 0"},
-        {unknown_type_action::discard, "fail unsupported final", "claimed 1 failed 1 exit 0"}};
-    for (const row& each : rows) {
+    } rows[] = {{unknown_type_action::requeue, "fail unsupported requeue", "claimed 1 requeued 1 exit 0"},
+                {unknown_type_action::fail, "fail unsupported", "claimed 1 failed 1 exit 0"},
+                {unknown_type_action::discard, "fail unsupported final", "claimed 1 failed 1 exit 0"}};
+    for (const auto& each : rows) {
         recorder::transport wire;
         wire.give(make_job("u", "no.such"));
         worker_options options = recorder::options();

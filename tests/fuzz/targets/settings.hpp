@@ -1,8 +1,6 @@
 // duration, environment, controller: what an operator writes.
 #pragma once
-#include <iterator>
 #include <sstream>
-#include <utility>
 
 #include "../fuzz.hpp"
 

@@ -1,5 +1,4 @@
-// Made before it forks: `prefork_worker fork N` starts N children that each run the worker, and stops them when it is
-// stopped; `prefork_worker daemon` goes on in the background, as daemon(3) does it.
+// Made before it forks: `prefork_worker N` starts N children that each run the worker, and stops them when it is stopped.
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -34,26 +33,6 @@ int supervise(ojs::signals& signals, ojs::worker& worker, int count) {
     return worst;
 }
 
-// A worker of its own in a child, which leaves its handler behind while the parent's run() is in progress.
-std::string run_worker_in_child(ojs::job_context&) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-        ojs::worker_options options;
-        options.times.shutdown_grace_period = std::chrono::milliseconds(0);
-        ojs::memory_transport transport;
-        transport.push("deaf", "[]");
-        ojs::worker own(options, transport);
-        own.register_handler("deaf", [&own](ojs::job_context&) {
-            own.request_stop();
-            for (;;) ::pause();
-        });
-        ::_exit(own.run() + 100);  // not reached
-    }
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    return "\"exit " + std::to_string(WEXITSTATUS(status)) + "\"";
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -64,11 +43,5 @@ int main(int argc, char** argv) {
     if (!signals || !options || argc < 2) return ojs::exit_status::usage;
     ojs::worker worker(*options, lifecycle);
     worker.register_handler("test.pid", [](ojs::job_context&) { return std::to_string(::getpid()); });
-    worker.register_handler("test.child", run_worker_in_child);
-    if (std::string(argv[1]) == "fork") return supervise(*signals, worker, argc > 2 ? std::atoi(argv[2]) : 1);
-    if (::daemon(1, 1) != 0) return 1;
-    std::printf("daemon %ld\n", static_cast<long>(::getpid()));
-    const int status = worker.run();
-    std::printf("status %d\n", status);
-    return status;
+    return supervise(*signals, worker, std::atoi(argv[1]));
 }

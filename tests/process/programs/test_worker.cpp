@@ -10,18 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 #ifdef __linux__
-#include <sched.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #endif
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <ojs_operating.hpp>
 #include <stdexcept>
 #include <string>
-#include <thread>
 
 namespace {
 
@@ -70,23 +66,6 @@ void deaf_handler(ojs::job_context& job) {
     for (;;) ::pause();
 }
 
-// The child of a fork comes back from the handler, which must not report the job a second time.
-std::string fork_handler(ojs::job_context& job) {
-    print("start " + job.id());
-    const std::string how = job.arg<std::string>(0).value_or("fork");
-    pid_t child = -1;
-    if (how == "fork") child = ::fork();
-#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 34)
-    if (how == "_Fork") child = ::_Fork();
-#endif
-#ifdef __linux__
-    if (how == "clone") child = static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0L, 0L, 0L, 0L));
-    if (how == "namespace" && ::unshare(CLONE_NEWPID) == 0) child = ::fork();
-#endif
-    if (child == 0) return "\"from the child\"";
-    return child < 0 ? "\"not here\"" : wait_text(child);
-}
-
 std::string now_ns() {
     return std::to_string(std::chrono::steady_clock::now().time_since_epoch().count());
 }
@@ -109,7 +88,6 @@ void register_handlers(ojs::worker& worker) {
     worker.register_handler("test.gate", &gate_handler);
     worker.register_handler("test.stubborn", &stubborn_handler);
     worker.register_handler("test.deaf", &deaf_handler);
-    worker.register_handler("test.fork", &fork_handler);
     worker.register_handler("test.result", [](ojs::job_context& job) { return job.args_json(); });
     worker.register_handler("test.not_json", [](ojs::job_context&) { return "not { json"; });
     worker.register_handler("test.throw_argument", [](ojs::job_context& job) -> ojs::outcome {
@@ -130,18 +108,15 @@ int run(const ojs::worker_options& options) {
     return worker.run();
 }
 
-// What the program closes after the last report; one step never returns.
-int run_with_steps(const ojs::worker_options& options, std::chrono::milliseconds limit) {
+// A step after the last report that never returns.
+int run_with_endless_step(const ojs::worker_options& options) {
     ojs::worker worker(options);
     register_handlers(worker);
     const auto hang = [] {
         print("step hang");
         for (;;) ::pause();
     };
-    const bool added = worker.on_shutdown("flush", [] { print("step flush"); }) &&
-                       worker.on_shutdown("hang", hang, limit) &&
-                       worker.on_shutdown("close", [] { print("step close"); });
-    return added ? worker.run() : 98;
+    return worker.on_shutdown("hang", hang, ojs::no_limit) ? worker.run() : 98;
 }
 
 bool is_default(int number) {
@@ -180,31 +155,6 @@ int run_in_host(const ojs::worker_options& options) {
     }
     print(is_default(SIGTERM) ? "given back" : "kept");
     return worker.exit_code();
-}
-
-// Two workers on one lifecycle. The second one takes jobs of the queue "second", and may drain for an hour.
-int run_two(const ojs::worker_options& options) {
-    ojs::lifecycle lifecycle(options.repeat_signal_gap);
-    const auto taken = ojs::signals::install(lifecycle);
-    if (!taken) return 98;
-    ojs::worker_options patient = options;
-    patient.worker_id += "2";
-    patient.queues = {"second"};
-    patient.times.shutdown_grace_period = std::chrono::hours(1);
-    ojs::worker first(options, lifecycle);
-    ojs::worker second(patient, lifecycle);
-    register_handlers(first);
-    register_handlers(second);
-    std::thread beside([&first] { print("first returned " + std::to_string(first.run())); });
-    std::thread waiting([&first] {
-        static_cast<void>(
-            first.connected_token().sleep_for(std::chrono::minutes(1)));  // until it has started
-        if (first.wait(ojs::deadline_after(std::chrono::minutes(1)))) print("first ended");
-    });
-    waiting.detach();
-    const int status = second.run();
-    beside.join();
-    return status;
 }
 
 // Signals claimed in the first line of main.
@@ -249,11 +199,9 @@ int main(int argc, char** argv) {
     lifecycle.set_repeat_signal_gap(options->repeat_signal_gap);
 
     if (mode == "claimed") return run_claimed(*options, lifecycle);
-    if (mode == "steps") return run_with_steps(*options, std::chrono::milliseconds(50));
-    if (mode == "endless_step") return run_with_steps(*options, ojs::no_limit);
+    if (mode == "endless_step") return run_with_endless_step(*options);
     if (mode == "flush") return run_and_flush(*options, std::chrono::milliseconds(0));
     if (mode == "late_flush") return run_and_flush(*options, options->repeat_signal_gap);
     if (mode == "host") return run_in_host(*options);
-    if (mode == "two") return run_two(*options);
     return run(*options);
 }
