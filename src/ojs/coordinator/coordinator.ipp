@@ -33,8 +33,9 @@ OJS_SHUTDOWN_INLINE result<coordinator_options> coordinator_options::from_enviro
                 detail::cat({each.name, " '", detail::printable(value, 120), "': ", where.error().text})};
         }
     }
-    const result<void> read = detail::read_log_options(lookup, out.log);
-    if (!read) return read.error();
+    detail::environment_reader read(lookup);
+    detail::visit_log_options(out.log, read);
+    if (!read.status) return read.status.error();
     return out;
 }
 

@@ -46,7 +46,7 @@ struct step_board : ref_counted {
     }
 
     array<running_step> steps;
-    mutex guard;  // whoever holds it sees no step change
+    mutex guard;  // of the state of all steps
     condition changed;
     cancel_source abort;
 };

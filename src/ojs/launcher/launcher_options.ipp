@@ -425,8 +425,9 @@ OJS_SHUTDOWN_INLINE result<void> check_group(const group_options& group) {
 OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_view json,
                                                                   const environment_lookup& lookup) {
     launcher_options out;
-    const result<void> read = detail::read_log_options(lookup, out.log);
-    if (!read) return read.error();
+    detail::environment_reader read(lookup);
+    detail::visit_log_options(out.log, read);
+    if (!read.status) return read.status.error();
     const result<void> checked = detail::check_json(json, false);
     if (!checked) return error{errc::invalid_argument, 0, checked.error().text};
     if (!detail::is_utf8(json)) return error{errc::invalid_argument, 0, "not UTF-8"};

@@ -66,10 +66,8 @@ class connection {
     // ok: at least one byte.
     io_result receive(char* buffer, std::size_t size, const io_limit& limit) {
         if (stream_) return run([&] { return stream_->read_some(buffer, size); }, limit);
-        if (limit.interrupt_fd >= 0) {
-            const io_status ready = await_ready(socket_.get(), POLLIN, limit);
-            if (ready == io_status::interrupted) return {ready, 0, 0};
-        }
+        if (limit.interrupt_fd >= 0 && await_ready(socket_.get(), POLLIN, limit) == io_status::interrupted)
+            return {io_status::interrupted, 0, 0};
         return recv_some(socket_.get(), buffer, size, limit.deadline);
     }
     bool is_expired(time_point now) const noexcept { return now >= expires_at_; }
@@ -202,9 +200,13 @@ class http_exchange final : public ref_counted {
         return out;
     }
 
-    error broken(errc code, std::string_view what, const connection& conn, int sys_errno) const {
+    http_attempt broken(const connection& conn, int sys_errno, bool nothing_sent) const {
+        const errc code = nothing_sent ? errc::unreachable : errc::disconnected;
         const std::string reason = conn.failure();
-        return reason.empty() ? failure(code, what, sys_errno) : failure(code, cat({what, ": ", reason}));
+        const std::string what = cat({"the connection broke before the ",
+                                      nothing_sent ? "request was sent" : "response was complete",
+                                      reason.empty() ? "" : ": ", reason});
+        return {failure(code, what, reason.empty() ? sys_errno : 0), nothing_sent, true};
     }
 
     std::string compose(const http_request& request) const {
@@ -333,10 +335,7 @@ class http_exchange final : public ref_counted {
         if (sent.status == io_status::timed_out)
             return {failure(errc::timed_out, "the deadline passed while the request was sent")};
         const bool all_sent = sent.status == io_status::ok;
-        if (!all_sent && sent.bytes == 0)
-            return {broken(errc::unreachable, "the connection broke before the request was sent", conn,
-                           sent.sys_errno),
-                    true, true};
+        if (!all_sent && sent.bytes == 0) return broken(conn, sent.sys_errno, true);
         // A peer that closes in the middle of a request may have responded (413), so read in any case.
         return receive(std::move(conn), is_head, all_sent, call);
     }
@@ -362,10 +361,7 @@ class http_exchange final : public ref_counted {
                 return {failure(errc::cancelled, "interrupted before the response was complete")};
             if (got.status == io_status::timed_out)
                 return {failure(errc::timed_out, "no complete response before the deadline")};
-            if (got.status == io_status::failed)
-                return {broken(errc::disconnected, "the connection broke before the response was complete",
-                               conn, got.sys_errno),
-                        false, true};
+            if (got.status == io_status::failed) return broken(conn, got.sys_errno, false);
             const bool open = got.status == io_status::ok;
             status reached = open ? parser.feed({buffer, got.bytes}) : parser.finish();
             if (!open && reached != status::complete)
@@ -387,11 +383,8 @@ class http_exchange final : public ref_counted {
         conn.note_response();
         // Surplus bytes would be taken for the next response.
         if (may_keep && parser.keeps_alive() && !parser.has_surplus()) keep_idle(std::move(conn));
-        http_response response;
-        response.status = parser.code();
-        response.headers.swap(parser.message().headers);
-        response.body = std::move(parser.message().body);
-        return {std::move(response)};
+        http_request& message = parser.message();
+        return {http_response{parser.code(), std::move(message.headers), std::move(message.body)}};
     }
 
     const endpoint target_;

@@ -10,11 +10,7 @@
 namespace ojs::detail {
 
 inline http_client_options client_options(const worker_options& options) {
-    http_client_options out;
-    out.bearer_token = options.auth_token;
-    out.headers = options.headers;
-    out.https_stream = options.https_stream;
-    return out;
+    return {options.auth_token, options.headers, {}, options.https_stream};
 }
 
 inline result<transport_ref> open_http(const transport_setup& setup) {
@@ -88,27 +84,23 @@ inline error bad_scheme(const backend_url& url, const scheme_list& added, bool h
                  cat({problem, "; write http://HOST:PORT (schemes: ", names, ")"})};
 }
 
-inline result<backend_url> read_http_url(std::string_view text, const backend_url& url, bool has_https) {
+inline result<backend_url> read_url(std::string_view text, const scheme_list& schemes, bool has_https) {
+    const backend_url url = split_url(text, schemes);
+    if (url.added != nullptr || (url.is_memory && url.address.empty())) return url;
+    if (url.is_memory) return error{errc::invalid_argument, 0, "memory: takes no address"};
+    if (equals_ignore_case(url.scheme, "spool"))
+        return error{errc::unsupported, 0,
+                     "spool: needs ojs_spool.hpp: include it, and call "
+                     "options->transports.add(ojs::spool())"};
+    const bool is_unix = equals_ignore_case(url.scheme, "unix");
+    if (!is_unix && (!url.is_http || url.address.substr(0, 2) != "//"))
+        return bad_scheme(url, schemes, has_https);
     const result<endpoint> target = parse_url(text, has_https);
     if (!target) return target.error();
     constexpr std::string_view api_path = "/ojs/v1";
     const std::string& base = target->base;
     if (base.size() < api_path.size() || base.substr(base.size() - api_path.size()) != api_path) return url;
     return error{errc::invalid_argument, 0, "leave out /ojs/v1, which is appended to the URL"};
-}
-
-inline result<backend_url> read_url(std::string_view text, const scheme_list& schemes, bool has_https) {
-    const backend_url url = split_url(text, schemes);
-    if (url.added != nullptr || (url.is_memory && url.address.empty())) return url;
-    if (url.is_memory) return error{errc::invalid_argument, 0, "memory: takes no address"};
-    const bool is_unix = url.is_http && equals_ignore_case(url.scheme, "unix");
-    if (is_unix || (url.is_http && url.address.substr(0, 2) == "//"))
-        return read_http_url(text, url, has_https);
-    if (equals_ignore_case(url.scheme, "spool"))
-        return error{errc::unsupported, 0,
-                     "spool: needs ojs_spool.hpp: include it, and call "
-                     "options->transports.add(ojs::spool())"};
-    return bad_scheme(url, schemes, has_https);
 }
 
 inline error bad_url(std::string_view url, error failure) {

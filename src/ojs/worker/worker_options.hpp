@@ -49,9 +49,8 @@ struct dialect {
     // `active_jobs` of heartbeats is the number of ids, not their list; `active_job_ids` is always the list.
     bool active_jobs_as_count = false;
     bool first_signal_wins = false;  // signals during a stop change nothing [Spot]
-    int stuck_exit_status =
-        0;             // exit status if a handler of a reported job has not returned; 0: ignored [River]
-    stop_times times;  // worker_options::use() sets the options of that name [GS-003, River, Spot]
+    int stuck_exit_status = 0;  // exit status if a reported job's handler has not returned; 0: none [River]
+    stop_times times = {};      // worker_options::use() sets the options of that name [GS-003, River, Spot]
     std::string termination_mode_file = {};  // set likewise by use()
 
     static dialect graceful_shutdown();  // the specification's text; the default
@@ -111,11 +110,10 @@ struct worker_options {
     std::chrono::milliseconds repeat_signal_gap{250};  // two stop signals closer together count as one
     // Stop run(), see signal_options::stop_signals. One ignored at process start stays ignored (nohup's SIGHUP).
     std::vector<int> stop_signals{SIGTERM, SIGINT, SIGHUP};
-    std::chrono::milliseconds progress_interval{5000};  // between progress lines of the drain [GS 5.2]
-    std::chrono::milliseconds container_grace_period{
-        0};                                      // SIGTERM to SIGKILL; 0: unset; for warnings [GS 6.3]
-    std::chrono::milliseconds prestop_delay{0};  // the preStop hook's part of it; 0: none
-    std::vector<std::string> labels;             // sent to the backend
+    std::chrono::milliseconds progress_interval{5000};    // between progress lines of the drain [GS 5.2]
+    std::chrono::milliseconds container_grace_period{0};  // SIGTERM to SIGKILL, to warn; 0: unset [GS 6.3]
+    std::chrono::milliseconds prestop_delay{0};           // the preStop hook's part of it; 0: none
+    std::vector<std::string> labels;                      // sent to the backend
     std::vector<std::string> job_types;  // expected: one warning at start names those without a handler
     std::string worker_id;               // empty: "worker_" and a UUIDv7
     std::string auth_token;              // sent as a bearer token; never logged

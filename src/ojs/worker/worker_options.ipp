@@ -186,12 +186,6 @@ class environment_reader {
     bool is_secret_ = false;  // the value must not be shown
 };
 
-inline result<void> read_log_options(const environment_lookup& lookup, log_options& out) {
-    environment_reader read(lookup);
-    visit_log_options(out, read);
-    return read.status;
-}
-
 // Collects the variables of the options, and adds those of other programs.
 struct known_variables {
     array<std::string> names = {"OJS_LIFECYCLE_ADDR", "OJS_PROCESS_ID", "OJS_LAUNCHER_ADDR",

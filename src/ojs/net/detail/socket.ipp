@@ -291,10 +291,9 @@ class address_lookup final : public ref_counted {
 
     result<socket_addresses> wait_until(time_point deadline) {
         unique_lock held(mutex_);
-        while (!done_) {
-            if (!finished_.wait_until(held, deadline) && !done_)
-                return error{errc::unreachable, ETIMEDOUT, cat({"looking up '", host_, "' took too long"})};
-        }
+        while (!done_ && finished_.wait_until(held, deadline)) continue;
+        if (!done_)
+            return error{errc::unreachable, ETIMEDOUT, cat({"looking up '", host_, "' took too long"})};
         if (found_.empty())
             return error{errc::unreachable, 0, cat({"cannot look up '", host_, "': ", failure_})};
         return found_;
@@ -359,11 +358,8 @@ class resolver {
         thread_options options;
         options.name = "ojs-lookup";
         result<thread> started = thread::start([lookup] { lookup->run(); }, options);
-        if (started) {
-            started->detach();
-        } else {
-            lookup->finish(nullptr, "cannot create a thread");
-        }
+        if (started) started->detach();
+        if (!started) lookup->finish(nullptr, "cannot create a thread");
         if (lookup_ && lookup_->wait_until(time_point())) last_good_ = lookup_;
         return lookup_ = lookup;
     }

@@ -76,19 +76,21 @@ class http_transport : public transport {
                                   const char* method = "POST") const;
     result<void> call_registration(const char* method, const std::string& path, std::string body,
                                    time_point deadline);
-    result<settled> interpret_404(const std::string& job_id, const http_response& missing,
-                                  const http_call& call);
-    bool may_lack_route(const http_response& response) const;
-    error pause_checkpoints() noexcept;
+    bool may_lack_checkpoints(const http_response& response) const;
+    result<settled> explain_missing(const std::string& job_id, const http_response& response,
+                                    const http_call& call);
     result<http_response> post_variant(body_variants& variants, bool must_arrive, const body_maker& body,
                                        const http_call& call);
-    void remember_variant(body_variants& variants, int before, int taken, const http_response& response,
-                          const error& why);
 
     http_client client_;
     const http_transport_options options_;
-    body_variants beat_variants_;
-    body_variants fail_variants_;
+    body_variants beat_variants_ = {
+        "heartbeat",
+        3,
+        {"", "active_jobs in its preferred type",
+         "state, active_job_ids, active_job_count, hostname, pid, queues, concurrency, labels, started_at"}};
+    body_variants fail_variants_ = {
+        "nack", 2, {"", "error.type, requeue, meta.checkpoint; error.code is in details.error_class"}};
     detail::atomic<time_point> no_checkpoints_until_{time_point()};
     detail::atomic<bool> checkpoint_route_seen_{false};
     detail::atomic<bool> puts_checkpoints_{false};

@@ -36,15 +36,7 @@ inline error no_checkpoint_route() {
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE http_transport::http_transport(http_client client, http_transport_options options)
-    : client_(std::move(client)),
-      options_(std::move(options)),
-      beat_variants_{"heartbeat",
-                     3,
-                     {"", "active_jobs in its preferred type",
-                      "state, active_job_ids, active_job_count, hostname, pid, queues, concurrency, labels, "
-                      "started_at"}},
-      fail_variants_{
-          "nack", 2, {"", "error.type, requeue, meta.checkpoint; error.code is in details.error_class"}} {}
+    : client_(std::move(client)), options_(std::move(options)) {}
 OJS_SHUTDOWN_INLINE http_transport::~http_transport() = default;
 
 OJS_SHUTDOWN_INLINE result<http_client> http_transport::make_client(std::string_view url,
@@ -66,9 +58,10 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(const char* metho
     if (!response || !detail::is_success(response->status) || route == detail::fetch_route ||
         response->body.empty() || detail::is_json(response->body))
         return response;
-    const std::string what =
-        detail::cat({method, " ", route, " answered ", response->status, " with a body that is not JSON"});
-    return error{errc::unavailable, 0, what, response->status};
+    return error{
+        errc::unavailable, 0,
+        detail::cat({method, " ", route, " answered ", response->status, " with a body that is not JSON"}),
+        response->status};
 }
 
 // Turns a status other than 2xx into an error, which quotes the body unless that may repeat a secret.
@@ -78,17 +71,6 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::success(result<http_re
     const bool is_quotable = response && !client_.may_repeat_secret(response->body);
     return detail::success(std::move(response), route,
                            is_quotable ? detail::quoting::yes : detail::quoting::no, method);
-}
-
-// Called for a response that rejects no body. Only success proves that a fuller body is accepted again.
-OJS_SHUTDOWN_INLINE void http_transport::remember_variant(body_variants& variants, int before, int taken,
-                                                          const http_response& response, const error& why) {
-    const bool success = detail::is_success(response.status);
-    if (taken == before || !(success || (taken > before && detail::ends_claim(response)))) return;
-    if (!variants.in_use.compare_exchange_strong(before, taken)) return;
-    variants.retry_full_at = deadline_after(options_.full_body_retry_interval);
-    if (options_.on_body_variant_change)
-        options_.on_body_variant_change(variants.operation, variants.dropped[taken], why);
 }
 
 // Tries variants until the backend does not reject one. Begins with the one in use, or with the full one if that is due
@@ -107,11 +89,21 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_variant(body_vari
     for (int i = 0; i < variants.count; ++i) {
         const int variant = ((due || must_arrive ? 0 : in_use) + i) % variants.count;
         result<http_response> response = send("POST", route, body(variant), call);
-        const bool is_rejected = response && detail::rejects_body(*response);
-        if (response && !is_rejected) remember_variant(variants, in_use, variant, *response, rejection);
-        if (!is_rejected) return response;
-        if (i == 0) first = *response;
-        rejection = detail::status_error(route, *response, detail::quoting::no);
+        if (response && detail::rejects_body(*response)) {
+            if (i == 0) first = *response;
+            rejection = detail::status_error(route, *response, detail::quoting::no);
+            continue;
+        }
+        // Only success proves that a fuller body is accepted again.
+        const bool is_accepted = response && (detail::is_success(response->status) ||
+                                              (variant > in_use && detail::ends_claim(*response)));
+        int before = in_use;
+        if (variant != in_use && is_accepted && variants.in_use.compare_exchange_strong(before, variant)) {
+            variants.retry_full_at = deadline_after(options_.full_body_retry_interval);
+            if (options_.on_body_variant_change)
+                options_.on_body_variant_change(variants.operation, variants.dropped[variant], rejection);
+        }
+        return response;
     }
     return first;
 }
@@ -158,10 +150,8 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& req
 
 OJS_SHUTDOWN_INLINE result<heartbeat_response> http_transport::heartbeat(const heartbeat_request& request,
                                                                          time_point deadline) {
-    const bool as_count = options_.active_jobs_as_count;
-    const auto body = [&](int variant) {
-        if (variant == 2) return detail::schema_heartbeat_body(request);
-        return detail::heartbeat_body(request, variant == 0 ? as_count : !as_count);
+    const auto body = [&, as_count = options_.active_jobs_as_count](int variant) {
+        return detail::heartbeat_body(request, variant < 2, (variant == 0) == as_count);
     };
     const http_call call = {deadline, request.must_arrive ? resend::always : resend::if_unsent,
                             request.should_send};
@@ -203,32 +193,30 @@ OJS_SHUTDOWN_INLINE result<void> http_transport::call_registration(const char* m
 }
 
 // Where the route was seen, a 404, 405 or 501 that is no API error is a proxy's.
-OJS_SHUTDOWN_INLINE bool http_transport::may_lack_route(const http_response& response) const {
+OJS_SHUTDOWN_INLINE bool http_transport::may_lack_checkpoints(const http_response& response) const {
     const int status = response.status;
-    if (status != 404 && status != 405 && status != 501) return false;
-    return !checkpoint_route_seen_ || !detail::api_error_code(response).empty();
+    return (status == 404 || status == 405 || status == 501) &&
+           (!checkpoint_route_seen_ || !detail::api_error_code(response).empty());
 }
 
-// For a minute only: a proxy may have answered.
-OJS_SHUTDOWN_INLINE error http_transport::pause_checkpoints() noexcept {
-    no_checkpoints_until_ = deadline_after(std::chrono::minutes(1));
+// After a 404, finds out whether the route or the job is missing. The route is missing if the API answers INFO, and not
+// that it does not know the job either; then the job is gone, but only where the route is known to exist.
+OJS_SHUTDOWN_INLINE result<settled> http_transport::explain_missing(const std::string& job_id,
+                                                                    const http_response& response,
+                                                                    const http_call& call) {
+    bool is_known = response.status != 404;
+    if (!is_known) {
+        const result<http_response> info = send("GET", detail::job_route(job_id), "", call);
+        if (!info) return info.error();
+        is_known = detail::is_success(info->status) || detail::errc_of(*info) == errc::rejected;
+        if (detail::errc_of(*info) == errc::unavailable && info->status != 404 && info->status != 405)
+            return detail::status_error("/jobs/{id}", *info, detail::quoting::no, "GET");
+        const bool both_unknown = detail::is_api_error(*info, 404) && detail::is_api_error(response, 404);
+        if (both_unknown && checkpoint_route_seen_) return settled::gone;
+        is_known = is_known && !both_unknown;
+    }
+    if (is_known) no_checkpoints_until_ = deadline_after(std::chrono::minutes(1));  // it may be a proxy
     return detail::no_checkpoint_route();
-}
-
-// Finds out whether the route or the job is missing. The route is missing if the API answers INFO, and not that it does
-// not know the job either; then the job is gone, but only where the route is known to exist.
-OJS_SHUTDOWN_INLINE result<settled> http_transport::interpret_404(const std::string& job_id,
-                                                                  const http_response& missing,
-                                                                  const http_call& call) {
-    const result<http_response> info = send("GET", detail::job_route(job_id), "", call);
-    if (!info) return info.error();
-    const bool is_info_missing = info->status == 404 || info->status == 405;
-    const errc told = detail::is_success(info->status) ? errc::rejected : detail::errc_of(*info);
-    if (told == errc::unavailable && !is_info_missing)
-        return detail::status_error("/jobs/{id}", *info, detail::quoting::no, "GET");
-    const bool both_unknown = detail::is_api_error(*info, 404) && detail::is_api_error(missing, 404);
-    if (both_unknown && checkpoint_route_seen_) return settled::gone;
-    return told == errc::rejected && !both_unknown ? pause_checkpoints() : detail::no_checkpoint_route();
 }
 
 OJS_SHUTDOWN_INLINE result<settled> http_transport::save_checkpoint(const checkpoint_request& request,
@@ -245,10 +233,7 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::save_checkpoint(const checkp
         response = send_by("PUT");
         if (response && detail::is_success(response->status)) puts_checkpoints_ = true;
     }
-    if (response && may_lack_route(*response)) {
-        if (response->status == 404) return interpret_404(request.job_id, *response, call);
-        return pause_checkpoints();
-    }
+    if (response && may_lack_checkpoints(*response)) return explain_missing(request.job_id, *response, call);
     if (response && (detail::is_success(response->status) || detail::is_api_error(*response, 409)))
         checkpoint_route_seen_ = true;
     return detail::read_settlement(detail::checkpoint_route_name, response);
@@ -259,7 +244,7 @@ OJS_SHUTDOWN_INLINE result<std::string> http_transport::load_checkpoint(const st
     if (steady_clock::now() < no_checkpoints_until_.load()) return std::string();
     result<http_response> response =
         send("GET", detail::job_route(job_id, "/checkpoint"), "", {deadline, resend::if_unsent, nullptr});
-    if (response && (response->status == 204 || may_lack_route(*response))) return std::string();
+    if (response && (response->status == 204 || may_lack_checkpoints(*response))) return std::string();
     response =
         detail::success(std::move(response), detail::checkpoint_route_name, detail::quoting::no, "GET");
     if (!response) return response.error();

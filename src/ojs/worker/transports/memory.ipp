@@ -54,6 +54,15 @@ class memory_queue : public ref_counted {
         memory_entry* const found = place < entries_.size() ? entries_[place].get() : nullptr;
         return found == nullptr || found->job.job.id != id || found->job.state != "active" ? nullptr : found;
     }
+    // Calls change(entry) if the job is active.
+    template <class Change>
+    result<settled> change_active(const std::string& id, Change change) {
+        const unique_lock held(guard);
+        memory_entry* const found = find_active(id);
+        if (found == nullptr) return settled::gone;
+        change(*found);
+        return settled::accepted;
+    }
     // offer() and settle() take a job that find_active() returned.
     void offer(memory_entry& again) {
         again.job.state = "available";
@@ -150,40 +159,32 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> memory_transport::fetch(const fetch
 
 OJS_SHUTDOWN_INLINE result<settled> memory_transport::ack(const ack_request& request,
                                                           time_point /*deadline*/) {
-    const detail::unique_lock held(queue_->guard);
-    detail::memory_entry* const found = queue_->find_active(request.job_id);
-    if (found == nullptr) return settled::gone;
-    found->job.result_json = request.result_json;
-    ++found->job.settlements;
-    queue_->settle(*found, "completed");
-    return settled::accepted;
+    return queue_->change_active(request.job_id, [&](detail::memory_entry& found) {
+        found.job.result_json = request.result_json;
+        ++found.job.settlements;
+        queue_->settle(found, "completed");
+    });
 }
 
 OJS_SHUTDOWN_INLINE result<settled> memory_transport::fail(const fail_request& request,
                                                            time_point /*deadline*/) {
-    const detail::unique_lock held(queue_->guard);
-    detail::memory_entry* const found = queue_->find_active(request.job_id);
-    if (found == nullptr) return settled::gone;
-    if (request.requeue) --found->job.job.attempt;
-    found->job.error = request.error;
-    if (!request.checkpoint_json.empty()) found->keep_checkpoint(request.checkpoint_json);
-    ++found->job.settlements;
-    if (request.requeue ||
-        (request.error.retryable && found->job.job.attempt < found->job.job.max_attempts)) {
-        queue_->offer(*found);
-    } else {
-        queue_->settle(*found, "discarded");
-    }
-    return settled::accepted;
+    return queue_->change_active(request.job_id, [&](detail::memory_entry& found) {
+        if (request.requeue) --found.job.job.attempt;
+        found.job.error = request.error;
+        if (!request.checkpoint_json.empty()) found.keep_checkpoint(request.checkpoint_json);
+        ++found.job.settlements;
+        const bool has_attempts = found.job.job.attempt < found.job.job.max_attempts;
+        if (request.requeue || (request.error.retryable && has_attempts))
+            queue_->offer(found);
+        else
+            queue_->settle(found, "discarded");
+    });
 }
 
 OJS_SHUTDOWN_INLINE result<settled> memory_transport::save_checkpoint(const checkpoint_request& request,
                                                                       time_point /*deadline*/) {
-    const detail::unique_lock held(queue_->guard);
-    detail::memory_entry* const found = queue_->find_active(request.job_id);
-    if (found == nullptr) return settled::gone;
-    found->keep_checkpoint(request.state_json);
-    return settled::accepted;
+    return queue_->change_active(
+        request.job_id, [&](detail::memory_entry& found) { found.keep_checkpoint(request.state_json); });
 }
 
 OJS_SHUTDOWN_INLINE result<std::string> memory_transport::load_checkpoint(const std::string& job_id,

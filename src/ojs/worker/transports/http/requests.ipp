@@ -83,20 +83,21 @@ inline std::string identity_members(const worker_identity& worker) {
                 ",\"started_at\":", json_quote(worker.started_at)});
 }
 
-// `active_jobs` as a list or a number, because documents disagree; the other members carry both. [WIRE]
-inline std::string heartbeat_body(const heartbeat_request& request, bool active_jobs_as_count) {
+// `active_jobs` as a list or a number, because documents disagree; the other members carry both. [WIRE] Not `is_full`: the
+// published schema's members only.
+inline std::string heartbeat_body(const heartbeat_request& request, bool is_full, bool active_jobs_as_count) {
+    const worker_identity& worker = *request.worker;
     const std::string ids = json_strings(request.active_jobs);
     const std::string count = cat({request.active_jobs.size()});
-    return cat({"{", identity_members(*request.worker), ",\"state\":", json_quote(request.state),
-                ",\"active_jobs\":", active_jobs_as_count ? count : ids, ",\"active_job_ids\":", ids,
-                ",\"active_job_count\":", count,
-                ",\"visibility_timeout_ms\":", request.worker->visibility_timeout.count(), "}"});
-}
-
-inline std::string schema_heartbeat_body(const heartbeat_request& request) {
-    return cat({"{\"worker_id\":", json_quote(request.worker->worker_id),
-                ",\"active_jobs\":", json_strings(request.active_jobs),
-                ",\"visibility_timeout_ms\":", request.worker->visibility_timeout.count(), "}"});
+    std::string out = "{";
+    if (is_full)
+        append(out, {identity_members(worker), ",\"state\":", json_quote(request.state),
+                     ",\"active_job_ids\":", ids, ",\"active_job_count\":", count});
+    else
+        append(out, {"\"worker_id\":", json_quote(worker.worker_id)});
+    append(out, {",\"active_jobs\":", is_full && active_jobs_as_count ? count : ids,
+                 ",\"visibility_timeout_ms\":", worker.visibility_timeout.count(), "}"});
+    return out;
 }
 
 }  // namespace ojs::detail

@@ -57,9 +57,6 @@ inline std::string api_error_code(const http_response& response) {
 inline bool is_success(int status) noexcept {
     return status >= 200 && status < 300;
 }
-inline bool is_bad_request(int status) noexcept {
-    return status == 400 || status == 422;
-}
 // Whether the API itself responds with this status. Any other 4xx may be a proxy's, which knows nothing of the job.
 inline bool is_api_error(const http_response& response, int status) {
     return response.status == status && !api_error_code(response).empty();
@@ -270,7 +267,8 @@ inline result<settled> read_settlement(std::string_view route, const result<http
     if (is_success(response->status)) return settled::accepted;
     if (ends_claim(*response)) return settled::gone;
     error why = status_error(route, *response, quoting::no);
-    if (is_bad_request(response->status) && !rejects_body(*response)) why.code = errc::bad_response;
+    const bool is_bad_request = response->status == 400 || response->status == 422;
+    if (is_bad_request && !rejects_body(*response)) why.code = errc::bad_response;
     return why;
 }
 
