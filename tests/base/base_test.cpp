@@ -219,6 +219,7 @@ TEST_CASE("fork_generation: parent and child are PID 1 of two namespaces -> two 
     CHECK(test::status_of(parent) == 0);
 }
 
+#if !defined(__SANITIZE_THREAD__)  // which makes it a fork()
 TEST_CASE("fork_generation: a vfork() child, which shares its parent's memory -> its parent's number") {
     const volatile std::uint32_t number = detail::fork_generation();
     const pid_t child = ::vfork();
@@ -226,6 +227,7 @@ TEST_CASE("fork_generation: a vfork() child, which shares its parent's memory ->
     CHECK(test::status_of(child) == 0);
     CHECK(detail::fork_generation() == number);
 }
+#endif
 #endif
 
 TEST_CASE("thread: destroyed in a child of fork() -> nothing is waited for") {

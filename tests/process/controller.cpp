@@ -748,7 +748,7 @@ TEST_CASE("controller: the guide's config.toml runs, with the queue and the comm
 
 TEST_CASE("controller: what the container grants must hold the grace period, in the words of its own keys") {
     const std::pair<const char*, const char*> rows[] = {
-        {"3600", nullptr}, {"3550", "level=warning msg=\"the grace period of 59m10s cannot fit into the "}};
+        {"3600", nullptr}, {"3550", "level=warning msg=\"the drain (59m10s) and the reports after it ("}};
     for (const auto& row : rows) {
         const char* const granted = row.first;
         const char* const says = row.second;
@@ -763,8 +763,8 @@ TEST_CASE("controller: what the container grants must hold the grace period, in 
         CHECK((on.controller.count("finding=budget") > 0) == (says != nullptr));
         if (says == nullptr) continue;
         CHECK(on.controller.count(says) == 1);
-        CHECK(on.controller.count(
-                  "and set container_grace_period to the same; or set termination_grace_period to ") == 1);
+        CHECK(on.controller.count("set container_grace_period to it, or lower termination_grace_period") ==
+              1);
     }
 }
 

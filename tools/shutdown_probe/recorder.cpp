@@ -455,6 +455,13 @@ recorder::reply recorder::answer(request& about) {
         if (about.route == "GET /ojs/v1/jobs/" + id)
             return {200, "{\"job\":{\"id\":\"" + id + "\",\"state\":\"cancelled\"}}", {}, false};
     }
+    for (const auto& [id, settled] : jobs_) {
+        if (expired_ && !settled && about.route == "GET /ojs/v1/jobs/" + id)
+            return {200,
+                    "{\"job\":{\"id\":\"" + id + "\",\"state\":\"active\",\"worker_id\":\"another\"}}",
+                    {},
+                    false};
+    }
     const bool health = about.route.find("/health") != std::string::npos;
     if (health) return {200, "{\"status\":\"ok\"}", {}, false};
     return {404, "{\"error\":{\"code\":\"not_found\"}}", {}, false};

@@ -79,7 +79,7 @@ class recorder {
     bool raw_left() const;
     void say(std::string members);  // further members of the answers to BEAT, such as "state":"quiet"
     void be_strict();               // 400 to bodies with anything that the published schemas do not have
-    void expire_leases();           // BEATs no longer extend anything
+    void expire_leases();           // BEATs no longer extend anything, INFO names another worker
     void cancel_job(
         const std::string& id);  // BEATs leave it out, INFO reports it, ACK and FAIL are answered 409
     void go_away();              // refuse connections, cut those there are

@@ -126,7 +126,8 @@ class wicked_transport final : public ojs::transport {
     }
 
     ojs::result<bool> confirm_claim(const ojs::claim_query& query, ojs::time_point deadline) override {
-        return breaks("CANCELLED") ? ojs::result<bool>(true) : inner_.confirm_claim(query, deadline);
+        const bool ignores = breaks("CANCELLED") || breaks("FROZEN");
+        return ignores ? ojs::result<bool>(true) : inner_.confirm_claim(query, deadline);
     }
 
   private:
