@@ -150,7 +150,6 @@ inline time_point try_deadline(const worker_context& worker) {
 }
 
 inline constexpr int max_strays = 6;  // responses that may be a proxy's
-
 // Whether to report a job. After its lease the backend is asked, unless a heartbeat has renewed it since. [WIRE 7]
 inline result<bool> holds_claim(worker_context& worker, const active_job& job, int& strays) {
     if (!job.lease_expired(lease_time::now())) return true;
@@ -259,7 +258,8 @@ inline report_status report_with_retries(worker_context& worker, active_job& job
         if (job.is_superseded() || (job.is_reassigned() && job.end_claim())) return report_status::gone;
         job.flags.remove(job_flags::claimed_again);
         const auto status = unless_out_of_memory([&]() -> result<report_status> {
-            if (!may_have_arrived || report.ack) return report_once(worker, job, report, stray_queries, sent);
+            const bool may_be_claimed = may_have_arrived || job.lease_expired(lease_time::now());
+            if (!may_be_claimed || report.ack) return report_once(worker, job, report, stray_queries, sent);
             const fetch_pause paused(worker);
             if (job.is_superseded()) return report_status::gone;
             return report_once(worker, job, report, stray_queries, sent);
