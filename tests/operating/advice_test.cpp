@@ -297,7 +297,7 @@ TEST_CASE("PID 1: we are it, or another run of our program is") {
     CHECK(look(unreadable).empty());
 }
 
-TEST_CASE("PID 1: one that cannot be read, or is of another namespace, is warned about without a name") {
+TEST_CASE("PID 1: unreadable, or of another namespace -> a warning without a name") {
     file_tree hidden;
     with_us(hidden).file("/.dockerenv", "");
     REQUIRE(look(hidden).size() == 1);

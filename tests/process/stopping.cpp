@@ -125,7 +125,7 @@ TEST_CASE("Ctrl-C says nothing of it to a log that is not text on a terminal, no
     CHECK(worker.count("Ctrl-C") == 0);
 }
 
-TEST_CASE("shutdown steps run without a thread; one that cannot run is reported, with status 71") {
+TEST_CASE("shutdown steps: no thread can be created -> they run; no memory -> status 71") {
     process threadless({program("threadless_worker")}, {});
     CHECK(threadless.wait() == 0);
     CHECK(threadless.count("flush: done, ran: 1") == 1);

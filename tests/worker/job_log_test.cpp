@@ -55,7 +55,7 @@ TEST_CASE("job log: a failed job's record has the error, its attempt, and whethe
     }
 }
 
-TEST_CASE("job log: user code throws -> what() is the error, whatever it is") {
+TEST_CASE("job log: user code throws -> the record has what() as its error") {
     struct silent : std::exception {
         const char* what() const noexcept override { return nullptr; }
     };

@@ -48,7 +48,7 @@ void check_refused(const result<void>& started, errc code, const std::string& pa
 
 }  // namespace
 
-TEST_CASE("scheme: one that a program adds opens the transport; a copy of the options has it") {
+TEST_CASE("scheme: a program adds one -> it opens the transport, also for copied options") {
     std::atomic<int> alive{0};
     recorder::event done;
     std::vector<log_record> logged;
