@@ -271,9 +271,7 @@ inline bool runs_one_of(const process_facts& facts, std::string_view names) {
 }
 
 inline std::string describe_container(std::string_view runtime) {
-    std::string out = "runs in a container";
-    if (!runtime.empty()) append(out, {" (", runtime, ")"});
-    return out;
+    return cat({"runs in a container", runtime.empty() ? "" : " (", runtime, runtime.empty() ? "" : ")"});
 }
 
 inline finding wrapper_finding(const container_info& info, const process_facts& self,

@@ -28,6 +28,7 @@ class connection {
         expires_at_ = other.expires_at_;
         responded_at_ = other.responded_at_;
         stalls_at = other.stalls_at;
+        user = other.user;
         return *this;
     }
     ~connection() {
@@ -83,6 +84,7 @@ class connection {
     std::string failure() const { return stream_ ? stream_->failure() : std::string(); }
 
     time_point stalls_at = time_point::max();  // of the request on it, see run(); a new connection does not
+    pthread_t user{};                          // the thread of the latest request
 
   private:
     // Runs one operation of the stream, waiting as often as needed.
@@ -155,7 +157,16 @@ class http_exchange final : public ref_counted {
         if (owner_ != fork_generation()) return of_child().send(request, call);
         if (const char* fault = request_error(request))
             return error{errc::invalid_argument, 0, cat({"request to ", target_.name, ": ", fault})};
-        return send_text(compose(request), request.method == "HEAD", call);
+        if (steady_clock::now() >= call.deadline)
+            return failure(errc::timed_out, "the deadline had passed before anything was sent");
+        const std::string text = compose(request);
+        const bool is_head = request.method == "HEAD";
+        http_attempt first = try_idle(text, is_head, call);
+        if (first.was_stale()) first = try_new(text, is_head, call);
+        if (!first.broke || call.policy != resend::always) return std::move(first.response);
+        http_attempt second = try_new(text, is_head, call);
+        // A request that was sent once never counts as "not sent" again.
+        return std::move(second.nothing_sent && !first.nothing_sent ? first.response : second.response);
     }
 
     bool may_repeat_secret(std::string_view text) const noexcept {
@@ -188,11 +199,6 @@ class http_exchange final : public ref_counted {
         delete added;
         return *found;
     }
-
-    struct idle_connection {
-        detail::connection connection;
-        pthread_t user;
-    };
 
     error failure(errc code, std::string_view what, int sys_errno = 0) const {
         error out{code, sys_errno, cat({target_.name, ": ", what})};
@@ -244,7 +250,7 @@ class http_exchange final : public ref_counted {
                 for (std::size_t i = 0; i < idle_.size(); ++i) {
                     if (pthread_equal(idle_[i].user, pthread_self()) != 0) at = i;
                 }
-                candidate = std::move(idle_[at].connection);
+                candidate = std::move(idle_[at]);
                 idle_.remove(at);
             }
             if (!candidate.is_stale()) return candidate;
@@ -256,7 +262,7 @@ class http_exchange final : public ref_counted {
         const unique_lock held(mutex_);
         const time_point now = steady_clock::now();
         for (std::size_t i = idle_.size(); i-- > 0;) {
-            const connection& each = idle_[i].connection;
+            const connection& each = idle_[i];
             if (each.is_expired(now) || each.responded_at() < since) idle_.remove(i);
         }
     }
@@ -274,7 +280,8 @@ class http_exchange final : public ref_counted {
 
     void keep_idle(connection conn) {
         const unique_lock held(mutex_);
-        if (idle_.size() < options_.max_idle_connections) idle_.push_back({std::move(conn), pthread_self()});
+        conn.user = pthread_self();
+        if (idle_.size() < options_.max_idle_connections) idle_.push_back(std::move(conn));
     }
 
     result<connection> connect(const http_call& call) {
@@ -285,20 +292,8 @@ class http_exchange final : public ref_counted {
         const result<void> secured =
             out.start_stream(options_.https_stream, target_, {call.deadline, call.interrupt_fd});
         if (secured) return out;
-        error failed = secured.error();
-        failed.text = cat({target_.name, ": ", failed.text});
-        return failed;
-    }
-
-    result<http_response> send_text(const std::string& text, bool is_head, const http_call& call) {
-        if (steady_clock::now() >= call.deadline)
-            return failure(errc::timed_out, "the deadline had passed before anything was sent");
-        http_attempt first = try_idle(text, is_head, call);
-        if (first.was_stale()) first = try_new(text, is_head, call);
-        if (!first.broke || call.policy != resend::always) return std::move(first.response);
-        http_attempt second = try_new(text, is_head, call);
-        // A request that was sent once never counts as "not sent" again.
-        return std::move(second.nothing_sent && !first.nothing_sent ? first.response : second.response);
+        return error{secured.error().code, secured.error().sys_errno,
+                     cat({target_.name, ": ", secured.error().text})};
     }
 
     // Tries idle connections until one accepts the request; was_stale() if none does.
@@ -394,7 +389,7 @@ class http_exchange final : public ref_counted {
     mutex mutex_;
     const std::uint32_t owner_ = fork_generation();
     atomic<http_exchange*> in_child_{nullptr};
-    array<idle_connection> idle_;  // the most recently used is last
+    array<connection> idle_;  // the most recently used is last
 };
 
 }  // namespace detail

@@ -140,11 +140,9 @@ class http_parser {
     }
     virtual void on_head_end() {
         set_keep_alive();
-        if (is_head_response_ || code_ < 200 || code_ == 204 || code_ == 304) {
-            state_ = state::complete;
-        } else {
-            choose_framing(state::rest_of_connection);
-        }
+        state_ = state::complete;
+        const bool has_body = !is_head_response_ && code_ >= 200 && code_ != 204 && code_ != 304;
+        if (has_body) choose_framing(state::rest_of_connection);
     }
     void on_version(std::string_view version) {
         const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
@@ -178,10 +176,8 @@ class http_parser {
             if (encodings > 1 || !equals_ignore_case(encoding, "chunked"))
                 return fail(501, "the only Transfer-Encoding understood is chunked");
             state_ = state::chunk_size;
-        } else if (lengths > 0) {
-            state_ = body_left_ > 0 ? state::fixed_body : state::complete;
         } else {
-            state_ = without_length;
+            state_ = lengths == 0 ? without_length : body_left_ > 0 ? state::fixed_body : state::complete;
         }
         if (state_ == state::rest_of_connection) keeps_alive_ = false;
     }
@@ -263,11 +259,9 @@ class http_parser {
     void on_trailer_line(std::string_view line) {
         std::string_view name;
         std::string_view value;
-        if (line.empty()) {
-            state_ = state::complete;
-        } else if (const char* problem = split_field(line, name, value)) {
-            fail(400, problem);
-        }
+        const char* const problem = line.empty() ? nullptr : split_field(line, name, value);
+        if (line.empty()) state_ = state::complete;
+        if (problem != nullptr) fail(400, problem);
     }
     void on_chunk_size(std::string_view line) {
         const std::size_t end = line.find_first_not_of("0123456789abcdefABCDEF");

@@ -355,9 +355,7 @@ class resolver {
     ref<address_lookup> current_lookup(const endpoint& target) {
         if (lookup_ && lookup_->is_usable()) return lookup_;
         const ref<address_lookup> lookup = make_ref<address_lookup>(target.host, target.port);
-        thread_options options;
-        options.name = "ojs-lookup";
-        result<thread> started = thread::start([lookup] { lookup->run(); }, options);
+        result<thread> started = thread::start([lookup] { lookup->run(); }, {0, 0, false, "ojs-lookup"});
         if (started) started->detach();
         if (!started) lookup->finish(nullptr, "cannot create a thread");
         if (lookup_ && lookup_->wait_until(time_point())) last_good_ = lookup_;

@@ -94,10 +94,9 @@ inline result<endpoint> parse_http_url(std::string_view url, bool is_secure) {
     const std::size_t authority_end = rest.find_first_of("/?#");
     const std::string_view authority = rest.substr(0, authority_end);
     std::string_view base = authority_end == std::string_view::npos ? "" : rest.substr(authority_end);
-    if (authority.find('@') != std::string_view::npos) {  // not quoted: it may be a password
+    if (authority.find('@') != std::string_view::npos)  // not quoted: it may be a password
         return error{errc::invalid_argument, 0,
                      "the URL holds a user name or password; use a bearer token instead"};
-    }
     endpoint out;
     out.is_secure = is_secure;
     if (is_secure) out.port = 443;
@@ -121,11 +120,10 @@ inline result<endpoint> parse_url(std::string_view url, bool has_https) {
     if (equals_ignore_case(url.substr(0, 7), "http://")) return parse_http_url(url, false);
     const bool is_secure = equals_ignore_case(url.substr(0, 8), "https://");
     if (is_secure && has_https) return parse_http_url(url, true);
-    if (is_secure) {
+    if (is_secure)
         return error{errc::unsupported, 0,
                      "https:// needs a TLS library: include ojs_tls.hpp and set https_stream to "
                      "ojs::tls_openssl(), or use a local TLS proxy"};
-    }
     return error{errc::invalid_argument, 0, "the URL does not start with http:// or unix:/"};
 }
 

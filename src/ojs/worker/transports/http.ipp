@@ -126,10 +126,9 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_r
 }
 
 OJS_SHUTDOWN_INLINE result<settled> http_transport::ack(const ack_request& request, time_point deadline) {
-    constexpr std::string_view route = "/workers/ack";
-    const result<http_response> response =
-        send("POST", route, detail::ack_body(request), {deadline, resend::always, nullptr});
-    return detail::read_settlement(route, response);
+    const http_call call = {deadline, resend::always, nullptr};
+    return detail::read_settlement("/workers/ack",
+                                   send("POST", "/workers/ack", detail::ack_body(request), call));
 }
 
 OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& request, time_point deadline) {

@@ -89,7 +89,7 @@ class memory_queue : public ref_counted {
     }
 
     function<void()> on_available;  // called with the guard held
-    mutable mutex guard;            // the caller of any function above holds it
+    mutable mutex guard;            // the caller of any function above but change_active() holds it
 
   private:
     struct queue_cursor {
@@ -149,7 +149,7 @@ OJS_SHUTDOWN_INLINE std::vector<memory_job> memory_transport::jobs() const {
 }
 
 OJS_SHUTDOWN_INLINE result<std::vector<job>> memory_transport::fetch(const fetch_request& request,
-                                                                     time_point /*deadline*/) {
+                                                                     time_point) {
     const detail::unique_lock held(queue_->guard);
     if (request.should_send && !request.should_send()) return error{errc::cancelled, 0, "no longer wanted"};
     std::vector<job> claimed;
@@ -157,18 +157,16 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> memory_transport::fetch(const fetch
     return claimed;
 }
 
-OJS_SHUTDOWN_INLINE result<settled> memory_transport::ack(const ack_request& request,
-                                                          time_point /*deadline*/) {
-    return queue_->change_active(request.job_id, [&](detail::memory_entry& found) {
+OJS_SHUTDOWN_INLINE result<settled> memory_transport::ack(const ack_request& request, time_point) {
+    return queue_->change_active(request.job_id, [&](auto& found) {
         found.job.result_json = request.result_json;
         ++found.job.settlements;
         queue_->settle(found, "completed");
     });
 }
 
-OJS_SHUTDOWN_INLINE result<settled> memory_transport::fail(const fail_request& request,
-                                                           time_point /*deadline*/) {
-    return queue_->change_active(request.job_id, [&](detail::memory_entry& found) {
+OJS_SHUTDOWN_INLINE result<settled> memory_transport::fail(const fail_request& request, time_point) {
+    return queue_->change_active(request.job_id, [&](auto& found) {
         if (request.requeue) --found.job.job.attempt;
         found.job.error = request.error;
         if (!request.checkpoint_json.empty()) found.keep_checkpoint(request.checkpoint_json);
@@ -182,13 +180,13 @@ OJS_SHUTDOWN_INLINE result<settled> memory_transport::fail(const fail_request& r
 }
 
 OJS_SHUTDOWN_INLINE result<settled> memory_transport::save_checkpoint(const checkpoint_request& request,
-                                                                      time_point /*deadline*/) {
-    return queue_->change_active(
-        request.job_id, [&](detail::memory_entry& found) { found.keep_checkpoint(request.state_json); });
+                                                                      time_point) {
+    return queue_->change_active(request.job_id,
+                                 [&](auto& found) { found.keep_checkpoint(request.state_json); });
 }
 
 OJS_SHUTDOWN_INLINE result<std::string> memory_transport::load_checkpoint(const std::string& job_id,
-                                                                          time_point /*deadline*/) {
+                                                                          time_point) {
     const detail::unique_lock held(queue_->guard);
     const detail::memory_entry* const found = queue_->find_active(job_id);
     if (found == nullptr) return std::string();
@@ -196,7 +194,7 @@ OJS_SHUTDOWN_INLINE result<std::string> memory_transport::load_checkpoint(const 
 }
 
 OJS_SHUTDOWN_INLINE result<heartbeat_response> memory_transport::heartbeat(const heartbeat_request& request,
-                                                                           time_point /*deadline*/) {
+                                                                           time_point) {
     const detail::unique_lock held(queue_->guard);
     heartbeat_response response;
     for (const std::string& id : request.active_jobs) {
