@@ -420,6 +420,28 @@ TEST_CASE("log: flush_log() -> no thread of the log is left, and the next line s
     CHECK(count(pipe.read_all_there_is(), "a line\n") == 20);
 }
 
+TEST_CASE("log: no descriptor is left for a line -> it is lost, and those after it are written") {
+    const pipe_ends pipe;
+    {
+        const test::no_descriptors now;
+        detail::write_line(pipe.writer(), "a lost line");
+    }
+    detail::write_line(pipe.writer(), "a line");
+    detail::flush_log();
+    CHECK(pipe.read_all_there_is() == "a line\n");
+}
+
+TEST_CASE("log: nobody reads 2,000 lines to a descriptor -> fewer than 200 duplicates of it are held") {
+    const pipe_ends pipe;
+    fill(pipe.writer(), 0);
+    detail::limit_log_flush(std::chrono::milliseconds(0));
+    for (int i = 0; i < 2000; ++i) detail::write_line(pipe.writer(), "a line");
+    const int after = ::dup(pipe.writer());
+    ::close(after);
+    CHECK(after < pipe.writer() + 200);
+    static_cast<void>(pipe.read_all_there_is());
+}
+
 TEST_CASE("several threads write to a pipe that is about to be full: none of them hangs") {
     // A thread that sees room and loses it to another before it writes would block for as long as nobody reads.
     // Rare: the more rounds, the likelier it shows. They are quick, as no line waits for a reader.

@@ -102,7 +102,8 @@ void flush_log() noexcept;
 
 // For a log_hook: writes a line and its newline as the logger does, by the log's own thread, so that lines of several
 // threads do not mix. Waits for it for up to a second plus a tenth of the elapsed time, all lines together; the next
-// MiB of lines waits alone, further ones are dropped. Causes no signal. Thread-safe.
+// MiB of lines waits alone, further ones are dropped; a line to a descriptor above 2 holds a duplicate of it meanwhile
+// and counts as 8 KiB more. Causes no signal. Thread-safe.
 inline void write_log_line(int fd, std::string line) {
     detail::write_line(fd, std::move(line));
 }

@@ -121,6 +121,9 @@ struct log_line {
     log_format format = log_format::automatic;  // of a record; automatic: the line is none
     std::string text;
     unique_fd owned;  // `fd`, unless it is a standard one: the caller may close its own
+
+    // What counts towards log_sink::max_bytes: few descriptors wait.
+    std::size_t cost() const noexcept { return text.size() + (owned ? 8192U : 0U); }
 };
 
 // The lines of all loggers. One thread writes them, as write(2) may block whatever poll(2) says; the mutex is not held
@@ -145,9 +148,9 @@ class log_sink {
         while (waiting_bytes_ > max_bytes && changed_.wait_until(held, until)) {
         }
         if (waiting_bytes_ > max_bytes) return count_lost();
-        const std::size_t size = line.text.size();
+        const std::size_t cost = line.cost();
         lines_.push_back(std::move(line));
-        waiting_bytes_ += size;
+        waiting_bytes_ += cost;
         const std::uint64_t number = ++accepted_;
         added_.notify_one();
         while (written_ < number && changed_.wait_until(held, until)) {
@@ -256,6 +259,7 @@ OJS_SHUTDOWN_INLINE void write_line(int fd, std::string line, log_format format)
     log_line added{fd, format, std::move(line) + "\n", {}};
     if (fd > STDERR_FILENO) {
         added.owned = unique_fd(::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+        if (!added.owned) return sink().count_lost();
         added.fd = added.owned.get();
     }
     sink().write(std::move(added));
