@@ -95,11 +95,12 @@ class Account:
                 ended = claim is not later.claim and (claim.how == "expired" or stopped)
                 self.hold(ended, "doubled", job, run.worker, later.worker, claim.how)
                 same = run.worker == later.worker and run.end < later.begin and run.how == "done"
-                self.hold(not same or self.was_answered(run, later.claim.at), "run again", job, "in", run.worker,
+                self.hold(not same or self.was_answered(run, later.begin), "run again", job, "in", run.worker,
                           "which had no response about its claim")  # fmt: skip
 
     def was_answered(self, run, before):
-        """By the backend, after the claim was over: the response to a report, a heartbeat or INFO could say so."""
+        """By the backend, after the claim was over: the response to a report, a heartbeat or INFO could say so. The next claim
+        may be on its way by then."""
         return any(t.verdict and t.at + TRY >= run.claim.end and t.ended <= before
                    for t in self.tries[run.worker, run.job] + self.beats[run.worker])  # fmt: skip
 

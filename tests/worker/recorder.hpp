@@ -382,9 +382,9 @@ class kept_log {
         return all_->find(begin);
     }
     std::size_t count(const std::string& begin) const { return records(begin).size(); }
-    bool wait_for(const std::string& begin) const {
+    bool wait_for(const std::string& begin, std::chrono::milliseconds timeout = guard) const {
         std::unique_lock<std::mutex> held(all_->mutex);
-        return all_->changed.wait_for(held, guard, [&] { return !all_->find(begin).empty(); });
+        return all_->changed.wait_for(held, timeout, [&] { return !all_->find(begin).empty(); });
     }
     std::string text() const {
         std::string out;

@@ -525,6 +525,32 @@ TEST_CASE("settlement: a FAIL without a response -> not repeated while a FETCH m
     CHECK(sums(*worker) == "claimed 2 completed 1 gone 1 exit 0");
 }
 
+TEST_CASE(
+    "settlement: an ACK's claim is gone, and a FETCH has the next one -> it is acknowledged, without a run") {
+    recorder::transport wire;
+    worker_options options = recorder::options(2);
+    options.poll_interval = 1ms;
+    recorder::event gone;
+    const kept_log log(options);
+    wire.on.fetch = [&](std::size_t) {
+        if (wire.calls("fetch").size() != 2) return;
+        CHECK(gone.wait());
+        CHECK(!log.wait_for("warn claim gone", 200ms));
+        wire.give(make_job("a"));
+    };
+    wire.on.ack = [&](const ack_request&, time_point) -> result<settled> {
+        if (wire.calls("ack").size() > 1) return settled::accepted;
+        CHECK(wire.wait_for("fetch", 2));
+        gone.set();
+        return settled::gone;
+    };
+    wire.give(make_job("a"));
+    counter runs;
+    const auto worker = run_until("ack", 2, wire, options, [&](job_context&) { runs.add(); });
+    CHECK(runs.count() == 1);
+    CHECK(sums(*worker) == "claimed 1 completed 1 exit 0");
+}
+
 TEST_CASE("settlement: a job claimed again before its FAIL was sent -> the FAIL settles the new claim") {
     recorder::transport wire;
     worker_options options = recorder::options(2);

@@ -264,7 +264,10 @@ inline report_status report_with_retries(worker_context& worker, active_job& job
             if (job.is_superseded()) return report_status::gone;
             return report_once(worker, job, report, stray_queries, sent);
         });
-        if (status && *status == report_status::gone && !job.end_claim()) continue;  // of an earlier claim
+        if (status && *status == report_status::gone) {
+            if (report.ack) const fetch_pause paused(worker);  // a FETCH may have the next claim already
+            if (!job.end_claim()) continue;
+        }
         if (status) return *status;
         const error& failure = status.error();
         may_have_arrived = may_have_arrived || (sent && failure.code != errc::unreachable);
