@@ -357,17 +357,18 @@ TEST_CASE("spool_enqueue: what is no job, or a name that leads elsewhere, is ref
     CHECK(!fs::exists(dir.path / "outside"));
 }
 
-TEST_CASE("spool_enqueue: what a killed one left -> removed when it is old and nobody has it open") {
+TEST_CASE("spool_enqueue: what a killed one left -> removed, unless a process has it open for writing") {
     spool_dir dir;
     { const auto makes_it = dir.open(); }
     const std::string left = ".new.0123456789abcdef";
-    for (const std::string name :
-         {left, left.substr(0, 20) + "0", std::string(".new.mine"), std::string(".new")})
+    const std::string open = ".new.0123456789abcde0";
+    for (const std::string& name : {left, open, std::string(".new.mine")}) {
         write_file(dir.path / "request" / name, "{");
-    for (const std::string name : {left, std::string(".new.mine"), std::string(".new")})
         make_old(dir.path / "request" / name);
+    }
+    const std::ofstream writer(dir.path / "request" / open, std::ios::app);
     CHECK(dir.fetch(*dir.open()).empty());
-    CHECK(dir.hidden("request") == names{".new", ".new.0123456789abcde0", ".new.mine"});
+    CHECK(dir.hidden("request") == names{open, ".new.mine"});
 }
 
 TEST_CASE("spool_enqueue: many at the same time all arrive") {

@@ -346,9 +346,12 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
     if (text.size() >= max_size) return spool_usage_error({"a job is at most ", max_size, " bytes"});
     const std::string temporary = cat({".new.", detail::hex_text(detail::random_number())});
     const int request = (*opened)->request();
-    const result<void> written = detail::write_new_spool_file(request, temporary, text + "\n");
-    if (!written) return written.error();
-    const int errnum = detail::rename_to_new(request, temporary, request, name);
+    int errnum = ENOENT;
+    for (int left = 10; left > 0 && errnum == ENOENT; --left) {  // a worker took it for one of a killed process
+        const result<void> written = detail::write_new_spool_file(request, temporary, text + "\n");
+        if (!written) return written.error();
+        errnum = detail::rename_to_new(request, temporary, request, name);
+    }
     if (errnum == 0 && detail::sync_descriptor(request)) return id;
     if (errnum == 0)
         return detail::spool_error(

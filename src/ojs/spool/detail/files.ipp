@@ -479,13 +479,15 @@ inline std::chrono::milliseconds age_of(const struct stat& info) noexcept {
     return std::chrono::milliseconds(wall_clock_ms() - modified_ns(info) / 1000000);
 }
 
-// Removes what a killed spool_enqueue() left. A live one that was stopped for so long fails.
+// Removes what a killed spool_enqueue() left. A live one writes its file again. Age counts where writers are not visible.
 inline void remove_abandoned(int request, const std::string& name) noexcept {
     struct stat info {};
     if (name.size() != 21 || name.compare(0, 5, ".new.") != 0 || !stat_at(request, name, info)) return;
-    if (!S_ISREG(info.st_mode) || age_of(info) < std::chrono::minutes(1)) return;
+    if (!S_ISREG(info.st_mode)) return;
     const unique_fd file(::openat(request, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-    if (file && find_writers(file.get()) != writers::some) ::unlinkat(request, name.c_str(), 0);
+    const writers writing = file ? find_writers(file.get()) : writers::some;
+    const bool is_old = writing != writers::some && age_of(info) > std::chrono::minutes(1);
+    if (writing == writers::none || is_old) ::unlinkat(request, name.c_str(), 0);
 }
 
 }  // namespace ojs::detail
