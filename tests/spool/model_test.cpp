@@ -203,7 +203,7 @@ TEST_CASE(
     const temporary_folder base(temporary_folder::kind::in_memory);
     for (std::uint64_t i = 0; i < total; ++i) {
 #if OJS_SHUTDOWN_USE_INOTIFY
-        has_no_inotify = i % 16 != 0;
+        has_no_inotify = (seed + i) % 16 != 0;
 #endif
         CAPTURE(seed + i);  // OJS_TEST_SEED, with OJS_TEST_SPOOL_SEQUENCES=1
         sequence(seed + i, base.path()).run();

@@ -182,9 +182,13 @@ inline result<void> fail_with_sidecar(const claimed_file& file) {
     const result<std::string> moved =
         move_spool_file(file.owner, file.name, file.spool.folder(spool_target::failed), file.name);
     if (!moved && moved.error().sys_errno != ENOENT) return moved.error();
-    const std::string beside = sidecar_name(moved ? *moved : file.name);
-    if (::renameat(file.owner, own.c_str(), file.spool.folder(spool_target::failed), beside.c_str()) != 0 &&
-        errno != ENOENT)
+    const int failed = file.spool.folder(spool_target::failed);
+    const std::string name = moved ? *moved : file.name;
+    const std::string beside = sidecar_name(name);
+    struct stat by_hand {};  // a person moved a namesake back to request/, without the sidecar that it needs
+    if (stat_at(file.spool.request(), name, by_hand) && !read_sidecar(failed, name, by_hand).empty())
+        ::renameat(failed, beside.c_str(), file.spool.request(), beside.c_str());
+    if (::renameat(file.owner, own.c_str(), failed, beside.c_str()) != 0 && errno != ENOENT)
         return spool_error(cat({"write ", printable(beside)}), errno);
     return {};
 }
