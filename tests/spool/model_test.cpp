@@ -3,6 +3,9 @@
 #include <map>
 #include <random>
 #include <set>
+#if OJS_SHUTDOWN_USE_INOTIFY
+#include <sys/inotify.h>
+#endif
 
 #include "spool_dir.hpp"
 
@@ -12,7 +15,7 @@ using namespace spool_test;
 // Closing an instance takes the kernel 20 ms: most of these transports have none.
 static bool has_no_inotify = false;
 
-extern "C" int inotify_init1(int flags) noexcept {
+extern "C" int inotify_init1(int flags) noexcept(noexcept(::inotify_init1(flags))) {
     if (!has_no_inotify) return static_cast<int>(::syscall(SYS_inotify_init1, flags));
     errno = EMFILE;
     return -1;

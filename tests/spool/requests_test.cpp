@@ -75,7 +75,8 @@ TEST_CASE(
                         "a (copy).json",
                         "a.sync-conflict-20260101.json",
                         "a (2nd copy).json"};
-    const names jobs = {"a.1", "a.json.1", "49130", "sed", "sedate.json", "a.bak.json", "part", "a-tmp"};
+    const names jobs = {"a.1",        "a.json.1",         "49130", "sed",  "sedate.json",
+                        "a.bak.json", "(copyright).json", "part",  "a-tmp"};
     for (const bool any_file : {false, true}) {
         for (const bool any_name : {false, true}) {
             CAPTURE(any_file);

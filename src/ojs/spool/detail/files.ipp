@@ -34,9 +34,8 @@
 namespace ojs::detail {
 
 inline constexpr std::size_t max_spool_name_length = 200;  // with our prefix and .N it fits into NAME_MAX
-inline constexpr std::size_t max_spool_job_size =
-    1024 * 1024;  // bytes, as users put it; memory holds a few copies
-inline constexpr std::size_t reserved_job_size = 64 * 1024;  // for what we add: the error, the counts
+inline constexpr std::size_t max_spool_job_size = 1024 * 1024;  // bytes, as users put it
+inline constexpr std::size_t reserved_job_size = 64 * 1024;     // for what we add: the error, the counts
 inline constexpr std::size_t max_spool_file_size = max_spool_job_size + reserved_job_size;
 
 inline error spool_error(std::string_view action, int errnum, errc code = errc::unavailable) {
@@ -62,12 +61,12 @@ inline std::string_view name_as_put(std::string_view name) noexcept {
 // Whether editors, package managers, downloads or file managers name their copies so: run, a job would run twice.
 inline bool is_side_name(std::string_view name) noexcept {
     static constexpr std::string_view ends[] = {
-        "~",        ".bak", ".backup",   ".orig",       ".old",         ".rej",
-        ".save",    ".tmp", ".temp",     ".part",       ".partial",     ".swp",
-        ".swo",     ".swx", ".filepart", ".crdownload", ".download",    ".opdownload",
-        ".rpmsave", ",v",   ".rpmnew",   ".rpmorig",    "___jb_tmp___", "___jb_old___"};
-    static constexpr std::string_view parts[] = {".sync-conflict-", "conflicted copy", " (copy", "copy)",
-                                                 " - Copy"};
+        "~",       ".bak",      ".backup",      ".orig",       ".old",        ".rej",     ".save",
+        ".tmp",    ".temp",     ".part",        ".partial",    ".swp",        ".swo",     ".swn",
+        ".swx",    ".filepart", ".crdownload",  ".download",   ".opdownload", ".rpmsave", ",v",
+        ".rpmnew", ".rpmorig",  "___jb_tmp___", "___jb_old___"};
+    static constexpr std::string_view parts[] = {".sync-conflict-", "conflicted copy", "(copy)",   "(copy ",
+                                                 " copy)",          " - Copy.",        " - Copy ("};
     const auto has_end = [&](std::string_view end) {
         return name.size() >= end.size() && equals_ignore_case(name.substr(name.size() - end.size()), end);
     };
@@ -158,16 +157,15 @@ inline constexpr const char* group_write_variable = "OJS_SPOOL_GROUP_WRITE";
 inline std::string folder_fault(const struct stat& info, bool group_write) {
     if (!is_trusted_owner(info.st_uid)) return untrusted_owner_text(info.st_uid);
     if ((info.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
-    const bool is_ours = (info.st_mode & S_IWOTH) == 0 && is_own_group(info.st_gid);
-    if (is_ours && group_write) return {};
+    const bool only_group = (info.st_mode & S_IWOTH) == 0;
+    if (only_group && group_write && is_own_group(info.st_gid)) return {};
     char mode[8];
     std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(info.st_mode & 07777));
-    if (!is_ours) return cat({"other users may write to it (mode ", mode, "): run chmod go-w"});
+    if (!only_group) return cat({"other users may write to it (mode ", mode, "): run chmod go-w"});
     return cat({"group ", static_cast<unsigned>(info.st_gid), " may write to it (mode ", mode,
-                "), as Kubernetes' fsGroup sets it at each mount: if only this spool's workers are in that "
-                "group, set ",
-                group_write_variable,
-                "=on; else run chmod go-w, and set fsGroupChangePolicy: OnRootMismatch"});
+                "), as Kubernetes' fsGroup sets it at each mount: run workers in that group, and nobody "
+                "else, and set ",
+                group_write_variable, "=on; or run chmod go-w, and set fsGroupChangePolicy: OnRootMismatch"});
 }
 
 inline result<bool> read_group_write(bool option) {
