@@ -526,6 +526,15 @@ class BadInput(Adapter):
             with self.subTest(version=version):
                 self.becomes(self.db.one("noop"), "completed", self.worker())
 
+    def test_a_schema_whose_channel_would_be_too_long(self):
+        for size, fits in ((50, True), (51, False)):
+            self.db = new_river(self.server)
+            self.db.ask(f"ALTER SCHEMA public RENAME TO {'s' * size}")
+            found = self.db.url(options=f"-csearch_path={'s' * size}")
+            for variables in ({"DATABASE_URL": found}, {"program": "river_worker", "RIVER_SCHEMA": "s" * size}):
+                with self.subTest(size=size, **variables):
+                    self.alive(self.told("worker started", **variables)) if fits else self.refused(f"s{{{size}}}", **variables)
+
     def test_urls_that_mean_nothing(self):
         for url in ("nonsense=1", "postgres://[", "user='x"):
             with self.subTest(url=url):
@@ -597,6 +606,7 @@ class BadInput(Adapter):
         for job in snoozed:
             self.assertTrue(eventually(lambda: self.db.state(job) in ("scheduled", "available", "cancelled")))
         self.still_works(worker)
+        worker.prints(rf"not claimed in queue default: 1 jobs that have attempt 32767, .* {top}\b")
         self.stop(worker)
         self.assertFalse({self.db.state(job) for job in (*args, *nulls, top)} & {"running", ""})
         self.assertEqual(self.db.state(puzzled), "puzzled")

@@ -262,8 +262,11 @@ namespace {
 // A file system of 64 KiB, if we may mount one.
 class small_disk {
   public:
-    explicit small_disk(const fs::path& at = {}) : path(at.empty() ? own_.path() : at) {
-        mounted_ = ::mount("spool", path.c_str(), "tmpfs", 0, "size=64k,mode=0700") == 0;
+    // `is_bind`: the same file system at the same place, by a mount of its own.
+    explicit small_disk(const fs::path& at = {}, bool is_bind = false) : path(at.empty() ? own_.path() : at) {
+        const std::string from = is_bind ? path.string() : "spool";
+        mounted_ = ::mount(from.c_str(), path.c_str(), is_bind ? nullptr : "tmpfs", is_bind ? MS_BIND : 0,
+                           is_bind ? nullptr : "size=64k,mode=0700") == 0;
     }
     ~small_disk() {
         if (mounted_) ::umount2(path.c_str(), MNT_DETACH);
@@ -332,14 +335,26 @@ TEST_CASE("spool: a full disk is an error that loses nothing, and work continues
     CHECK(dir.event_count(spool_event_kind::result_dropped) == 1);
 }
 
-TEST_CASE("spool: folders on different file systems are refused from the start") {
-    spool_dir dir;
-    { const auto makes_it = dir.open(); }
-    const small_disk disk(dir.path / "done");
-    if (!disk.is_mounted()) return;
-    const auto opened = open_spool(dir.options);
-    REQUIRE(!opened);
-    CHECK(holds(opened.error().text, "done is on another file system"));
+TEST_CASE("spool: a folder of another file system or a bind mount -> refused at start-up, nothing left") {
+    for (const bool is_bind : {false, true}) {
+        for (const std::string folder : {"request", "processing", "done", "failed"}) {
+            CAPTURE(is_bind);
+            CAPTURE(folder);
+            spool_dir dir;
+            { const auto makes_it = dir.open(); }
+            const fs::path where = dir.path / folder;
+            write_file(dir.path / "request/.rename-probe", "");  // of a process that was killed
+            const small_disk disk(where, is_bind);
+            if (!disk.is_mounted()) return;
+            const auto opened = open_spool(dir.options);
+            CHECK(test::code_of(opened) == errc::invalid_argument);
+            const std::string text = opened ? "" : opened.error().text;
+            CHECK(holds(text, "spool/processing and "));
+            CHECK(holds(text, "spool/" + (folder == "processing" ? "request" : folder) + ": "));
+            CHECK(dir.owners() == 0);
+            CHECK(dir.listing().empty());
+        }
+    }
 }
 
 TEST_CASE("spool: a read-only disk, no descriptor or a directory away: an error that loses nothing") {

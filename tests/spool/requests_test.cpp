@@ -53,6 +53,74 @@ TEST_CASE("spool: links, folders, FIFOs, devices, odd names, others' files: refu
     }
 }
 
+TEST_CASE(
+    "spool: names of backups, temporary and partial files -> not run, reported once; any_name runs them") {
+    const names side = {"a~",
+                        "#a#",
+                        "a.json.bak",
+                        "a.BAK",
+                        "a.orig",
+                        "a.tmp",
+                        "a.part",
+                        "a.swp",
+                        "a.filepart",
+                        "a.rej",
+                        "a.crdownload",
+                        "a.rpmsave",
+                        "a.dpkg-old",
+                        "a.ucf-new",
+                        "4913",
+                        "sedAb1dEf",
+                        "~$a.json",
+                        "a (copy).json",
+                        "a.sync-conflict-20260101.json",
+                        "a (2nd copy).json"};
+    const names jobs = {"a.1",        "a.json.1",         "49130", "sed",  "sedate.json",
+                        "a.bak.json", "(copyright).json", "part",  "a-tmp"};
+    for (const bool any_file : {false, true}) {
+        for (const bool any_name : {false, true}) {
+            CAPTURE(any_file);
+            CAPTURE(any_name);
+            spool_dir dir({}, any_file);
+            dir.options.any_name = any_name;
+            const auto transport = dir.open();
+            for (const names& all : {side, jobs})
+                for (const std::string& name : all) dir.put(name);
+            CHECK(dir.fetch(*transport, 100).size() == jobs.size() + (any_name ? side.size() : 0));
+            CHECK(dir.fetch(*transport, 100).empty());
+            CHECK(dir.names("request").size() == (any_name ? 0 : side.size()));
+            CHECK(dir.event_count(spool_event_kind::refused) ==
+                  (any_name ? 0 : static_cast<int>(side.size())));
+        }
+    }
+}
+
+TEST_CASE("spool: a file still changes and the kernel hides its writer -> it waits 10 s, said once") {
+    for (const bool any_file : {false, true}) {
+        CAPTURE(any_file);
+        temporary_folder base;
+        spool_dir dir(base.path() / "spool", any_file);
+        const as_user ordinary(12345, {base.path()});
+        if (!ordinary.is_effective()) return;
+        const auto transport = dir.open();
+        for (const char* name : {"a", "b"}) {
+            const as_user writer(0, {});
+            std::ofstream(dir.path / "request" / name) << "{\"type\":\"noop\"";
+            fs::last_write_time(dir.path / "request" / name, fs::file_time_type::clock::now() - 4s);
+        }
+        CHECK(dir.fetch(*transport, 5).empty());
+        if (dir.event_count(spool_event_kind::refused) == 0) return;  // no leases on this file system
+        CHECK(dir.event_count(spool_event_kind::refused) == 1);
+        CHECK(holds(dir.events().front().reason, "user 0 may still be writing it"));
+        {
+            const as_user writer(0, {});
+            std::ofstream(dir.path / "request/a", std::ios::app) << ",\"args\":[]}";
+            make_old(dir.path / "request/a");
+        }
+        CHECK(dir.fetch_one(*dir.open()).malformed.empty());
+    }
+}
+
 TEST_CASE("spool: a file that is still being written waits until it is complete") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);

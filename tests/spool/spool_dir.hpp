@@ -1,5 +1,7 @@
 // A spool directory for a test, what is done to it from outside, and short ways to look at it.
 #pragma once
+#include <sys/syscall.h>
+
 #include "../worker/recorder.hpp"
 #include "files.hpp"
 #include "text.hpp"
@@ -24,6 +26,29 @@ inline void make_old(const fs::path& path) {
     const timespec times[2] = {{::time(nullptr) - 3600, 0}, {::time(nullptr) - 3600, 0}};
     REQUIRE(::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
 }
+
+// Another user, of this thread alone; owns `folders`. Needs root.
+class as_user {
+  public:
+    explicit as_user(uid_t user, std::initializer_list<fs::path> folders, std::vector<gid_t> groups = {})
+        : before_(::geteuid()) {
+        effective_ = ::getuid() == 0;
+        if (!effective_) MESSAGE("skipped: needs root");
+        if (!effective_) return;
+        for (const fs::path& folder : folders) REQUIRE(::chown(folder.c_str(), user, user) == 0);
+        if (!groups.empty()) REQUIRE(::syscall(SYS_setgroups, groups.size(), groups.data()) == 0);
+        set_user(user);
+    }
+    ~as_user() {
+        if (effective_) set_user(before_);
+    }
+    bool is_effective() const { return effective_; }
+
+  private:
+    static void set_user(uid_t user) { REQUIRE(::syscall(SYS_setresuid, -1, user, -1) == 0); }
+    const uid_t before_;
+    bool effective_ = false;
+};
 
 inline const std::string noop = R"({"type":"noop","args":[]})";
 

@@ -217,7 +217,7 @@ TEST_CASE("spool: with any_file a run that another worker counted before the cla
     CHECK(member(again.meta_json, "checkpoint") == "{\"page\":41}");
 }
 
-TEST_CASE("spool: a name that is taken is not overwritten, in any folder") {
+TEST_CASE("spool: a name is taken -> nothing is overwritten, in any folder, and the job keeps its id") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         opened_dir dir(any_file);
@@ -230,15 +230,95 @@ TEST_CASE("spool: a name that is taken is not overwritten, in any folder") {
         CHECK(dir.fetch().empty());  // one "a" at a time
         CHECK(requeue(dir, "a") == settled::accepted);
         CHECK(dir.read("request/a") == second);
-        CHECK(dir.read("request/a.1") == first);
+        CHECK(holds(dir.read("request/a.1"), "[1]"));
         const auto fresh = dir.open();
-        CHECK(dir.fetch(*fresh, 5).size() == 2);
+        CHECK(dir.fetch(*fresh, 5).size() == 1);  // one id at a time
         CHECK(ack(*fresh, "a") == settled::accepted);
-        CHECK(fail(*fresh, "a.1", boom(false)) == settled::accepted);
+        const auto again = dir.open();
+        const job back = dir.fetch_one(*again);
+        CHECK(back.id + " " + std::to_string(back.attempt) == "a 1");
+        CHECK(requeue(*again, "a") == settled::accepted);
+        CHECK(dir.fetch_one(*again).id == "a");  // handed back without a collision
+        CHECK(fail(*again, "a", boom(false)) == settled::accepted);
         CHECK(dir.names("done") == names{"a", "a.1", "a.2"});
         CHECK(dir.names("failed") == names{"a", "a.1", "a.1.1"});
         CHECK(dir.read("done/a.2") == second);
         CHECK(dir.read("failed/a") == "there before");
+        fs::rename(dir.path / "failed/a.1.1", dir.path / "request/a.1.1");
+        if (any_file) CHECK(dir.hidden("failed") == names{".about.a.1.1"});
+        const job by_hand = dir.fetch_one(*again);
+        CHECK(by_hand.id + " " + std::to_string(by_hand.attempt) == "a 2");
+    }
+}
+
+TEST_CASE("spool: a name of 200 bytes comes back onto a taken one -> it runs again with its id, each time") {
+    for (const bool any_file : {false, true}) {
+        for (const char* letter : {"n", "\xc3\xa4"}) {
+            CAPTURE(any_file);
+            opened_dir dir(any_file, {0ms, 0ms, 0ms, 0ms, 0ms});
+            std::string name;
+            while (name.size() < 200) name += letter;
+            std::int64_t attempt = 1;
+            dir.put(name);
+            for (int i = 0; i < 4; ++i) {  // handed back, failed, dead, failed
+                const auto transport = dir.open();
+                const auto got = dir.fetch_one(*transport);
+                CHECK(got.id == name);
+                CHECK(got.attempt == attempt);
+                dir.put(name, R"({"type":"noop","args":[],"queue":"other"})");
+                if (i == 0) CHECK(requeue(*transport, name) == settled::accepted);
+                if (i == 1 || i == 3) CHECK(fail(*transport, name) == settled::accepted);
+                attempt += i == 0 ? 0 : 1;
+                if (any_file) fs::remove(dir.path / "request" / name);  // it would be first
+            }
+        }
+    }
+}
+
+TEST_CASE("spool: a job of 1 MiB fails -> what is added does not count; one byte more as put is refused") {
+    for (const std::size_t more : {0, 1}) {
+        CAPTURE(more);
+        opened_dir dir(false, {0ms, 0ms});
+        const std::string head = R"({"type":"noop","max_attempts":3,"args":[")";
+        const std::string text = head + std::string((1 << 20) + more - head.size() - 3, 'x') + "\"]}";
+        const job first = dir.claim("big", text);
+        CHECK(first.malformed.empty() == (more == 0));
+        if (more != 0) continue;
+        const std::string details = "{\"trace\":\"" + std::string(99999, 'z') + "\"}";
+        CHECK(fail(dir, "big", {"boom", std::string(60 << 10, '\x01'), true, details}) == settled::accepted);
+        const auto dies = dir.open();
+        CHECK(dir.fetch_one(*dies).attempt == 2);
+        static_cast<void>(fail(*dies, "big"));
+        CHECK(dir.fetch_one(dir).attempt == 3);
+        CHECK(fail(dir, "big") == settled::accepted);
+        fs::rename(dir.path / "failed/big", dir.path / "request/big");
+        const job by_hand = dir.fetch_one();
+        CHECK(by_hand.attempt == 4);
+        CHECK(by_hand.malformed.empty());
+    }
+}
+
+TEST_CASE(
+    "spool: a folder that the process's own group may write to -> refused with the cure, accepted if told") {
+    for (const bool is_own : {false, true}) {
+        for (const bool told : {false, true}) {
+            CAPTURE(is_own);
+            CAPTURE(told);
+            spool_dir dir;
+            { const auto makes_it = dir.open(); }
+            dir.options.group_write = told;
+            if (::getuid() != 0) return;
+            for (const char* folder : {"", "request", "done"}) {  // what kubelet does
+                REQUIRE(::chown((dir.path / folder).c_str(), 0, is_own ? 2000 : 2001) == 0);
+                REQUIRE(::chmod((dir.path / folder).c_str(), 02775) == 0);
+            }
+            const as_user member(0, {}, {2000, 0});
+            const auto opened = open_spool(dir.options);
+            CHECK(opened.has_value() == (is_own && told));
+            if (opened) continue;
+            for (const char* part : {"OJS_SPOOL_GROUP_WRITE=on", "fsGroup", "chmod go-w"})
+                CHECK(holds(opened.error().text, part));
+        }
     }
 }
 
@@ -274,6 +354,20 @@ TEST_CASE("spool_enqueue: what is no job, or a name that leads elsewhere, is ref
     }
     CHECK(dir.listing() == "request/taken");
     CHECK(!fs::exists(dir.path / "outside"));
+}
+
+TEST_CASE("spool_enqueue: what a killed one left -> removed, unless a process has it open for writing") {
+    spool_dir dir;
+    { const auto makes_it = dir.open(); }
+    const std::string left = ".new.0123456789abcdef";
+    const std::string open = ".new.0123456789abcde0";
+    for (const std::string& name : {left, open, std::string(".new.mine")}) {
+        write_file(dir.path / "request" / name, "{");
+        make_old(dir.path / "request" / name);
+    }
+    const std::ofstream writer(dir.path / "request" / open, std::ios::app);
+    CHECK(dir.fetch(*dir.open()).empty());
+    CHECK(dir.hidden("request") == names{open, ".new.mine"});
 }
 
 TEST_CASE("spool_enqueue: many at the same time all arrive") {

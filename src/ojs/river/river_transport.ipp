@@ -181,6 +181,8 @@ OJS_SHUTDOWN_INLINE result<river_ref> river_transport::create(std::string url, r
                                                               std::chrono::milliseconds timeout) {
     if (!detail::river::is_connection_string(url))
         return error{errc::invalid_argument, 0, "libpq cannot read the database URL"};
+    const result<void> fits = detail::river::check_channel(options.schema);
+    if (!fits) return fits.error();
     auto* const created = new detail::river::river_worker(url, std::move(options));
     river_ref out(created);
     const result<void> opened = created->open(deadline_after(timeout));

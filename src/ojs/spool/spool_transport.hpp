@@ -13,7 +13,7 @@ inline namespace v0_1_0 {
 
 // The kinds of spool_event.
 enum class spool_event_kind {
-    refused,        // a file in request/ that is never run and stays there
+    refused,        // a file in request/ that is not claimed and stays there
     recovered,      // a dead worker's job was requeued or settled
     owner_unknown,  // a folder in processing/ stays: its worker may be alive
     result_dropped  // the disk is full: a completed job's file is in done/ without its result
@@ -32,16 +32,22 @@ std::vector<std::chrono::milliseconds> default_retry_delays();  // compiles slow
 
 // Options of a spool.
 struct spool_options {
-    // Holds request/ processing/ done/ failed/. Missing ones and the directory itself, not its parents, are created.
-    // All must belong to this user or root, and no other user may write to them.
+    // Holds request/ processing/ done/ failed/, on one mount. Missing ones and the directory itself, not its parents, are
+    // created. All must belong to this user or root, and no other user may write to them.
     std::string directory;
+    // Accepts folders that one of this process's groups may write to, as after Kubernetes' fsGroup. Its members can
+    // exchange and forge jobs. OJS_SPOOL_GROUP_WRITE=on sets it, also for spool_enqueue().
+    bool group_write = false;
     // Delays before the second, third, ... run; the last one repeats. A job without max_attempts has one run more than
     // there are delays. [Spot retry_delays]
     std::vector<std::chrono::milliseconds> retry_delays = detail::default_retry_delays();  // {0s, 1s}
     // Every regular file is a job of type "file", whatever it holds; its id is its name, its queue "default".
     // A job that removes its own file is completed.
     bool any_file = false;
-    // A file that is no complete job counts as malformed once it has not changed for so long.
+    // Also runs files that are named as backups, temporary or partial files are: NAME~, #NAME#, NAME.bak, NAME.part, ...
+    bool any_name = false;
+    // A file that is no complete job counts as malformed once it has not changed for so long; another user's, whose
+    // writer is not visible, after 10 s.
     std::chrono::milliseconds incomplete_timeout{2000};
     // How often a FETCH recovers the jobs of dead workers.
     std::chrono::milliseconds recovery_interval{5000};
@@ -75,7 +81,8 @@ struct spool_job {
 };
 
 // Writes a job to DIRECTORY/request atomically; it is on the disk when this returns. Creates missing directories.
-// Returns the job's id. Errors: errc::invalid_argument (also for a name that is taken) or system. Thread-safe.
+// Returns the job's id. Errors: errc::invalid_argument (also for a name that is taken) or system. The job is not there
+// then, unless the text says so: the last fsync has failed. Thread-safe.
 result<std::string> spool_enqueue(const std::string& directory, const spool_job& job);
 
 }  // namespace v0_1_0

@@ -124,11 +124,13 @@ class spool_transport final : public transport {
 
     // Called with fetch_mutex_ held.
     result<void> reopen(bool create_root) {
-        result<ref<spool_folders>> opened =
-            open_spool_folders(folders_ ? folders_->path : options_.directory, create_root);
+        result<ref<spool_folders>> opened = open_spool_folders(folders_ ? folders_->path : options_.directory,
+                                                               create_root, options_.group_write);
         if (!opened) return opened.error();
         result<ref<spool_owner>> owner = create_owner(*opened);
         if (!owner) return owner.error();
+        const result<void> moves = check_renames_work(**opened, (*owner)->folder());
+        if (!moves) return moves.error();
         requests_.watch((*opened)->path, owner_ && !owner_->is_lock_held());
         next_recovery_at_ = time_point::min();
         const unique_lock held(mutex_);
@@ -175,13 +177,17 @@ class spool_transport final : public transport {
 
     result<void> claim_if_ready(const std::string& name, const fetch_request& request,
                                 std::vector<job>& out) {
-        const std::string fault = spool_name_fault(name);
+        const std::string fault = spool_name_fault(name_as_put(name), options_.any_name);
         spool_candidate found;
         const examination examined =
             fault.empty() ? examiner_.examine(*folders_, name, request.worker->queues, found) : refuse(fault);
         switch (examined.verdict) {
             case readiness::ready: break;
-            case readiness::later: requests_.postpone(name, examined.check_delay); return {};
+            case readiness::later:
+                requests_.postpone(name, examined.check_delay);
+                if (!examined.reason.empty() && !detail::exchange(said_hidden_, true))
+                    reporter_.report(spool_event_kind::refused, name, examined.reason);
+                return {};
             case readiness::refused: claimer_.postpone_refused(name, examined.reason); return {};
             case readiness::gone: requests_.forget(name); return {};
             case readiness::error: return examined.failure;
@@ -207,14 +213,14 @@ class spool_transport final : public transport {
         if (claim->is_opaque)
             additions.push_back({"checkpoint", std::string(raw_member(claim->text, "checkpoint"))});
         job.meta_json = edit_json(job.meta_json, additions);
-        claim->job_id = job.id;
         claims_.add(claim);
         out.push_back(std::move(job));
     }
 
     // The job's file or sidecar, checkpoint included, must stay readable.
     static bool fits(const spool_claim& claim, const std::string& checkpoint) noexcept {
-        return claim.text.size() + checkpoint.size() + reserved_job_size <= max_spool_job_size;
+        return claim.text.size() - added_size(claim.text) + checkpoint.size() + reserved_job_size <=
+               max_spool_job_size;
     }
 
     static std::string read_checkpoint(const spool_claim& claim) {
@@ -246,6 +252,7 @@ class spool_transport final : public transport {
     spool_requests requests_;
     std::vector<std::string> queues_;  // of the last FETCH
     spool_claimer claimer_;
+    bool said_hidden_ = false;
     time_point next_recovery_at_ = time_point::min();
     time_point next_folder_check_at_ = time_point::min();
     mutex mutex_;                 // guards folders_ and owner_, which only a FETCH changes
@@ -258,7 +265,7 @@ class spool_transport final : public transport {
 // ---- the scheme ----
 
 inline void log_spool_event(const log_hook& log, const spool_event& event) {
-    static constexpr const char* messages[] = {"spool file refused; it stays in request/",
+    static constexpr const char* messages[] = {"spool file not claimed; it stays in request/",
                                                "a dead worker's job was recovered",
                                                "claimed jobs left in processing/: their worker may be alive",
                                                "a completed job is settled without its result"};
@@ -335,19 +342,27 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
                                  {"args", job.args_json},
                                  {"max_attempts", job.max_attempts > 0 ? cat({job.max_attempts}) : ""},
                                  {"created_at", json_quote(detail::utc_timestamp())}});
-    constexpr std::size_t max_size = detail::max_spool_job_size - detail::reserved_job_size;
+    constexpr std::size_t max_size = detail::max_spool_job_size;
     if (text.size() >= max_size) return spool_usage_error({"a job is at most ", max_size, " bytes"});
     const std::string temporary = cat({".new.", detail::hex_text(detail::random_number())});
     const int request = (*opened)->request();
-    const result<void> written = detail::write_new_spool_file(request, temporary, text + "\n");
-    if (!written) return written.error();
-    const int errnum = detail::rename_to_new(request, temporary, request, name);
+    int errnum = ENOENT;
+    for (int left = 10; left > 0 && errnum == ENOENT;
+         --left) {  // a worker took it for one of a killed process
+        const result<void> written = detail::write_new_spool_file(request, temporary, text + "\n");
+        if (!written) return written.error();
+        errnum = detail::rename_to_new(request, temporary, request, name);
+    }
     if (errnum == 0 && detail::sync_descriptor(request)) return id;
-    const int failure = errnum != 0 ? errnum : errno;
-    if (errnum != 0) ::unlinkat(request, temporary.c_str(), 0);
-    if (failure == EEXIST)
-        return spool_usage_error({"the name ", detail::printable(name), " is taken"}, failure);
-    return detail::spool_error(cat({"put a job into ", detail::printable(directory, 300)}), failure,
+    if (errnum == 0)
+        return detail::spool_error(
+            cat({"write request/: the job ", detail::printable(id),
+                 " is there and will run, do not repeat it; a power failure may lose it"}),
+            errno, errc::system);
+    ::unlinkat(request, temporary.c_str(), 0);
+    if (errnum == EEXIST)
+        return spool_usage_error({"the name ", detail::printable(name), " is taken"}, errnum);
+    return detail::spool_error(cat({"put a job into ", detail::printable(directory, 300)}), errnum,
                                errc::system);
 }
 

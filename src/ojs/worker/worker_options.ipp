@@ -188,8 +188,9 @@ class environment_reader {
 
 // Collects the variables of the options, and adds those of other programs.
 struct known_variables {
-    array<std::string> names = {"OJS_LIFECYCLE_ADDR", "OJS_PROCESS_ID", "OJS_LAUNCHER_ADDR",
-                                "OJS_CONTROLLER_CONFIG", "OJS_SERVER_SHUTDOWN_TIMEOUT"};
+    array<std::string> names = {"OJS_LIFECYCLE_ADDR",          "OJS_PROCESS_ID",
+                                "OJS_LAUNCHER_ADDR",           "OJS_CONTROLLER_CONFIG",
+                                "OJS_SERVER_SHUTDOWN_TIMEOUT", "OJS_SPOOL_GROUP_WRITE"};
 
     template <class... Row>
     void operator()(const char*, std::string_view variables, Row&&...) {

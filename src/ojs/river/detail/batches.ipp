@@ -236,14 +236,23 @@ class claims {
     void add_jobs(const std::string& queue, const postgres_rows& rows, std::vector<job>& out) {
         out.reserve(out.size() + static_cast<std::size_t>(rows.size()));
         std::vector<long long> unfit;
+        std::vector<long long> used_up;
         for (int row = 0; row < rows.size(); ++row) {
-            rows.is_null(row, 1) ? unfit.push_back(rows.number(row, 0)) : add_job(rows, row, out);
+            if (!rows.is_null(row, 1)) {
+                add_job(rows, row, out);
+            } else {
+                (rows.number(row, 3) >= 32767 ? used_up : unfit).push_back(rows.number(row, 0));
+            }
         }
-        if (unfit.empty()) return;
-        excluded_.insert(unfit.begin(), unfit.end());
-        db_.notice("not claimed in queue " + queue + ": " + std::to_string(unfit.size()) +
-                   " jobs that are larger than max_bytes or have no args, the first is " +
-                   std::to_string(unfit.front()));
+        exclude(queue, unfit, "are larger than max_bytes or have no args");
+        exclude(queue, used_up, "have attempt 32767, the largest that River's table can hold");
+    }
+
+    void exclude(const std::string& queue, const std::vector<long long>& ids, const char* reason) {
+        if (ids.empty()) return;
+        excluded_.insert(ids.begin(), ids.end());
+        db_.notice("not claimed in queue " + queue + ": " + std::to_string(ids.size()) + " jobs that " +
+                   reason + ", the first is " + std::to_string(ids.front()));
     }
 
     void add_job(const postgres_rows& rows, int row, std::vector<job>& out) {

@@ -23,7 +23,8 @@ inline constexpr postgres_statement version = {
 inline constexpr postgres_statement lock = {"lock", "SELECT pg_advisory_lock(hashtextextended($1, 0))"};
 
 // $1 queue, $2 how many, $3 owner, $4 max bytes, $5 kinds or NULL, $6 ids to skip, $7 and $8 the first and last id. A
-// job that is too large or incomplete is not claimed, and returned without a kind.
+// job that is too large or incomplete, or has the last attempt that a smallint holds, is not claimed, and returned
+// without a kind.
 inline constexpr postgres_statement claim = {"claim", R"(
 WITH picked AS MATERIALIZED (
     SELECT id, attempt, args, metadata FROM @river_job
@@ -43,7 +44,7 @@ WITH picked AS MATERIALIZED (
         AND octet_length(picked.args::text) <= $4::bigint AND octet_length(picked.metadata::text) <= $4::bigint
     RETURNING job.*
 )
-SELECT picked.id, kind, queue, claimed.attempt, max_attempts, claimed.args::text, claimed.metadata::text,
+SELECT picked.id, kind, queue, coalesce(claimed.attempt, picked.attempt), max_attempts, claimed.args::text, claimed.metadata::text,
     coalesce(claimed.metadata ->> 'cancel_attempted_at', '')
 FROM picked LEFT JOIN claimed ON claimed.id = picked.id ORDER BY priority, scheduled_at, picked.id)"};
 

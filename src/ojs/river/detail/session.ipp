@@ -144,6 +144,15 @@ class held_jobs {
 inline constexpr int min_river_version = 6;
 inline constexpr int max_river_version = 8;
 
+// PostgreSQL rejects a notification on a longer channel.
+inline result<void> check_channel(const std::string& schema) {
+    constexpr std::size_t max_schema = 63 - std::string_view(".river_insert").size();
+    if (schema.size() <= max_schema) return {};
+    return failure(errc::unsupported, "the schema's name \"" + printable(schema) + "\" is longer than " +
+                                          std::to_string(max_schema) +
+                                          " bytes: its channel, SCHEMA.river_insert, may have 63");
+}
+
 class session {
   public:
     session(database& db, held_jobs& jobs) : db_(db), jobs_(jobs) {}
@@ -166,6 +175,8 @@ class session {
                                                   "; supported are " + std::to_string(min_river_version) +
                                                   " to " + std::to_string(max_river_version));
         const std::string schema = db_.options.schema.empty() ? found->text(0, 1) : db_.options.schema;
+        const result<void> fits = check_channel(schema);
+        if (!fits) return fits;
         const unique_lock held(mutex_);
         insert_channel_ = schema + ".river_insert";
         control_channel_ = schema + ".river_control";

@@ -87,6 +87,7 @@ class spool_claimer {
         ref<spool_claim> out = make_ref<spool_claim>();
         out->owner = owner;
         out->name = found.name;
+        out->job_id = found.job.id;
         out->is_opaque = found.is_opaque;
         std::int64_t runs = 0;
         read_integer(raw_member(found.is_opaque ? found.sidecar : found.text, "attempt"), runs);
@@ -120,7 +121,7 @@ class spool_claimer {
     result<ref<spool_claim>> handle_claim_error(int folder, const std::string& name, int errnum) {
         if (errnum == ENOENT && !is_folder_removed(folder)) return ref<spool_claim>();
         const bool taken = errnum == EEXIST || errnum == ENOTEMPTY || errnum == EISDIR || errnum == ENOTDIR;
-        const bool may_be_immutable = errnum == EPERM || errnum == EBUSY;
+        const bool may_be_immutable = errnum == EPERM || errnum == EBUSY || errnum == ENAMETOOLONG;
         const error failure = spool_error(cat({"claim request/", printable(name)}), errnum);
         if (!taken && !may_be_immutable) return failure;
         postpone_refused(name, may_be_immutable ? failure.text : "its name is taken in the worker's folder");
@@ -151,7 +152,8 @@ class spool_claimer {
         struct stat info {};
         if (!options_.any_file || !stat_at(file.owner, file.name, info))
             return move_to(file, spool_target::request);
-        return return_with_sidecar(file, read_sidecar(file.spool.request(), file.name, info), temporary);
+        return return_with_sidecar(file, read_sidecar(file.spool.request(), file.name, info), temporary,
+                                   file.name);
     }
 
     const spool_options& options_;

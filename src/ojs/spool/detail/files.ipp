@@ -20,19 +20,23 @@
 #include <sys/inotify.h>
 #endif
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/files.ipp"
 #include "../../base/detail/sync.hpp"
+#include "../../net/http_message.ipp"
 #include "../../net/json_view.ipp"
 #include "../spool_transport.hpp"
 
 namespace ojs::detail {
 
-inline constexpr std::size_t max_spool_name_length = 200;       // with our prefix it fits into NAME_MAX
-inline constexpr std::size_t max_spool_job_size = 1024 * 1024;  // bytes; memory holds a few copies of a job
-inline constexpr std::size_t reserved_job_size = 64 * 1024;     // of that, for the error and the counts
+inline constexpr std::size_t max_spool_name_length = 200;  // with our prefix and .N it fits into NAME_MAX
+inline constexpr std::size_t max_spool_job_size = 1024 * 1024;  // bytes, as users put it
+inline constexpr std::size_t reserved_job_size = 64 * 1024;     // for what we add: the error, the counts
+inline constexpr std::size_t max_spool_file_size = max_spool_job_size + reserved_job_size;
 
 inline error spool_error(std::string_view action, int errnum, errc code = errc::unavailable) {
     return {code, errnum, cat({"spool: cannot ", action, ": ", errno_text(errnum)})};
@@ -46,8 +50,38 @@ inline bool is_disk_full(const error& failure) noexcept {
     return failure.sys_errno == ENOSPC || failure.sys_errno == EDQUOT;
 }
 
+// Without the ".N" of a collision, where only that makes the name too long.
+inline std::string_view name_as_put(std::string_view name) noexcept {
+    const std::size_t digits = name.find_last_not_of("0123456789") + 1;
+    const bool is_ours = name.size() > max_spool_name_length && digits > 1 && digits < name.size() &&
+                         name.size() - digits <= 20 && name[digits - 1] == '.';
+    return is_ours ? name.substr(0, digits - 1) : name;
+}
+
+// Whether editors, package managers, downloads or file managers name their copies so: run, a job would run twice.
+inline bool is_side_name(std::string_view name) noexcept {
+    static constexpr std::string_view ends[] = {
+        "~",       ".bak",      ".backup",      ".orig",       ".old",        ".rej",     ".save",
+        ".tmp",    ".temp",     ".part",        ".partial",    ".swp",        ".swo",     ".swn",
+        ".swx",    ".filepart", ".crdownload",  ".download",   ".opdownload", ".rpmsave", ",v",
+        ".rpmnew", ".rpmorig",  "___jb_tmp___", "___jb_old___"};
+    static constexpr std::string_view parts[] = {".sync-conflict-", "conflicted copy", "(copy)",   "(copy ",
+                                                 " copy)",          " - Copy.",        " - Copy ("};
+    const auto has_end = [&](std::string_view end) {
+        return name.size() >= end.size() && equals_ignore_case(name.substr(name.size() - end.size()), end);
+    };
+    if (name.substr(0, 1) == "#" || name.substr(0, 2) == "~$" || name == "4913")
+        return true;  // Emacs, Office, vim
+    if (name.size() == 9 && name.substr(0, 3) == "sed" && all_of(name, is_alphanumeric)) return true;
+    const std::string_view extension = name.substr(std::min(name.rfind('.'), name.size()));
+    if (extension.substr(0, 6) == ".dpkg-" || extension.substr(0, 5) == ".ucf-") return true;
+    return std::any_of(std::begin(ends), std::end(ends), has_end) ||
+           std::any_of(std::begin(parts), std::end(parts),
+                       [&](auto part) { return name.find(part) != name.npos; });
+}
+
 // Why a file of this name is refused; empty: it is not. A slash can only come from spool_enqueue().
-inline std::string spool_name_fault(std::string_view name) {
+inline std::string spool_name_fault(std::string_view name, bool any_name = false) {
     if (name.empty() || name.front() == '.') return "its name begins with a dot";
     if (name.size() > max_spool_name_length)
         return cat({"its name is longer than ", max_spool_name_length, " bytes"});
@@ -59,7 +93,8 @@ inline std::string spool_name_fault(std::string_view name) {
         if ((first >= 0 && first < 0x20) || first == 0x7f || first == '/')
             return "its name holds a control character or a slash";
     }
-    return {};
+    if (any_name || !is_side_name(name)) return {};
+    return "its name is that of a backup, a partial or a temporary file: rename it to run it";
 }
 
 inline int open_folder_at(int parent, const std::string& name) {
@@ -95,6 +130,7 @@ struct spool_folders : ref_counted {
     }
 
     std::string path;  // absolute
+    bool group_write = false;
     unique_fd root;
     unique_fd processing;
     unique_fd targets[3];  // by spool_target
@@ -109,19 +145,41 @@ inline std::string untrusted_owner_text(uid_t owner) {
                 ", which is neither the worker's user nor root"});
 }
 
-// Why jobs are not safe in a folder. A sticky bit does not stop a writer from exchanging them.
-inline std::string folder_fault(const struct stat& info) {
-    if (!is_trusted_owner(info.st_uid)) return untrusted_owner_text(info.st_uid);
-    if ((info.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
-    char mode[8];
-    std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(info.st_mode & 07777));
-    return cat({"other users may write to it (mode ", mode, "): run chmod go-w"});
+inline bool is_own_group(gid_t group) {
+    gid_t groups[1024];  // more: only the effective one counts
+    const int count = ::getgroups(1024, groups);
+    return group == ::getegid() || (count > 0 && std::find(groups, groups + count, group) != groups + count);
 }
 
-inline result<void> check_folder(int folder, const std::string& action) {
+inline constexpr const char* group_write_variable = "OJS_SPOOL_GROUP_WRITE";
+
+// Why jobs are not safe in a folder. A sticky bit does not stop a writer from exchanging them.
+inline std::string folder_fault(const struct stat& info, bool group_write) {
+    if (!is_trusted_owner(info.st_uid)) return untrusted_owner_text(info.st_uid);
+    if ((info.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
+    const bool only_group = (info.st_mode & S_IWOTH) == 0;
+    if (only_group && group_write && is_own_group(info.st_gid)) return {};
+    char mode[8];
+    std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(info.st_mode & 07777));
+    if (!only_group) return cat({"other users may write to it (mode ", mode, "): run chmod go-w"});
+    return cat({"group ", static_cast<unsigned>(info.st_gid), " may write to it (mode ", mode,
+                "), as Kubernetes' fsGroup sets it at each mount: run workers in that group, and nobody "
+                "else, and set ",
+                group_write_variable, "=on; or run chmod go-w, and set fsGroupChangePolicy: OnRootMismatch"});
+}
+
+inline result<bool> read_group_write(bool option) {
+    const char* const value = ::getenv(group_write_variable);
+    const std::string_view word = value != nullptr ? value : "";
+    if (word == "on" || word == "off") return word == "on" || option;
+    if (word.empty()) return option;
+    return spool_usage_error({group_write_variable, "='", printable(word, 100), "' is neither on nor off"});
+}
+
+inline result<void> check_folder(int folder, const std::string& action, bool group_write) {
     struct stat info {};
     if (::fstat(folder, &info) != 0) return spool_error(action, errno, errc::system);
-    const std::string fault = folder_fault(info);
+    const std::string fault = folder_fault(info, group_write);
     if (fault.empty()) return {};
     return spool_usage_error({"cannot ", action, ": ", fault});
 }
@@ -140,7 +198,7 @@ inline result<unique_fd> open_spool_folder(const spool_folders& spool, const cha
         if (errnum != ELOOP && errnum != ENOTDIR) return spool_error(action, errnum, errc::system);
         return spool_usage_error({"cannot ", action, ": not a directory"}, errnum);
     }
-    const result<void> safe = check_folder(out.get(), action);
+    const result<void> safe = check_folder(out.get(), action, spool.group_write);
     if (!safe) return safe.error();
     return out;
 }
@@ -169,7 +227,7 @@ inline result<void> open_spool_root(spool_folders& out, const std::string& direc
             {"cannot ", action, ": it is a symbolic link of user ", static_cast<unsigned>(owner)});
     out.root = unique_fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!out.root) return spool_error(action, errno, errc::system);
-    const result<void> safe = check_folder(out.root.get(), action);
+    const result<void> safe = check_folder(out.root.get(), action, out.group_write);
     if (!safe) return safe;
     char* resolved = ::realpath(directory.c_str(), nullptr);
     if (resolved == nullptr) return spool_error(action, errno, errc::system);
@@ -179,9 +237,13 @@ inline result<void> open_spool_root(spool_folders& out, const std::string& direc
 }
 
 // `create`: also creates a missing root.
-inline result<ref<spool_folders>> open_spool_folders(const std::string& directory, bool create) {
+inline result<ref<spool_folders>> open_spool_folders(const std::string& directory, bool create,
+                                                     bool group_write = false) {
     const ref<spool_folders> spool = make_ref<spool_folders>();
     spool_folders& out = *spool;
+    const result<bool> group = read_group_write(group_write);
+    if (!group) return group.error();
+    out.group_write = *group;
     bool created_root = false;
     const result<void> root = open_spool_root(out, directory, create, created_root);
     if (!root) return root.error();
@@ -193,22 +255,12 @@ inline result<ref<spool_folders>> open_spool_folders(const std::string& director
                    {spool_target_names[2], out.targets[2]},
                    {"processing", out.processing}};
     bool created_any = false;
-    dev_t device = 0;
     for (const auto& folder : folders) {
         bool created = false;
         result<unique_fd> opened = open_spool_folder(out, folder.name, created);
         if (!opened) return opened.error();
         folder.fd = std::move(*opened);
         created_any = created_any || created;
-        struct stat info {};
-        if (::fstat(folder.fd.get(), &info) != 0)
-            return spool_error(cat({"open ", printable(out.path, 300)}), errno, errc::system);
-        if (device != 0 && info.st_dev != device)
-            return spool_usage_error(
-                {printable(out.path, 300), "/", folder.name,
-                 " is on another file system than request/: rename(2) needs a single one"},
-                EXDEV);
-        device = info.st_dev;
     }
     if (created_any && !sync_descriptor(out.root.get()))
         return spool_error(cat({"write ", printable(out.path, 300)}), errno, errc::system);
@@ -245,32 +297,17 @@ inline result<void> write_new_spool_file(int folder, const std::string& name, st
     return errnum == 0 ? result<void>() : spool_error(cat({"write ", printable(name)}), errnum);
 }
 
-// rename(2) that fails with EEXIST instead of replacing. Returns 0 or the errno; ENOSYS: not supported here.
+// rename(2) that fails with EEXIST instead of replacing. Returns 0 or the errno; ENOSYS: not supported here, or
+// denied by a container runtime that does not know the call (EPERM).
 inline int rename_no_replace([[maybe_unused]] int from, [[maybe_unused]] const std::string& name,
                              [[maybe_unused]] int to, [[maybe_unused]] const std::string& new_name) noexcept {
 #if defined(__linux__) && defined(SYS_renameat2)
     constexpr unsigned no_replace = 1;  // RENAME_NOREPLACE, which older headers do not have
     if (::syscall(SYS_renameat2, from, name.c_str(), to, new_name.c_str(), no_replace) == 0) return 0;
-    return errno == EINVAL ? ENOSYS : errno;
+    return errno == EINVAL || errno == EPERM ? ENOSYS : errno;
 #else
     return ENOSYS;
 #endif
-}
-
-// rename_no_replace() for every file system, for a file that only this process moves.
-inline int rename_to_new(int from, const std::string& name, int to, const std::string& new_name) noexcept {
-    const int errnum = rename_no_replace(from, name, to, new_name);
-    if (errnum != ENOSYS) return errnum;
-    // No worker claims the file while it has two names.
-    if (::linkat(from, name.c_str(), to, new_name.c_str(), 0) != 0) return errno;
-    return ::unlinkat(from, name.c_str(), 0) == 0 ? 0 : errno;
-}
-
-// For a file that several processes claim: by link() and unlink() two could both get it.
-inline int rename_to_claim(int from, const std::string& name, int to) noexcept {
-    const int errnum = rename_no_replace(from, name, to, name);
-    if (errnum != ENOSYS) return errnum;
-    return ::renameat(from, name.c_str(), to, name.c_str()) == 0 ? 0 : errno;
 }
 
 // Does not follow a symbolic link. False with errno.
@@ -282,10 +319,36 @@ inline bool exists_at(int folder, const std::string& name) noexcept {
     return stat_at(folder, name, info);
 }
 
+inline int rename_to_free(int from, const std::string& name, int to, const std::string& new_name) noexcept {
+    if (exists_at(to, new_name)) return EEXIST;
+    return ::renameat(from, name.c_str(), to, new_name.c_str()) == 0 ? 0 : errno;
+}
+
+// rename_no_replace() for every file system, for a file that only this process moves.
+inline int rename_to_new(int from, const std::string& name, int to, const std::string& new_name) noexcept {
+    const int errnum = rename_no_replace(from, name, to, new_name);
+    if (errnum != ENOSYS) return errnum;
+    // No worker claims the file while it has two names.
+    if (::linkat(from, name.c_str(), to, new_name.c_str(), 0) == 0) {
+        if (::unlinkat(from, name.c_str(), 0) == 0) return 0;
+        const int failed = errno;
+        ::unlinkat(to, new_name.c_str(), 0);
+        return failed;
+    }
+    if (errno != EPERM && errno != EOPNOTSUPP) return errno;
+    return rename_to_free(from, name, to, new_name);  // no links here, or not of another user's file
+}
+
+// For a file that several processes claim: by link() and unlink() two could both get it.
+inline int rename_to_claim(int from, const std::string& name, int to) noexcept {
+    const int errnum = rename_no_replace(from, name, to, name);
+    return errnum == ENOSYS ? rename_to_free(from, name, to, name) : errnum;
+}
+
 // `name`, or `name.N` with an unused N, found by doubling and bisection.
 inline std::string find_free_name(int folder, const std::string& name) {
     if (!exists_at(folder, name)) return name;
-    const auto numbered = [&](std::uint64_t number) { return cat({name, ".", number}); };
+    const auto numbered = [&](std::uint64_t number) { return cat({name_as_put(name), ".", number}); };
     std::uint64_t taken = 0;
     std::uint64_t unused = 1;
     for (; exists_at(folder, numbered(unused)); unused *= 2) taken = unused;
@@ -318,19 +381,21 @@ struct spool_file {
     unique_fd fd;
 };
 
-// 1: a process has the file open for writing; 0: none; -1: the kernel gives no read lease, which would tell.
-inline int is_open_for_writing(int fd) noexcept {
+enum class writers { none, some, hidden, unknown };  // hidden: those of another user's file; unknown: of any
+
+// By a read lease, which the kernel gives only for a file that no process has open for writing.
+inline writers find_writers(int fd) noexcept {
 #if defined(__linux__) && defined(F_SETLEASE) && defined(F_SETSIG)
     // A process that opens the file breaks the lease. SIGURG is ignored by default; SIGIO would kill us.
-    if (::fcntl(fd, F_SETSIG, SIGURG) != 0) return -1;
+    if (::fcntl(fd, F_SETSIG, SIGURG) != 0) return writers::unknown;
     if (::fcntl(fd, F_SETLEASE, F_RDLCK) == 0) {
         ::fcntl(fd, F_SETLEASE, F_UNLCK);
-        return 0;
+        return writers::none;
     }
-    return errno == EAGAIN ? 1 : -1;
+    return errno == EAGAIN ? writers::some : errno == EACCES ? writers::hidden : writers::unknown;
 #else
     static_cast<void>(fd);
-    return -1;
+    return writers::unknown;
 #endif
 }
 
@@ -371,7 +436,7 @@ inline spool_file open_spool_file(int folder, const std::string& name) {
     return out;
 }
 
-// Appends the file; stops after more than `max_spool_job_size` bytes. False with errno.
+// Appends the file; stops after more than `max_spool_file_size` bytes. False with errno.
 inline bool read_all(int fd, std::string& out) {
     char part[16 * 1024];
     ssize_t got = 0;
@@ -380,7 +445,7 @@ inline bool read_all(int fd, std::string& out) {
         if (got < 0 && errno != EINTR) return false;
         if (got > 0) out.append(part, static_cast<std::size_t>(got));
         // A short read means the end of a regular file.
-    } while (got < 0 || (got == sizeof part && out.size() <= max_spool_job_size));
+    } while (got < 0 || (got == sizeof part && out.size() <= max_spool_file_size));
     return true;
 }
 
@@ -410,6 +475,17 @@ inline std::string identity_of(const struct stat& info) {
 // Time since the last change; negative when that is in the future.
 inline std::chrono::milliseconds age_of(const struct stat& info) noexcept {
     return std::chrono::milliseconds(wall_clock_ms() - modified_ns(info) / 1000000);
+}
+
+// Removes what a killed spool_enqueue() left. A live one writes its file again. Age counts where writers are not visible.
+inline void remove_abandoned(int request, const std::string& name) noexcept {
+    struct stat info {};
+    if (name.size() != 21 || name.compare(0, 5, ".new.") != 0 || !stat_at(request, name, info)) return;
+    if (!S_ISREG(info.st_mode)) return;
+    const unique_fd file(::openat(request, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    const writers writing = file ? find_writers(file.get()) : writers::some;
+    const bool is_old = writing != writers::some && age_of(info) > std::chrono::minutes(1);
+    if (writing == writers::none || is_old) ::unlinkat(request, name.c_str(), 0);
 }
 
 }  // namespace ojs::detail

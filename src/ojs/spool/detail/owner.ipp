@@ -195,6 +195,30 @@ inline result<void> check_locks_work(int folder) {
     return error{errc::unsupported, 0, "spool: file locks do not work on this file system: use a local one"};
 }
 
+// Mounts, quota projects and permissions are not visible otherwise. What a killed process leaves of this, the next
+// start replaces and removes.
+inline result<void> check_renames_work(const spool_folders& spool, int owner) {
+    static constexpr const char* own = ".tmp.probe";
+    static constexpr const char* there = ".rename-probe";
+    for (const spool_target target : spool_targets) {
+        const int to = spool.folder(target);
+        const unique_fd created(::openat(owner, own, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+        int errnum = created && ::renameat(owner, own, to, there) == 0 ? 0 : errno;
+        // ENOENT: another start has moved it.
+        if (errnum == 0 && ::renameat(to, there, owner, own) != 0 && errno != ENOENT) errnum = errno;
+        ::unlinkat(owner, own, 0);
+        if (errnum == 0) continue;
+        ::unlinkat(to, there, 0);
+        const std::string path = printable(spool.path, 300);
+        error failed = spool_error(cat({"move files between ", path, "/processing and ", path, "/",
+                                        spool_target_names[static_cast<std::size_t>(target)]}),
+                                   errnum, errnum == EXDEV ? errc::invalid_argument : errc::system);
+        if (errnum == EXDEV) failed.text += "; all folders of a spool must be on one mount";
+        return failed;
+    }
+    return {};
+}
+
 // errc::busy: another worker's recovery has removed the new folder; try again.
 inline result<ref<spool_owner>> try_create_owner(const ref<spool_folders>& spool) {
     const std::string name = cat({static_cast<long>(getpid()), "-", hex_text(random_number())});

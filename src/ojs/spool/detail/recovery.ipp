@@ -116,6 +116,7 @@ class spool_recovery {
         if (found.sys_errno != 0 && found.refused.empty()) return found.sys_errno == ENOENT;
         spool_claim claim;
         claim.name = name;
+        claim.job_id = options_.any_file ? name : id_from_name(name);
         claim.is_marked = true;
         claim.max_attempts = static_cast<std::int64_t>(options_.retry_delays.size()) + 1;
         spool_verdict verdict;
@@ -175,7 +176,7 @@ class spool_recovery {
     static bool read_orphan_envelope(const spool_file& found, const claimed_file& file, spool_claim& claim,
                                      job_error& failure) {
         const auto size = static_cast<std::size_t>(found.info.st_size);
-        if (size <= max_spool_job_size && !read_all(found.fd.get(), claim.text)) return false;
+        if (size <= max_spool_file_size && !read_all(found.fd.get(), claim.text)) return false;
         const std::string fault = envelope_fault(std::max(claim.text.size(), size), claim.text);
         if (!fault.empty()) {
             const std::string sidecar = read_own_file(file.owner, sidecar_name(file.name));

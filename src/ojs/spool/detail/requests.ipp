@@ -39,7 +39,7 @@ enum class readiness { ready, later, refused, gone, error };
 
 struct examination {
     readiness verdict = readiness::ready;
-    std::string reason;                        // refused
+    std::string reason;                        // refused, or why it waits
     ojs::error failure;                        // error
     std::chrono::milliseconds check_delay{0};  // later
 };
@@ -63,6 +63,7 @@ inline examination examination_error(const std::string& name, int errnum) {
 inline constexpr std::chrono::milliseconds slow_check_interval{5000};  // for what rarely changes
 inline constexpr std::chrono::milliseconds fast_check_interval{100};
 inline constexpr std::chrono::milliseconds watched_check_interval{60000};  // with inotify
+inline constexpr std::chrono::milliseconds hidden_writer_timeout{10000};   // another user's file that changes
 
 // 0 when the retry is due, or when more than its whole delay is left: then the clock was set back.
 inline std::chrono::milliseconds remaining_delay(std::string_view object) {
@@ -74,11 +75,6 @@ inline std::chrono::milliseconds remaining_delay(std::string_view object) {
     if (!parse_number(raw_member(retry, "delay_ms"), max_duration_ms, delay)) delay = max_duration_ms;
     const std::int64_t left = static_cast<std::int64_t>(due_ms) - wall_clock_ms();
     return std::chrono::milliseconds(left <= static_cast<std::int64_t>(delay) ? left : 0);
-}
-
-inline std::string id_from_name(const std::string& name) {
-    const std::size_t size = name.size() < 6 ? 0 : name.size() - 5;
-    return size > 0 && name.compare(size, 5, ".json") == 0 ? name.substr(0, size) : name;
 }
 
 // The list of request/, kept from one FETCH to the next and updated by inotify.
@@ -167,7 +163,10 @@ class spool_requests {
         spool_entries postponed;
         next_due_at_ = time_point::max();
         for (const std::string& name : found) {
-            if (name.front() == '.') continue;
+            if (name.front() == '.') {
+                remove_abandoned(request, name);
+                continue;
+            }
             if (const auto later = postponed_.find(name); later != postponed_.end()) {
                 postponed.insert(*later);
                 next_due_at_ = std::min(next_due_at_, later->second.check_at);
@@ -248,22 +247,24 @@ class spool_examiner {
         const bool is_fresh = age > -options_.incomplete_timeout && age < options_.incomplete_timeout;
         const std::size_t size = static_cast<std::size_t>(file.info.st_size);
         std::string queue;
-        if (!options_.any_file && size > peek_size && size <= max_spool_job_size &&
+        if (!options_.any_file && size > peek_size && size <= max_spool_file_size &&
             is_foreign(peek(file.fd.get()), queues, queue))
             return leave_to_others(name, file.info, queue, is_fresh);
-        const int writing = is_open_for_writing(file.fd.get());
-        if (writing == 1 && age < std::chrono::minutes(1)) return check_later(fast_check_interval);
-        if (writing == 1) return refuse("a process has had it open for writing for over a minute");
+        const writers writing = find_writers(file.fd.get());
+        if (writing == writers::some && age < std::chrono::minutes(1))
+            return check_later(fast_check_interval);
+        if (writing == writers::some)
+            return refuse("a process has had it open for writing for over a minute");
         out.name = name;
         out.info = file.info;
-        const std::chrono::milliseconds settles_in =
-            is_fresh ? options_.incomplete_timeout - age : slow_check_interval;
+        examination wait = wait_for_writer(writing, file.info, age);
         if (options_.any_file)
-            return writing < 0 && is_fresh ? check_later(settles_in) : examine_any(spool, out);
-        if (size <= max_spool_job_size && !read_all(file.fd.get(), out.text))
+            return writing != writers::none && wait.verdict == readiness::later ? wait
+                                                                                : examine_any(spool, out);
+        if (size <= max_spool_file_size && !read_all(file.fd.get(), out.text))
             return examination_error(name, errno);
         if (is_foreign(out.text, queues, queue)) return leave_to_others(name, file.info, queue, is_fresh);
-        const examination result = examine_envelope(size, settles_in, is_fresh, out);
+        const examination result = examine_envelope(size, std::move(wait), out);
         const bool is_of_other_queue = result.verdict == readiness::ready && out.job.malformed.empty() &&
                                        !contains(queues, out.job.queue);
         return is_of_other_queue ? leave_to_others(name, file.info, out.job.queue, is_fresh) : result;
@@ -278,7 +279,8 @@ class spool_examiner {
             out.sidecar = read_sidecar(spool.folder(spool_target::failed), out.name, out.info);
         const std::chrono::milliseconds left = remaining_delay(out.sidecar);
         if (left.count() > 0) return check_later(left);
-        out.job.id = out.name;
+        if (!raw_string(raw_member(out.sidecar, "id"), out.job.id) || out.job.id.empty())
+            out.job.id = out.name;
         out.job.type = "file";
         out.job.queue = "default";
         return {};
@@ -311,10 +313,26 @@ class spool_examiner {
         return check_later(watched_check_interval);
     }
 
-    static examination examine_envelope(std::size_t size, std::chrono::milliseconds settles_in, bool is_fresh,
-                                        spool_candidate& out) {
+    // Until when an incomplete file may become complete. Another user's takes longer, as its writer is not visible.
+    examination wait_for_writer(writers writing, const struct stat& info,
+                                std::chrono::milliseconds age) const {
+        const bool is_hidden = writing == writers::hidden;
+        const std::chrono::milliseconds timeout =
+            is_hidden ? std::max(options_.incomplete_timeout, hidden_writer_timeout)
+                      : options_.incomplete_timeout;
+        if (age <= -timeout || age >= timeout) return {};
+        examination out = check_later(timeout - age);
+        if (is_hidden)
+            out.reason =
+                cat({"user ", static_cast<unsigned>(info.st_uid),
+                     " may still be writing it, which the kernel does not show: such a file waits until it "
+                     "has been unchanged for 10s; move a complete one there"});
+        return out;
+    }
+
+    static examination examine_envelope(std::size_t size, examination wait, spool_candidate& out) {
         const std::string fault = envelope_fault(std::max(out.text.size(), size), out.text);
-        if (!fault.empty()) return is_fresh ? check_later(settles_in) : make_malformed(fault, out);
+        if (!fault.empty()) return wait.verdict == readiness::later ? wait : make_malformed(fault, out);
         const std::chrono::milliseconds left = remaining_delay(out.text);
         if (left.count() > 0) return check_later(left);
         out.job = read_job(out.text);

@@ -35,9 +35,28 @@ inline bool was_claimed(int owner, const std::string& name) noexcept {
     return exists_at(owner, mark_name(name)) || exists_at(owner, sidecar_name(name));
 }
 
+inline std::string id_from_name(const std::string& name) {
+    const std::size_t size = name.size() < 6 ? 0 : name.size() - 5;
+    return size > 0 && name.compare(size, 5, ".json") == 0 ? name.substr(0, size) : name;
+}
+
+// Bytes of an envelope that are ours. What is settled has a state; other files are as they were put.
+inline std::size_t added_size(std::string_view text) {
+    if (raw_member(text, "state").empty()) return 0;
+    std::size_t out = text.substr(text.size() - 1) == "\n" ? 1 : 0;
+    for (const std::string_view key :
+         {"state", "error", "attempt", "spool", "id", "result", "completed_at"}) {
+        const std::string_view value = raw_member(text, key);
+        if (!value.empty()) out += key.size() + value.size() + 4;  // quotes, colon, comma
+    }
+    return out;
+}
+
 // Why a file of `size` bytes is no envelope; empty: it may be one. `text` is empty when it is too long.
 inline std::string envelope_fault(std::size_t size, std::string_view text) {
-    if (size > max_spool_job_size) return cat({"the file is longer than ", max_spool_job_size, " bytes"});
+    if (size > max_spool_job_size &&
+        (size > max_spool_file_size || size - added_size(text) > max_spool_job_size))
+        return cat({"the file is longer than ", max_spool_job_size, " bytes"});
     const result<void> valid = check_json(text);
     if (!valid) return valid.error().text;
     return is_json_object(text) ? "" : "the file is not a JSON object";
@@ -125,15 +144,26 @@ inline void remove_sidecar(int folder, const std::string& name, const struct sta
     if (!read_sidecar(folder, name, info).empty()) ::unlinkat(folder, sidecar_name(name).c_str(), 0);
 }
 
+inline bool has_id(std::string_view text) {
+    std::string id;
+    return raw_string(raw_member(text, "id"), id) && !id.empty();
+}
+// A job without an id keeps that of its first run, whatever its file's name becomes.
+inline std::string with_id(std::string_view text, const std::string& id) {
+    if (id.empty() || has_id(text)) return std::string(text);
+    return edit_json(text.empty() ? "{}" : text, {{"id", json_quote(id)}, {"state", "\"available\""}}) + "\n";
+}
+
 // The sidecar is in request/ before the file: a worker that claims the file has both.
-inline result<void> return_with_sidecar(const claimed_file& file, std::string_view sidecar,
-                                        const std::string& temporary) {
+inline result<void> return_with_sidecar(const claimed_file& file, std::string sidecar,
+                                        const std::string& temporary, const std::string& id) {
     const int request = file.spool.request();
     struct stat info {};
     if (!stat_at(file.owner, file.name, info))
         return spool_error(cat({"move ", printable(file.name)}), errno);
     for (int left = max_name_attempts;; --left) {
         const std::string target = find_free_name(request, file.name);
+        if (target != file.name) sidecar = with_id(sidecar, id);
         if (!sidecar.empty()) {
             const result<void> written =
                 replace_file(file, temporary, request, sidecar_name(target), bind_sidecar(sidecar, info));
@@ -152,9 +182,13 @@ inline result<void> fail_with_sidecar(const claimed_file& file) {
     const result<std::string> moved =
         move_spool_file(file.owner, file.name, file.spool.folder(spool_target::failed), file.name);
     if (!moved && moved.error().sys_errno != ENOENT) return moved.error();
-    const std::string beside = sidecar_name(moved ? *moved : file.name);
-    if (::renameat(file.owner, own.c_str(), file.spool.folder(spool_target::failed), beside.c_str()) != 0 &&
-        errno != ENOENT)
+    const int failed = file.spool.folder(spool_target::failed);
+    const std::string name = moved ? *moved : file.name;
+    const std::string beside = sidecar_name(name);
+    struct stat by_hand {};  // a person moved a namesake back to request/, without the sidecar that it needs
+    if (stat_at(file.spool.request(), name, by_hand) && !read_sidecar(failed, name, by_hand).empty())
+        ::renameat(failed, beside.c_str(), file.spool.request(), beside.c_str());
+    if (::renameat(file.owner, own.c_str(), failed, beside.c_str()) != 0 && errno != ENOENT)
         return spool_error(cat({"write ", printable(beside)}), errno);
     return {};
 }
@@ -174,7 +208,7 @@ class spool_claim : public ref_counted {
     spool_verdict decision;  // from `decided` on
     bool has_checkpoint = false;
     ref<spool_owner> owner;    // empty: it is dead
-    std::string job_id;        // of the job, once it is handed out
+    std::string job_id;        // of the job
     std::string name;          // of the file
     std::string text;          // the envelope, or the sidecar
     bool is_opaque = false;    // a file that is never written to
@@ -201,9 +235,14 @@ inline result<void> write_decision(const claimed_file& file, const spool_claim& 
 inline result<void> apply_verdict(const claimed_file& file, const spool_claim& claim,
                                   const std::string& temporary) {
     const spool_verdict& verdict = claim.decision;
-    if (!claim.is_opaque)
-        return verdict.text.empty() ? move_to(file, verdict.target) : apply_decision(file, verdict.target);
-    if (verdict.target == spool_target::request) return return_with_sidecar(file, verdict.text, temporary);
+    if (!claim.is_opaque && !verdict.text.empty()) return apply_decision(file, verdict.target);
+    if (!claim.is_opaque && verdict.target == spool_target::request && !has_id(claim.text)) {
+        const int errnum = rename_to_new(file.owner, file.name, file.spool.request(), file.name);
+        return errnum == 0 ? result<void>() : spool_error(cat({"move ", printable(file.name)}), errnum);
+    }
+    if (!claim.is_opaque) return move_to(file, verdict.target);
+    if (verdict.target == spool_target::request)
+        return return_with_sidecar(file, verdict.text, temporary, claim.job_id);
     if (verdict.target == spool_target::failed) return fail_with_sidecar(file);
     return move_to(file, verdict.target);
 }
@@ -241,7 +280,15 @@ inline result<settled> settle_claim(const claimed_file& file, spool_claim& claim
         if (keeps_text) claim.stage = settle_stage::decided;
     }
     if (claim.stage != settle_stage::moved) {
-        const result<void> done = apply_verdict(file, claim, temporary);
+        result<void> done = apply_verdict(file, claim, temporary);
+        if (!done && done.error().sys_errno == EEXIST && !claim.is_opaque &&
+            claim.stage == settle_stage::open) {
+            claim.decision.text = with_id(claim.text, claim.job_id);
+            done = write_decision(file, claim, temporary);
+            if (!done) return done.error();
+            claim.stage = settle_stage::decided;
+            done = apply_verdict(file, claim, temporary);
+        }
         const bool lost = !done && claim.stage == settle_stage::open && is_removed(file);
         if (lost && !is_removed_by_job(file, claim)) return abandon_claim(claim);
         if (!done && !lost) return done.error();
@@ -282,11 +329,11 @@ inline spool_verdict requeue_verdict(const spool_claim& claim, const std::string
     spool_verdict out;
     out.target = spool_target::request;
     const std::int64_t runs = claim.attempt - 1;
-    if (!is_json(checkpoint) &&
-        (!claim.is_opaque || (runs == 0 && raw_member(claim.text, "checkpoint").empty())))
-        return out;
+    const bool is_first = runs == 0 && raw_member(claim.text, "checkpoint").empty() && !has_id(claim.text);
+    if (!is_json(checkpoint) && (!claim.is_opaque || is_first)) return out;
     array<json_edit> edits = {{"attempt", cat({runs})}, {"state", "\"available\""}, {"spool", ""}};
     if (claim.is_opaque) edits.push_back({"settled", "\"request\""});
+    if (!has_id(claim.text)) edits.push_back({"id", json_quote(claim.job_id)});
     add_checkpoint(claim, checkpoint, edits);
     out.text = edit_json(claim.text, edits) + "\n";
     return out;
@@ -308,9 +355,10 @@ inline spool_verdict failure_verdict(const spool_options& options, const spool_c
         {"state", retries ? "\"retryable\"" : "\"discarded\""},
         {"spool", retries ? delay_json(retry_delay(options, claim.attempt)) : std::string()}};
     if (claim.is_opaque) edits.push_back({"settled", retries ? "\"request\"" : "\"failed\""});
+    if (!has_id(claim.text)) edits.push_back({"id", json_quote(claim.job_id)});
     add_checkpoint(claim, checkpoint, edits);
     out.text = edit_json(claim.text, edits) + "\n";
-    if (out.text.size() <= max_spool_job_size) return out;
+    if (out.text.size() <= max_spool_file_size) return out;
     edits[0].value = error_json(truncate_error(failure), claim.attempt);
     out.text = edit_json(claim.text, edits) + "\n";
     return out;

@@ -1,0 +1,217 @@
+// open_spool against a model: random names, sizes, collisions, deaths, ends. OJS_TEST_SEED repeats a run, and
+// OJS_TEST_SPOOL_SEQUENCES says how many; default 200.
+#include <map>
+#include <random>
+#include <set>
+#if OJS_SHUTDOWN_USE_INOTIFY
+#include <sys/inotify.h>
+#endif
+
+#include "spool_dir.hpp"
+
+using namespace spool_test;
+
+#if OJS_SHUTDOWN_USE_INOTIFY
+// Closing an instance takes the kernel 20 ms: most of these transports have none.
+static bool has_no_inotify = false;
+
+extern "C" int inotify_init1(int flags) noexcept(noexcept(::inotify_init1(flags))) {
+    if (!has_no_inotify) return static_cast<int>(::syscall(SYS_inotify_init1, flags));
+    errno = EMFILE;
+    return -1;
+}
+#endif
+
+namespace {
+
+std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
+    const char* const text = std::getenv(variable);
+    return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+// A job that was put there: found again by its number, which is in its content and nowhere else.
+struct model_job {
+    std::string id;           // empty: its first run decides, by its name
+    std::int64_t runs = 0;    // that count
+    bool has_failed = false;  // for good
+    bool is_done = false;
+};
+
+class sequence {
+  public:
+    sequence(std::uint64_t seed, const fs::path& base)
+        : random_(seed), any_file_(below(2) == 0), dir_(base / "spool", any_file_, {0ms, 0ms}) {
+        workers_.push_back(dir_.open());
+    }
+    ~sequence() {
+        workers_.clear();
+        fs::remove_all(dir_.path);
+    }
+
+    void run() {
+        const int steps = 10 + below(20);
+        for (int step = 0; step < steps; ++step) {
+            switch (below(9)) {
+                case 0:
+                case 1:
+                case 2: put(); break;
+                case 3: die(); break;
+                case 4: move_by_hand(); break;
+                default: work(); break;
+            }
+            if (step % 8 == 7) check_kept();
+        }
+        for (int left = 100; left > 0 && !are_all_settled(); --left) {
+            die();
+            work(true);
+        }
+        check_kept();
+        REQUIRE(are_all_settled());
+        CHECK(dir_.names("request").empty());
+    }
+
+  private:
+    int below(int end) { return static_cast<int>(random_() % static_cast<std::uint64_t>(end)); }
+
+    // Few names, so that they collide; of all lengths that are allowed, and of those that the spool makes itself.
+    std::string any_name() {
+        static const names all = {"a",
+                                  "a.json",
+                                  "a.1",
+                                  "a.json.1",
+                                  std::string(200, 'n'),
+                                  std::string(198, 'n') + ".1",
+                                  "5-b",
+                                  "\xc3\xa4.json",
+                                  std::string(195, 'n') + ".json"};
+        return all[static_cast<std::size_t>(below(static_cast<int>(all.size())))];
+    }
+
+    // As mv -n does it: what a user overwrites is not the spool's affair.
+    void put() {
+        const std::string name = any_name();
+        if (fs::exists(dir_.path / "request" / name)) return;
+        const int number = ++last_;
+        model_job& job = jobs_[number];
+        const bool has_id = !any_file_ && below(3) == 0;
+        if (has_id) job.id = "id-" + std::to_string(number);
+        std::string text = "{\"number\":" + std::to_string(number) + ",\"type\":\"noop\"";
+        if (has_id) text += ",\"id\":\"" + job.id + "\"";
+        text += ",\"args\":[\"";
+        const std::size_t size = below(400) == 0 ? (1 << 20) - text.size() - 3 : 10;
+        dir_.put(name, text + std::string(size, 'x') + "\"]}");
+    }
+
+    static int number_of(const std::string& text) { return std::atoi(member(text, "number").c_str()); }
+
+    void work(bool to_the_end = false) {
+        transport& by = *workers_[static_cast<std::size_t>(below(static_cast<int>(workers_.size())))];
+        for (const job& claimed : dir_.fetch(by, 1 + static_cast<std::size_t>(below(3)))) {
+            const int number = number_of(read_file(spool_path(claimed)));
+            CAPTURE(number);
+            REQUIRE(jobs_.count(number) == 1);
+            model_job& job = jobs_[number];
+            CHECK(claimed.malformed.empty());
+            CHECK(!job.is_done);
+            CHECK(!job.has_failed);
+            if (job.id.empty()) job.id = claimed.id;
+            CHECK(claimed.id == job.id);
+            CHECK(claimed.attempt == job.runs + 1);
+            settle(by, claimed, job, to_the_end ? below(2) : below(6));
+        }
+    }
+
+    void settle(transport& by, const job& claimed, model_job& job, int end) {
+        const bool is_last = job.runs + 1 >= 3;
+        const std::string error(below(400) == 0 ? 200000 : 5, 'e');
+        switch (end) {
+            case 0:
+                job.is_done = true;
+                CHECK(ack(by, claimed.id, below(2) == 0 ? "{\"r\":1}" : "") == settled::accepted);
+                break;
+            case 1:
+                job.has_failed = true;
+                CHECK(fail(by, claimed.id, {"e", error, false, "{}"}) == settled::accepted);
+                break;
+            case 2:
+                job.has_failed = is_last;
+                ++job.runs;
+                CHECK(fail(by, claimed.id, {"e", error, true, "{}"}) == settled::accepted);
+                return;
+            case 3: CHECK(requeue(by, claimed.id) == settled::accepted); return;
+            case 4:
+                static_cast<void>(by.save_checkpoint({claimed.id, "{\"c\":1}"}, deadline_after(10s)));
+                [[fallthrough]];
+            default:  // in flight until its worker dies
+                job.has_failed = is_last;
+                ++job.runs;
+                return;
+        }
+        ++job.runs;
+    }
+
+    // All workers are gone, with what they had in flight; the next FETCH recovers it.
+    void die() {
+        workers_.clear();
+        const int count = 1 + below(2);
+        for (int i = 0; i < count; ++i) workers_.push_back(dir_.open());
+        fetch_request nothing = dir_.asking();
+        nothing.should_send = [] { return false; };
+        static_cast<void>(workers_.back()->fetch(nothing, deadline_after(10s)));
+    }
+
+    bool are_all_settled() const {
+        return std::all_of(jobs_.begin(), jobs_.end(),
+                           [](const auto& each) { return each.second.is_done != each.second.has_failed; });
+    }
+
+    // From failed/ back, under the name that it has there.
+    void move_by_hand() {
+        for (const std::string& name : dir_.names("failed")) {
+            if (below(2) == 0 || fs::exists(dir_.path / "request" / name)) continue;
+            jobs_[number_of(dir_.read("failed/" + name))].has_failed = false;
+            fs::rename(dir_.path / "failed" / name, dir_.path / "request" / name);
+        }
+    }
+
+    // Each job is in one place, whole.
+    void check_kept() {
+        std::multiset<int> found;
+        for (const auto& each : fs::recursive_directory_iterator(dir_.path)) {
+            const std::string name = each.path().filename();
+            if (!each.is_regular_file() || name.front() == '.') continue;
+            const std::string text = read_file(each.path());
+            found.insert(number_of(text));
+            CHECK(holds(text, "xxx\"]"));
+        }
+        std::multiset<int> put;
+        for (const auto& each : jobs_) put.insert(each.first);
+        REQUIRE(found == put);
+    }
+
+    std::mt19937_64 random_;
+    const bool any_file_;
+    spool_dir dir_;
+    std::vector<transport_ref> workers_;
+    std::map<int, model_job> jobs_;
+    int last_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "spool: random names, sizes, collisions, deaths -> each job settled once, with its id and its runs") {
+    const std::uint64_t seed = number_from("OJS_TEST_SEED", std::random_device{}());
+    const std::uint64_t total = number_from("OJS_TEST_SPOOL_SEQUENCES", 200);
+    const temporary_folder base(temporary_folder::kind::in_memory);
+    for (std::uint64_t i = 0; i < total; ++i) {
+#if OJS_SHUTDOWN_USE_INOTIFY
+        has_no_inotify = (seed + i) % 16 != 0;
+#endif
+        CAPTURE(seed + i);  // OJS_TEST_SEED, with OJS_TEST_SPOOL_SEQUENCES=1
+        sequence(seed + i, base.path()).run();
+    }
+#if OJS_SHUTDOWN_USE_INOTIFY
+    has_no_inotify = false;
+#endif
+}
