@@ -539,17 +539,54 @@ TEST_CASE("controller: a child that removed its own file and exits with 0 has co
     CHECK(on.names("failed").empty());
 }
 
-TEST_CASE("controller: a command that cannot be started fails its jobs, and says why") {
+TEST_CASE(
+    "controller: the command cannot be executed -> jobs wait in request/ uncounted, and run once it can") {
+    struct {
+        const char* text;
+        mode_t mode;
+        const char* error;
+    } const rows[] = {{"#!/no/such/interpreter\n", 0700, "No such file or directory (errno 2)"},
+                      {"", 0, "No such file or directory (errno 2)"},
+                      {"#!/bin/sh\n", 0600, "Permission denied (errno 13)"},
+                      {"\1\2\3\4", 0700, "Exec format error (errno 8)"},
+                      {"#!/bin/sh\n", 0700, "Text file busy (errno 26)"}};
+    for (const auto& row : rows) {
+        CAPTURE(row.error);
+        stage on;
+        const std::string prover = on.path("prover");
+        const auto deploy = [&](const std::string& text, mode_t mode) {
+            fs::remove(prover);
+            if (mode == 0) return;
+            write_file(prover, text);
+            REQUIRE(::chmod(prover.c_str(), mode) == 0);
+        };
+        deploy("#!/bin/sh\n", 0700);  // for the check at start-up
+        on.configure_command("[" + in_quotes(prover) + ",\"{job}\"]",
+                             ",\"retry_delays\":[],\"concurrency\":2");
+        on.start();
+        REQUIRE(on.prints("worker started"));
+        deploy(row.text, row.mode);
+        const int writer =
+            ::strstr(row.error, "busy") != nullptr ? ::open(prover.c_str(), O_WRONLY | O_CLOEXEC) : -1;
+        for (const char* name : {"job-1", "job-2", "job-3"}) on.put_job(name);
+        const std::string refused = std::string("/prover': ") + row.error + "\" attempt_counted=no";
+        CHECK(eventually([&] { return on.controller.count(refused.c_str()) >= 3; }));
+        CHECK(on.names("failed").empty());
+        ::close(writer);
+        deploy("#!/bin/sh\n", 0700);
+        CHECK(eventually([&] { return on.names("done").size() == 3; }));
+        CHECK(on.controller.count("attempt=2") == 0);
+        on.stop_by(SIGTERM);
+    }
+}
+
+TEST_CASE("controller: the job's own file is the program and cannot be executed -> the run counts") {
     stage on;
-    const std::string prover = on.path("prover");
-    write_file(prover, "#!/no/such/interpreter\n");
-    REQUIRE(::chmod(prover.c_str(), 0700) == 0);
-    on.configure_command("[" + in_quotes(prover) + ",\"{job}\"]", ",\"retry_delays\":[\"1ms\"]");
+    on.configure_command(R"(["{job}"])", ",\"retry_delays\":[\"1ms\"]");
     on.put_job("job-1");
     on.start();
     CHECK(eventually([&] { return on.job_is_only_in("failed"); }));
     CHECK(on.controller.count("msg=\"Job job-1 cannot be started\"") == 2);
-    CHECK(on.prints("/prover': No such file or directory (errno 2)"));
     on.stop_by(SIGTERM);
 }
 
