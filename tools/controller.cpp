@@ -76,10 +76,10 @@ constexpr const char* usage =
     "warning\n"
     "  termination_type_file (/tmp/termination-type)\n"
     "                                  NORMAL_SHUTDOWN in it: a normal stop. Anything else, no file, or a "
-    "file of\n"
-    "                                  another user than the controller's or root: spot reclaim. While it "
-    "says\n"
-    "                                  SPOT_RECLAIM no job is claimed\n"
+    "file\n"
+    "                                  that several users can write: spot reclaim. From SPOT_RECLAIM "
+    "written\n"
+    "                                  after the start on, no job is claimed\n"
     "  metrics_address (none)          serves /metrics, /healthz, /readyz and /livez: HOST:PORT "
     "or unix:/PATH\n"
     "  spot_instance_mode              deprecated and ignored\n"
@@ -573,10 +573,10 @@ class guarded_queue : public ojs::transport {
     }
 
   private:
-    // A missing file announces nothing.
+    // A missing file announces nothing, nor does one from before the start.
     bool is_reclaim_announced() {
-        const bool now =
-            ojs::read_termination_mode(mode_file_).evidence == ojs::termination_evidence::reclaim;
+        const ojs::termination_mode mode = ojs::read_termination_mode(mode_file_);
+        const bool now = mode.evidence == ojs::termination_evidence::reclaim && mode.changed_ms > started_ms_;
         if (was_announced_.exchange(now) == now) return now;
         log(now ? ojs::log_level::warn : ojs::log_level::info,
             "File " + mode_file_ +
@@ -588,6 +588,8 @@ class guarded_queue : public ojs::transport {
     ojs::transport& queue_;
     controller& children_;
     const std::string mode_file_;
+    const std::int64_t started_ms_ =
+        std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
     std::atomic<bool> was_announced_{false};
 };
 

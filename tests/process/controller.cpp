@@ -211,10 +211,11 @@ void check_requeued(stage& on, bool named) {
 }
 
 // The status of a GET at a Unix socket; 0 if nobody answers.
-int ask(const std::string& socket_path, const std::string& target) {
+int ask(const std::string& socket_path, const std::string& target, std::string* body = nullptr) {
     ojs::http_request request;
     request.target = target;
     const auto answer = peer::make_client("unix:" + socket_path).send(request, peer::call());
+    if (answer && body != nullptr) *body = answer->body;
     return answer ? answer->status : 0;
 }
 
@@ -241,6 +242,7 @@ TEST_CASE("controller: the guide's spot reclaims: the job goes back at once, who
         {"Test 4, NORMAL_SHUTDOWN", nullptr, "NORMAL_SHUTDOWN\n", SIGUSR1, nullptr},
         {"Use Case 4: Local Development, Option B - Spot Reclaim Mode", nullptr, nullptr, SIGINT, missing},
         {"SIGHUP", nullptr, nullptr, SIGHUP, missing},
+        {"a SPOT_RECLAIM from before the start", "SPOT_RECLAIM\n", nullptr, SIGTERM, of_file},
         {"a stale NORMAL_SHUTDOWN, replaced", "NORMAL_SHUTDOWN\n", "SPOT_RECLAIM\n", SIGTERM, of_file},
     };
     for (const scenario& row : rows) {
@@ -254,6 +256,8 @@ TEST_CASE("controller: the guide's spot reclaims: the job goes back at once, who
         if (row.reason != nullptr) CHECK(on.logs({{"warning", reason}, {"warning", killing}}));
         check_requeued(on, row.number == SIGUSR1 || row.reason == of_file);
         CHECK(on.controller.count("no job is claimed") == 0);
+        CHECK(on.controller.count(", treating as ") + on.controller.count(", defaulting to ") ==
+              (row.reason == nullptr ? 0 : 1));
         CHECK(on.controller.count("Grace period:") == 0);
         CHECK(on.controller.count("using graceful shutdown") == 0);
     }
@@ -461,25 +465,53 @@ TEST_CASE("controller: the file is written anew: no link is followed, and nobody
     CHECK(beside == 1);  // the link
 }
 
-TEST_CASE("controller: while the file says SPOT_RECLAIM no job is begun, and one that runs goes on") {
-    stage on("finish");
+TEST_CASE("controller: SPOT_RECLAIM from before the start holds back no claim; written later, it does") {
+    stage on;
+    on.configure("finish", ",\"metrics_address\":" + in_quotes("unix:" + on.path("metrics")));
+    const auto shows = [&](const std::string& state) {
+        std::string ready;
+        std::string metrics;
+        CHECK(ask(on.path("metrics"), "/readyz", &ready) == 200);
+        CHECK(ask(on.path("metrics"), "/metrics", &metrics) == 200);
+        return ready.find("\"spot_reclaim\":\"" + state + "\"") != std::string::npos &&
+               metrics.find("ojs_worker_spot_reclaim{state=\"" + state + "\"} 1") != std::string::npos;
+    };
     write_file(on.mode_file(), "\tSPOT_RECLAIM \r\n");
-    on.put_job("job-1");
-    on.start();
-    REQUIRE(on.prints("level=warning msg=\"File " + on.mode_file() + no_claim));
-    CHECK(on.job_is_only_in("request"));
-    write_file(on.mode_file(), "  NORMAL_SHUTDOWN  \r\n");
-    on.child();
-    CHECK(on.controller.count(no_claim) == 1);
-    CHECK(on.controller.count(" no longer contains SPOT_RECLAIM: jobs are claimed again") == 1);
+    on.start_with_job();
+    CHECK(on.prints("'SPOT_RECLAIM' (left over from an earlier stop?): a stop by signal hands jobs back"));
+    CHECK(shows("left_over"));
     on.put_job("job-2");
     write_file(on.mode_file(), "SPOT_RECLAIM\n");
+    CHECK(shows("announced"));
     on.let_finish();
-    REQUIRE(eventually([&] { return on.controller.count(no_claim) == 2; }));
+    REQUIRE(on.prints("level=warning msg=\"File " + on.mode_file() + no_claim));
     CHECK(on.names("done") == std::vector<std::string>{"job-1"});
     CHECK(on.names("request") == std::vector<std::string>{"job-2"});
-    on.stop_by(SIGTERM);
-    CHECK(on.controller.count("Process execution-job-2 started") == 0);
+    write_file(on.mode_file(), "  NORMAL_SHUTDOWN  \r\n");
+    on.child();
+    CHECK(on.controller.count(" no longer contains SPOT_RECLAIM: jobs are claimed again") == 1);
+    CHECK_FALSE(shows("announced"));
+    on.stop_by(SIGUSR1);
+}
+
+TEST_CASE(
+    "controller: SIGUSR1 pending beside another stop signal -> a reclaim, whichever is delivered first") {
+    for (const int number : {SIGHUP, SIGINT, SIGTERM}) {
+        CAPTURE(number);
+        stage on;
+        write_file(on.mode_file(), "NORMAL_SHUTDOWN\n");
+        on.start_with_job();
+        for (const int each : {SIGSTOP, number, SIGUSR1, SIGCONT}) on.controller.signal(each);
+        CHECK(on.controller.wait() == 0);
+        check_requeued(on, true);
+    }
+}
+
+TEST_CASE("termination mode: the file's disk does not answer -> a stop is a reclaim after a second") {
+    process worker({program("hung_file_worker")}, {});
+    CHECK(worker.wait() == 0);
+    CHECK(worker.count("File /hung/mode does not answer, defaulting to spot instance reclaim mode") == 1);
+    CHECK(worker.count("Spot instance reclamation detected") == 1);
 }
 
 TEST_CASE("controller: without a job it stops at once, and names the default mode file") {
