@@ -22,13 +22,16 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <future>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -66,6 +69,8 @@ constexpr const char* usage =
     "not.\n"
     "Durations are \"3550s\", \"1m30s\" or seconds as a number. Defaults in parentheses:\n"
     "  spool_dir                       the queue: request/ processing/ done/ failed/ are made in it\n"
+    "  spool_group_writable (false)    accepts folders that the controller's own group may write to: "
+    "fsGroup\n"
     "  command                         program and arguments; {job} in them becomes the path of the job's "
     "file\n"
     "  concurrency (1)                 children at a time\n"
@@ -198,6 +203,19 @@ void read_concurrency(const picojson::value& value, config& out) {
     out.options.concurrency = static_cast<std::int64_t>(number);
 }
 
+// For an ojs_spool.hpp with that option, and for one without it.
+template <class Options>
+auto set_group_writable(Options& spool, bool value, int) -> decltype(void(spool.group_writable = value)) {
+    spool.group_writable = value;
+}
+template <class Options>
+void set_group_writable(Options&, bool, long) {}
+
+void read_group_writable(const picojson::value& value, config& out) {
+    if (!value.is<bool>()) throw invalid_value("must be true or false");
+    set_group_writable(out.spool, value.get<bool>(), 0);
+}
+
 void read_spot_instance_mode(const picojson::value& value, config& out) {
     if (!value.is<bool>()) throw invalid_value("must be true or false");
     out.has_spot_instance_mode = true;
@@ -208,6 +226,7 @@ constexpr struct {
     void (*read)(const picojson::value&, config&);
 } keys[] = {
     {"spool_dir", [](const picojson::value& value, config& out) { out.spool.directory = read_text(value); }},
+    {"spool_group_writable", read_group_writable},
     {"command", read_command},
     {"concurrency", read_concurrency},
     {"retry_delays", read_retry_delays},
@@ -672,6 +691,16 @@ int write_mode(const std::string& file, const std::string& word) {
     return 1;
 }
 
+// For the signal to be sent even if the file's disk does not answer.
+int write_mode_in_time(const std::string& file, const std::string& word) {
+    const auto written = std::make_shared<std::promise<int>>();
+    std::future<int> status = written->get_future();
+    std::thread([=] { written->set_value(write_mode(file, word)); }).detach();
+    if (status.wait_for(1s) == std::future_status::ready) return status.get();
+    std::fprintf(stderr, "error: cannot write %s: no response within 1s\n", file.c_str());
+    return 1;
+}
+
 ojs::result<config> read_config_or_defaults(const std::string& path) {
     return path.empty() ? ojs::result<config>(defaults()) : read_config(path);
 }
@@ -713,7 +742,7 @@ int reclaim(const std::string& path, pid_t pid) {
     const auto config = read_config_or_defaults(path);
     const std::string file = config ? config->options.termination_mode_file : "";
     const ojs::termination_mode before = ojs::read_termination_mode(file);
-    const int written = config ? write_mode(file, "SPOT_RECLAIM") : ojs::report_usage(config.error());
+    const int written = config ? write_mode_in_time(file, "SPOT_RECLAIM") : ojs::report_usage(config.error());
     const auto sent = found ? ojs::signal_worker("reclaim", *found) : found;
     if (sent) return written;
     if (written == 0 && is_no_controller(sent.error())) restore_mode(file, before);

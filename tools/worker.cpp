@@ -410,7 +410,8 @@ int run_signal(std::string_view word, pid_t pid, bool wait) {
     const ojs::result<pid_t> sent = ojs::signal_worker(word, pid);
     if (sent) {
         const bool printed =
-            std::printf("sent %s to process %ld\n", word.data(), static_cast<long>(*sent)) >= 0;
+            std::printf("sent %s to process %ld\n", word.data(), static_cast<long>(*sent)) >= 0 &&
+            std::fflush(stdout) == 0;
         const int status = wait ? wait_for_prestop_delay(*sent) : 0;
         return printed ? status : 1;
     }

@@ -1,4 +1,5 @@
 // doctor: every finding provoked, and absent.
+#include "environment.hpp"
 #include "findings.hpp"
 #include "processes.hpp"
 #include "raw_peer.hpp"

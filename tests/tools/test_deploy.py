@@ -399,6 +399,10 @@ class Yaml(unittest.TestCase):
         (controller,) = spec["containers"]
         mounts = {each["name"]: each["mountPath"] for each in controller["volumeMounts"]}
         self.assertEqual(mounts["spool"], settings["spool_dir"])
+        # The kubelet makes a volume with fsGroup writable to that group.
+        security = spec["securityContext"]
+        self.assertEqual(security["fsGroup"], security["runAsGroup"])
+        self.assertTrue(settings["spool_group_writable"])
         self.assertEqual(mounts["tmp"], str(Path(settings["termination_type_file"]).parent))
         self.assertEqual(settings["metrics_address"], f"[::]:{controller['ports'][0]['containerPort']}")
         # It finds its configuration where that is mounted.
