@@ -84,6 +84,7 @@ TEST_CASE("flags: --signal quiet --wait -> returns after OJS_PRESTOP_DELAY, or o
     REQUIRE(longer.prints("sent quiet"));
     worker.signal(SIGTERM);
     CHECK(worker.wait() == 0);
+    worker = process();  // reaped
     CHECK(longer.wait() == 0);
 }
 

@@ -159,14 +159,6 @@ inline void exit_if_overdue(const lifecycle& target, const siginfo_t* info) noex
     if (is_exit_timer(info) || steady_ms() - state.changed_ms >= 1000) _exit(128 + state.cause.signal);
 }
 
-// The kernel delivers the lowest number first: a reclaim that waits behind a stop signal came with it.
-inline bool is_reclaim_pending() noexcept {
-    sigset_t pending;
-    const claimed_signal& claimed = process.claimed[SIGUSR1];
-    return claimed.installed && claimed.event == event::reclaim && ::sigpending(&pending) == 0 &&
-           sigismember(&pending, SIGUSR1) == 1;
-}
-
 // Runs in signal context.
 inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number, siginfo_t* info,
                           void* context) {
@@ -181,8 +173,6 @@ inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number
     const std::uint64_t packed = pack_signal(number, info);
     claimed.last.store(packed);
     if (is_stop(claimed.event)) process.last_stop.store(stop_time());
-    if (is_stop(claimed.event) && is_reclaim_pending())
-        target.apply(event::reclaim, {cause_kind::signal, SIGUSR1});
     const bool changed = target.apply(claimed.event, {cause_kind::signal, number});
     if (changed && process.third_signal_exits && target.state().exit_now) start_exit_timer(number);
     process.unread->put(packed);
