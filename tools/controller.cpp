@@ -69,8 +69,6 @@ constexpr const char* usage =
     "not.\n"
     "Durations are \"3550s\", \"1m30s\" or seconds as a number. Defaults in parentheses:\n"
     "  spool_dir                       the queue: request/ processing/ done/ failed/ are made in it\n"
-    "  spool_group_writable (false)    accepts folders that the controller's own group may write to: "
-    "fsGroup\n"
     "  command                         program and arguments; {job} in them becomes the path of the job's "
     "file\n"
     "  concurrency (1)                 children at a time\n"
@@ -203,19 +201,6 @@ void read_concurrency(const picojson::value& value, config& out) {
     out.options.concurrency = static_cast<std::int64_t>(number);
 }
 
-// For an ojs_spool.hpp with that option, and for one without it.
-template <class Options>
-auto set_group_writable(Options& spool, bool value, int) -> decltype(void(spool.group_writable = value)) {
-    spool.group_writable = value;
-}
-template <class Options>
-void set_group_writable(Options&, bool, long) {}
-
-void read_group_writable(const picojson::value& value, config& out) {
-    if (!value.is<bool>()) throw invalid_value("must be true or false");
-    set_group_writable(out.spool, value.get<bool>(), 0);
-}
-
 void read_spot_instance_mode(const picojson::value& value, config& out) {
     if (!value.is<bool>()) throw invalid_value("must be true or false");
     out.has_spot_instance_mode = true;
@@ -226,7 +211,6 @@ constexpr struct {
     void (*read)(const picojson::value&, config&);
 } keys[] = {
     {"spool_dir", [](const picojson::value& value, config& out) { out.spool.directory = read_text(value); }},
-    {"spool_group_writable", read_group_writable},
     {"command", read_command},
     {"concurrency", read_concurrency},
     {"retry_delays", read_retry_delays},

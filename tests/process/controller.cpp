@@ -742,7 +742,6 @@ TEST_CASE("controller: a wrong configuration is refused with its key, in TOML wi
         {"{\"termination_grace_period\":\"3550 s\"}", "termination_grace_period: '3550 s' is not a duration"},
         {"{\"termination_grace_period\":true}", "termination_grace_period: must be a duration"},
         {"{\"container_grace_period\":0}", "container_grace_period: must be longer than 0"},
-        {"{\"spool_group_writable\":1}", "spool_group_writable: must be true or false"},
         {"{\"spot_instance_mode\":\"no\"}", "spot_instance_mode: must be true or false"},
         {"{\"concurrency\":0}", "concurrency: must be a whole number"},
         {"{\"concurrency\":1.5}", "concurrency: must be a whole number"},

@@ -402,7 +402,7 @@ class Yaml(unittest.TestCase):
         # The kubelet makes a volume with fsGroup writable to that group.
         security = spec["securityContext"]
         self.assertEqual(security["fsGroup"], security["runAsGroup"])
-        self.assertTrue(settings["spool_group_writable"])
+        self.assertIn({"name": "OJS_SPOOL_GROUP_WRITE", "value": "on"}, controller["env"])
         self.assertEqual(mounts["tmp"], str(Path(settings["termination_type_file"]).parent))
         self.assertEqual(settings["metrics_address"], f"[::]:{controller['ports'][0]['containerPort']}")
         # It finds its configuration where that is mounted.
