@@ -53,7 +53,7 @@ STATIC := -static -s -Wl,-e,hold_signals
 ONCE := header-separate
 ONCE.asan := broken_worker demo
 # The others define operator new, as ThreadSanitizer does.
-ONCE.tsan := $(ONCE.asan) counting_worker threadless_worker out_of_memory
+ONCE.tsan := $(ONCE.asan) counting_worker hung_file_worker threadless_worker out_of_memory
 # Whose doctest cannot be that of the others.
 OWN_DOCTEST := asan tsan
 

@@ -22,13 +22,16 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <future>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -76,10 +79,10 @@ constexpr const char* usage =
     "warning\n"
     "  termination_type_file (/tmp/termination-type)\n"
     "                                  NORMAL_SHUTDOWN in it: a normal stop. Anything else, no file, or a "
-    "file of\n"
-    "                                  another user than the controller's or root: spot reclaim. While it "
-    "says\n"
-    "                                  SPOT_RECLAIM no job is claimed\n"
+    "file\n"
+    "                                  that several users can write: spot reclaim. From SPOT_RECLAIM "
+    "written\n"
+    "                                  after the start on, no job is claimed\n"
     "  metrics_address (none)          serves /metrics, /healthz, /readyz and /livez: HOST:PORT "
     "or unix:/PATH\n"
     "  spot_instance_mode              deprecated and ignored\n"
@@ -313,6 +316,32 @@ ojs::result<void> check(const std::string& path, const config& config) {
 
 // ---- jobs ----
 
+// While the command cannot be executed, no job is claimed for 250 ms, then twice as long, up to 5 s.
+class start_back_off {
+  public:
+    bool holds_claims() {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return ojs::steady_clock::now() < until_;
+    }
+    // Several jobs claimed at once may fail together: they count once.
+    void note(bool started) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        const ojs::time_point now = ojs::steady_clock::now();
+        if (started) next_ = min_delay;
+        if (started || now < until_) return;
+        until_ = now + next_;
+        next_ = std::min(next_ * 2, max_delay);
+    }
+
+  private:
+    static constexpr milliseconds min_delay{250};
+    static constexpr milliseconds max_delay{5000};
+
+    std::mutex mutex_;
+    milliseconds next_ = min_delay;
+    ojs::time_point until_ = ojs::time_point::min();
+};
+
 class controller {
   public:
     explicit controller(std::vector<std::string> command) : command_(std::move(command)) {}
@@ -324,13 +353,8 @@ class controller {
         const std::string name = process_name(job.id());
         entry here(*this, job.id());
         auto child = ojs::child_process::start(make_child_options(job, name));
-        if (!child) {
-            log(ojs::log_level::error, "Job " + job.id() + " cannot be started",
-                {field("error", child.error().text)});
-            if (!is_shortage(child.error())) return ojs::outcome::retry(child.error().text);
-            static_cast<void>(job.sleep_for(1s));
-            return ojs::outcome::interrupted(child.error().text);
-        }
+        if (!child) return outcome_of_start(job, child.error());
+        back_off.note(true);
         log(ojs::log_level::info, "Process " + name + " started",
             {field("pid", std::to_string(child->pid())), field("attempt", std::to_string(job.attempt()))});
         const auto end = child->wait_until(ojs::time_point::max(), job.token());
@@ -338,7 +362,8 @@ class controller {
         if (end.error().code == ojs::errc::cancelled) return stop_child(job, here, std::move(*child));
         log(ojs::log_level::error, "Job " + job.id() + " failed", {field("error", end.error().text)});
         if (!has_ended(child->kill(kill_timeout))) here.keep_claimed(std::move(*child));
-        return ojs::outcome::retry(end.error().text);
+        return is_transient(end.error()) ? ojs::outcome::interrupted(end.error().text)
+                                         : ojs::outcome::retry(end.error().text);
     }
 
     // Whether a child may still work on that job, even though its handler has returned.
@@ -373,6 +398,7 @@ class controller {
     }
 
     bool serves_metrics = false;
+    start_back_off back_off;
 
   private:
     // Lists a job as running.
@@ -415,11 +441,23 @@ class controller {
         return end || end.error().code != ojs::errc::timed_out;
     }
 
-    // The machine lacks a resource: the run must not count.
-    static bool is_shortage(const ojs::error& why) {
-        const int number = why.sys_errno;
-        return why.code == ojs::errc::timed_out || number == EMFILE || number == ENFILE || number == EAGAIN ||
-               number == ENOMEM;
+    // A shortage of the machine, or a program that is being replaced.
+    static bool is_transient(const ojs::error& why) {
+        constexpr int passing[] = {EAGAIN, ENOMEM,  EMFILE, ENFILE, ENOSPC,
+                                   EDQUOT, ETXTBSY, EIO,    ESTALE, EPERM};
+        return why.code == ojs::errc::timed_out ||
+               std::count(std::begin(passing), std::end(passing), why.sys_errno) > 0;
+    }
+
+    // A command that cannot be executed says nothing about the job, unless the job's own file is the program.
+    ojs::outcome outcome_of_start(const ojs::job_context& job, const ojs::error& why) {
+        const bool runs_job = command_[0].find("{job}") != std::string::npos;
+        const bool is_verdict = runs_job && !is_transient(why);
+        log(ojs::log_level::error, "Job " + job.id() + " cannot be started",
+            {field("error", why.text), field("attempt_counted", is_verdict ? "yes" : "no")});
+        if (is_verdict) return ojs::outcome::retry(why.text);
+        back_off.note(false);
+        return ojs::outcome::interrupted(why.text);
     }
 
     static ojs::log_field field(std::string name, std::string value) {
@@ -505,7 +543,7 @@ class controller {
     bool draining_ = false;
 };
 
-// Claims no job while a reclaim is announced, and settles none while its child may run. The worker retries a report that
+// Claims no job while a reclaim is announced or the command cannot be executed, and settles none while its child may run. The worker retries a report that
 // comes too early.
 class guarded_queue : public ojs::transport {
   public:
@@ -516,7 +554,9 @@ class guarded_queue : public ojs::transport {
     ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
                                              ojs::time_point deadline) override {
         ojs::fetch_request guarded = request;
-        guarded.should_send = [&] { return !is_reclaim_announced() && request.should_send(); };
+        guarded.should_send = [&] {
+            return !children_.back_off.holds_claims() && !is_reclaim_announced() && request.should_send();
+        };
         return queue_.fetch(guarded, deadline);
     }
     ojs::result<ojs::settled> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
@@ -536,10 +576,10 @@ class guarded_queue : public ojs::transport {
     }
 
   private:
-    // A missing file announces nothing.
+    // A missing file announces nothing, nor does one from before the start.
     bool is_reclaim_announced() {
-        const bool now =
-            ojs::read_termination_mode(mode_file_).evidence == ojs::termination_evidence::reclaim;
+        const ojs::termination_mode mode = ojs::read_termination_mode(mode_file_);
+        const bool now = mode.evidence == ojs::termination_evidence::reclaim && mode.changed_ms > started_ms_;
         if (was_announced_.exchange(now) == now) return now;
         log(now ? ojs::log_level::warn : ojs::log_level::info,
             "File " + mode_file_ +
@@ -551,6 +591,8 @@ class guarded_queue : public ojs::transport {
     ojs::transport& queue_;
     controller& children_;
     const std::string mode_file_;
+    const std::int64_t started_ms_ =
+        std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
     std::atomic<bool> was_announced_{false};
 };
 
@@ -633,6 +675,16 @@ int write_mode(const std::string& file, const std::string& word) {
     return 1;
 }
 
+// For the signal to be sent even if the file's disk does not answer.
+int write_mode_in_time(const std::string& file, const std::string& word) {
+    const auto written = std::make_shared<std::promise<int>>();
+    std::future<int> status = written->get_future();
+    std::thread([=] { written->set_value(write_mode(file, word)); }).detach();
+    if (status.wait_for(1s) == std::future_status::ready) return status.get();
+    std::fprintf(stderr, "error: cannot write %s: no response within 1s\n", file.c_str());
+    return 1;
+}
+
 ojs::result<config> read_config_or_defaults(const std::string& path) {
     return path.empty() ? ojs::result<config>(defaults()) : read_config(path);
 }
@@ -674,7 +726,7 @@ int reclaim(const std::string& path, pid_t pid) {
     const auto config = read_config_or_defaults(path);
     const std::string file = config ? config->options.termination_mode_file : "";
     const ojs::termination_mode before = ojs::read_termination_mode(file);
-    const int written = config ? write_mode(file, "SPOT_RECLAIM") : ojs::report_usage(config.error());
+    const int written = config ? write_mode_in_time(file, "SPOT_RECLAIM") : ojs::report_usage(config.error());
     const auto sent = found ? ojs::signal_worker("reclaim", *found) : found;
     if (sent) return written;
     if (written == 0 && is_no_controller(sent.error())) restore_mode(file, before);

@@ -13,11 +13,14 @@
 // Try it: build/dev_backend &  then  OJS_URL=http://127.0.0.1:8080 build/worker
 // Without a backend: export OJS_URL=spool:/tmp/jobs; build/worker & build/worker --enqueue text.count README.md
 #include <picojson.h>
+#include <signal.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -26,6 +29,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -35,7 +39,8 @@
 namespace {
 
 constexpr const char* usage =
-    "usage: worker [--init | --doctor | --signal quiet|resume|stop|reclaim [PID] | --enqueue TYPE [ARG]... | "
+    "usage: worker [--init | --doctor | --signal quiet|resume|stop|reclaim [PID] [--wait] | --enqueue TYPE "
+    "[ARG]... | "
     "--help]\n"
     "Runs Open Job Spec jobs until SIGTERM or SIGINT; then finishes the jobs in flight and exits.\n"
     "\n"
@@ -46,6 +51,7 @@ constexpr const char* usage =
     "default:\n"
     "                 PID 1 if that is a worker, or else the only worker; exits with 0 if it was sent, else "
     "1\n"
+    "                 --wait, for a preStop hook: then waits for OJS_PRESTOP_DELAY, or the end of PID\n"
     "  --enqueue TYPE [ARG]...\n"
     "                 adds a job to the spool directory of OJS_URL (spool:DIR) and prints its id; an ARG "
     "that\n"
@@ -323,6 +329,7 @@ struct command_line {
     const char* flag = "";                 // empty: run jobs
     std::string_view word;                 // of --signal
     pid_t pid = 0;                         // of --signal
+    bool wait = false;                     // of --signal
     std::vector<std::string_view> values;  // all of them
 };
 
@@ -333,7 +340,7 @@ struct flag_rule {
 };
 constexpr int any_number = 100000;
 constexpr flag_rule flag_rules[] = {
-    {"--help", 0, 0}, {"--doctor", 0, 0}, {"--signal", 1, 2}, {"--enqueue", 1, any_number}, {"--init", 0, 0}};
+    {"--help", 0, 0}, {"--doctor", 0, 0}, {"--signal", 1, 3}, {"--enqueue", 1, any_number}, {"--init", 0, 0}};
 
 ojs::error wrong_usage(const std::string& text) {
     return {ojs::errc::invalid_argument, 0, text + "; see --help"};
@@ -362,7 +369,11 @@ ojs::result<command_line> read_flags(int argc, char** argv) {
         if (values > 0) out.word = argv[2];
         out.values.assign(argv + 2, argv + argc);
         if (flag != "--signal") return out;
-        const ojs::result<pid_t> pid = values > 1 ? read_pid(argv[3]) : ojs::result<pid_t>(pid_t{0});
+        out.wait = values > 1 && out.values.back() == "--wait";
+        if (values == 3 && !out.wait)
+            return wrong_usage("'" + std::string(argv[4]) + "' is unexpected after --signal");
+        const bool has_pid = values > (out.wait ? 2 : 1);
+        const ojs::result<pid_t> pid = has_pid ? read_pid(argv[3]) : ojs::result<pid_t>(pid_t{0});
         if (!pid) return pid.error();
         out.pid = *pid;
         return out;
@@ -385,10 +396,25 @@ int run_doctor() {
     return printed && ojs::max_severity(findings) < ojs::severity::error ? 0 : 1;
 }
 
-int run_signal(std::string_view word, pid_t pid) {
+// For load balancers to notice the failing readiness probe. The hook has the worker's environment.
+int wait_for_prestop_delay(pid_t pid) {
+    const auto options = ojs::worker_options::from_environment();
+    if (!options) return ojs::report_usage(options.error());
+    const ojs::time_point end = ojs::deadline_after(options->prestop_delay);
+    while (ojs::steady_clock::now() < end && ::kill(pid, 0) == 0)
+        std::this_thread::sleep_until(std::min(end, ojs::deadline_after(std::chrono::milliseconds(100))));
+    return 0;
+}
+
+int run_signal(std::string_view word, pid_t pid, bool wait) {
     const ojs::result<pid_t> sent = ojs::signal_worker(word, pid);
-    if (sent)
-        return std::printf("sent %s to process %ld\n", word.data(), static_cast<long>(*sent)) < 0 ? 1 : 0;
+    if (sent) {
+        const bool printed =
+            std::printf("sent %s to process %ld\n", word.data(), static_cast<long>(*sent)) >= 0 &&
+            std::fflush(stdout) == 0;
+        const int status = wait ? wait_for_prestop_delay(*sent) : 0;
+        return printed ? status : 1;
+    }
     const int status = ojs::report_usage(sent.error());
     return sent.error().code == ojs::errc::invalid_argument ? status : 1;
 }
@@ -444,7 +470,7 @@ int main(int argc, char** argv) {
     const std::string_view flag = command->flag;
     if (flag == "--help") return std::fputs(usage, stdout) < 0 ? 1 : 0;
     if (flag == "--doctor") return run_doctor();
-    if (flag == "--signal") return run_signal(command->word, command->pid);
+    if (flag == "--signal") return run_signal(command->word, command->pid, command->wait);
     if (flag == "--enqueue") return run_enqueue(command->values);
     const ojs::result<void> below_init = ojs::as_init();
     return below_init ? work() : ojs::report_usage(below_init.error());

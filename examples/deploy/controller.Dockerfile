@@ -16,7 +16,7 @@ RUN g++ -std=c++17 -O2 -pthread -static -s -I. controller.cpp hold_signals.S -Wl
 
 FROM scratch
 COPY --from=build /src/controller /controller
-# This user must own the queue's folders, and must be the only one with write access.
+# This user must own the queue's folders and be the only one with write access; with OJS_SPOOL_GROUP_WRITE=on, this group too.
 USER 65532:65532
 STOPSIGNAL SIGTERM
 # Use HTTP instead: GET /livez and GET /readyz at metrics_address.

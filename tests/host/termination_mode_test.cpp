@@ -1,5 +1,7 @@
 // What the termination-mode file says, and that nothing it may be instead of a file blocks or crashes.
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #include "files.hpp"
@@ -46,8 +48,14 @@ TEST_CASE("termination mode: NORMAL_SHUTDOWN, with blanks around it, is the one 
 
 TEST_CASE("termination mode: SPOT_RECLAIM, and no file, in the words of the guide") {
     const folder here;
-    check_reclaim(here.with("SPOT_RECLAIM\n"), termination_evidence::reclaim,
+    const termination_mode reclaim = here.with("SPOT_RECLAIM\n");
+    check_reclaim(reclaim, termination_evidence::reclaim,
                   "File " + here.file + " contains 'SPOT_RECLAIM', treating as spot instance reclaim");
+    CHECK(reclaim.found == "File " + here.file + " contains 'SPOT_RECLAIM'");
+    // Put there by another name, it is new whatever the time of its content.
+    const timespec old[] = {{1000000000, 0}, {1000000000, 0}};
+    REQUIRE(::utimensat(AT_FDCWD, here.file.c_str(), old, 0) == 0);
+    CHECK(read_termination_mode(here.file).changed_ms >= reclaim.changed_ms);
     CHECK(::unlink(here.file.c_str()) == 0);
     check_reclaim(read_termination_mode(here.file), termination_evidence::missing,
                   "File " + here.file + " not found, defaulting to spot instance reclaim mode");
@@ -107,29 +115,46 @@ TEST_CASE("termination mode: a file that may not be read, a link in a circle, a 
     check_unreadable("/tmp/" + std::string(5000, 'n'), "cannot be read");
 }
 
-TEST_CASE("termination mode: a file of neither our own user nor root counts as missing, whatever it says") {
-    const folder here;
+TEST_CASE(
+    "termination mode: a file of another user -> obeyed only if that user alone can write and replace it") {
     if (::geteuid() != 0) {
-        MESSAGE("only root may give a file to somebody else: skipped");
+        MESSAGE("skipped: only root may give a file to somebody else");
         return;
     }
     constexpr uid_t somebody = 65533;
     constexpr uid_t other = 65532;
-    REQUIRE_FALSE(here.with("NORMAL_SHUTDOWN").is_reclaim());
-    REQUIRE(::chmod(here.path.c_str(), 0755) == 0);
-    REQUIRE(::chmod(here.file.c_str(), 0644) == 0);
-    REQUIRE(::chown(here.file.c_str(), somebody, static_cast<gid_t>(-1)) == 0);
-    check_reclaim(read_termination_mode(here.file), termination_evidence::missing,
-                  "belongs to user 65533, neither to this one (0) nor to root, and counts as not found");
-    // As users without rights see it: the owner, another, and another again where it is root's.
-    const auto is_normal_for = [&](uid_t user) {
-        REQUIRE(::seteuid(user) == 0);
-        const termination_mode mode = read_termination_mode(here.file);
-        REQUIRE(::seteuid(0) == 0);
-        return !mode.is_reclaim();
+    struct {
+        mode_t folder;
+        uid_t folder_owner;
+        mode_t file;
+        bool is_obeyed;
+    } const rows[] = {{0755, 0, 0644, true},         {01777, 0, 0644, true}, {0755, somebody, 0600, true},
+                      {01777, somebody, 0644, true}, {0777, 0, 0644, false}, {0775, 0, 0644, false},
+                      {0755, other, 0644, false},    {0755, 0, 0666, false}, {0755, 0, 0664, false}};
+    const folder here;
+    here.with("NORMAL_SHUTDOWN");
+    const auto give = [](const std::string& path, uid_t user, mode_t mode) {
+        REQUIRE(::chown(path.c_str(), user, static_cast<gid_t>(-1)) == 0);
+        REQUIRE(::chmod(path.c_str(), mode) == 0);
     };
-    CHECK(is_normal_for(somebody));
-    CHECK_FALSE(is_normal_for(other));
-    REQUIRE(::chown(here.file.c_str(), 0, static_cast<gid_t>(-1)) == 0);
-    CHECK(is_normal_for(other));
+    for (const auto& row : rows) {
+        CAPTURE(row.folder);
+        CAPTURE(row.file);
+        give(here.path, row.folder_owner, row.folder);
+        give(here.file, somebody, row.file);
+        CHECK(read_termination_mode(here.file).is_reclaim() != row.is_obeyed);
+    }
+    check_reclaim(read_termination_mode(here.file), termination_evidence::other_owner,
+                  " belongs to user 65533, others can write or replace it, and it counts as not found");
+    // Through a link, which anybody may have put there.
+    give(here.path, 0, 01777);
+    give(here.file, somebody, 0644);
+    REQUIRE(::symlink(here.file.c_str(), (here.file + ".link").c_str()) == 0);
+    CHECK(read_termination_mode(here.file + ".link").is_reclaim());
+    give(here.file, 0, 0644);
+    CHECK_FALSE(read_termination_mode(here.file + ".link").is_reclaim());
+    REQUIRE(::seteuid(other) == 0);  // root's file, for a user without rights
+    const termination_mode mode = read_termination_mode(here.file);
+    REQUIRE(::seteuid(0) == 0);
+    CHECK_FALSE(mode.is_reclaim());
 }

@@ -1,4 +1,5 @@
 // doctor: every finding provoked, and absent.
+#include "environment.hpp"
 #include "findings.hpp"
 #include "processes.hpp"
 #include "raw_peer.hpp"
@@ -268,11 +269,18 @@ TEST_CASE("doctor: a pod's default grace period, and the probes of a pod") {
         REQUIRE(found.size() == 1);
         CHECK(found[0].id == "health-kubernetes");
         CHECK(found[0].severity == severity::warning);
-        CHECK(found[0].fix.find("OJS_HEALTH_ADDR=0.0.0.0:8081") != std::string::npos);
+        CHECK(found[0].fix.find("OJS_HEALTH_ADDR=[::]:8081") != std::string::npos);
         CHECK(found[0].fix.find("/livez") != std::string::npos);
     }
     for (const char* far : {"0.0.0.0:8081", "[::]:8081", "unix:/tmp/h.sock"}) {
         options.health_address = far;
         CHECK(advice().empty());
     }
+    const test::environment_variable cluster("KUBERNETES_SERVICE_HOST", "fd00::1");
+    for (const char* both : {"[::]:8081", "[fd00::5]:8081"}) {
+        options.health_address = both;
+        CHECK(advice().empty());
+    }
+    options.health_address = "0.0.0.0:8081";
+    check_found(advice(), "health-kubernetes", severity::warning, "IPv4 in a cluster of IPv6");
 }

@@ -173,6 +173,18 @@ TEST_CASE("as_init: signals are forwarded") {
     }
 }
 
+#if !OJS_SHUTDOWN_SEPARATE
+TEST_CASE("as_init: SIGUSR1 pending beside a stop signal -> forwarded before it") {
+    const sigset_t both = set_of({SIGHUP, SIGUSR1});
+    sigset_t previous;
+    ::pthread_sigmask(SIG_BLOCK, &both, &previous);
+    for (const int each : {SIGHUP, SIGUSR1}) ::pthread_kill(::pthread_self(), each);
+    CHECK(ojs::detail::take_signal(both) == SIGUSR1);
+    CHECK(ojs::detail::take_signal(both) == SIGHUP);
+    ::pthread_sigmask(SIG_SETMASK, &previous, nullptr);
+}
+#endif
+
 // The signal is sent at once, so that it meets every stage between the start and the wait, run after run.
 TEST_CASE("as_init: a signal in the first moments is never lost") {
     sigset_t term = set_of({SIGTERM});

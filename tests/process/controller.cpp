@@ -211,10 +211,11 @@ void check_requeued(stage& on, bool named) {
 }
 
 // The status of a GET at a Unix socket; 0 if nobody answers.
-int ask(const std::string& socket_path, const std::string& target) {
+int ask(const std::string& socket_path, const std::string& target, std::string* body = nullptr) {
     ojs::http_request request;
     request.target = target;
     const auto answer = peer::make_client("unix:" + socket_path).send(request, peer::call());
+    if (answer && body != nullptr) *body = answer->body;
     return answer ? answer->status : 0;
 }
 
@@ -241,6 +242,7 @@ TEST_CASE("controller: the guide's spot reclaims: the job goes back at once, who
         {"Test 4, NORMAL_SHUTDOWN", nullptr, "NORMAL_SHUTDOWN\n", SIGUSR1, nullptr},
         {"Use Case 4: Local Development, Option B - Spot Reclaim Mode", nullptr, nullptr, SIGINT, missing},
         {"SIGHUP", nullptr, nullptr, SIGHUP, missing},
+        {"a SPOT_RECLAIM from before the start", "SPOT_RECLAIM\n", nullptr, SIGTERM, of_file},
         {"a stale NORMAL_SHUTDOWN, replaced", "NORMAL_SHUTDOWN\n", "SPOT_RECLAIM\n", SIGTERM, of_file},
     };
     for (const scenario& row : rows) {
@@ -254,6 +256,8 @@ TEST_CASE("controller: the guide's spot reclaims: the job goes back at once, who
         if (row.reason != nullptr) CHECK(on.logs({{"warning", reason}, {"warning", killing}}));
         check_requeued(on, row.number == SIGUSR1 || row.reason == of_file);
         CHECK(on.controller.count("no job is claimed") == 0);
+        CHECK(on.controller.count(", treating as ") + on.controller.count(", defaulting to ") ==
+              (row.reason == nullptr ? 0 : 1));
         CHECK(on.controller.count("Grace period:") == 0);
         CHECK(on.controller.count("using graceful shutdown") == 0);
     }
@@ -461,25 +465,53 @@ TEST_CASE("controller: the file is written anew: no link is followed, and nobody
     CHECK(beside == 1);  // the link
 }
 
-TEST_CASE("controller: while the file says SPOT_RECLAIM no job is begun, and one that runs goes on") {
-    stage on("finish");
+TEST_CASE("controller: SPOT_RECLAIM from before the start holds back no claim; written later, it does") {
+    stage on;
+    on.configure("finish", ",\"metrics_address\":" + in_quotes("unix:" + on.path("metrics")));
+    const auto shows = [&](const std::string& state) {
+        std::string ready;
+        std::string metrics;
+        CHECK(ask(on.path("metrics"), "/readyz", &ready) == 200);
+        CHECK(ask(on.path("metrics"), "/metrics", &metrics) == 200);
+        return ready.find("\"spot_reclaim\":\"" + state + "\"") != std::string::npos &&
+               metrics.find("ojs_worker_spot_reclaim{state=\"" + state + "\"} 1") != std::string::npos;
+    };
     write_file(on.mode_file(), "\tSPOT_RECLAIM \r\n");
-    on.put_job("job-1");
-    on.start();
-    REQUIRE(on.prints("level=warning msg=\"File " + on.mode_file() + no_claim));
-    CHECK(on.job_is_only_in("request"));
-    write_file(on.mode_file(), "  NORMAL_SHUTDOWN  \r\n");
-    on.child();
-    CHECK(on.controller.count(no_claim) == 1);
-    CHECK(on.controller.count(" no longer contains SPOT_RECLAIM: jobs are claimed again") == 1);
+    on.start_with_job();
+    CHECK(on.prints("'SPOT_RECLAIM' (left over from an earlier stop?): a stop by signal hands jobs back"));
+    CHECK(shows("left_over"));
     on.put_job("job-2");
     write_file(on.mode_file(), "SPOT_RECLAIM\n");
+    CHECK(shows("announced"));
     on.let_finish();
-    REQUIRE(eventually([&] { return on.controller.count(no_claim) == 2; }));
+    REQUIRE(on.prints("level=warning msg=\"File " + on.mode_file() + no_claim));
     CHECK(on.names("done") == std::vector<std::string>{"job-1"});
     CHECK(on.names("request") == std::vector<std::string>{"job-2"});
-    on.stop_by(SIGTERM);
-    CHECK(on.controller.count("Process execution-job-2 started") == 0);
+    write_file(on.mode_file(), "  NORMAL_SHUTDOWN  \r\n");
+    on.child();
+    CHECK(on.controller.count(" no longer contains SPOT_RECLAIM: jobs are claimed again") == 1);
+    CHECK_FALSE(shows("announced"));
+    on.stop_by(SIGUSR1);
+}
+
+TEST_CASE(
+    "controller: SIGUSR1 pending beside another stop signal -> a reclaim, whichever is delivered first") {
+    for (const int number : {SIGHUP, SIGINT, SIGTERM}) {
+        CAPTURE(number);
+        stage on;
+        write_file(on.mode_file(), "NORMAL_SHUTDOWN\n");
+        on.start_with_job();
+        for (const int each : {SIGSTOP, number, SIGUSR1, SIGCONT}) on.controller.signal(each);
+        CHECK(on.controller.wait() == 0);
+        check_requeued(on, true);
+    }
+}
+
+TEST_CASE("termination mode: the file's disk does not answer -> a stop is a reclaim after a second") {
+    process worker({program("hung_file_worker")}, {});
+    CHECK(worker.wait() == 0);
+    CHECK(worker.count("File /hung/mode does not answer, defaulting to spot instance reclaim mode") == 1);
+    CHECK(worker.count("Spot instance reclamation detected") == 1);
 }
 
 TEST_CASE("controller: without a job it stops at once, and names the default mode file") {
@@ -539,17 +571,54 @@ TEST_CASE("controller: a child that removed its own file and exits with 0 has co
     CHECK(on.names("failed").empty());
 }
 
-TEST_CASE("controller: a command that cannot be started fails its jobs, and says why") {
+TEST_CASE(
+    "controller: the command cannot be executed -> jobs wait in request/ uncounted, and run once it can") {
+    struct {
+        const char* text;
+        mode_t mode;
+        const char* error;
+    } const rows[] = {{"#!/no/such/interpreter\n", 0700, "No such file or directory (errno 2)"},
+                      {"", 0, "No such file or directory (errno 2)"},
+                      {"#!/bin/sh\n", 0600, "Permission denied (errno 13)"},
+                      {"\1\2\3\4", 0700, "Exec format error (errno 8)"},
+                      {"#!/bin/sh\n", 0700, "Text file busy (errno 26)"}};
+    for (const auto& row : rows) {
+        CAPTURE(row.error);
+        stage on;
+        const std::string prover = on.path("prover");
+        const auto deploy = [&](const std::string& text, mode_t mode) {
+            fs::remove(prover);
+            if (mode == 0) return;
+            write_file(prover, text);
+            REQUIRE(::chmod(prover.c_str(), mode) == 0);
+        };
+        deploy("#!/bin/sh\n", 0700);  // for the check at start-up
+        on.configure_command("[" + in_quotes(prover) + ",\"{job}\"]",
+                             ",\"retry_delays\":[],\"concurrency\":2");
+        on.start();
+        REQUIRE(on.prints("worker started"));
+        deploy(row.text, row.mode);
+        const int writer =
+            ::strstr(row.error, "busy") != nullptr ? ::open(prover.c_str(), O_WRONLY | O_CLOEXEC) : -1;
+        for (const char* name : {"job-1", "job-2", "job-3"}) on.put_job(name);
+        const std::string refused = std::string("/prover': ") + row.error + "\" attempt_counted=no";
+        CHECK(eventually([&] { return on.controller.count(refused.c_str()) >= 3; }));
+        CHECK(on.names("failed").empty());
+        ::close(writer);
+        deploy("#!/bin/sh\n", 0700);
+        CHECK(eventually([&] { return on.names("done").size() == 3; }));
+        CHECK(on.controller.count("attempt=2") == 0);
+        on.stop_by(SIGTERM);
+    }
+}
+
+TEST_CASE("controller: the job's own file is the program and cannot be executed -> the run counts") {
     stage on;
-    const std::string prover = on.path("prover");
-    write_file(prover, "#!/no/such/interpreter\n");
-    REQUIRE(::chmod(prover.c_str(), 0700) == 0);
-    on.configure_command("[" + in_quotes(prover) + ",\"{job}\"]", ",\"retry_delays\":[\"1ms\"]");
+    on.configure_command(R"(["{job}"])", ",\"retry_delays\":[\"1ms\"]");
     on.put_job("job-1");
     on.start();
     CHECK(eventually([&] { return on.job_is_only_in("failed"); }));
     CHECK(on.controller.count("msg=\"Job job-1 cannot be started\"") == 2);
-    CHECK(on.prints("/prover': No such file or directory (errno 2)"));
     on.stop_by(SIGTERM);
 }
 

@@ -27,6 +27,8 @@ TEST_CASE("flags: wrong usage prints an error in one line, or the usage, and exi
           {"--signal", "stop", "-1"},
           {"--signal", "stop", "0"},
           {"--signal", "stop", "1", "2"},
+          {"--signal", "stop", "1", "2", "--wait"},
+          {"--signal", "--wait"},
           {"--signal", "stop", "99999999999"},
           {"--doctor", "now"},
           {"--init", "now"},
@@ -66,6 +68,24 @@ TEST_CASE("flags: wrong usage prints an error in one line, or the usage, and exi
             if (program.says == std::string("error: ")) CHECK(run.count("\n") == 1);
         }
     }
+}
+
+TEST_CASE("flags: --signal quiet --wait -> returns after OJS_PRESTOP_DELAY, or once the worker has ended") {
+    process worker({program("worker")}, {{"OJS_URL", "memory:"}});
+    REQUIRE(worker.prints("worker started"));
+    const auto hook = [&](const char* delay) {
+        return process({program("worker"), "--signal", "quiet", std::to_string(worker.pid()), "--wait"},
+                       {{"OJS_PRESTOP_DELAY", delay}});
+    };
+    const std::int64_t began = monotonic_ns();
+    CHECK(hook("300ms").wait() == 0);
+    CHECK(monotonic_ns() - began >= 300000000);
+    process longer = hook("1h");
+    REQUIRE(longer.prints("sent quiet"));
+    worker.signal(SIGTERM);
+    CHECK(worker.wait() == 0);
+    worker = process();  // reaped
+    CHECK(longer.wait() == 0);
 }
 
 TEST_CASE("flags: --help names every flag; --doctor exits 0 without an error, and 1 with one") {

@@ -381,11 +381,11 @@ class Yaml(unittest.TestCase):
 
     def test_probes_and_hook(self):
         (port,) = self.worker()["ports"]
-        self.assertEqual(setting(WORKER, "OJS_HEALTH_ADDR"), f"0.0.0.0:{port['containerPort']}")
+        self.assertEqual(setting(WORKER, "OJS_HEALTH_ADDR"), f"[::]:{port['containerPort']}")
         for probe, path in [("readinessProbe", "/readyz"), ("livenessProbe", "/livez")]:
             self.assertEqual(self.worker()[probe]["httpGet"], {"path": path, "port": port["name"]})
         hook = self.worker()["lifecycle"]["preStop"]["exec"]["command"]
-        self.assertEqual(hook, [*self.worker()["command"], "--signal", "quiet"])
+        self.assertEqual(hook, [*self.worker()["command"], "--signal", "quiet", "--wait"])
 
     @for_each(CONTROLLERS)
     def test_controllers(self, name):
@@ -399,8 +399,12 @@ class Yaml(unittest.TestCase):
         (controller,) = spec["containers"]
         mounts = {each["name"]: each["mountPath"] for each in controller["volumeMounts"]}
         self.assertEqual(mounts["spool"], settings["spool_dir"])
+        # The kubelet makes a volume with fsGroup writable to that group.
+        security = spec["securityContext"]
+        self.assertEqual(security["fsGroup"], security["runAsGroup"])
+        self.assertIn({"name": "OJS_SPOOL_GROUP_WRITE", "value": "on"}, controller["env"])
         self.assertEqual(mounts["tmp"], str(Path(settings["termination_type_file"]).parent))
-        self.assertEqual(settings["metrics_address"], f"0.0.0.0:{controller['ports'][0]['containerPort']}")
+        self.assertEqual(settings["metrics_address"], f"[::]:{controller['ports'][0]['containerPort']}")
         # It finds its configuration where that is mounted.
         self.assertEqual(controller["command"], ["/controller"])
         source = (ROOT / "tools/controller.cpp").read_text()

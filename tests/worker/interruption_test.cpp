@@ -405,7 +405,10 @@ TEST_CASE("termination mode: the first signal asks for it, in a drain too; NORMA
         });
         each.signalled ? busy.signal() : static_cast<void>(busy.body->request_stop());
         REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
-        if (each.signalled) send(busy.life, SIGUSR1);
+        if (each.signalled) {
+            REQUIRE(log.wait_for("info Received SIGTERM"));
+            send(busy.life, SIGUSR1);
+        }
         for (int i = 0; i < 3; ++i) busy.signal();
         if (!each.reclaims) {
             REQUIRE(log.wait_for("info Received SIGTERM"));
@@ -420,6 +423,21 @@ TEST_CASE("termination mode: the first signal asks for it, in a drain too; NORMA
         CHECK(busy.settlement().what == (each.reclaims ? "fail" : "ack"));
         if (each.reclaims) CHECK(busy.detail("reason") == "spot_reclaim");
     }
+}
+
+TEST_CASE(
+    "termination mode: SIGUSR1 before the file has been read -> a reclaim, also behind another signal") {
+    const mode_file file("NORMAL_SHUTDOWN");
+    worker_options options = recorder::options();
+    options.dialect.first_signal_wins = true;
+    options.termination_mode_file = file.path;
+    const kept_log log(options);
+    busy_worker busy(options, until_cancelled);
+    busy.life.apply(ojs::event::stop_signal, {ojs::cause_kind::signal, SIGHUP});
+    busy.life.apply(ojs::event::reclaim, {ojs::cause_kind::signal, SIGUSR1});
+    REQUIRE(busy.body->wait(deadline_after(guard)));
+    CHECK(busy.detail("reason") == "spot_reclaim");
+    CHECK(log.count("using graceful shutdown") == 0);
 }
 
 TEST_CASE("reclaim_wait: handlers may bring their work to an end before the job is requeued") {

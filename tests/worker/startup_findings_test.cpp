@@ -92,6 +92,10 @@ TEST_CASE("startup findings: a stale mode file, but not a missing one") {
     CHECK(startup_findings(options, nowhere).empty());
     tree.file("/mode", "SPOT_RECLAIM");
     check_found(startup_findings(options, nowhere), "mode-file", severity::warning, "SPOT_RECLAIM");
+    tree.file("/mode", "garbage");
+    const std::string problem = startup_findings(options, nowhere).at(0).problem;
+    CHECK(problem.find("'garbage': a stop by signal hands jobs back at once") != std::string::npos);
+    CHECK(problem.find("defaulting") == std::string::npos);  // operators search for these words of a stop
 }
 
 TEST_CASE("startup findings: an unknown variable -> a warning with its name, and the doctor's guess") {

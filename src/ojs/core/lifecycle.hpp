@@ -137,6 +137,8 @@ class lifecycle {
     std::uint32_t resume_requests() const noexcept { return resume_requests_.load(); }
     // The signal of the latest resume request, 0 if that was a call. Thread-safe, async-signal-safe.
     int resume_signal() const noexcept { return resume_signal_.load(); }
+    // The number of reclaims by signal or call, also of those that changed nothing. Thread-safe, async-signal-safe.
+    std::uint32_t reclaim_requests() const noexcept { return reclaim_requests_.load(); }
     // The number of report requests. Thread-safe, async-signal-safe.
     std::uint32_t report_requests() const noexcept { return report_requests_.load(); }
 
@@ -189,6 +191,7 @@ class lifecycle {
     detail::atomic<std::uint32_t> resume_requests_{0};
     detail::atomic<int> resume_signal_{0};
     detail::atomic<std::uint32_t> report_requests_{0};
+    detail::atomic<std::uint32_t> reclaim_requests_{0};
     detail::atomic<word> history_[history_size] = {};
     subscriber subscribers_[max_subscribers];
 };

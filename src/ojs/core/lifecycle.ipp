@@ -137,6 +137,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::replace(word& current, word next) noexcept {
 OJS_SHUTDOWN_INLINE bool lifecycle::apply(ojs::event event, ojs::cause cause) noexcept {
     const bool counted = event == ojs::event::resume_request || event == ojs::event::report_request;
     if (event == ojs::event::resume_request) resume_signal_.store(cause.signal);
+    if (event == ojs::event::reclaim) reclaim_requests_.fetch_add(1);
     if (counted) (event == ojs::event::resume_request ? resume_requests_ : report_requests_).fetch_add(1);
     word current = word_.load();
     lifecycle_state next;

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "../base/detail/files.ipp"
+#include "../base/detail/sync.ipp"
 #include "../base/detail/text.hpp"
 #include "termination_mode.hpp"
 
@@ -10,37 +12,102 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// The text that follows "File /tmp/termination-type", without the conclusion.
-inline termination_mode evaluate_mode_file(const small_file& file) {
+// Whether only the file's owner, root and this process's user can write it and replace it in its folder.
+inline bool is_only_owners(const std::string& path, const struct stat& file) {
+    constexpr mode_t by_others = S_IWGRP | S_IWOTH;
+    const std::size_t slash = path.rfind('/');
+    const std::string folder = slash == path.npos ? "." : path.substr(0, slash + 1);
+    struct stat entry {};
+    struct stat around {};
+    if (::lstat(path.c_str(), &entry) != 0 || ::stat(folder.c_str(), &around) != 0) return false;
+    const bool is_file = entry.st_ino == file.st_ino && entry.st_dev == file.st_dev;  // no link
+    const bool is_trusted_folder =
+        around.st_uid == 0 || around.st_uid == ::geteuid() || around.st_uid == file.st_uid;
+    const bool is_kept = (around.st_mode & by_others) == 0 || (around.st_mode & S_ISVTX) != 0;
+    return is_file && is_trusted_folder && is_kept && (file.st_mode & by_others) == 0;
+}
+
+inline std::int64_t change_time_ms(const struct stat& info) noexcept {
+#ifdef __APPLE__
+    const timespec& when = info.st_ctimespec;
+#else
+    const timespec& when = info.st_ctim;
+#endif
+    return static_cast<std::int64_t>(when.tv_sec) * 1000 + when.tv_nsec / 1000000;
+}
+
+// What follows "File /tmp/termination-type", without the conclusion.
+inline termination_mode evaluate_mode_file(const std::string& path) {
+    const small_file file = read_small_file(path, 4096);
     const std::string_view word = trim_blanks(file.text, " \t\r\n\v\f");
+    const auto say = [&](termination_evidence evidence, std::string found) {
+        return termination_mode{evidence, {}, std::move(found), change_time_ms(file.info)};
+    };
     switch (file.status) {
-        case file_status::missing: return {termination_evidence::missing, " not found"};
-        case file_status::not_regular: return {termination_evidence::unreadable, " is not a regular file"};
+        case file_status::missing: return say(termination_evidence::missing, " not found");
+        case file_status::not_regular: return say(termination_evidence::unreadable, " is not a regular file");
         case file_status::unreadable:
-            return {termination_evidence::unreadable, cat({" cannot be read: ", errno_text(file.sys_errno)})};
+            return say(termination_evidence::unreadable,
+                       cat({" cannot be read: ", errno_text(file.sys_errno)}));
         case file_status::read: break;
     }
-    if (file.owner != 0 && file.owner != ::geteuid())
-        return {termination_evidence::missing,
-                cat({" belongs to user ", file.owner, ", neither to this one (", ::geteuid(),
-                     ") nor to root, and counts as not found"})};
+    if (file.owner != 0 && file.owner != ::geteuid() && !is_only_owners(path, file.info))
+        return say(termination_evidence::other_owner,
+                   cat({" belongs to user ", file.owner,
+                        ", others can write or replace it, and it counts as not found"}));
     if (file.is_truncated)
-        return {termination_evidence::other,
-                cat({" contains '", printable(word, 40), "' and more than 4 KiB"})};
-    if (word == "NORMAL_SHUTDOWN")
-        return {termination_evidence::normal, " contains NORMAL_SHUTDOWN, using graceful shutdown"};
-    if (word == "SPOT_RECLAIM")
-        return {termination_evidence::reclaim, " contains 'SPOT_RECLAIM', treating as spot instance reclaim"};
-    return {termination_evidence::other, cat({" contains '", printable(word, 40), "'"})};
+        return say(termination_evidence::other,
+                   cat({" contains '", printable(word, 40), "' and more than 4 KiB"}));
+    if (word == "NORMAL_SHUTDOWN") return say(termination_evidence::normal, " contains NORMAL_SHUTDOWN");
+    if (word == "SPOT_RECLAIM") return say(termination_evidence::reclaim, " contains 'SPOT_RECLAIM'");
+    return say(termination_evidence::other, cat({" contains '", printable(word, 40), "'"}));
+}
+
+struct mode_read : ref_counted {
+    mutex guard;
+    condition has_ended;
+    termination_mode found;
+    bool ended = false;
+    bool is_given_up = false;
+};
+inline atomic<int> hung_mode_reads{0};
+
+// Reads on another thread, for a second: a disk that does not answer must not hold up the caller. Each hung read holds a
+// thread, so there are at most 4. Waits in slices, as the process may be frozen meanwhile.
+inline termination_mode read_mode_file(const std::string& path) {
+    termination_mode out{termination_evidence::unreadable, {}, " does not answer"};
+    if (hung_mode_reads.load() >= 4) return out;
+    const ref<mode_read> read = make_ref<mode_read>();
+    const auto run = [read, path] {
+        termination_mode found{termination_evidence::unreadable, {}, " cannot be read: out of memory"};
+        attempt([&] { found = evaluate_mode_file(path); });
+        const unique_lock held(read->guard);
+        read->found = std::move(found);
+        read->ended = true;
+        if (read->is_given_up) hung_mode_reads.fetch_sub(1);
+        read->has_ended.notify_one();
+    };
+    result<thread> reader = thread::start(run, {0, 0, false, "ojs-mode-file"});
+    if (!reader) run();  // without a time limit, rather than not at all
+    unique_lock held(read->guard);
+    for (int slices = 0; !read->ended && slices < 10; ++slices)
+        read->has_ended.wait_until(held, deadline_after(std::chrono::milliseconds(100)));
+    if (read->ended) return std::move(read->found);
+    read->is_given_up = true;
+    hung_mode_reads.fetch_add(1);
+    reader->detach();
+    return out;
 }
 
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE termination_mode read_termination_mode(const std::string& path) {
-    termination_mode out = detail::evaluate_mode_file(detail::read_small_file(path, 4096));
-    const bool is_default_reclaim = out.evidence > termination_evidence::reclaim;
-    out.message = detail::cat({"File ", detail::printable(path, 200), out.message,
-                               is_default_reclaim ? ", defaulting to spot instance reclaim mode" : ""});
+    termination_mode out = detail::read_mode_file(path);
+    out.found = detail::cat({"File ", detail::printable(path, 200), out.found});
+    const bool is_reclaim = out.evidence == termination_evidence::reclaim;
+    out.message = detail::cat({out.found, !out.is_reclaim() ? ", using graceful shutdown"
+                                          : is_reclaim      ? ", treating as spot instance reclaim"
+                                                            : ", defaulting to spot instance reclaim mode"});
     return out;
 }
 

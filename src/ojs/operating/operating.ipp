@@ -104,15 +104,26 @@ inline bool reap(pid_t program, int& status) {
     }
 }
 
+// Waits for one of these blocked signals. A reclaim comes before a stop signal that is pending with it.
+inline int take_signal(sigset_t all) {
+    sigset_t pending;
+    if (::sigpending(&pending) == 0 && sigismember(&pending, SIGUSR1) == 1) {
+        sigemptyset(&all);
+        sigaddset(&all, SIGUSR1);
+    }
+    int number = 0;
+    // Not sigwaitinfo(), which not every system has.
+    return ::sigwait(&all, &number) == 0 ? number : SIGCHLD;
+}
+
 [[noreturn]] inline void run_as_init(pid_t program, const sigset_t& all) {
 #ifdef __linux__
     ::prctl(PR_SET_NAME, "ojs-init");  // detect_container() recognises this name
 #endif
     int status = 0;
     while (!reap(program, status)) {
-        int number = 0;
-        // Not sigwaitinfo(), which not every system has.
-        if (::sigwait(&all, &number) == 0 && number != SIGCHLD) ::kill(program, number);
+        const int number = take_signal(all);
+        if (number != SIGCHLD) ::kill(program, number);
     }
     ::_exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
 }

@@ -24,6 +24,7 @@ struct small_file {
     int sys_errno = 0;          // why it is missing or unreadable
     bool is_truncated = false;  // the file is longer than the limit
     uid_t owner = 0;            // if it was read
+    struct stat info {};        // likewise
     std::string text;           // at most `limit` bytes
 };
 
@@ -38,12 +39,11 @@ inline small_file read_small_file(const std::string& path, std::size_t limit) {
         if (out.sys_errno == ENXIO) out.status = file_status::not_regular;  // a socket
         return out;
     }
-    struct stat info {};
-    if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    if (::fstat(file.get(), &out.info) != 0 || !S_ISREG(out.info.st_mode)) {
         out.status = file_status::not_regular;
         return out;
     }
-    out.owner = info.st_uid;
+    out.owner = out.info.st_uid;
     char buffer[4096];
     ssize_t count = 1;
     while (count != 0 && out.text.size() <= limit) {

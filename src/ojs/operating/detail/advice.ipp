@@ -194,22 +194,21 @@ inline void check_mode_file(const worker_options& options, std::vector<finding>&
     static constexpr struct {
         severity level;
         const char* id;
-        const char* consequence;
-    } faults[] = {
-        {severity::info, "", ""},  // indexed by termination_evidence, whose first value is not an error
-        {severity::warning, "mode-file-stale", ": left over from an earlier stop?"},
-        {severity::info, "mode-file-missing", ": without it every stop hands jobs back at once"},
-        {severity::error, "mode-file-unreadable", ""},
-        {severity::warning, "mode-file-content", ""}};
+    } faults[] = {{severity::info, ""},  // indexed by termination_evidence, whose first value is not an error
+                  {severity::warning, "mode-file-stale"},
+                  {severity::info, "mode-file-missing"},
+                  {severity::error, "mode-file-unreadable"},
+                  {severity::warning, "mode-file-content"},
+                  {severity::warning, "mode-file-owner"}};
     if (options.termination_mode_file.empty()) return;
     const termination_mode mode = read_termination_mode(options.termination_mode_file);
     if (!mode.is_reclaim()) return;
     const auto& fault = faults[static_cast<std::size_t>(mode.evidence)];
-    out.push_back({fault.level, fault.id, cat({mode.message, fault.consequence}), mode_file_fix});
+    out.push_back({fault.level, fault.id, describe_mode_file(mode), mode_file_fix});
 }
 
 inline constexpr const char* probe_advice =
-    "for probes, set OJS_HEALTH_ADDR=0.0.0.0:8081, and use /livez for the liveness probe";
+    "for probes, set OJS_HEALTH_ADDR=[::]:8081, and use /livez for the liveness probe";
 
 inline void check_settings(const worker_options& options, const container_info& info,
                            const container_probe& probe, std::vector<finding>& out) {

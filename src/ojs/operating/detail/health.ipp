@@ -110,7 +110,7 @@ inline void show_stop(metrics_page& page, const running_worker& worker, const wo
 }
 
 inline std::string metrics_text(const running_worker& worker, const worker_metrics& metrics,
-                                std::int64_t process_start) {
+                                std::int64_t process_start, std::string_view spot_reclaim) {
     metrics_page page;
     const phase now = worker.phase();
     const worker_report so_far = worker.report();
@@ -120,6 +120,12 @@ inline std::string metrics_text(const running_worker& worker, const worker_metri
     metrics.jobs.show(page);
     show_requests(page, metrics);
     show_stop(page, worker, metrics, now);
+    if (!worker.options().termination_mode_file.empty()) {
+        page.family("ojs_worker_spot_reclaim", "gauge",
+                    "1 while the termination-mode file says SPOT_RECLAIM, from before or after the start.");
+        for (const char* state : {"left_over", "announced"})
+            page.sample(spot_reclaim == state ? 1 : 0, label("state", state));
+    }
     page.family("ojs_worker_build_info", "gauge", "Always 1; the label is the version of ojs_shutdown.");
     page.sample(1, label("version", OJS_SHUTDOWN_VERSION));
     page.single("process_start_time_seconds", "gauge", "When the process started, in seconds since 1970.",
@@ -219,9 +225,20 @@ class health_service : public ref_counted {
     bool is_ready(phase now) const noexcept { return now == phase::running && worker_->connected(); }
     bool ended() const noexcept { return ended_.load(memory_order::acquire); }
 
+    // Whether SPOT_RECLAIM is in the termination-mode file, from before or after the start: a stop by signal obeys it.
+    const char* spot_reclaim() const {
+        const std::string& file = worker_->options().termination_mode_file;
+        const termination_mode mode = file.empty() ? termination_mode() : read_termination_mode(file);
+        if (mode.evidence != termination_evidence::reclaim) return "";
+        return mode.changed_ms <= wall_started_ ? "left_over" : "announced";
+    }
+
     http_response readiness(const http_request&) {
         const phase now = worker_->phase();
-        return json_response(is_ready(now) ? 200 : 503, status_text(now));
+        const char* const reclaim = spot_reclaim();
+        std::string text = status_text(now);
+        if (*reclaim != '\0') text.insert(text.size() - 1, cat({",\"spot_reclaim\":\"", reclaim, "\""}));
+        return json_response(is_ready(now) ? 200 : 503, std::move(text));
     }
 
     // Wakes the supervisor and waits for an iteration of its loop. A worker that ends meanwhile was alive.
@@ -237,7 +254,7 @@ class health_service : public ref_counted {
     http_response metrics(const http_request&) {
         http_response out;
         out.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
-        out.body = metrics_text(*worker_, *metrics_, process_start_);
+        out.body = metrics_text(*worker_, *metrics_, process_start_, spot_reclaim());
         return out;
     }
 
@@ -293,10 +310,15 @@ class health_service : public ref_counted {
 inline void check_kubernetes_health(const worker_options& options, const container_info& info,
                                     std::vector<finding>& out) {
     const result<endpoint> where = health_endpoint(options);
-    if (info.runtime != "kubernetes" || !is_loopback(where)) return;
+    if (info.runtime != "kubernetes" || !where || where->host.empty()) return;
+    const char* const cluster = std::getenv("KUBERNETES_SERVICE_HOST");
+    const bool is_ipv6 = cluster != nullptr && is_ip(AF_INET6, cluster);
+    const char* const fault = is_local(*where)                         ? "loopback"
+                              : is_ipv6 && is_ip(AF_INET, where->host) ? "IPv4 in a cluster of IPv6"
+                                                                       : nullptr;
+    if (fault == nullptr) return;
     out.push_back({severity::warning, "health-kubernetes",
-                   cat({"the pod's probes cannot reach ", where->name, ", which is loopback"}),
-                   probe_advice});
+                   cat({"the pod's probes cannot reach ", where->name, ", which is ", fault}), probe_advice});
 }
 
 // Listens on options.health_address. Sleeps without requests.

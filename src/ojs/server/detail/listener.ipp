@@ -134,6 +134,11 @@ inline int bind_tcp(int fd, const socket_address& address, bool reuse_port) noex
 inline result<unique_fd> listen_socket(const endpoint& where, bool reuse_port = false) {
     const socket_address address = known_addresses(where)[0];  // parse_listen_address() refuses names
     unique_fd out = open_socket(address.storage.ss_family);
+    if (!out && errno == EAFNOSUPPORT && where.host == "::") {  // the kernel has no IPv6
+        endpoint any = where;
+        any.host = "0.0.0.0";
+        return listen_socket(any, reuse_port);
+    }
     if (!out) return cannot_listen(where, errno);
     const bool is_unix = !where.unix_path.empty();
     int failed =

@@ -1,6 +1,8 @@
 // supervisor: runs one worker from its first heartbeat to its last.
 #pragma once
 
+#include <poll.h>
+
 #include "../../base/detail/light.hpp"
 #include "../../core/shutdown_sequence.hpp"
 #include "../../host/termination_mode.hpp"
@@ -254,6 +256,13 @@ class supervisor {
     void decide_mode() {
         const cause why = drain_cause(facts_);
         const termination_mode mode = read_termination_mode(worker_.options.termination_mode_file);
+        // A SIGUSR1 that was sent with the stop signal is handled after it, or by another thread at the same time.
+        if (facts_.first_signal_wins) ::poll(nullptr, 0, 10);
+        const lifecycle* const shared = worker_.stage.shared;
+        if (worker_.stage.own.reclaim_requests() + (shared == nullptr ? 0 : shared->reclaim_requests()) > 0) {
+            has_reclaim_source_ = true;
+            return static_cast<void>(worker_.stage.own.apply(event::mode_reclaim, why));
+        }
         worker_.log.write(mode.is_reclaim() ? log_level::warn : log_level::info, mode.message);
         if (!mode.is_reclaim()) return log_.write_grace_period(why);
         has_reclaim_source_ = mode.evidence == termination_evidence::reclaim;
