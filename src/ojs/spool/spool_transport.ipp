@@ -347,8 +347,8 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
     const std::string temporary = cat({".new.", detail::hex_text(detail::random_number())});
     const int request = (*opened)->request();
     int errnum = ENOENT;
-    for (int left = 10; left > 0 && errnum == ENOENT;
-         --left) {  // a worker took it for one of a killed process
+    for (int left = 3; left > 0 && errnum == ENOENT;
+         --left) {  // it was stopped meanwhile, and its file removed
         const result<void> written = detail::write_new_spool_file(request, temporary, text + "\n");
         if (!written) return written.error();
         errnum = detail::rename_to_new(request, temporary, request, name);

@@ -477,15 +477,15 @@ inline std::chrono::milliseconds age_of(const struct stat& info) noexcept {
     return std::chrono::milliseconds(wall_clock_ms() - modified_ns(info) / 1000000);
 }
 
-// Removes what a killed spool_enqueue() left. A live one writes its file again. Age counts where writers are not visible.
+// Removes what a killed spool_enqueue() left: a live one renames its file as soon as it has closed it.
 inline void remove_abandoned(int request, const std::string& name) noexcept {
     struct stat info {};
     if (name.size() != 21 || name.compare(0, 5, ".new.") != 0 || !stat_at(request, name, info)) return;
     if (!S_ISREG(info.st_mode)) return;
     const unique_fd file(::openat(request, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     const writers writing = file ? find_writers(file.get()) : writers::some;
-    const bool is_old = writing != writers::some && age_of(info) > std::chrono::minutes(1);
-    if (writing == writers::none || is_old) ::unlinkat(request, name.c_str(), 0);
+    const std::chrono::seconds max_age(writing == writers::none ? 2 : 60);
+    if (writing != writers::some && age_of(info) > max_age) ::unlinkat(request, name.c_str(), 0);
 }
 
 }  // namespace ojs::detail
