@@ -425,21 +425,6 @@ TEST_CASE("termination mode: the first signal asks for it, in a drain too; NORMA
     }
 }
 
-TEST_CASE(
-    "termination mode: SIGUSR1 before the file has been read -> a reclaim, also behind another signal") {
-    const mode_file file("NORMAL_SHUTDOWN");
-    worker_options options = recorder::options();
-    options.dialect.first_signal_wins = true;
-    options.termination_mode_file = file.path;
-    const kept_log log(options);
-    busy_worker busy(options, until_cancelled);
-    busy.life.apply(ojs::event::stop_signal, {ojs::cause_kind::signal, SIGHUP});
-    busy.life.apply(ojs::event::reclaim, {ojs::cause_kind::signal, SIGUSR1});
-    REQUIRE(busy.body->wait(deadline_after(guard)));
-    CHECK(busy.detail("reason") == "spot_reclaim");
-    CHECK(log.count("using graceful shutdown") == 0);
-}
-
 TEST_CASE("reclaim_wait: handlers may bring their work to an end before the job is requeued") {
     worker_options options = recorder::options();
     options.times.reclaim_wait = 4s;
