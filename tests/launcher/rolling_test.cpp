@@ -108,10 +108,11 @@ TEST_CASE("rolling_replace: how long a process must be ready, and may take to st
     CHECK(detail::min_ready_time(options) == 1s);
     options.min_ready_time = 0s;
     CHECK(detail::min_ready_time(options) == 0s);
-    shutdown_timeouts times;
-    CHECK(detail::stop_time(times) == 19s);
-    times.max_duration = times.kill_delay = no_limit;
-    CHECK(deadline_after(detail::stop_time(times)) == time_point::max());
+    CHECK(detail::stop_time(options.process) == 19s);
+    options.process.pre_shutdown = {"deregister"};
+    CHECK(detail::stop_time(options.process) == 24s);
+    options.process.shutdown.max_duration = options.process.shutdown.kill_delay = no_limit;
+    CHECK(deadline_after(detail::stop_time(options.process)) == time_point::max());
 }
 
 TEST_CASE("rolling_replace: a failure leaves no two configurations, or is reported") {

@@ -217,8 +217,19 @@ class launcher_body : public ref_counted {
         retry_allocation([&] { status = log_remaining(); });
         attempt(
             [&] { context_->log.write(log_level::info, "launcher ended", {field("exit_status", status)}); });
+        if (may_exit) flush_log();
+        result<thread> exit = error{};
+        if (may_exit)
+            exit = thread::start([this, status] { exit_if_unfinished(status); }, {64 * 1024, 0, false, "ojs-exit"});
         finish(status);
         return status;
+    }
+    // run() has a second to return: a thread that is joined may hang on a dead disk, or in a hook.
+    void exit_if_unfinished(int status) {
+        unique_lock held(mutex_);
+        const time_point deadline = deadline_after(std::chrono::seconds(1));
+        while (state_ != state::ended)
+            if (!ended_.wait_until(held, deadline)) _exit(status);
     }
     // Does what is due in each group. A stop waits at most for the starts of one group.
     time_point run_due(bool may_exit) {

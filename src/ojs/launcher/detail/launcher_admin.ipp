@@ -1,6 +1,6 @@
 // launcher_admin: the admin server of a launcher. [RFC-041 "Admin Delegated Shutdown"]
-// POST /prism.interfaces.ProcessManagerInterface/METHOD is the service of admin.proto; every method returns
-// at once. GET /events reports the progress. No request takes a command line, so that operators cannot make a
+// POST /prism.interfaces.ProcessManagerInterface/METHOD and AdminService/METHOD are the services of admin.proto; every
+// method returns at once. GET /events reports the progress. No request takes a command line, so that operators cannot make a
 // launcher run other programs: new configurations come from launcher_options::reload.
 #pragma once
 
@@ -79,10 +79,70 @@ inline result<http_guard> admin_guard(const launcher_options& options) {
     return out;
 }
 
+// Calls launcher_options::reload on a thread of its own: a disk that does not answer holds up that rollout only.
+class config_reload {
+  public:
+    explicit config_reload(const launcher_options& options) : options_(options) {}
+
+    result<group_options> read(const std::string& name) {
+        const time_point deadline = deadline_after(reload_timeout);
+        const auto made = make_ref<call>();
+        {
+            unique_lock held(mutex_);
+            while (running_ && !ended_ && returned_.wait_until(held, deadline)) continue;
+            if (running_) return late("an earlier call has not returned");
+            result<thread> started = thread::start([this, made, name] { run(*made, name); },
+                                                   {0, 0, false, "ojs-reload"});
+            if (!started) return started.error();
+            running_ = true;
+            thread_ = std::move(*started);
+            while (running_ && !ended_ && returned_.wait_until(held, deadline)) continue;
+            if (!made->returned) return late(cat({"no result within ", format_duration(reload_timeout)}));
+        }
+        return std::move(made->read);
+    }
+    // Waits no longer for a result.
+    void end() {
+        const unique_lock held(mutex_);
+        ended_ = true;
+        returned_.notify_all();
+    }
+    void join() { thread_.join(); }
+
+  private:
+    static constexpr std::chrono::milliseconds reload_timeout{5000};  // below the client's
+    struct call : ref_counted {
+        result<group_options> read = error{};
+        bool returned = false;
+    };
+
+    static error late(const std::string& why) { return {errc::unavailable, 0, why}; }
+    void run(call& made, const std::string& name) {
+        result<group_options> read = error{errc::system, 0, "it threw"};
+        try {
+            read = options_.reload(name);
+        } catch (...) {
+        }
+        const unique_lock held(mutex_);
+        made.read = std::move(read);
+        made.returned = true;
+        running_ = false;
+        returned_.notify_all();
+    }
+
+    const launcher_options& options_;
+    mutex mutex_;
+    condition returned_;
+    bool running_ = false;
+    bool ended_ = false;
+    thread thread_;
+};
+
 // Several server threads call its handlers. Must not outlive the objects it refers to.
 class launcher_admin {
   public:
-    launcher_admin(const launcher_options& options, const lifecycle& life) : options_(options), life_(life) {}
+    launcher_admin(const launcher_options& options, const lifecycle& life)
+        : options_(options), life_(life), reload_(options) {}
     ~launcher_admin() { stop(); }
 
     // Does nothing without an address.
@@ -101,6 +161,9 @@ class launcher_admin {
         service_.add("RollingReplace", *this, &launcher_admin::replace);
         service_.add("CancelReplace", *this, &launcher_admin::cancel);
         service_.add("ListGroups", *this, &launcher_admin::list);
+        rfc_service_ = rpc_service(admin_service, guard_);
+        rfc_service_.add("StopProcess", *this, &launcher_admin::shut_down_process);
+        rfc_service_.add("GetProcessStatus", *this, &launcher_admin::get_process);
         http_server_options limits;
         limits.limits.head = 8 * 1024;
         limits.limits.body = rpc_body_limit + 1;  // the service rejects larger ones
@@ -123,8 +186,10 @@ class launcher_admin {
     std::string address() const { return server_ ? server_->address() : std::string(); }
     // Call after stop_starting() of all groups.
     void stop() {
+        reload_.end();
         if (events_) events_->end(deadline_after(final_events_timeout));
         if (server_) server_->stop(deadline_after(std::chrono::seconds(1)));
+        reload_.join();
     }
 
   private:
@@ -136,7 +201,8 @@ class launcher_admin {
     static constexpr int max_waiting = 8;
 
     http_response answer(const http_request& request) {
-        if (service_.is_for(request.target)) return service_.answer(request);
+        for (const rpc_service* each : {&service_, &rfc_service_})
+            if (each->is_for(request.target)) return each->answer(request);
         static constexpr http_route routes[] = {{"/healthz", {"GET", "HEAD"}, false},
                                                 {"/metrics", {"GET", "HEAD"}, false},
                                                 {"/events", {"GET", nullptr}, true},
@@ -172,10 +238,8 @@ class launcher_admin {
     }
 
     result<shutdown_process_response> shut_down_process(const shutdown_process_request& request) {
-        if (request.grace_period_seconds < 0 || request.max_shutdown_seconds < 0)
-            return error{errc::invalid_argument, 0, "a time is negative"};
-        if (request.force && (request.grace_period_seconds > 0 || request.max_shutdown_seconds > 0))
-            return error{errc::invalid_argument, 0, "force does not drain, so a time has no effect"};
+        const result<shutdown_options> options = options_from(request);
+        if (!options) return options.error();
         const result<found_process> found = find_process(groups_, request.process_id);
         if (!found) return found.error();
         process_group& group = *found->group;
@@ -193,24 +257,38 @@ class launcher_admin {
                 request.force ? "would be sent SIGTERM, and lose its work in flight" : "would be shut down";
             return out;
         }
-        const shutdown_options options{reason_or_default(request.reason),
-                                       std::chrono::seconds(request.grace_period_seconds),
-                                       std::chrono::seconds(request.max_shutdown_seconds)};
         out.acknowledged = true;
-        out.message = request.force ? "is sent SIGTERM, then SIGKILL after kill_delay" : "is shutting down";
         if (request.force) {
-            group.begin_drain({found->member}, options);
+            out.message = "is sent SIGTERM, then SIGKILL after kill_delay";
+            group.begin_drain({found->member}, *options);
             group.force({found->member});
         } else {
-            group.drain({found->member}, options);
+            group.drain({found->member}, *options);
+            out.message = cat({"is shutting down", described(group.granted(*found->member))});
         }
         return out;
+    }
+    template <class Request>
+    static result<shutdown_options> options_from(const Request& request) {
+        if (request.grace_period_seconds < 0 || request.max_shutdown_seconds < 0)
+            return error{errc::invalid_argument, 0, "a time is negative"};
+        if (request.force && (request.grace_period_seconds > 0 || request.max_shutdown_seconds > 0))
+            return error{errc::invalid_argument, 0, "force does not drain, so a time has no effect"};
+        return shutdown_options{reason_or_default(request.reason),
+                                std::chrono::seconds(request.grace_period_seconds),
+                                std::chrono::seconds(request.max_shutdown_seconds)};
+    }
+    static std::string described(const shutdown_timeouts& granted) {
+        return cat({", grace period ", format_duration(granted.grace_period), ", at most ",
+                    format_duration(granted.max_duration)});
     }
     static std::string reason_or_default(const std::string& request) {
         return request.empty() ? "operator" : request;
     }
 
     result<shutdown_group_response> shut_down_group(const shutdown_group_request& request) {
+        const result<shutdown_options> options = options_from(request);
+        if (!options) return options.error();
         const result<ref<process_group>> found = find_group(groups_, request.group);
         if (!found) return found.error();
         process_group& group = **found;
@@ -220,12 +298,14 @@ class launcher_admin {
             out.message = cat({"would shut down ", out.processes.size(), " of group ", request.group});
             return out;
         }
-        const result<void> begun = group.shut_down({reason_or_default(request.reason), {}, {}});
+        const result<void> begun = group.shut_down(*options);
         if (!begun) return begun.error();
         out.acknowledged = true;
         if (request.force) group.force(group.members());
         out.message = cat(
-            {request.force ? "is sent SIGTERM" : "is shutting down", ", and stays empty until a rollout"});
+            {request.force ? "is sent SIGTERM" : "is shutting down",
+             request.force ? "" : described(granted_times(*options, group.options().process.shutdown)),
+             ", and stays empty until a rollout"});
         return out;
     }
 
@@ -246,7 +326,7 @@ class launcher_admin {
         if (life_.phase() >= phase::draining) return error{errc::busy, 0, "the launcher is stopping"};
         const result<ref<rollout>> begun = group.begin_rollout(*target, *options);
         if (!begun) return begun.error();
-        return rolling_replace_response{true, "has begun", {}};
+        return rolling_replace_response{true, "rollout begun", {}};
     }
     static result<rolling_options> options_from(const rolling_replace_request& request,
                                                 const retry_options& configured) {
@@ -273,15 +353,18 @@ class launcher_admin {
         if (!group) return group.error();
         const result<void> cancelled = (*group)->cancel_rollout(reason_or_default(request.reason));
         if (!cancelled) return cancelled.error();
-        return cancel_replace_response{true, "rollout cancelled; new processes that are ready are kept",
+        return cancel_replace_response{true, "rollout cancelled; ready processes are kept, up to the group's size",
                                        (*group)->info().replacement};
     }
     // The new configuration of a group; without options_.reload, its current one.
-    result<group_options> reload_options(const process_group& group) const {
+    result<group_options> reload_options(const process_group& group) {
         const group_options now = group.options();
         if (!options_.reload) return now;
-        result<group_options> read = options_.reload(now.name);
-        if (!read) return error{errc::invalid_argument, 0, cat({"reload: ", read.error().text})};
+        result<group_options> read = reload_.read(now.name);
+        const bool late = !read && read.error().code == errc::unavailable;
+        if (!read)
+            return error{late ? errc::unavailable : errc::invalid_argument, 0,
+                         cat({"reload: ", read.error().text})};
         if (read->name != now.name) return error{errc::invalid_argument, 0, "reload: a group keeps its name"};
         result<void> sound = check_group(*read);
         if (sound) sound = check_capacity(groups_, *read);
@@ -402,6 +485,8 @@ class launcher_admin {
     ref<launcher_events> events_;
     http_guard guard_;
     rpc_service service_{manager_service, {}};
+    rpc_service rfc_service_{admin_service, {}};
+    config_reload reload_;
     atomic<int> waiting_{0};
     result<http_server> server_ = error{};
 };
