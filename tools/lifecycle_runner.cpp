@@ -154,7 +154,8 @@ class drain {
     }
 
     std::chrono::seconds estimate() const {
-        const milliseconds time = is_slow() ? options_.drain_duration : options_.work_duration * static_cast<std::int64_t>(remaining_);
+        const milliseconds time = is_slow() ? options_.drain_duration
+                                            : options_.work_duration * static_cast<std::int64_t>(remaining_);
         return std::chrono::ceil<std::chrono::seconds>(time);
     }
     void report_remaining() {

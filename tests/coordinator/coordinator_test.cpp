@@ -252,13 +252,16 @@ TEST_CASE("coordinator: a drain that fails is BLOCKED, stays so, and is not repo
     CHECK(launcher.pushes().empty());
 }
 
-TEST_CASE_FIXTURE(started, "coordinator: a program's drain past its grace period -> no request that it did not make") {
+TEST_CASE_FIXTURE(started,
+                  "coordinator: a program's drain past its grace period -> no request that it did not make") {
     shutdown_metrics work;
     work.in_flight_requests = 1;
     coordinator.set_metrics(work);
     coordinator.set_estimate(7s);
     draining_program program(coordinator);
-    CHECK(from_outside.shut_down("{\"gracePeriodSeconds\":1,\"maxShutdownSeconds\":3600}").estimated_seconds == 7);
+    CHECK(
+        from_outside.shut_down("{\"gracePeriodSeconds\":1,\"maxShutdownSeconds\":3600}").estimated_seconds ==
+        7);
     std::this_thread::sleep_for(1s);  // its grace period
     CHECK_FALSE(from_outside.status().need_more_time);
     coordinator.need_more_time(5s);

@@ -46,7 +46,8 @@ void disturb(std::mt19937& random, faulty_disk& disk, fake_group& kv) {
 
 }  // namespace
 
-TEST_CASE("process_group: the state file's disk hangs, fills and returns at random -> size and stop are kept") {
+TEST_CASE(
+    "process_group: the state file's disk hangs, fills and returns at random -> size and stop are kept") {
     for (unsigned seed = 1; seed <= 25; ++seed) {
         CAPTURE(seed);
         std::mt19937 random(seed);

@@ -397,4 +397,19 @@ TEST_CASE("rolling_replace: invalid options and a dry run change nothing; it say
     CHECK(kv.group->info().generation == 1);
 }
 
+TEST_CASE(
+    "rolling_replace: a new process fails -> the log names it, and the one that it would have replaced") {
+    fake_fleet fleet;
+    fleet.decide_new(fate::crashes);
+    std::vector<std::string> names;
+    fake_group kv(fleet, kv_group(2, 1, 1), [&](const log_record& record) {
+        for (const log_field& each : record.fields)
+            if (each.name == "old_instance" || each.name == "new_instance")
+                names.push_back(each.name + "=" + each.value);
+    });
+    kv.turn();
+    CHECK(kv.rolled(kv_group(2, 1, 1)).rolled_back);
+    CHECK(names == std::vector<std::string>{"old_instance=kv-1", "new_instance=kv-3"});
+}
+
 #endif

@@ -33,7 +33,8 @@ constexpr const char* usage =
     "$LAUNCHER_ADMIN,\n"
     "                      then ojs-launcher.sock in $XDG_RUNTIME_DIR, or for root in /run\n"
     "  --token-file FILE   one line, the admin token; required if other machines can connect\n"
-    "  --grace TIME        time until the process must request more; --max TIME: until it is forced. Whole seconds,\n"
+    "  --grace TIME        time until the process must request more; --max TIME: until it is forced. Whole "
+    "seconds,\n"
     "                      rounded up; granted up to the group's max_duration. Default: the group's\n"
     "  --force             skips the drain: SIGTERM now, SIGKILL after the group's kill_delay\n"
     "  --status-page FILE  HTML served at http://ADDRESS/, such as tools/launcher/status.html\n"
@@ -71,7 +72,8 @@ ojs::result<void> read_count(int& out, const std::string& name, const std::strin
     return {};
 }
 
-ojs::result<void> read_time(std::chrono::milliseconds& out, const std::string& name, const std::string& value) {
+ojs::result<void> read_time(std::chrono::milliseconds& out, const std::string& name,
+                            const std::string& value) {
     const ojs::result<std::chrono::milliseconds> read = ojs::parse_duration(value);
     if (!read) return wrong(name + ": " + read.error().text);
     if (*read > std::chrono::hours(24)) return wrong(name + ": longer than a day");

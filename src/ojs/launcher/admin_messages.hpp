@@ -100,10 +100,10 @@ struct process_status {
 
 // Asks for the end of all processes of a group. ShutdownGroup.
 struct shutdown_group_request {
-    std::string group;     // name of the group
-    std::string reason;    // for the log
-    bool dry_run = false;  // only reports what would be drained
-    bool force = false;    // skips the drain: SIGTERM now, then SIGKILL
+    std::string group;                      // name of the group
+    std::string reason;                     // for the log
+    bool dry_run = false;                   // only reports what would be drained
+    bool force = false;                     // skips the drain: SIGTERM now, then SIGKILL
     std::int32_t grace_period_seconds = 0;  // as in shutdown_process_request
     std::int32_t max_shutdown_seconds = 0;  // likewise
 };

@@ -220,7 +220,8 @@ class launcher_body : public ref_counted {
         if (may_exit) flush_log();
         result<thread> exit = error{};
         if (may_exit)
-            exit = thread::start([this, status] { exit_if_unfinished(status); }, {64 * 1024, 0, false, "ojs-exit"});
+            exit = thread::start([this, status] { exit_if_unfinished(status); },
+                                 {64 * 1024, 0, false, "ojs-exit"});
         finish(status);
         return status;
     }

@@ -307,8 +307,9 @@ class coordinator_body final : public ref_counted {
             const unique_lock held(mutex_);
             if (state_ <= shutdown_state::requested || exchange(drain_logged_, true)) return;
         }
-        log_.write(log_level::info, "drain begins",
-                   {field("process_id", options_.process_id), field("in_flight", metrics().in_flight_requests)});
+        log_.write(
+            log_level::info, "drain begins",
+            {field("process_id", options_.process_id), field("in_flight", metrics().in_flight_requests)});
     }
     static std::int32_t seconds_of(std::chrono::seconds given) noexcept {
         const auto max = std::chrono::duration_cast<std::chrono::seconds>(max_shutdown_time);

@@ -91,8 +91,8 @@ class config_reload {
             unique_lock held(mutex_);
             while (running_ && !ended_ && returned_.wait_until(held, deadline)) continue;
             if (running_) return late("an earlier call has not returned");
-            result<thread> started = thread::start([this, made, name] { run(*made, name); },
-                                                   {0, 0, false, "ojs-reload"});
+            result<thread> started =
+                thread::start([this, made, name] { run(*made, name); }, {0, 0, false, "ojs-reload"});
             if (!started) return started.error();
             running_ = true;
             thread_ = std::move(*started);
@@ -110,7 +110,7 @@ class config_reload {
     void join() { thread_.join(); }
 
   private:
-    static constexpr std::chrono::milliseconds reload_timeout{5000};  // below the client's
+    static constexpr std::chrono::milliseconds reload_timeout{2000};
     struct call : ref_counted {
         result<group_options> read = error{};
         bool returned = false;
@@ -264,7 +264,7 @@ class launcher_admin {
             group.force({found->member});
         } else {
             group.drain({found->member}, *options);
-            out.message = cat({"is shutting down", described(group.granted(*found->member))});
+            out.message = cat({"is shutting down", described(group.granted(*found->member), *options)});
         }
         return out;
     }
@@ -278,9 +278,11 @@ class launcher_admin {
                                 std::chrono::seconds(request.grace_period_seconds),
                                 std::chrono::seconds(request.max_shutdown_seconds)};
     }
-    static std::string described(const shutdown_timeouts& granted) {
+    static std::string described(const shutdown_timeouts& granted, const shutdown_options& asked) {
+        const bool cut =
+            asked.grace_period > granted.grace_period || asked.max_duration > granted.max_duration;
         return cat({", grace period ", format_duration(granted.grace_period), ", at most ",
-                    format_duration(granted.max_duration)});
+                    format_duration(granted.max_duration), cut ? " (the group's max_duration)" : ""});
     }
     static std::string reason_or_default(const std::string& request) {
         return request.empty() ? "operator" : request;
@@ -304,7 +306,8 @@ class launcher_admin {
         if (request.force) group.force(group.members());
         out.message = cat(
             {request.force ? "is sent SIGTERM" : "is shutting down",
-             request.force ? "" : described(granted_times(*options, group.options().process.shutdown)),
+             request.force ? ""
+                           : described(granted_times(*options, group.options().process.shutdown), *options),
              ", and stays empty until a rollout"});
         return out;
     }
@@ -353,7 +356,8 @@ class launcher_admin {
         if (!group) return group.error();
         const result<void> cancelled = (*group)->cancel_rollout(reason_or_default(request.reason));
         if (!cancelled) return cancelled.error();
-        return cancel_replace_response{true, "rollout cancelled; ready processes are kept, up to the group's size",
+        return cancel_replace_response{true,
+                                       "rollout cancelled; ready processes are kept, up to the group's size",
                                        (*group)->info().replacement};
     }
     // The new configuration of a group; without options_.reload, its current one.

@@ -196,12 +196,11 @@ inline void process_group::handle_exited(time_point now, pending_actions& action
             continue;
         }
         const bool was_degraded = is_degraded();
-        const bool failed =
-            member->given_up || info.state == instance_state::forced || !info.exit.ok();
+        const bool failed = member->given_up || info.state == instance_state::forced || !info.exit.ok();
         const bool never_ran = info.state == instance_state::crashed && info.pid == 0;
-        const restart_decision next =
-            never_ran ? retry_after(*member->history, now)
-                      : restart_after(options_.restart, failed, *member->history, now);
+        const restart_decision next = never_ran
+                                          ? retry_after(*member->history, now)
+                                          : restart_after(options_.restart, failed, *member->history, now);
         vacancies_.push_back({member->history, next.restart_at, next.degraded});
         if (was_degraded || !next.degraded) continue;
         actions.records.push_back({log_level::error,

@@ -354,7 +354,8 @@ class state_file : public ref_counted {
             const bool is_news = failed_ == 0;
             held.unlock();
             const int failed = known ? replace_(path_, text) : ENOMEM;
-            if (failed != 0 && is_news) attempt([&] {
+            if (failed != 0 && is_news)
+                attempt([&] {
                     log_.write(log_level::warn, "state file not written",
                                {field("error", failure("write it", failed).text)});
                 });
