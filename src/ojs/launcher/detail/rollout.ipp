@@ -44,7 +44,7 @@ inline restart_decision restart_after(const restart_options& options, bool faile
     return {now + history.delays.next(), false};
 }
 
-// A process that could not be started says nothing about its program: it is tried again, uncounted, whatever the policy.
+// A process that could not be started says nothing about its program: it is retried, uncounted, whatever the policy.
 // [WIRE 7]
 inline restart_decision retry_after(restart_history& history, time_point now) {
     constexpr std::chrono::milliseconds min_pause{100};
