@@ -200,8 +200,8 @@ struct launcher_options {
     // HTML served at / for browsers, such as tools/launcher/status.html. Requests from its own origin are then allowed.
     // Empty: no page.
     std::string status_page;
-    // Returns the configuration for a rollout that an operator requests. Called by threads of the admin server. Empty:
-    // the current one.
+    // Returns the configuration for a rollout that an operator requests; called by one thread at a time. A rollout whose
+    // call takes more than 2 s is refused; that call may outlive the launcher. Empty: the current configuration.
     function<result<group_options>(const std::string& name)> reload;
     // Folder of the children's sockets: ours or root's, not writable by others. Empty: a new private folder, removed at
     // the end, or by the next launcher if there is a state_file.

@@ -79,70 +79,16 @@ inline result<http_guard> admin_guard(const launcher_options& options) {
     return out;
 }
 
-// Calls launcher_options::reload on a thread of its own: a disk that does not answer holds up that rollout only.
-class config_reload {
-  public:
-    explicit config_reload(const launcher_options& options) : options_(options) {}
-
-    result<group_options> read(const std::string& name) {
-        const time_point deadline = deadline_after(reload_timeout);
-        const auto made = make_ref<call>();
-        {
-            unique_lock held(mutex_);
-            while (running_ && !ended_ && returned_.wait_until(held, deadline)) continue;
-            if (running_) return late("an earlier call has not returned");
-            result<thread> started =
-                thread::start([this, made, name] { run(*made, name); }, {0, 0, false, "ojs-reload"});
-            if (!started) return started.error();
-            running_ = true;
-            thread_ = std::move(*started);
-            while (running_ && !ended_ && returned_.wait_until(held, deadline)) continue;
-            if (!made->returned) return late(cat({"no result within ", format_duration(reload_timeout)}));
-        }
-        return std::move(made->read);
-    }
-    // Waits no longer for a result.
-    void end() {
-        const unique_lock held(mutex_);
-        ended_ = true;
-        returned_.notify_all();
-    }
-    void join() { thread_.join(); }
-
-  private:
-    static constexpr std::chrono::milliseconds reload_timeout{2000};
-    struct call : ref_counted {
-        result<group_options> read = error{};
-        bool returned = false;
-    };
-
-    static error late(const std::string& why) { return {errc::unavailable, 0, why}; }
-    void run(call& made, const std::string& name) {
-        result<group_options> read = error{errc::system, 0, "it threw"};
-        try {
-            read = options_.reload(name);
-        } catch (...) {
-        }
-        const unique_lock held(mutex_);
-        made.read = std::move(read);
-        made.returned = true;
-        running_ = false;
-        returned_.notify_all();
-    }
-
-    const launcher_options& options_;
-    mutex mutex_;
-    condition returned_;
-    bool running_ = false;
-    bool ended_ = false;
-    thread thread_;
+// The result of launcher_options::reload, which may come too late.
+struct reload_call : ref_counted {
+    result<group_options> read = error{errc::system, 0, "it threw"};
+    atomic<bool> returned{false};
 };
 
 // Several server threads call its handlers. Must not outlive the objects it refers to.
 class launcher_admin {
   public:
-    launcher_admin(const launcher_options& options, const lifecycle& life)
-        : options_(options), life_(life), reload_(options) {}
+    launcher_admin(const launcher_options& options, const lifecycle& life) : options_(options), life_(life) {}
     ~launcher_admin() { stop(); }
 
     // Does nothing without an address.
@@ -186,13 +132,12 @@ class launcher_admin {
     std::string address() const { return server_ ? server_->address() : std::string(); }
     // Call after stop_starting() of all groups.
     void stop() {
-        reload_.end();
         if (events_) events_->end(deadline_after(final_events_timeout));
         if (server_) server_->stop(deadline_after(std::chrono::seconds(1)));
-        reload_.join();
     }
 
   private:
+    static constexpr std::chrono::milliseconds reload_timeout{2000};
     static constexpr std::chrono::milliseconds max_wait{30000};
     static constexpr std::chrono::milliseconds final_events_timeout{500};  // followers get the last changes
     static constexpr std::chrono::milliseconds peer_interval{1000};
@@ -360,11 +305,29 @@ class launcher_admin {
                                        "rollout cancelled; ready processes are kept, up to the group's size",
                                        (*group)->info().replacement};
     }
+    // On a thread of its own: a disk that does not answer holds up this rollout only.
+    result<group_options> call_reload(const std::string& name) {
+        const unique_lock held(reload_mutex_);
+        if (late_reload_ && !late_reload_->returned)
+            return error{errc::unavailable, 0, "an earlier call has not returned"};
+        const auto made = make_ref<reload_call>();
+        const auto call = [made, read = options_.reload, name] {
+            made->read = read(name);
+            made->returned.store(true);
+        };
+        shutdown_sequence once;
+        sequence_options silent;
+        silent.log.level = log_level::off;
+        once.add("reload", call, reload_timeout);
+        if (once.run(silent).front().status != step_status::timed_out) return made->read;
+        late_reload_ = made;
+        return error{errc::unavailable, 0, cat({"no result within ", format_duration(reload_timeout)})};
+    }
     // The new configuration of a group; without options_.reload, its current one.
     result<group_options> reload_options(const process_group& group) {
         const group_options now = group.options();
         if (!options_.reload) return now;
-        result<group_options> read = reload_.read(now.name);
+        result<group_options> read = call_reload(now.name);
         const bool late = !read && read.error().code == errc::unavailable;
         if (!read)
             return error{late ? errc::unavailable : errc::invalid_argument, 0,
@@ -490,7 +453,8 @@ class launcher_admin {
     http_guard guard_;
     rpc_service service_{manager_service, {}};
     rpc_service rfc_service_{admin_service, {}};
-    config_reload reload_;
+    mutex reload_mutex_;
+    ref<reload_call> late_reload_;
     atomic<int> waiting_{0};
     result<http_server> server_ = error{};
 };
