@@ -2,6 +2,7 @@
 
 #include "launcher.hpp"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -84,7 +85,12 @@ class launcher_body : public ref_counted {
             if (installed) taken = std::move(*installed);
             if (!installed) begun = installed.error();
         }
+        atomic<bool> prepared{false};
+        result<thread> guard = error{};
+        if (begun && !options_.state_file.empty())
+            guard = thread::start([&] { exit_if_start_hangs(prepared); }, {64 * 1024, 0, false, "ojs-exit"});
         if (begun) begun = prepare();
+        prepared.store(true);
         if (begun) return supervise(true);
         context_->log.write(log_level::error, "launcher not started", {field("error", begun.error().text)});
         return exit_status::usage;
@@ -224,6 +230,24 @@ class launcher_body : public ref_counted {
                                  {64 * 1024, 0, false, "ojs-exit"});
         finish(status);
         return status;
+    }
+    // A stop during the start waits for orphans, and no longer: the state file's disk may hang.
+    void exit_if_start_hangs(const atomic<bool>& prepared) {
+        time_point stopped_at = time_point::max();
+        while (!prepared.load()) {
+            ::poll(nullptr, 0, orphan_poll_ms * 10);
+            const phase now = life_.phase();
+            if (now >= phase::draining) stopped_at = std::min(stopped_at, steady_clock::now());
+            const auto grace =
+                now >= phase::stopping ? std::chrono::milliseconds(0) : options_.orphan_grace_period;
+            if (milliseconds_since(stopped_at) <= (summable(grace) + kill_timeout).count() + 1000) continue;
+            attempt([&] {
+                context_->log.write(log_level::error, "launcher not started, the state file's disk hangs");
+            });
+            limit_log_flush(std::chrono::milliseconds(50));
+            flush_log();
+            _exit(exit_status::unreported);
+        }
     }
     // run() has a second to return: a thread that is joined may hang on a dead disk, or in a hook.
     void exit_if_unfinished(int status) {
