@@ -161,6 +161,7 @@ class launcher_body : public ref_counted {
         if (opened) return opened;
         admin_.stop();  // so that start() can be called again
         close();
+        context_->routing->stop();
         return opened;
     }
     result<void> open_all(const process_groups& groups) {
@@ -343,9 +344,10 @@ class launcher_body : public ref_counted {
         life_.unsubscribe(wake_->notifier.notify_fd());
         for (const ref<process_group>& group : groups_) group->stop_starting();
         retry_allocation([this] {
-            admin_.stop();
-            release_exited();
             close();
+            release_exited();
+            admin_.stop();
+            context_->routing->stop();  // last, as a hook may hang
         });
         if (&life_ == &own_life_) {
             life_.apply(event::drained, {});
@@ -358,7 +360,6 @@ class launcher_body : public ref_counted {
     }
 
     void close() {
-        context_->routing->stop();
         child_server_ = error{};
         folder_.remove();
         if (context_->state) context_->state->close();

@@ -133,7 +133,7 @@ class launcher_admin {
     // Call after stop_starting() of all groups.
     void stop() {
         if (events_) events_->end(deadline_after(final_events_timeout));
-        if (server_) server_->stop(deadline_after(std::chrono::seconds(1)));
+        if (server_) server_->stop(deadline_after(std::chrono::milliseconds(400)));
     }
 
   private:
