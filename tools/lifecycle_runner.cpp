@@ -138,7 +138,7 @@ class drain {
         report_remaining();
         if (options_.behavior == "hang") hang();
         if (options_.behavior == "request-more") coordinator_.need_more_time(std::chrono::seconds(5));
-        const bool is_slow = options_.behavior == "slow-drain" || options_.behavior == "request-more";
+        const bool is_slow = this->is_slow();
         const auto count = static_cast<std::int64_t>(remaining_ > 0 ? remaining_ : 1);
         const auto duration = is_slow ? std::chrono::nanoseconds(options_.drain_duration) / count
                                       : std::chrono::nanoseconds(options_.work_duration);
@@ -153,6 +153,11 @@ class drain {
         return {};
     }
 
+    std::chrono::seconds estimate() const {
+        const milliseconds time = is_slow() ? options_.drain_duration
+                                            : options_.work_duration * static_cast<std::int64_t>(remaining_);
+        return std::chrono::ceil<std::chrono::seconds>(time);
+    }
     void report_remaining() {
         ojs::shutdown_metrics metrics;
         metrics.in_flight_requests = static_cast<std::int32_t>(remaining_);
@@ -164,6 +169,7 @@ class drain {
         coordinator_.blocked("waiting for nothing");
         for (;;) ::pause();
     }
+    bool is_slow() const { return options_.behavior == "slow-drain" || options_.behavior == "request-more"; }
     ojs::result<void> timeout_error() const {
         return ojs::error{ojs::errc::timed_out, 0,
                           "drain timeout with " + std::to_string(remaining_) + " in-flight"};
@@ -193,6 +199,7 @@ int work(const settings& options, ojs::lifecycle& life) {
     if (options.spawn_grandchild) start_grandchild();
     drain draining(options, *coordinator);
     draining.report_remaining();
+    coordinator->set_estimate(draining.estimate());
     ojs::cancel_source stop;
     std::thread readiness([&] { become_ready(options, *coordinator, stop.token()); });
     const ojs::result<void> drained =

@@ -252,18 +252,20 @@ TEST_CASE("coordinator: a drain that fails is BLOCKED, stays so, and is not repo
     CHECK(launcher.pushes().empty());
 }
 
-TEST_CASE_FIXTURE(started, "coordinator: more time is requested automatically late in the grace period") {
+TEST_CASE_FIXTURE(started,
+                  "coordinator: a program's drain past its grace period -> no request that it did not make") {
+    shutdown_metrics work;
+    work.in_flight_requests = 1;
+    coordinator.set_metrics(work);
+    coordinator.set_estimate(7s);
     draining_program program(coordinator);
-    const time_point asked = steady_clock::now();
-    from_outside.shut_down("{\"gracePeriodSeconds\":1,\"maxShutdownSeconds\":3600}");
-    const time_point begun = steady_clock::now();
-    const bool at_once = from_outside.status().need_more_time;
-    if (steady_clock::now() - asked < 800ms) CHECK_FALSE(at_once);
-    std::this_thread::sleep_until(begun + 800ms);
-    CHECK(from_outside.status().need_more_time);
-    const std::int32_t more = from_outside.status().additional_seconds;
-    CHECK(more > 3500);
-    CHECK(more <= 3600);
+    CHECK(
+        from_outside.shut_down("{\"gracePeriodSeconds\":1,\"maxShutdownSeconds\":3600}").estimated_seconds ==
+        7);
+    std::this_thread::sleep_for(1s);  // its grace period
+    CHECK_FALSE(from_outside.status().need_more_time);
+    coordinator.need_more_time(5s);
+    CHECK(from_outside.status().additional_seconds == 5);
 }
 
 TEST_CASE("coordinator: times without a limit are a day, and none of them overflows") {

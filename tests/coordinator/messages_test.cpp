@@ -144,8 +144,11 @@ void check_proto(const std::string& name, const std::string& service, const text
 
 TEST_CASE("launcher messages: the .proto files say what the table says") {
     check_proto("lifecycle.proto", lifecycle_service, {}, lifecycle_methods, test::lifecycle_messages());
-    check_proto("admin.proto", manager_service, {"import \"lifecycle.proto\";"}, manager_methods,
-                test::manager_messages());
+    check_proto("admin.proto", manager_service,
+                {"import \"lifecycle.proto\";", "service AdminService {",
+                 "rpc StopProcess(ShutdownProcessRequest) returns (ShutdownProcessResponse);",
+                 "rpc GetProcessStatus(ProcessStatusRequest) returns (ProcessStatus);", "}"},
+                manager_methods, test::manager_messages());
 }
 
 TEST_CASE("launcher messages: a message comes back with every field, each in a place of its own") {

@@ -322,6 +322,35 @@ TEST_CASE("launcher_admin: a rollout uses the reloaded configuration") {
                  "ojs_launcher_rolling_replaces_total{group=\"kv\",result=\"done\"}") == "2");
 }
 
+TEST_CASE("launcher_admin: a reload that hangs -> refused after its time, and no other request waits") {
+    launcher_options options = served_options();
+    test::event release;
+    options.reload = [&](const std::string&) {
+        release.wait();
+        return result<group_options>(kv_group(2, 1, 1));
+    };
+    served of(options);
+    for (const char* why : {"no result within 2s", "an earlier call has not returned"})
+        check_error(of.call("RollingReplace", roll_kv), 503, "unavailable", why);
+    CHECK(of.call("GetGroupStatus", roll_kv).status == 200);
+    release.set();
+    of.stop();
+}
+
+TEST_CASE(
+    "launcher_admin: StopProcess and GetProcessStatus -> served by the RFC's names; the times granted are "
+    "named") {
+    served of;
+    const auto call = [&](const std::string& method, const std::string& body) {
+        return of.ask("POST", "/prism.interfaces.AdminService/" + method, body).body;
+    };
+    CHECK(holds(call("GetProcessStatus", R"({"process_id":"kv-1"})"), "\"state\":\"READY\""));
+    CHECK(holds(call("StopProcess", R"({"processId":"kv-1","gracePeriodSeconds":20})"),
+                "is shutting down, grace period 10s, at most 10s (the group's max_duration)"));
+    CHECK(holds(of.call("ShutdownGroup", R"({"group":"kv","maxShutdownSeconds":2})").body,
+                "is shutting down, grace period 2s, at most 2s, and stays empty"));
+}
+
 TEST_CASE("launcher_admin: health reports the phase, and 503 while draining") {
     served of(served_options(), 0);
     of.fleet.drains_at_once = false;

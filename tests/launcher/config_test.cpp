@@ -31,6 +31,7 @@ TEST_CASE("launcher_config: every key") {
         "working_directory": "/srv", "id_prefix": "k", "has_coordinator": false, "health_interval": 7,
         "unhealthy_after": 2, "min_ready_time": "1500ms", "restart_policy": "always", "rpc_timeout": "3s", "ready_url": "http://localhost/ready",
         "shutdown": {"report_time": "4s", "poll_interval": "100ms", "kill_delay": "1s", "force_without_request": true},
+        "pre_shutdown": {"command": ["gone", "1"], "timeout": "9s"},
         "restart": {"initial_backoff": "2s", "max_backoff": "4s", "stable_after": "1m30s", "max_restarts": 0}},
         {"name": "pubsub-runner", "command": ["pubsub-runner", "-v"], "desired_instances": 3,
          "min_healthy_instances": 2, "max_surge": 1, "health_check_timeout": "45s",
@@ -56,6 +57,8 @@ TEST_CASE("launcher_config: every key") {
     CHECK(kv.process.shutdown.poll_interval == 100ms);
     CHECK(kv.process.shutdown.kill_delay == 1s);
     CHECK(kv.process.shutdown.force_without_request);
+    CHECK(kv.process.pre_shutdown == std::vector<std::string>{"gone", "1"});
+    CHECK(kv.process.pre_shutdown_timeout == 9s);
     CHECK(kv.restart.policy == restart_policy::always);
     CHECK(kv.restart.initial_backoff == 2s);
     CHECK(kv.restart.max_backoff == 4s);
@@ -143,6 +146,8 @@ TEST_CASE("launcher_config: what is wrong with a group is an error that names th
          "min_healthy_instances (3) > desired_instances (2)"},
         {R"("shutdown": {"grace_period": "20s"})",
          "shutdown.max_duration (10s) < shutdown.grace_period (20s)"},
+        {R"("pre_shutdown": {"timeout": "1s"})", "pre_shutdown.command: is empty"},
+        {R"("pre_shutdown": {"command": ["x"], "timeout": 0})", "pre_shutdown.timeout: is not above 0"},
         {R"("shutdown": {"grace_period": 0})", "shutdown.grace_period: is not above 0"},
         {R"("health_check_timeout": "0s")", "health_check_timeout: is not above 0"},
         {R"("restart": {"initial_backoff": "1m"})", "restart.max_backoff: is below initial_backoff"},

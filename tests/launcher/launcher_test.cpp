@@ -1,3 +1,5 @@
+#include <sys/wait.h>
+
 #include <cerrno>
 
 #include "environment.hpp"
@@ -354,6 +356,26 @@ TEST_CASE("launcher: invalid options are errors, and nothing is started") {
     CHECK(never.groups() == texts{});
     launcher nothing = detail::launcher_access::make(two_groups(), nullptr, nullptr);
     CHECK(nothing.run() == exit_status::usage);
+}
+
+TEST_CASE("launcher: a hook that never returns -> run() has left within a second of its end") {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::alarm(static_cast<unsigned>(hang_guard.count()));
+        fake_fleet fleet;
+        launcher_options options;
+        options.groups = {kv_group(1, 0, 1)};
+        options.log.level = log_level::off;
+        options.on_routable = [](const process_info&) {
+            ::kill(::getpid(), SIGTERM);
+            for (;;) ::pause();
+        };
+        launcher kept = fleet.launch(options);
+        ::_exit(kept.run() == exit_status::settled ? 1 : 2);  // not reached
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
 }
 
 #endif

@@ -108,10 +108,11 @@ TEST_CASE("rolling_replace: how long a process must be ready, and may take to st
     CHECK(detail::min_ready_time(options) == 1s);
     options.min_ready_time = 0s;
     CHECK(detail::min_ready_time(options) == 0s);
-    shutdown_timeouts times;
-    CHECK(detail::stop_time(times) == 19s);
-    times.max_duration = times.kill_delay = no_limit;
-    CHECK(deadline_after(detail::stop_time(times)) == time_point::max());
+    CHECK(detail::stop_time(options.process) == 19s);
+    options.process.pre_shutdown = {"deregister"};
+    CHECK(detail::stop_time(options.process) == 24s);
+    options.process.shutdown.max_duration = options.process.shutdown.kill_delay = no_limit;
+    CHECK(deadline_after(detail::stop_time(options.process)) == time_point::max());
 }
 
 TEST_CASE("rolling_replace: a failure leaves no two configurations, or is reported") {
@@ -394,6 +395,21 @@ TEST_CASE("rolling_replace: invalid options and a dry run change nothing; it say
     CHECK(seen.would_drain[0].in_flight.in_flight_requests == 7);
     CHECK(fleet.calls().size() == 2);
     CHECK(kv.group->info().generation == 1);
+}
+
+TEST_CASE(
+    "rolling_replace: a new process fails -> the log names it, and the one that it would have replaced") {
+    fake_fleet fleet;
+    fleet.decide_new(fate::crashes);
+    std::vector<std::string> names;
+    fake_group kv(fleet, kv_group(2, 1, 1), [&](const log_record& record) {
+        for (const log_field& each : record.fields)
+            if (each.name == "old_instance" || each.name == "new_instance")
+                names.push_back(each.name + "=" + each.value);
+    });
+    kv.turn();
+    CHECK(kv.rolled(kv_group(2, 1, 1)).rolled_back);
+    CHECK(names == std::vector<std::string>{"old_instance=kv-1", "new_instance=kv-3"});
 }
 
 #endif

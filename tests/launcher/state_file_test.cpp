@@ -1,4 +1,5 @@
 #include "fake_fleet.hpp"
+#include "faulty_disk.hpp"
 #include "files.hpp"
 
 // Elsewhere reused pids cannot be detected. Tests internals, which the separate form does not declare.
@@ -230,6 +231,40 @@ TEST_CASE("a socket folder that was left is removed, once nobody left behind may
     CHECK(std::filesystem::exists(foreign + "/kv-1.sock") == is_foreign);
     CHECK(std::filesystem::exists(given + "/kv-1.sock"));
     CHECK(test::read_file(path).find("ojs-launcher") == std::string::npos);
+}
+
+TEST_CASE("state_file: a disk that hangs -> only add() waits, until its descriptor; the newest state wins") {
+    const test::temporary_folder folder;
+    const std::string path = folder.file("state");
+    const result<ref<state_file>> file = state_file::open(path, logger(), test::faulty_disk::replace);
+    REQUIRE(file);
+    const sleeper one;
+    const sleeper two;
+    state_entry other = two.entry();
+    other.id = "kv-2";
+    REQUIRE((*file)->add(one.entry()));
+    result<wake> stop = wake::create();
+    REQUIRE(stop);
+    test::faulty_disk disk;
+    disk.set(test::faulty_disk::hangs);
+    std::thread adds([&] { CHECK(test::code_of((*file)->add(other, stop->fd())) == errc::cancelled); });
+    disk.await_hanging();
+    (*file)->remove("kv-1");
+    stop->notify();
+    adds.join();
+    CHECK(test::read_file(path).find("kv-1") != std::string::npos);
+    disk.set(0);
+    other.id = "kv-3";
+    CHECK((*file)->add(other));
+    CHECK(test::read_file(path).find("kv-1") == std::string::npos);
+    CHECK(test::read_file(path).find("kv-2") == std::string::npos);
+    disk.set(ENOSPC);
+    other.id = "kv-4";
+    CHECK((*file)->add(other).error().sys_errno == ENOSPC);
+    disk.set(0);
+    (*file)->close();
+    CHECK(test::code_of((*file)->add(other)) == errc::cancelled);
+    CHECK(test::read_file(path).find("kv-3") != std::string::npos);
 }
 
 TEST_CASE("a file that is not ours is neither used nor overwritten, and a partly written one is ignored") {

@@ -158,7 +158,8 @@ TEST_CASE("launcher_admin: what hangs is ended by --force at once, else when its
     CHECK_MESSAGE(holds(forced, "kv-1 is sent SIGTERM, then SIGKILL after kill_delay"), forced);
     CHECK(holds(forced, "kv-1           FORCED"));
     CHECK(holds(forced, "SIGKILL"));
-    CHECK(of.ask({"stop", "kv-2", "--no-wait"}) == "kv-2 is shutting down\n");
+    CHECK(of.ask({"stop", "kv-2", "--no-wait", "--grace", "1500ms", "--max", "1h"}) ==
+          "kv-2 is shutting down, grace period 2s, at most 2s (the group's max_duration)\n");
     const std::string waited = of.ask({"stop", "kv-2"}, 1);
     CHECK_MESSAGE(holds(waited, "-> FORCED"), waited);
     const std::string group = of.ask({"stop", "kv", "--force"});
@@ -287,6 +288,9 @@ TEST_CASE("launcher_admin: the tool says what is wrong with its words, its socke
                {{"stop", "kv", "--retry", "backoff"}, "--retry is for roll"},
                {{"cancel", "kv", "--retries", "2"}, "--retries is for roll"},
                {{"roll", "kv", "--force"}, "--force is for stop"},
+               {{"roll", "kv", "--grace", "1s"}, "--grace and --max are for stop"},
+               {{"stop", "kv", "--max", "1s", "--force"}, "--force does not drain: no --grace and no --max"},
+               {{"stop", "kv", "--max", "25h"}, "--max: longer than a day"},
                {{"stop", "kv", "--force=yes"}, "--force takes no value"},
                {{"status", "--no-wait"}, "--no-wait is for stop, roll and cancel"},
                {{"dry-run", "kv", "--reason", "x"}, "--reason is for stop, roll and cancel"},

@@ -99,11 +99,18 @@ class progress {
     std::string printed_;
 };
 
+// Rounded up.
+std::int32_t seconds_of(std::chrono::milliseconds time) {
+    return static_cast<std::int32_t>((time.count() + 999) / 1000);
+}
+
 int stop_process(admin_peer& peer, const settings& given, const std::string& id) {
     ojs::shutdown_process_request request;
     request.process_id = id;
     request.reason = given.reason;
     request.force = given.force;
+    request.grace_period_seconds = seconds_of(given.grace);
+    request.max_shutdown_seconds = seconds_of(given.max);
     const auto response = peer.call<ojs::shutdown_process_response>("ShutdownProcess", request);
     if (!response) return report(response.error());
     print(id + " " + shown(response->message) + "\n");
@@ -140,6 +147,8 @@ int stop_group(admin_peer& peer, const settings& given, const std::string& name)
     request.group = name;
     request.reason = given.reason;
     request.force = given.force;
+    request.grace_period_seconds = seconds_of(given.grace);
+    request.max_shutdown_seconds = seconds_of(given.max);
     const auto response = peer.call<ojs::shutdown_group_response>("ShutdownGroup", request);
     if (!response) return report(response.error());
     print(name + " " + shown(response->message) + "\n");
@@ -186,10 +195,10 @@ int roll(admin_peer& peer, const settings& given) {
     request.canary = given.canary;
     request.retry = given.retry;
     request.retries = given.retries;
-    request.canary_seconds = static_cast<std::int32_t>((given.canary_time.count() + 999) / 1000);
+    request.canary_seconds = seconds_of(given.canary_time);
     const auto response = peer.call<ojs::rolling_replace_response>("RollingReplace", request);
     if (!response) return report(response.error());
-    if (!given.wait) return print(name + ": the replacement " + shown(response->message) + "\n"), 0;
+    if (!given.wait) return print(name + ": " + shown(response->message) + "\n"), 0;
     return follow(
         peer, [&](const event& each) { return each.group == name; },
         [&](const auto& received) { return end_of_roll(peer, name, received, "done"); });
@@ -202,7 +211,7 @@ int cancel(admin_peer& peer, const settings& given) {
     const auto response = peer.call<ojs::cancel_replace_response>(
         "CancelReplace", ojs::cancel_replace_request{name, given.reason});
     if (!response) return report(response.error());
-    print(name + ": the replacement " + shown(response->message) + "\n");
+    print(name + ": " + shown(response->message) + "\n");
     if (!given.wait) return 0;
     return follow(
         peer, [&](const event& each) { return each.group == name; },

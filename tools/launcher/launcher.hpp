@@ -19,6 +19,8 @@ struct settings {
     std::string reason;
     int canary = 0;
     std::chrono::milliseconds canary_time{0};
+    std::chrono::milliseconds grace{0};  // 0: the group's
+    std::chrono::milliseconds max{0};    // likewise
     ojs::retry_policy retry = ojs::retry_policy::as_configured;
     int retries = 0;  // 0: as configured
     bool force = false;

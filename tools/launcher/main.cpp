@@ -12,7 +12,7 @@ namespace {
 constexpr const char* usage =
     "usage: launcher run --config FILE [--admin ADDRESS] [--token-file FILE] [--status-page FILE]\n"
     "       launcher status [ID|GROUP]\n"
-    "       launcher stop ID|GROUP [--force] [--reason TEXT] [--no-wait]\n"
+    "       launcher stop ID|GROUP [--grace TIME] [--max TIME | --force] [--reason TEXT] [--no-wait]\n"
     "       launcher roll GROUP [--canary N] [--canary-time TIME] [--retry POLICY] [--retries N]\n"
     "                           [--reason TEXT] [--no-wait]\n"
     "       launcher cancel GROUP [--reason TEXT] [--no-wait]\n"
@@ -24,7 +24,7 @@ constexpr const char* usage =
     "  status   shows all groups, one group, or one process\n"
     "  stop     shuts down a process or a group; it is not restarted\n"
     "  roll     replaces the processes of a group, step by step, with those of the current file\n"
-    "  cancel   cancels a roll; new processes that are ready are kept\n"
+    "  cancel   cancels a roll; ready processes are kept, up to the group's size\n"
     "  dry-run  shows what stop ID or roll GROUP would drain, with the work in flight\n"
     "  watch    shows changes as they happen: a screen in a terminal, else one line per change\n"
     "\n"
@@ -33,6 +33,9 @@ constexpr const char* usage =
     "$LAUNCHER_ADMIN,\n"
     "                      then ojs-launcher.sock in $XDG_RUNTIME_DIR, or for root in /run\n"
     "  --token-file FILE   one line, the admin token; required if other machines can connect\n"
+    "  --grace TIME        time until the process must request more; --max TIME: until it is forced. Whole "
+    "seconds,\n"
+    "                      rounded up; granted up to the group's max_duration. Default: the group's\n"
     "  --force             skips the drain: SIGTERM now, SIGKILL after the group's kill_delay\n"
     "  --status-page FILE  HTML served at http://ADDRESS/, such as tools/launcher/status.html\n"
     "  --canary N          replaces N processes first; they must stay ready for --canary-time (10s)\n"
@@ -69,6 +72,15 @@ ojs::result<void> read_count(int& out, const std::string& name, const std::strin
     return {};
 }
 
+ojs::result<void> read_time(std::chrono::milliseconds& out, const std::string& name,
+                            const std::string& value) {
+    const ojs::result<std::chrono::milliseconds> read = ojs::parse_duration(value);
+    if (!read) return wrong(name + ": " + read.error().text);
+    if (*read > std::chrono::hours(24)) return wrong(name + ": longer than a day");
+    out = *read;
+    return {};
+}
+
 ojs::result<void> read_retry(ojs::retry_policy& out, const std::string& value) {
     if (value == "manual") return out = ojs::retry_policy::manual, ojs::result<void>();
     if (value == "immediate") return out = ojs::retry_policy::immediate, ojs::result<void>();
@@ -96,9 +108,11 @@ ojs::result<void> read_flag(settings& out, const std::string& name, const std::s
     } else if (name == "--retries") {
         return read_count(out.retries, name, value);
     } else if (name == "--canary-time") {
-        const ojs::result<std::chrono::milliseconds> read = ojs::parse_duration(value);
-        if (!read) return wrong("--canary-time: " + read.error().text);
-        out.canary_time = *read;
+        return read_time(out.canary_time, name, value);
+    } else if (name == "--grace") {
+        return read_time(out.grace, name, value);
+    } else if (name == "--max") {
+        return read_time(out.max, name, value);
     } else {
         return wrong("unknown flag " + name);
     }
@@ -138,7 +152,10 @@ ojs::result<void> check_flags(const settings& given) {
     if (given.canary == 0 && given.canary_time.count() > 0) return wrong("--canary-time needs --canary N");
     if (given.retry == ojs::retry_policy::manual && given.retries > 0)
         return wrong("--retries: not allowed with --retry manual");
+    const bool has_times = given.grace.count() > 0 || given.max.count() > 0;
     if (given.force && given.command != "stop") return wrong("--force is for stop");
+    if (has_times && given.command != "stop") return wrong("--grace and --max are for stop");
+    if (has_times && given.force) return wrong("--force does not drain: no --grace and no --max");
     const bool changes = rolls || given.command == "stop" || given.command == "cancel";
     if (!changes && !given.reason.empty()) return wrong("--reason is for stop, roll and cancel");
     if (!changes && !given.wait) return wrong("--no-wait is for stop, roll and cancel");

@@ -90,9 +90,13 @@ class shutdown_coordinator {
     // An external operation ("Kafka flush") delays the drain, until unblocked() with the same name.
     void blocked(std::string operation);
     void unblocked(const std::string& operation);  // ends blocked()
-    // Requests more time, which the launcher grants up to its maximum; 0: no longer. If this was never called, the rest
-    // of the maximum is requested from four fifths of the grace period on.
+    // Requests more time, which the launcher grants up to its maximum; 0: no longer. If this was never called, a worker
+    // with jobs in flight requests the rest of the maximum from four fifths of the grace period on; no other program
+    // does.
     void need_more_time(std::chrono::seconds additional);
+    // How long a drain would take, for the response to a Shutdown. Default, or 0: 1 s with nothing in flight, else the
+    // time requested by need_more_time(), or the grace period.
+    void set_estimate(std::chrono::seconds drain);
     // Adds a step that run() executes before the drain, as shutdown_sequence does. False once run() has begun to drain,
     // or without a function.
     bool on_shutdown(std::string name, function<void()> step, std::chrono::milliseconds timeout);

@@ -123,8 +123,11 @@ OJS_SHUTDOWN_INLINE void shutdown_coordinator::unblocked(const std::string& oper
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::need_more_time(std::chrono::seconds additional) {
     const detail::unique_lock held(body_->mutex_);
     body_->extension_given_ = true;
-    const auto max = std::chrono::duration_cast<std::chrono::seconds>(detail::max_shutdown_time);
-    body_->extension_s_ = additional.count() <= 0 ? 0 : detail::wire_seconds(std::min(additional, max));
+    body_->extension_s_ = detail::coordinator_body::seconds_of(additional);
+}
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_estimate(std::chrono::seconds drain) {
+    const detail::unique_lock held(body_->mutex_);
+    body_->estimate_s_ = detail::coordinator_body::seconds_of(drain);
 }
 OJS_SHUTDOWN_INLINE bool shutdown_coordinator::on_shutdown(std::string name, function<void()> step,
                                                            std::chrono::milliseconds limit) {

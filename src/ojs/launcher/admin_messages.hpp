@@ -15,6 +15,9 @@ inline namespace v0_1_0 {
 
 // The full service name, as in a request's path.
 inline constexpr const char* manager_service = "prism.interfaces.ProcessManagerInterface";
+// It also serves StopProcess, which is ShutdownProcess, and GetProcessStatus under this name. [RFC-041 "Admin Delegated
+// Shutdown"]
+inline constexpr const char* admin_service = "prism.interfaces.AdminService";
 
 // The state of a process, as its launcher sees it. ProcessStatus.State. [RFC-041 "Process State Machine"]
 enum class instance_state : std::int32_t {
@@ -25,7 +28,7 @@ enum class instance_state : std::int32_t {
     unhealthy,           // failed a health check, or was not ready in time
     shutdown_requested,  // received the shutdown request
     draining,            // finishes its work in flight
-    complete,            // exited cleanly after a shutdown request
+    complete,            // exited with status 0
     forced,              // ended by SIGTERM or SIGKILL
     crashed              // exited in any other way
 };
@@ -64,7 +67,7 @@ const char* to_string(replacement_phase phase) noexcept;
 struct shutdown_process_request {
     std::string process_id;                 // id of the process
     std::string reason;                     // for the log
-    std::int32_t grace_period_seconds = 0;  // seconds; 0: the group's value, which is also the maximum
+    std::int32_t grace_period_seconds = 0;  // seconds; 0: the group's value. At most the group's max_duration
     std::int32_t max_shutdown_seconds = 0;  // seconds; 0: the group's value, which is also the maximum
     bool dry_run = false;                   // only reports what would be drained
     bool force = false;                     // skips the drain: SIGTERM now, then SIGKILL
@@ -97,10 +100,12 @@ struct process_status {
 
 // Asks for the end of all processes of a group. ShutdownGroup.
 struct shutdown_group_request {
-    std::string group;     // name of the group
-    std::string reason;    // for the log
-    bool dry_run = false;  // only reports what would be drained
-    bool force = false;    // skips the drain: SIGTERM now, then SIGKILL
+    std::string group;                      // name of the group
+    std::string reason;                     // for the log
+    bool dry_run = false;                   // only reports what would be drained
+    bool force = false;                     // skips the drain: SIGTERM now, then SIGKILL
+    std::int32_t grace_period_seconds = 0;  // as in shutdown_process_request
+    std::int32_t max_shutdown_seconds = 0;  // likewise
 };
 
 // The response to a shutdown_group_request.

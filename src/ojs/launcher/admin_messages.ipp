@@ -47,7 +47,8 @@ OJS_SHUTDOWN_INLINE message_view json_fields(process_status& message, adl_tag) {
 OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_group_request& message, adl_tag) {
     return {"ShutdownGroupRequest",
             {item("group", message.group), item("reason", message.reason), item("dry_run", message.dry_run),
-             item("force", message.force)}};
+             item("force", message.force), item("grace_period_seconds", message.grace_period_seconds),
+             item("max_shutdown_seconds", message.max_shutdown_seconds)}};
 }
 OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_group_response& message, adl_tag) {
     return {"ShutdownGroupResponse",

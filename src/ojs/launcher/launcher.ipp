@@ -2,6 +2,7 @@
 
 #include "launcher.hpp"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -84,7 +85,12 @@ class launcher_body : public ref_counted {
             if (installed) taken = std::move(*installed);
             if (!installed) begun = installed.error();
         }
+        atomic<bool> prepared{false};
+        result<thread> guard = error{};
+        if (begun && !options_.state_file.empty())
+            guard = thread::start([&] { exit_if_start_hangs(prepared); }, {64 * 1024, 0, false, "ojs-exit"});
         if (begun) begun = prepare();
+        prepared.store(true);
         if (begun) return supervise(true);
         context_->log.write(log_level::error, "launcher not started", {field("error", begun.error().text)});
         return exit_status::usage;
@@ -155,6 +161,7 @@ class launcher_body : public ref_counted {
         if (opened) return opened;
         admin_.stop();  // so that start() can be called again
         close();
+        context_->routing->stop();
         return opened;
     }
     result<void> open_all(const process_groups& groups) {
@@ -217,8 +224,38 @@ class launcher_body : public ref_counted {
         retry_allocation([&] { status = log_remaining(); });
         attempt(
             [&] { context_->log.write(log_level::info, "launcher ended", {field("exit_status", status)}); });
+        if (may_exit) flush_log();
+        result<thread> exit = error{};
+        if (may_exit)
+            exit = thread::start([this, status] { exit_if_unfinished(status); },
+                                 {64 * 1024, 0, false, "ojs-exit"});
         finish(status);
         return status;
+    }
+    // A stop during the start waits for orphans, and no longer: the state file's disk may hang.
+    void exit_if_start_hangs(const atomic<bool>& prepared) {
+        time_point stopped_at = time_point::max();
+        while (!prepared.load()) {
+            ::poll(nullptr, 0, orphan_poll_ms * 10);
+            const phase now = life_.phase();
+            if (now >= phase::draining) stopped_at = std::min(stopped_at, steady_clock::now());
+            const auto grace =
+                now >= phase::stopping ? std::chrono::milliseconds(0) : options_.orphan_grace_period;
+            if (milliseconds_since(stopped_at) <= (summable(grace) + kill_timeout).count() + 1000) continue;
+            attempt([&] {
+                context_->log.write(log_level::error, "launcher not started, the state file's disk hangs");
+            });
+            limit_log_flush(std::chrono::milliseconds(50));
+            flush_log();
+            _exit(exit_status::unreported);
+        }
+    }
+    // run() has a second to return: a thread that is joined may hang on a dead disk, or in a hook.
+    void exit_if_unfinished(int status) {
+        unique_lock held(mutex_);
+        const time_point deadline = deadline_after(std::chrono::seconds(1));
+        while (state_ != state::ended)
+            if (!ended_.wait_until(held, deadline)) _exit(status);
     }
     // Does what is due in each group. A stop waits at most for the starts of one group.
     time_point run_due(bool may_exit) {
@@ -307,9 +344,10 @@ class launcher_body : public ref_counted {
         life_.unsubscribe(wake_->notifier.notify_fd());
         for (const ref<process_group>& group : groups_) group->stop_starting();
         retry_allocation([this] {
-            admin_.stop();
-            release_exited();
             close();
+            release_exited();
+            admin_.stop();
+            context_->routing->stop();  // last, as a hook may hang
         });
         if (&life_ == &own_life_) {
             life_.apply(event::drained, {});
@@ -322,7 +360,6 @@ class launcher_body : public ref_counted {
     }
 
     void close() {
-        context_->routing->stop();
         child_server_ = error{};
         folder_.remove();
         if (context_->state) context_->state->close();

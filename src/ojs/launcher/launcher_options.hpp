@@ -29,7 +29,7 @@ constexpr bool is_stopping(instance_state state) noexcept {
            is_final(state);
 }
 
-// A shutdown request. A time of 0 means the value of shutdown_timeouts; longer times are cut to it.
+// A shutdown request. A time of 0 means the value of shutdown_timeouts; its max_duration is the maximum of both.
 struct shutdown_options {
     std::string reason;                         // for the log and the process
     std::chrono::milliseconds grace_period{0};  // as shutdown_timeouts::grace_period
@@ -70,6 +70,11 @@ struct process_options {
     std::chrono::milliseconds health_interval{5000};     // between two checks afterwards; 0: no more checks
     int unhealthy_after = 3;                             // consecutive failed checks of a ready process
     shutdown_timeouts shutdown;                          // the limits of its shutdown
+    // A program and its arguments, run before the first shutdown request, as to deregister the process from service
+    // discovery; after the timeout, or a force, it is killed. Its result is only logged. It has the environment of the
+    // process, with OJS_PROCESS_ID and OJS_PROCESS_PID. Empty: none.
+    std::vector<std::string> pre_shutdown;
+    std::chrono::milliseconds pre_shutdown_timeout{5000};  // from its start
 };
 
 // A snapshot of a process.
@@ -195,8 +200,8 @@ struct launcher_options {
     // HTML served at / for browsers, such as tools/launcher/status.html. Requests from its own origin are then allowed.
     // Empty: no page.
     std::string status_page;
-    // Returns the configuration for a rollout that an operator requests. Called by threads of the admin server. Empty:
-    // the current one.
+    // Returns the configuration for a rollout that an operator requests; called by one thread at a time. A rollout whose
+    // call takes more than 2 s is refused; that call may outlive the launcher. Empty: the current configuration.
     function<result<group_options>(const std::string& name)> reload;
     // Folder of the children's sockets: ours or root's, not writable by others. Empty: a new private folder, removed at
     // the end, or by the next launcher if there is a state_file.
@@ -227,6 +232,7 @@ result<void> check_group(const group_options& group);
 //        "working_directory": "/", "id_prefix": "kv", "has_coordinator": true, "rpc_timeout": "1s",
 //        "desired_instances": 2, "min_healthy_instances": 1, "max_surge": 1, "health_check_timeout": "30s",
 //        "min_ready_time": "5s", "health_interval": "5s", "unhealthy_after": 3,
+//        "pre_shutdown": {"command": ["deregister"], "timeout": "5s"},
 //        "shutdown": {"grace_period": "3s", "max_duration": "10s", "report_time": "0s", "poll_interval": "500ms",
 //                     "kill_delay": "2s", "force_without_request": false},
 //        "restart_policy": "on-failure",

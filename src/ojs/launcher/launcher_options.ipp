@@ -69,6 +69,7 @@ inline std::string fault_in_process(const process_options& options) {
     if (options.readiness_interval <= zero) return "readiness_interval: is not above 0";
     if (options.health_interval < zero) return "health_interval: is negative";
     if (options.unhealthy_after < 1) return "unhealthy_after: is not above 0";
+    if (options.pre_shutdown_timeout <= zero) return "pre_shutdown.timeout: is not above 0";
     if (times.grace_period <= zero) return "shutdown.grace_period: is not above 0";
     if (times.max_duration < times.grace_period)
         return cat({"shutdown.max_duration (", format_duration(times.max_duration),
@@ -333,6 +334,7 @@ inline std::string read_config(std::string_view source, group_options& out) {
         key("grace_period", times.grace_period), key("max_duration", times.max_duration),
         key("report_time", times.report_time),   key("poll_interval", times.poll_interval),
         key("kill_delay", times.kill_delay),     key("force_without_request", times.force_without_request)};
+    config_key hook_keys[] = {key("command", run.pre_shutdown), key("timeout", run.pre_shutdown_timeout)};
     config_key restart_keys[] = {
         key("initial_backoff", out.restart.initial_backoff), key("max_backoff", out.restart.max_backoff),
         key("stable_after", out.restart.stable_after), key("max_restarts", out.restart.max_restarts)};
@@ -341,6 +343,7 @@ inline std::string read_config(std::string_view source, group_options& out) {
                                key("max_retries", retry_read.max_retries)};
     config_environment environment{run.child.environment};
     config_object shutdown(shutdown_keys);
+    config_object hook(hook_keys);
     config_object restart(restart_keys);
     config_object retry(retry_keys);
     config_key keys[] = {key("name", out.name),
@@ -358,6 +361,7 @@ inline std::string read_config(std::string_view source, group_options& out) {
                          key("min_ready_time", out.min_ready_time),
                          key("health_interval", run.health_interval),
                          key("unhealthy_after", run.unhealthy_after),
+                         key("pre_shutdown", hook),
                          key("shutdown", shutdown),
                          key("restart_policy", out.restart.policy),
                          key("restart", restart),
@@ -366,6 +370,7 @@ inline std::string read_config(std::string_view source, group_options& out) {
     const config_object all(keys);
     std::string fault = read_config(source, all);
     if (!fault.empty()) return fault;
+    if (all.has("pre_shutdown") && run.pre_shutdown.empty()) return ".pre_shutdown.command: is empty";
     if (all.has("restart") && out.restart.policy == restart_policy::never)
         return ".restart: not allowed with restart_policy never";
     if (all.has("retry") && policy == retry_policy::manual)

@@ -129,7 +129,11 @@ class coordinator_body final : public ref_counted {
         steps.log.level = log_level::off;  // ours logs it
         steps.progress = [&](const step_result& each) { log_step(log_, each); };
         steps_.run(steps);
-        advance(drain_event::started);
+        {
+            const unique_lock held(mutex_);
+            move(drain_event::started);
+        }
+        log_drain();
         const cancel_registration with_until =
             until.on_cancel([this] { cancel_.cancel(cancel_reason::cancelled); });
         const result<void> drained = call_drain(drain, cancel_.token());
@@ -224,7 +228,9 @@ class coordinator_body final : public ref_counted {
         const bool over = state_ == shutdown_state::complete;
         out.message = over ? "complete" : repeated ? "shutting down already" : "shutting down";
         if (over || repeated) return out;
-        out.estimated_seconds = idle ? 1 : wire_seconds(grace);
+        // In the grace period it ends, or asks for more time.
+        const std::int32_t limit = extension_s_ > 0 ? extension_s_ : wire_seconds(grace);
+        out.estimated_seconds = idle ? 1 : estimate_s_ > 0 ? estimate_s_ : limit;
         const time_point now = steady_clock::now();
         if (state_ == shutdown_state::running) requested_at_ = now;  // a signal may have come first
         set_times(now, grace, max);
@@ -255,13 +261,13 @@ class coordinator_body final : public ref_counted {
         out.state = state_;
         out.message = message_;
         if (!under_way()) return out;
-        out.need_more_time = extension_given_ ? extension_s_ > 0 : shutdown_requested_ && now >= extend_at_;
-        if (out.need_more_time) {
+        out.additional_seconds = extension_s_;
+        // Nobody else asks unasked: a worker for its jobs.
+        const bool for_jobs = worker_ != nullptr && !extension_given_ && out.metrics.in_flight_requests > 0;
+        if (for_jobs && shutdown_requested_ && now >= extend_at_)
             out.additional_seconds =
-                extension_given_
-                    ? extension_s_
-                    : wire_seconds(std::chrono::duration_cast<std::chrono::milliseconds>(cancel_at_ - now));
-        }
+                wire_seconds(std::chrono::duration_cast<std::chrono::milliseconds>(cancel_at_ - now));
+        out.need_more_time = out.additional_seconds > 0;
         return out;
     }
     shutdown_metrics metrics() {
@@ -281,7 +287,7 @@ class coordinator_body final : public ref_counted {
     // Applies the lifecycle's phase to the shutdown state.
     void update_state() {
         if (phase() < phase::draining) return;
-        const unique_lock held(mutex_);
+        unique_lock held(mutex_);
         if (state_ == shutdown_state::running) {
             requested_at_ = steady_clock::now();
             // After a signal, a worker keeps its own grace period.
@@ -292,16 +298,28 @@ class coordinator_body final : public ref_counted {
         }
         if (!run_called_ && steps_.size() == 0) move(drain_event::started);  // steps wait for a later run()
         if (!blocking_.empty()) move(drain_event::blocked);
+        held.unlock();
+        log_drain();
+    }
+    // Once, when it has begun.
+    void log_drain() {
+        {
+            const unique_lock held(mutex_);
+            if (state_ <= shutdown_state::requested || exchange(drain_logged_, true)) return;
+        }
+        log_.write(
+            log_level::info, "drain begins",
+            {field("process_id", options_.process_id), field("in_flight", metrics().in_flight_requests)});
+    }
+    static std::int32_t seconds_of(std::chrono::seconds given) noexcept {
+        const auto max = std::chrono::duration_cast<std::chrono::seconds>(max_shutdown_time);
+        return given.count() <= 0 ? 0 : wire_seconds(std::min(given, max));
     }
     void set_times(time_point from, std::chrono::milliseconds grace, std::chrono::milliseconds max) {
         extend_at_ = from + grace * 4 / 5;
         cancel_at_ = from + max;
     }
     void move(drain_event event) { state_ = next_state(event, state_); }
-    void advance(drain_event event) {
-        const unique_lock held(mutex_);
-        move(event);
-    }
     result<void> subscribe(const wake& to) {
         if (life_.subscribe(to.notify_fd())) return {};
         return error{errc::busy, 0, "too many subscribers of this lifecycle"};
@@ -445,8 +463,10 @@ class coordinator_body final : public ref_counted {
     bool drain_failed_ = false;
     bool work_cancelled_ = false;
     bool is_closing_ = false;
+    bool drain_logged_ = false;
     bool extension_given_ = false;  // need_more_time() was called
     std::int32_t extension_s_ = 0;
+    std::int32_t estimate_s_ = 0;
     time_point requested_at_{};
     time_point extend_at_ = time_point::max();
     time_point cancel_at_ = time_point::max();

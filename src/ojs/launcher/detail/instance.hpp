@@ -1,6 +1,7 @@
 // instance: the interface of a process to its group.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -14,10 +15,22 @@ inline std::chrono::milliseconds summable(std::chrono::milliseconds time) noexce
     return time < no_limit / 8 ? time : no_limit / 8;
 }
 
-// From the shutdown request to the exit, SIGKILL included.
-inline std::chrono::milliseconds stop_time(const shutdown_timeouts& timeouts) noexcept {
+// From the shutdown request to the exit, pre_shutdown and SIGKILL included.
+inline std::chrono::milliseconds stop_time(const process_options& options) noexcept {
+    const shutdown_timeouts& timeouts = options.shutdown;
+    const bool has_hook = !options.pre_shutdown.empty();
     return summable(timeouts.max_duration) + summable(timeouts.report_time) +
-           2 * summable(timeouts.kill_delay) + std::chrono::seconds(5);
+           2 * summable(timeouts.kill_delay) + std::chrono::seconds(5) +
+           (has_hook ? summable(options.pre_shutdown_timeout) : std::chrono::milliseconds(0));
+}
+
+// What a request gets: its own times, or the group's; none is longer than the group's max_duration.
+inline shutdown_timeouts granted_times(const shutdown_options& asked, shutdown_timeouts times) noexcept {
+    constexpr std::chrono::milliseconds zero{0};
+    if (asked.max_duration > zero) times.max_duration = std::min(asked.max_duration, times.max_duration);
+    if (asked.grace_period > zero) times.grace_period = asked.grace_period;
+    times.grace_period = std::min(times.grace_period, times.max_duration);
+    return times;
 }
 
 // One process, from its start to its end. Every member is thread-safe.
@@ -44,6 +57,8 @@ struct instance_spec {
     std::uint64_t generation = 0;
     std::string address;           // where its coordinator listens; empty: it has none
     std::string launcher_address;  // where it sends notifications; empty: nowhere
+    // Records the pid before exec(); the descriptor, once readable, ends a wait for the disk. May be empty.
+    function<result<void>(pid_t pid, int interrupt_fd)> record;
 };
 
 using instance_starter = function<result<ref<instance>>(const instance_spec&, instance_callback)>;

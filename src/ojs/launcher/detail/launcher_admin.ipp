@@ -1,6 +1,6 @@
 // launcher_admin: the admin server of a launcher. [RFC-041 "Admin Delegated Shutdown"]
-// POST /prism.interfaces.ProcessManagerInterface/METHOD is the service of admin.proto; every method returns
-// at once. GET /events reports the progress. No request takes a command line, so that operators cannot make a
+// POST /prism.interfaces.ProcessManagerInterface/METHOD and AdminService/METHOD are the services of admin.proto; every
+// method returns at once. GET /events reports the progress. No request takes a command line, so that operators cannot make a
 // launcher run other programs: new configurations come from launcher_options::reload.
 #pragma once
 
@@ -79,6 +79,12 @@ inline result<http_guard> admin_guard(const launcher_options& options) {
     return out;
 }
 
+// The result of launcher_options::reload, which may come too late.
+struct reload_call : ref_counted {
+    result<group_options> read = error{errc::system, 0, "it threw"};
+    atomic<bool> returned{false};
+};
+
 // Several server threads call its handlers. Must not outlive the objects it refers to.
 class launcher_admin {
   public:
@@ -101,6 +107,9 @@ class launcher_admin {
         service_.add("RollingReplace", *this, &launcher_admin::replace);
         service_.add("CancelReplace", *this, &launcher_admin::cancel);
         service_.add("ListGroups", *this, &launcher_admin::list);
+        rfc_service_ = rpc_service(admin_service, guard_);
+        rfc_service_.add("StopProcess", *this, &launcher_admin::shut_down_process);
+        rfc_service_.add("GetProcessStatus", *this, &launcher_admin::get_process);
         http_server_options limits;
         limits.limits.head = 8 * 1024;
         limits.limits.body = rpc_body_limit + 1;  // the service rejects larger ones
@@ -124,10 +133,11 @@ class launcher_admin {
     // Call after stop_starting() of all groups.
     void stop() {
         if (events_) events_->end(deadline_after(final_events_timeout));
-        if (server_) server_->stop(deadline_after(std::chrono::seconds(1)));
+        if (server_) server_->stop(deadline_after(std::chrono::milliseconds(400)));
     }
 
   private:
+    static constexpr std::chrono::milliseconds reload_timeout{2000};
     static constexpr std::chrono::milliseconds max_wait{30000};
     static constexpr std::chrono::milliseconds final_events_timeout{500};  // followers get the last changes
     static constexpr std::chrono::milliseconds peer_interval{1000};
@@ -136,7 +146,8 @@ class launcher_admin {
     static constexpr int max_waiting = 8;
 
     http_response answer(const http_request& request) {
-        if (service_.is_for(request.target)) return service_.answer(request);
+        for (const rpc_service* each : {&service_, &rfc_service_})
+            if (each->is_for(request.target)) return each->answer(request);
         static constexpr http_route routes[] = {{"/healthz", {"GET", "HEAD"}, false},
                                                 {"/metrics", {"GET", "HEAD"}, false},
                                                 {"/events", {"GET", nullptr}, true},
@@ -172,10 +183,8 @@ class launcher_admin {
     }
 
     result<shutdown_process_response> shut_down_process(const shutdown_process_request& request) {
-        if (request.grace_period_seconds < 0 || request.max_shutdown_seconds < 0)
-            return error{errc::invalid_argument, 0, "a time is negative"};
-        if (request.force && (request.grace_period_seconds > 0 || request.max_shutdown_seconds > 0))
-            return error{errc::invalid_argument, 0, "force does not drain, so a time has no effect"};
+        const result<shutdown_options> options = options_from(request);
+        if (!options) return options.error();
         const result<found_process> found = find_process(groups_, request.process_id);
         if (!found) return found.error();
         process_group& group = *found->group;
@@ -193,24 +202,40 @@ class launcher_admin {
                 request.force ? "would be sent SIGTERM, and lose its work in flight" : "would be shut down";
             return out;
         }
-        const shutdown_options options{reason_or_default(request.reason),
-                                       std::chrono::seconds(request.grace_period_seconds),
-                                       std::chrono::seconds(request.max_shutdown_seconds)};
         out.acknowledged = true;
-        out.message = request.force ? "is sent SIGTERM, then SIGKILL after kill_delay" : "is shutting down";
         if (request.force) {
-            group.begin_drain({found->member}, options);
+            out.message = "is sent SIGTERM, then SIGKILL after kill_delay";
+            group.begin_drain({found->member}, *options);
             group.force({found->member});
         } else {
-            group.drain({found->member}, options);
+            group.drain({found->member}, *options);
+            out.message = cat({"is shutting down", described(group.granted(*found->member), *options)});
         }
         return out;
+    }
+    template <class Request>
+    static result<shutdown_options> options_from(const Request& request) {
+        if (request.grace_period_seconds < 0 || request.max_shutdown_seconds < 0)
+            return error{errc::invalid_argument, 0, "a time is negative"};
+        if (request.force && (request.grace_period_seconds > 0 || request.max_shutdown_seconds > 0))
+            return error{errc::invalid_argument, 0, "force does not drain, so a time has no effect"};
+        return shutdown_options{reason_or_default(request.reason),
+                                std::chrono::seconds(request.grace_period_seconds),
+                                std::chrono::seconds(request.max_shutdown_seconds)};
+    }
+    static std::string described(const shutdown_timeouts& granted, const shutdown_options& asked) {
+        const bool cut =
+            asked.grace_period > granted.grace_period || asked.max_duration > granted.max_duration;
+        return cat({", grace period ", format_duration(granted.grace_period), ", at most ",
+                    format_duration(granted.max_duration), cut ? " (the group's max_duration)" : ""});
     }
     static std::string reason_or_default(const std::string& request) {
         return request.empty() ? "operator" : request;
     }
 
     result<shutdown_group_response> shut_down_group(const shutdown_group_request& request) {
+        const result<shutdown_options> options = options_from(request);
+        if (!options) return options.error();
         const result<ref<process_group>> found = find_group(groups_, request.group);
         if (!found) return found.error();
         process_group& group = **found;
@@ -220,12 +245,15 @@ class launcher_admin {
             out.message = cat({"would shut down ", out.processes.size(), " of group ", request.group});
             return out;
         }
-        const result<void> begun = group.shut_down({reason_or_default(request.reason), {}, {}});
+        const result<void> begun = group.shut_down(*options);
         if (!begun) return begun.error();
         out.acknowledged = true;
         if (request.force) group.force(group.members());
         out.message = cat(
-            {request.force ? "is sent SIGTERM" : "is shutting down", ", and stays empty until a rollout"});
+            {request.force ? "is sent SIGTERM" : "is shutting down",
+             request.force ? ""
+                           : described(granted_times(*options, group.options().process.shutdown), *options),
+             ", and stays empty until a rollout"});
         return out;
     }
 
@@ -246,7 +274,7 @@ class launcher_admin {
         if (life_.phase() >= phase::draining) return error{errc::busy, 0, "the launcher is stopping"};
         const result<ref<rollout>> begun = group.begin_rollout(*target, *options);
         if (!begun) return begun.error();
-        return rolling_replace_response{true, "has begun", {}};
+        return rolling_replace_response{true, "rollout begun", {}};
     }
     static result<rolling_options> options_from(const rolling_replace_request& request,
                                                 const retry_options& configured) {
@@ -273,15 +301,37 @@ class launcher_admin {
         if (!group) return group.error();
         const result<void> cancelled = (*group)->cancel_rollout(reason_or_default(request.reason));
         if (!cancelled) return cancelled.error();
-        return cancel_replace_response{true, "rollout cancelled; new processes that are ready are kept",
+        return cancel_replace_response{true,
+                                       "rollout cancelled; ready processes are kept, up to the group's size",
                                        (*group)->info().replacement};
     }
+    // On a thread of its own: a disk that does not answer holds up this rollout only.
+    result<group_options> call_reload(const std::string& name) {
+        const unique_lock held(reload_mutex_);
+        if (late_reload_ && !late_reload_->returned)
+            return error{errc::unavailable, 0, "an earlier call has not returned"};
+        const auto made = make_ref<reload_call>();
+        const auto call = [made, read = options_.reload, name] {
+            made->read = read(name);
+            made->returned.store(true);
+        };
+        shutdown_sequence once;
+        sequence_options silent;
+        silent.log.level = log_level::off;
+        once.add("reload", call, reload_timeout);
+        if (once.run(silent).front().status != step_status::timed_out) return made->read;
+        late_reload_ = made;
+        return error{errc::unavailable, 0, cat({"no result within ", format_duration(reload_timeout)})};
+    }
     // The new configuration of a group; without options_.reload, its current one.
-    result<group_options> reload_options(const process_group& group) const {
+    result<group_options> reload_options(const process_group& group) {
         const group_options now = group.options();
         if (!options_.reload) return now;
-        result<group_options> read = options_.reload(now.name);
-        if (!read) return error{errc::invalid_argument, 0, cat({"reload: ", read.error().text})};
+        result<group_options> read = call_reload(now.name);
+        const bool late = !read && read.error().code == errc::unavailable;
+        if (!read)
+            return error{late ? errc::unavailable : errc::invalid_argument, 0,
+                         cat({"reload: ", read.error().text})};
         if (read->name != now.name) return error{errc::invalid_argument, 0, "reload: a group keeps its name"};
         result<void> sound = check_group(*read);
         if (sound) sound = check_capacity(groups_, *read);
@@ -402,6 +452,9 @@ class launcher_admin {
     ref<launcher_events> events_;
     http_guard guard_;
     rpc_service service_{manager_service, {}};
+    rpc_service rfc_service_{admin_service, {}};
+    mutex reload_mutex_;
+    ref<reload_call> late_reload_;
     atomic<int> waiting_{0};
     result<http_server> server_ = error{};
 };

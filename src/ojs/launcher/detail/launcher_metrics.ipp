@@ -7,13 +7,13 @@
 namespace ojs::detail {
 
 inline constexpr histogram_bound startup_bound_list[] = {
-    {"0.005", 5},  {"0.05", 50}, {"0.1", 100},  {"0.25", 250}, {"0.5", 500},  {"1", 1000},
-    {"2.5", 2500}, {"5", 5000},  {"10", 10000}, {"30", 30000}, {"60", 60000}, {"120", 120000}};
+    {"0.005", 5}, {"0.05", 50},  {"0.1", 100},  {"0.25", 250}, {"0.5", 500},  {"1", 1000},    {"2.5", 2500},
+    {"5", 5000},  {"10", 10000}, {"15", 15000}, {"30", 30000}, {"60", 60000}, {"120", 120000}};
 // 2, 5 and 10 s: the targets of the RFC for the median, the 99th percentile and the maximum.
 inline constexpr histogram_bound shutdown_bound_list[] = {
     {"0.1", 100},  {"0.5", 500},  {"1", 1000},   {"2", 2000},   {"3", 3000},     {"5", 5000},
     {"10", 10000}, {"15", 15000}, {"30", 30000}, {"60", 60000}, {"120", 120000}, {"300", 300000}};
-inline constexpr histogram_bounds startup_bounds{startup_bound_list, 12};
+inline constexpr histogram_bounds startup_bounds{startup_bound_list, 13};
 inline constexpr histogram_bounds shutdown_bounds{shutdown_bound_list, 12};
 
 // By instance_state, from complete up.
@@ -38,7 +38,7 @@ class group_metrics {
     histogram shutdown[3];  // by shutdown_outcome_names
     counter terminated{0};  // by SIGTERM
     counter killed{0};      // by SIGKILL
-    counter crashes{0};     // exited without a shutdown request
+    counter crashes{0};     // failed without a shutdown request
     counter extensions{0};
     counter readiness_failures{0};
     counter restarts{0};
@@ -49,8 +49,8 @@ class group_metrics {
         const bool forced = now.state == instance_state::forced;
         if (now.killed) count_one(killed);
         if (forced && !now.killed) count_one(terminated);
-        const bool was_asked = forced || now.state == instance_state::complete || is_stopping(before.state);
-        if (!was_asked) return count_one(crashes);
+        const bool crashed = now.state == instance_state::crashed;
+        if (!forced && !is_stopping(before.state)) return crashed ? count_one(crashes) : void();
         const int outcome = static_cast<int>(now.state) - static_cast<int>(instance_state::complete);
         shutdown[outcome].observe(shutdown_bounds, now.shutdown_duration);
     }
@@ -134,7 +134,7 @@ class launcher_metrics_page {
             page_.sample(read_counter(group.metrics->terminated), with(group, "signal", "SIGTERM"));
             page_.sample(read_counter(group.metrics->killed), with(group, "signal", "SIGKILL"));
         });
-        total("ojs_launcher_crashes_total", "Processes that exited without a shutdown request.",
+        total("ojs_launcher_crashes_total", "Processes that failed without a shutdown request.",
               &group_metrics::crashes);
         total("ojs_launcher_extensions_total", "Shutdowns in which the process requested more time.",
               &group_metrics::extensions);

@@ -49,10 +49,10 @@ inline instance_state next_state(instance_state now, instance_event event) noexc
         // clang-format off
         /*                        spawned      warming     ready     failed        shutdown_requested     draining     completed    crashed     forced */
         /* spawning           */ {s::starting, same,       same,     same,         s::shutdown_requested, same,        s::complete, s::crashed, s::forced},
-        /* starting           */ {same,        s::warming, s::ready, s::unhealthy, s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
-        /* warming            */ {same,        same,       s::ready, s::unhealthy, s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
-        /* ready              */ {same,        same,       same,     s::unhealthy, s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
-        /* unhealthy          */ {same,        same,       s::ready, same,         s::shutdown_requested, same,        s::crashed,  s::crashed, s::forced},
+        /* starting           */ {same,        s::warming, s::ready, s::unhealthy, s::shutdown_requested, same,        s::complete, s::crashed, s::forced},
+        /* warming            */ {same,        same,       s::ready, s::unhealthy, s::shutdown_requested, same,        s::complete, s::crashed, s::forced},
+        /* ready              */ {same,        same,       same,     s::unhealthy, s::shutdown_requested, same,        s::complete, s::crashed, s::forced},
+        /* unhealthy          */ {same,        same,       s::ready, same,         s::shutdown_requested, same,        s::complete, s::crashed, s::forced},
         /* shutdown_requested */ {same,        same,       same,     same,         same,                  s::draining, s::complete, s::crashed, s::forced},
         /* draining           */ {same,        same,       same,     same,         same,                  same,        s::complete, s::crashed, s::forced},
         // clang-format on
@@ -143,6 +143,13 @@ class managed_instance final : public instance {
         out.environment.push_back(cat({"OJS_LIFECYCLE_ADDR=", spec_.address}));
         out.environment.push_back(cat({"OJS_PROCESS_ID=", spec_.id}));
         out.environment.push_back(cat({"OJS_LAUNCHER_ADDR=", spec_.launcher_address}));
+        if (spec_.record) {
+            out.before_exec = [this](pid_t pid) {
+                const function<result<void>(pid_t)>& given = spec_.options.child.before_exec;
+                const result<void> recorded = spec_.record(pid, interrupt_.fd());
+                return recorded && given ? given(pid) : recorded;
+            };
+        }
         return out;
     }
 
@@ -159,7 +166,7 @@ class managed_instance final : public instance {
             if (!done) ::poll(nullptr, 0, memory_retry_ms);
         }
     }
-    // exec() may hang: any command interrupts it.
+    // The state file's disk or exec() may hang: any command interrupts that.
     void spawn() {
         if (child_.pid() == 0) {
             result<child_process> child = unless_out_of_memory(
@@ -205,7 +212,10 @@ class managed_instance final : public instance {
             if (poll_due) return request_due_ ? send_shutdown() : poll_status();
             return;
         }
-        if (taken.shut_down) return request_shutdown();
+        if (taken.shut_down) {
+            if (run_pre_shutdown()) request_shutdown();
+            return;
+        }
         // If the launcher itself was suspended, the process is ready by now: poll once more.
         const bool too_late = now >= ready_by_;
         if (poll_due || too_late) poll_readiness(too_late ? time_point::max() : ready_by_);
@@ -279,6 +289,7 @@ class managed_instance final : public instance {
         if (is_ready && ++failed_polls_ >= spec_.options.unhealthy_after)
             change(instance_event::failed, why.text);
     }
+    bool run_pre_shutdown();
     void request_shutdown();
     void send_shutdown();
     void poll_status() {
@@ -375,7 +386,10 @@ class managed_instance final : public instance {
             now.killed = kill_sent_ && status.signal == SIGKILL;
             if (!by_itself) now.shutdown_duration = elapsed_since(requested_at_);
         });
-        change(exit_event(ended), message);
+        const instance_event end = exit_event(ended);
+        // A drain may be shorter than the first poll.
+        if (acknowledged_ && end == instance_event::completed) change(instance_event::draining, "");
+        change(end, message);
     }
 
     // ---- its state, for other threads ----
@@ -433,8 +447,10 @@ class managed_instance final : public instance {
                 level,
                 text,
                 {field("process_id", spec_.id), field("group", spec_.group), field("state", to_string(now)),
-                 field("from", to_string(from)), field("elapsed_ms", milliseconds_since(started_))},
+                 field("from", to_string(from)), field("uptime_ms", milliseconds_since(started_))},
                 {}};
+            if (requested_at_ != time_point{})
+                record.fields.push_back(field("elapsed_ms", milliseconds_since(requested_at_)));
             if (child_.pid() > 0) record.fields.push_back(field("pid", static_cast<long>(child_.pid())));
             if (!reason.empty()) record.fields.push_back(field("reason", reason));
             for (const log_field& each : extra) record.fields.push_back(each);
@@ -470,6 +486,7 @@ class managed_instance final : public instance {
     int failed_polls_ = 0;
     unsigned failed_requests_ = 0;
     stop_method stop_method_ = stop_method::none;
+    bool pre_shutdown_done_ = false;
     bool request_due_ = true;    // not sent, or lost according to a status
     bool acknowledged_ = false;  // the shutdown request
     bool past_grace_ = false;

@@ -36,20 +36,49 @@ inline result<void> managed_instance::start() {
     return {};
 }
 
-// 0 means the maximum.
-inline std::chrono::milliseconds capped(std::chrono::milliseconds requested,
-                                        std::chrono::milliseconds max) noexcept {
-    return requested.count() > 0 && requested < max ? requested : max;
+// False: the child has exited, or a command came that ends it at once.
+inline bool managed_instance::run_pre_shutdown() {
+    const std::chrono::milliseconds timeout = spec_.options.pre_shutdown_timeout;
+    if (spec_.options.pre_shutdown.empty() || exchange(pre_shutdown_done_, true)) return true;
+    child_options command;
+    command.command = spec_.options.pre_shutdown;
+    command.environment = make_child_options().environment;
+    command.environment.push_back(cat({"OJS_PROCESS_PID=", child_.pid()}));
+    command.working_directory = spec_.options.child.working_directory;
+    command.start_timeout = timeout;
+    const time_point begun = steady_clock::now();
+    const time_point deadline = deadline_after(timeout);
+    bool goes_on = true;
+    std::string fault;
+    result<child_process> hook = start_child(command, interrupt_.fd(), true);
+    if (!hook) fault = hook.error().text;
+    while (hook && fault.empty()) {
+        pollfd watched[] = {{hook->fd(), POLLIN, 0}, {child_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}};
+        ::poll(watched, 3, poll_timeout(deadline));
+        waker_.clear();
+        const commands taken = take_commands();
+        goes_on = watched[1].revents == 0 && !taken.force && !taken.destroy;
+        if (watched[0].revents == 0 && goes_on && steady_clock::now() < deadline) continue;
+        const bool ended = watched[0].revents != 0;
+        const result<child_exit> end = ended ? hook->wait() : hook->kill(kill_timeout);
+        if (end && end->ok()) break;
+        fault = !goes_on ? "the process ends first"
+                : ended  ? (end ? end->describe() : end.error().text)
+                         : cat({"still ran after ", format_duration(timeout)});
+    }
+    log_state(fault.empty() ? log_level::info : log_level::warn,
+              fault.empty() ? "pre_shutdown ended" : "pre_shutdown failed", fault,
+              {field("took_ms", milliseconds_since(begun))});
+    return goes_on;
 }
 
 inline void managed_instance::request_shutdown() {
-    const shutdown_timeouts& granted = spec_.options.shutdown;
     unique_lock held(mutex_);
     const shutdown_options options = shutdown_options_;
     held.unlock();
-    const std::chrono::milliseconds max = capped(options.max_duration, granted.max_duration);
-    std::chrono::milliseconds grace = capped(options.grace_period, granted.grace_period);
-    if (max < grace) grace = max;
+    const shutdown_timeouts granted = granted_times(options, spec_.options.shutdown);
+    const std::chrono::milliseconds grace = granted.grace_period;
+    const std::chrono::milliseconds max = granted.max_duration;
     request_ = {spec_.id, options.reason, wire_seconds(grace), wire_seconds(max)};
     requested_at_ = steady_clock::now();
     grace_deadline_ = granted_deadline_ = deadline_after(grace);
@@ -87,7 +116,8 @@ inline void managed_instance::send_shutdown() {
         log_failure("shutdown not acknowledged", log_level::warn,
                     ack ? error{errc::rejected, 0, printable(ack->message)} : ack.error());
     }
-    next_poll_ = deadline_after(spec_.options.shutdown.poll_interval);
+    // At once, as a drain may be short.
+    next_poll_ = acknowledged_ ? steady_clock::now() : deadline_after(spec_.options.shutdown.poll_interval);
 }
 
 inline void managed_instance::on_status(const shutdown_status& answer) {
@@ -97,7 +127,7 @@ inline void managed_instance::on_status(const shutdown_status& answer) {
         now.shutdown = answer;
         now.message = message;
     });
-    if (answer.state == shutdown_state::draining || answer.state == shutdown_state::blocked)
+    if (answer.state >= shutdown_state::draining)  // or complete: the drain was short
         change(instance_event::draining, message);
     if (answer.state == shutdown_state::complete && complete_deadline_ == time_point::max())
         complete_deadline_ = deadline_after(spec_.options.shutdown.kill_delay);

@@ -167,6 +167,11 @@ class process_group : public ref_counted {
         if (!target) return error{errc::unavailable, 0, "is being started"};
         return target->request_status(deadline);
     }
+    // The times of a requested shutdown.
+    shutdown_timeouts granted(const group_member& member) const {
+        const unique_lock held(mutex_);
+        return granted_times(member.shutdown, member.times);
+    }
     group_metrics& metrics() noexcept { return metrics_; }
 
     // Removes the processes from the routing, then requests their shutdown. Their slots stay empty until a rollout.
@@ -429,6 +434,13 @@ class process_group : public ref_counted {
     ref<group_member> find_running(const std::string& id) const {
         for (const ref<group_member>& member : members_) {
             if (member->id == id) return member;
+        }
+        return {};
+    }
+    // The process that the next one of the rollout would have replaced.
+    std::string oldest_of_old() const {
+        for (const ref<group_member>& member : members_) {
+            if (!member->leaving && member->generation == generation_) return member->id;
         }
         return {};
     }

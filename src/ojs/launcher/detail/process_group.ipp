@@ -4,17 +4,6 @@
 
 namespace ojs::detail {
 
-// Records the pid in the state file before exec().
-inline void record_start(instance_spec& spec, const ref<state_file>& file) {
-    const state_entry entry{spec.id, spec.group, spec.address, 0, 0, 0};
-    spec.options.child.before_exec = [file, entry, given = spec.options.child.before_exec](pid_t pid) {
-        state_entry now = entry;
-        now.pid = pid;
-        result<void> known = file->add(std::move(now));
-        return known && given ? given(pid) : known;
-    };
-}
-
 inline result<void> process_group::start_process(const ref<group_member>& added, const group_options& group) {
     const ref<process_group> self(this);
     instance_spec spec;
@@ -27,7 +16,12 @@ inline result<void> process_group::start_process(const ref<group_member>& added,
         spec.address = cat({"unix:", context_->socket_folder, "/", added->id, ".sock"});
         spec.launcher_address = context_->launcher_address;
     }
-    if (context_->state) record_start(spec, context_->state);
+    if (context_->state) {
+        spec.record = [file = context_->state, id = spec.id, group = spec.group, address = spec.address](
+                          pid_t pid, int interrupt_fd) {
+            return file->add({id, group, address, pid, 0, 0}, interrupt_fd);
+        };
+    }
     const result<ref<instance>> started = context_->starter(
         spec,
         [self, added](const process_info& now, instance_state) { self->on_process_changed(added, now); });
@@ -74,7 +68,6 @@ inline void process_group::on_start_failed(const ref<group_member>& added, const
 }
 
 inline void process_group::on_process_changed(const ref<group_member>& member, const process_info& now) {
-    if (context_->state && is_final(now.state)) context_->state->remove(member->id);
     {
         const unique_lock held(mutex_);
         if (!find_running(member->id)) return;
@@ -93,6 +86,7 @@ inline void process_group::on_process_changed(const ref<group_member>& member, c
         if (is_final(now.state)) remove(member);
         mark_dirty();
     }
+    if (context_->state && is_final(now.state)) context_->state->remove(member->id);
     context_->wake();
 }
 
@@ -150,13 +144,15 @@ inline ref<group_member> process_group::add_next_member(time_point now, group_op
         if (vacancies_[i].due > now) continue;
         history = vacancies_[i].history;
         vacancies_.remove(i);
-        if (history->started_at != time_point()) count_one(metrics_.restarts);
+        if (!exchange(history->never_ran, false) && history->started_at != time_point())
+            count_one(metrics_.restarts);
     }
     const ref<group_member> added = make_ref<group_member>(cat({options_.id_prefix, "-", ++last_number_}),
                                                            target_generation(), std::move(history));
     added->info.group = options.name;
     added->from_rollout = is_replacing();
-    added->stop_time = stop_time(options.process.shutdown);
+    added->times = options.process.shutdown;
+    added->stop_time = stop_time(options.process);
     added->history->started_at = now;
     // Reserves now, so that the exit needs no memory.
     exited_instances_.reserve(exited_instances_.size() + members_.size() + 1);
@@ -200,9 +196,11 @@ inline void process_group::handle_exited(time_point now, pending_actions& action
             continue;
         }
         const bool was_degraded = is_degraded();
-        const bool failed =
-            member->given_up || info.state == instance_state::forced || !info.exit.ok() || info.pid == 0;
-        const restart_decision next = restart_after(options_.restart, failed, *member->history, now);
+        const bool failed = member->given_up || info.state == instance_state::forced || !info.exit.ok();
+        const bool never_ran = info.state == instance_state::crashed && info.pid == 0;
+        const restart_decision next = never_ran
+                                          ? retry_after(*member->history, now)
+                                          : restart_after(options_.restart, failed, *member->history, now);
         vacancies_.push_back({member->history, next.restart_at, next.degraded});
         if (was_degraded || !next.degraded) continue;
         actions.records.push_back({log_level::error,
@@ -288,6 +286,8 @@ inline void process_group::advance_rollout(time_point now, pending_actions& acti
             break;
         case rollout::failure_step::roll_back:
             log_rollout(actions, log_level::error, "rolling replace failed, rolling back");
+            actions.records.back().fields.push_back(field("old_instance", oldest_of_old()));
+            actions.records.back().fields.push_back(field("new_instance", r.report.failed_id));
             break;
         case rollout::failure_step::give_up: begin_ending(replacement_result::rolled_back); break;
     }

@@ -20,6 +20,7 @@ struct restart_history : ref_counted {
     backoff delays;
     int restarts = 0;         // since a process lasted stable_after
     time_point started_at{};  // the last process of the slot
+    bool never_ran = false;   // the last process: it could not be started
 };
 
 struct restart_decision {
@@ -41,6 +42,15 @@ inline restart_decision restart_after(const restart_options& options, bool faile
         return {time_point::max(), true};
     ++history.restarts;
     return {now + history.delays.next(), false};
+}
+
+// A process that could not be started says nothing about its program: it is retried, uncounted, whatever the policy.
+// [WIRE 7]
+inline restart_decision retry_after(restart_history& history, time_point now) {
+    constexpr std::chrono::milliseconds min_pause{100};
+    constexpr std::chrono::milliseconds max_retry_pause{5000};
+    history.never_ran = true;
+    return {now + std::clamp(history.delays.next(), min_pause, max_retry_pause), false};
 }
 
 // One process of a group. The group's mutex guards its fields.
@@ -73,7 +83,8 @@ struct group_member : ref_counted {
     time_point request_by{};                // even if the hook has not returned
     time_point readiness_deadline{};        // of the last poll before it fails
     time_point exit_by{};                   // when the rollout stops waiting for its exit
-    std::chrono::milliseconds stop_time{};  // by its own configuration
+    shutdown_timeouts times;                // of its own configuration, as the next
+    std::chrono::milliseconds stop_time{};  // until it has exited
 };
 
 using group_members = array<ref<group_member>>;

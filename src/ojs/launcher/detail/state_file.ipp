@@ -168,16 +168,29 @@ inline void log_entry(const logger& log, log_level level, const char* text, cons
                field("pid", static_cast<long>(which.pid))});
 }
 
-// Thread-safe after begin(). Each change is on disk before the call returns. Orphans are not adopted: a launcher can
-// only wait for its children.
+// Replaces the file atomically: a crash leaves the old or the new state. Returns 0 or an errno.
+inline int replace_file(const std::string& path, std::string_view text) {
+    const std::string new_path = path + ".new";
+    if (::unlink(new_path.c_str()) != 0 && errno != ENOENT) return errno;
+    const int failed = write_new_file(AT_FDCWD, new_path, text);
+    if (failed != 0) return failed;
+    return ::rename(new_path.c_str(), path.c_str()) == 0 ? 0 : errno;
+}
+
+// Thread-safe after begin(). A thread of its own writes the newest state, as the disk may not answer: only add(),
+// add_folder() and write() wait until a change is on disk. Orphans are not adopted: a launcher can only wait for its
+// children.
 class state_file : public ref_counted {
   public:
-    state_file(std::string path, logger log) : path_(std::move(path)), log_(std::move(log)) {}
+    using writer = int (*)(const std::string& path, std::string_view text);
+    state_file(std::string path, logger log, writer replace = replace_file)
+        : path_(std::move(path)), log_(std::move(log)), replace_(replace) {}
 
     // Locks the file until close(). errc::busy: another launcher has the lock. errc::invalid_argument: the file is
     // invalid or another user's. It may name processes, so it is not overwritten.
-    static result<ref<state_file>> open(const std::string& path, logger log = logger()) {
-        const ref<state_file> out = make_ref<state_file>(path, std::move(log));
+    static result<ref<state_file>> open(const std::string& path, logger log = logger(),
+                                        writer replace = replace_file) {
+        const ref<state_file> out = make_ref<state_file>(path, std::move(log), replace);
         result<void> opened = out->take_lock();
         if (opened) opened = out->read();
         return opened ? result<ref<state_file>>(out) : opened.error();
@@ -217,39 +230,42 @@ class state_file : public ref_counted {
 
     // Records a folder for a successor to remove.
     result<void> add_folder(const std::string& path) {
-        const unique_lock held(mutex_);
+        unique_lock held(mutex_);
         folders_.push_back(path);
-        return write_file();
+        return commit(held);
     }
-    // Called before exec(): if we are killed, the child is recorded or exits by itself.
-    result<void> add(state_entry entry) {
-        const unique_lock held(mutex_);
-        if (!lock_) return error{errc::cancelled, 0, "the launcher has ended"};
+    // Called before exec(): if we are killed, the child is recorded or exits by itself. errc::cancelled: `interrupt_fd`
+    // became readable first.
+    result<void> add(state_entry entry, int interrupt_fd = -1) {
         entry.session = ::getsid(0);
         entry.start_ticks = start_ticks_of(entry.pid);
+        const std::string id = entry.id;
+        unique_lock held(mutex_);
+        if (closed_) return error{errc::cancelled, 0, "the launcher has ended"};
         entries_.push_back(std::move(entry));
-        result<void> written = write_file();
-        if (!written) entries_.pop_back();
+        result<void> written = commit(held, interrupt_fd);
+        if (!written) erase(id);
         return written;
     }
+    // Returns at once.
     void remove(const std::string& id) {
         const unique_lock held(mutex_);
-        const auto has_id = [&](const state_entry& entry) { return entry.id == id; };
-        entries_.erase(std::remove_if(entries_.begin(), entries_.end(), has_id), entries_.end());
-        if (!lock_) return;
-        const result<void> written = write_file();
-        if (!written)
-            log_.write(log_level::warn, "state file not written", {field("error", written.error().text)});
+        erase(id);
+        ++wanted_;
+        if (!closed_) static_cast<void>(start_writing());
     }
     result<void> write(std::vector<state_entry> now) {
-        const unique_lock held(mutex_);
+        unique_lock held(mutex_);
         entries_ = std::move(now);
-        return write_file();
+        return commit(held);
     }
-    // Unlocks the file, and keeps the processes that still run in it.
+    // Unlocks the file, and keeps the processes that still run in it. While a write hangs, the lock stays.
     void close() {
-        const unique_lock held(mutex_);
-        lock_ = unique_fd();
+        unique_lock held(mutex_);
+        closed_ = true;
+        const time_point deadline = deadline_after(lock_timeout);
+        while (writing_ && written_.wait_until(held, deadline)) continue;
+        if (!writing_) lock_ = unique_fd();
     }
 
   private:
@@ -297,26 +313,75 @@ class state_file : public ref_counted {
         }
         return {};
     }
-    // Replaces the file atomically: a crash leaves the old or the new state.
-    result<void> write_file() {
-        launcher_state now{boot_id(), pid_namespace(), orphans_, folders_};
-        for (const state_entry& entry : entries_) now.processes.push_back(entry);
-        const std::string text = write_message(std::move(now)) + "\n";
-        const std::string new_path = path_ + ".new";
-        if (::unlink(new_path.c_str()) != 0 && errno != ENOENT) return failure("replace it", errno);
-        const int failed = write_new_file(AT_FDCWD, new_path, text);
-        if (failed != 0) return failure("write it", failed);
-        if (::rename(new_path.c_str(), path_.c_str()) != 0) return failure("replace it", errno);
+    void erase(const std::string& id) {
+        const auto has_id = [&](const state_entry& entry) { return entry.id == id; };
+        entries_.erase(std::remove_if(entries_.begin(), entries_.end(), has_id), entries_.end());
+    }
+    // Waits until the state, or a newer one, has been written.
+    result<void> commit(unique_lock& held, int interrupt_fd = -1) {
+        const std::uint64_t number = ++wanted_;
+        const result<void> started = start_writing();
+        if (!started) return started;
+        pollfd interrupt{interrupt_fd, POLLIN, 0};
+        while (tried_ < number) {
+            if (interrupt_fd >= 0 && ::poll(&interrupt, 1, 0) > 0)
+                return error{errc::cancelled, 0, "cancelled before it was recorded in the state file"};
+            written_.wait_until(held, deadline_after(std::chrono::milliseconds(orphan_poll_ms)));
+        }
+        return failed_ == 0 ? result<void>() : failure("write it", failed_);
+    }
+    // The thread ends when there is nothing to write: none waits for the disk that does not have to.
+    result<void> start_writing() {
+        if (writing_) return {};
+        const ref<state_file> self(this);
+        result<thread> started =
+            thread::start([self] { self->write_newest(); }, {256 * 1024, 0, false, "ojs-state"});
+        if (!started) return started.error();
+        started->detach();
+        writing_ = true;
         return {};
+    }
+    void write_newest() {
+        unique_lock held(mutex_);
+        while (tried_ < wanted_) {
+            const std::uint64_t number = wanted_;
+            std::string text;
+            const bool known = attempt([&] {
+                launcher_state now{boot_id(), pid_namespace(), orphans_, folders_};
+                for (const state_entry& entry : entries_) now.processes.push_back(entry);
+                text = write_message(std::move(now)) + "\n";
+            });
+            const bool is_news = failed_ == 0;
+            held.unlock();
+            const int failed = known ? replace_(path_, text) : ENOMEM;
+            if (failed != 0 && is_news)
+                attempt([&] {
+                    log_.write(log_level::warn, "state file not written",
+                               {field("error", failure("write it", failed).text)});
+                });
+            held.lock();
+            tried_ = number;
+            failed_ = failed;
+            written_.notify_all();
+        }
+        writing_ = false;
+        written_.notify_all();
     }
 
     const std::string path_;
     const logger log_;
-    mutex mutex_;
-    unique_fd lock_;  // none: closed
+    const writer replace_;
+    unique_fd lock_;
+    mutex mutex_;  // never held during a write
+    condition written_;
     std::vector<state_entry> orphans_;
     std::vector<state_entry> entries_;
     std::vector<std::string> folders_;
+    std::uint64_t wanted_ = 0;  // number of the newest state
+    std::uint64_t tried_ = 0;   // of the last one that was written, or could not be
+    int failed_ = 0;            // the errno of that write, or 0
+    bool writing_ = false;
+    bool closed_ = false;
 };
 
 }  // namespace ojs::detail
