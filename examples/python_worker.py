@@ -70,9 +70,14 @@ def fetch_jobs():
         queues = os.environ.get("OJS_QUEUES", "default").split(",")
         claimed = call("fetch", {"queues": queues, "worker_id": WORKER, "count": SLOTS - len(jobs)})[1].get("jobs")
         with changed:
-            for job in map(Job, claimed if isinstance(claimed, list) else []):
-                jobs[job.id] = job
+            new = [Job(each) for each in claimed] if isinstance(claimed, list) else []
+            jobs.update({job.id: job for job in new})
+        for job in new:
+            try:
                 threading.Thread(target=run, args=(job,), daemon=True).start()
+            except RuntimeError:  # no thread for it
+                hand_back(job)
+        with changed:
             if not claimed and state == "running":
                 changed.wait(seconds("OJS_POLL_INTERVAL", "1s"))
 
@@ -160,7 +165,10 @@ def stop():
         for job in list(jobs.values()):
             if not job.cancelled.is_set():
                 job.cancelled.set()
-                threading.Timer(0.5, hand_back, (job,)).start()  # in case its handler does not return
+                try:
+                    threading.Timer(0.5, hand_back, (job,)).start()  # in case its handler does not return
+                except RuntimeError:
+                    hand_back(job)
         time.sleep(0.02)
     enter("ended")
     heartbeats.join(1)
