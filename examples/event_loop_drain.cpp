@@ -55,11 +55,11 @@ bool accept_peers(int listener, std::vector<line_peer>& peers) {
 // Moves some bytes, and never blocks. False: the connection has ended.
 bool serve(line_peer& peer) {
     char bytes[4096];
-    const std::size_t size = peer.unread > 0 ? std::min<std::size_t>(peer.unread, 4096) : sizeof bytes;
+    const int size = peer.unread > 0 ? std::min(peer.unread, 4096) : 4096;
     const bool sends = !peer.unsent.empty();
     const ssize_t moved =
         sends ? send(peer.fd, peer.unsent.data(), peer.unsent.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
-              : recv(peer.fd, bytes, size, MSG_DONTWAIT);
+              : recv(peer.fd, bytes, static_cast<std::size_t>(size), MSG_DONTWAIT);
     if (moved <= 0) return moved < 0 && (errno == EAGAIN || errno == EINTR);
     if (sends) return peer.unsent.erase(0, static_cast<std::size_t>(moved)), true;
     if (peer.is_done()) return true;
@@ -99,7 +99,7 @@ int main(int argc, char** argv) {
         cut = 0;
         for (const line_peer& peer : peers) {
             if (peer.is_done()) shutdown(peer.fd, SHUT_WR);
-            cut += peer.is_done() ? 0 : 1;
+            cut += peer.is_done() ? 0U : 1U;
             waiting.push_back({peer.fd, static_cast<short>(peer.unsent.empty() ? POLLIN : POLLOUT), 0});
         }
         const ojs::time_point now = ojs::steady_clock::now();

@@ -21,6 +21,7 @@ URL = urllib.parse.urlsplit(os.environ["OJS_URL"])
 SLOTS = int(os.environ.get("OJS_CONCURRENCY", "4"))
 LEASE = seconds("OJS_VISIBILITY_TIMEOUT", "30s")
 WORKER = f"{os.uname().nodename}-{os.getpid()}"
+HEADERS = {"Content-Type": "application/openjobspec+json"}
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 SIGNALS = STOP_SIGNALS | {signal.SIGTSTP, signal.SIGCONT}
 
@@ -43,7 +44,7 @@ def call(route, body):
     timeout = max(0.1, min(5, stop_at - time.monotonic()))
     connection = http.client.HTTPConnection(URL.hostname, URL.port, timeout=timeout)
     try:
-        connection.request("POST", f"{URL.path}/ojs/v1/workers/{route}", json.dumps(body))
+        connection.request("POST", f"{URL.path}/ojs/v1/workers/{route}", json.dumps(body), HEADERS)
         response = connection.getresponse()
         answer = json.loads(response.read(1 << 20) or b"{}")
         return (response.status, answer) if isinstance(answer, dict) else (0, {})
