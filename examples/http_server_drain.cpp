@@ -3,7 +3,8 @@
 //     build/http_server_drain [PORT]        responds "hello" to each request after 200 ms
 //
 // The first SIGTERM or Ctrl-C drains it for up to OJS_SERVER_SHUTDOWN_TIMEOUT, the second aborts that.
-#include <arpa/inet.h>
+// A connection without a request does not delay it. A connection that gets no thread is answered 503.
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -11,21 +12,21 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
-#include <string>
+#include <exception>
+#include <string_view>
 #include <thread>
 
 #include "ojs_shutdown.hpp"
 
 namespace {
 
-int listen_on(const char* port) {
+int listen_on(unsigned port) {
     const int listener = socket(AF_INET, SOCK_STREAM, 0);
     fcntl(listener, F_SETFD, FD_CLOEXEC);
     fcntl(listener, F_SETFL, O_NONBLOCK);
     sockaddr_in address{};
     address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(std::atoi(port)));
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof address;
     if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener, 128) != 0)
@@ -35,27 +36,43 @@ int listen_on(const char* port) {
     return listener;
 }
 
-// The ticket leaves the barrier once the response is sent.
-void serve(int peer, ojs::drain_barrier::ticket) {
-    char request[4096];
-    fcntl(peer, F_SETFL, 0);  // BSD inherits the listener's O_NONBLOCK
-    if (recv(peer, request, sizeof request, 0) > 0) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(200));
-        const std::string response =
-            "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n";
-        send(peer, response.data(), response.size(), MSG_NOSIGNAL);
-    }
+void finish(int peer, std::string_view response) {
+    send(peer, response.data(), response.size(), MSG_NOSIGNAL);
     close(peer);
 }
 
-void accept_all(int listener, ojs::drain_barrier& requests) {
-    for (int peer = 0; (peer = accept(listener, nullptr, nullptr)) >= 0;)
-        std::thread(serve, peer, requests.enter()).detach();
+// Allocates nothing: memory may be short. The ticket leaves the barrier once the response is sent.
+void serve(int peer, int stop, ojs::drain_barrier::ticket) {
+    pollfd either[] = {{peer, POLLIN, 0}, {stop, POLLIN, 0}};
+    poll(either, 2, 10000);
+    if (either[1].revents != 0) poll(either, 1, 100);  // a client that has just connected may still send
+    char request[8192];
+    std::size_t size = 0;
+    while (std::string_view(request, size).find("\r\n\r\n") == std::string_view::npos) {
+        const bool arrived = poll(either, 1, size == 0 ? 0 : 10000) > 0;
+        const ssize_t got = arrived ? recv(peer, request + size, sizeof request - size, 0) : 0;
+        if (got <= 0) return finish(peer, "");  // also if it is too long
+        size += static_cast<std::size_t>(got);
+    }
+    fcntl(peer, F_SETFL, 0);  // BSD inherits the listener's O_NONBLOCK
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    finish(peer, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n");
 }
 
-int report(const ojs::error& error, int status) {
-    std::fprintf(stderr, "http_server_drain: %s\n", error.text.c_str());
-    return status;
+// False: clients are left in the queue, without a descriptor for them.
+bool accept_all(int listener, int stop, ojs::drain_barrier& requests) {
+    for (int peer = 0, i = 0; i < 256; ++i) {  // no flood of clients keeps the signals waiting
+        if ((peer = accept(listener, nullptr, nullptr)) < 0)
+            return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
+        try {
+            std::thread(serve, peer, stop, requests.enter()).detach();
+        } catch (const std::exception&) {
+            char request[8192];  // read, so that closing does not reset the response
+            recv(peer, request, sizeof request, MSG_DONTWAIT);
+            finish(peer, "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\r\n");
+        }
+    }
+    return true;
 }
 
 }  // namespace
@@ -63,23 +80,29 @@ int report(const ojs::error& error, int status) {
 int main(int argc, char** argv) {
     ojs::lifecycle lifecycle;
     auto signals = ojs::signals::install(lifecycle);  // first: a SIGTERM during start-up is kept
-    if (!signals) return report(signals.error(), 1);
     const auto timeout = ojs::server_shutdown_timeout();
-    if (!timeout) return report(timeout.error(), 64);
-    const int listener = listen_on(argc > 1 ? argv[1] : "0");
+    if (!signals || !timeout) return ojs::report_usage(!signals ? signals.error() : timeout.error());
+    unsigned port = 0;
+    char rest = 0;
+    if (argc > 2 || (argc == 2 && (std::sscanf(argv[1], "%5u%c", &port, &rest) != 1 || port > 65535)))
+        return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: http_server_drain [PORT]"});
+    ojs::cancel_source stop;
+    const auto stop_fd = stop.token().fd();
+    const int listener = stop_fd ? listen_on(port) : -1;
     if (listener < 0) return std::perror("http_server_drain: cannot listen"), 1;
-
     ojs::drain_barrier requests;
-    pollfd waiting[] = {{listener, POLLIN, 0}, {signals->fd(), POLLIN, 0}};
-    while (lifecycle.phase() < ojs::phase::draining) {
-        accept_all(listener, requests);
-        if (poll(waiting, 2, -1) > 0 && waiting[1].revents != 0) signals->wait(ojs::steady_clock::now());
+    for (bool has_room = true; lifecycle.phase() < ojs::phase::draining;) {
+        pollfd waiting[] = {{has_room ? listener : -1, POLLIN, 0}, {signals->fd(), POLLIN, 0}};
+        poll(waiting, 2, has_room ? -1 : 100);
+        if (waiting[1].revents != 0) signals->wait(ojs::steady_clock::now());
+        has_room = accept_all(listener, *stop_fd, requests);
     }
 
     ojs::shutdown_sequence steps;
     steps.add("stop accepting", [&] {
-        accept_all(listener, requests);  // else queued connections would be reset
+        accept_all(listener, *stop_fd, requests);  // else queued connections would be reset
         close(listener);
+        stop.cancel(ojs::cancel_reason::cancelled);
         requests.close();
     });
     steps.add("finish requests", [&](const ojs::step_context& step) -> ojs::result<void> {

@@ -21,6 +21,7 @@ URL = urllib.parse.urlsplit(os.environ["OJS_URL"])
 SLOTS = int(os.environ.get("OJS_CONCURRENCY", "4"))
 LEASE = seconds("OJS_VISIBILITY_TIMEOUT", "30s")
 WORKER = f"{os.uname().nodename}-{os.getpid()}"
+HEADERS = {"Content-Type": "application/openjobspec+json"}
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 SIGNALS = STOP_SIGNALS | {signal.SIGTSTP, signal.SIGCONT}
 
@@ -43,7 +44,7 @@ def call(route, body):
     timeout = max(0.1, min(5, stop_at - time.monotonic()))
     connection = http.client.HTTPConnection(URL.hostname, URL.port, timeout=timeout)
     try:
-        connection.request("POST", f"{URL.path}/ojs/v1/workers/{route}", json.dumps(body))
+        connection.request("POST", f"{URL.path}/ojs/v1/workers/{route}", json.dumps(body), HEADERS)
         response = connection.getresponse()
         answer = json.loads(response.read(1 << 20) or b"{}")
         return (response.status, answer) if isinstance(answer, dict) else (0, {})
@@ -70,9 +71,14 @@ def fetch_jobs():
         queues = os.environ.get("OJS_QUEUES", "default").split(",")
         claimed = call("fetch", {"queues": queues, "worker_id": WORKER, "count": SLOTS - len(jobs)})[1].get("jobs")
         with changed:
-            for job in map(Job, claimed if isinstance(claimed, list) else []):
-                jobs[job.id] = job
+            new = [Job(each) for each in claimed] if isinstance(claimed, list) else []
+            jobs.update({job.id: job for job in new})
+        for job in new:
+            try:
                 threading.Thread(target=run, args=(job,), daemon=True).start()
+            except RuntimeError:  # no thread for it
+                hand_back(job)
+        with changed:
             if not claimed and state == "running":
                 changed.wait(seconds("OJS_POLL_INTERVAL", "1s"))
 
@@ -160,7 +166,10 @@ def stop():
         for job in list(jobs.values()):
             if not job.cancelled.is_set():
                 job.cancelled.set()
-                threading.Timer(0.5, hand_back, (job,)).start()  # in case its handler does not return
+                try:
+                    threading.Timer(0.5, hand_back, (job,)).start()  # in case its handler does not return
+                except RuntimeError:
+                    hand_back(job)
         time.sleep(0.02)
     enter("ended")
     heartbeats.join(1)

@@ -67,6 +67,31 @@ class Tls(unittest.TestCase):
                                f"https://{host}:{port}"], capture_output=True, text=True, timeout=GUARD * 2, **how)
         return done.stdout
 
+    def mutual(self, version):
+        return self.s_server(None, version, "-Verify", "3", "-CAfile", self.root.certificate, "-verify_return_error")
+
+    def pair(self, name, by=None):
+        certificate, key = (by or self.middle).issue(name)
+        chain = self.folder / f"{name}-chain.pem"
+        chain.write_text(certificate.read_text() + (by or self.middle).certificate.read_text())
+        return "--certificate", chain, "--key", key
+
+    def stepwise(self, port, ca, *flags):
+        """Makes one request at a time, and says what came of it."""
+        client = Program(self, BUILD / "https_client", "--ca", ca, "--stepwise", "yes", *flags,
+                         f"https://localhost:{port}", stdin=subprocess.PIPE)
+        self.addCleanup(client.process.stdin.close)
+        lines = []
+
+        def request():
+            client.process.stdin.write(b"\n")
+            client.process.stdin.flush()
+            lines.append(None)
+            said = client.prints(r"\A(?:.*\n){%d}(.*)\n" % (len(lines) - 1))[1]
+            return said if said.startswith("error ") else re.search("(New|Reused), TLSv1", said)[1]
+
+        return request
+
     def refused(self, port, why, *flags, **how):
         self.assertRegex(self.ask(port, *flags, **how), rf"\Aerror unreachable \S+:\d+: handshake failed: TLS: {why}\n\Z")
 
@@ -146,12 +171,32 @@ class Certificates(Tls):
                 self.assertIn(why, said)
 
     def test_a_client_shows_its_own_where_it_is_asked(self):
-        port = self.s_server(None, "-Verify", "3", "-CAfile", self.root.certificate, "-verify_return_error")
-        self.assertRegex(self.ask(port), r"\Aerror disconnected .*TLS: .*(certificate required|handshake failure)")
-        chain = self.folder / "client.pem"
-        certificate, key = self.middle.issue("client")
-        chain.write_text(certificate.read_text() + self.middle.certificate.read_text())
-        self.assertRegex(self.ask(port, "--certificate", chain, "--key", key), r"\Aok 200 ")
+        for version, code in (("-tls1_2", "unreachable .*handshake failed: TLS: "), ("-tls1_3", "(disconnected|unreachable) .*TLS: ")):
+            port = self.mutual(version)
+            self.assertRegex(self.ask(port), rf"\Aerror {code}the server requires a client certificate \(certificate_file, key_file\)")
+            pair = self.pair("client")
+            self.assertRegex(self.ask(port, *pair), r"\Aok 200 ")
+            pair = self.pair("unknown", by=self.stranger)
+            self.assertRegex(self.ask(port, *pair), rf"\Aerror {code}the server refused the client certificate {pair[1]}: .*unknown ca")
+
+    def test_a_renewed_pair_is_shown_at_the_next_connection_once_both_files_are_renewed(self):
+        for version in ("-tls1_2", "-tls1_3"):
+            shown, other, bad = self.pair("shown"), self.pair("other"), self.pair("bad", by=self.stranger)
+            request = self.stepwise(self.mutual(version), self.root.certificate, *shown)
+            self.assertEqual([request(), request()], ["New", "Reused"])
+            shutil.copy(other[1], shown[1])
+            self.assertEqual(request(), "Reused")  # the previous pair, until the key is there
+            shutil.copy(other[3], shown[3])
+            self.assertEqual([request(), request()], ["New", "Reused"])
+            shutil.copy(bad[1], shown[1]), shutil.copy(bad[3], shown[3])
+            self.assertRegex(request(), f"the server refused the client certificate {shown[1]}: ")
+            shutil.copy(other[3], shown[3])
+            self.assertRegex(request(), rf"{shown[1]} \(not the one on disk: {shown[3]}: key values mismatch\): ")
+            shown[3].unlink()  # whoever replaces it may be at it
+            shutil.copy(other[1], shown[1])
+            self.assertIn("the server refused the client certificate", request())
+            shutil.copy(other[3], shown[3])
+            self.assertEqual(request(), "New")
 
 
 class Connections(Tls):
@@ -161,22 +206,6 @@ class Connections(Tls):
             self.assertRegex(self.ask(port), r"\Aerror unreachable .*handshake failed: TLS: .*(version|protocol)")
         for version in ("-tls1_2", "-tls1_3"):
             self.assertRegex(self.ask(self.s_server(None, version)), r"\Aok 200 ")
-
-    def stepwise(self, port, ca):
-        """Makes one request at a time, and says what came of it."""
-        client = Program(self, BUILD / "https_client", "--ca", ca, "--stepwise", "yes",
-                         f"https://localhost:{port}", stdin=subprocess.PIPE)
-        self.addCleanup(client.process.stdin.close)
-        lines = []
-
-        def request():
-            client.process.stdin.write(b"\n")
-            client.process.stdin.flush()
-            lines.append(None)
-            said = client.prints(r"\A(?:.*\n){%d}(.*)\n" % (len(lines) - 1))[1]
-            return said if said.startswith("error ") else re.search("(New|Reused), TLSv1", said)[1]
-
-        return request
 
     def test_no_session_is_resumed_once_a_certificate_of_its_chain_has_expired(self):
         for seconds in (6, 30, 120):  # a machine that stood still may need more until the first two requests

@@ -15,9 +15,10 @@ std::string health_address(process& worker) {
     return all.substr(at + 8, all.find_first_of(" \n", at) - at - 8);
 }
 
-ojs::http_response call(const std::string& address, const char* method, const std::string& target) {
+ojs::http_response call(const std::string& address, const char* method, const std::string& target,
+                        const ojs::http_headers& headers = {}) {
     const bool local = address.compare(0, 5, "unix:") == 0;
-    const auto answer = ask(local ? address : "http://" + address, method, target, "", {});
+    const auto answer = ask(local ? address : "http://" + address, method, target, "", headers);
     REQUIRE_MESSAGE(answer, target << ": " << answer.error().text);
     return *answer;
 }
@@ -88,11 +89,12 @@ TEST_CASE("health: ready after the first answer of the backend, alive and not re
 
 TEST_CASE("health: with GET /drain as the preStop hook the job ends before SIGTERM") {
     backend jobs;
-    served tested(jobs.url(), {{"OJS_HEALTH_CONTROL", "on"}});
+    served tested(jobs.url(), {{"OJS_HEALTH_CONTROL", "on"}, {"OJS_HEALTH_TOKEN", "s"}});
+    const ojs::http_headers token{{"Authorization", "Bearer s"}};
     const gate end;
     const std::string id = jobs.push_one("test.gate", end.args());
     REQUIRE(tested.worker.prints("start " + id));
-    const ojs::http_response early = call(tested.address, "GET", "/drain?timeout=0");
+    const ojs::http_response early = call(tested.address, "GET", "/drain?timeout=0", token);
     CHECK(early.status == 503);
     CHECK(body(early)["active_jobs"].number == 1);
     // From this beat on the backend returns no job, not even to a FETCH in flight.
@@ -102,7 +104,7 @@ TEST_CASE("health: with GET /drain as the preStop hook the job ends before SIGTE
     REQUIRE(jobs.event(quiet_beat).what == json::kind::object);
     const std::string late = jobs.push_one("test.sleep", "[1]");
     end.open();
-    const ojs::http_response answer = call(tested.address, "GET", "/drain?timeout=30s");
+    const ojs::http_response answer = call(tested.address, "GET", "/drain?timeout=30s", token);
     CHECK(answer.status == 200);
     CHECK(body(answer)["drained"].flag);
     CHECK(jobs.state_of(id) == "completed");

@@ -1,4 +1,9 @@
 // Custom servers made of the building blocks: requests in flight, and a second signal.
+#include <sys/resource.h>
+
+#include <filesystem>
+#include <optional>
+
 #include "harness.hpp"
 #include "raw_peer.hpp"
 
@@ -30,6 +35,32 @@ std::string line_from(const peer::client& server) {
     return out;
 }
 
+// Limits a resource of a running program, for a scope.
+class limited {
+  public:
+    limited(const process& of, __rlimit_resource kind, rlim_t most) : pid_(of.pid()), kind_(kind) {
+        REQUIRE(::prlimit(pid_, kind_, nullptr, &before_) == 0);
+        const rlimit none{most, before_.rlim_max};
+        REQUIRE(::prlimit(pid_, kind_, &none, nullptr) == 0);
+    }
+    limited(const limited&) = delete;
+    limited& operator=(const limited&) = delete;
+    ~limited() { CHECK(::prlimit(pid_, kind_, &before_, nullptr) == 0); }
+
+  private:
+    pid_t pid_;
+    __rlimit_resource kind_;
+    rlimit before_{};
+};
+
+milliseconds processor_time(const process& of) {
+    clockid_t id = 0;
+    timespec used{};
+    REQUIRE(::clock_getcpuclockid(of.pid(), &id) == 0);
+    REQUIRE(::clock_gettime(id, &used) == 0);
+    return seconds(used.tv_sec) + milliseconds(used.tv_nsec / 1000000);
+}
+
 const std::string request = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
 }  // namespace
@@ -40,6 +71,7 @@ TEST_CASE("custom server: answers requests in flight, and ends in order") {
     first.send(request);
     peer::client second(server.port());
     second.send(request);
+    peer::client silent(server.port());  // a preconnect, or a balancer's check: aborts nothing
     server.of().signal(SIGTERM);
     CHECK(first.rest().find("hello") != std::string::npos);
     CHECK(second.rest().find("hello") != std::string::npos);
@@ -70,6 +102,76 @@ TEST_CASE("event-loop server: answers lines that have begun, and closes idle con
     CHECK(server.of().wait() == 0);
 }
 
+TEST_CASE("event-loop server: many lines before SIGTERM -> all are answered") {
+    own_server server({}, "event_loop_drain");
+    peer::client busy(server.port());
+    busy.send("a\n");
+    CHECK(line_from(busy) == "A\n");  // accepted
+    server.of().freeze();
+    std::string lines;
+    for (int i = 0; i < 4000; ++i) lines += "line " + std::to_string(i) + "\n";
+    busy.send(lines + "las");
+    server.of().signal(SIGTERM);
+    server.of().signal(SIGCONT);
+    std::string got;
+    while (got.size() < lines.size() && peer::read_some(busy.fd, got)) {
+    }
+    busy.send("t\n");
+    got += busy.rest();
+    CHECK(got.substr(got.size() - 15) == "LINE 3999\nLAST\n");
+    CHECK(got.size() == lines.size() + 5);
+    CHECK(server.of().wait() == 0);
+}
+
+TEST_CASE("event-loop server: a client that does not read -> others are served, and SIGTERM ends it") {
+    own_server server({{"OJS_SERVER_SHUTDOWN_TIMEOUT", "200ms"}}, "event_loop_drain");
+    peer::client greedy(server.port());
+    const std::string lines(65536, '\n');
+    pollfd room{greedy.fd, POLLOUT, 0};
+    while (::poll(&room, 1, 2000) > 0)
+        ::send(greedy.fd, lines.data(), lines.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    peer::client other(server.port());
+    other.send("one\n");
+    CHECK(line_from(other) == "ONE\n");
+    server.of().signal(SIGTERM);
+    CHECK(server.of().wait() == 1);
+    CHECK(server.of().count("cut 1 lines") == 1);
+}
+
+TEST_CASE("custom server: no descriptor -> clients wait, without a busy loop") {
+    for (const char* name : {"http_server_drain", "event_loop_drain"}) {
+        own_server server({}, name);
+        const std::filesystem::directory_iterator open("/proc/" + std::to_string(server.of().pid()) + "/fd");
+        std::optional<limited> none(std::in_place, server.of(), RLIMIT_NOFILE,
+                                    std::distance(begin(open), end(open)));
+        peer::client waiting(server.port());
+        waiting.send(request);
+        const milliseconds before = processor_time(server.of());
+        const auto end = clock::now() + milliseconds(400);
+        CHECK(eventually([&] { return clock::now() >= end; }));
+        CHECK(processor_time(server.of()) - before < milliseconds(200));
+        none.reset();
+        CHECK(line_from(waiting).find("HTTP/1.1") != std::string::npos);
+        server.of().signal(SIGTERM);
+        CHECK(server.of().wait() == 0);
+    }
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their allocators abort without memory
+TEST_CASE("custom server: no memory for a thread -> 503, until there is some") {
+    own_server server;
+    {
+        const limited none(server.of(), RLIMIT_AS, 1);
+        peer::client refused(server.port());
+        refused.send(request);
+        CHECK(refused.rest().find("HTTP/1.1 503 ") == 0);
+    }
+    peer::client served(server.port());
+    served.send(request);
+    CHECK(served.rest().find("HTTP/1.1 200 ") == 0);
+}
+#endif
+
 TEST_CASE(
     "custom server: ends within OJS_SERVER_SHUTDOWN_TIMEOUT, or at a second signal, and says what it cut") {
     const struct {
@@ -94,7 +196,8 @@ TEST_CASE(
         if (is_http) {
             peer::client answered(server.port());
             answered.send(request);
-            CHECK(answered.rest().find("hello") != std::string::npos);  // so the other is in flight as well
+            CHECK(answered.rest().find("hello") != std::string::npos);
+            endless.send("GET / ");
         } else {
             endless.send("a\nb");
             CHECK(line_from(endless) == "A\n");
@@ -111,6 +214,13 @@ TEST_CASE(
         for (const char* text : row.says) said += server.of().count(text);
         CHECK(said == 1);
         CHECK(server.of().count("storage closed") == (is_http ? 1 : 0));
+    }
+    for (const char* name : {"http_server_drain", "event_loop_drain", "own_loop"}) {
+        for (const char* argument : {"--help", "-1", "65536x", ""}) {
+            process usage({program(name), argument}, {});
+            CHECK(usage.wait() == 64);
+            CHECK(usage.count("usage: ") == 1);
+        }
     }
     process wrong({program("http_server_drain")}, {{"OJS_SERVER_SHUTDOWN_TIMEOUT", "soon"}});
     CHECK(wrong.wait() == 64);

@@ -242,6 +242,33 @@ TEST_CASE("server: a unix path that is anything but a dead socket's file stays a
     }
 }
 
+TEST_CASE("server: a unix path in a folder that other users can change -> invalid_argument") {
+    const own_folder folder;
+    const auto serve_at = [&](mode_t mode, uid_t owner) {
+        REQUIRE(::chmod(folder.own.path().c_str(), mode) == 0);
+        REQUIRE(::chown(folder.own.path().c_str(), owner, gid_t(-1)) == 0);
+        return code_of(folder.serve());
+    };
+    for (const mode_t mode : {0777, 0770, 0720}) CHECK(serve_at(mode, ::getuid()) == errc::invalid_argument);
+    for (const mode_t mode : {01777, 0755, 0700}) CHECK(serve_at(mode, ::getuid()) == std::nullopt);
+    const mode_t before = ::umask(0777);
+    result<http_server> server = folder.serve();
+    ::umask(before);
+    REQUIRE(server);
+    CHECK(std::filesystem::status(folder.path).permissions() == std::filesystem::perms(0600));
+    server->stop(peer::soon());
+    if (::getuid() != 0) return;
+    CHECK(serve_at(01777, 65534) == errc::invalid_argument);
+    CHECK(serve_at(0700, 0) == std::nullopt);
+    const std::string link =
+        folder.own.path().string() + ".link";  // another user's, who may point it elsewhere
+    REQUIRE(::symlink(folder.own.path().c_str(), link.c_str()) == 0);
+    CHECK(code_of(http_server::start("unix:" + link + "/s", &echo)) == std::nullopt);
+    REQUIRE(::lchown(link.c_str(), 65534, 65534) == 0);
+    CHECK(code_of(http_server::start("unix:" + link + "/s", &echo)) == errc::invalid_argument);
+    ::unlink(link.c_str());
+}
+
 TEST_CASE("server: at its end it removes its own file and no other") {
     const own_folder folder;
     result<http_server> server = folder.serve();

@@ -37,7 +37,8 @@ struct draining_server_options {
     // no handler is called; each running handler may still add one response. Pipelined bytes, at most 16 KiB per
     // connection, are not counted.
     std::size_t max_buffered = 64 * 1024 * 1024;
-    std::chrono::milliseconds idle_timeout{60000};  // a connection without a request
+    // A connection without a request. Longer than a proxy's (60 s by AWS ALB and nginx): the proxy must close first.
+    std::chrono::milliseconds idle_timeout{75000};
     // From a request's first byte (or that of empty lines before it) to its last; again, to write the response.
     std::chrono::milliseconds request_timeout{10000};
     // While clients wait and no connection is idle, the slowest client is disconnected after this time.

@@ -1,7 +1,7 @@
 // tls_openssl: https:// with OpenSSL 3. Link with -lssl -lcrypto.
 //
 // Always verifies the certificate chain and the host name. TLS 1.2 or later, no renegotiation. Resumes a session until
-// a certificate of its chain expires, or ca_file or crl_file changes. Never blocks: handshake, reads and writes share
+// a certificate of its chain expires, or a file of tls_options changes. Never blocks: handshake, reads and writes share
 // the request's deadline. A connection that ends without close_notify has failed, so a truncated response is never
 // accepted.
 #pragma once
@@ -14,8 +14,8 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// All files are PEM. tls_openssl() reads them; the first connection after ca_file or crl_file has changed reads it
-// again.
+// All files are PEM. tls_openssl() reads them; the first connection after one has changed reads it again, certificate
+// and key both: the previous pair is used until they match.
 struct tls_options {
     std::string ca_file;   // trusted roots; empty: the system's, or SSL_CERT_FILE and SSL_CERT_DIR
     std::string crl_file;  // a revocation list for each authority of a chain; empty: no revocation check

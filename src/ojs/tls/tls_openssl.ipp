@@ -109,6 +109,7 @@ class watched_file {
         last_ = found;
         return true;
     }
+    void forget() { last_ = {}; }  // it could not be used: the next check reads it again
 
   private:
     std::array<long long, 5> last_{};
@@ -139,7 +140,7 @@ struct peer {
     std::time_t expires_at = 0;  // of the session that it resumes; 0: none
 };
 
-// The context, the trusted certificates, and the latest session of each server.
+// The context, the trusted certificates, the client's own, and the latest session of each server.
 class shared_context {
   public:
     explicit shared_context(tls_options options)
@@ -160,14 +161,22 @@ class shared_context {
         const std::lock_guard<std::mutex> held(mutex_);
         if (const char* const problem = reload_changed_files()) return problem;
         SSL_CTX_set1_cert_store(context, store_.get());
-        return load_client_certificate();
+        return reload_changed_client();
     }
-    // Sets what `ssl` trusts, and the latest session with that server if both are still valid. Null, or what is
-    // unusable.
+    // Sets what `ssl` trusts and shows, and the latest session with that server if all are still valid. Null, or what
+    // is unusable.
     const char* prepare(SSL* ssl, peer& server) {
         const std::lock_guard<std::mutex> held(mutex_);
         if (const char* const problem = reload_changed_files()) return problem;
         SSL_set1_verify_cert_store(ssl, store_.get());
+        // An unusable pair, such as one of which a file is still old, replaces none.
+        if (const char* const problem = reload_changed_client())
+            unusable_ = std::string(" (not the one on disk: ") + problem + ": " + queued_error() + ")";
+        STACK_OF(X509)* chain = nullptr;
+        if (client_) SSL_CTX_get0_chain_certs(client_.get(), &chain);
+        if (client_ &&
+            SSL_use_cert_and_key(ssl, certificate(), SSL_CTX_get0_privatekey(client_.get()), chain, 1) != 1)
+            return options_.certificate_file.c_str();
         const cached_session last = take_session(server.server);
         server.expires_at = last.expires_at;
         if (last.session) SSL_set_session(ssl, last.session.get());
@@ -175,6 +184,12 @@ class shared_context {
     }
 
     SSL_CTX* get() const { return context_.get(); }
+    std::string refusal() {
+        const std::lock_guard<std::mutex> held(mutex_);
+        const std::string& own = options_.certificate_file;
+        return own.empty() ? "the server requires a client certificate (certificate_file, key_file): "
+                           : "the server refused the client certificate " + own + unusable_ + ": ";
+    }
     const tls_options& options() const { return options_; }
 
   private:
@@ -214,17 +229,29 @@ class shared_context {
         X509_LOOKUP* const lists = X509_STORE_add_lookup(store, X509_LOOKUP_file());
         return lists != nullptr && X509_load_crl_file(lists, crl, X509_FILETYPE_PEM) > 0 ? nullptr : crl;
     }
-    const char* load_client_certificate() {
-        SSL_CTX* const context = context_.get();
+    // Reads both files if one has changed. An unusable pair is read again by the next connection.
+    const char* reload_changed_client() {
+        const bool certificate_changed = certificate_.has_changed(options_.certificate_file);
+        const bool key_changed = key_.has_changed(options_.key_file);
         if (options_.certificate_file.empty() && options_.key_file.empty()) return nullptr;
-        SSL_CTX_set_default_passwd_cb(
-            context, [](char*, int, int, void*) { return 0; });  // never prompts for a passphrase
-        if (SSL_CTX_use_certificate_chain_file(context, options_.certificate_file.c_str()) != 1)
-            return options_.certificate_file.c_str();
-        if (SSL_CTX_use_PrivateKey_file(context, options_.key_file.c_str(), SSL_FILETYPE_PEM) != 1)
-            return options_.key_file.c_str();
+        if (client_ && !certificate_changed && !key_changed) return nullptr;
+        context_ptr made(SSL_CTX_new(TLS_client_method()));
+        const char* const problem = made ? load_client(made.get()) : "OpenSSL";
+        if (problem != nullptr) return certificate_.forget(), problem;
+        client_ = std::move(made);
+        unusable_.clear();
+        sessions_.clear();  // a server may know them by the previous certificate
         return nullptr;
     }
+    const char* load_client(SSL_CTX* made) {
+        const char* const certificate = options_.certificate_file.c_str();
+        const char* const key = options_.key_file.c_str();
+        SSL_CTX_set_default_passwd_cb(
+            made, [](char*, int, int, void*) { return 0; });  // never prompts for a passphrase
+        if (SSL_CTX_use_certificate_chain_file(made, certificate) != 1) return certificate;
+        return SSL_CTX_use_PrivateKey_file(made, key, SSL_FILETYPE_PEM) == 1 ? nullptr : key;
+    }
+    X509* certificate() const { return client_ ? SSL_CTX_get0_certificate(client_.get()) : nullptr; }
 
     static int cache_session(SSL* ssl, SSL_SESSION* session) {
         auto* const self = static_cast<shared_context*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
@@ -235,7 +262,8 @@ class shared_context {
         X509_STORE* trusted = nullptr;
         SSL_get0_verify_cert_store(ssl, &trusted);
         const std::lock_guard<std::mutex> held(self->mutex_);
-        if (trusted != self->store_.get()) return 0;  // a file has changed meanwhile
+        if (trusted != self->store_.get() || SSL_get_certificate(ssl) != self->certificate())
+            return 0;  // a file has changed meanwhile
         self->sessions_[connected->server] = {session_ptr(session), expires_at};
         return 1;  // we own it
     }
@@ -245,7 +273,11 @@ class shared_context {
     std::mutex mutex_;  // guards what follows
     watched_file ca_;
     watched_file crl_;
-    store_ptr store_;                                 // null: a file could not be read
+    watched_file certificate_;
+    watched_file key_;
+    store_ptr store_;       // null: a file could not be read
+    context_ptr client_;    // holds the client's chain and key; null: none
+    std::string unusable_;  // why the files on disk do not replace it; empty: they do
     std::map<std::string, cached_session> sessions_;  // by peer::server
 };
 
@@ -278,7 +310,11 @@ class stream : public byte_stream {
         ERR_clear_error();
         std::size_t written = 0;
         const int done = SSL_write_ex(ssl_.get(), bytes.data(), bytes.size(), &written);
-        return outcome(done, written);
+        if (done == 1 || SSL_get_error(ssl_.get(), done) != SSL_ERROR_SYSCALL) return outcome(done, written);
+        const int system = errno;
+        char byte = 0;  // an alert that says why the server has closed may have arrived before
+        SSL_read_ex(ssl_.get(), &byte, 1, &written);
+        return failed(reason_of(system));
     }
     void end() noexcept override {
         if (fork_generation() != owner_) return;  // a child made by fork(): the parent owns the connection
@@ -320,10 +356,32 @@ class stream : public byte_stream {
             case SSL_ERROR_ZERO_RETURN: return {stream_status::closed, 0};
             default: break;
         }
+        return failed(reason_of(system));
+    }
+    std::string reason_of(int system) const {
         const long verdict = SSL_get_verify_result(ssl_.get());
+        const bool refused = is_refusal(ERR_peek_error());
         const std::string queued = queued_error();
-        if (verdict != X509_V_OK) return failed(X509_verify_cert_error_string(verdict));
-        return failed(queued.empty() ? std::strerror(system) : queued);
+        if (refused) return context_->refusal() + queued;
+        if (verdict != X509_V_OK) return X509_verify_cert_error_string(verdict);
+        return queued.empty() ? std::strerror(system) : queued;
+    }
+    // Whether the server's alert is about the client's certificate: it has nothing else of ours to verify.
+    bool is_refusal(unsigned long code) const {
+        if (ERR_GET_LIB(code) != ERR_LIB_SSL) return false;
+        switch (ERR_GET_REASON(code) - SSL_AD_REASON_OFFSET) {
+            case SSL_AD_HANDSHAKE_FAILURE:
+                return SSL_get0_peer_CA_list(ssl_.get()) != nullptr;  // it asked for one
+            case SSL_AD_BAD_CERTIFICATE:
+            case SSL_AD_UNSUPPORTED_CERTIFICATE:
+            case SSL_AD_CERTIFICATE_REVOKED:
+            case SSL_AD_CERTIFICATE_EXPIRED:
+            case SSL_AD_CERTIFICATE_UNKNOWN:
+            case SSL_AD_UNKNOWN_CA:
+            case SSL_AD_ACCESS_DENIED:
+            case TLS13_AD_CERTIFICATE_REQUIRED: return true;
+            default: return false;
+        }
     }
     stream_result failed(const std::string& reason) {
         broken_ = true;

@@ -129,7 +129,7 @@ struct worker_options {
     std::string health_address;
     // Adds POST /quiet, /resume, /stop, and for a preStop hook POST or GET /drain?timeout=25s, which quiets the
     // worker and returns 200 when nothing is in flight, or 503 at the timeout (at most 1h). Without a token the
-    // address must be loopback or unix:. Requests caused by a web page are refused.
+    // address must be loopback, where GET is refused then, or unix:. Requests caused by a web page are refused.
     bool health_control = false;
     std::string health_token;  // the bearer token that those four require; empty: none; never logged
     unknown_type_action unknown_type = unknown_type_action::requeue;  // for jobs without a handler

@@ -1,7 +1,6 @@
 // coordinator_body: the implementation of a shutdown_coordinator.
 #pragma once
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,23 +16,6 @@
 #include "rpc.ipp"
 
 namespace ojs::detail {
-
-// A user who can write to the folder could replace our socket. A sticky folder protects it, once it exists.
-inline result<void> check_folder(const std::string& folder, bool may_be_sticky) {
-    struct stat found {};
-    if (::stat(folder.c_str(), &found) != 0)
-        return error{errc::system, errno, cat({"cannot inspect ", folder, ": ", errno_text(errno)})};
-    const bool owned = found.st_uid == ::geteuid() || found.st_uid == 0;
-    const bool kept = (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-    const bool sticky = may_be_sticky && (found.st_mode & S_ISVTX) != 0;
-    if (owned && (kept || sticky)) return {};
-    return error{errc::invalid_argument, 0, cat({folder, " belongs to, or can be changed by, other users"})};
-}
-inline result<void> check_folder_of(const std::string& socket_path) {
-    if (socket_path.empty()) return {};  // a TCP address
-    const std::size_t slash = socket_path.rfind('/');
-    return check_folder(slash == 0 ? "/" : socket_path.substr(0, slash), true);
-}
 
 // The events of a shutdown. `requested`: by a Shutdown request, a signal or a call.
 enum class drain_event : unsigned char { requested, started, blocked, unblocked, finished, failed };
@@ -178,8 +160,6 @@ class coordinator_body final : public ref_counted {
     result<void> serve() {
         const result<endpoint> where = parse_listen_address(options_.address);
         if (!where) return where.error();
-        const result<void> safe = check_folder_of(where->unix_path);
-        if (!safe) return safe;
         http_server_options limits;
         limits.limits.head = 8 * 1024;
         limits.limits.body = rpc_body_limit;

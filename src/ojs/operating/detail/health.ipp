@@ -268,6 +268,9 @@ class health_service : public ref_counted {
     http_response stop(const http_request&) { return apply(event::stop_request, 202); }
 
     http_response drain(const http_request& request) {
+        // An older browser marks a POST by Origin, but nothing tells the GET of a page from a program's.
+        if (request.method == "GET" && guard_.on_loopback && guard_.token.empty())
+            return json_error(403, "on loopback GET needs a bearer token (OJS_HEALTH_TOKEN): send POST");
         const result<std::chrono::milliseconds> timeout = read_timeout(request.target);
         if (!timeout) return json_error(400, cat({"timeout: ", timeout.error().text}));
         worker_->apply(event::quiet_request, {cause_kind::rpc, 0});

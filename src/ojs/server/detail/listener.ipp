@@ -84,6 +84,24 @@ inline error cannot_listen(const endpoint& where, int failed) {
     return error{code, failed, cat({"cannot listen on ", where.name, ": ", errno_text(failed)})};
 }
 
+// A user who can write to the folder could replace our socket. A sticky folder protects it, once it exists.
+inline result<void> check_folder(const std::string& folder, bool may_be_sticky) {
+    struct stat found {};
+    struct stat link {};  // another user's link may lead elsewhere later
+    if (::stat(folder.c_str(), &found) != 0 || ::lstat(folder.c_str(), &link) != 0)
+        return error{errc::system, errno, cat({"cannot inspect ", folder, ": ", errno_text(errno)})};
+    const auto is_trusted = [](uid_t owner) { return owner == ::geteuid() || owner == 0; };
+    const bool kept = (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+    const bool sticky = may_be_sticky && (found.st_mode & S_ISVTX) != 0;
+    if (is_trusted(found.st_uid) && is_trusted(link.st_uid) && (kept || sticky)) return {};
+    return error{errc::invalid_argument, 0, cat({folder, " belongs to, or can be changed by, other users"})};
+}
+inline result<void> check_folder_of(const std::string& socket_path) {
+    if (socket_path.empty()) return {};  // a TCP address
+    const std::size_t slash = socket_path.rfind('/');
+    return check_folder(slash == 0 ? "/" : socket_path.substr(0, slash), true);
+}
+
 // Removes the socket file of a dead process. 0, or errno: EADDRINUSE for any other file.
 inline int remove_dead_socket(const socket_address& address, const std::string& path) noexcept {
     struct stat found {};
@@ -112,15 +130,19 @@ inline int clear_unix_path(const socket_address& address, const std::string& pat
     return failed;
 }
 
-// No client can connect between bind() and listen(), so the mode is set in time.
+// No client can connect between bind() and listen(), so the mode is set in time. On Linux bind() gives the file that of
+// the socket, less the umask; elsewhere it is changed afterwards, without following a link.
 inline int bind_unix(int fd, const socket_address& address, const std::string& path) {
+    ::fchmod(fd, 0600);
     int failed = ::bind(fd, address.get(), address.length) == 0 ? 0 : errno;
     if (failed == EADDRINUSE) {
         failed = clear_unix_path(address, path);
         if (failed == 0 && ::bind(fd, address.get(), address.length) != 0) failed = errno;
     }
     if (failed != 0) return failed;
-    return ::chmod(path.c_str(), 0600) == 0 ? 0 : errno;
+    struct stat made {};
+    if (::lstat(path.c_str(), &made) == 0 && (made.st_mode & 0777) == 0600) return 0;
+    return ::fchmodat(AT_FDCWD, path.c_str(), 0600, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
 }
 
 inline int bind_tcp(int fd, const socket_address& address, bool reuse_port) noexcept {
@@ -130,8 +152,13 @@ inline int bind_tcp(int fd, const socket_address& address, bool reuse_port) noex
     return ::bind(fd, address.get(), address.length) == 0 ? 0 : errno;
 }
 
-// Replaces the file of a dead unix socket, and no other file. `reuse_port`: SO_REUSEPORT. Errors: busy, system.
+// Replaces the file of a dead unix socket, and no other file. `reuse_port`: SO_REUSEPORT. Errors: busy, system;
+// invalid_argument for a folder of other users.
 inline result<unique_fd> listen_socket(const endpoint& where, bool reuse_port = false) {
+    const result<void> safe = check_folder_of(where.unix_path);
+    if (!safe)
+        return error{safe.error().code, safe.error().sys_errno,
+                     cat({"cannot listen on ", where.name, ": ", safe.error().text})};
     const socket_address address = known_addresses(where)[0];  // parse_listen_address() refuses names
     unique_fd out = open_socket(address.storage.ss_family);
     if (!out && errno == EAFNOSUPPORT && where.host == "::") {  // the kernel has no IPv6
