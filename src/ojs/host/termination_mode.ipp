@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "../base/detail/files.ipp"
-#include "../base/detail/sync.ipp"
 #include "../base/detail/text.hpp"
+#include "../core/shutdown_sequence.hpp"
 #include "termination_mode.hpp"
 
 namespace ojs {
@@ -64,39 +64,25 @@ inline termination_mode evaluate_mode_file(const std::string& path) {
 }
 
 struct mode_read : ref_counted {
-    mutex guard;
-    condition has_ended;
-    termination_mode found;
-    bool ended = false;
-    bool is_given_up = false;
+    termination_mode found{termination_evidence::unreadable, {}, " does not answer"};
 };
-inline atomic<int> hung_mode_reads{0};
+inline atomic<int> mode_reads{0};
 
-// Reads on another thread, for a second: a disk that does not answer must not hold up the caller. Each hung read holds a
-// thread, so there are at most 4. Waits in slices, as the process may be frozen meanwhile.
+// On another thread, for a second: a disk that does not answer must not hold up the caller. Each hung read holds a
+// thread, so there are at most 64.
 inline termination_mode read_mode_file(const std::string& path) {
-    termination_mode out{termination_evidence::unreadable, {}, " does not answer"};
-    if (hung_mode_reads.load() >= 4) return out;
     const ref<mode_read> read = make_ref<mode_read>();
-    const auto run = [read, path] {
-        termination_mode found{termination_evidence::unreadable, {}, " cannot be read: out of memory"};
-        attempt([&] { found = evaluate_mode_file(path); });
-        const unique_lock held(read->guard);
-        read->found = std::move(found);
-        read->ended = true;
-        if (read->is_given_up) hung_mode_reads.fetch_sub(1);
-        read->has_ended.notify_one();
+    if (mode_reads.load() >= 64) return read->found;
+    mode_reads.fetch_add(1);
+    shutdown_sequence once;
+    const auto step = [read, path] {
+        attempt([&] { read->found = evaluate_mode_file(path); });
+        mode_reads.fetch_sub(1);
     };
-    result<thread> reader = thread::start(run, {0, 0, false, "ojs-mode-file"});
-    if (!reader) run();  // without a time limit, rather than not at all
-    unique_lock held(read->guard);
-    for (int slices = 0; !read->ended && slices < 10; ++slices)
-        read->has_ended.wait_until(held, deadline_after(std::chrono::milliseconds(100)));
-    if (read->ended) return std::move(read->found);
-    read->is_given_up = true;
-    hung_mode_reads.fetch_add(1);
-    reader->detach();
-    return out;
+    once.add("mode file", step, std::chrono::seconds(1));
+    sequence_options options;
+    options.log.level = log_level::off;
+    return once.run(options)[0].status == step_status::done ? std::move(read->found) : mode_read().found;
 }
 
 }  // namespace detail

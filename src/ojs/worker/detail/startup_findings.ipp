@@ -53,8 +53,13 @@ inline void check_stop_time(const worker_options& options, const stop_platform* 
                    cat({"the drain (", grace, ") and the reports after it (", format_duration(tail),
                         ") need more than the ", format_duration(granted), " that ",
                         is_known ? "the container grants" : cat({platform->name, " grants by default"})}),
-                   "raise that time and set OJS_CONTAINER_GRACE_PERIOD to it, or lower "
-                   "OJS_SHUTDOWN_GRACE_PERIOD; --doctor, or ojs::doctor(), has the numbers"});
+                   drain == no_limit
+                       ? "set OJS_SHUTDOWN_GRACE_PERIOD"
+                       : cat({"raise that time to ",
+                              format_duration(capped_sum(
+                                  drain, after_drain(options, steps_timeout, std::chrono::seconds(10)))),
+                              " and set OJS_CONTAINER_GRACE_PERIOD to the same, or lower "
+                              "OJS_SHUTDOWN_GRACE_PERIOD"})});
 }
 
 // Calls take(name, known names) for each variable OJS_* that is not one of a worker.
