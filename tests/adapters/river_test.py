@@ -527,7 +527,7 @@ class BadInput(Adapter):
                 self.becomes(self.db.one("noop"), "completed", self.worker())
 
     def test_a_schema_whose_channel_would_be_too_long(self):
-        for size, fits in ((50, True), (51, False)):
+        for size, fits in ((46, True), (47, False)):
             self.db = new_river(self.server)
             self.db.ask(f"ALTER SCHEMA public RENAME TO {'s' * size}")
             found = self.db.url(options=f"-csearch_path={'s' * size}")

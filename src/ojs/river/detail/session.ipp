@@ -146,11 +146,12 @@ inline constexpr int max_river_version = 8;
 
 // PostgreSQL rejects a notification on a longer channel.
 inline result<void> check_channel(const std::string& schema) {
-    constexpr std::size_t max_schema = 63 - std::string_view(".river_insert").size();
+    constexpr std::size_t max_schema =
+        63 - std::string_view(".river_leadership").size();  // River's own limit
     if (schema.size() <= max_schema) return {};
     return failure(errc::unsupported, "the schema's name \"" + printable(schema) + "\" is longer than " +
                                           std::to_string(max_schema) +
-                                          " bytes: its channel, SCHEMA.river_insert, may have 63");
+                                          " bytes: its channel SCHEMA.river_leadership may have 63");
 }
 
 class session {
