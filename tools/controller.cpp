@@ -4,7 +4,8 @@
 //
 // FILE, by default /etc/controller/controller.json, needs at least
 //   {"spool_dir": "/var/spool/prover", "command": ["/usr/bin/prover", "--input", "{job}"]}
-// A job is any file in /var/spool/prover/request. Write it elsewhere on that file system, then move it there.
+// A job is any file in /var/spool/prover/request but a backup or partial one. Write it elsewhere on that file system, then
+// move it there.
 //
 // If the termination type file says NORMAL_SHUTDOWN, jobs have nearly an hour to finish. Anything else, or SIGUSR1, is a
 // spot reclaim: children are killed, and their jobs are back in request/ within a second.
@@ -119,7 +120,7 @@ std::string with_our_names(std::string text) {
     return text;
 }
 
-// A spool needs no heartbeats, and the controller has neither the worker's variables nor its quiet signal.
+// The controller has none of the worker's variables.
 bool is_irrelevant_finding(const ojs::log_field& field) {
     return field.name == "finding" && field.value == "variable-unknown";
 }
@@ -543,8 +544,8 @@ class controller {
     bool draining_ = false;
 };
 
-// Claims no job while a reclaim is announced or the command cannot be executed, and settles none while its child may run. The worker retries a report that
-// comes too early.
+// Claims no job while a reclaim is announced or the command cannot be executed, and settles none while its child may run.
+// The worker retries a report that comes too early.
 class guarded_queue : public ojs::transport {
   public:
     guarded_queue(ojs::transport& queue, controller& children, std::string mode_file)
@@ -597,7 +598,7 @@ class guarded_queue : public ojs::transport {
 };
 
 void log_spool_event(const ojs::spool_event& event) {
-    constexpr const char* messages[] = {"A file in the request folder is refused",
+    constexpr const char* messages[] = {"A file in the request folder is not claimed",
                                         "Job of a dead controller recovered",
                                         "Claimed jobs left in processing/: their controller may be alive",
                                         "A completed job is settled without its result"};
