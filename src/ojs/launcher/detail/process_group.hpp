@@ -365,11 +365,12 @@ class process_group : public ref_counted {
 
     void advance_rollout(time_point now, pending_actions& actions);
     void check_new_processes(time_point now, pending_actions& actions);
-    static const char* failure_reason(const group_member& failed) noexcept {
-        return failed.was_ready ? "did not stay ready" : "failed before it was ready";
+    static std::string failure_reason(const group_member& failed) {
+        return cat({failed.was_ready ? "did not stay ready" : "failed before it was ready",
+                    failed.info.message.empty() ? "" : ": ", failed.info.message});
     }
     // Has an effect only for a process that the current stage of the rollout has started.
-    void fail_rollout(const group_member& member, const char* why) {
+    void fail_rollout(const group_member& member, const std::string& why) {
         if (member.from_rollout && is_replacing() && member.generation == target_generation())
             rollout_->fail(member.id, why);
     }
