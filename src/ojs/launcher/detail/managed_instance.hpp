@@ -211,7 +211,7 @@ class managed_instance final : public instance {
             // More time may have been requested since the last poll.
             if (now >= limit && limit == granted_deadline_) poll_status(time_point::max());
             if (now >= force_deadline()) return force_child(force_reason());
-            if (poll_due) return request_due_ ? send_shutdown() : poll_status(limit);
+            if (poll_due && now < limit) return request_due_ ? send_shutdown() : poll_status(limit);
             return;
         }
         if (taken.shut_down) {

@@ -83,7 +83,7 @@ inline void managed_instance::request_shutdown() {
     requested_at_ = steady_clock::now();
     hard_deadline_ = deadline_after(max);
     grace_deadline_ = deadline_after(grace);
-    granted_deadline_ =  // in the whole seconds that it is told
+    granted_deadline_ =  // in whole seconds, as in the request
         std::min(hard_deadline_, deadline_after(std::chrono::seconds(request_.grace_period_seconds)));
     report_deadline_ = deadline_after(summable(max) + summable(granted.report_time));
     failed_requests_ = 0;
