@@ -109,9 +109,8 @@ class coordinator_body final : public ref_counted {
         connected_ =
             worker.connected_token().on_cancel([this] { report_readiness(readiness_state::ready, {}); });
         worker_ended_ = worker.stopped_token().on_cancel([this] {
-            const int status = worker_->exit_code();
-            if (status == 0) return finish("the worker has ended");
-            fail(cat({"the worker has ended with status ", status}));  // jobs are unreported, or stuck
+            if (worker_->exit_code() == 0) return finish("the worker has ended");
+            fail(cat({"the worker has ended with status ", worker_->exit_code()}));
         });
     }
     result<void> run(const function<result<void>(const cancel_token&)>& drain, const cancel_token& until) {

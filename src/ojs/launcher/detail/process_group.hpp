@@ -115,7 +115,7 @@ class process_group : public ref_counted {
             const unique_lock held(mutex_);
             out.options = options_;
             out.replacing = static_cast<bool>(rollout_);
-            out.degraded = is_degraded();
+            for (const vacancy& slot : vacancies_) out.degraded = out.degraded || slot.degraded;
             out.quiet = quiet_;
             out.generation = generation_;
             out.message = message_;
@@ -460,10 +460,6 @@ class process_group : public ref_counted {
     }
     int count_available(std::uint64_t generation) const {
         return count([&](const auto& member) { return member.generation == generation && member.available; });
-    }
-    bool is_degraded() const noexcept {
-        const auto degrades = [](const vacancy& slot) { return slot.degraded; };
-        return std::any_of(vacancies_.begin(), vacancies_.end(), degrades);
     }
     // A leaving process still has time to exit.
     bool is_draining(time_point now) const noexcept {

@@ -49,10 +49,9 @@ inline restart_decision restart_after(const restart_options& options, bool faile
 inline restart_decision retry_after(const restart_options& options, restart_history& history,
                                     time_point now) {
     if (options.policy == restart_policy::never) return {time_point::max(), true};
-    constexpr std::chrono::milliseconds min_pause{100};
-    constexpr std::chrono::milliseconds max_retry_pause{5000};
+    using ms = std::chrono::milliseconds;
     history.never_ran = true;
-    return {now + std::clamp(history.delays.next(), min_pause, max_retry_pause), true};
+    return {now + std::clamp<ms>(history.delays.next(), ms(100), ms(5000)), true};
 }
 
 // One process of a group. The group's mutex guards its fields.
