@@ -307,10 +307,15 @@ TEST_CASE("TestShutdownExtensionRequest: more time is granted up to the hard dea
                  timeouts(1s, 1100ms, true),
                  {"more time requested", "past its grace period", "forcing shutdown with SIGTERM",
                   "shutdown_state=SHUTDOWN_BLOCKED"}},
-                {"force_without_request, and no request",
-                 {},
-                 timeouts(50ms, 1h, true),
-                 {"shutdown_state=SHUTDOWN_DRAINING"}},
+                {"force_without_request, and no request", {}, timeouts(50ms, 1h, true), {}},
+                {"a request that names no time, and is not repeated",
+                 {{"GetShutdownStatus",
+                   [](fixture& of) {
+                       if (of.logged("more time requested")) return says("SHUTDOWN_DRAINING");
+                       return answer(R"({"state":"SHUTDOWN_DRAINING","needMoreTime":true})");
+                   }}},
+                 timeouts(50ms, 1500ms, true),
+                 {}},
                 {"it reports COMPLETE and stays",
                  {{"GetShutdownStatus", always(says("SHUTDOWN_COMPLETE"))}},
                  timeouts(3s, 1h, false, 100ms),
@@ -458,21 +463,20 @@ TEST_CASE("a Shutdown that got lost is sent again, once the process says that it
     CHECK_FALSE(f.logged("past its grace period"));
 }
 
-// Also with force_without_request, where the last poll at the end of the grace period finds the request, which may name
-// no time.
+// Also with force_without_request, where the last poll at the end of the grace period finds the request.
 TEST_CASE("what max_duration cut short may still be reported before SIGTERM") {
     for (const bool must_request : {false, true}) {
-        fixture f(usual({{"GetShutdownStatus", [](fixture& of) {
-                              if (of.logged("past its max_duration, waiting for its report"))
-                                  of.end_child("0");
-                              return answer(of.logged("past its grace period")
-                                                ? R"({"state":"SHUTDOWN_DRAINING","needMoreTime":true})"
-                                                : R"({"state":"SHUTDOWN_DRAINING"})");
-                          }}}));
+        fixture f(
+            usual({{"GetShutdownStatus", [](fixture& of) {
+                        if (of.logged("past its max_duration, waiting for its report")) of.end_child("0");
+                        return answer(
+                            of.logged("past its grace period")
+                                ? R"({"state":"SHUTDOWN_DRAINING","needMoreTime":true,"additionalSeconds":9})"
+                                : R"({"state":"SHUTDOWN_DRAINING"})");
+                    }}}));
         f.spec.options.shutdown = timeouts(50ms, must_request ? 1500ms : 50ms, must_request);
         f.spec.options.shutdown.report_time = 1h;
-        if (must_request)
-            f.spec.options.shutdown.poll_interval = 1100ms;  // the grace is told as 1 s
+        if (must_request) f.spec.options.shutdown.poll_interval = 1100ms;  // the grace is told as 1 s
         CHECK(f.shut_down(f.start()) == state::complete);
     }
 }
