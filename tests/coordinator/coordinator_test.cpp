@@ -478,7 +478,12 @@ struct working {
         REQUIRE(works->start());
         REQUIRE(begun.wait());
     }
-    void await_end() { REQUIRE(works->wait(steady_clock::now() + test::hang_guard)); }
+    void await_end() {
+        test::event ended;  // the coordinator registered first, so it knows by then
+        const cancel_registration last = works->stopped_token().on_cancel([&] { ended.set(); });
+        REQUIRE(works->wait(steady_clock::now() + test::hang_guard));
+        REQUIRE(ended.wait());
+    }
 
     const test::temporary_folder folder;
     const environment_variable address{"OJS_LIFECYCLE_ADDR", "unix:" + folder.file("w.sock")};
