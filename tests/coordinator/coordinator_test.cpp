@@ -180,7 +180,8 @@ TEST_CASE_FIXTURE(started, "coordinator: a Shutdown is acknowledged, drained, an
     for (int again = 0; again < 2; ++again) {  // a third one of the RFC's own blocks
         const shutdown_ack ack = from_outside.shut_down("{\"maxShutdownSeconds\":1}");
         CHECK(ack.acknowledged);
-        CHECK(ack.message == "shutting down already");
+        CHECK(ack.message == "shutting down already, within the times of the first request");
+        CHECK(ack.estimated_seconds > 1);  // what is left of the first one's maximum
         CHECK(from_outside.state() == shutdown_state::blocked);
     }
     coordinator.unblocked("lock");
@@ -254,9 +255,6 @@ TEST_CASE("coordinator: a drain that fails is BLOCKED, stays so, and is not repo
 
 TEST_CASE_FIXTURE(started,
                   "coordinator: a program's drain past its grace period -> no request that it did not make") {
-    shutdown_metrics work;
-    work.in_flight_requests = 1;
-    coordinator.set_metrics(work);
     coordinator.set_estimate(7s);
     draining_program program(coordinator);
     CHECK(
@@ -296,7 +294,7 @@ TEST_CASE_FIXTURE(started, "coordinator: readiness is checked, and ends with the
     coordinator.warming("pools fill");
     CHECK(from_outside.readiness().message == "pools fill");
     coordinator.set_backend(true, false);
-    coordinator.ready();
+    coordinator.ready("serves");
     CHECK(state() == readiness_state::warming);  // a check is not passed yet
     CHECK(from_outside.readiness().message == "not passed: backend warmed");
     coordinator.set_backend(true, true);
@@ -319,7 +317,7 @@ TEST_CASE_FIXTURE(started, "coordinator: readiness is checked, and ends with the
     coordinator.unhealthy("no backend");
     CHECK(from_outside.readiness().message == "no backend");
     CHECK(state() == readiness_state::unhealthy);
-    coordinator.ready();
+    coordinator.ready("serves");
     life.apply(event::quiet_request, {cause_kind::api, 0});
     CHECK(state() == readiness_state::draining);
     CHECK(from_outside.state() == shutdown_state::running);
@@ -328,7 +326,7 @@ TEST_CASE_FIXTURE(started, "coordinator: readiness is checked, and ends with the
     from_outside.shut_down();
     CHECK(state() == readiness_state::draining);
     REQUIRE(launcher.ready.wait_for(1));
-    CHECK(launcher.pushes()[0] == "NotifyReady {\"processId\":\"kv-1\"}");
+    CHECK(launcher.pushes()[0] == "NotifyReady {\"processId\":\"kv-1\",\"message\":\"serves\"}");
 }
 
 TEST_CASE_FIXTURE(started, "coordinator: a check that hangs is not asked again, and holds up nothing") {
@@ -346,6 +344,7 @@ TEST_CASE_FIXTURE(started, "coordinator: a check that hangs is not asked again, 
     for (int i = 0; i < 2; ++i) {
         const readiness_response answer = from_outside.readiness();
         CHECK(answer.state == readiness_state::warming);
+        CHECK(answer.message == "not passed: hangs");
         REQUIRE(answer.checks.custom_checks.size() == 2);
     }
     CHECK(gate->asked.count() == 1);
@@ -479,11 +478,22 @@ struct working {
         REQUIRE(works->start());
         REQUIRE(begun.wait());
     }
-    void await_end() { REQUIRE(works->wait(steady_clock::now() + test::hang_guard)); }
+    void await_end() {
+        test::event ended;  // the coordinator registered first, so it knows by then
+        const cancel_registration last = works->stopped_token().on_cancel([&] { ended.set(); });
+        REQUIRE(works->wait(steady_clock::now() + test::hang_guard));
+        REQUIRE(ended.wait());
+    }
 
     const test::temporary_folder folder;
     const environment_variable address{"OJS_LIFECYCLE_ADDR", "unix:" + folder.file("w.sock")};
-    memory_transport queue;
+    struct : memory_transport {
+        bool refuses = false;
+        result<settled> fail(const fail_request& request, time_point deadline) override {
+            if (refuses) return error{errc::rejected, 0, "no"};
+            return memory_transport::fail(request, deadline);
+        }
+    } queue;
     lifecycle life;
     test::event begun;
     std::unique_ptr<worker> works;
@@ -522,7 +532,8 @@ TEST_CASE("coordinator: one line for a worker: its jobs are the metrics, its end
     }
 }
 
-TEST_CASE("coordinator: a worker's jobs are cancelled at the launcher's maximum, and reported") {
+TEST_CASE(
+    "coordinator: a worker's jobs are cancelled at the launcher's maximum, and reported, or it is BLOCKED") {
     test::counter cancelled, requested;
     log_options options;
     options.level = log_level::warn;
@@ -530,15 +541,18 @@ TEST_CASE("coordinator: a worker's jobs are cancelled at the launcher's maximum,
         if (holds(record.message, "work in progress is cancelled")) cancelled.add();
         if (holds(record.message, "shutdown requested")) requested.add();
     };
-    {
+    for (const bool refused : {false, true}) {
         working of([](job_context& job) { static_cast<void>(job.sleep_for(test::hang_guard)); }, options);
         of.start();
         const time_point asked = steady_clock::now();
-        launcher_end(of.coordinator->address()).shut_down("{\"maxShutdownSeconds\":1}");
+        of.queue.refuses = refused;
+        launcher_end from_outside(of.coordinator->address());
+        from_outside.shut_down("{\"maxShutdownSeconds\":1}");
         of.await_end();
+        CHECK(from_outside.state() == (refused ? shutdown_state::blocked : shutdown_state::complete));
         CHECK(steady_clock::now() - asked >= 1s);
         CHECK(of.works->report().interrupted == 1);
-        CHECK(of.works->report().unreported.empty());
+        CHECK(of.works->report().unreported.empty() != refused);
     }
     // It logs where the worker does, at the worker's level.
     CHECK(cancelled.count() > 0);

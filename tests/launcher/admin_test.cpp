@@ -347,8 +347,9 @@ TEST_CASE(
     CHECK(holds(call("GetProcessStatus", R"({"process_id":"kv-1"})"), "\"state\":\"READY\""));
     CHECK(holds(call("StopProcess", R"({"processId":"kv-1","gracePeriodSeconds":20})"),
                 "is shutting down, grace period 10s, at most 10s (the group's max_duration)"));
-    CHECK(holds(of.call("ShutdownGroup", R"({"group":"kv","maxShutdownSeconds":2})").body,
-                "is shutting down, grace period 2s, at most 2s, and stays empty"));
+    CHECK(holds(
+        of.call("ShutdownGroup", R"({"group":"kv","gracePeriodSeconds":5,"maxShutdownSeconds":2})").body,
+        "is shutting down, grace period 2s, at most 2s (the requested maximum), and stays empty"));
 }
 
 TEST_CASE("launcher_admin: health reports the phase, and 503 while draining") {

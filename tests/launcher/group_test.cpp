@@ -82,10 +82,11 @@ TEST_CASE("process_group: a slot that fails too often stays empty, the others do
     CHECK(fleet.ready() == 2);
 }
 
-TEST_CASE("process_group: a process that cannot be started -> tried again uncounted, whatever the policy") {
+TEST_CASE("process_group: a process that cannot be started -> tried again uncounted, but for `never`") {
     for (const bool out_of_memory : {false, true}) {
         fake_fleet fleet;
         int starts = 0;
+        bool was_degraded = false;
         fleet.decide = [&](const detail::instance_spec&) {
             if (++starts == 10) return fate::ready;
             if (out_of_memory) throw std::bad_alloc();
@@ -93,16 +94,28 @@ TEST_CASE("process_group: a process that cannot be started -> tried again uncoun
         };
         group_options options = restarted_at_once(1);
         options.restart.max_restarts = 2;
-        if (out_of_memory) options.restart.policy = restart_policy::never;
         fake_group kv(fleet, options);
-        for (time_point now = steady_clock::now(); starts < 10; now += 1s) kv.group->reconcile(now);
+        for (time_point now = steady_clock::now(); starts < 10; now += 1s) {
+            kv.group->reconcile(now);
+            was_degraded = was_degraded || kv.group->info().degraded;
+        }
         const group_info info = kv.group->info();
+        CHECK(was_degraded);
         CHECK(fleet.ready() == 1);
         CHECK_FALSE(info.degraded);
         CHECK(info.processes[1].message == (out_of_memory ? "out of memory" : "no such program"));
         CHECK(info.processes[1].state == instance_state::crashed);
         CHECK(kv.group->metrics().restarts == 0);
     }
+    fake_fleet fleet;
+    fleet.decide = [](const detail::instance_spec&) { return fate::not_started; };
+    group_options options = restarted_at_once(1);
+    options.restart.policy = restart_policy::never;
+    fake_group kv(fleet, options);
+    while (kv.turn() != time_point::max()) {
+    }
+    CHECK(kv.group->info().degraded);
+    CHECK(kv.group->info().processes.size() == 1);
 }
 
 TEST_CASE("process_group: a process that is unhealthy before ready is forced and restarted") {

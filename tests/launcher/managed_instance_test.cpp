@@ -238,8 +238,9 @@ TEST_CASE("a process becomes ready, is asked, drains and ends: every step is see
     it = ref<instance>();
     CHECK(f.seen_states() == states{state::starting, state::warming, state::ready, state::shutdown_requested,
                                     state::draining, state::complete});
-    for (const char* text : {"process spawned", "process warming", "process ready", "shutdown requested",
-                             "process draining", "shutdown progress", "process complete"}) {
+    for (const char* text :
+         {"process spawned", "process warming", "process ready", "shutdown requested", "process draining",
+          "shutdown progress", "process complete", "waiting for ready", "readiness=WARMING"}) {
         INFO(text);
         CHECK(f.logged(text));
     }
@@ -304,8 +305,17 @@ TEST_CASE("TestShutdownExtensionRequest: more time is granted up to the hard dea
                 {"only what was asked for, which must be asked within the grace period",
                  {{"GetShutdownStatus", always(more_time)}},
                  timeouts(1s, 1100ms, true),
-                 {"more time requested", "past its grace period", "forcing shutdown with SIGTERM"}},
+                 {"more time requested", "past its grace period", "forcing shutdown with SIGTERM",
+                  "shutdown_state=SHUTDOWN_BLOCKED"}},
                 {"force_without_request, and no request", {}, timeouts(50ms, 1h, true), {}},
+                {"a request that names no time, and is not repeated",
+                 {{"GetShutdownStatus",
+                   [](fixture& of) {
+                       if (of.logged("more time requested")) return says("SHUTDOWN_DRAINING");
+                       return answer(R"({"state":"SHUTDOWN_DRAINING","needMoreTime":true})");
+                   }}},
+                 timeouts(50ms, 1500ms, true),
+                 {}},
                 {"it reports COMPLETE and stays",
                  {{"GetShutdownStatus", always(says("SHUTDOWN_COMPLETE"))}},
                  timeouts(3s, 1h, false, 100ms),
@@ -344,6 +354,7 @@ TEST_CASE("TestShutdownExtensionRequest: more time is granted up to the hard dea
         if (row.stopped) REQUIRE(::kill(f.pid, SIGSTOP) == 0);
         CHECK(f.shut_down(it) == state::forced);
         CHECK(it->info().exit.signal == SIGTERM);
+        CHECK(it->info().shutdown.state == shutdown_state::forced);
         CHECK_FALSE(it->info().killed);
         if (row.times.max_duration < 1h) CHECK(it->info().shutdown_duration >= row.times.max_duration);
         for (const char* text : row.logged) CHECK_MESSAGE(f.logged(text), text);
@@ -452,14 +463,22 @@ TEST_CASE("a Shutdown that got lost is sent again, once the process says that it
     CHECK_FALSE(f.logged("past its grace period"));
 }
 
+// Also with force_without_request, where the last poll at the end of the grace period finds the request.
 TEST_CASE("what max_duration cut short may still be reported before SIGTERM") {
-    fixture f(usual({{"GetShutdownStatus", [](fixture& of) {
-                          if (of.logged("past its max_duration, waiting for its report")) of.end_child("0");
-                          return says("SHUTDOWN_DRAINING");
-                      }}}));
-    f.spec.options.shutdown = timeouts(50ms, 50ms);
-    f.spec.options.shutdown.report_time = 1h;
-    CHECK(f.shut_down(f.start()) == state::complete);
+    for (const bool must_request : {false, true}) {
+        fixture f(
+            usual({{"GetShutdownStatus", [](fixture& of) {
+                        if (of.logged("past its max_duration, waiting for its report")) of.end_child("0");
+                        return answer(
+                            of.logged("past its grace period")
+                                ? R"({"state":"SHUTDOWN_DRAINING","needMoreTime":true,"additionalSeconds":9})"
+                                : R"({"state":"SHUTDOWN_DRAINING"})");
+                    }}}));
+        f.spec.options.shutdown = timeouts(50ms, must_request ? 1500ms : 50ms, must_request);
+        f.spec.options.shutdown.report_time = 1h;
+        if (must_request) f.spec.options.shutdown.poll_interval = 1100ms;  // the grace is told as 1 s
+        CHECK(f.shut_down(f.start()) == state::complete);
+    }
 }
 
 TEST_CASE("an order does not wait for a coordinator that is silent") {

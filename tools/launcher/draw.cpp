@@ -119,7 +119,7 @@ std::string draw(const ojs::group_status& of, bool all, bool coloured) {
                       std::to_string(of.desired) + ", min " + std::to_string(of.min_healthy);
     if (of.replacing) out += "  replacing: " + progress_of(of.replacement);
     if (of.quiet) out += "  QUIET: starts, replaces and kills no process";
-    if (of.degraded) out += "  DEGRADED: some failed too often";
+    if (of.degraded) out += "  DEGRADED: a slot is empty";
     if (!of.message.empty()) out += "  (last replacement: " + shown(of.message) + ")";
     out += "\n";
     for (const ojs::process_status& each : of.processes) {

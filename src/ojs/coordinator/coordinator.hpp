@@ -55,9 +55,9 @@ class shutdown_coordinator {
     // outlive this. Errors: invalid_argument, busy (a live socket or another file is at the path), system.
     static result<shutdown_coordinator> start(coordinator_options options, lifecycle& life);
     // For a worker, with options from the environment and the worker's log: calls ready() once the backend has
-    // answered, and finished() when the worker has stopped; in_flight_requests are its active jobs. `life` is the
-    // worker's lifecycle. In a Shutdown, jobs are cancelled at the launcher's maximum if the worker's grace period is
-    // longer. Declare it after the worker. Errors: as start(), and from_environment().
+    // answered, and finished() when the worker has stopped (BLOCKED, unless its status is 0); in_flight_requests are its
+    // active jobs. `life` is the worker's lifecycle. In a Shutdown, jobs are cancelled at the launcher's maximum if the
+    // worker's grace period is longer. Declare it after the worker. Errors: as start(), and from_environment().
     static result<shutdown_coordinator> start_for(worker& worker, lifecycle& life);
 
     shutdown_coordinator(shutdown_coordinator&& other) noexcept;             // `other` must not be used then
@@ -80,9 +80,9 @@ class shutdown_coordinator {
     void set_server_ready(bool is_ready);
     void set_backend(bool connected, bool warmed);  // backend_connected, backend_warmed
     void set_check(std::string name, bool passed);  // a custom check
-    // Called for each readiness request of the launcher, on a thread of its own. All checks together have one second; a
+    // Called for each readiness request of the launcher, on a thread of its own. All checks together have 500 ms; a
     // late check counts as failed, and is not called again before it returns. Objects it uses must outlive it; the
-    // coordinator's destructor waits one second for it.
+    // coordinator's destructor waits 500 ms for it.
     void add_check(std::string name, function<bool()> check);
 
     // Sets the metrics of every status, if coordinator_options::metrics is empty.
@@ -94,7 +94,7 @@ class shutdown_coordinator {
     // with jobs in flight requests the rest of the maximum from four fifths of the grace period on; no other program
     // does.
     void need_more_time(std::chrono::seconds additional);
-    // How long a drain would take, for the response to a Shutdown. Default, or 0: 1 s with nothing in flight, else the
+    // How long a drain would take, for the response to a Shutdown. Default, or 0: 1 s if all metrics are 0, else the
     // time requested by need_more_time(), or the grace period.
     void set_estimate(std::chrono::seconds drain);
     // Adds a step that run() executes before the drain, as shutdown_sequence does. False once run() has begun to drain,

@@ -139,7 +139,7 @@ struct group_status {
     std::int32_t min_healthy = 0;           // a rollout never leaves fewer ready
     std::int32_t ready = 0;                 // number of ready processes
     bool replacing = false;                 // a rollout is in progress
-    bool degraded = false;                  // runs fewer processes than desired: some failed too often
+    bool degraded = false;                  // a slot is empty: failed too often, or cannot start
     std::string message;                    // the result of the last rollout
     std::vector<process_status> processes;  // running ones by age, then the last that ended
     replacement_status replacement;         // the current or the last rollout

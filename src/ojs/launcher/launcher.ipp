@@ -41,7 +41,8 @@ result<Ack> notify_group(const process_groups& groups, pid_t from, const std::st
     }
     return error{errc::rejected, 0, cat({"no such process in your process group: ", printable(id, 60)})};
 }
-inline http_response handle_child_request(const process_groups& groups, const http_request& request) {
+inline http_response handle_child_request(const process_groups& groups, const logger& log,
+                                          const http_request& request) {
     const pid_t peer = peer_process(static_cast<const served_request&>(request).socket);
     const pid_t from = peer > 0 ? ::getpgid(peer) : 0;
     rpc_service service(lifecycle_service, http_guard());
@@ -50,7 +51,13 @@ inline http_response handle_child_request(const process_groups& groups, const ht
     });
     service.add<shutdown_complete, shutdown_complete_ack>(
         "NotifyShutdownComplete", [&](const shutdown_complete& notification) {
-            return notify_group<shutdown_complete_ack>(groups, from, notification.process_id);
+            const auto ack = notify_group<shutdown_complete_ack>(groups, from, notification.process_id);
+            if (ack)
+                log.write(log_level::info, "shutdown complete",
+                          {field("process_id", notification.process_id),
+                           field("reason", printable(notification.message)),
+                           field("took_ms", notification.shutdown_duration_ms)});
+            return ack;
         });
     return service.answer(request);
 }
@@ -193,7 +200,10 @@ class launcher_body : public ref_counted {
         limits.request_timeout = std::chrono::seconds(2);
         child_server_ = http_server::start(
             cat({"unix:", folder_.path(), "/launcher.sock"}),
-            [groups](const http_request& request) { return handle_child_request(groups, request); }, limits);
+            [groups, log = context_->log](const http_request& request) {
+                return handle_child_request(groups, log, request);
+            },
+            limits);
         if (!child_server_) return child_server_.error();
         context_->launcher_address = child_server_->address();
         return {};

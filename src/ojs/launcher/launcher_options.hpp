@@ -182,7 +182,7 @@ struct group_info {
     std::vector<process_info> processes;  // running ones by age, then the last exited ones
     int ready = 0;                        // processes that take work
     bool replacing = false;               // a rollout is in progress
-    bool degraded = false;  // fewer than desired: some failed too often; a successful rollout resets it
+    bool degraded = false;  // a slot is empty: it failed too often, or cannot start; a rollout fills it
     bool quiet = false;     // the launcher is quiet: it starts, replaces and kills no process
     std::uint64_t generation = 0;    // of the configuration; each rollout increments it
     std::string message;             // the result of the last rollout

@@ -90,7 +90,10 @@ class coordinator_body final : public ref_counted {
         checks_.set_state(readiness_state::warming, "the backend has not answered yet");
         connected_ =
             worker.connected_token().on_cancel([this] { report_readiness(readiness_state::ready, {}); });
-        worker_ended_ = worker.stopped_token().on_cancel([this] { finish("the worker has ended"); });
+        worker_ended_ = worker.stopped_token().on_cancel([this] {
+            if (worker_->exit_code() == 0) return finish("the worker has ended");
+            fail(cat({"the worker has ended with status ", worker_->exit_code()}));
+        });
     }
     result<void> run(const function<result<void>(const cancel_token&)>& drain, const cancel_token& until) {
         if (!drain) return error{errc::invalid_argument, 0, "run() needs a function that drains"};
@@ -120,10 +123,7 @@ class coordinator_body final : public ref_counted {
             until.on_cancel([this] { cancel_.cancel(cancel_reason::cancelled); });
         const result<void> drained = call_drain(drain, cancel_.token());
         if (!drained) {
-            const unique_lock held(mutex_);
-            drain_failed_ = true;
-            message_ = drained.error().text;
-            move(drain_event::failed);
+            fail(drained.error().text);
         } else {
             finish("drained");
             life_.apply(event::drained, cause());
@@ -137,6 +137,12 @@ class coordinator_body final : public ref_counted {
             log_.write(log_level::error, "drain failed", {id, field("error", drained.error().text)});
         return drained;
     }
+    void fail(std::string message) {
+        const unique_lock held(mutex_);
+        drain_failed_ = true;
+        message_ = std::move(message);
+        move(drain_event::failed);
+    }
     void finish(std::string message) {
         const unique_lock held(mutex_);
         if (state_ == shutdown_state::complete) return;
@@ -147,9 +153,10 @@ class coordinator_body final : public ref_counted {
         wake_.notify();
     }
     void report_readiness(readiness_state state, std::string message) {
-        checks_.set_state(state, std::move(message));
+        checks_.set_state(state, message);
         const unique_lock held(mutex_);
         if (state != readiness_state::ready || !launcher_ || state_ != shutdown_state::running) return;
+        ready_message_ = std::move(message);
         ready_notice_ = {notify_tries, {}};  // may get lost: the launcher polls as well
         wake_.notify();
     }
@@ -200,18 +207,23 @@ class coordinator_body final : public ref_counted {
         const auto max = time_or(request.max_shutdown_seconds, options_.max_shutdown);
         const auto asked_grace = time_or(request.grace_period_seconds, options_.grace_period);
         const auto grace = std::min(asked_grace, max);
-        const bool idle = metrics().in_flight_requests == 0;
+        const bool idle = write_message(metrics()) == write_message(shutdown_metrics());
         shutdown_ack out;
         out.acknowledged = true;
         unique_lock held(mutex_);
         const bool repeated = exchange(shutdown_requested_, true);
         const bool over = state_ == shutdown_state::complete;
-        out.message = over ? "complete" : repeated ? "shutting down already" : "shutting down";
-        if (over || repeated) return out;
-        // In the grace period it ends, or asks for more time.
-        const std::int32_t limit = extension_s_ > 0 ? extension_s_ : wire_seconds(grace);
-        out.estimated_seconds = idle ? 1 : estimate_s_ > 0 ? estimate_s_ : limit;
+        out.message = over       ? "complete"
+                      : repeated ? "shutting down already, within the times of the first request"
+                                 : "shutting down";
+        if (over) return out;
         const time_point now = steady_clock::now();
+        // In the grace period it ends, or asks for more time.
+        const auto rest =
+            repeated ? std::chrono::duration_cast<std::chrono::milliseconds>(cancel_at_ - now) : grace;
+        const std::int32_t limit = extension_s_ > 0 ? extension_s_ : wire_seconds(rest);
+        out.estimated_seconds = estimate_s_ > 0 ? estimate_s_ : idle ? 1 : limit;
+        if (repeated) return out;
         if (state_ == shutdown_state::running) requested_at_ = now;  // a signal may have come first
         set_times(now, grace, max);
         move(drain_event::requested);
@@ -362,10 +374,11 @@ class coordinator_body final : public ref_counted {
         pending_notification& notification = ends ? completion_ : ready_notice_;
         if (notification.tries_left == 0 || (notification.at > now && !is_closing_)) return false;
         const shutdown_complete complete{options_.process_id, message_, shutdown_ms_};
+        const ready_notification ready{options_.process_id, ready_message_};
         held.unlock();
         const result<void> notified =
             ends ? notify_launcher<shutdown_complete_ack>("NotifyShutdownComplete", complete)
-                 : notify_launcher<ready_ack>("NotifyReady", ready_notification{options_.process_id, {}});
+                 : notify_launcher<ready_ack>("NotifyReady", ready);
         held.lock();
         const bool again = !notified && notified.error().code != errc::unsupported &&
                            notified.error().code != errc::rejected;
@@ -435,6 +448,7 @@ class coordinator_body final : public ref_counted {
     condition notified_;
     shutdown_state state_ = shutdown_state::running;
     std::string message_;
+    std::string ready_message_;
     shutdown_metrics metrics_;
     std::vector<std::string> blocking_;
     shutdown_sequence steps_;

@@ -13,7 +13,8 @@
 
 namespace ojs::detail {
 
-inline constexpr auto checks_timeout = std::chrono::seconds(1);  // of all checks together
+inline constexpr auto checks_timeout =
+    std::chrono::milliseconds(500);  // of all; below a launcher's rpc_timeout
 
 // A check of the program, called on its own thread: a hanging check must not delay a response or the shutdown.
 class async_check : public ref_counted {

@@ -227,7 +227,10 @@ class launcher_admin {
         const bool cut =
             asked.grace_period > granted.grace_period || asked.max_duration > granted.max_duration;
         return cat({", grace period ", format_duration(granted.grace_period), ", at most ",
-                    format_duration(granted.max_duration), cut ? " (the group's max_duration)" : ""});
+                    format_duration(granted.max_duration),
+                    !cut                                         ? ""
+                    : asked.max_duration == granted.max_duration ? " (the requested maximum)"
+                                                                 : " (the group's max_duration)"});
     }
     static std::string reason_or_default(const std::string& request) {
         return request.empty() ? "operator" : request;

@@ -113,7 +113,7 @@ class launcher_metrics_page {
               [](const group_info& info) { return info.ready; });
         gauge("ojs_launcher_min_healthy", "Minimum of ready processes during a rollout.",
               [](const group_info& info) { return info.options.min_healthy; });
-        gauge("ojs_launcher_degraded", "1: fewer processes than desired, as some failed too often.",
+        gauge("ojs_launcher_degraded", "1: a slot is empty: failed too often, or cannot start.",
               [](const group_info& info) { return info.degraded ? 1 : 0; });
         gauge("ojs_launcher_replacing", "1: a rollout is in progress.",
               [](const group_info& info) { return info.replacing ? 1 : 0; });

@@ -208,8 +208,10 @@ class managed_instance final : public instance {
         const bool poll_due = now >= next_poll_ || (taken.poll && client_);
         if (stop_method_ == stop_method::request) {
             log_overdue();
-            if (now >= limit) return force_child(force_reason());
-            if (poll_due) return request_due_ ? send_shutdown() : poll_status();
+            // More time may have been requested since the last poll.
+            if (now >= limit && limit == granted_deadline_) poll_status(time_point::max());
+            if (now >= force_deadline()) return force_child(force_reason());
+            if (poll_due && now < limit) return request_due_ ? send_shutdown() : poll_status(limit);
             return;
         }
         if (taken.shut_down) {
@@ -269,7 +271,9 @@ class managed_instance final : public instance {
     }
     void on_readiness(const readiness_response& answer) {
         const std::string message = printable(answer.message);
+        bool was_routable = false;
         update([&](process_info& now) {
+            was_routable = now.routable;
             now.readiness = answer;
             now.message = message;
         });
@@ -281,6 +285,9 @@ class managed_instance final : public instance {
             ready_by_ = time_point::max();
             change(instance_event::ready, message);
         }
+        if (answer.state != readiness_state::ready && state() <= instance_state::ready)
+            log_state(was_routable ? log_level::warn : log_level::debug, "waiting for ready", message,
+                      {field("readiness", to_string(answer.state))});
     }
     void on_poll_failed(const error& why) {
         const bool is_ready = state() == instance_state::ready;
@@ -292,8 +299,8 @@ class managed_instance final : public instance {
     bool run_pre_shutdown();
     void request_shutdown();
     void send_shutdown();
-    void poll_status() {
-        const time_point deadline = request_deadline(force_deadline());
+    void poll_status(time_point latest) {
+        const time_point deadline = request_deadline(latest);
         const result<shutdown_status> answer = rpc_call<shutdown_status>(
             *client_, "GetShutdownStatus", shutdown_status_request{spec_.id}, deadline, interrupt_.fd());
         if (was_interrupted(answer)) return;
@@ -320,7 +327,8 @@ class managed_instance final : public instance {
     void on_status(const shutdown_status& answer);
     // At most until the hard deadline.
     void grant_time(const shutdown_status& answer, bool is_new) {
-        const time_point requested = deadline_after(std::chrono::seconds(answer.additional_seconds));
+        const std::chrono::seconds asked(answer.additional_seconds);
+        const time_point requested = asked.count() > 0 ? deadline_after(asked) : hard_deadline_;
         if (requested > granted_deadline_) granted_deadline_ = std::min(requested, hard_deadline_);
         if (!is_new) return;
         log_state(log_level::warn, "more time requested", printable(answer.message),
@@ -334,8 +342,9 @@ class managed_instance final : public instance {
     // When the launcher must act, whatever the process reports.
     time_point force_deadline() const {
         if (stop_method_ != stop_method::request) return ready_by_;
-        return std::min(complete_deadline_,
-                        spec_.options.shutdown.force_without_request ? granted_deadline_ : report_deadline_);
+        const bool at_granted =
+            spec_.options.shutdown.force_without_request && granted_deadline_ < hard_deadline_;
+        return std::min(complete_deadline_, at_granted ? granted_deadline_ : report_deadline_);
     }
     std::string force_reason() const {
         const time_point now = steady_clock::now();
@@ -381,12 +390,13 @@ class managed_instance final : public instance {
         const bool by_itself = stop_method_ == stop_method::none;
         std::string message = ended ? status.describe() : ended.error().text;
         if (by_itself && ended && status.ok()) message = "exited by itself with status 0";
+        const instance_event end = exit_event(ended);
         update([&](process_info& now) {
+            if (end == instance_event::forced) now.shutdown.state = shutdown_state::forced;
             now.exit = status;
             now.killed = kill_sent_ && status.signal == SIGKILL;
             if (!by_itself) now.shutdown_duration = elapsed_since(requested_at_);
         });
-        const instance_event end = exit_event(ended);
         // A drain may be shorter than the first poll.
         if (acknowledged_ && end == instance_event::completed) change(instance_event::draining, "");
         change(end, message);

@@ -81,8 +81,10 @@ inline void managed_instance::request_shutdown() {
     const std::chrono::milliseconds max = granted.max_duration;
     request_ = {spec_.id, options.reason, wire_seconds(grace), wire_seconds(max)};
     requested_at_ = steady_clock::now();
-    grace_deadline_ = granted_deadline_ = deadline_after(grace);
     hard_deadline_ = deadline_after(max);
+    grace_deadline_ = deadline_after(grace);
+    granted_deadline_ =  // in whole seconds, as in the request
+        std::min(hard_deadline_, deadline_after(std::chrono::seconds(request_.grace_period_seconds)));
     report_deadline_ = deadline_after(summable(max) + summable(granted.report_time));
     failed_requests_ = 0;
     change(instance_event::shutdown_requested, options.reason);
@@ -105,7 +107,9 @@ inline void managed_instance::send_shutdown() {
         rpc_call<shutdown_ack>(*client_, "Shutdown", request_, deadline, interrupt_.fd());
     if (was_interrupted(ack)) return;
     if (!ack && has_no_coordinator(ack.error())) {
-        return terminate_child(stop_method::signal, hard_deadline_, "requesting shutdown with SIGTERM",
+        return terminate_child(stop_method::signal,
+                               std::max(hard_deadline_, deadline_after(spec_.options.shutdown.kill_delay)),
+                               "requesting shutdown with SIGTERM",
                                cat({"its coordinator cannot be called: ", ack.error().text}));
     }
     request_due_ = false;
@@ -137,7 +141,8 @@ inline void managed_instance::on_status(const shutdown_status& answer) {
     const bool same =
         before.state == answer.state && write_message(before.metrics) == write_message(answer.metrics);
     log_state(same ? log_level::debug : log_level::info, "shutdown progress", message,
-              {field("in_flight", answer.metrics.in_flight_requests),
+              {field("shutdown_state", to_string(answer.state)),
+               field("in_flight", answer.metrics.in_flight_requests),
                field("open_connections", answer.metrics.open_connections),
                field("buffered_bytes", static_cast<long long>(answer.metrics.buffered_bytes)),
                field("blocking", printable(blocking))});
@@ -176,7 +181,7 @@ inline void managed_instance::await_end(time_point kill_at) {
         stop_method_ = stop_method::force;
         kill_at = std::min(kill_at, deadline_after(spec_.options.shutdown.kill_delay));
     }
-    log_state(log_level::warn, "SIGTERM timeout, sending SIGKILL", "");
+    log_state(log_level::error, "SIGTERM timeout, sending SIGKILL", "");
     if (!ended) return kill_child();
     on_exit(child_.terminate(std::chrono::milliseconds(0), kill_timeout));
 }

@@ -115,7 +115,7 @@ class process_group : public ref_counted {
             const unique_lock held(mutex_);
             out.options = options_;
             out.replacing = static_cast<bool>(rollout_);
-            out.degraded = is_degraded();
+            for (const vacancy& slot : vacancies_) out.degraded = out.degraded || slot.degraded;
             out.quiet = quiet_;
             out.generation = generation_;
             out.message = message_;
@@ -365,11 +365,12 @@ class process_group : public ref_counted {
 
     void advance_rollout(time_point now, pending_actions& actions);
     void check_new_processes(time_point now, pending_actions& actions);
-    static const char* failure_reason(const group_member& failed) noexcept {
-        return failed.was_ready ? "did not stay ready" : "failed before it was ready";
+    static std::string failure_reason(const group_member& failed) {
+        return cat({failed.was_ready ? "did not stay ready" : "failed before it was ready",
+                    failed.info.message.empty() ? "" : ": ", failed.info.message});
     }
     // Has an effect only for a process that the current stage of the rollout has started.
-    void fail_rollout(const group_member& member, const char* why) {
+    void fail_rollout(const group_member& member, const std::string& why) {
         if (member.from_rollout && is_replacing() && member.generation == target_generation())
             rollout_->fail(member.id, why);
     }
@@ -459,10 +460,6 @@ class process_group : public ref_counted {
     }
     int count_available(std::uint64_t generation) const {
         return count([&](const auto& member) { return member.generation == generation && member.available; });
-    }
-    bool is_degraded() const noexcept {
-        const auto degrades = [](const vacancy& slot) { return slot.degraded; };
-        return std::any_of(vacancies_.begin(), vacancies_.end(), degrades);
     }
     // A leaving process still has time to exit.
     bool is_draining(time_point now) const noexcept {

@@ -191,18 +191,16 @@ inline void process_group::handle_exited(time_point now, pending_actions& action
     for (const ref<group_member>& member : exited_) {
         const process_info& info = member->info;
         if (member->from_rollout) {
-            fail_rollout(*member, info.pid == 0 && !member->was_ready ? info.message.c_str()
-                                                                      : failure_reason(*member));
+            fail_rollout(*member, failure_reason(*member));
             continue;
         }
-        const bool was_degraded = is_degraded();
         const bool failed = member->given_up || info.state == instance_state::forced || !info.exit.ok();
         const bool never_ran = info.state == instance_state::crashed && info.pid == 0;
         const restart_decision next = never_ran
-                                          ? retry_after(*member->history, now)
+                                          ? retry_after(options_.restart, *member->history, now)
                                           : restart_after(options_.restart, failed, *member->history, now);
         vacancies_.push_back({member->history, next.restart_at, next.degraded});
-        if (was_degraded || !next.degraded) continue;
+        if (!next.degraded || next.restart_at != time_point::max()) continue;
         actions.records.push_back({log_level::error,
                                    "group degraded, a slot stays empty",
                                    {field("group", options_.name), field("process_id", member->id)},
@@ -218,7 +216,8 @@ inline void process_group::update_availability(time_point now) {
         if (ready && member->ready_since == time_point()) member->ready_since = now;
         const bool available =
             ready && now >= member->ready_since + min_ready_time(options_of(member->generation));
-        if (member->available && !available && !member->leaving) fail_rollout(*member, "did not stay ready");
+        if (member->available && !available && !member->leaving)
+            fail_rollout(*member, failure_reason(*member));
         member->available = available;
         announce_routability(*member);
     }

@@ -25,7 +25,7 @@ struct restart_history : ref_counted {
 
 struct restart_decision {
     time_point restart_at = time_point::max();  // max(): never
-    bool degraded = false;                      // max_restarts is reached
+    bool degraded = false;                      // the slot is empty: max_restarts, or no start
 };
 
 // `failed`: it could not be started, or did not exit by itself with status 0.
@@ -44,13 +44,14 @@ inline restart_decision restart_after(const restart_options& options, bool faile
     return {now + history.delays.next(), false};
 }
 
-// A process that could not be started says nothing about its program: it is retried, uncounted, whatever the policy.
-// [WIRE 7]
-inline restart_decision retry_after(restart_history& history, time_point now) {
-    constexpr std::chrono::milliseconds min_pause{100};
-    constexpr std::chrono::milliseconds max_retry_pause{5000};
+// A process that could not be started says nothing about its program: it is retried, uncounted, where processes are
+// restarted at all. [WIRE 7]
+inline restart_decision retry_after(const restart_options& options, restart_history& history,
+                                    time_point now) {
+    if (options.policy == restart_policy::never) return {time_point::max(), true};
+    using ms = std::chrono::milliseconds;
     history.never_ran = true;
-    return {now + std::clamp(history.delays.next(), min_pause, max_retry_pause), false};
+    return {now + std::clamp<ms>(history.delays.next(), ms(100), ms(5000)), true};
 }
 
 // One process of a group. The group's mutex guards its fields.

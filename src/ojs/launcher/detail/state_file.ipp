@@ -209,7 +209,7 @@ class state_file : public ref_counted {
         }
         await_exit(orphans_, grace, [&] { return life.phase() >= phase::stopping; });
         for (const state_entry& entry : orphans_) {
-            log_entry(log_, log_level::warn, "SIGTERM timeout, sending SIGKILL", entry);
+            log_entry(log_, log_level::error, "SIGTERM timeout, sending SIGKILL", entry);
             signal_orphan(entry, SIGKILL);
         }
         await_exit(orphans_, kill_time, [&] { return life.state().exit_now; });
