@@ -8,18 +8,17 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdio>
-#include <exception>
 #include <string_view>
 #include <thread>
 
 #include "ojs_shutdown.hpp"
 
 namespace {
-
 int listen_on(unsigned port) {
     const int listener = socket(AF_INET, SOCK_STREAM, 0);
     fcntl(listener, F_SETFD, FD_CLOEXEC);
@@ -43,6 +42,8 @@ void finish(int peer, std::string_view response) {
 
 // Allocates nothing: memory may be short. The ticket leaves the barrier once the response is sent.
 void serve(int peer, int stop, ojs::drain_barrier::ticket) {
+    sigset_t all;  // only main() takes signals: they would interrupt poll() here
+    sigfillset(&all), pthread_sigmask(SIG_BLOCK, &all, nullptr);
     pollfd either[] = {{peer, POLLIN, 0}, {stop, POLLIN, 0}};
     poll(either, 2, 10000);
     if (either[1].revents != 0) poll(either, 1, 100);  // a client that has just connected may still send
@@ -59,14 +60,13 @@ void serve(int peer, int stop, ojs::drain_barrier::ticket) {
     finish(peer, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n");
 }
 
-// False: clients are left in the queue, without a descriptor for them.
-bool accept_all(int listener, int stop, ojs::drain_barrier& requests) {
+bool accept_all(int listener, int stop, ojs::drain_barrier& requests) {  // false: the queue has more
     for (int peer = 0, i = 0; i < 256; ++i) {  // no flood of clients keeps the signals waiting
         if ((peer = accept(listener, nullptr, nullptr)) < 0)
             return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
         try {
             std::thread(serve, peer, stop, requests.enter()).detach();
-        } catch (const std::exception&) {
+        } catch (...) {
             char request[8192];  // read, so that closing does not reset the response
             recv(peer, request, sizeof request, MSG_DONTWAIT);
             finish(peer, "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\r\n");
