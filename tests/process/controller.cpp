@@ -832,8 +832,8 @@ TEST_CASE("controller: what the container grants must hold the grace period, in 
         CHECK((on.controller.count("finding=budget") > 0) == (says != nullptr));
         if (says == nullptr) continue;
         CHECK(on.controller.count(says) == 1);
-        CHECK(on.controller.count("set container_grace_period to it, or lower termination_grace_period") ==
-              1);
+        CHECK(on.controller.count(
+                  "set container_grace_period to the same, or lower termination_grace_period") == 1);
     }
 }
 

@@ -26,7 +26,7 @@ class daemon_of {
         std::ofstream(config_)
             << R"({"process_groups": [{"name": "kv", "command": [")" << program("lifecycle_runner") << '"'
             << flags << R"(], "desired_instances": 2, "min_healthy_instances": 1, "min_ready_time": "50ms", )"
-            << more << R"("shutdown": {"grace_period": "1s", "max_duration": "2s", "poll_interval": "20ms",)"
+            << more << R"("shutdown": {"grace_period": "2s", "max_duration": "2s", "poll_interval": "20ms",)"
             << R"( "kill_delay": "200ms"}}]})";
     }
     std::string admin() const { return "unix:" + socket_; }

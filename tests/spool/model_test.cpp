@@ -14,7 +14,7 @@ using namespace spool_test;
 static bool has_no_inotify =
     false;  // closing an instance takes the kernel 20 ms: most transports have none here
 
-#if OJS_SHUTDOWN_USE_INOTIFY
+#if OJS_SHUTDOWN_USE_INOTIFY && defined(__GLIBC__)  // a static musl has a symbol of its own
 extern "C" int inotify_init1(int flags) noexcept(noexcept(::inotify_init1(flags))) {
     if (!has_no_inotify) return static_cast<int>(::syscall(SYS_inotify_init1, flags));
     errno = EMFILE;
