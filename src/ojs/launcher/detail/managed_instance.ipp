@@ -48,9 +48,9 @@ inline bool managed_instance::run_pre_shutdown() {
     command.start_timeout = timeout;
     const time_point begun = steady_clock::now();
     const time_point deadline = deadline_after(timeout);
-    bool goes_on = true;
     std::string fault;
     result<child_process> hook = start_child(command, interrupt_.fd(), true);
+    bool goes_on = hook || hook.error().code != errc::cancelled;
     if (!hook) fault = hook.error().text;
     while (hook && fault.empty()) {
         pollfd watched[] = {{hook->fd(), POLLIN, 0}, {child_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}};
