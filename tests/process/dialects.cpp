@@ -119,7 +119,7 @@ TEST_CASE("every dialect on a strict backend: one line in the log for each downg
         // Both full forms at first; then with each beat that says something new, and with the last, at least the first of
         // them. Two FAILs may be refused at the same time.
         CHECK(refused("/ojs/v1/workers/heartbeat") >= 4);
-        CHECK(refused("/ojs/v1/workers/heartbeat") <= 8);
+        CHECK(refused("/ojs/v1/workers/heartbeat") <= 12);  // a slow machine has more beats with news
         CHECK(refused("/ojs/v1/workers/nack") <= 2);
         CHECK(refused("/ojs/v1/workers/fetch") + refused("/ojs/v1/workers/ack") == 0);
         CHECK(one.jobs.summary()["active"].number == 0);
