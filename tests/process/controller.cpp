@@ -203,11 +203,11 @@ void check_requeued(stage& on, bool named) {
     const std::string by = named ? " (SIGUSR1 or " + on.mode_file() + "=SPOT_RECLAIM)" : "";
     CHECK(on.all_gone());
     CHECK(on.job_is_only_in("request"));
+    // Two threads say what they do: the kill does not wait for the log.
     CHECK(on.logs({{"warning", "Spot instance reclamation detected" + by},
                    {"warning", initiating},
-                   {"warning", killing},
-                   {"info", reputting},
                    {"info", complete}}));
+    CHECK(on.logs({{"warning", killing}, {"info", reputting}, {"info", complete}}));
 }
 
 // The status of a GET at a Unix socket; 0 if nobody answers.
