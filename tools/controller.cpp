@@ -283,21 +283,21 @@ bool is_program(const std::string& path) {
     return !S_ISDIR(info.st_mode) && ::access(path.c_str(), X_OK) == 0;
 }
 
-// Searches like child_process: empty parts of PATH are skipped.
-bool is_in_path(const std::string& name) {
+// Searches like child_process: empty parts of PATH are skipped. Empty: found nowhere, see errno.
+std::string find_program(const std::string& name) {
+    if (name.find('/') != std::string::npos) return is_program(name) ? name : "";
     const char* set = ::getenv("PATH");
     std::istringstream parts(set != nullptr ? set : "/usr/local/bin:/usr/bin:/bin");
     for (std::string part; std::getline(parts, part, ':');) {
-        if (!part.empty() && is_program(part + "/" + name)) return true;
+        if (!part.empty() && is_program(part + "/" + name)) return part + "/" + name;
     }
-    return false;
+    return "";
 }
 
 // With a missing program every job would fail.
 ojs::result<void> check_program(const std::string& path, const std::string& program) {
-    if (program.find("{job}") != std::string::npos) return {};
+    if (program.find("{job}") != std::string::npos || !find_program(program).empty()) return {};
     const bool is_path = program.find('/') != std::string::npos;
-    if (is_path ? is_program(program) : is_in_path(program)) return {};
     const std::string why = is_path ? std::strerror(errno) : "is in no folder of PATH";
     return wrong_usage(path + ": command: " + program + ": " + why);
 }
@@ -450,10 +450,20 @@ class controller {
                std::count(std::begin(passing), std::end(passing), why.sys_errno) > 0;
     }
 
+    bool runs_job() const { return command_[0].find("{job}") != std::string::npos; }
+
+    // A crash soon after a change of the program's file: a deployment may be copying over it.
+    bool may_be_half_copied(const ojs::child_exit& end) const {
+        struct stat info {};
+        if (runs_job() || (end.signal != SIGSEGV && end.signal != SIGBUS && end.signal != SIGILL) ||
+            ::stat(find_program(command_[0]).c_str(), &info) != 0)
+            return false;
+        return std::abs(std::difftime(::time(nullptr), info.st_ctime)) <= 10;
+    }
+
     // A command that cannot be executed says nothing about the job, unless the job's own file is the program.
     ojs::outcome outcome_of_start(const ojs::job_context& job, const ojs::error& why) {
-        const bool runs_job = command_[0].find("{job}") != std::string::npos;
-        const bool is_verdict = runs_job && !is_transient(why);
+        const bool is_verdict = runs_job() && !is_transient(why);
         log(ojs::log_level::error, "Job " + job.id() + " cannot be started",
             {field("error", why.text), field("attempt_counted", is_verdict ? "yes" : "no")});
         if (is_verdict) return ojs::outcome::retry(why.text);
@@ -486,7 +496,13 @@ class controller {
         return out;
     }
 
-    ojs::outcome outcome_of(const ojs::job_context& job, const ojs::child_exit& end) const {
+    ojs::outcome outcome_of(const ojs::job_context& job, const ojs::child_exit& end) {
+        if (may_be_half_copied(end)) {
+            log(ojs::log_level::error, "The program has just changed and crashes: it may not be complete yet",
+                {field("error", end.describe()), field("attempt_counted", "no"), field("job_id", job.id())});
+            back_off.note(false);
+            return ojs::outcome::interrupted(end.describe());
+        }
         if (!end.ok()) {
             log(ojs::log_level::warn, "Job " + job.id() + " failed",
                 {field("error", end.describe()), field("attempt", std::to_string(job.attempt()))});
