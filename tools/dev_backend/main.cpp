@@ -36,6 +36,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <future>
 #include <string>
 #include <utility>
 
@@ -76,6 +77,18 @@ ojs::result<void> open_store(dev_backend::backend& on) {
     on.disk.emplace(on.jobs, std::move(*opened));
     on.disk->start();
     return {};
+}
+
+// On another thread: a disk that does not answer must not hold up a stop.
+ojs::result<void> open_store_unless_stopped(dev_backend::backend& on, const ojs::lifecycle& lifecycle) {
+    auto opened = std::async(std::launch::async, [&on] { return open_store(on); });
+    const auto has_stop_begun = [&] { return lifecycle.phase() >= ojs::phase::draining; };
+    while (opened.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready && !has_stop_begun()) {
+    }
+    if (opened.wait_for(on.options.shutdown_timeout) == std::future_status::ready) return opened.get();
+    ojs::report_usage(
+        {ojs::errc::timed_out, 0, "cannot open the store: " + on.options.store_path + " does not answer"});
+    _exit(exit_no_store);  // the thread cannot be ended
 }
 
 ojs::draining_server_options server_options(const dev_backend::settings& chosen) {
@@ -147,7 +160,7 @@ int main(int argc, char** argv) {
     if (!options->ledger_path.empty() && !backend.events.open(options->ledger_path))
         return ojs::report_usage(dev_backend::wrong_flag("--ledger: cannot write " + options->ledger_path));
     if (!options->store_path.empty()) {
-        if (const auto opened = open_store(backend); !opened) {
+        if (const auto opened = open_store_unless_stopped(backend, lifecycle); !opened) {
             ojs::report_usage(opened.error());
             return exit_no_store;
         }
