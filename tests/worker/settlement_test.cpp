@@ -329,6 +329,22 @@ TEST_CASE("settlement: a heartbeat that renews a lease by name after its end -> 
     CHECK(tested.wire.calls("claim").empty());
 }
 
+TEST_CASE(
+    "settlement: claimed again while its earlier claim is queried -> the ACK is for the new one, to its "
+    "end") {
+    overdue tested;
+    tested.options = recorder::options(2);
+    tested.options.poll_interval = 1ms;
+    const kept_log log(tested.options);
+    tested.wire.on.claim = [&](const claim_query&) {
+        tested.wire.give(make_job("a"));
+        CHECK(log.wait_for("warn a job that is in progress here was claimed again"));
+        return false;  // of the earlier claim
+    };
+    tested.wire.refuse("ack", 1, error{errc::unavailable, 0, "no", 503});
+    CHECK(tested.run("ack", 2) == "claimed 1 completed 1 exit 0");
+}
+
 TEST_CASE("settlement: a claim query that fails -> it is repeated, and nothing is reported meanwhile") {
     for (const error& failure :
          {error{errc::unreachable, 0, "down"}, error{errc::unavailable, 0, "503", 503},

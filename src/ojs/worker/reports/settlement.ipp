@@ -213,7 +213,8 @@ inline result<report_status> report_once(worker_context& worker, active_job& job
     const result<bool> held = holds_claim(worker, job, stray_queries);
     if (!held) return held.error();
     if (!*held) {
-        job.flags.add(job_flags::reassigned);
+        // Claimed again meanwhile: the query was about an earlier claim.
+        job.flags.add_unless(job_flags::reassigned, job_flags::claimed_again);
         return report_status::gone;
     }
     sent = true;
