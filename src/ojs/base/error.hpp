@@ -34,6 +34,18 @@ struct error {
     std::string text;                          // one line for a person
     int http_status = 0;                       // status of the response that caused it; else 0
     std::chrono::milliseconds retry_after{0};  // the peer's Retry-After; else 0
+
+    error() = default;
+    // All members, in their order.
+    error(errc why, int failed = 0, std::string about = {}, int status = 0,
+          std::chrono::milliseconds after = {})
+        : code(why), sys_errno(failed), text(std::move(about)), http_status(status), retry_after(after) {}
+    // This and a copy are without the text if there is no memory for it: handling an error cannot fail.
+    error(errc why, int failed, const char* about, int status = 0,
+          std::chrono::milliseconds after = {}) noexcept;
+    error(const error& other) noexcept;
+    error(error&& other) noexcept = default;
+    error& operator=(error other) noexcept;
 };
 
 namespace detail {

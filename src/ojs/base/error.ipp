@@ -18,6 +18,30 @@ OJS_SHUTDOWN_INLINE const char* to_string(errc code) noexcept {
     return names[static_cast<std::size_t>(code)];
 }
 
+OJS_SHUTDOWN_INLINE error::error(errc why, int failed, const char* about, int status,
+                                 std::chrono::milliseconds after) noexcept
+    : error(why, failed, std::string(), status, after) {
+    try {
+        if (about != nullptr) text = about;
+    } catch (const std::bad_alloc&) {
+    }
+}
+OJS_SHUTDOWN_INLINE error::error(const error& other) noexcept
+    : error(other.code, other.sys_errno, std::string(), other.http_status, other.retry_after) {
+    try {
+        text = other.text;
+    } catch (const std::bad_alloc&) {
+    }
+}
+OJS_SHUTDOWN_INLINE error& error::operator=(error other) noexcept {
+    code = other.code;
+    sys_errno = other.sys_errno;
+    text.swap(other.text);
+    http_status = other.http_status;
+    retry_after = other.retry_after;
+    return *this;
+}
+
 [[noreturn]] OJS_SHUTDOWN_INLINE void detail::abort_without_value(const error& failure) noexcept {
     write_line(STDERR_FILENO, cat({"error: the value of a failed result was read: ", failure.text}));
     std::abort();
