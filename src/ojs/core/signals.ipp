@@ -63,6 +63,9 @@ struct process_state {
     atomic<int> runs{0};
     atomic<bool> exits{false};
     atomic<int> highest_status{0};
+    atomic<bool> run_guard{false};     // held while the next two change
+    signals* run_installer = nullptr;  // of the calls to worker::run() with one lifecycle
+    int run_shares = 0;                // of those calls
     // Written before the handler is installed, read by it and after fork.
     std::uint32_t owner = 0;                    // the process that installed them
     const wake* unread = nullptr;               // a pipe of the signals that wait() has not returned, packed
@@ -229,6 +232,9 @@ inline void on_signal(int number, siginfo_t* info, void* context) {
 inline void forget_parent() noexcept {
     process.forks.fetch_add(1);
     process.runs.store(0);
+    process.run_guard.store(false);  // a thread that this process does not have may hold it
+    process.run_installer = nullptr;
+    process.run_shares = 0;
     process.exits.store(false);
     process.highest_status.store(0);
     process.exit_timer.store(0);

@@ -41,6 +41,46 @@ inline worker_identity make_identity(const worker_options& options) {
     return out;
 }
 
+// A share in the signal installer of the run() calls with one lifecycle: it lasts until the last of them ends.
+class run_signals {
+  public:
+    run_signals() = default;
+    run_signals(const run_signals&) = delete;
+    run_signals& operator=(const run_signals&) = delete;
+    ~run_signals() {
+        const lock held;
+        if (shares_ && --process.run_shares == 0) delete detail::exchange(process.run_installer, nullptr);
+    }
+
+    // Or uses the program's own. Returns the signals that stay ignored.
+    result<std::vector<int>> install(lifecycle& target, const signal_options& options) {
+        const lock held;
+        result<std::vector<int>> ignored = std::vector<int>();
+        if (signals::installed_for(target)) {
+            ignored = signals::add(target, options);
+        } else {
+            result<signals> installed = signals::install(target, options);
+            if (!installed) return installed.error();
+            ignored = installed->ignored();
+            process.run_installer = new signals(std::move(*installed));
+        }
+        shares_ = ignored && process.run_installer != nullptr;
+        if (shares_) ++process.run_shares;
+        return ignored;
+    }
+
+  private:
+    // No mutex: it is constant-initialised, and a fork resets it.
+    struct lock {
+        lock() noexcept {
+            while (process.run_guard.exchange(true)) sched_yield();
+        }
+        ~lock() { process.run_guard.store(false); }
+    };
+
+    bool shares_ = false;
+};
+
 // Shared by the worker object and the threads that wait for its end.
 struct worker_impl : ref_counted {
     worker_impl(worker_options options, ojs::transport* transport, lifecycle* shared)
@@ -100,8 +140,7 @@ struct worker_impl : ref_counted {
             worker.backend.owner = fork_generation();
             started = true;
         }
-        const result<void> prepared = unless_out_of_memory([this] { return prepare_parts(); });
-        return prepared ? prepared : fail_start(prepared.error());
+        return unless_failed(unless_out_of_memory([this] { return prepare_parts(); }));
     }
 
     result<void> prepare_parts() {
@@ -125,29 +164,19 @@ struct worker_impl : ref_counted {
         return {};
     }
 
-    // Uses `own`, or the installer of the lifecycle. With a termination-mode file SIGUSR1 means reclaim.
-    result<void> install_signals(signals& own) {
-        const result<void> installed = unless_out_of_memory([&] { return try_install_signals(own); });
-        return installed ? installed : fail_start(installed.error());
+    // With a termination-mode file SIGUSR1 means reclaim.
+    result<void> install_signals(run_signals& own) {
+        return unless_failed(unless_out_of_memory([&] { return try_install_signals(own); }));
     }
 
-    result<void> try_install_signals(signals& own) {
+    result<void> try_install_signals(run_signals& own) {
         const worker_options& options = context->options;
         signal_options signal_options;
         signal_options.reclaim = !options.termination_mode_file.empty();
         signal_options.stop_signals = options.stop_signals;
         signal_options.third_signal_exits = !options.dialect.first_signal_wins;
-        result<std::vector<int>> ignored = std::vector<int>();
-        lifecycle& target = context->stage.signalled();
-        if (signals::installed_for(target)) {
-            ignored = signals::add(target, signal_options);
-            if (!ignored) return ignored.error();
-        } else {
-            result<signals> installed = signals::install(target, signal_options);
-            if (!installed) return installed.error();
-            own = std::move(*installed);
-            ignored = own.ignored();
-        }
+        const result<std::vector<int>> ignored = own.install(context->stage.signalled(), signal_options);
+        if (!ignored) return ignored.error();
         process.repeat_gap_ms = static_cast<std::uint32_t>(options.repeat_signal_gap.count());
         for (const int number : *ignored) {
             context->log.write(log_level::info, "signal was ignored when the process started, and stays so",
@@ -156,11 +185,13 @@ struct worker_impl : ref_counted {
         return {};
     }
 
-    error fail_start(const error& failure) {
+    // Of a part of the start. No copy of its error, which may be a lack of memory.
+    result<void> unless_failed(result<void> outcome) {
+        if (outcome) return outcome;
         const unique_lock held(guard);
         started = false;
         changed.notify_all();  // callers that wait for the end return
-        return failure;
+        return outcome;
     }
 
     void warn_of_missing_handlers() const {
@@ -174,10 +205,9 @@ struct worker_impl : ref_counted {
     }
 
     result<void> start_threads(bool owns_process) {
-        const result<void> outcome = unless_out_of_memory([&] { return try_start_threads(owns_process); });
-        if (outcome) return outcome;
-        tear_down();
-        return fail_start(outcome.error());
+        result<void> outcome = unless_out_of_memory([&] { return try_start_threads(owns_process); });
+        if (!outcome) tear_down();
+        return unless_failed(std::move(outcome));
     }
 
     result<void> try_start_threads(bool owns_process) {
@@ -324,7 +354,7 @@ OJS_SHUTDOWN_INLINE bool worker::add_step(std::string name, function<void()> ste
 OJS_SHUTDOWN_INLINE int worker::run() {
     const detail::ref<detail::worker_impl> impl = impl_;  // at its end another thread may delete this
     result<void> started = impl->prepare();
-    signals installed;
+    detail::run_signals installed;
     if (started) started = impl->install_signals(installed);
     detail::process.runs.fetch_add(1);
     if (started) started = impl->start_threads(true);
