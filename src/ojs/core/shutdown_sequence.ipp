@@ -15,6 +15,7 @@ struct running_step {
     function<result<void>(const step_context&)> call;
     step_context context;
     std::chrono::milliseconds min_time{0};
+    time_point created_at{};
     detail::thread thread;
     atomic<time_point> started_at{time_point::max()};  // max() until its thread has a processor
     atomic<step_status> status{step_status::running};
@@ -103,7 +104,8 @@ class sequence_run {
         report(results_[index]);
         step.call = std::move(entry.call);
         step.min_time = detail::min(entry.timeout, min_step_time);
-        const time_point common = detail::max(deadline_, started_at_ + min_step_time);
+        step.created_at = steady_clock::now();  // later than its group, if a step ran on this thread
+        const time_point common = detail::max(deadline_, step.created_at + min_step_time);
         step.context = {detail::min(deadline_after(entry.timeout), common), board_->abort.token()};
         const auto run = [board = board_, &step] { board->run(step); };
         result<detail::thread> thread = start_thread("ojs-step", run);
@@ -152,7 +154,7 @@ class sequence_run {
     time_point deadline_of(const running_step& step) const noexcept {
         const time_point started = step.started_at;
         const time_point min =
-            started == time_point::max() ? started_at_ + start_timeout : started + step.min_time;
+            started == time_point::max() ? step.created_at + start_timeout : started + step.min_time;
         return detail::max(detail::min(step.context.deadline, deadline_), min);
     }
     bool ends_now(std::size_t index) {
