@@ -303,7 +303,8 @@ class process_group : public ref_counted {
         group_goal out;
         out.may_stop = !quiet_ && !stopping_;
         if (!out.may_stop) return out;
-        const int free = max_starting - starting_;
+        int free = max_starting - starting_;
+        if (rollout_) free = std::min(free, rollout_->max_total - static_cast<int>(members_.size()));
         out.target = target_count();
         out.replacing = is_replacing();
         out.min_healthy = std::min(out.replacing ? rollout_->min_healthy : options_.min_healthy, out.target);
@@ -314,8 +315,7 @@ class process_group : public ref_counted {
         }
         const rollout& r = *rollout_;
         out.max_old = r.max_old;
-        if (now >= r.paused_until)
-            out.max_starts = std::min(r.max_total - static_cast<int>(members_.size()), free);
+        if (now >= r.paused_until) out.max_starts = free;
         if (!is_forward() || r.canary == rollout::canary_step::passed) return out;
         const int more = canary_count() - count_of(r.generation);
         out.may_stop = more > 0;  // the old processes still run while the canaries are watched

@@ -112,7 +112,11 @@ inline int process_group::apply_plan(time_point now) {
         handle_exited(now, actions);
         update_availability(now);
         take_unhealthy(actions);
-        if (rollout_) advance_rollout(now, actions);
+        if (rollout_) {
+            advance_rollout(now, actions);
+            if (!rollout_)
+                update_availability(now);  // by the min_ready_time of the configuration that is kept
+        }
         if (!is_replacing()) fill_slots();
         group_members staying;
         group_members surplus;
