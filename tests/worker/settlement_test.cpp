@@ -617,6 +617,28 @@ TEST_CASE("settlement: a job that is in one response twice is settled once") {
     CHECK(worker->exit_code() == 0);
 }
 
+TEST_CASE("settlement: a job twice in a response, a stop reports it in between -> it is settled once") {
+    recorder::transport wire;
+    for (const char* id : {"a", "b", "a"}) wire.give(make_job(id));
+    recorder::event answer;
+    wire.on.fetch = [&](std::size_t) { CHECK(answer.wait()); };
+    std::unique_ptr<worker> worker;
+    worker_options options = recorder::options(10);
+    options.times.shutdown_grace_period = 0ms;
+    options.log.level = log_level::debug;
+    options.log.hook = [&](const log_record& record) {
+        if (record.message != "job fetched" || record.fields.at(0).value != "b") return;
+        worker->request_stop();
+        CHECK(wire.wait_for("fail", 2));
+    };
+    worker = start_worker(wire, options, do_nothing);
+    answer.set();
+    REQUIRE(wire.wait_for("fail", 2));
+    REQUIRE(worker->stop(guard));
+    CHECK(wire.settlements("a").size() == 1);
+    CHECK(worker->report().claimed == 2);
+}
+
 TEST_CASE("settlement: a job that comes again after it was settled is another job") {
     recorder::transport wire;
     wire.give(make_job("a"));

@@ -53,8 +53,8 @@ struct fail_request {
     job_error error;              // the reason
     bool requeue = false;         // hand back: available at once, no attempt used up
     std::string checkpoint_json;  // the last one the handler saved, for the next run; empty: none
-    function<bool()>
-        should_send;  // see fetch_request; false: the job is claimed again, and a repetition would end that
+    // See fetch_request. False: the job is claimed again, and a repetition would end that; or the last heartbeat begins.
+    function<bool()> should_send;
 };
 
 // A checkpoint of a running job.

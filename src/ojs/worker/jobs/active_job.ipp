@@ -161,6 +161,8 @@ class active_job : public ref_counted {
         flags.add(job_flags::reassigned);
         return revoke();
     }
+    // No query confirms the claim; it was about an earlier one if the job was claimed again meanwhile.
+    void mark_lost() noexcept { flags.add_unless(job_flags::reassigned, job_flags::claimed_again); }
     bool is_reassigned() const noexcept { return flags.has(job_flags::reassigned); }
     // For the supervisor, true once.
     bool take_revoked() noexcept {
@@ -303,6 +305,11 @@ class job_queue {
         first_ = std::move(job->next_in_queue_);
         --size_;
         return job;
+    }
+    bool has(const std::string& id) const noexcept {
+        const active_job* job = first_.get();
+        while (job != nullptr && job->job.id != id) job = job->next_in_queue_.get();
+        return job != nullptr;
     }
     void append(job_queue& others) noexcept {
         while (!others.empty()) push(others.pop());

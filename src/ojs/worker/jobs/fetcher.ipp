@@ -109,7 +109,7 @@ class fetcher {
         });
     }
 
-    // Adds all jobs to the table before it reports the first, to recognise duplicates among them. Returns their number.
+    // Skips duplicates, of which a stop may already report the first. Returns the number of jobs.
     std::size_t accept(std::vector<job> claimed, const claim_time& sent, const drain_barrier::ticket& ticket,
                        job_queue& runnable, job_extent& extent) {
         job_queue added;
@@ -117,7 +117,7 @@ class fetcher {
             if (job.extent > extent) extent = job.extent;
             if (job.id.empty()) {
                 record_unreportable(job);
-            } else if (!is_known(job, sent.lease)) {
+            } else if (!added.has(job.id) && !is_known(job, sent.lease)) {
                 add_claimed(job, sent, ticket, added);
             }
         }
@@ -144,7 +144,7 @@ class fetcher {
         worker_.jobs.add(*job);
         worker_.beats.request_renewal(sent.steady, job->lease);
         worker_.tally.count_claimed();
-        attempt([&] { log_job(worker_, *job, log_level::debug, "job fetched"); });
+        log_job(worker_, *job, log_level::debug, "job fetched");
         added.push(std::move(job));
     }
 

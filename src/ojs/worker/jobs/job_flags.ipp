@@ -17,7 +17,7 @@ class job_flags {
     static constexpr flag_set reported = 1U << 4;       // the backend has responded, or gets no more requests
     static constexpr flag_set reassigned = 1U << 5;     // another worker may have it: nothing is reported
     static constexpr flag_set stuck = 1U << 6;          // has ignored its cancellation, and is logged as such
-    static constexpr flag_set unreported = 1U << 7;     // logged as such
+    static constexpr flag_set counted = 1U << 7;        // in the account, as what came first
     static constexpr flag_set slot_kept = 1U << 8;      // the slot stays taken although the job is reported
     static constexpr flag_set slot_replaced = 1U << 9;  // another thread has the slot
     static constexpr flag_set checkpoint_loaded = 1U

@@ -31,11 +31,13 @@ inline verdict failed(job_error failure) {
 
 // For a job that arrived after the fetcher was closed, and never started.
 inline verdict unstarted(const worker_context& worker) {
-    return make_fail(
-        job_status::requeued, log_level::info,
-        {worker.options.dialect.interrupted_error, "the worker is shutting down; the job was not started",
-         true, "{\"reason\":\"not_started\"}"},
-        true);
+    verdict out = make_fail(job_status::requeued, log_level::info, {"not_started", {}, true, "{}"}, true);
+    attempt([&] {
+        out.failure = {worker.options.dialect.interrupted_error,
+                       "the worker is shutting down; the job was not started", true,
+                       "{\"reason\":\"not_started\"}"};
+    });
+    return out;
 }
 
 // Handed back, because another worker may have a handler (in a rollout), or may read what is malformed here. [WIRE 5, 7]
@@ -163,12 +165,15 @@ inline result<bool> holds_claim(worker_context& worker, const active_job& job, i
 }
 
 // Whether to start a job. After its lease its claim must be confirmed: another worker may have it. [WIRE 7]
-inline bool may_start(worker_context& worker, const active_job& job) {
+inline bool may_start(worker_context& worker, active_job& job) {
     if (!job.lease_expired(lease_time::now())) return true;
     const result<bool> held = query_claim(worker, job, try_deadline(worker));
-    if (held) return *held;
-    static_cast<void>(worker.beats.await_response(try_deadline(worker)));  // it may renew the lease, by name
-    return !job.lease_expired(lease_time::now());
+    if (!held)
+        static_cast<void>(
+            worker.beats.await_response(try_deadline(worker)));  // it may renew the lease, by name
+    const bool holds = held ? *held : !job.lease_expired(lease_time::now());
+    if (!holds) job.mark_lost();  // it comes back: a FAIL might end the claim of another worker
+    return holds;
 }
 
 // No FETCH begins while it lives, and those in flight have ended. A FAIL that has arrived lets this worker claim the job
@@ -199,7 +204,7 @@ inline result<settled> send_report(worker_context& worker, active_job& job, cons
         if (report.ack) return transport.ack({job.job.id, report.result_json}, deadline);
         job.flags.add(job_flags::fail_sent);  // first: once it arrives, this worker may get the job again
         return transport.fail({job.job.id, report.failure, report.requeue, report.checkpoint,
-                               [&job] { return !job.is_superseded(); }},
+                               [&] { return !job.is_superseded() && !worker.beats.has_last_begun(); }},
                               deadline);
     });
     worker.note_response(response, sent_at);
@@ -212,11 +217,9 @@ inline result<report_status> report_once(worker_context& worker, active_job& job
     sent = false;
     const result<bool> held = holds_claim(worker, job, stray_queries);
     if (!held) return held.error();
-    if (!*held) {
-        // Claimed again meanwhile: the query was about an earlier claim.
-        job.flags.add_unless(job_flags::reassigned, job_flags::claimed_again);
-        return report_status::gone;
-    }
+    if (!*held) return job.mark_lost(), report_status::gone;
+    if (steady_clock::now() >= worker.reports.deadline())
+        return error{errc::timed_out, 0, "the stop is over"};
     sent = true;
     const result<settled> response = send_report(worker, job, report);
     if (!response) return response.error();
@@ -320,14 +323,17 @@ inline void add_failure(const worker_context& worker, const active_job& job, con
     if (job.job.max_attempts > 0) fields.push_back(field("max_attempts", job.job.max_attempts));
 }
 
+// Nothing is logged without memory.
 inline void log_job(const worker_context& worker, const active_job& job, log_level level,
                     std::string_view message, const verdict& report = {}) {
     if (!worker.log.enabled(level)) return;
-    std::vector<log_field> fields = job_fields(job);
-    if (!report.failure.code.empty()) add_failure(worker, job, report, fields);
-    if (report.reason != cancel_reason::none) fields.push_back(field("reason", to_string(report.reason)));
-    if (report.signal != 0) fields.push_back(field("signal", signal_name(report.signal)));
-    worker.log.write({level, std::string(message), std::move(fields), {}});
+    attempt([&] {
+        std::vector<log_field> fields = job_fields(job);
+        if (!report.failure.code.empty()) add_failure(worker, job, report, fields);
+        if (report.reason != cancel_reason::none) fields.push_back(field("reason", to_string(report.reason)));
+        if (report.signal != 0) fields.push_back(field("signal", signal_name(report.signal)));
+        worker.log.write({level, std::string(message), std::move(fields), {}});
+    });
 }
 
 // A job without a run has no duration.
@@ -343,7 +349,7 @@ inline void notify_settled(worker_context& worker, const active_job& job, const 
 }
 
 inline void mark_unreported(worker_context& worker, active_job& job) {
-    if (job.flags.add(job_flags::unreported)) worker.tally.add_unreported(job.job.id);
+    if (job.flags.add(job_flags::counted)) worker.tally.add_unreported(job.job.id);
 }
 
 // For a job that the caller has taken: reports it until its deadline, then returns its ticket. Only failed tries are
@@ -354,11 +360,10 @@ inline report_status report_and_release(worker_context& worker, active_job& job,
     if (report.status == job_status::interrupted) worker.tally.count(job_status::interrupted);
     const report_status status = report_with_retries(worker, job, report);
     if (status == report_status::unreported) mark_unreported(worker, job);
-    if (status == report_status::gone) worker.tally.count(job_status::gone);
-    if (status == report_status::accepted) {
-        worker.tally.count(report.accepted_as());
-        notify_settled(worker, job, report);
-    }
+    // A stop that waited no longer may have counted it as unreported.
+    if (status != report_status::unreported && job.flags.add(job_flags::counted))
+        worker.tally.count(status == report_status::gone ? job_status::gone : report.accepted_as());
+    if (status == report_status::accepted) notify_settled(worker, job, report);
     worker.jobs.end_report(job);
     worker.leave(job.ticket);
     return status;
@@ -379,7 +384,7 @@ inline void log_report_status(const worker_context& worker, const active_job& jo
 // Reports and logs a job that the caller has taken.
 inline void settle(worker_context& worker, active_job& job, verdict report) {
     const report_status status = report_and_release(worker, job, report);
-    attempt([&] { log_report_status(worker, job, report, status); });
+    log_report_status(worker, job, report, status);
 }
 
 // Reports many jobs in parallel, because a stop has little time. Thread-safe.

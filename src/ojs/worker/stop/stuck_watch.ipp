@@ -132,8 +132,10 @@ class stuck_watch {
             !worker_.stage.own.apply(event::stop_request, {cause_kind::api, 0}))
             return;
         worker_.stopped_stuck = true;
-        worker_.log.write(log_level::error, "handlers are stuck; the worker stops",
-                          {field("stuck_jobs", stuck.info.count)});
+        attempt([&] {
+            worker_.log.write(log_level::error, "handlers are stuck; the worker stops",
+                              {field("stuck_jobs", stuck.info.count)});
+        });
     }
 
     void log_stuck(active_job& job, bool abandoned, std::size_t count, time_point deadline) const {

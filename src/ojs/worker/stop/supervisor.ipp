@@ -103,10 +103,10 @@ class supervisor {
         await_threads();
         const bool all_finished = pool_->threads.all_finished();
         if (!all_finished) attempt([this] { abandon_stuck(); });
-        const int status = choose_exit_status(all_finished);
         // Parts get a moment to finish, within the stop's time.
         stop_worker_parts(worker_, detail::min(steady_clock::now() + handler_return_timeout, stop_deadline_));
         const bool all_ended = end_threads();
+        const int status = choose_exit_status(all_finished);  // now: a FETCH may have ended late
         attempt([&] { log_.write_stopped(status, draining_since_); });
         flush_log();
         if (worker_.owns_process)
@@ -382,9 +382,9 @@ class supervisor {
         };
         const result<void> started = pool_->threads.start_service("ojs-steps", run);
         if (!started) {
-            worker_.log.write(log_level::warn,
-                              "cannot create a thread; shutdown steps run without a time limit",
-                              {field("error", started.error().text)});
+            constexpr const char* message = "cannot create a thread; shutdown steps run without a time limit";
+            attempt(
+                [&] { worker_.log.write(log_level::warn, message, {field("error", started.error().text)}); });
             run();
         }
         await(time_point::max(), [&] { return ended.load(); });

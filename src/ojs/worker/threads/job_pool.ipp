@@ -290,7 +290,7 @@ class job_pool : public ref_counted {
     }
 
     void run_job(active_job& job) {
-        if (!may_start(worker_, job)) return give_up(job);
+        if (!may_start(worker_, job)) return hand_back(job);
         if (!job.begin_handler()) return;  // the stop was faster
         in_handlers_.fetch_add(1);
         if (job.timeout_at() < next_check.load()) worker_.supervisor.notify();
@@ -303,9 +303,7 @@ class job_pool : public ref_counted {
                     report);
     }
 
-    // Its lease ended before its start, so it comes back.
-    void give_up(active_job& job) {
-        job.flags.add(job_flags::reassigned);
+    void hand_back(active_job& job) {
         if (job.take()) settle(worker_, job, unstarted(worker_));
     }
 
