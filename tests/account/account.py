@@ -3,7 +3,7 @@
 
     account.py [--scale X] [--seed N] [--only NAME,NAME...]
 
---scale 1 takes an hour on two processors; 0.01 is a trial. The last line is "N held, N broken". What a run printed is in
+--scale 1 takes two hours on two processors; 0.01 is a trial. The last line is "N held, N broken". What a run printed is in
 build/account/NAME.log; the seed repeats its random choices.
 """
 
@@ -52,6 +52,7 @@ ROWS = [
     Row("tls", ["make", "-s", "adapters-test"], r"^(ok .*|FAILED .*)$", OJS_TEST_FLIPS=1000),
     Row("weak-memory", ["build/test/src/weak_memory"]),
     Row("fuzz", ["make", "-s", "fuzz"], r"^(build/fuzz/\S+: *\S*number_of_executed_units: \d+|.*failed.*)$", SECONDS=900),
+    Row("sim", ["make", "-s", "sim"], r"^(\d+ schedules .*|FAILED .*)$", SECONDS=3600),
     Row("mutants", ["make", "-s", "mutants"], r"^(.*(?:%|SEED).*)$", N=60),
     # Leases that are longer than such a host keeps a process from running.
     *(Row(f"host-{kind}", under(kind, STOPS), OJS_TEST_WORKERS=300, OJS_TEST_LEASE=10)

@@ -42,6 +42,7 @@ PLAN = [
     (r".*/weak_memory", TESTS, 600),
     (r"variants|warnings/.*", COMPILES, 1200),
     (r"observability/.*|interop|server", ALONE, 600),
+    (r"sim/.*", COMPILES, 600),
     (r"fuzz/.*", COMPILES, None),  # libFuzzer has limits of its own
     (r"format|api|amalgamation|header/compile/.*|compiled/.*|adapters/warnings", COMPILES, 1200),
     (r".*", TESTS, 600),

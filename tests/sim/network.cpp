@@ -1,0 +1,343 @@
+#include "network.hpp"
+
+#include <errno.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace sim {
+
+nanoseconds some_time(nanoseconds limit) {
+    const nanoseconds upper = dice().one_in(8) ? limit : limit / 20 + 1;
+    return static_cast<nanoseconds>(dice().below(static_cast<std::uint64_t>(upper)));
+}
+
+// ---- the ledger ----
+
+claim* ledger_job::known_to(const std::string& worker, std::int64_t attempt) {
+    const auto found = std::find_if(claims.rbegin(), claims.rend(), [&](const claim& each) {
+        return each.told && each.worker == worker && (attempt == 0 || each.attempt == attempt);
+    });
+    return found == claims.rend() ? nullptr : &*found;
+}
+bool ledger_job::is_kept_by(const std::string& worker) const {
+    if (is != state::active || lease_end <= now() || is_unconfirmed) return false;
+    const claim& latest = claims.back();
+    return latest.told && !latest.reported && latest.worker == worker;
+}
+
+void backend::expire() {
+    for (auto& [id, job] : jobs) {
+        if (job.is != ledger_job::state::active || job.lease_end > now()) continue;
+        job.is = ledger_job::state::available;
+        ++job.attempt;
+        note("the lease of %s ends", id.c_str());
+    }
+}
+
+std::vector<ojs::job> backend::hand_out(std::size_t count, const std::string& worker) {
+    expire();
+    std::vector<ojs::job> out;
+    for (auto& [id, job] : jobs) {
+        if (out.size() == count) break;
+        if (job.is != ledger_job::state::available || job.due > now()) continue;
+        job.is = ledger_job::state::active;
+        job.lease_end = now() + lease;
+        job.claims.push_back({worker, job.attempt});
+        ++claims;
+        note("%s is claimed, attempt %d", id.c_str(), static_cast<int>(job.attempt));
+        ojs::job sent;
+        sent.id = id;
+        sent.type = job.type;
+        sent.queue = "default";
+        sent.attempt = job.attempt;
+        sent.timeout = job.timeout;
+        if (job.type == "malformed") sent.malformed = "args is no array";
+        out.push_back(std::move(sent));
+    }
+    return out;
+}
+
+// The worker knows of the claim from now on.
+void tell(ledger_job& job, const std::string& worker, std::int64_t attempt) {
+    const claim* const before = job.known_to(worker);
+    const bool overlaps = before != nullptr && (!before->reported || before->overlaps);
+    if (before == nullptr || before->reported) job.runs[worker] = {};
+    for (claim& each : job.claims) {
+        if (each.worker != worker || each.attempt != attempt || each.told) continue;
+        each.told = true;
+        each.overlaps = overlaps;
+        if (&each != &job.claims.back()) job.is_mixed = true;  // the response is older than a later claim
+    }
+}
+
+// ---- what happens to a request ----
+
+namespace {
+
+enum class fault {
+    none,
+    lost_request,
+    lost_response,
+    late_response,
+    overdue_response,
+    reset,
+    unavailable,
+    rejected
+};
+
+nanoseconds until(ojs::time_point deadline) {
+    return deadline == ojs::time_point::max() ? INT64_MAX / 2
+                                              : now() + (deadline - ojs::steady_clock::now()).count();
+}
+template <class T>
+ojs::result<T> give_up(nanoseconds end) {
+    sleep_until(end);
+    return ojs::error{ojs::errc::timed_out, 0, "no response"};
+}
+
+}  // namespace
+
+network::network(backend& to, faults& wrong, std::string worker, reporter violate)
+    : backend_(to), faults_(wrong), worker_(std::move(worker)), violate_(std::move(violate)) {
+    retain();  // it is no heap object, and outlives the worker
+}
+
+// register_worker() has no should_send: the call of a thread that stood still before it may come too late.
+void network::check_request(const std::string& name) {
+    if (is_closed) violate_(name + " after the worker's end");
+    if (last_beat_ended_ && name.compare(0, 4, "BEAT") != 0 &&
+        (name != "REGISTER" || backend_.registers_in_time))
+        violate_(name + " after the last heartbeat");
+}
+
+// The last heartbeat waits for those in flight, a quarter of a second where it has the time.
+std::shared_ptr<void> network::note_beat(const std::string& name, nanoseconds left) {
+    if (name != "REGISTER" && name.compare(0, 4, "BEAT") != 0) return nullptr;
+    const bool is_fresh = beats_ > 0 && now() - beats_since_ < 50 * millisecond;
+    if (name == "BEAT terminate" && is_fresh && left > 150 * millisecond && backend_.is_exact)
+        violate_("the last heartbeat overtakes another");
+    if (beats_++ == 0 && now() - beats_until_ > 20 * millisecond) beats_since_ = now();
+    return std::shared_ptr<void>(nullptr, [this](void*) {
+        if (--beats_ == 0) beats_until_ = now();
+    });
+}
+
+// A request and its response take a while. `carry_out(arrives)`: whether the worker gets the response.
+template <class T, class CarryOut>
+ojs::result<T> network::call(const std::string& name, const ojs::function<bool()>* should_send,
+                             ojs::time_point deadline, const CarryOut& carry_out) {
+    const outside calm;
+    point("transport");
+    if (should_send != nullptr && *should_send && !(*should_send)())
+        return ojs::error{ojs::errc::cancelled, 0, "not sent"};
+    const nanoseconds end = until(deadline);
+    if (end <= now()) return give_up<T>(end);
+    check_request(name);
+    const std::shared_ptr<void> ended = note_beat(name, end - now());
+    const fault wrong = faults_.happens() ? static_cast<fault>(1 + dice().below(7)) : fault::none;
+    note("%s is sent%s", name.c_str(), wrong == fault::none ? "" : ", and something goes wrong");
+    sleep_until(std::min(end, now() + some_time(100 * millisecond)));
+    if (now() >= faults_.down_from && now() < faults_.down_until)
+        return ojs::error{ojs::errc::unreachable, ECONNREFUSED, "the backend is down"};
+    if (wrong == fault::lost_request) return give_up<T>(end);
+    if (wrong == fault::rejected) return ojs::error{ojs::errc::rejected, 0, "422", 422};
+    if (wrong == fault::unavailable)
+        return ojs::error{ojs::errc::unavailable, 0, "503", 503,
+                          std::chrono::milliseconds(dice().one_in(3) ? dice().below(3000) : 0)};
+    nanoseconds back = now() + some_time(200 * millisecond);
+    if (wrong == fault::late_response) back = end - some_time(20 * millisecond);
+    if (wrong == fault::overdue_response) back = end + some_time(900 * millisecond);
+    const bool arrives = wrong == fault::overdue_response ||
+                         ((wrong == fault::none || wrong == fault::late_response) && back < end);
+    T out = carry_out(arrives);
+    if (wrong == fault::reset) return ojs::error{ojs::errc::disconnected, ECONNRESET, "connection reset"};
+    if (!arrives) return give_up<T>(end);
+    sleep_until(back);
+    note("%s has its response", name.c_str());
+    on_event();
+    return ojs::result<T>(std::move(out));
+}
+
+// ---- requests ----
+
+// The claim that a thread has just confirmed, as it does once its lease is over, after so many runs.
+static thread_local struct {
+    const ledger_job* of;
+    int runs;
+} asked;
+
+ojs::result<std::vector<ojs::job>> network::fetch(const ojs::fetch_request& request,
+                                                  ojs::time_point deadline) {
+    const bool drains = phase() >= ojs::phase::draining;
+    latest_fetch = now();
+    allow_early("ojs-job");
+    const nanoseconds end = until(deadline);
+    bool is_sent = false;
+    const ojs::function<bool()> should_send = [&] {
+        is_sent = request.should_send();
+        if (is_sent) fetches_.insert(end);
+        return is_sent;
+    };
+    auto out = call<std::vector<ojs::job>>("FETCH", &should_send, deadline, [&](bool) {
+        if (drains) violate_("a FETCH that began in a drain was sent");
+        const std::size_t surplus = faults_.happens(30) ? 2 : 0;
+        std::vector<ojs::job> jobs = backend_.hand_out(request.count + surplus, worker_);
+        if (!jobs.empty() && faults_.happens(30)) jobs.push_back(jobs.front());
+        return jobs;
+    });
+    const outside calm;
+    if (is_sent) fetches_.erase(fetches_.find(end));
+    has_late_jobs = has_late_jobs || (out && phase() >= ojs::phase::stopping);
+    if (out && !has_stopped)
+        for (const ojs::job& job : *out) tell(backend_.jobs.at(job.id), worker_, job.attempt);
+    return out;
+}
+
+// `apply(job, own claim, holds)` returns whether it requeues the job.
+template <class Apply>
+ojs::settled network::settle(const std::string& id, bool arrives, const Apply& apply) {
+    backend_.expire();
+    ledger_job& job = backend_.jobs.at(id);
+    claim* const own = job.known_to(worker_);
+    if (own == nullptr) return violate_(id + " is reported without a claim"), ojs::settled::gone;
+    const bool holds = job.is == ledger_job::state::active;
+    if (holds && (own != &job.claims.back() || own->overlaps)) job.is_mixed = true;
+    if (own->reported && !own->overlaps && !job.is_mixed)
+        violate_(id + (own->requeued ? " is reported after it was requeued" : " is reported twice"));
+    const bool requeues = apply(job, *own, holds);
+    if (holds && job.is == ledger_job::state::available) job.due = now() + some_time(second);
+    if (arrives) {
+        own->reported = true;
+        own->requeued = requeues;
+    }
+    return holds ? ojs::settled::accepted : ojs::settled::gone;
+}
+
+ojs::result<ojs::settled> network::ack(const ojs::ack_request& request, ojs::time_point deadline) {
+    handler_run& run = backend_.jobs.at(request.job_id).runs[worker_];
+    run.ack_is_due = true;
+    auto out = call<ojs::settled>("ACK " + request.job_id, nullptr, deadline, [&](bool arrives) {
+        return settle(request.job_id, arrives, [](ledger_job& job, const claim&, bool holds) {
+            if (holds) job.is = ledger_job::state::settled;
+            return false;
+        });
+    });
+    if (out || out.error().code == ojs::errc::rejected) run.ack_is_due = false;
+    return out;
+}
+
+ojs::result<ojs::settled> network::fail(const ojs::fail_request& request, ojs::time_point deadline) {
+    const std::string name = (request.requeue ? "NACK " : "FAIL ") + request.job_id;
+    ledger_job& job = backend_.jobs.at(request.job_id);
+    const claim* const known = job.known_to(worker_);
+    const bool is_late =
+        std::exchange(asked.of, nullptr) == &job && known != nullptr && asked.runs == known->runs;
+    if (is_late && backend_.is_exact && !fetches_.empty() && *fetches_.rbegin() > now() &&
+        phase() < ojs::phase::draining)
+        violate_(name + " after the lease is sent beside a FETCH");
+    auto out = call<ojs::settled>(name, &request.should_send, deadline, [&](bool arrives) {
+        return settle(request.job_id, arrives, [&](ledger_job&, claim& own, bool holds) {
+            const bool can_run = job.type != "unknown" && job.type != "malformed";
+            if (own.runs == 0 && !own.overlaps && !job.is_mixed && !job.is_cancelled && !request.requeue &&
+                can_run && backend_.is_exact)
+                violate_(job.id + " loses an attempt without a run");
+            own.unstarted = request.error.details_json.find("not_started") != std::string::npos;
+            if (own.unstarted && own.runs > 0 && !own.overlaps && !job.is_mixed)
+                violate_(job.id + " is handed back as not started, but it runs");
+            if (!holds) return false;
+            const handler_run& run = job.runs[worker_];
+            const bool may_have_none = run.is_refused || (own.runs == 0 && request.checkpoint_json.empty());
+            if (!may_have_none && request.checkpoint_json != run.saved &&
+                request.checkpoint_json != run.saving)
+                violate_(job.id + " is failed without its checkpoint");
+            if (!request.checkpoint_json.empty()) job.checkpoint = request.checkpoint_json;
+            job.is = request.requeue || request.error.retryable ? ledger_job::state::available
+                                                                : ledger_job::state::settled;
+            if (!request.requeue) ++job.attempt;
+            return request.requeue;
+        });
+    });
+    if (!out && out.error().code == ojs::errc::rejected) job.runs[worker_].is_refused = true;
+    return out;
+}
+
+ojs::heartbeat_response network::extend(const ojs::heartbeat_request& request) {
+    backend_.expire();
+    ojs::heartbeat_response out;
+    for (const std::string& id : request.active_jobs) {
+        ledger_job& job = backend_.jobs.at(id);
+        if (job.is != ledger_job::state::active || job.claims.back().worker != worker_) continue;
+        job.lease_end = now() + backend_.lease;
+        out.jobs_extended.push_back(id);
+    }
+    if (faults_.happens(40)) out.directive = ojs::directive::quiet;
+    if (faults_.happens(80)) out.directive = ojs::directive::terminate;
+    return out;
+}
+
+ojs::result<ojs::heartbeat_response> network::heartbeat(const ojs::heartbeat_request& request,
+                                                        ojs::time_point deadline) {
+    if (latest_beat_ != 0 && now() - latest_beat_ > max_silence)
+        violate_("no heartbeat for " + std::to_string((now() - latest_beat_) / millisecond) + " ms");
+    latest_beat_ = now();
+    allow_early("ojs-beat-helper");  // it waits for a time, and nobody tells it of an earlier one
+    auto out = call<ojs::heartbeat_response>("BEAT " + request.state, &request.should_send, deadline,
+                                             [&](bool) { return extend(request); });
+    if (request.state == "terminate") last_beat_ended_ = true;
+    return out;
+}
+
+ojs::result<bool> network::confirm_claim(const ojs::claim_query& query, ojs::time_point deadline) {
+    ledger_job& job = backend_.jobs.at(query.job_id);
+    auto out = call<bool>("INFO " + query.job_id, &query.should_send, deadline, [&](bool) {
+        backend_.expire();
+        return job.is == ledger_job::state::active && job.attempt == query.attempt;
+    });
+    if (!out) job.is_unconfirmed = true;
+    if (out && !*out) job.runs[worker_].ack_is_due = false;
+    const claim* const own = job.known_to(worker_);
+    if (out && *out && own != nullptr) asked = {&job, own->runs};
+    return out;
+}
+
+ojs::result<void> network::register_worker(const ojs::worker_identity&, ojs::time_point deadline) {
+    const auto out = call<bool>("REGISTER", nullptr, deadline, [](bool) { return true; });
+    return out ? ojs::result<void>() : ojs::result<void>(out.error());
+}
+ojs::result<void> network::deregister_worker(const ojs::worker_identity&, ojs::time_point deadline) {
+    const auto out = call<bool>("DEREGISTER", nullptr, deadline, [](bool) { return true; });
+    return out ? ojs::result<void>() : ojs::result<void>(out.error());
+}
+
+ojs::result<ojs::settled> network::save_checkpoint(const ojs::checkpoint_request& request,
+                                                   ojs::time_point deadline) {
+    return call<ojs::settled>("SAVE " + request.job_id, nullptr, deadline, [&](bool) {
+        backend_.expire();
+        ledger_job& job = backend_.jobs.at(request.job_id);
+        if (job.is != ledger_job::state::active || job.claims.back().worker != worker_)
+            return ojs::settled::gone;
+        job.checkpoint = request.state_json;
+        return ojs::settled::accepted;
+    });
+}
+ojs::result<std::string> network::load_checkpoint(const std::string& id, ojs::time_point deadline) {
+    return call<std::string>("LOAD " + id, nullptr, deadline,
+                             [&](bool) { return backend_.jobs.at(id).checkpoint; });
+}
+
+void network::on_job_cancelled(ojs::function<void(const std::string&)> callback) {
+    const outside calm;
+    const std::lock_guard<std::mutex> held(cancelling_);
+    on_cancelled_ = std::move(callback);
+}
+void network::cancel(const std::string& id) {
+    ledger_job& job = backend_.jobs.at(id);
+    if (job.is != ledger_job::state::active || job.claims.back().worker != worker_) return;
+    note("the backend cancels %s", id.c_str());
+    job.is_cancelled = true;
+    const std::lock_guard<std::mutex> held(cancelling_);
+    if (on_cancelled_) on_cancelled_(id);
+}
+
+}  // namespace sim

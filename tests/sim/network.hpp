@@ -1,0 +1,148 @@
+// The backend of a simulated worker, which keeps a ledger of every claim, and the network between them, which loses, delays and
+// refuses. Both watch what must hold for each request.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "atomic.hpp"
+#include "ojs_shutdown.hpp"
+#include "system.hpp"
+
+namespace sim {
+
+// What goes wrong, and how often.
+struct faults {
+    std::uint64_t one_in = 0;  // of the requests; 0: none
+    std::uint64_t left = 0;    // at most so many more
+    nanoseconds down_from = 0;
+    nanoseconds down_until = 0;  // no request arrives
+
+    bool happens(std::uint64_t chances) {
+        if (one_in == 0 || left == 0 || !dice().one_in(chances)) return false;
+        return --left, true;
+    }
+    bool happens() { return happens(one_in); }
+};
+
+// One claim of a job by a worker.
+struct claim {
+    std::string worker;
+    std::int64_t attempt = 1;
+    bool told = false;       // its response arrived
+    bool overlaps = false;   // with an earlier one of the same worker, which lost it unnoticed
+    bool reported = false;   // the response to its report arrived
+    bool requeued = false;   // by requeueing it
+    bool unstarted = false;  // because its handler has not begun
+    int runs = 0;
+};
+
+// The handler of a worker for a job.
+struct handler_run {
+    bool is_running = false;
+    std::string saved;        // its latest checkpoint
+    std::string saving;       // the one that it saves, or that one
+    bool ack_is_due = false;  // it was sent, and no response has ended the claim
+    bool is_refused = false;  // its report was: repeated without the checkpoint, which may be too large
+};
+
+struct ledger_job {
+    enum class state { available, active, settled };
+
+    std::string id;
+    std::string type;
+    std::chrono::milliseconds timeout{0};  // 0: none
+    state is = state::available;
+    bool is_cancelled = false;
+    // A repeated report has ended a later claim: the protocol names none in it. What is exact otherwise is not any more.
+    bool is_mixed = false;
+    bool is_unconfirmed = false;  // no answer to a query: the worker may give it up
+    std::int64_t attempt = 1;
+    nanoseconds due = 0;  // available from then on
+    nanoseconds lease_end = 0;
+    std::string checkpoint;
+    std::vector<claim> claims;
+    std::map<std::string, handler_run> runs;  // by worker
+
+    // The latest claim that the worker knows, of any attempt or that one; null: none.
+    claim* known_to(const std::string& worker, std::int64_t attempt = 0);
+    // Claimed by a worker that knows it and has not reported it.
+    bool is_kept_by(const std::string& worker) const;
+};
+
+class backend {
+  public:
+    std::map<std::string, ledger_job> jobs;
+    nanoseconds lease = 0;
+    std::uint64_t claims = 0;
+    bool is_exact = true;           // no thread stands still, and each start succeeds
+    bool registers_in_time = true;  // no thread stands still before that
+
+    void expire();
+    std::vector<ojs::job> hand_out(std::size_t count, const std::string& worker);
+};
+
+// The requests of one worker.
+class network : public ojs::transport {
+  public:
+    using reporter = std::function<void(const std::string&)>;
+    network(backend& to, faults& wrong, std::string worker, reporter violate);
+
+    std::function<ojs::phase()> phase;  // of the worker
+    std::function<void()> on_event;     // called when a response arrives
+    bool has_stopped = false;           // it says so; a signal has its default effect soon
+    bool is_closed = false;             // the worker is gone
+    nanoseconds latest_fetch = 0;
+    bool has_late_jobs = false;           // of a FETCH whose response came after the drain
+    nanoseconds max_silence = INT64_MAX;  // between two heartbeats
+
+    bool is_fetching() const { return !fetches_.empty(); }
+    // The backend cancels a job of this worker.
+    void cancel(const std::string& id);
+
+    ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
+                                             ojs::time_point deadline) override;
+    ojs::result<ojs::settled> ack(const ojs::ack_request& request, ojs::time_point deadline) override;
+    ojs::result<ojs::settled> fail(const ojs::fail_request& request, ojs::time_point deadline) override;
+    ojs::result<ojs::heartbeat_response> heartbeat(const ojs::heartbeat_request& request,
+                                                   ojs::time_point deadline) override;
+    ojs::result<bool> confirm_claim(const ojs::claim_query& query, ojs::time_point deadline) override;
+    ojs::result<void> register_worker(const ojs::worker_identity& worker, ojs::time_point deadline) override;
+    ojs::result<void> deregister_worker(const ojs::worker_identity& worker,
+                                        ojs::time_point deadline) override;
+    ojs::result<ojs::settled> save_checkpoint(const ojs::checkpoint_request& request,
+                                              ojs::time_point deadline) override;
+    ojs::result<std::string> load_checkpoint(const std::string& id, ojs::time_point deadline) override;
+    void on_job_cancelled(ojs::function<void(const std::string&)> callback) override;
+
+  private:
+    template <class T, class CarryOut>
+    ojs::result<T> call(const std::string& name, const ojs::function<bool()>* should_send,
+                        ojs::time_point deadline, const CarryOut& carry_out);
+    template <class Apply>
+    ojs::settled settle(const std::string& id, bool arrives, const Apply& apply);
+    ojs::heartbeat_response extend(const ojs::heartbeat_request& request);
+    void check_request(const std::string& name);
+    std::shared_ptr<void> note_beat(const std::string& name, nanoseconds left);
+
+    backend& backend_;
+    faults& faults_;
+    const std::string worker_;
+    const reporter violate_;
+    bool last_beat_ended_ = false;
+    nanoseconds latest_beat_ = 0;
+    std::multiset<nanoseconds> fetches_;  // the deadlines of those in flight
+    int beats_ = 0;                       // in flight, or registrations
+    nanoseconds beats_since_ = 0;         // some are, with short gaps at most
+    nanoseconds beats_until_ = -second;
+    std::mutex cancelling_;  // while on_job_cancelled()'s callback is called
+    ojs::function<void(const std::string&)> on_cancelled_;
+};
+
+// Up to `limit`, mostly short.
+nanoseconds some_time(nanoseconds limit);
+
+}  // namespace sim

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""What the simulation is worth: puts faults of the library's history back, one at a time, and lets it look for each.
+
+    past.py [--only REGEX] [--seconds N] [--cxx COMPILER]
+
+A line for each: title | schedules until found | seconds | the violation. A schedule that fails without the fault as
+well finds nothing. Exit status 1 if a fault is not found in its seconds.
+"""
+
+import argparse
+import collections
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SOURCE = HERE.parents[1] / "src"
+OPTIONS = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Wno-mismatched-new-delete", "-DOJS_SHUTDOWN_USE_PROC=0",
+           "-DOJS_SHUTDOWN_USE_UNWIND=0"]  # fmt: skip
+
+# file: below src/ojs; now: a text in it; then: the one from before the commit that the title names
+Fault = collections.namedtuple("Fault", "title file now then")
+
+FAULTS = [
+    Fault("1edc59ba the answer to a query about an earlier claim marks the next one as lost",
+          "worker/jobs/active_job.ipp",
+          "flags.add_unless(job_flags::reassigned, job_flags::claimed_again);",
+          "flags.add(job_flags::reassigned);"),
+    Fault("ee520aea a FAIL after the lease is sent beside a FETCH, and ends the next claim",
+          "worker/reports/settlement.ipp",
+          "const bool may_be_claimed = may_have_arrived || job.lease_expired(lease_time::now());",
+          "const bool may_be_claimed = may_have_arrived;"),
+    Fault("050c06d5 a job that is claimed again while its ACK is due runs twice", "worker/jobs/fetcher.ipp",
+          "known = job.claim_again(claimed, leased) || known; });",
+          "known = (!job.taken() && job.claim_again(claimed, leased)) || known; });"),
+    Fault("df28c57d a thread that is left behind calls the log hook of a destroyed worker",
+          "worker/detail/worker_context.ipp",
+          "if (entered) return log.hook(record);",
+          "return log.hook(record);"),
+    Fault("f5d69161 a job that the stop finds before its handler began is failed, not handed back",
+          "worker/reports/settlement.ipp", "if (!job.began()) return unstarted(worker_);\n        ", ""),
+    Fault("f563dd29 a start that fails leaves its heartbeats behind", "worker/stop/supervisor.ipp",
+          "worker_.beats.finish(steady_clock::now());\n            heartbeat_->join();",
+          "worker_.beats.finish(steady_clock::now());"),
+    Fault("2c18d9d0 a handler begins although the stop has taken its job", "worker/jobs/active_job.ipp",
+          "if (group_->abandoned() || !flags.begin()) return false;",
+          "if (abandoned()) return false;\n        flags.add(job_flags::began);"),
+    Fault("1409e7e7 a late thread registers the worker after its last heartbeat", "worker/heartbeat/heartbeat.ipp",
+          "        if (worker_.beats.has_last_begun()) return false;  // nothing follows the last beat\n", ""),
+    Fault("7ec9b1d7 a resume of an outside lifecycle beside its quiet is lost", "worker/stop/supervisor.ipp",
+          "        apply_if(now.phase == phase::running && before.phase == phase::quiet, event::resume_request);\n",
+          ""),
+    Fault("51d1aa9c a report thread that has ended counts: nobody reports what a late FETCH brings",
+          "worker/reports/settlement.ipp", "if (closed_) break;", "if (closed_) return;"),
+    Fault("370780a5 a job that a response holds twice is reported twice", "worker/jobs/fetcher.ipp",
+          """\
+        job_queue added;
+        for (job& job : claimed) {
+            if (job.extent > extent) extent = job.extent;
+            if (job.id.empty()) {
+                record_unreportable(job);
+            } else if (!added.has(job.id) && !is_known(job, sent.lease)) {
+                add_claimed(job, sent, ticket, added);
+            }
+        }
+        const std::size_t count = added.size();
+        while (!added.empty()) {
+            ref<active_job> job = added.pop();
+            bool runs = false;
+            if (retry_allocation([&] { runs = run_or_report(job); }) && runs) runnable.push(std::move(job));
+        }
+""",
+          """\
+        job_queue added;
+        std::size_t count = 0;
+        for (job& claim : claimed) {
+            if (claim.extent > extent) extent = claim.extent;
+            if (claim.id.empty()) {
+                record_unreportable(claim);
+            } else if (!is_known(claim, sent.lease)) {
+                add_claimed(claim, sent, ticket, added);
+            }
+            if (added.empty()) continue;
+            ++count;
+            ref<active_job> job = added.pop();
+            bool runs = false;
+            if (retry_allocation([&] { runs = run_or_report(job); }) && runs) runnable.push(std::move(job));
+        }
+"""),
+    Fault("4651b3ed a FETCH that ends the drain does not wake the supervisor", "worker/jobs/fetcher.ipp",
+          "        worker_.leave(ticket);\n", ""),
+    # Found by the simulation.
+    Fault("two run() calls with one lifecycle: the first to end takes the signal handlers with it", "worker/worker.ipp",
+          "if (shares_ && --process.run_shares == 0)", "if (shares_ && --process.run_shares >= 0)"),
+    Fault("a report that is accepted as the stop gives it up counts twice", "worker/reports/settlement.ipp",
+          "if (status != report_status::unreported && job.flags.add(job_flags::counted))",
+          "if (status != report_status::unreported)"),
+    Fault("without memory the copy of an error ends the process", "base/error.ipp",
+          "    try {\n        text = other.text;\n    } catch (const std::bad_alloc&) {\n    }\n",
+          "    text = other.text;\n"),
+    Fault("a cancelled rollout starts more processes than it may", "launcher/detail/process_group.hpp",
+          "if (rollout_) free = std::min(free, rollout_->max_total", "if (is_replacing()) free = std::min(free, rollout_->max_total"),
+]  # fmt: skip
+
+
+def put_back(fault, folder):
+    """A copy of the sources in the folder, with the fault."""
+    shutil.copytree(SOURCE, folder / "src")
+    file = folder / "src" / "ojs" / fault.file
+    text = file.read_text()
+    if text.count(fault.now) != 1:
+        sys.exit(f"{fault.title}: {text.count(fault.now)} times in {fault.file}, not once:\n{fault.now}")
+    file.write_text(text.replace(fault.now, fault.then))
+    return folder / "src"
+
+
+def build(source, program, compiler):
+    files = sorted(HERE.glob("*.cpp"))
+    subprocess.run([compiler, *OPTIONS, f"-I{source}", f"-I{HERE}", *files, "-o", program], check=True)
+    return program
+
+
+def search(program, today, seconds):
+    """The seed of the first schedule that fails, but not without the fault, and what it violates; or None."""
+    command = [program, "--first", "1", "--seconds", str(seconds), "--failures", "1000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        for line in process.stdout:
+            if not line.startswith("FAILED"):
+                continue
+            seed, violation = re.search(r"seed (\d+)", line)[1], next(process.stdout).strip()
+            if subprocess.run([today, "--seed", seed], capture_output=True).returncode == 0:
+                return seed, violation
+        return None
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--only", metavar="REGEX", default="", help="faults whose title matches it")
+    options.add_argument("--seconds", type=int, default=600, help="of search for each")
+    options.add_argument("--cxx", default="g++")
+    given = options.parse_args()
+    faults = [fault for fault in FAULTS if re.search(given.only, fault.title)]
+    found = 0
+    with tempfile.TemporaryDirectory() as folder:
+        today = build(SOURCE, Path(folder) / "today", given.cxx)
+        for fault in faults:
+            with tempfile.TemporaryDirectory() as own:
+                program = build(put_back(fault, Path(own)), Path(own) / "sim", given.cxx)
+                began = time.monotonic()
+                seed, violation = search(program, today, given.seconds) or ("-", "not found")
+                seconds = time.monotonic() - began
+            found += seed != "-"
+            print(f"{fault.title} | {seed} | {seconds:.1f} | {violation}", flush=True)
+    print(f"{found} of {len(faults)} found")
+    return found < len(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

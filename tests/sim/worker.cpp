@@ -1,0 +1,589 @@
+// A worker, or two that share a lifecycle, with handlers of every kind, signals and calls at any moment.
+#include <signal.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <optional>
+#include <stdexcept>
+
+#include "network.hpp"
+
+namespace sim {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+// What a run has, drawn from its seed.
+struct scenario {
+    std::uint64_t jobs = 6;
+    int slots = 3;
+    int workers = 1;
+    bool by_run = true;     // run() and signals, else start() and calls
+    bool destroys = false;  // without a stop; only by start()
+    std::uint64_t calls = 0;
+    bool installs_first = true;  // the signals of two
+    int threads_start = -1;      // so many, and one does not
+    int late_threads = 0;        // that begin to run late
+    int slow_threads = 0;
+    std::uint64_t stop_on_event = 0;  // not at a time
+    int memory_lasts = -1;
+    int descriptors = -1;
+    nanoseconds stop_at = 0;
+    nanoseconds clock_jumps_at = 0;
+    nanoseconds freezes_at = 0;
+    nanoseconds freezes_for = 0;
+    faults wrong;
+};
+
+scenario draw(std::uint64_t seed, const limits& most) {
+    random from(seed ^ 0xabcdef);
+    const auto moment = [&](std::uint64_t below) { return static_cast<nanoseconds>(1 + from.below(below)); };
+    scenario out;
+    out.jobs = std::min(1 + from.below(8), most.items);
+    out.slots = 1 + static_cast<int>(from.below(4));
+    out.workers = from.one_in(5) ? 2 : 1;
+    out.by_run = !from.one_in(3);
+    out.destroys = !out.by_run && from.one_in(4);
+    out.calls = std::min(from.one_in(2) ? 0 : from.below(6), most.calls);
+    out.stop_at = moment(3 * second);
+    out.wrong.one_in = from.one_in(3) ? 0 : 2 + from.below(12);
+    out.wrong.left = most.faults;
+    if (from.one_in(2)) out.stop_on_event = 1 + from.below(30);
+    if (from.one_in(8)) out.threads_start = static_cast<int>(from.below(12));
+    if (from.one_in(4)) out.slow_threads = 1 + static_cast<int>(from.below(4));
+    if (from.one_in(8)) out.late_threads = 1 + static_cast<int>(from.below(4));
+    out.installs_first = from.one_in(2);
+    if (from.one_in(8)) out.memory_lasts = static_cast<int>(from.below(from.one_in(2) ? 100 : 1000));
+    if (from.one_in(16)) out.descriptors = static_cast<int>(from.below(4));
+    if (from.one_in(8)) out.clock_jumps_at = moment(3 * second);
+    if (from.one_in(6)) {
+        out.freezes_at = moment(3 * second);
+        out.freezes_for = moment(5 * second);
+    }
+    if (from.one_in(8)) {
+        out.wrong.down_from = moment(3 * second);
+        out.wrong.down_until = out.wrong.down_from + moment(3 * second);
+    }
+    return out;
+}
+
+constexpr int handled[] = {SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT, SIGTTIN, SIGUSR1};
+
+// As the kernel does, on whichever thread runs.
+void send_signal(int number) {
+    const auto call = [number] {
+        struct sigaction action {};
+        ::sigaction(number, nullptr, &action);
+        if ((action.sa_flags & SA_SIGINFO) == 0) return;  // not installed yet, or no more
+        note("signal %d", number);
+        siginfo_t info{};
+        info.si_signo = number;
+        info.si_code = SI_USER;
+        info.si_pid = 1;
+        action.sa_sigaction(number, &info, nullptr);
+    };
+    dice().one_in(2) ? interrupt(call) : call();
+}
+
+}  // namespace
+
+void renew_process() {
+    using state = std::decay_t<decltype(ojs::detail::process)>;
+    for (const int number : handled) std::signal(number, SIG_DFL);
+    ojs::detail::process.~state();
+    new (&ojs::detail::process) state();
+    ojs::detail::process.fork_handler_set = true;  // by the first run
+    ojs::detail::log_sink& log = ojs::detail::sink();
+    log.~log_sink();
+    new (&log) ojs::detail::log_sink();
+}
+
+namespace {
+
+class worker_world : public system {
+  public:
+    worker_world(std::uint64_t seed, const limits& most);
+    std::string describe() const override;
+    void run() override;
+    void check_end(const ending& how) override;
+
+  private:
+    // A worker and what belongs to it.
+    struct member {
+        member(worker_world& in, const std::string& name)
+            : id(name), line(in.backend_, in.chosen_.wrong, name, [&in, name](const std::string& what) {
+                  in.violate(what);
+              }) {}
+        std::string id;
+        network line;
+        std::mutex calling;  // a member of it, or its destructor
+        std::optional<ojs::worker> worker;
+        int status = -1;
+        bool is_stuck = false;  // it stopped because of that
+        bool is_closed = false;
+    };
+
+    void open(member& one);
+    void close(member& one);
+    int run_to_end(member& one);
+    ojs::worker_options options_of(member& one);
+    ojs::outcome handle(member& one, ojs::job_context& job);
+    void save(member& one, ojs::job_context& job);
+    void wait(ojs::job_context& job);
+    void check_timeout(const ledger_job& record, nanoseconds began);
+    void disturb();
+    void at(nanoseconds when, std::function<void()> act);
+    void on_event(member& one);
+    void call(member& one, std::uint64_t which);
+    void stop_until_it_does();
+    void request_stop();
+    bool all_closed() const;
+    bool drains() const;
+    void watch_pickup(member& one);
+    void check_account(const member& one);
+    bool is_exact() const { return chosen_.clock_jumps_at == 0; }
+    nanoseconds max_stop_time() const;
+    void check_time(nanoseconds limit);
+
+    const std::uint64_t seed_;
+    scenario chosen_;
+    backend backend_;
+    ojs::stop_times times_;
+    std::optional<ojs::lifecycle> shared_;
+    ojs::signals installed_;  // for both of two
+    std::vector<std::unique_ptr<member>> members_;
+    std::uint64_t events_ = 0;
+    std::uint64_t calls_on_events_ = 0;
+    int stop_signals_ = 0;
+    bool is_paused_ = false;
+    nanoseconds stop_began_ = 0;
+};
+
+constexpr nanoseconds beat_interval = 500 * millisecond;
+constexpr nanoseconds request_timeout = 700 * millisecond;
+
+worker_world::worker_world(std::uint64_t seed, const limits& most) : seed_(seed), chosen_(draw(seed, most)) {
+    constexpr const char* types[] = {"long",  "fails", "throws",  "deaf",     "saves",
+                                     "waits", "calls", "unknown", "malformed"};
+    random from(seed ^ 0x77);
+    for (std::uint64_t i = 0; i < chosen_.jobs; ++i) {
+        ledger_job job;
+        job.id = "j" + std::to_string(i);
+        job.type = from.one_in(2) ? "quick" : types[from.below(std::size(types))];
+        if (job.type == "long" && from.one_in(2))
+            job.timeout = std::chrono::milliseconds(1 + from.below(from.one_in(2) ? 2 : 1000));
+        backend_.jobs[job.id] = job;
+    }
+    backend_.registers_in_time =
+        chosen_.slow_threads == 0 && chosen_.threads_start < 0 && chosen_.memory_lasts < 0;
+    backend_.is_exact = chosen_.late_threads + chosen_.slow_threads == 0 && chosen_.threads_start < 0 &&
+                        chosen_.memory_lasts < 0 && chosen_.freezes_for == 0;
+    backend_.lease = static_cast<nanoseconds>(1000 + from.below(2000)) * millisecond;
+    times_.shutdown_grace_period = std::chrono::milliseconds(from.one_in(4) ? 0 : from.below(2000));
+    times_.stop_timeout = std::chrono::milliseconds(500 + from.below(1000));
+    times_.cancel_lead = from.one_in(3) ? 300ms : 0ms;
+    times_.cancel_wait = from.one_in(3) ? 300ms : 0ms;
+    if (chosen_.workers == 2 || from.one_in(4)) shared_.emplace();
+    for (int i = 0; i < chosen_.workers; ++i)
+        members_.push_back(std::make_unique<member>(*this, "worker_" + std::to_string(i)));
+}
+
+std::string worker_world::describe() const {
+    std::string out = std::to_string(chosen_.jobs) + " jobs, " + std::to_string(chosen_.workers) +
+                      " workers of " + std::to_string(chosen_.slots) + " slots, ";
+    out += chosen_.wrong.one_in == 0 ? "no faults" : "faults 1 in " + std::to_string(chosen_.wrong.one_in);
+    if (chosen_.wrong.down_from != 0) out += ", the backend is down";
+    if (chosen_.clock_jumps_at != 0) out += ", the wall clock jumps";
+    if (chosen_.freezes_for != 0) out += ", the process stands still";
+    if (chosen_.threads_start >= 0) out += ", thread " + std::to_string(chosen_.threads_start) + " fails";
+    if (chosen_.late_threads != 0) out += ", threads begin late";
+    if (chosen_.slow_threads != 0) out += ", threads are slow";
+    if (chosen_.memory_lasts >= 0) out += ", allocation " + std::to_string(chosen_.memory_lasts) + " fails";
+    if (chosen_.descriptors >= 0) out += ", " + std::to_string(chosen_.descriptors) + " descriptors";
+    out += ", " + std::to_string(chosen_.calls) + (chosen_.by_run ? " signals" : " calls");
+    return out + (chosen_.destroys ? ", destroyed" : ", stopped");
+}
+
+// ---- handlers ----
+
+void worker_world::save(member& one, ojs::job_context& job) {
+    handler_run& run = backend_.jobs.at(job.id()).runs[one.id];
+    for (int i = 0; i < 3 && !job.cancel_requested(); ++i) {
+        run.saving = std::to_string(dice().below(1000));
+        const ojs::result<void> saved = job.save_checkpoint(run.saving);
+        if (saved || saved.error().code != ojs::errc::cancelled) run.saved = run.saving;
+        static_cast<void>(job.sleep_for(std::chrono::nanoseconds(some_time(second))));
+    }
+}
+
+// For what another thread provides.
+void worker_world::wait(ojs::job_context& job) {
+    struct shared_item {
+        std::mutex access;
+        std::condition_variable changed;
+        bool is_there = false;
+    };
+    const auto item = std::make_shared<shared_item>();
+    start("provider", [item] {
+        sleep_for(some_time(2 * second));
+        const std::lock_guard<std::mutex> held(item->access);
+        item->is_there = true;
+        item->changed.notify_all();
+    });
+    const ojs::cancel_token token = job.token();
+    std::unique_lock<std::mutex> held(item->access);
+    const bool found = token.wait(item->changed, held, [&item] { return item->is_there; });
+    if (found ? !item->is_there : !token.cancelled()) violate("a wait ends, but not because of its end");
+}
+
+void worker_world::check_timeout(const ledger_job& record, nanoseconds began) {
+    const nanoseconds latest = began + record.timeout / 1ns + 100 * millisecond +
+                               (chosen_.late_threads + chosen_.slow_threads) * slowness;
+    const bool is_exact = chosen_.threads_start < 0 && chosen_.memory_lasts < 0 && chosen_.freezes_for == 0;
+    if (record.timeout > 0ms && is_exact && now() > latest)
+        violate(record.id + " runs longer than its timeout");
+}
+
+ojs::outcome worker_world::handle(member& one, ojs::job_context& job) {
+    const outside calm;
+    ledger_job& record = backend_.jobs.at(job.id());
+    note("the handler of %s begins", job.id().c_str());
+    if (one.is_closed) violate("a handler begins after the worker's end");
+    claim* const own = record.known_to(one.id, job.attempt());
+    if (own == nullptr) return violate("a handler begins without a claim"), ojs::outcome::done();
+    const bool is_simple = !own->overlaps && !record.is_mixed;
+    if (++own->runs > 1 && is_simple) violate(job.id() + " runs twice for one claim");
+    // A handler that the stop found begun may have stood still before its first step.
+    if (own->reported && is_simple && chosen_.slow_threads == 0)
+        violate(job.id() + " runs though it was reported");
+    if (record.lease_end <= now() && is_exact() && chosen_.freezes_for == 0 &&
+        chosen_.late_threads + chosen_.slow_threads == 0)
+        violate(job.id() + " runs though its lease is over");
+    if (own->unstarted && is_simple) violate(job.id() + " runs though it was handed back as not started");
+    handler_run& run = record.runs[one.id];
+    if (run.ack_is_due) violate(job.id() + " runs again while its ACK is due");
+    run = {};
+    run.is_running = true;
+    const std::shared_ptr<void> ended(nullptr, [&](void*) { run.is_running = false; });
+
+    const std::string& type = record.type;
+    if (type == "quick") sleep_for(some_time(20 * millisecond));
+    if (type == "deaf") sleep_for(some_time(3 * second));
+    if (type == "saves") save(one, job);
+    if (type == "waits") wait(job);
+    const ojs::cancel_registration registration =
+        type != "calls" ? ojs::cancel_registration()
+                        : job.on_cancel([] { sleep_for(some_time(3 * second)); });
+    if (type == "long" || type == "calls") {
+        const nanoseconds began = now();
+        const bool is_whole = job.sleep_for(std::chrono::nanoseconds(some_time(4 * second)));
+        check_timeout(record, began);
+        if (!is_whole) return ojs::outcome::interrupted("stopped");
+    }
+    if (type == "throws") {
+        sleep_for(some_time(100 * millisecond));
+        throw std::runtime_error("thrown");
+    }
+    note("the handler of %s ends", job.id().c_str());
+    return type == "fails" ? ojs::outcome::retry("fails") : ojs::outcome();
+}
+
+ojs::worker_options worker_world::options_of(member& one) {
+    ojs::worker_options out;
+    out.concurrency = chosen_.slots;
+    out.times = times_;
+    out.heartbeat_interval = std::chrono::nanoseconds(beat_interval) / 1ms * 1ms;
+    out.poll_interval = 200ms;
+    out.dialect.requeue_interrupted = seed_ % 3 != 0;
+    out.visibility_timeout = std::chrono::milliseconds(backend_.lease / millisecond);
+    out.request_timeout = std::chrono::milliseconds(request_timeout / millisecond);
+    out.stuck_after = 500ms;
+    out.worker_id = one.id;
+    out.log.hook = [this, &one](const ojs::log_record& record) {
+        const outside calm;
+        if (one.is_closed) violate("a log record after the worker's end: " + record.message);
+        if (record.message == "handlers are stuck; the worker stops") one.is_stuck = true;
+        if (record.message == "worker stopped") one.line.has_stopped = true;
+        std::string fields;
+        if (traces)
+            for (const auto& each : record.fields) fields += " " + each.name + "=" + each.value;
+        note("LOG %s%s", record.message.c_str(), fields.c_str());
+        point("log");
+    };
+    out.on_transition = [this, &one](const ojs::lifecycle_state& state) {
+        const outside calm;
+        if (one.is_closed) violate("on_transition after the worker's end");
+        // It then unsubscribes.
+        const auto request_report = [this] { shared_->apply(ojs::event::report_request, {}); };
+        if (shared_ && state.phase == ojs::phase::terminated) at(now(), request_report);
+        point("on_transition");
+    };
+    return out;
+}
+
+// ---- what disturbs them ----
+
+void worker_world::at(nanoseconds when, std::function<void()> act) {
+    start("disturber", [this, when, act = std::move(act)] {
+        const outside calm;
+        sleep_until(when);
+        if (!all_closed()) act();
+    });
+}
+
+void worker_world::call(member& one, std::uint64_t which) {
+    if (one.is_closed) return;
+    static constexpr int numbers[] = {SIGTSTP, SIGCONT, SIGTSTP, SIGCONT, SIGTTIN, SIGUSR1, SIGTERM, SIGINT};
+    if (chosen_.by_run) {
+        const int number = numbers[which % std::size(numbers)];
+        if (number == SIGTERM || number == SIGINT || number == SIGUSR1) ++stop_signals_;
+        send_signal(number);
+        if (number == SIGTSTP && dice().one_in(3)) send_signal(SIGCONT);
+        return;
+    }
+    note("call %lu", which % 9);
+    if (which % 9 > 6) {
+        if (shared_)
+            shared_->apply(which % 9 == 7 ? ojs::event::quiet_request : ojs::event::resume_request, {});
+        return;
+    }
+    const std::lock_guard<std::mutex> held(one.calling);
+    if (one.is_closed) return;
+    ojs::worker& on = *one.worker;
+    switch (which % 9) {
+        case 0: on.quiet(); break;
+        case 1: on.resume(); break;
+        case 2:
+            is_paused_ = true;
+            on.pause("default");
+            break;
+        case 3: on.resume("default"); break;
+        case 4: on.request_stop_and_cancel(); break;
+        case 5:
+            if (!backend_.jobs.empty()) one.line.cancel("j0");
+            break;
+        default: on.request_stop(); break;
+    }
+}
+
+void worker_world::disturb() {
+    random from(seed_ ^ 0x99);
+    calls_on_events_ = chosen_.calls / 2;
+    for (std::uint64_t i = calls_on_events_; i < chosen_.calls; ++i) {
+        const nanoseconds when = static_cast<nanoseconds>(from.below(4 * second));
+        member& one = *members_[from.below(members_.size())];
+        const std::uint64_t which = from.below(72);
+        at(when, [this, &one, which] { call(one, which); });
+    }
+    if (chosen_.clock_jumps_at != 0)
+        at(chosen_.clock_jumps_at, [] {
+            note("the wall clock jumps");
+            jump_wall_clock(3600 * second);
+        });
+    if (chosen_.freezes_for != 0)
+        at(chosen_.freezes_at, [this] {
+            note("the process stands still");
+            stand_still(chosen_.freezes_for);
+        });
+    const bool is_calm = chosen_.wrong.one_in == 0 && chosen_.wrong.down_from == 0 &&
+                         chosen_.freezes_for == 0 && chosen_.memory_lasts < 0 && chosen_.threads_start < 0 &&
+                         chosen_.late_threads + chosen_.slow_threads == 0;
+    for (const auto& each : members_)
+        if (is_calm) at(0, [this, one = each.get()] { watch_pickup(*one); });
+    if (!chosen_.destroys)
+        at(chosen_.stop_on_event != 0 ? 3 * second : chosen_.stop_at, [this] { stop_until_it_does(); });
+}
+
+// What happens at the moment of a response finds more than what happens at any other.
+void worker_world::on_event(member& one) {
+    if (++events_ == chosen_.stop_on_event && !chosen_.destroys) at(now(), [this] { stop_until_it_does(); });
+    if (calls_on_events_ == 0 || !dice().one_in(8)) return;
+    --calls_on_events_;
+    const std::uint64_t which = dice().below(72);
+    at(now(), [this, &one, which] { call(one, which); });
+}
+
+bool worker_world::all_closed() const {
+    return std::all_of(members_.begin(), members_.end(), [](const auto& each) { return each->is_closed; });
+}
+bool worker_world::drains() const {
+    return std::all_of(members_.begin(), members_.end(), [](const auto& each) {
+        return each->is_closed || !each->worker || each->worker->phase() >= ojs::phase::draining;
+    });
+}
+
+void worker_world::request_stop() {
+    note("stop");
+    stop_began_ = now();
+    if (chosen_.by_run) {
+        ++stop_signals_;
+        return send_signal(SIGTERM);
+    }
+    for (const auto& each : members_) {
+        const std::lock_guard<std::mutex> held(each->calling);
+        if (!each->is_closed && each->worker) each->worker->request_stop();
+    }
+}
+
+// What came before a stop may have been undone since, or it came before the worker's start.
+void worker_world::stop_until_it_does() {
+    if (stop_began_ != 0) return;
+    do {
+        request_stop();
+        sleep_for(second);
+    } while (!all_closed() && !drains());
+}
+
+// ---- the run ----
+
+void worker_world::open(member& one) {
+    ojs::worker_options options = options_of(one);
+    shared_ ? one.worker.emplace(std::move(options), one.line, *shared_)
+            : one.worker.emplace(std::move(options), one.line);
+    one.line.phase = [&one] { return one.worker->phase(); };
+    one.line.on_event = [this, &one] { on_event(one); };
+    one.line.max_silence = beat_interval + 2 * request_timeout + second + chosen_.freezes_for +
+                           (chosen_.late_threads + chosen_.slow_threads) * slowness;
+    for (const char* type :
+         {"quick", "long", "fails", "throws", "deaf", "saves", "waits", "calls", "malformed"})
+        one.worker->register_handler(type, [this, &one](ojs::job_context& job) { return handle(one, job); });
+    one.worker->on_shutdown("step", [] { sleep_for(some_time(50 * millisecond)); });
+}
+
+int worker_world::run_to_end(member& one) {
+    if (chosen_.by_run) return one.worker->run();
+    if (!one.worker->start()) return ojs::exit_status::usage;
+    if (chosen_.destroys) {
+        sleep_until(chosen_.stop_at);
+        stop_began_ = now();
+        return -1;
+    }
+    static_cast<void>(one.worker->wait());
+    return one.worker->exit_code();
+}
+
+void worker_world::close(member& one) {
+    note("%s ends with %d", one.id.c_str(), one.status);
+    if (one.status >= 0) check_account(one);
+    if (one.status >= 0) check_time(max_stop_time());
+    const std::lock_guard<std::mutex> held(one.calling);
+    one.worker.reset();
+    one.is_closed = one.line.is_closed = true;
+    note("%s is destroyed", one.id.c_str());
+    check_time(max_stop_time() + request_timeout + second);  // it waits for calls in flight
+}
+void worker_world::check_time(nanoseconds limit) {
+    if (stop_began_ != 0 && now() - stop_began_ > limit)
+        violate("the stop took " + std::to_string((now() - stop_began_) / millisecond) + " ms");
+}
+
+void worker_world::run() {
+    renew_process();
+    fail_thread(chosen_.threads_start);
+    late_threads(chosen_.late_threads);
+    slow_threads(chosen_.slow_threads);
+    {
+        const outside calm;
+        if (shared_ && chosen_.installs_first) installed_ = std::move(*ojs::signals::install(*shared_));
+        for (const auto& each : members_) open(*each);
+        disturb();
+    }
+    const auto live = [this](member& one) {
+        one.status = run_to_end(one);
+        const outside calm;
+        close(one);
+    };
+    for (std::size_t i = 1; i < members_.size(); ++i)
+        start("second", [live, one = members_[i].get()] { live(*one); });
+    fail_memory(chosen_.memory_lasts);
+    fail_descriptors(chosen_.descriptors);
+    live(*members_.front());
+}
+
+// ---- what must hold ----
+
+nanoseconds worker_world::max_stop_time() const {
+    // Where no thread starts, the supervisor itself reports, until the backend responds.
+    const bool reports =
+        chosen_.threads_start >= 0 && (chosen_.wrong.one_in != 0 || chosen_.wrong.down_from != 0);
+    if (reports) return INT64_MAX / 2;
+    const std::chrono::nanoseconds times = times_.shutdown_grace_period + times_.stop_timeout;
+    return times.count() + chosen_.freezes_for + (chosen_.late_threads + chosen_.slow_threads) * slowness +
+           second;
+}
+
+// A running worker with a free slot asks for work, within a second after it could. A drain ends when nothing is in flight.
+void worker_world::watch_pickup(member& one) {
+    nanoseconds since = now();
+    nanoseconds in_flight = now();
+    while (!one.is_closed && !is_paused_) {
+        const ojs::worker& on = *one.worker;
+        // By signals alone a worker is as its lifecycle.
+        const ojs::phase phase = chosen_.by_run && shared_ ? shared_->phase() : on.phase();
+        const bool is_free =
+            phase == ojs::phase::running && on.active_jobs() < static_cast<std::size_t>(chosen_.slots);
+        if (!is_free) since = now();
+        if (now() - std::max(since, one.line.latest_fetch) > second + request_timeout)
+            return violate("no FETCH for a free slot");
+        if (on.phase() != ojs::phase::draining || on.active_jobs() > 0 || one.line.is_fetching())
+            in_flight = now();
+        if (now() - in_flight > 300 * millisecond)
+            return violate("a drain with nothing in flight does not end");
+        sleep_for(100 * millisecond);
+    }
+}
+
+void worker_world::check_account(const member& one) {
+    if (one.status == ojs::exit_status::usage) {
+        if (chosen_.memory_lasts < 0 && chosen_.threads_start < 0 && chosen_.descriptors < 0)
+            violate("not started");
+        return;
+    }
+    const ojs::worker_report report = one.worker->report();
+    if (chosen_.memory_lasts >= 0 && one.status == ojs::exit_status::unreported)
+        return;  // no memory for a name
+    if (one.line.has_late_jobs && chosen_.late_threads + chosen_.slow_threads > 0)
+        return;  // the stop does not wait for those
+    if (report.claimed !=
+        report.completed + report.failed + report.requeued + report.gone + report.unreported.size())
+        violate("the account does not add up");
+    if (one.is_stuck ? one.status == 0 : report.unreported.empty() != (one.status == 0))
+        violate("status " + std::to_string(one.status) + ", and " + std::to_string(report.unreported.size()) +
+                " jobs are unreported");
+    for (const auto& [id, job] : backend_.jobs) {
+        const bool is_named = std::count(report.unreported.begin(), report.unreported.end(), id) > 0;
+        if (job.is_kept_by(one.id) && !is_named && is_exact())
+            violate(id + " is claimed, and the worker does not name it");
+    }
+}
+
+void worker_world::check_end(const ending& how) {
+    items = backend_.claims;
+    if (how.how == ending::kind::deadlock) violate("deadlock:\n" + how.waiting);
+    if (how.how == ending::kind::too_many_steps) violate("it does not end:\n" + how.waiting);
+    // Where a thread cannot be had, another does its work later.
+    if (!how.lost_wake_up.empty() && chosen_.threads_start < 0 && chosen_.memory_lasts < 0)
+        violate("not woken: " + how.lost_wake_up);
+    if (how.how != ending::kind::exited) return;
+    const bool by_signal = how.status == 128 + SIGTERM || how.status == 128 + SIGINT;
+    const bool has_stopped = std::all_of(members_.begin(), members_.end(), [](const auto& each) {
+        return each->line.has_stopped || each->is_closed;
+    });
+    if (by_signal && stop_signals_ < 3 && !has_stopped) violate("ended by a third signal that was not sent");
+    if (!by_signal && how.status != 0 && how.status != 71 && how.status != 75)
+        violate("_exit(" + std::to_string(how.status) + ")");
+    if (how.status != 0) return;
+    for (const auto& each : members_)
+        for (const auto& [id, job] : backend_.jobs)
+            if (job.is_kept_by(each->id) && is_exact())
+                violate("_exit(0), but " + id + " is claimed and not reported");
+}
+
+}  // namespace
+
+std::unique_ptr<system> make_worker(std::uint64_t seed, const limits& most) {
+    return std::make_unique<worker_world>(seed, most);
+}
+
+}  // namespace sim
