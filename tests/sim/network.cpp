@@ -292,7 +292,9 @@ ojs::result<bool> network::confirm_claim(const ojs::claim_query& query, ojs::tim
     ledger_job& job = backend_.jobs.at(query.job_id);
     auto out = call<bool>("INFO " + query.job_id, &query.should_send, deadline, [&](bool) {
         backend_.expire();
-        return job.is == ledger_job::state::active && job.attempt == query.attempt;
+        const bool is_held = job.is == ledger_job::state::active && job.attempt == query.attempt;
+        if (is_held) job.confirmed_at = now();
+        return is_held;
     });
     if (!out) job.is_unconfirmed = true;
     if (out && !*out) job.runs[worker_].ack_is_due = false;

@@ -63,6 +63,7 @@ struct ledger_job {
     std::int64_t attempt = 1;
     nanoseconds due = 0;  // available from then on
     nanoseconds lease_end = 0;
+    nanoseconds confirmed_at = -second;  // when a query about its claim was answered yes
     std::string checkpoint;
     std::vector<claim> claims;
     std::map<std::string, handler_run> runs;  // by worker

@@ -249,7 +249,8 @@ ojs::outcome worker_world::handle(member& one, ojs::job_context& job) {
     const outside calm;
     ledger_job& record = backend_.jobs.at(job.id());
     note("the handler of %s begins", job.id().c_str());
-    if (one.is_closed) violate("a handler begins after the worker's end");
+    // One whose thread stood still before its first step is abandoned, and may begin later.
+    if (one.is_closed && chosen_.slow_threads == 0) violate("a handler begins after the worker's end");
     claim* const own = record.known_to(one.id, job.attempt());
     if (own == nullptr) return violate("a handler begins without a claim"), ojs::outcome::done();
     const bool is_simple = !own->overlaps && !record.is_mixed;
@@ -257,8 +258,8 @@ ojs::outcome worker_world::handle(member& one, ojs::job_context& job) {
     // A handler that the stop found begun may have stood still before its first step.
     if (own->reported && is_simple && chosen_.slow_threads == 0)
         violate(job.id() + " runs though it was reported");
-    if (record.lease_end <= now() && is_exact() && chosen_.freezes_for == 0 &&
-        chosen_.late_threads + chosen_.slow_threads == 0)
+    if (std::max(record.lease_end, record.confirmed_at + request_timeout) <= now() && is_exact() &&
+        chosen_.freezes_for == 0 && chosen_.late_threads + chosen_.slow_threads == 0)
         violate(job.id() + " runs though its lease is over");
     if (own->unstarted && is_simple) violate(job.id() + " runs though it was handed back as not started");
     handler_run& run = record.runs[one.id];
@@ -574,6 +575,9 @@ void worker_world::check_end(const ending& how) {
     if (!by_signal && how.status != 0 && how.status != 71 && how.status != 75)
         violate("_exit(" + std::to_string(how.status) + ")");
     if (how.status != 0) return;
+    const bool has_late_jobs = std::any_of(members_.begin(), members_.end(),
+                                           [](const auto& each) { return each->line.has_late_jobs; });
+    if (has_late_jobs && chosen_.slow_threads > 0) return;  // the stop has said that they come back
     for (const auto& each : members_)
         for (const auto& [id, job] : backend_.jobs)
             if (job.is_kept_by(each->id) && is_exact())
