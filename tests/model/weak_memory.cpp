@@ -2,7 +2,6 @@
 // on processors that are not x86.
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <time.h>
 
 #include <chrono>
@@ -18,7 +17,7 @@ inline namespace v0_1_0 {
 namespace detail {
 using model::atomic;
 }  // namespace detail
-inline void sched_yield() {
+inline void nanosleep(const timespec*, timespec*) {
     model::the_checker().yield();
 }
 }  // namespace v0_1_0
@@ -226,7 +225,7 @@ struct pinned_thread {
         has_thread = true;
         word.begin();
         word.add(job_flags::returned);
-        while (word.has(job_flags::pinned)) ojs::sched_yield();
+        while (word.has(job_flags::pinned)) ojs::detail::pause_for(std::chrono::milliseconds(1));
         has_thread = false;
         wrong = wrong || in_use;
     }

@@ -217,7 +217,7 @@ ojs::settled network::settle(const std::string& id, bool arrives, const Apply& a
 ojs::result<ojs::settled> network::ack(const ojs::ack_request& request, ojs::time_point deadline) {
     handler_run& run = backend_.jobs.at(request.job_id).runs[worker_];
     run.ack_is_due = true;
-    auto out = call<ojs::settled>("ACK " + request.job_id, nullptr, deadline, [&](bool arrives) {
+    auto out = call<ojs::settled>("ACK " + request.job_id, &request.should_send, deadline, [&](bool arrives) {
         return settle(request.job_id, arrives, [](ledger_job& job, const claim&, bool holds) {
             if (holds) job.is = ledger_job::state::settled;
             return false;

@@ -94,7 +94,8 @@ class network : public ojs::transport {
 
     std::function<ojs::phase()> phase;  // of the worker
     std::function<void()> on_event;     // called when a response arrives
-    bool has_stopped = false;           // it says so; a signal has its default effect soon
+    bool has_started = false;           // it says so
+    bool has_stopped = false;           // likewise; a signal has its default effect soon
     bool is_closed = false;             // the worker is gone
     nanoseconds latest_fetch = 0;
     bool has_late_jobs = false;           // of a FETCH whose response came after the drain

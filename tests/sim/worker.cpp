@@ -261,7 +261,8 @@ ojs::outcome worker_world::handle(member& one, ojs::job_context& job) {
     if (std::max(record.lease_end, record.confirmed_at + request_timeout) <= now() && is_exact() &&
         chosen_.freezes_for == 0 && chosen_.late_threads + chosen_.slow_threads == 0)
         violate(job.id() + " runs though its lease is over");
-    if (own->unstarted && is_simple) violate(job.id() + " runs though it was handed back as not started");
+    if (own->unstarted && is_simple && chosen_.slow_threads == 0)
+        violate(job.id() + " runs though it was handed back as not started");
     handler_run& run = record.runs[one.id];
     if (run.ack_is_due) violate(job.id() + " runs again while its ACK is due");
     run = {};
@@ -305,6 +306,7 @@ ojs::worker_options worker_world::options_of(member& one) {
         const outside calm;
         if (one.is_closed) violate("a log record after the worker's end: " + record.message);
         if (record.message == "handlers are stuck; the worker stops") one.is_stuck = true;
+        if (record.message == "worker started") one.line.has_started = true;
         if (record.message == "worker stopped") one.line.has_stopped = true;
         std::string fields;
         if (traces)
@@ -568,16 +570,19 @@ void worker_world::check_end(const ending& how) {
         violate("not woken: " + how.lost_wake_up);
     if (how.how != ending::kind::exited) return;
     const bool by_signal = how.status == 128 + SIGTERM || how.status == 128 + SIGINT;
-    const bool has_stopped = std::all_of(members_.begin(), members_.end(), [](const auto& each) {
-        return each->line.has_stopped || each->is_closed;
+    // Before and after a worker's run a signal has its default effect.
+    const bool is_outside = std::all_of(members_.begin(), members_.end(), [this](const auto& each) {
+        const bool may_be_early = chosen_.slow_threads > 0 && !each->line.has_started;
+        return may_be_early || each->line.has_stopped || each->is_closed;
     });
-    if (by_signal && stop_signals_ < 3 && !has_stopped) violate("ended by a third signal that was not sent");
+    if (by_signal && stop_signals_ < 3 && !is_outside) violate("ended by a third signal that was not sent");
     if (!by_signal && how.status != 0 && how.status != 71 && how.status != 75)
         violate("_exit(" + std::to_string(how.status) + ")");
     if (how.status != 0) return;
     const bool has_late_jobs = std::any_of(members_.begin(), members_.end(),
                                            [](const auto& each) { return each->line.has_late_jobs; });
-    if (has_late_jobs && chosen_.slow_threads > 0) return;  // the stop has said that they come back
+    if (has_late_jobs && chosen_.late_threads + chosen_.slow_threads > 0)
+        return;  // the stop has said that they come back
     for (const auto& each : members_)
         for (const auto& [id, job] : backend_.jobs)
             if (job.is_kept_by(each->id) && is_exact())

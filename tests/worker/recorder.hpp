@@ -161,7 +161,7 @@ class transport : public ojs::transport {
         begun.id = request.job_id;
         begun.result_json = request.result_json;
         ojs::error why;
-        if (is_refused(std::move(begun), why)) return why;
+        if (is_refused(std::move(begun), why, request.should_send)) return why;
         return on.ack ? on.ack(request, deadline) : settling(ojs::settled::accepted);
     }
 

@@ -140,12 +140,15 @@ TEST_CASE("settlement: a rejected report is named, and changes the exit status")
     check_last_word(wire);
 }
 
-TEST_CASE("settlement: an ACK or FAIL without a response does not delay the stop") {
+TEST_CASE("settlement: an ACK or FAIL without a response does not delay the stop, nor follow it") {
     for (const char* type : {"work", "nobody's"}) {  // is reported outside of handlers
         recorder::transport wire;
-        recorder::event let_go;
-        const auto hang = [&](const auto&, time_point deadline) {
+        recorder::event let_go, judged;
+        std::atomic<bool> would_be_sent{true};
+        const auto hang = [&](const auto& request, time_point deadline) {
             let_go.wait_until(deadline);
+            would_be_sent = request.should_send();
+            judged.set();
             return recorder::transport::settling(error{errc::timed_out, 0, "no answer"});
         };
         wire.on.ack = hang;
@@ -164,7 +167,9 @@ TEST_CASE("settlement: an ACK or FAIL without a response does not delay the stop
         CHECK(worker->report().unreported == std::vector<std::string>{"a"});
         CHECK(wire.settlements("a").size() == 1);
         check_last_word(wire);
-        let_go.set();  // or the worker waits for the call before it lets go of the transport
+        let_go.set();
+        REQUIRE(judged.wait());
+        CHECK_FALSE(would_be_sent);
     }
 }
 

@@ -1,4 +1,7 @@
+#include <future>
+
 #include "busy_worker.hpp"
+#include "processes.hpp"
 #include "standard_error.hpp"
 
 using namespace ojs;
@@ -520,6 +523,24 @@ TEST_CASE("stopping: two workers on one lifecycle") {
     }
     REQUIRE(returned->wait_for(2));
     for (const recorder::transport& each : wires) check_last_word(each);
+}
+
+// In a child, as run() may end the process.
+TEST_CASE("stopping: of two run() calls with one lifecycle one ends -> signals still reach the other") {
+    CHECK(test::status_of(test::forked([] {
+              lifecycle life(0ms);
+              recorder::transport wires[2];
+              worker first(recorder::options(), wires[0], life), second(recorder::options(), wires[1], life);
+              first.register_handler("work", do_nothing);
+              second.register_handler("work", do_nothing);
+              std::future<int> one = std::async(std::launch::async, [&] { return first.run(); });
+              std::future<int> two = std::async(std::launch::async, [&] { return second.run(); });
+              if (!wires[0].wait_for("fetch", 1) || !wires[1].wait_for("fetch", 1)) return 100;
+              first.request_stop();
+              const int status = one.get();
+              ::kill(::getpid(), SIGTERM);
+              return status + two.get() + (signals::installed_for(life) ? 1 : 0);
+          })) == 0);
 }
 
 TEST_CASE("stopping: a seventeenth worker on one lifecycle is refused, and takes no place") {

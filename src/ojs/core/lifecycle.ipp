@@ -1,8 +1,8 @@
 #pragma once
 
-#include <sched.h>
 #include <time.h>
 
+#include "../base/detail/sync.hpp"
 #include "detail/wake.hpp"
 #include "lifecycle.hpp"
 
@@ -175,7 +175,8 @@ OJS_SHUTDOWN_INLINE void lifecycle::unsubscribe(int notify_fd) noexcept {
     for (subscriber& slot : subscribers_) {
         int expected = notify_fd;
         if (notify_fd < 0 || !slot.fd.compare_exchange_strong(expected, subscriber::leaving)) continue;
-        while (slot.writers.load() > 0) sched_yield();  // they may still hold the descriptor
+        // They may still hold the descriptor.
+        while (slot.writers.load() > 0) detail::pause_for(std::chrono::milliseconds(1));
         slot.fd.store(subscriber::none);
         return;
     }

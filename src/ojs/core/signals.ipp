@@ -1,7 +1,6 @@
 #pragma once
 
 #include <errno.h>
-#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #ifdef __linux__
@@ -301,7 +300,7 @@ inline void uninstall_handlers() {
         if (is_foreign(claimed.previous) || !is_repeated_stop(claimed.event)) restore_previous(number);
     }
     process.target.store(nullptr);
-    while (process.handlers_running.load() != 0) sched_yield();
+    while (process.handlers_running.load() != 0) pause_for(std::chrono::milliseconds(1));
 }
 
 // 0: another installer has the signals. A claim of another process dates from before a fork without atfork handlers.

@@ -37,6 +37,8 @@ struct fetch_request {
 struct ack_request {
     std::string job_id;       // job::id
     std::string result_json;  // empty: no result
+    // See fetch_request. False: the last heartbeat begins, and nothing follows it.
+    function<bool()> should_send;
 };
 
 // Why an attempt failed.

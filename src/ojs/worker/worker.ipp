@@ -73,7 +73,7 @@ class run_signals {
     // No mutex: it is constant-initialised, and a fork resets it.
     struct lock {
         lock() noexcept {
-            while (process.run_guard.exchange(true)) sched_yield();
+            while (process.run_guard.exchange(true)) pause_for(std::chrono::milliseconds(1));
         }
         ~lock() { process.run_guard.store(false); }
     };
@@ -353,10 +353,10 @@ OJS_SHUTDOWN_INLINE bool worker::add_step(std::string name, function<void()> ste
 
 OJS_SHUTDOWN_INLINE int worker::run() {
     const detail::ref<detail::worker_impl> impl = impl_;  // at its end another thread may delete this
+    detail::process.runs.fetch_add(1);
     result<void> started = impl->prepare();
     detail::run_signals installed;
     if (started) started = impl->install_signals(installed);
-    detail::process.runs.fetch_add(1);
     if (started) started = impl->start_threads(true);
     if (!started) {
         detail::attempt([&] {

@@ -15,6 +15,9 @@ namespace ojs::detail {
 // in another PID namespace. A vfork() child, which may only exec, has its parent's. Async-signal-safe after a first call.
 std::uint32_t fork_generation() noexcept;
 
+// Any other thread may run meanwhile: sched_yield() keeps those of a lower priority waiting. The steady clock.
+void pause_for(std::chrono::nanoseconds time) noexcept;
+
 class mutex {
   public:
     mutex() noexcept { pthread_mutex_init(&native_, nullptr); }

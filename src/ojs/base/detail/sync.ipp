@@ -26,6 +26,18 @@ OJS_SHUTDOWN_INLINE int above_standard(int fd) noexcept {
     return moved;
 }
 
+inline timespec to_timespec(std::chrono::nanoseconds duration) noexcept {
+    timespec out{};
+    out.tv_sec = static_cast<time_t>(duration.count() / 1000000000);
+    out.tv_nsec = static_cast<long>(duration.count() % 1000000000);
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE void pause_for(std::chrono::nanoseconds time) noexcept {
+    const timespec left = to_timespec(time);
+    nanosleep(&left, nullptr);
+}
+
 // How a process sees that it was forked: its mark is 0. Of all copies of this version in the process.
 struct fork_state {
     atomic<atomic<std::uint32_t>*> mark{nullptr};
@@ -94,17 +106,9 @@ template <class Body>
 bool retry_allocation(Body body) {
     for (int left = 100; !attempt(body); --left) {
         if (left == 0) return false;
-        const timespec pause{0, 10 * 1000 * 1000};
-        ::nanosleep(&pause, nullptr);
+        pause_for(std::chrono::milliseconds(10));
     }
     return true;
-}
-
-inline timespec to_timespec(std::chrono::nanoseconds duration) noexcept {
-    timespec out{};
-    out.tv_sec = static_cast<time_t>(duration.count() / 1000000000);
-    out.tv_nsec = static_cast<long>(duration.count() % 1000000000);
-    return out;
 }
 
 OJS_SHUTDOWN_INLINE std::string thrown_text() {
@@ -205,8 +209,7 @@ OJS_SHUTDOWN_INLINE bool thread::join_until(time_point deadline) noexcept {
     // Not pthread_timedjoin_np(), which waits on the wall clock. musl and older glibc have no pthread_clockjoin_np().
     while (owner_ == fork_generation() && pthread_tryjoin_np(native_, nullptr) != 0) {
         if (steady_clock::now() >= deadline) return false;
-        const timespec pause{0, 1000 * 1000};
-        ::nanosleep(&pause, nullptr);
+        pause_for(std::chrono::milliseconds(1));
     }
     owner_ = 0;
 #else

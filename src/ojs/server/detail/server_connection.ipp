@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
@@ -59,7 +58,7 @@ class server_connection final : public ref_counted {
 
     // Called by the one thread that received the socket's event.
     next on_ready() {
-        while (handing_over_.load()) sched_yield();
+        while (handing_over_.load()) pause_for(std::chrono::microseconds(50));
         const state now = state_.load();
         if (now == state::writing) return send_rest();
         if (now == state::lingering) return discard_input();

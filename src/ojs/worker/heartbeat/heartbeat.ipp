@@ -119,8 +119,7 @@ class heartbeat : public ref_counted {
             const std::chrono::milliseconds pause = retry_backoff.next();
             if (!retryable || deadline_after(pause) >= deadline)
                 return log_failure("the last heartbeat could not be sent", sent.error());
-            const timespec left = to_timespec(pause);
-            ::nanosleep(&left, nullptr);
+            pause_for(pause);
         }
     }
 

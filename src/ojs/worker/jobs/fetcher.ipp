@@ -201,7 +201,6 @@ class fetcher {
 
     // A job without an id, or without memory for it, comes back after its visibility timeout.
     void record_unreportable(const job& claimed) {
-        worker_.tally.count_claimed();
         if (!claimed.id.empty()) return worker_.tally.add_unreported(claimed.id);
         const std::string reason = claimed.malformed.empty() ? "the job has no id" : claimed.malformed;
         worker_.tally.add_unreported(cat({"(", reason, ")"}));

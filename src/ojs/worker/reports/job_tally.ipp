@@ -9,8 +9,8 @@
 namespace ojs::detail {
 
 // How a job was reported. `interrupted`: its run; the job is then requeued, or failed if that uses up an attempt.
-// `requeued`: it never ran. `gone`: the backend had reassigned it. All others are unreported, by name.
-enum class job_status : std::uint8_t { completed, failed, interrupted, requeued, gone };
+// `requeued`: it never ran. `gone`: the backend had reassigned it. `unreported`: listed by name.
+enum class job_status : std::uint8_t { completed, failed, interrupted, requeued, gone, unreported };
 inline constexpr const char* status_messages[] = {"job completed", "job failed", "job interrupted",
                                                   "job requeued"};
 
@@ -39,46 +39,67 @@ class job_tally {
   public:
     explicit job_tally(const job_table& jobs) : jobs_(jobs) {}
 
-    void count_claimed() noexcept { count_one(claimed_); }
-    void count(job_status status) noexcept { count_one(counts_[static_cast<std::size_t>(status)]); }
-    // `name` is the job's id, or why it has none. Bounded: a backend that sends many must not grow the worker.
-    void add_unreported(std::string_view name) {
-        count_one(unreported_count_);
+    void count_claimed() noexcept {
         const unique_lock held(mutex_);
-        if (unreported_.size() < max_unreported) attempt([&] { unreported_.emplace_back(name); });
+        ++claimed_;
+    }
+    void count_interrupted() noexcept {
+        const unique_lock held(mutex_);
+        ++count(job_status::interrupted);
+    }
+    // How a claim ended; the first call counts. A stop that comes second finds the count, and the name, complete.
+    void end_claim(active_job& job, job_status status) noexcept {
+        const unique_lock held(mutex_);
+        if (!job.flags.add(job_flags::counted)) return;
+        ++count(status);
+        if (status == job_status::unreported) add_name(job.job.id);
+    }
+    // A claim without a usable job. `name` is its id, or why it has none.
+    void add_unreported(std::string_view name) noexcept {
+        const unique_lock held(mutex_);
+        ++claimed_;
+        ++count(job_status::unreported);
+        add_name(name);
     }
     void set_steps(std::vector<step_result> steps) {
         const unique_lock held(mutex_);
         steps_.swap(steps);
     }
 
-    std::uint64_t unreported() const noexcept { return read_counter(unreported_count_); }
+    std::uint64_t unreported() const noexcept {
+        const unique_lock held(mutex_);
+        return count(job_status::unreported);
+    }
     worker_report report() const {
-        const auto read = [this](job_status status) {
-            return read_counter(counts_[static_cast<std::size_t>(status)]);
-        };
         std::vector<std::string> stuck = jobs_.stuck_ids();  // before: the table's mutex is the outer one
         const unique_lock held(mutex_);
-        return {read_counter(claimed_),
-                read(job_status::completed),
-                read(job_status::failed),
-                read(job_status::interrupted),
-                read(job_status::requeued),
-                read(job_status::gone),
-                unreported_,
+        return {claimed_,
+                count(job_status::completed),
+                count(job_status::failed),
+                count(job_status::interrupted),
+                count(job_status::requeued),
+                count(job_status::gone),
+                names_,
                 std::move(stuck),
                 steps_};
     }
 
   private:
-    static constexpr std::size_t max_unreported = 10000;
+    static constexpr std::size_t max_names = 10000;  // a backend that sends many must not grow the worker
+
+    std::uint64_t& count(job_status status) noexcept { return counts_[static_cast<std::size_t>(status)]; }
+    const std::uint64_t& count(job_status status) const noexcept {
+        return counts_[static_cast<std::size_t>(status)];
+    }
+    void add_name(std::string_view name) noexcept {
+        if (names_.size() < max_names) attempt([&] { names_.emplace_back(name); });
+    }
 
     const job_table& jobs_;
-    counter claimed_{0};
-    counter counts_[static_cast<std::size_t>(job_status::gone) + 1] = {};
-    counter unreported_count_{0};
-    mutable mutex mutex_;
-    std::vector<std::string> unreported_;
+    mutable mutex mutex_;  // guards the rest
+    std::uint64_t claimed_ = 0;
+    std::uint64_t counts_[static_cast<std::size_t>(job_status::unreported) + 1] = {};
+    std::vector<std::string> names_;  // of the unreported
     std::vector<step_result> steps_;
 };
 

@@ -201,7 +201,9 @@ inline result<settled> send_report(worker_context& worker, active_job& job, cons
     const time_point sent_at = steady_clock::now();
     const time_point deadline = try_deadline(worker);
     result<settled> response = worker.backend.call([&](ojs::transport& transport) {
-        if (report.ack) return transport.ack({job.job.id, report.result_json}, deadline);
+        if (report.ack)
+            return transport.ack(
+                {job.job.id, report.result_json, [&] { return !worker.beats.has_last_begun(); }}, deadline);
         job.flags.add(job_flags::fail_sent);  // first: once it arrives, this worker may get the job again
         return transport.fail({job.job.id, report.failure, report.requeue, report.checkpoint,
                                [&] { return !job.is_superseded() && !worker.beats.has_last_begun(); }},
@@ -348,21 +350,16 @@ inline void notify_settled(worker_context& worker, const active_job& job, const 
     worker.user.notify_parts([&](worker_part& part) { part.on_job_settled(settled); });
 }
 
-inline void mark_unreported(worker_context& worker, active_job& job) {
-    if (job.flags.add(job_flags::counted)) worker.tally.add_unreported(job.job.id);
-}
-
 // For a job that the caller has taken: reports it until its deadline, then returns its ticket. Only failed tries are
 // logged.
 inline report_status report_and_release(worker_context& worker, active_job& job, verdict& report) {
     job.await_checkpoint_unlock(detail::min(try_deadline(worker), worker.reports.checkpoint_deadline()));
     if (!report.ack) retry_allocation([&] { report.checkpoint = job.saved_checkpoint(); });
-    if (report.status == job_status::interrupted) worker.tally.count(job_status::interrupted);
+    if (report.status == job_status::interrupted) worker.tally.count_interrupted();
     const report_status status = report_with_retries(worker, job, report);
-    if (status == report_status::unreported) mark_unreported(worker, job);
-    // A stop that waited no longer may have counted it as unreported.
-    if (status != report_status::unreported && job.flags.add(job_flags::counted))
-        worker.tally.count(status == report_status::gone ? job_status::gone : report.accepted_as());
+    worker.tally.end_claim(job, status == report_status::unreported ? job_status::unreported
+                                : status == report_status::gone     ? job_status::gone
+                                                                    : report.accepted_as());
     if (status == report_status::accepted) notify_settled(worker, job, report);
     worker.jobs.end_report(job);
     worker.leave(job.ticket);

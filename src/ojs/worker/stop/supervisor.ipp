@@ -326,7 +326,8 @@ class supervisor {
     }
 
     void mark_all_unreported() {
-        worker_.jobs.for_each([this](active_job& job) { mark_unreported(worker_, job); });
+        worker_.jobs.for_each(
+            [this](active_job& job) { worker_.tally.end_claim(job, job_status::unreported); });
         attempt([this] { log_.write_unreported(worker_.jobs.snapshot()); });
     }
 

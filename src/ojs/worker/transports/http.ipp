@@ -126,7 +126,7 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_r
 }
 
 OJS_SHUTDOWN_INLINE result<settled> http_transport::ack(const ack_request& request, time_point deadline) {
-    const http_call call = {deadline, resend::always, nullptr};
+    const http_call call = {deadline, resend::always, request.should_send};
     return detail::read_settlement("/workers/ack",
                                    send("POST", "/workers/ack", detail::ack_body(request), call));
 }
