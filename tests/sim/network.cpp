@@ -188,7 +188,6 @@ ojs::result<std::vector<ojs::job>> network::fetch(const ojs::fetch_request& requ
     });
     const outside calm;
     if (is_sent) fetches_.erase(fetches_.find(end));
-    has_late_jobs = has_late_jobs || (out && phase() >= ojs::phase::stopping);
     if (out && !has_stopped)
         for (const ojs::job& job : *out) tell(backend_.jobs.at(job.id), worker_, job.attempt);
     return out;

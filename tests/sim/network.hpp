@@ -98,7 +98,7 @@ class network : public ojs::transport {
     bool has_stopped = false;           // likewise; a signal has its default effect soon
     bool is_closed = false;             // the worker is gone
     nanoseconds latest_fetch = 0;
-    bool has_late_jobs = false;           // of a FETCH whose response came after the drain
+    bool gave_up_fetch = false;           // it says that the jobs of one come back
     nanoseconds max_silence = INT64_MAX;  // between two heartbeats
 
     bool is_fetching() const { return !fetches_.empty(); }

@@ -308,6 +308,7 @@ ojs::worker_options worker_world::options_of(member& one) {
         if (record.message == "handlers are stuck; the worker stops") one.is_stuck = true;
         if (record.message == "worker started") one.line.has_started = true;
         if (record.message == "worker stopped") one.line.has_stopped = true;
+        if (record.message.find("a FETCH is still unanswered") == 0) one.line.gave_up_fetch = true;
         std::string fields;
         if (traces)
             for (const auto& each : record.fields) fields += " " + each.name + "=" + each.value;
@@ -546,8 +547,7 @@ void worker_world::check_account(const member& one) {
     const ojs::worker_report report = one.worker->report();
     if (chosen_.memory_lasts >= 0 && one.status == ojs::exit_status::unreported)
         return;  // no memory for a name
-    if (one.line.has_late_jobs && chosen_.late_threads + chosen_.slow_threads > 0)
-        return;  // the stop does not wait for those
+    if (one.line.gave_up_fetch) return;
     if (report.claimed !=
         report.completed + report.failed + report.requeued + report.gone + report.unreported.size())
         violate("the account does not add up");
@@ -579,13 +579,9 @@ void worker_world::check_end(const ending& how) {
     if (!by_signal && how.status != 0 && how.status != 71 && how.status != 75)
         violate("_exit(" + std::to_string(how.status) + ")");
     if (how.status != 0) return;
-    const bool has_late_jobs = std::any_of(members_.begin(), members_.end(),
-                                           [](const auto& each) { return each->line.has_late_jobs; });
-    if (has_late_jobs && chosen_.late_threads + chosen_.slow_threads > 0)
-        return;  // the stop has said that they come back
     for (const auto& each : members_)
         for (const auto& [id, job] : backend_.jobs)
-            if (job.is_kept_by(each->id) && is_exact())
+            if (job.is_kept_by(each->id) && !each->line.gave_up_fetch && is_exact())
                 violate("_exit(0), but " + id + " is claimed and not reported");
 }
 
