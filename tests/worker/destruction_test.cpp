@@ -2,22 +2,10 @@
 #include "busy_worker.hpp"
 #include "processes.hpp"
 #include "standard_error.hpp"
+#include "text.hpp"
 
 using namespace ojs;
 using namespace recorder;
-
-namespace {
-
-// Counts calls that come once the worker is gone.
-struct late_calls {
-    void note() {
-        if (gone.is_set()) late.add();
-    }
-    recorder::event gone;
-    counter late;
-};
-
-}  // namespace
 
 TEST_CASE("fork: a child returns from a callback or handler of its parent's worker -> it ends with 70") {
     for (const bool in_handler : {false, true}) {
@@ -97,65 +85,26 @@ TEST_CASE("destruction: waits for a log hook that is running") {
     CHECK(hook_returned.is_set());
 }
 
-TEST_CASE("destruction: a callback of stopped_token() may destroy its worker, and no thread is leaked") {
-    const std::size_t before = test::memory_used(false);
-    for (int i = 0; i < 64; ++i) {
-        memory_transport wire;
-        auto body = std::make_unique<worker>(recorder::options(), wire);
-        body->register_handler("work", [](job_context&) {});
-        recorder::event destroyed;
-        const cancel_token stopped = body->stopped_token();
-        const cancel_registration told = stopped.on_cancel([&] {
-            body.reset();
-            destroyed.set();
-        });
-        REQUIRE(body->start());
-        body->request_stop();
-        REQUIRE(destroyed.wait());
+TEST_CASE("destruction: in one of the worker's own callbacks -> the process aborts, and says why") {
+    for (const bool at_end : {false, true}) {
+        const auto destroy_inside = [at_end] {
+            memory_transport wire;
+            std::unique_ptr<worker> body;
+            worker_options options = recorder::options();
+            if (!at_end) options.on_transition = [&](const lifecycle_state&) { body.reset(); };
+            body = std::make_unique<worker>(options, wire);
+            body->register_handler("work", do_nothing);
+            cancel_registration told;
+            if (at_end) told = body->stopped_token().on_cancel([&] { body.reset(); });
+            body->request_stop();
+            return body->run();
+        };
+        int status = 0;
+        const std::string printed =
+            test::standard_error_of([&] { status = test::status_of(test::forked(destroy_inside)); });
+        CHECK(status == -SIGABRT);
+        CHECK(test::holds(printed, "error: a worker was destroyed in one of its own callbacks"));
     }
-    CHECK(test::memory_used(false) < before + (std::size_t{256} << 20));  // 64 stacks are 512 MiB
-}
-
-TEST_CASE("destruction: on_transition may destroy its worker, which then makes no calls") {
-    const auto calls = std::make_shared<late_calls>();
-    const auto ended = std::make_shared<counter>();
-    const shared_event let_go = make_event();
-    recorder::event destroyed;
-    std::unique_ptr<worker> body;
-    auto wire = std::make_unique<recorder::transport>();
-    wire->give(make_job("a"));
-    worker_options options = recorder::options();
-    options.times.stop_timeout = 200ms;
-    options.log.level = log_level::debug;
-    options.log.hook = [calls](const log_record&) { calls->note(); };
-    options.on_stuck_job = [calls](const stuck_job& job) {
-        calls->note();
-        return job.default_action;
-    };
-    options.on_transition = [&, calls, ended](const lifecycle_state&) {
-        calls->note();
-        thread_local const counts_at_end at_end(ended);
-        body.reset();
-        wire.reset();  // AddressSanitizer detects a later use
-        calls->gone.set();
-        destroyed.set();
-    };
-    recorder::event began;
-    body = std::make_unique<worker>(options, *wire);
-    const auto handler_ended = std::make_shared<counter>();
-    body->register_handler("work", [&began, let_go, handler_ended](job_context&) {
-        thread_local const counts_at_end at_end(handler_ended);
-        began.set();
-        CHECK(let_go->wait());
-    });
-    REQUIRE(body->start());
-    REQUIRE(began.wait());
-    body->request_stop();
-    REQUIRE(destroyed.wait());
-    REQUIRE(ended->wait_for(1));  // the stop went on, and left the handler behind
-    let_go->set();
-    REQUIRE(handler_ended->wait_for(1));
-    CHECK(calls->late.count() == 0);
 }
 
 TEST_CASE("destruction: a thread that does not end delays neither the stop nor the destruction") {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace ojs {
@@ -49,8 +50,8 @@ struct error {
 };
 
 namespace detail {
-// Prints the error on standard error and aborts.
-[[noreturn]] void abort_without_value(const error& failure) noexcept;
+// Prints both texts on standard error and aborts.
+[[noreturn]] void abort_with(const char* reason, std::string_view details = {}) noexcept;
 }  // namespace detail
 
 // Either a T or an error. Test it before use: `if (!r) use(r.error());`. Reading the value of an error prints that
@@ -89,7 +90,7 @@ class [[nodiscard]] result {
   private:
     template <class Self>
     static Self& checked(Self& self) noexcept {
-        if (!self.ok_) detail::abort_without_value(self.error_);
+        if (!self.ok_) detail::abort_with("the value of a failed result was read: ", self.error_.text);
         return self;
     }
     // Copies or moves the value or the error of `other`.

@@ -42,8 +42,9 @@ OJS_SHUTDOWN_INLINE error& error::operator=(error other) noexcept {
     return *this;
 }
 
-[[noreturn]] OJS_SHUTDOWN_INLINE void detail::abort_without_value(const error& failure) noexcept {
-    write_line(STDERR_FILENO, cat({"error: the value of a failed result was read: ", failure.text}));
+[[noreturn]] OJS_SHUTDOWN_INLINE void detail::abort_with(const char* reason,
+                                                         std::string_view details) noexcept {
+    write_line(STDERR_FILENO, cat({"error: ", reason, details}));
     std::abort();
 }
 

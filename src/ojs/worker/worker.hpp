@@ -110,9 +110,7 @@ class worker {
     // Stops a running worker first, as stop() does. Abandoned handlers keep what they use. Waits for calls in
     // flight, at most request_timeout plus 1 s. After that no thread calls the transport, log.hook,
     // on_transition or on_stuck_job: abandoned threads get errors and log to standard error.
-    // A callback of stopped_token(), on_transition or on_stuck_job may destroy the worker; a log hook must not.
-    // The worker then stops in the background, and unreported jobs come back after their visibility timeout.
-    // The shared lifecycle, and what shutdown steps use, must then live until stopped_token() is cancelled.
+    // Not in a callback, hook, part or transport call of this worker: that aborts the process.
     ~worker();
 
     // Runs `handler(job_context&)` for jobs of this type, on several threads at once. The handler returns void,

@@ -96,9 +96,7 @@ struct worker_impl : ref_counted {
                 changed.notify_all();
             });
         });
-        const bool is_inside = user_call::is_in(context->user.callbacks) ||
-                               user_call::is_in(context->backend.calls) ||
-                               user_call::is_in(context->cancel_callbacks);
+        const bool is_inside = in_own_call();
         unique_lock held(guard);
         bool in_time = true;
         while (started && !ended && in_time && !is_inside && !until.cancelled())
@@ -114,11 +112,15 @@ struct worker_impl : ref_counted {
         return changes;
     }
 
+    // The calling thread is in a callback, a hook, a part or a transport call of this worker.
+    bool in_own_call() const noexcept {
+        return user_call::is_in(context->user.callbacks) || user_call::is_in(context->backend.calls) ||
+               user_call::is_in(context->cancel_callbacks);
+    }
+
     // For the destructor: refuses new calls to transports, hooks and callbacks, and waits for those in flight.
-    void close_calls(bool in_callback, time_point deadline) {
+    void close_calls(time_point deadline) {
         worker_context& worker = *context;
-        if (in_callback && !stopped_source.requested()) clear_transport_callbacks();
-        user_call::leave(worker.backend.calls);
         worker.backend.calls.close();
         const std::uint64_t calls = worker.backend.calls.wait_until(deadline);
         worker.user.callbacks.close();  // last: the calls may log
@@ -259,14 +261,11 @@ struct worker_impl : ref_counted {
         return must_exit;
     }
 
-    void clear_transport_callbacks() {
-        context->backend.transport->on_work_available(nullptr);
-        context->backend.transport->on_job_cancelled(nullptr);
-    }
     void tear_down() {
         worker_context& worker = *context;
         stop_worker_parts(worker, steady_clock::now());
-        if (!worker.user.callbacks.closed()) clear_transport_callbacks();
+        worker.backend.transport->on_work_available(nullptr);
+        worker.backend.transport->on_job_cancelled(nullptr);
         if (worker.stage.shared != nullptr) worker.stage.shared->unsubscribe(worker.supervisor.notify_fd());
         worker.stage.own.unsubscribe(worker.supervisor.notify_fd());
         delete detail::exchange(running_supervisor, nullptr);
@@ -312,13 +311,11 @@ OJS_SHUTDOWN_INLINE worker::~worker() {
         impl_->retain();
         return;
     }
-    // A callback on the supervising thread cannot wait for it: the stop continues without calls.
-    const bool in_callback = detail::user_call::leave(impl_->context->user.callbacks);
-    if (in_callback) request_stop_and_cancel();
-    if (!in_callback && !stopped()) stop();
+    if (impl_->in_own_call()) detail::abort_with("a worker was destroyed in one of its own callbacks");
+    if (!stopped()) stop();
     const auto deadline = deadline_after(impl_->context->options.request_timeout + std::chrono::seconds(1));
-    impl_->close_calls(in_callback, deadline);
-    static_cast<void>(background_.end_by(in_callback ? time_point() : deadline));
+    impl_->close_calls(deadline);
+    static_cast<void>(background_.end_by(deadline));
 }
 
 OJS_SHUTDOWN_INLINE bool worker::add_handler(std::string type, job_handler handler, handler_options options) {

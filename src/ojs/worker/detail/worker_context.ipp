@@ -45,16 +45,6 @@ class user_call {
         while (call != nullptr && &call->gate_ != &gate) call = call->outer_;
         return call != nullptr;
     }
-    // Returns the calling thread's own tickets of `gate`, so that it can wait for others. False: it had none.
-    static bool leave(const drain_barrier& gate) noexcept {
-        bool had = false;
-        for (user_call* call = innermost(); call != nullptr; call = call->outer_) {
-            if (&call->gate_ != &gate || !call->ticket_) continue;
-            call->ticket_.leave();
-            had = true;
-        }
-        return had;
-    }
 
   private:
     static user_call*& innermost() noexcept {
