@@ -101,9 +101,11 @@ class active_job : public ref_counted {
     // The backend has handed it out to this worker once more. True: this run, and its report, are for the new claim.
     // False: the new claim is another job. A FAIL that may have arrived is not repeated: it would end the new claim.
     bool claim_again(const ojs::job& claimed, const lease_time& from) noexcept {
+        const std::int64_t attempt = attempt_of(claimed);
+        if (attempt != 0 && attempt < latest_attempt()) return true;  // the response is older than this claim
         if (flags.has(job_flags::fail_sent)) flags.add(job_flags::superseded);
         if (!flags.add_unless(job_flags::claimed_again, job_flags::superseded)) return false;
-        latest_attempt_ = attempt_of(claimed);
+        latest_attempt_ = attempt;
         extend_lease(from);
         flags.remove(job_flags::reassigned);
         return true;

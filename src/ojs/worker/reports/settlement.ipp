@@ -152,9 +152,8 @@ inline time_point try_deadline(const worker_context& worker) {
 }
 
 inline constexpr int max_strays = 6;  // responses that may be a proxy's
-// Whether to report a job. After its lease the backend is asked, unless a heartbeat has renewed it since. [WIRE 7]
+// Whether to report a job after its lease: the backend knows. [WIRE 7]
 inline result<bool> holds_claim(worker_context& worker, const active_job& job, int& strays) {
-    if (!job.lease_expired(lease_time::now())) return true;
     worker.beats.request_soon();
     const result<bool> held = query_claim(worker, job, try_deadline(worker));
     if (held) return held;
@@ -213,11 +212,11 @@ inline result<settled> send_report(worker_context& worker, active_job& job, cons
     return response;
 }
 
-// `sent`: whether the report was, rather than a claim query.
+// `lease_over`: no heartbeat has renewed it since. `sent`: whether the report was, rather than a claim query.
 inline result<report_status> report_once(worker_context& worker, active_job& job, verdict& report,
-                                         int& stray_queries, bool& sent) {
+                                         bool lease_over, int& stray_queries, bool& sent) {
     sent = false;
-    const result<bool> held = holds_claim(worker, job, stray_queries);
+    const result<bool> held = lease_over ? holds_claim(worker, job, stray_queries) : result<bool>(true);
     if (!held) return held.error();
     if (!*held) return job.mark_lost(), report_status::gone;
     if (steady_clock::now() >= worker.reports.deadline())
@@ -264,11 +263,13 @@ inline report_status report_with_retries(worker_context& worker, active_job& job
         if (job.is_superseded() || (job.is_reassigned() && job.end_claim())) return report_status::gone;
         job.flags.remove(job_flags::claimed_again);
         const auto status = unless_out_of_memory([&]() -> result<report_status> {
-            const bool may_be_claimed = may_have_arrived || job.lease_expired(lease_time::now());
-            if (!may_be_claimed || report.ack) return report_once(worker, job, report, stray_queries, sent);
+            const bool lease_over = job.lease_expired(lease_time::now());
+            if (report.ack || !(may_have_arrived || lease_over))
+                return report_once(worker, job, report, lease_over, stray_queries, sent);
             const fetch_pause paused(worker);
             if (job.is_superseded()) return report_status::gone;
-            return report_once(worker, job, report, stray_queries, sent);
+            return report_once(worker, job, report, job.lease_expired(lease_time::now()), stray_queries,
+                               sent);
         });
         if (status && *status == report_status::gone) {
             if (report.ack) const fetch_pause paused(worker);  // a FETCH may have the next claim already
