@@ -343,7 +343,9 @@ TEST_CASE(
     const kept_log log(tested.options);
     tested.wire.on.claim = [&](const claim_query&) {
         if (tested.wire.calls("claim").size() > 1) return true;
-        tested.wire.give(make_job("a"));
+        job again = make_job("a");
+        again.attempt = 4;
+        tested.wire.give(again);
         CHECK(log.wait_for("warn a job that is in progress here was claimed again"));
         return false;  // of the earlier claim
     };
@@ -518,6 +520,26 @@ TEST_CASE(
         CHECK(sums(*worker) ==
               (arrives ? "claimed 2 completed 1 failed 1 exit 0" : "claimed 2 completed 1 gone 1 exit 0"));
     }
+}
+
+TEST_CASE(
+    "settlement: a response that is older than the claim in progress -> its FAIL is sent all the same") {
+    recorder::transport wire;
+    worker_options options = recorder::options(2);
+    options.poll_interval = 1ms;
+    const kept_log log(options);
+    wire.on.fail = [&](const fail_request&, time_point) -> result<settled> {
+        if (wire.calls("fail").size() > 1) return settled::accepted;
+        wire.give(make_job("a"));
+        CHECK(log.wait_for("warn a job that is in progress here was claimed again"));
+        return error{errc::unavailable, 0, "503"};
+    };
+    job second = make_job("a");
+    second.attempt = 2;
+    wire.give(second);
+    const auto worker =
+        run_until("fail", 2, wire, options, [](job_context&) { return outcome::retry("once more"); });
+    CHECK(sums(*worker) == "claimed 1 failed 1 exit 0");
 }
 
 TEST_CASE("settlement: a FAIL without a response -> not repeated while a FETCH may return the next claim") {

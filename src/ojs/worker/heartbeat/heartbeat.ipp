@@ -184,12 +184,11 @@ class heartbeat : public ref_counted {
         for (const ref<active_job>& job : jobs) {
             if (worker_.beats.is_finishing()) break;
             job->note_queried();
-            const std::int64_t queried = job->latest_attempt();
+            const std::uint32_t claim = job->claim_number();
             const time_point deadline =
                 deadline_after(detail::min(worker_.options.request_timeout, max_query_time));
             const result<bool> ours = query_claim(worker_, *job, deadline);
-            const bool is_lost = ours && !*ours && job->latest_attempt() == queried;
-            if (is_lost && job->mark_reassigned()) worker_.supervisor.notify();
+            if (ours && !*ours && job->mark_lost(claim) && job->revoke()) worker_.supervisor.notify();
         }
         worker_.beats.end_queries();
         worker_.supervisor.notify();

@@ -106,6 +106,7 @@ class active_job : public ref_counted {
         if (flags.has(job_flags::fail_sent)) flags.add(job_flags::superseded);
         if (!flags.add_unless(job_flags::claimed_again, job_flags::superseded)) return false;
         latest_attempt_ = attempt;
+        claim_number_.fetch_add(1);
         extend_lease(from);
         flags.remove(job_flags::reassigned);
         return true;
@@ -158,13 +159,16 @@ class active_job : public ref_counted {
         if (taken() || !cancel_alone(cancel_reason::revoked, steady_clock::now())) return false;
         return flags.add(job_flags::revoked);
     }
-    // revoke(), but another worker may have the job, so nothing is reported for it.
-    bool mark_reassigned() {
+    std::uint32_t claim_number() const noexcept { return claim_number_; }
+    // No query confirms the claim of that number: another worker may have the job, so nothing is reported for it.
+    // False: it was claimed again meanwhile.
+    bool mark_lost(std::uint32_t claim) noexcept {
+        if (claim_number_ != claim) return false;
         flags.add(job_flags::reassigned);
-        return revoke();
+        if (claim_number_ == claim) return true;
+        flags.remove(job_flags::reassigned);
+        return false;
     }
-    // No query confirms the claim; it was about an earlier one if the job was claimed again meanwhile.
-    void mark_lost() noexcept { flags.add_unless(job_flags::reassigned, job_flags::claimed_again); }
     bool is_reassigned() const noexcept { return flags.has(job_flags::reassigned); }
     // For the supervisor, true once.
     bool take_revoked() noexcept {
@@ -272,6 +276,7 @@ class active_job : public ref_counted {
     std::string loaded_;  // JSON of an earlier run
     static constexpr std::int64_t as_claimed = -1;
     atomic<std::int64_t> latest_attempt_{as_claimed};
+    atomic<std::uint32_t> claim_number_{0};  // of claim_again()
     atomic<std::chrono::milliseconds> leased_at_{std::chrono::milliseconds(0)};
     atomic<std::chrono::milliseconds> leased_at_wall_{std::chrono::milliseconds(0)};
     atomic<time_point> due_at_{never};
