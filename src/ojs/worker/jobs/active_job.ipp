@@ -284,8 +284,7 @@ class active_job : public ref_counted {
     atomic<time_point> listed_at_{time_point()};
     atomic<time_point> queried_at_{time_point()};
     ref<active_job> next_in_queue_;
-    active_job* next_in_bucket_ = nullptr;  // these are the table's
-    active_job* previous_ = nullptr;
+    active_job* previous_ = nullptr;  // these are the table's
     active_job* next_ = nullptr;
 };
 
@@ -329,7 +328,7 @@ class job_queue {
 };
 
 // The claimed jobs in the order of their claims, each until it is reported and no thread uses it. Thread-safe;
-// visitors are called under its mutex. Adding, finding and removing a job take nearly constant time.
+// visitors are called under its mutex.
 class job_table {
   public:
     job_table() = default;
@@ -345,7 +344,6 @@ class job_table {
         job.previous_ = last_;
         (last_ == nullptr ? first_ : last_->next_) = &job;
         last_ = &job;
-        job.next_in_bucket_ = detail::exchange(bucket_of(job.job.id), &job);
         unsettled_.fetch_add(1, memory_order::relaxed);
     }
     // Each is called once, by a holder of a reference: after the report, and when the thread no longer uses the job.
@@ -373,11 +371,10 @@ class job_table {
     }
     // Several can have one id: a job that is being reported, and the next claim of it.
     template <class Visit>
-    void for_each_with_id(const std::string& id, Visit visit) {
-        const unique_lock held(mutex_);
-        for (active_job* job = bucket_of(id); job != nullptr; job = job->next_in_bucket_) {
-            if (job->job.id == id && !job->flags.has(job_flags::reported)) visit(*job);
-        }
+    void for_each_with_id(const std::string& id, Visit visit) const {
+        for_each([&](active_job& job) {
+            if (job.job.id == id) visit(job);
+        });
     }
     // The jobs that a thread uses, reported or not.
     template <class Visit>
@@ -392,18 +389,12 @@ class job_table {
         return out;
     }
 
-    // For a stop, which calls begin_taking() once. take_next() takes the next untaken job; null: none is left.
-    void begin_taking() noexcept {
-        const unique_lock held(mutex_);
-        next_to_take_ = first_;
-    }
+    // For a stop: takes a job that is not taken yet; null: none is left.
     ref<active_job> take_next() noexcept {
         const unique_lock held(mutex_);
-        while (next_to_take_ != nullptr) {
-            active_job* const job = detail::exchange(next_to_take_, next_to_take_->next_);
-            if (job->take()) return ref<active_job>(job);
-        }
-        return {};
+        active_job* job = first_;
+        while (job != nullptr && !job->take()) job = job->next_;
+        return ref<active_job>(job);
     }
 
   private:
@@ -414,31 +405,20 @@ class job_table {
             if (condition(*job)) visit(*job);
         }
     }
-    active_job*& bucket_of(const std::string& id) noexcept {
-        return buckets_[std::hash<std::string>()(id) % bucket_count];
-    }
     void remove(active_job& job) noexcept {
         const unique_lock held(mutex_);
         remove_locked(job);
     }
     // With the mutex held.
     void remove_locked(active_job& job) noexcept {
-        active_job** place = &bucket_of(job.job.id);
-        while (*place != &job) place = &(*place)->next_in_bucket_;
-        *place = job.next_in_bucket_;
-        if (next_to_take_ == &job) next_to_take_ = job.next_;
         (job.previous_ == nullptr ? first_ : job.previous_->next_) = job.next_;
         (job.next_ == nullptr ? last_ : job.next_->previous_) = job.previous_;
         job.release();
     }
 
-    static constexpr std::size_t bucket_count = 1024;
-
     mutable mutex mutex_;
     active_job* first_ = nullptr;  // the list retains its members
     active_job* last_ = nullptr;
-    active_job* next_to_take_ = nullptr;
-    active_job* buckets_[bucket_count] = {};
     atomic<std::size_t> unsettled_{0};
 };
 

@@ -1,14 +1,12 @@
 // cancel_calls: ends the waits of cancelled jobs and runs their callbacks.
 #pragma once
 
-#include <sched.h>
-
 #include "../threads/pool_threads.ipp"
 
 namespace ojs::detail {
 
-// Runs on threads of the pool, because user code may block. If none can be created, the calling thread does the
-// work: a job that misses its cancellation might wait forever.
+// Runs on threads of the pool, because user code may block: then up to max_threads at a time. Where none can be created,
+// the calling thread does the work: a job that misses its cancellation might wait forever.
 class cancel_calls {
   public:
     cancel_calls(pool_threads& threads, drain_barrier& callbacks)
@@ -18,87 +16,62 @@ class cancel_calls {
     // waiter fastest. Only running handlers can have waits or callbacks.
     template <class Jobs>
     void notify_all(const Jobs& jobs_in_handlers) {
-        ref<cancel_round> round;
-        const auto collect = [&] {
-            round = make_ref<cancel_round>();
-            round->jobs = jobs_in_handlers();
-        };
-        if (!retry_allocation(collect)) return;
-        round->threads_wanted = static_cast<int>(round->jobs.size() / jobs_per_thread);
-        {
-            const unique_lock held(mutex_);
-            current_round_ = round;
-        }
-        join(*round);
-    }
-    // For threads whose handlers have returned: among thousands of busy threads, one alone gets too little CPU time.
-    void help_notify_all() {
-        unique_lock held(mutex_);
-        const ref<cancel_round> round = current_round_;
-        held.unlock();
-        if (round) join(*round);
+        const ref<cancel_round> round = new_round(jobs_in_handlers);
+        if (!round) return;
+        for (std::size_t i = jobs_per_thread; i < round->jobs.size(); i += jobs_per_thread)
+            add_thread(*round);
+        work(*round);
     }
     // For jobs that were cancelled individually.
     void run_callbacks(const array<ref<active_job>>& jobs) {
-        if (jobs.empty()) return;
-        ref<cancel_round> round;
-        const auto collect = [&] {
-            round = make_ref<cancel_round>();
+        const ref<cancel_round> round = new_round([&] {
+            array<ref<active_job>> out;
             for (const ref<active_job>& job : jobs) {
-                if (job->cancel.has_pending_callbacks()) round->jobs.push_back(job);
+                if (job->cancel.has_pending_callbacks()) out.push_back(job);
             }
-        };
-        if (retry_allocation(collect) && !round->jobs.empty() && !add_thread(*round)) join(*round);
+            return out;
+        });
+        if (round && !round->jobs.empty() && !add_thread(*round)) work(*round);
     }
 
   private:
-    static constexpr std::size_t jobs_per_thread = 128;
+    static constexpr std::size_t jobs_per_thread = 64;
+    static constexpr int max_threads = 16;
 
-    // Threads share it, so that a slow callback does not delay those of other jobs.
+    // Threads share it, so that a slow callback does not delay other jobs.
     struct cancel_round : ref_counted {
         array<ref<active_job>> jobs;
         atomic<std::size_t> next{0};
-        atomic<int> threads_wanted{0};  // 0 or less: none
-        atomic<int> free_threads{0};    // not in a callback
+        atomic<int> threads{0};
     };
 
+    template <class Jobs>
+    static ref<cancel_round> new_round(const Jobs& jobs) {
+        ref<cancel_round> round;
+        const bool made = retry_allocation([&] {
+            round = make_ref<cancel_round>();
+            round->jobs = jobs();
+        });
+        return made ? round : ref<cancel_round>();
+    }
     bool add_thread(cancel_round& round) {
-        const auto body = [this, kept = ref<cancel_round>(&round)] {
-            sched_yield();  // the caller may finish quick callbacks alone
-            work(*kept);
-        };
-        round.free_threads.fetch_add(1);
-        if (threads_.start_service("ojs-cancel", body)) return true;
-        round.free_threads.fetch_sub(1);
-        return false;
+        if (round.threads.fetch_add(1) >= max_threads) return false;
+        const auto body = [this, kept = ref<cancel_round>(&round)] { work(*kept); };
+        return bool(threads_.start_service("ojs-cancel", body));
     }
-    void join(cancel_round& round) {
-        round.free_threads.fetch_add(1);
-        work(round);
-    }
-    // Each thread starts two more, which is faster than one thread that starts all.
     void work(cancel_round& round) {
-        for (int i = 0; i < 2; ++i) {
-            if (round.threads_wanted.fetch_sub(1) > 0) add_thread(round);
-        }
-        for (std::size_t i; (i = round.next.fetch_add(1)) < round.jobs.size();) call(round, i);
-    }
-    void call(cancel_round& round, std::size_t index) {
-        const ref<active_job> job = round.jobs[index];
-        const bool last_free = round.free_threads.fetch_sub(1) <= 1;
-        job->cancel.wake_waiters();
-        if (job->cancel.has_pending_callbacks()) {
-            if (last_free && index + 1 < round.jobs.size()) add_thread(round);
+        for (std::size_t i; (i = round.next.fetch_add(1)) < round.jobs.size();) {
+            active_job& job = *round.jobs[i];
+            job.cancel.wake_waiters();
+            if (!job.cancel.has_pending_callbacks()) continue;
+            if (i + 1 < round.jobs.size()) add_thread(round);  // this callback may be slow
             const user_call entered(callbacks_);
-            job->cancel.run_callbacks();
+            job.cancel.run_callbacks();
         }
-        round.free_threads.fetch_add(1);
     }
 
     pool_threads& threads_;
     drain_barrier& callbacks_;
-    mutex mutex_;
-    ref<cancel_round> current_round_;
 };
 
 }  // namespace ojs::detail

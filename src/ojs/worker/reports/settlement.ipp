@@ -408,13 +408,11 @@ class report_queue {
     // Reports as interrupted all jobs whose handlers do not return first. Allocates nothing while threads are
     // idle: busy handlers may delay malloc().
     void interrupt_all(cancel_reason reason) {
-        worker_.jobs.begin_taking();
         bool has_idle_threads = false;
         {
             const unique_lock held(mutex_);
             reason_ = reason;
             interrupting_ = true;
-            must_start_more_ = true;
             expected_tasks_ = 0;
             has_idle_threads = running_threads_ > busy_threads_;
             work_.notify_all();
@@ -488,18 +486,16 @@ class report_queue {
     }
 
     void run() {
-        start_threads(2);
         unique_lock held(mutex_);
         for (;;) {
             ++busy_threads_;
+            held.unlock();
+            start_threads(2);
+            held.lock();
             report_all(held);
             --busy_threads_;
             if (closed_) break;
             work_.wait(held);
-            if (!detail::exchange(must_start_more_, false)) continue;
-            held.unlock();
-            start_threads(2);
-            held.lock();
         }
         --running_threads_;  // a job of a late FETCH needs another thread
     }
@@ -562,8 +558,7 @@ class report_queue {
     array<entry> taken_;
     cancel_reason reason_ = cancel_reason::none;
     bool first_due_ = false;
-    bool interrupting_ = false;     // some jobs are not taken yet
-    bool must_start_more_ = false;  // an idle thread must start more
+    bool interrupting_ = false;  // some jobs are not taken yet
     std::size_t expected_tasks_ = 0;
     std::size_t running_threads_ = 0;
     std::size_t busy_threads_ = 0;

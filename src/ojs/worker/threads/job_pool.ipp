@@ -1,8 +1,6 @@
 // job_pool: the threads that run and fetch jobs.
 #pragma once
 
-#include <cstdlib>
-
 #include "../../base/detail/clock.ipp"
 #include "../jobs/cancel_calls.ipp"
 #include "../jobs/fetcher.ipp"
@@ -214,9 +212,6 @@ class job_pool : public ref_counted {
         options.takes_signals = true;  // a handler may start programs, and those inherit the mask
         options.name = "ojs-job";
         return threads.start(options, [this, job, gate] {
-            // A thread's first allocation may wait for a lock of all threads: make it before thousands begin.
-            void* volatile const first = std::malloc(1);  // volatile: keeps the compiler from removing it
-            std::free(first);
             if (gate) gate->pass();
             work(job);
         });
@@ -281,10 +276,7 @@ class job_pool : public ref_counted {
             unique_lock held(mutex_);
             if (job && !free_slot(*job)) return;
             job = next_job(held);
-            if (!job) {
-                held.unlock();
-                return cancels.help_notify_all();
-            }
+            if (!job) return;
             ensure_leader(held);
         }
     }
