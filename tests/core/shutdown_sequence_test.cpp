@@ -330,29 +330,4 @@ TEST_CASE(
 }
 #endif
 
-#if !OJS_SHUTDOWN_SEPARATE  // a running step is internal
-TEST_CASE("shutdown sequence: a step that starts wakes the sequence, which measures its time from then") {
-    const auto board = detail::make_ref<detail::step_board>(std::size_t{1});
-    detail::running_step& tested = board->steps[0];
-    CHECK((tested.started_at.load() == time_point::max()));
-    detail::unique_lock held(board->guard);  // until the wait: it misses no change
-    const auto notified = [&](auto holds) {
-        while (!holds()) {
-            if (!board->changed.wait_until(held, deadline_after(1min))) return false;
-        }
-        return true;
-    };
-    test::event let_go;
-    tested.call = [&](const step_context&) -> result<void> { return let_go.wait(), result<void>(); };
-    const time_point before = steady_clock::now();
-    std::thread runs([&] { board->run(tested); });
-    CHECK(notified([&] { return tested.started_at.load() != time_point::max(); }));
-    CHECK((tested.started_at.load() >= before && tested.started_at.load() <= steady_clock::now()));
-    let_go.set();
-    CHECK(notified([&] { return tested.status == step_status::done; }));
-    held.unlock();
-    runs.join();
-}
-#endif
-
 }  // namespace

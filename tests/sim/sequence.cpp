@@ -23,6 +23,7 @@ struct step_record {
     ns timeout = never, work{};
     std::size_t group = 0;
     ns started_at = never, returned_at = never, ended_at = never;  // it is reported to have started, ended
+    ns has_time_until = 0ns;  // once its thread has a processor, min_time later
     int begins = 0;
 };
 struct sequence_record {
@@ -40,6 +41,7 @@ class sequence_system final : public system {
         items = std::max<std::uint64_t>(1, std::min(from.below(7), most.items));
         calls_ = std::min(from.below(5), most.calls);
         sequences_ = 1 + from.below(2);
+        if (from.one_in(4) && most.faults > 0) late_threads_ = 1 + static_cast<int>(from.below(4));
     }
     std::string describe() const override {
         return ojs::detail::cat(
@@ -47,6 +49,7 @@ class sequence_system final : public system {
     }
     void run() override {
         renew_process();
+        late_threads(late_threads_);
         for (std::uint64_t i = 0; i < calls_; ++i) sim::start("caller", [this] { call(); });
         for (std::uint64_t i = 0; i < sequences_; ++i) sim::start("runner", [this] { run_sequence(); });
     }
@@ -93,6 +96,7 @@ class sequence_system final : public system {
         require(++step.begins == 1 && (step.ended_at == never || step.timeout == 0ns),
                 "a step runs twice, or at a wrong time");
         check_order(record, step);
+        step.has_time_until = ns(now()) + std::min(step.timeout, min_time);
         const ojs::time_point deadline = context.deadline;
         require(deadline >= ojs::steady_clock::now() +
                                 (step.started_at + std::min(step.timeout, min_time) - slack - ns(now())),
@@ -143,7 +147,8 @@ class sequence_system final : public system {
         const std::vector<ojs::step_result> results = sequence.run(options);
         record.ended = true;
         const ns took = ns(now()) - began;
-        require(took <= limit + slack * static_cast<int>(1 + results.size()) || record.caller_free_at > 0ns,
+        require(took <= limit + slack * static_cast<int>(1 + results.size()) + late_threads_ * ns(slowness) ||
+                    record.caller_free_at > 0ns,
                 "the sequence took longer than its steps may");
         require(results.size() == record.steps.size(), "a result is missing");
         for (std::size_t i = 0; i < results.size(); ++i)
@@ -168,11 +173,12 @@ class sequence_system final : public system {
     void check_result(const sequence_record& record, const step_record& step,
                       const ojs::step_result& result) {
         const ns end = step.ended_at;
-        const ns least = step.started_at + std::min(step.timeout, min_time);
+        const ns least = std::max(step.started_at + std::min(step.timeout, min_time), step.has_time_until);
         const ns first_abort = record.is_abortable ? first_abort_ : never;
         // min_time is also the interval at which it looks at the lifecycle.
         const ns common = std::min(record.deadline, record.is_abortable ? last_abort_ + 2 * min_time : never);
-        const ns latest = std::max(least, std::min(step.started_at + step.timeout, common));
+        const ns late = step.begins == 0 && late_threads_ > 0 ? ns(slowness) : 0ns;
+        const ns latest = std::max(least + late, std::min(step.started_at + step.timeout, common));
         // A caller that ran a step notices an abort only after it.
         const ns caller_free = record.caller_free_at > 0ns ? record.caller_free_at + 2 * min_time : 0ns;
         require(end <= std::max(latest, caller_free) + slack,
@@ -180,7 +186,7 @@ class sequence_system final : public system {
         if (result.status == step_status::timed_out || result.status == step_status::cut_short) {
             const ns limit =
                 std::min({step.started_at + step.timeout, record.deadline, first_abort + min_time});
-            require(end >= std::max(least, limit), "step " + result.name + " is abandoned too early");
+            require(end >= std::max(least - slack, limit), "step " + result.name + " is abandoned too early");
             require(step.returned_at > end - slack,
                     "step " + result.name + " had returned before it was abandoned");
             require(result.status == step_status::timed_out || first_abort <= end,
@@ -199,6 +205,7 @@ class sequence_system final : public system {
     const std::uint64_t seed_;
     const limits most_;
     std::uint64_t calls_ = 0, sequences_ = 1;
+    int late_threads_ = 0;
     ojs::lifecycle life_;
     ns first_abort_ = never, last_abort_ = never;  // when it was aborted, at the earliest and latest
     std::deque<sequence_record> records_;

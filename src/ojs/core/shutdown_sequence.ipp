@@ -10,46 +10,14 @@ namespace detail {
 
 inline constexpr std::chrono::milliseconds min_step_time{50};    // even after the common timeout or an abort
 inline constexpr std::chrono::milliseconds start_timeout{1000};  // for a step's thread to get a processor
+inline constexpr std::chrono::milliseconds poll_interval{50};    // of a lifecycle and the ends of threads
 
 struct running_step {
-    function<result<void>(const step_context&)> call;
     step_context context;
-    std::chrono::milliseconds min_time{0};
-    time_point created_at{};
     detail::thread thread;
-    atomic<time_point> started_at{time_point::max()};  // max() until its thread has a processor
+    atomic<time_point> started_at{time_point::max()};  // when its thread gets a processor, at the latest
     atomic<step_status> status{step_status::running};
     std::string error;  // once it has returned
-};
-
-// What the sequence shares with its threads, which may outlast it. No descriptor: a step may close them all.
-struct step_board : ref_counted {
-    explicit step_board(std::size_t count) : steps(count) {}
-
-    void run(running_step& step) noexcept {
-        change(step.started_at, steady_clock::now());
-        step_status status = step_status::threw;
-        try {
-            const auto call = std::move(step.call);  // destroyed here, within the timeout
-            const result<void> done = call(step.context);
-            status = done ? step_status::done : step_status::failed;
-            if (!done) step.error = done.error().text;
-        } catch (...) {
-            attempt([&] { step.error = thrown_text(); });
-        }
-        change(step.status, status);
-    }
-    template <class T>
-    void change(atomic<T>& member, T value) noexcept {
-        const unique_lock held(guard);
-        member = value;
-        changed.notify_one();
-    }
-
-    array<running_step> steps;
-    mutex guard;  // of the state of all steps
-    condition changed;
-    cancel_source abort;
 };
 
 OJS_SHUTDOWN_INLINE void log_step(const logger& log, const step_result& result) {
@@ -64,32 +32,24 @@ OJS_SHUTDOWN_INLINE void log_step(const logger& log, const step_result& result) 
     log.write(std::move(record));
 }
 
-// Plain lines, also without a terminal: the program need not be one that logs JSON.
-inline log_options as_text(log_options log) {
-    if (log.format == log_format::automatic) log.format = log_format::text;
-    return log;
-}
-
-class sequence_run {
+// Shared with the steps' threads, which may outlast run() and then use neither `options` nor `log`. No descriptor:
+// a step may close them all.
+class sequence_run : public ref_counted {
   public:
     // Takes the steps: those added meanwhile are for the next run.
-    sequence_run(array<shutdown_sequence::entry>& steps, const sequence_options& options)
-        : options_(options), board_(make_ref<step_board>(steps.size())), results_(steps.size()) {
+    sequence_run(array<shutdown_sequence::entry>& steps, const sequence_options& options, const logger& log)
+        : options_(options), log_(log), steps_(steps.size()), results_(steps.size()) {
         entries_.swap(steps);
     }
 
     std::vector<step_result> run() {
         for (std::size_t end = 0; end < entries_.size();) {
-            first_ = end++;
-            while (end < entries_.size() && entries_[end].parallel) ++end;
-            started_at_ = steady_clock::now();
+            first_ = end;
+            group_started_at_ = steady_clock::now();
             abort_if_requested();
-            for (std::size_t i = first_; i < end; ++i) start_step(i);
-            for (std::size_t left = end - first_; left > 0;) {
-                await_change(end);
-                abort_if_requested();
-                for (std::size_t i = first_; i < end; ++i) left -= std::size_t{ends_now(i)};
-            }
+            start_step(end++);
+            while (end < entries_.size() && entries_[end].parallel) start_step(end++);
+            while (await_steps(end)) abort_if_requested();
         }
         callbacks_.end_by(steady_clock::now() + min_step_time);
         flush_log();
@@ -98,46 +58,91 @@ class sequence_run {
 
   private:
     void start_step(std::size_t index) {
-        shutdown_sequence::entry& entry = entries_[index];
-        running_step& step = board_->steps[index];
-        results_[index].name = std::move(entry.name);
+        running_step& step = steps_[index];
+        results_[index].name = std::move(entries_[index].name);
         report(results_[index]);
-        step.call = std::move(entry.call);
-        step.min_time = detail::min(entry.timeout, min_step_time);
-        step.created_at = steady_clock::now();  // later than its group, if a step ran on this thread
-        const time_point common = detail::max(deadline_, step.created_at + min_step_time);
-        step.context = {detail::min(deadline_after(entry.timeout), common), board_->abort.token()};
-        const auto run = [board = board_, &step] { board->run(step); };
-        result<detail::thread> thread = start_thread("ojs-step", run);
+        const time_point now = steady_clock::now();  // later than its group, if a step ran on this thread
+        const time_point common = detail::max(deadline_, now + min_step_time);
+        step.context = {detail::min(deadline_after(entries_[index].timeout), common), abort_.token()};
+        step.started_at = now + start_timeout;
+        const auto body = [self = ref<sequence_run>(this), index] { self->run_step(index); };
+        result<detail::thread> thread = start_thread("ojs-step", body);
         if (thread) {
             step.thread = std::move(*thread);
         } else if (thread.error().code == errc::unavailable) {
             step.error = thread.error().text;
             step.status = step_status::not_started;
         } else {
-            run();  // here, without a timeout
+            body();  // here, without a timeout
         }
+    }
+    void run_step(std::size_t index) noexcept {
+        running_step& step = steps_[index];
+        change(step.started_at, steady_clock::now());
+        step_status status = step_status::threw;
+        try {
+            const auto call = std::move(entries_[index].call);  // destroyed here, within the timeout
+            const result<void> done = call(step.context);
+            status = done ? step_status::done : step_status::failed;
+            if (!done) step.error = done.error().text;
+        } catch (...) {
+            attempt([&] { step.error = thrown_text(); });
+        }
+        change(step.status, status);
+    }
+    template <class T>
+    void change(atomic<T>& member, T value) noexcept {
+        const unique_lock held(guard_);
+        member = value;
+        ++changes_;
+        changed_.notify_one();
     }
 
-    void await_change(std::size_t end) {
-        const bool polls = options_.lifecycle != nullptr && !aborted_;  // it notifies by descriptors only
-        time_point until = polls ? steady_clock::now() + min_step_time : time_point::max();
-        unique_lock held(board_->guard);
+    // Waits for a change of the group's steps and reports those that end. False: all have ended.
+    bool await_steps(std::size_t end) {
+        const unsigned changes = changes_;
+        time_point until = steady_clock::now() + poll_interval;
+        bool is_running = false;
         for (std::size_t i = first_; i < end; ++i) {
-            if (results_[i].status != step_status::running) continue;
-            if (board_->steps[i].status != step_status::running) return;
-            until = detail::min(until, deadline_of(board_->steps[i]));
+            if (results_[i].status != step_status::running || ends_now(i)) continue;
+            is_running = true;
+            until = detail::min(until, deadline_of(i));
         }
-        board_->changed.wait_until(held, until);
+        unique_lock held(guard_);
+        if (is_running && changes_ == changes) changed_.wait_until(held, until);
+        return is_running;
     }
+    bool ends_now(std::size_t index) {
+        step_result& result = results_[index];
+        running_step& step = steps_[index];
+        const step_status status = step.status;
+        const bool returned = status != step_status::running;
+        // Destructors of thread_local objects count against the timeout.
+        const bool ended = returned && step.thread.join_until(steady_clock::now() + min_step_time);
+        if (!ended && steady_clock::now() < deadline_of(index)) return false;
+        step.thread.detach();
+        result.status = ended ? status : aborted_ ? step_status::cut_short : step_status::timed_out;
+        if (returned) result.error = std::move(step.error);
+        result.took = std::chrono::milliseconds(milliseconds_since(group_started_at_));
+        report(result);
+        return true;
+    }
+    time_point deadline_of(std::size_t index) const noexcept {
+        const running_step& step = steps_[index];
+        const time_point min = step.started_at.load() + detail::min(entries_[index].timeout, min_step_time);
+        return detail::max(detail::min(step.context.deadline, deadline_), min);
+    }
+
     void abort_if_requested() {
         if (aborted_ || options_.lifecycle == nullptr) return;
         const lifecycle_state now = options_.lifecycle->state();
         if (now.mode != stop_mode::forced && now.stop_signals < 2 && !now.cancel_requested) return;
         aborted_ = true;
         deadline_ = detail::min(deadline_, steady_clock::now() + min_step_time);
-        board_->abort.request(cancel_reason::forced);
-        const auto call = [board = board_] { board->abort.run_callbacks(); };  // they may block
+        abort_.request(cancel_reason::forced);
+        const auto call = [self = ref<sequence_run>(this)] {
+            self->abort_.run_callbacks();
+        };  // they may block
         result<detail::thread> started = start_thread("ojs-abort", call);
         started ? static_cast<void>(callbacks_ = std::move(*started)) : call();
     }
@@ -149,46 +154,25 @@ class sequence_run {
         retry_allocation([&] { out = detail::thread::start(body, options); });
         return out;
     }
-
-    // A step whose thread got no processor in time still has its minimum.
-    time_point deadline_of(const running_step& step) const noexcept {
-        const time_point started = step.started_at;
-        const time_point min =
-            started == time_point::max() ? step.created_at + start_timeout : started + step.min_time;
-        return detail::max(detail::min(step.context.deadline, deadline_), min);
-    }
-    bool ends_now(std::size_t index) {
-        step_result& result = results_[index];
-        running_step& step = board_->steps[index];
-        const step_status status = step.status;
-        const bool returned = status != step_status::running;
-        if (result.status != step_status::running) return false;  // it had ended before
-        // Destructors of thread_local objects count against the timeout.
-        const bool ended = returned && step.thread.join_until(steady_clock::now() + min_step_time);
-        if (!ended && steady_clock::now() < deadline_of(step)) return false;
-        step.thread.detach();
-        result.status = ended ? status : aborted_ ? step_status::cut_short : step_status::timed_out;
-        if (returned) result.error = std::move(step.error);
-        result.took = std::chrono::milliseconds(milliseconds_since(started_at_));
-        report(result);
-        return true;
-    }
     void report(const step_result& result) {
         attempt([&] { log_step(log_, result); });
         attempt([&] { options_.progress(result); });
     }
 
-    array<shutdown_sequence::entry> entries_;
     const sequence_options& options_;
-    const logger log_{as_text(options_.log), "sequence"};
-    const ref<step_board> board_;
+    const logger& log_;
+    array<shutdown_sequence::entry> entries_;
+    array<running_step> steps_;
     std::vector<step_result> results_;
     time_point deadline_ = deadline_after(options_.timeout);  // of all steps; an abort brings it forward
-    // Of the steps that run now:
-    std::size_t first_ = 0;
-    time_point started_at_;
+    std::size_t first_ = 0;                                   // of the steps that run now
+    time_point group_started_at_;
     bool aborted_ = false;
+    cancel_source abort_;
     detail::thread callbacks_;  // calls those of the abort
+    mutex guard_;               // of the state of all steps
+    condition changed_;
+    atomic<unsigned> changes_{0};
 };
 
 }  // namespace detail
@@ -229,7 +213,10 @@ OJS_SHUTDOWN_INLINE std::chrono::milliseconds shutdown_sequence::timeout() const
 }
 
 OJS_SHUTDOWN_INLINE std::vector<step_result> shutdown_sequence::run(const sequence_options& options) {
-    return detail::sequence_run(steps_, options).run();
+    log_options lines = options.log;  // plain, also without a terminal: the program may log no JSON
+    if (lines.format == log_format::automatic) lines.format = log_format::text;
+    const detail::logger log(std::move(lines), "sequence");
+    return detail::make_ref<detail::sequence_run>(steps_, options, log)->run();
 }
 
 }  // namespace v0_1_0
