@@ -133,40 +133,38 @@ class log_sink {
     // Waits, within the budget, until the line is written: what the caller prints next comes after it.
     void write(log_line line) {
         unique_lock held(mutex_);
+        const time_point now = steady_clock::now();
+        if (accepted_ == written_) until_ = now + detail::min(max_budget, (now - budget_from_) / refill);
+        while (waiting_bytes_ > max_bytes && changed_.wait_until(held, until_)) {
+        }
+        if (waiting_bytes_ > max_bytes) return count_lost();
         if (!has_thread_ && !start_thread()) {
             held.unlock();
             const write_signals_blocked blocked;
             if (!write_text(line.fd, line.text, 0)) count_lost();
             return;
         }
-        if (accepted_ == written_) {
-            const time_point now = steady_clock::now();
-            until_ =
-                now + detail::min<steady_clock::duration>(max_budget, budget_ + (now - idle_since_) / 10);
-        }
-        const time_point until = until_;
-        while (waiting_bytes_ > max_bytes && changed_.wait_until(held, until)) {
-        }
-        if (waiting_bytes_ > max_bytes) return count_lost();
         const std::size_t cost = line.cost();
         lines_.push_back(std::move(line));
         waiting_bytes_ += cost;
         const std::uint64_t number = ++accepted_;
+        idle_until_ = now + idle_time;
         added_.notify_one();
-        while (written_ < number && changed_.wait_until(held, until)) {
+        while (written_ < number && changed_.wait_until(held, until_)) {
         }
     }
     // Caps what is left of the budget.
     void limit_budget(steady_clock::duration left) noexcept {
         const unique_lock held(mutex_);
-        idle_since_ = steady_clock::now();  // the time until now adds nothing
-        budget_ = detail::min(budget_, left);
-        until_ = detail::min(until_, idle_since_ + left);
+        const time_point now = steady_clock::now();
+        left = detail::min(left, max_budget);
+        budget_from_ = detail::max(budget_from_, now - refill * left);
+        until_ = detail::min(until_, now + left);
     }
     // Waits until every line is written and the thread ends.
     void end_by(time_point deadline) noexcept {
         unique_lock held(mutex_);
-        is_ending_ = has_thread_;
+        idle_until_ = time_point();
         added_.notify_one();
         while (has_thread_ && changed_.wait_until(held, deadline)) {
         }
@@ -177,7 +175,8 @@ class log_sink {
     atomic<bool> hook_threw{false};
 
   private:
-    static constexpr std::chrono::seconds max_budget{1};
+    static constexpr steady_clock::duration max_budget = std::chrono::seconds(1);
+    static constexpr int refill = 10;  // it takes 10 s to regain a second
     static constexpr std::chrono::seconds idle_time{1};
     static constexpr std::size_t max_bytes = 1024 * 1024;
 
@@ -192,13 +191,12 @@ class log_sink {
     void run() noexcept {
         unique_lock held(mutex_);
         for (;;) {
-            const time_point until = steady_clock::now() + idle_time;
-            while (lines_.empty() && !is_ending_ && added_.wait_until(held, until)) {
+            while (lines_.empty() && added_.wait_until(held, idle_until_)) {
             }
             if (lines_.empty()) break;
             array<log_line> lines;
             lines.swap(lines_);
-            waiting_bytes_ = 0;
+            const std::size_t bytes = waiting_bytes_;
             held.unlock();
             for (const log_line& line : lines) {
                 if (!write_text(line.fd, line.text, -1)) count_lost();
@@ -208,13 +206,12 @@ class log_sink {
             lines.clear();
             held.lock();
             written_ += count;
-            if (accepted_ == written_) {
-                idle_since_ = steady_clock::now();
-                budget_ = detail::max(until_ - idle_since_, steady_clock::duration::zero());
-            }
+            waiting_bytes_ -= bytes;  // only now: their duplicates count as well
+            const time_point now = steady_clock::now();
+            if (accepted_ == written_) budget_from_ = now - refill * detail::max(until_ - now, {});
             changed_.notify_all();
         }
-        has_thread_ = is_ending_ = false;
+        has_thread_ = false;
         changed_.notify_all();
     }
     // Once a line is written again.
@@ -235,10 +232,9 @@ class log_sink {
     std::uint64_t accepted_ = 0;  // lines
     std::uint64_t written_ = 0;
     bool has_thread_ = false;
-    bool is_ending_ = false;
-    // How long lines may be waited for. What waits overlap counts once; a tenth of the time between adds to it.
-    steady_clock::duration budget_ = max_budget;  // as of `idle_since_`
-    time_point idle_since_ = steady_clock::now();
+    time_point idle_until_;  // when it ends, if no line comes
+    // The budget for waits, of all together: a tenth of the time since then, up to max_budget.
+    time_point budget_from_ = steady_clock::now() - refill * max_budget;
     time_point until_;  // the end of the budget, while there are lines to write
 };
 
