@@ -157,8 +157,6 @@ struct thread_start : ref_counted {
 inline void* thread_main(void* argument) {
     const ref<thread_start> start(static_cast<thread_start*>(argument));
     start->release();  // in place of the reference that came with the argument
-    int enabled = 0;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &enabled);  // frames of the library cannot be unwound
 #ifdef __linux__
     pthread_setname_np(pthread_self(), start->name);
 #endif
