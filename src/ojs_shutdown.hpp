@@ -100,6 +100,7 @@
 #include "ojs/worker/stop/stop_log.ipp"
 #include "ojs/worker/worker_part.ipp"
 #include "ojs/worker/stop/stop_plan.ipp"
+#include "ojs/worker/stop/runs.ipp"
 #include "ojs/worker/stop/supervisor.ipp"
 #include "ojs/worker/worker.ipp"
 // clang-format on

@@ -96,8 +96,9 @@ FAULTS = [
     Fault("4651b3ed a FETCH that ends the drain does not wake the supervisor", "worker/jobs/fetcher.ipp",
           "        worker_.leave(ticket);\n", ""),
     # Found by the simulation.
-    Fault("two run() calls with one lifecycle: the first to end takes the signal handlers with it", "worker/worker.ipp",
-          "if (shares_ && --process.run_shares == 0)", "if (shares_ && --process.run_shares >= 0)"),
+    Fault("two run() calls with one lifecycle: the first to end takes the signal handlers with it",
+          "worker/stop/runs.ipp",
+          "if (shares_ && --all_runs.shares == 0)", "if (shares_ && --all_runs.shares >= 0)"),
     Fault("a report that is accepted as the stop gives it up counts twice", "worker/reports/settlement.ipp",
           "if (status != report_status::unreported && job.flags.add(job_flags::counted))",
           "if (status != report_status::unreported)"),

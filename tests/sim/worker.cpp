@@ -94,6 +94,8 @@ void renew_process() {
     ojs::detail::process.~state();
     new (&ojs::detail::process) state();
     ojs::detail::process.fork_handler_set = true;  // by the first run
+    ojs::detail::all_runs = {};
+    ojs::detail::all_runs_holder = 0;
     ojs::detail::log_sink& log = ojs::detail::sink();
     log.~log_sink();
     new (&log) ojs::detail::log_sink();

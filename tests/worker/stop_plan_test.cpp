@@ -167,15 +167,19 @@ TEST_CASE("stop plan: the worker's own signal is the cause, whatever the shared 
     CHECK(detail::drain_cause(in(phase::draining, shared_drains, signalled)).signal == SIGTERM);
 }
 
-TEST_CASE("stop plan: if a run leaves threads, the last one ends the process with the highest status") {
+TEST_CASE("runs: one leaves threads -> the last ends this process with its highest status") {
+    detail::all_runs_holder = detail::fork_generation();  // as if another thread had it
+    detail::all_runs = detail::run_state{detail::fork_generation(), 9, false, 9};
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) {
-        detail::process.runs.store(3);
+        for (int i = 0; i < 3; ++i) detail::begin_run();
         if (detail::end_run(0, false) || !detail::end_run(5, true)) ::_exit(1);
         static_cast<void>(detail::end_run(3, false));
         ::_exit(2);
     }
+    detail::all_runs = {};
+    detail::all_runs_holder = 0;
     int status = 0;
     CHECK(::waitpid(child, &status, 0) == child);
     REQUIRE(WIFEXITED(status));

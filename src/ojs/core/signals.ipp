@@ -58,13 +58,6 @@ struct process_state {
     atomic<std::uint32_t> repeat_gap_ms{0};  // set by worker::run(), see is_repeated_stop()
     atomic<bool> third_signal_exits{false};
     atomic<int> exit_timer{0};  // its number plus 1; 0: none
-    // For end_run(): calls to worker::run() in flight, whether one must end by _exit(), and the highest status.
-    atomic<int> runs{0};
-    atomic<bool> exits{false};
-    atomic<int> highest_status{0};
-    atomic<bool> run_guard{false};     // held while the next two change
-    signals* run_installer = nullptr;  // of the calls to worker::run() with one lifecycle
-    int run_shares = 0;                // of those calls
     // Written before the handler is installed, read by it and after fork.
     std::uint32_t owner = 0;                    // the process that installed them
     const wake* unread = nullptr;               // a pipe of the signals that wait() has not returned, packed
@@ -230,12 +223,6 @@ inline void on_signal(int number, siginfo_t* info, void* context) {
 // In the child of a fork: installer and threads are the parent's, so signals regain their previous effect.
 inline void forget_parent() noexcept {
     process.forks.fetch_add(1);
-    process.runs.store(0);
-    process.run_guard.store(false);  // a thread that this process does not have may hold it
-    process.run_installer = nullptr;
-    process.run_shares = 0;
-    process.exits.store(false);
-    process.highest_status.store(0);
     process.exit_timer.store(0);
     process.handlers_running.store(0);  // in threads that this process does not have
     for (atomic<const siginfo_t*>& slot : process.chained) slot.store(nullptr);

@@ -41,46 +41,6 @@ inline worker_identity make_identity(const worker_options& options) {
     return out;
 }
 
-// A share in the signal installer of the run() calls with one lifecycle: it lasts until the last of them ends.
-class run_signals {
-  public:
-    run_signals() = default;
-    run_signals(const run_signals&) = delete;
-    run_signals& operator=(const run_signals&) = delete;
-    ~run_signals() {
-        const lock held;
-        if (shares_ && --process.run_shares == 0) delete detail::exchange(process.run_installer, nullptr);
-    }
-
-    // Or uses the program's own. Returns the signals that stay ignored.
-    result<std::vector<int>> install(lifecycle& target, const signal_options& options) {
-        const lock held;
-        result<std::vector<int>> ignored = std::vector<int>();
-        if (signals::installed_for(target)) {
-            ignored = signals::add(target, options);
-        } else {
-            result<signals> installed = signals::install(target, options);
-            if (!installed) return installed.error();
-            ignored = installed->ignored();
-            process.run_installer = new signals(std::move(*installed));
-        }
-        shares_ = ignored && process.run_installer != nullptr;
-        if (shares_) ++process.run_shares;
-        return ignored;
-    }
-
-  private:
-    // No mutex: it is constant-initialised, and a fork resets it.
-    struct lock {
-        lock() noexcept {
-            while (process.run_guard.exchange(true)) pause_for(std::chrono::milliseconds(1));
-        }
-        ~lock() { process.run_guard.store(false); }
-    };
-
-    bool shares_ = false;
-};
-
 // Shared by the worker object and the threads that wait for its end.
 struct worker_impl : ref_counted {
     worker_impl(worker_options options, ojs::transport* transport, lifecycle* shared)
@@ -350,7 +310,7 @@ OJS_SHUTDOWN_INLINE bool worker::add_step(std::string name, function<void()> ste
 
 OJS_SHUTDOWN_INLINE int worker::run() {
     const detail::ref<detail::worker_impl> impl = impl_;  // at its end another thread may delete this
-    detail::process.runs.fetch_add(1);
+    detail::begin_run();
     result<void> started = impl->prepare();
     detail::run_signals installed;
     if (started) started = impl->install_signals(installed);

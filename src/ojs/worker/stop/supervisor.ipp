@@ -10,24 +10,11 @@
 #include "../heartbeat/heartbeat.ipp"
 #include "../threads/job_pool.ipp"
 #include "../worker_part.ipp"
+#include "runs.ipp"
 #include "stop_log.ipp"
 #include "stop_plan.ipp"
 
 namespace ojs::detail {
-
-// Called as each run() ends. If one of them abandoned a thread, the last calls _exit() with the highest status, so
-// that the others can settle their jobs. True: the caller must not return.
-inline bool end_run(int status, bool leaves_threads) noexcept {
-    int worst = process.highest_status.load();
-    while (status > worst && !process.highest_status.compare_exchange_weak(worst, status)) {
-    }
-    if (leaves_threads) process.exits.store(true);
-    if (process.runs.fetch_sub(1) == 1) {
-        if (process.exits.load()) _exit(process.highest_status.load());
-        process.highest_status.store(0);  // for later runs
-    }
-    return leaves_threads;
-}
 
 // supervise() has the stages; act() executes stop_plan. Makes no slow call itself, so it notices every signal at once.
 class supervisor {
