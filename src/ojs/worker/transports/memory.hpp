@@ -1,6 +1,7 @@
 // memory_transport: a queue in this process, for tests and experiments.
 #pragma once
 
+#include "../../base/detail/sync.hpp"
 #include "../transport.hpp"
 
 namespace ojs {
@@ -16,8 +17,17 @@ struct memory_job {
 };
 
 namespace detail {
-class memory_queue;
-}
+struct stored_job : ref_counted {
+    memory_job job;  // without its state
+};
+// Small, as each operation scans all of them.
+struct memory_entry {
+    std::string_view state = "available";
+    std::uint64_t settled = 0;  // how many jobs were settled before it, and it; 0: it is not
+    ref<stored_job> stored;
+    memory_job& job() const noexcept { return stored->job; }
+};
+}  // namespace detail
 
 // All functions are thread-safe.
 class memory_transport : public transport {
@@ -48,7 +58,17 @@ class memory_transport : public transport {
     OJS_SHUTDOWN_INLINE void on_work_available(function<void()> callback) override;
 
   private:
-    detail::ref<detail::memory_queue> queue_;
+    detail::memory_entry* find_active(const std::string& id);
+    template <class Change>
+    result<settled> change_active(const std::string& id, Change change);
+    void settle(detail::memory_entry& done, std::string_view state);
+
+    const std::size_t max_settled_;
+    mutable detail::mutex guard_;  // of all below; the caller of find_active() and settle() holds it
+    function<void()> on_available_;
+    std::uint64_t pushed_ = 0;
+    std::uint64_t settled_ = 0;
+    detail::array<detail::memory_entry> entries_;  // in the order of push()
 };
 
 }  // namespace v0_1_0
