@@ -3,8 +3,6 @@
 
 #include <time.h>
 
-#include <cstdio>
-
 #include "../../../base/detail/clock.ipp"
 #include "../../../base/detail/light.hpp"
 #include "../../../net/http_message.hpp"
@@ -15,21 +13,16 @@ namespace ojs::detail {
 // Seconds since 1970 of a date in any form of HTTP; false if it is none. [RFC 9110 5.6.7]
 inline bool parse_http_date(std::string_view text, std::int64_t& out) {
     const std::string date(text);
-    char month[4] = "";
-    tm utc{};
-    int* const clock[] = {&utc.tm_hour, &utc.tm_min, &utc.tm_sec};
-    const bool is_asctime = std::sscanf(date.c_str(), "%*3[A-Za-z] %3[A-Za-z] %2d %2d:%2d:%2d %4d", month,
-                                        &utc.tm_mday, clock[0], clock[1], clock[2], &utc.tm_year) == 6;
-    if (!is_asctime && std::sscanf(date.c_str(), "%*[A-Za-z], %2d%*1[ -]%3[A-Za-z]%*1[ -]%4d %2d:%2d:%2d GMT",
-                                   &utc.tm_mday, month, &utc.tm_year, clock[0], clock[1], clock[2]) != 6)
-        return false;
-    const std::string_view months = "JanFebMarAprMayJunJulAugSepOctNovDec";
-    const std::size_t at = months.find(month);
-    if (at >= months.size() || at % 3 != 0 || month[2] == '\0') return false;
-    utc.tm_mon = static_cast<int>(at / 3);
-    utc.tm_year += utc.tm_year >= 100 ? -1900 : utc.tm_year < 70 ? 100 : 0;
-    out = ::timegm(&utc);
-    return true;
+    const c_locale_scope english;
+    for (const char* format :
+         {"%a, %d %b %Y %H:%M:%S GMT", "%a, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"}) {
+        tm utc{};
+        const char* const end = ::strptime(date.c_str(), format, &utc);
+        if (end == nullptr || *end != '\0') continue;
+        out = ::timegm(&utc);
+        return true;
+    }
+    return false;
 }
 
 // Retry-After: seconds, or a date, which counts from the response's own; more than an hour is ignored. [RFC 9110 10.2.3]
