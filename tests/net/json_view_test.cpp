@@ -115,9 +115,7 @@ TEST_CASE("json: a value that the library does not represent -> JSON all the sam
 TEST_CASE("json: numbers keep their point in a locale that has a comma") {
     const test::comma_locale locale;
     if (!locale) MESSAGE("skipped: there is no locale with a decimal comma, and localedef cannot make one");
-    double number = 0;
-    CHECK(json_number("1.5", number));
-    CHECK(number == 1.5);
+    CHECK(json_view("1.5").number().value_or(0) == 1.5);
     CHECK(parses("1.5e308"));
     CHECK_FALSE(parses("1.5e309"));
     CHECK(write_picojson(picojson::value(1.5)) == "1.5");
@@ -150,14 +148,11 @@ TEST_CASE("json: a member replaces those of its name, the others keep their text
 }
 
 TEST_CASE("json: a number is read as one, or not at all; it is too large where strtod says so") {
-    double number = 7;
-    for (const char* none : {"", "x", "\"1\"", "[1]", "1 ", "1e999", "-1e999", "01"}) {
+    for (const char* none : {"", "x", "\"1\"", "[1]", "1 2", "1e999", "-1e999", "01"}) {
         CAPTURE(none);
-        CHECK_FALSE(json_number(none, number));
+        CHECK_FALSE(json_view(none).number());
     }
-    CHECK(number == 7);
-    CHECK(json_number("-12.50e1", number));
-    CHECK(number == -125.0);
+    CHECK(json_view("-12.50e1").number().value_or(0) == -125.0);
     const std::string zeros(400, '0');
     std::vector<std::string> numbers = test::words(
         "1.7976931348623157e308 1.7976931348623159e308 -17976931348623157e292 -17976931348623159e292 "

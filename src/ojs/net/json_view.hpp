@@ -94,7 +94,6 @@ class json_iterator {
   private:
     std::string_view rest_;
     char open_ = '\0';
-    bool is_first_ = false;
     json_item item_;
 };
 
@@ -118,7 +117,6 @@ std::string with_raw_member(std::string_view object, std::string_view key, std::
 
 // These read all of `source`, or return false. A whole number is in two's complement.
 bool raw_string(std::string_view source, std::string& out);
-bool json_number(std::string_view source, double& out);
 bool json_integer(std::string_view source, std::int64_t min, std::uint64_t max, std::uint64_t& out) noexcept;
 bool is_json_number(std::string_view source) noexcept;
 

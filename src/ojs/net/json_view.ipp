@@ -94,16 +94,6 @@ OJS_SHUTDOWN_INLINE bool is_json_number(std::string_view source) noexcept {
     return take_digits() && source.empty();
 }
 
-OJS_SHUTDOWN_INLINE bool json_number(std::string_view source, double& out) {
-    if (!is_json_number(source)) return false;
-    constexpr double max = std::numeric_limits<double>::max();
-    const c_locale_scope plain;
-    const double value = ::strtod(std::string(source).c_str(), nullptr);
-    if (value > max || value < -max) return false;
-    out = value;
-    return true;
-}
-
 OJS_SHUTDOWN_INLINE bool json_integer(std::string_view source, std::int64_t min, std::uint64_t max,
                                       std::uint64_t& out) noexcept {
     const bool negative = !source.empty() && source.front() == '-';
@@ -153,16 +143,15 @@ inline bool take_json_key(std::string_view& rest, std::string_view& key, bool an
 }
 
 OJS_SHUTDOWN_INLINE json_iterator::json_iterator(std::string_view text, char open)
-    : rest_(json_view(text).text()), open_(open), is_first_(take_json(rest_, open)) {
-    if (!is_first_) rest_ = {};
+    : rest_(json_view(text).text()), open_(open) {
+    if (!take_json(rest_, open)) rest_ = {};
     ++*this;
 }
 
 OJS_SHUTDOWN_INLINE json_iterator& json_iterator::operator++() {
     std::string_view rest = rest_;
     std::string_view key;
-    item_ = {};
-    if (!exchange(is_first_, false) && !take_json(rest, ',')) return *this;
+    if (exchange(item_, {}).value && !take_json(rest, ',')) return *this;
     if (open_ == '{' && !take_json_key(rest, key)) return *this;
     const std::string_view value = take_json_value(rest);
     if (value.empty()) return *this;
@@ -207,8 +196,7 @@ inline const char* json_scalar_error(std::string_view source, bool any_value) {
     if (!is_json_number(source)) return json_syntax_error;
     // Only an exponent or 309 digits make it too large.
     const bool fits = any_value || (source.size() < 309 && source.find_first_of("eE") == source.npos);
-    double value = 0;
-    return fits || json_number(source, value) ? nullptr : "a number is too large";
+    return fits || json_view(source).number() ? nullptr : "a number is too large";
 }
 
 // Removes a value. Null, or the error, which is where `rest` begins. Iterative, so that nesting cannot overflow the stack.
@@ -281,9 +269,13 @@ OJS_SHUTDOWN_INLINE result<std::string> json_view::string() const {
 }
 
 OJS_SHUTDOWN_INLINE result<double> json_view::number() const {
-    double out = 0;
-    if (!detail::json_number(text_, out)) return error{errc::invalid_argument, 0, "not a number"};
-    return out;
+    constexpr double max = std::numeric_limits<double>::max();
+    if (detail::is_json_number(text_)) {
+        const detail::c_locale_scope plain;
+        const double out = ::strtod(std::string(text_).c_str(), nullptr);
+        if (out >= -max && out <= max) return out;
+    }
+    return error{errc::invalid_argument, 0, "not a number"};
 }
 
 OJS_SHUTDOWN_INLINE result<std::int64_t> json_view::integer() const {

@@ -51,9 +51,9 @@ inline std::string args_error(std::string_view args) {
 inline std::string job_fault(const job& read, std::string_view args, std::string_view source) {
     if (read.type.empty()) return "type is missing or not a string";
     const result<void> valid = check_json(source);
-    const bool is_array = json_view(args).type() == json_type::array;
-    const std::string fault = valid && is_array ? "" : args_error(args);
-    return valid || !fault.empty() ? fault : valid.error().text;
+    if (valid && json_view(args).type() == json_type::array) return {};
+    const std::string fault = args_error(args);
+    return fault.empty() ? valid.error().text : fault;
 }
 
 // Reads as much as it can: a claimed job with an id can at least be FAILed.
