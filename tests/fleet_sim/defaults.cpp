@@ -47,7 +47,7 @@ int main() {
     print("poll_interval", defaults.poll_interval);
     print("visibility_timeout", defaults.visibility_timeout);
     print("request_timeout", defaults.request_timeout);
-    print("last_beat_time", detail::last_beat_time(defaults.times.stop_timeout));
+    print("last_beat_time", detail::last_beat_time(defaults.times));
     print("last_beat_timeout", detail::last_beat_timeout);
     print("min_try_time", detail::min_try_time);
     print("max_request_gap", detail::beat_schedule::max_request_gap);

@@ -125,9 +125,18 @@ TEST_CASE("doctor: the mode file") {
     CHECK(ask_file("/normal").empty());
     check_found(ask_file("/nothing"), "mode-file-missing", severity::info, "not found");
     check_found(ask_file("/reclaim"), "mode-file-stale", severity::warning, "earlier stop");
-    check_found(ask_file("/other"), "mode-file-content", severity::warning, "'normal'");
+    check_found(ask_file("/other"), "mode-file-content", severity::warning,
+                "'normal': a stop by signal hands jobs back at once");
     for (const char* path : {"/fifo", "/folder", "/loop"})
         check_found(ask_file(path), "mode-file-unreadable", severity::error, path);
+}
+
+TEST_CASE("doctor: NOTIFY_SOCKET without the extension -> a warning") {
+    worker_options options = quiet_options();
+    const auto found = [&] { return ask(options, probe("/nowhere", {{"NOTIFY_SOCKET", "/run/notify"}})); };
+    check_found(found(), "service-unnotified", severity::warning, "service manager is not notified");
+    options.parts.add(ojs::operating());
+    CHECK(found().empty());
 }
 
 TEST_CASE("doctor: the backend") {

@@ -518,27 +518,3 @@ TEST_CASE("river: a job that ignores its cancellation is reported, named, and ha
     CHECK((*log.jobs)[0].id == "a");
     let_go->set();
 }
-
-TEST_CASE("interruption: jobs whose timeout exceeds the grace period are logged once per type") {
-    recorder::transport wire;
-    worker_options options = recorder::options();
-    options.times.shutdown_grace_period = 30s;
-    const kept_log log(options);
-    const auto give = [&](const char* type, std::chrono::milliseconds timeout) {
-        job one = make_job(std::to_string(timeout.count()) + type, type);
-        one.timeout = timeout;
-        wire.give(std::move(one));
-    };
-    give("long", 30s);
-    give("long", 31s);
-    give("long", 32s);
-    give("longer", 1h);
-    give("known", 1h);
-    worker tested(options, wire);
-    for (const char* type : {"long", "longer"}) tested.register_handler(type, do_nothing);
-    tested.register_handler("known", do_nothing, {true});
-    REQUIRE(tested.start());
-    REQUIRE(wire.wait_for("ack", 5));
-    REQUIRE(tested.stop(guard));
-    CHECK(log.count("warn jobs of this type may take longer than the grace period") == 2);
-}

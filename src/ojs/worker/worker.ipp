@@ -198,9 +198,6 @@ struct worker_impl : ref_counted {
         worker.steps_timeout = shutdown_steps.timeout();
         worker.job_types.clear();
         for (const ref<registered_handler>& handler : handlers) worker.job_types.push_back(handler->type);
-        if (owns_process && std::getenv("NOTIFY_SOCKET") != nullptr && !worker.options.parts.has("operating"))
-            worker.log.write(log_level::warn, "NOTIFY_SOCKET is set, but the service manager is not notified",
-                             {field("fix", operating_fix)});
         return start_worker_parts(context);
     }
 

@@ -198,14 +198,54 @@ struct known_variables {
     }
 };
 
+// Counts negative values as 0 and returns the maximum instead of overflowing.
+inline std::chrono::milliseconds capped_sum(std::chrono::milliseconds a,
+                                            std::chrono::milliseconds b) noexcept {
+    constexpr auto none = std::chrono::milliseconds::zero();
+    a = detail::max(a, none);
+    b = detail::max(b, none);
+    return a > no_limit - b ? no_limit : a + b;
+}
+
+// The parts of stop_timeout: first for the last heartbeat, then for reporting cancelled handlers.
+inline std::chrono::milliseconds last_beat_time(const stop_times& times) noexcept {
+    return detail::min(times.stop_timeout / 5, std::chrono::milliseconds(500));
+}
+inline steady_clock::duration report_time(steady_clock::duration left) noexcept {
+    return detail::min<steady_clock::duration>(left / 2, std::chrono::seconds(3));
+}
+
+inline std::chrono::milliseconds after_drain(const stop_times& times, std::chrono::milliseconds steps_timeout,
+                                             std::chrono::milliseconds min) noexcept {
+    return detail::max(min, capped_sum(times.stop_timeout, steps_timeout));
+}
+
+// A stop's part of the time from SIGTERM to SIGKILL. [GS 6.3]
+struct stop_budget {
+    std::chrono::milliseconds granted;
+    std::chrono::milliseconds drain;
+    std::chrono::milliseconds reports;  // and all else that follows the drain
+
+    bool fits() const noexcept { return drain < granted && capped_sum(drain, reports) <= granted; }
+};
+
+// `platform` counts unless the options say what is granted.
+inline stop_budget budget_of(const worker_options& options, const stop_platform* platform,
+                             std::chrono::milliseconds steps_timeout) noexcept {
+    const std::chrono::milliseconds set = options.container_grace_period;
+    return {set.count() > 0 || platform == nullptr ? set : platform->grant,
+            capped_sum(options.times.shutdown_grace_period, options.prestop_delay),
+            after_drain(options.times, steps_timeout, std::chrono::seconds(5))};
+}
+
 // If neither grace period is set, the worker's nor the container's, then drain, preStop hook and reports must
 // fit into the platform's default. A dialect with more than 30 s expects a longer one.
 inline void fit_default_grace(worker_options& options, const container_info& info) {
     const stop_platform* const platform = find_platform(info);
     if (platform == nullptr || !platform->adapts_grace_period || options.container_grace_period.count() > 0)
         return;
-    const auto after_drain = detail::max(options.times.stop_timeout, std::chrono::milliseconds(5000));
-    const auto max_grace = platform->grant - after_drain - options.prestop_delay;
+    const auto reports = after_drain(options.times, {}, std::chrono::seconds(5));
+    const auto max_grace = platform->grant - reports - options.prestop_delay;
     auto& grace = options.times.shutdown_grace_period;
     if (max_grace.count() > 0 && grace <= std::chrono::seconds(30)) grace = detail::min(grace, max_grace);
 }

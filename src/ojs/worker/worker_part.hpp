@@ -129,7 +129,7 @@ struct worker_part_factory {
     function<worker_part*()> make;  // a new part for each start; the worker deletes it
     // Optional, must not throw: checks the options for the part, in validate(), run() and start().
     function<result<void>(const worker_options& options)> check = nullptr;
-    // Optional, must not throw: adds findings to the warnings at start and to doctor().
+    // Optional, must not throw: adds findings to those of doctor().
     function<void(const worker_options& options, const container_info& container, std::vector<finding>& out)>
         inspect = nullptr;
 };

@@ -96,8 +96,8 @@ inline std::string describe_need(const worker_options& options) {
 // Two fixes: a longer grant of the container or, if possible, a shorter grace period of the worker.
 inline std::string budget_fix(const worker_options& options, const stop_platform& platform,
                               std::chrono::milliseconds granted, std::chrono::milliseconds steps_timeout) {
-    const auto other_time =
-        capped_sum(options.prestop_delay, after_drain(options, steps_timeout, std::chrono::seconds(10)));
+    const auto other_time = capped_sum(options.prestop_delay,
+                                       after_drain(options.times, steps_timeout, std::chrono::seconds(10)));
     const auto need = capped_sum(options.times.shutdown_grace_period, other_time);
     std::string out;
     if (*platform.setting == '\0') {
@@ -116,20 +116,18 @@ inline std::string budget_fix(const worker_options& options, const stop_platform
 inline void check_grant(const worker_options& options, std::chrono::milliseconds steps_timeout,
                         const stop_platform& platform, std::vector<finding>& out) {
     const bool is_known = options.container_grace_period.count() > 0;
-    const auto granted = is_known ? options.container_grace_period : platform.grant;
-    const auto drain = capped_sum(options.times.shutdown_grace_period, options.prestop_delay);
-    const auto tail = after_drain(options, steps_timeout, std::chrono::seconds(5));
-    const bool fits = drain < granted && capped_sum(drain, tail) <= granted;
-    if (is_known && fits) return;
+    const stop_budget budget = budget_of(options, &platform, steps_timeout);
+    if (is_known && budget.fits()) return;
     const bool is_fixed = *platform.setting == '\0';
     const std::string need = describe_need(options);
-    const std::string grant = format_duration(granted);
+    const std::string grant = format_duration(budget.granted);
+    const std::string reports = format_duration(budget.reports);
     const std::string by_default =
         cat({grant, " that ", platform.name, " grants",
              is_fixed ? "" : cat({" unless ", platform.setting, " says otherwise"})});
     finding found{severity::warning, "budget-tight", "",
-                  budget_fix(options, platform, granted, steps_timeout)};
-    if (fits) {
+                  budget_fix(options, platform, budget.granted, steps_timeout)};
+    if (budget.fits()) {
         found = {severity::info, cat({"budget-", platform.runtime}),
                  cat({need, " fits into the ", by_default}),
                  is_fixed ? "let jobs that take longer save checkpoints"
@@ -137,24 +135,24 @@ inline void check_grant(const worker_options& options, std::chrono::milliseconds
                                  " to 10s more, and OJS_CONTAINER_GRACE_PERIOD to that"})};
     } else if (!is_known) {
         found.id = "budget-unknown";
-        found.problem = cat({need, " and the ", format_duration(tail), " for reporting need more than the ",
-                             by_default, "; OJS_CONTAINER_GRACE_PERIOD is unset"});
-    } else if (drain >= granted) {
+        found.problem = cat({need, " and the ", reports, " for reporting need more than the ", by_default,
+                             "; OJS_CONTAINER_GRACE_PERIOD is unset"});
+    } else if (budget.drain >= budget.granted) {
         found.severity = severity::error;
         found.id = "budget-exceeded";
         found.problem = cat({need, " cannot fit into the ", grant,
                              " the container grants: SIGKILL comes before the drain ends"});
     } else {
-        found.problem = cat({need, " leaves ", format_duration(granted - drain), " of the ", grant,
-                             " the container grants; interrupting, reporting and exiting may take ",
-                             format_duration(tail)});
+        found.problem =
+            cat({need, " leaves ", format_duration(budget.granted - budget.drain), " of the ", grant,
+                 " the container grants; interrupting, reporting and exiting may take ", reports});
     }
     out.push_back(std::move(found));
 }
 
 inline void check_cancel_wait(const worker_options& options, std::vector<finding>& out) {
     const auto requested = detail::max(options.times.cancel_wait, options.times.reclaim_wait);
-    const auto left = options.times.stop_timeout - last_beat_time(options.times.stop_timeout);
+    const auto left = options.times.stop_timeout - last_beat_time(options.times);
     const auto granted = left - std::chrono::duration_cast<std::chrono::milliseconds>(report_time(left));
     if (requested <= granted) return;
     out.push_back(
@@ -189,7 +187,7 @@ OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& opti
     return out;
 }
 
-// Checks the file before any stop. It may be written later, so a missing one is not yet an error.
+// Before any stop. The file may be written later, so a missing one is not yet an error.
 inline void check_mode_file(const worker_options& options, std::vector<finding>& out) {
     static constexpr struct {
         severity level;
@@ -204,7 +202,12 @@ inline void check_mode_file(const worker_options& options, std::vector<finding>&
     const termination_mode mode = read_termination_mode(options.termination_mode_file);
     if (!mode.is_reclaim()) return;
     const auto& fault = faults[static_cast<std::size_t>(mode.evidence)];
-    out.push_back({fault.level, fault.id, describe_mode_file(mode), mode_file_fix});
+    const bool is_old = mode.evidence == termination_evidence::reclaim;
+    // Not in the words of a stop, which operators search for.
+    out.push_back({fault.level, fault.id,
+                   cat({mode.found, is_old ? " (left over from an earlier stop?)" : "",
+                        ": a stop by signal hands jobs back at once"}),
+                   "let a normal deployment write NORMAL_SHUTDOWN to it before the worker starts"});
 }
 
 inline constexpr const char* probe_advice =
@@ -219,6 +222,9 @@ inline void check_settings(const worker_options& options, const container_info& 
     for (const worker_part_factory& factory : options.parts) {
         if (factory.inspect) factory.inspect(options, info, out);
     }
+    if (find_variable(probe.environment, "NOTIFY_SOCKET") != nullptr && !options.parts.has("operating"))
+        out.push_back({severity::warning, "service-unnotified",
+                       "NOTIFY_SOCKET is set, but the service manager is not notified", operating_fix});
     if (!probe.environment) check_variable_names(out);
 }
 

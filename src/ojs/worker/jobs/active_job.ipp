@@ -17,7 +17,6 @@ struct registered_handler : ref_counted {
     std::string type;
     job_handler call;
     handler_options options;
-    atomic<bool> warned_too_long{false};  // the log warns that its jobs may outlast the grace period
 };
 
 inline ref<registered_handler> find_handler(const array<ref<registered_handler>>& handlers,

@@ -154,7 +154,6 @@ class fetcher {
         if (job->job.extent == job_extent::too_large)
             return report_unstarted(job, failed({"invalid_payload", job->job.malformed, false, "{}"}));
         if (!job->handler) return hold(job);
-        warn_if_too_long(*job);
         return true;
     }
     // Held, because the only worker would fetch it again at once. It takes no slot (free_slots()): others need not
@@ -184,19 +183,6 @@ class fetcher {
     bool report_unstarted(const ref<active_job>& job, verdict report) {
         if (job->take()) reports_.add(job, std::move(report));
         return false;
-    }
-
-    // Warns once per type of jobs whose timeout exceeds the grace period: a stop may interrupt them. [GS 6.2, 7.2]
-    void warn_if_too_long(const active_job& job) {
-        const std::chrono::milliseconds grace = worker_.options.times.shutdown_grace_period;
-        if (job.job.timeout <= grace || job.handler->options.long_running) return;
-        if (job.handler->warned_too_long.exchange(true)) return;
-        constexpr const char* fix =
-            "raise the grace period and the container's, or register it as long_running and save checkpoints";
-        worker_.log.write(
-            log_level::warn, "jobs of this type may take longer than the grace period",
-            {field("job_type", printable(job.job.type)), field("timeout_ms", job.job.timeout.count()),
-             field("grace_period", format_duration(grace)), field("fix", fix)});
     }
 
     // A job without an id, or without memory for it, comes back after its visibility timeout.

@@ -25,8 +25,7 @@ class stop_log {
     void write_findings() const {
         if (!log_.enabled(log_level::warn)) return;
         for (const finding& found : startup_findings(worker_.options, {}, worker_.steps_timeout)) {
-            log_.write(found.severity == severity::info ? log_level::info : log_level::warn, found.problem,
-                       {field("finding", found.id), field("fix", found.fix)});
+            log_.write(log_level::warn, found.problem, {field("finding", found.id), field("fix", found.fix)});
         }
     }
 

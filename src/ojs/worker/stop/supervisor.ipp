@@ -263,13 +263,13 @@ class supervisor {
         limit_log_flush(facts_.own.mode == stop_mode::reclaim ? stop_timeout / 50 : stop_timeout / 10);
         stop_deadline_ = now + stop_timeout;
         worker_.reports.set_checkpoint_deadline(now + detail::min(stop_timeout / 20, max_checkpoint_wait));
-        worker_.reports.set_deadline(stop_deadline_ - last_beat_time(stop_timeout));
+        worker_.reports.set_deadline(stop_deadline_ - last_beat_time(worker_.options.times));
         if (gave_up_) shorten_stop();  // three signals at once
     }
 
     // For calls that end at their deadline to return.
     std::chrono::milliseconds call_margin() const noexcept {
-        return last_beat_time(worker_.options.times.stop_timeout) / 4;
+        return last_beat_time(worker_.options.times) / 4;
     }
     // False: some reports are not finished in time; a third stop signal shortens it.
     bool await_reports(time_point deadline) {
@@ -331,8 +331,7 @@ class supervisor {
     }
     void shorten_stop() {
         worker_.reports.set_deadline(steady_clock::now());
-        stop_deadline_ =
-            detail::min(stop_deadline_, deadline_after(last_beat_time(worker_.options.times.stop_timeout)));
+        stop_deadline_ = detail::min(stop_deadline_, deadline_after(last_beat_time(worker_.options.times)));
     }
 
     void await_threads() {
