@@ -84,27 +84,19 @@ inline bool rewrites_sigtstp(std::string_view rule) {
            from == static_cast<std::uint64_t>(SIGTSTP) && to != static_cast<std::uint64_t>(SIGSTOP);
 }
 
-// Reads the options as dumb-init's getopt_long does: -c, --single-child, -r 20:15, --rewrite=20:15.
+// Looks for -c, --single-child, -r 20:15 and --rewrite=20:15 before the program.
 inline bool dumb_init_passes_sigtstp(const array<std::string>& arguments,
                                      const environment_lookup& environment) {
     const char* const own_session = find_variable(environment, "DUMB_INIT_SETSID");
     if (own_session != nullptr && std::string_view(own_session) == "0") return true;
     for (std::size_t i = 1; i < arguments.size(); ++i) {
-        std::string_view option = arguments[i];
-        if (option.size() < 2 || option.front() != '-' || option == "--") return false;
-        const bool is_long = starts_with(option, "--");
-        option.remove_prefix(is_long ? 2 : 1);
-        const std::string_view name = is_long ? next_part(option, "=") : std::string_view();
-        bool takes_value = is_long && starts_with("rewrite", name);
-        if (is_long && starts_with("single-child", name)) return true;
-        while (!is_long && !takes_value && !option.empty()) {
-            if (option.front() == 'c') return true;
-            takes_value = option.front() == 'r';
-            option.remove_prefix(1);
-        }
-        if (!takes_value) continue;
-        if (option.empty() && i + 1 < arguments.size()) option = arguments[++i];
-        if (rewrites_sigtstp(option)) return true;
+        const std::string_view argument = arguments[i];
+        const bool is_option = starts_with(argument, "-");
+        const bool is_long = starts_with(argument, "--");
+        if (starts_with(argument, "--s") || (is_option && !is_long && has_part(argument, "c"))) return true;
+        const std::size_t rule = argument.find_first_of("0123456789");
+        if (rule < argument.size() && rewrites_sigtstp(argument.substr(rule))) return true;
+        if (!is_option && rule != 0) return false;  // the program
     }
     return false;
 }
