@@ -429,7 +429,7 @@ class documented_options {
   public:
     template <class Value, class... Constraints>
     void operator()(const std::string& name, std::string_view variables, const Value& value,
-                    Constraints... constraints) {
+                    const Constraints&... constraints) {
         ++rows;
         std::string begin = "\n| `" + name + "` | ";
         for (const char* comma = ""; !variables.empty(); comma = ", ")
@@ -465,12 +465,15 @@ class documented_options {
                              std::chrono::milliseconds = {}) {
         return format_duration(value);
     }
-    static std::string shown(const worker_options& value, const char*) { return code(value.dialect.name); }
-    template <class Choice>
-    static std::string shown(const Choice& value, const char* names) {
-        std::string_view rest = names;
-        for (int i = static_cast<int>(value); i > 0; --i) detail::next_part(rest, " ");
-        return code(std::string(detail::next_part(rest, " ")));
+    template <class Choices>
+    static std::string shown(const worker_options& value, const Choices&) {
+        return code(value.dialect.name);
+    }
+    template <class Value, std::size_t count>
+    static std::string shown(const Value& value, const detail::choice<Value> (&choices)[count]) {
+        for (const auto& each : choices)
+            if (each.value == value) return code(each.name);
+        return code("");
     }
 
     static std::string wanted() { return ""; }
@@ -480,7 +483,12 @@ class documented_options {
     static std::string wanted(std::chrono::milliseconds min, std::chrono::milliseconds max = {}) {
         return max == no_limit ? "`ojs::no_limit`" : min > 0ms ? "min " + format_duration(min) : "";
     }
-    static std::string wanted(const char* names) { return code(names); }
+    template <class Value, std::size_t count>
+    static std::string wanted(const detail::choice<Value> (&choices)[count]) {
+        std::string names;
+        for (const auto& each : choices) names += (names.empty() ? "" : " ") + std::string(each.name);
+        return code(names);
+    }
 };
 
 }  // namespace

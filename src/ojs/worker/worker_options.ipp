@@ -32,25 +32,47 @@ inline constexpr const char* white_space = " \t\n\v\f\r";
 inline const char* text_fault(std::string_view text, text_kind kind) noexcept {
     if (kind == text_kind::secret && trim_blanks(text, white_space) != text)
         return "begins or ends in white space (made by echo?)";
-    const auto is_visible = [](char c) { return static_cast<unsigned char>(c) >= ' ' && c != '\x7f'; };
-    return all_of(text, is_visible) ? nullptr : "holds a control character";
+    return all_of(text, [](char c) { return !is_ascii_control(c); }) ? nullptr : "holds a control character";
 }
 
 inline constexpr const char* grace_variables =
     "OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT";
 
+template <class Value>
+struct choice {
+    const char* name;
+    Value value;
+};
+inline constexpr choice<dialect (*)()> presets[] = {{"graceful_shutdown", dialect::graceful_shutdown},
+                                                    {"website", dialect::website},
+                                                    {"worker_protocol", dialect::worker_protocol},
+                                                    {"river", dialect::river},
+                                                    {"spot_controller", dialect::spot_controller}};
+inline constexpr choice<unknown_type_action> unknown_type_actions[] = {
+    {"requeue", unknown_type_action::requeue},
+    {"fail", unknown_type_action::fail},
+    {"discard", unknown_type_action::discard}};
+inline constexpr choice<log_level> log_levels[] = {{"debug", log_level::debug},
+                                                   {"info", log_level::info},
+                                                   {"warn", log_level::warn},
+                                                   {"error", log_level::error},
+                                                   {"off", log_level::off}};
+inline constexpr choice<log_format> log_formats[] = {
+    {"text", log_format::text}, {"logfmt", log_format::logfmt}, {"json", log_format::json}};
+inline constexpr choice<bool> off_on[] = {{"off", false}, {"on", true}};
+inline constexpr choice<bool> zero_one[] = {{"0", false}, {"1", true}};
+
 template <class Options, class Visit>
 void visit_log_options(Options& log, Visit& visit) {
-    visit("log.level", "OJS_LOG_LEVEL", log.level, "debug info warn error off");
-    visit("log.format", "OJS_LOG_FORMAT", log.format, "text logfmt json");
+    visit("log.level", "OJS_LOG_LEVEL", log.level, log_levels);
+    visit("log.format", "OJS_LOG_FORMAT", log.format, log_formats);
 }
 
 // visit(name, variables, value, constraints) per option; the first set variable counts. A test checks docs/options.md.
 template <class Options, class Visit>
 void visit_options(Options& o, Visit& visit) {
     using namespace std::chrono_literals;
-    visit("dialect", "OJS_DIALECT", o,  // first, as it sets other options
-          "graceful_shutdown website worker_protocol river spot_controller");
+    visit("dialect", "OJS_DIALECT", o, presets);  // first, as it sets other options
     visit("url", "OJS_URL OJS_BACKEND_URL", o.url);
     visit("queues", "OJS_QUEUES OJS_QUEUE", o.queues);
     visit("concurrency", "OJS_CONCURRENCY", o.concurrency, 1, 10000);
@@ -66,21 +88,21 @@ void visit_options(Options& o, Visit& visit) {
     visit("termination_mode_file", "OJS_TERMINATION_MODE_FILE OJS_TERMINATION_TYPE_FILE",
           o.termination_mode_file, text_kind::name);
     visit("stuck_after", "OJS_STUCK_AFTER", o.stuck_after, 10ms);
-    visit("unknown_type", "OJS_UNKNOWN_TYPE", o.unknown_type, "requeue fail discard");
+    visit("unknown_type", "OJS_UNKNOWN_TYPE", o.unknown_type, unknown_type_actions);
     visit("repeat_signal_gap", "OJS_REPEAT_SIGNAL_GAP", o.repeat_signal_gap, 0ms);
     visit("stop_signals", "OJS_STOP_SIGNALS", o.stop_signals);
     visit("progress_interval", "OJS_PROGRESS_INTERVAL", o.progress_interval, 10ms);
     visit("container_grace_period", "OJS_CONTAINER_GRACE_PERIOD", o.container_grace_period, 0ms);
     visit("prestop_delay", "OJS_PRESTOP_DELAY", o.prestop_delay, 0ms);
     visit("health_address", "OJS_HEALTH_ADDR", o.health_address);
-    visit("health_control", "OJS_HEALTH_CONTROL", o.health_control, "off on");
+    visit("health_control", "OJS_HEALTH_CONTROL", o.health_control, off_on);
     visit("health_token", "OJS_HEALTH_TOKEN", o.health_token, text_kind::secret);
     visit("labels", "OJS_LABELS", o.labels);
     visit("job_types", "OJS_JOB_TYPES", o.job_types, true);  // an operator may set an empty list
     visit("worker_id", "OJS_WORKER_ID", o.worker_id, text_kind::name);
     visit("auth_token", "OJS_AUTH_TOKEN", o.auth_token, text_kind::secret);
     visit_log_options(o.log, visit);
-    visit("log.error_messages", "OJS_LOG_ERROR_MESSAGES", o.log.error_messages, "0 1");
+    visit("log.error_messages", "OJS_LOG_ERROR_MESSAGES", o.log.error_messages, zero_one);
     visit("registration_path", "OJS_REGISTRATION_PATH", o.registration_path);
 }
 
@@ -97,7 +119,7 @@ class environment_reader {
     explicit environment_reader(const environment_lookup& lookup) : lookup_(lookup) {}
 
     template <class Value, class... Constraints>
-    void operator()(const char*, const char* variables, Value& out, Constraints... constraints) {
+    void operator()(const char*, const char* variables, Value& out, const Constraints&... constraints) {
         if (is_set(variables)) note(parse(out, constraints...));
     }
     bool is_set(std::string_view variables) {
@@ -160,24 +182,19 @@ class environment_reader {
         out = static_cast<std::int64_t>(parsed);
         return fits && out >= min ? "" : cat({"not a whole number from ", min, " to ", max});
     }
-    std::string parse(worker_options& out, const char* names) {
-        static constexpr ojs::dialect (*presets[])() = {dialect::graceful_shutdown, dialect::website,
-                                                        dialect::worker_protocol, dialect::river,
-                                                        dialect::spot_controller};
-        int preset = 0;
-        std::string fault = parse(preset, names);
-        out.use(presets[preset]());
-        return fault;
-    }
-    template <class Choice>
-    std::string parse(Choice& out, const char* names) {
-        std::string_view rest = names;
-        for (int index = 0; !rest.empty(); ++index) {
-            out = static_cast<Choice>(index);
-            if (next_part(rest, " ") == value_) return "";
+    template <class Option, class Value, std::size_t count>
+    std::string parse(Option& out, const choice<Value> (&choices)[count]) {
+        std::string names;
+        for (const choice<Value>& each : choices) {
+            if (value_ == std::string_view(each.name)) return set(out, each.value), "";
+            append(names, {" ", each.name});
         }
-        out = Choice();
-        return cat({"not one of: ", names});
+        return cat({"not one of:", names});
+    }
+    static void set(worker_options& out, ojs::dialect (*preset)()) { out.use(preset()); }
+    template <class Value>
+    static void set(Value& out, Value value) {
+        out = value;
     }
 
     const environment_lookup& lookup_;
@@ -188,8 +205,7 @@ class environment_reader {
 
 // Collects the variables of the options, and adds those of other programs.
 struct known_variables {
-    array<std::string> names = {"OJS_LIFECYCLE_ADDR",          "OJS_PROCESS_ID",
-                                "OJS_LAUNCHER_ADDR",           "OJS_CONTROLLER_CONFIG",
+    array<std::string> names = {"OJS_LIFECYCLE_ADDR", "OJS_PROCESS_ID", "OJS_LAUNCHER_ADDR",
                                 "OJS_SERVER_SHUTDOWN_TIMEOUT", "OJS_SPOOL_GROUP_WRITE"};
 
     template <class... Row>
