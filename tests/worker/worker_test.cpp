@@ -446,11 +446,12 @@ TEST_CASE("worker: run() works in the calling thread until stopped") {
     check_last_word(wire);
 }
 
-TEST_CASE("worker: job types that it is deployed for without a handler are named once, at start") {
+TEST_CASE("operating: job types that it is deployed for without a handler -> named once, at start") {
     const auto warned = [](std::vector<std::string> deployed) {
         recorder::transport wire;
         worker_options options = recorder::options();
         options.job_types = std::move(deployed);
+        options.parts.add(operating());
         const kept_log log(options, log_level::warn);
         run_until("fetch", 1, wire, options, do_nothing);
         std::string types;

@@ -5,8 +5,6 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
-
 #include "../base/detail/clock.ipp"
 #include "stop/supervisor.ipp"
 #include "transport_scheme.ipp"
@@ -156,16 +154,6 @@ struct worker_impl : ref_counted {
         return outcome;
     }
 
-    void warn_of_missing_handlers() const {
-        std::string missing;
-        for (const std::string& type : context->options.job_types) {
-            if (!find_handler(handlers, type)) append(missing, {missing.empty() ? "" : ",", printable(type)});
-        }
-        if (!missing.empty())
-            context->log.write(log_level::warn, "no handler is registered for job types in OJS_JOB_TYPES",
-                               {field("job_types", missing)});
-    }
-
     result<void> start_threads(bool owns_process) {
         result<void> outcome = unless_out_of_memory([&] { return try_start_threads(owns_process); });
         if (!outcome) tear_down();
@@ -174,7 +162,6 @@ struct worker_impl : ref_counted {
 
     result<void> try_start_threads(bool owns_process) {
         worker_context& worker = *context;
-        warn_of_missing_handlers();
         const result<void> parts = start_parts(owns_process);  // first: if it fails, nothing runs
         if (!parts) return parts;
         const int notify_fd = worker.supervisor.notify_fd();

@@ -114,7 +114,7 @@ struct worker_options {
     std::chrono::milliseconds container_grace_period{0};  // SIGTERM to SIGKILL, to warn; 0: unset [GS 6.3]
     std::chrono::milliseconds prestop_delay{0};           // the preStop hook's part of it; 0: none
     std::vector<std::string> labels;                      // sent to the backend
-    std::vector<std::string> job_types;  // expected: one warning at start names those without a handler
+    std::vector<std::string> job_types;  // expected: operating() warns at start of those without a handler
     std::string worker_id;               // empty: "worker_" and a UUIDv7
     std::string auth_token;              // sent as a bearer token; never logged
     http_headers headers;                // sent with every request
