@@ -7,25 +7,12 @@
 #include "../base/detail/files.ipp"
 #include "../base/detail/light.hpp"
 #include "../base/detail/proc.ipp"
-#include "../base/detail/text.hpp"
+#include "../base/detail/text.ipp"
 #include "container.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
-inline bool starts_with(std::string_view text, std::string_view prefix) {
-    return text.substr(0, prefix.size()) == prefix;
-}
-inline bool has_part(std::string_view text, std::string_view part) {
-    return text.find(part) != std::string_view::npos;
-}
-inline bool is_listed(std::string_view word, std::string_view list) {
-    while (!list.empty()) {
-        if (next_part(list, " ") == word) return true;
-    }
-    return false;
-}
 
 template <class Rule, std::size_t count>
 const Rule* find_rule(const Rule (&rules)[count], std::string_view text,

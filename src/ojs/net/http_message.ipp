@@ -1,6 +1,6 @@
 #pragma once
 
-#include "../base/detail/text.hpp"
+#include "../base/detail/text.ipp"
 #include "http_message.hpp"
 
 namespace ojs {
@@ -8,38 +8,9 @@ inline namespace v0_1_0 {
 
 namespace detail {
 
-inline char lower_ascii(char c) noexcept {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
-}
-
-inline bool equals_ignore_case(std::string_view a, std::string_view b) noexcept {
-    if (a.size() != b.size()) return false;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-        if (lower_ascii(a[i]) != lower_ascii(b[i])) return false;
-    }
-    return true;
-}
-
-inline bool is_alphanumeric(char c) noexcept {
-    const char low = lower_ascii(c);
-    return (low >= 'a' && low <= 'z') || (c >= '0' && c <= '9');
-}
-
 inline bool is_token_char(char c) noexcept {
     return is_alphanumeric(c) ||
            (c != '\0' && std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos);
-}
-
-inline bool is_ascii_control(char c) noexcept {
-    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-}
-
-template <class Predicate>
-bool all_of(std::string_view text, Predicate holds) noexcept {
-    for (const char c : text) {
-        if (!holds(c)) return false;
-    }
-    return true;
 }
 
 // A method or a header name.

@@ -108,15 +108,6 @@ class atomic {
     alignas(sizeof(T)) T value_;
 };
 
-using counter = atomic<std::uint64_t>;
-
-inline void count_one(counter& value) noexcept {
-    value.fetch_add(1, memory_order::relaxed);
-}
-inline std::uint64_t read_counter(const counter& value) noexcept {
-    return value.load(memory_order::relaxed);
-}
-
 class ref_counted {
   public:
     ref_counted() = default;

@@ -198,6 +198,48 @@ inline bool contains(const std::vector<std::string>& texts, std::string_view tex
     return false;
 }
 
+inline bool starts_with(std::string_view text, std::string_view prefix) {
+    return text.substr(0, prefix.size()) == prefix;
+}
+inline bool has_part(std::string_view text, std::string_view part) {
+    return text.find(part) != std::string_view::npos;
+}
+inline bool is_listed(std::string_view word, std::string_view list) {
+    while (!list.empty()) {
+        if (next_part(list, " ") == word) return true;
+    }
+    return false;
+}
+
+inline char lower_ascii(char c) noexcept {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
+}
+
+inline bool equals_ignore_case(std::string_view a, std::string_view b) noexcept {
+    if (a.size() != b.size()) return false;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        if (lower_ascii(a[i]) != lower_ascii(b[i])) return false;
+    }
+    return true;
+}
+
+inline bool is_alphanumeric(char c) noexcept {
+    const char low = lower_ascii(c);
+    return (low >= 'a' && low <= 'z') || (c >= '0' && c <= '9');
+}
+
+inline bool is_ascii_control(char c) noexcept {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+}
+
+template <class Predicate>
+bool all_of(std::string_view text, Predicate holds) noexcept {
+    for (const char c : text) {
+        if (!holds(c)) return false;
+    }
+    return true;
+}
+
 OJS_SHUTDOWN_INLINE array<const std::string*> sorted_pointers(const std::vector<std::string>& texts) {
     array<const std::string*> out;
     for (const std::string& text : texts) out.push_back(&text);

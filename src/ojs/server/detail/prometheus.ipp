@@ -10,6 +10,15 @@
 
 namespace ojs::detail {
 
+using counter = atomic<std::uint64_t>;
+
+inline void count_one(counter& value) noexcept {
+    value.fetch_add(1, memory_order::relaxed);
+}
+inline std::uint64_t read_counter(const counter& value) noexcept {
+    return value.load(memory_order::relaxed);
+}
+
 // Microseconds as decimal seconds; not by %f, whose decimal point follows the locale.
 inline std::string seconds_text(std::uint64_t microseconds) {
     char text[40];

@@ -43,7 +43,7 @@ void for_each_unknown_variable(Take take) {
         // Kubernetes sets some for every service, which may be named "ojs".
         bool is_known = name.find("_SERVICE_") != name.npos || name.find("_PORT") != name.npos;
         for (const std::string& each : known.names) is_known = is_known || each == name;
-        if (name.substr(0, 4) == "OJS_" && !is_known) take(name, known.names);
+        if (starts_with(name, "OJS_") && !is_known) take(name, known.names);
     }
 }
 inline finding unknown_variable(std::string_view name) {
