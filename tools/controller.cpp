@@ -623,15 +623,6 @@ void log_spool_event(const ojs::spool_event& event) {
         {{"name", event.name, false}, {"reason", event.reason, false}});
 }
 
-// A missing one may be written later.
-void warn_of_mode_file(const ojs::termination_mode& mode) {
-    using ojs::termination_evidence;
-    if (!mode.is_reclaim() || mode.evidence == termination_evidence::missing) return;
-    const bool is_old = mode.evidence == termination_evidence::reclaim;
-    log(ojs::log_level::warn, mode.found + (is_old ? " (left over from an earlier stop?)" : "") +
-                                  ": a stop by signal hands jobs back at once");
-}
-
 // ---- commands ----
 
 int run_controller(const std::string& path) {
@@ -655,8 +646,6 @@ int run_controller(const std::string& path) {
             "spot_instance_mode is deprecated and ignored; the termination type file decides",
             {{"file", config->options.termination_mode_file, false}});
     }
-    if (!config->options.termination_mode_file.empty())
-        warn_of_mode_file(ojs::read_termination_mode(config->options.termination_mode_file));
     config->spool.on_event = log_spool_event;
     const auto opened = ojs::open_spool(config->spool);
     if (!opened) return ojs::report_usage(opened.error());

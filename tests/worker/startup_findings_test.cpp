@@ -126,3 +126,17 @@ TEST_CASE("startup findings: every variable that is read is known") {
     }
     CHECK(asked.size() > 30);
 }
+
+TEST_CASE("startup findings: a stale mode file, but not a missing one") {
+    file_tree tree;
+    const ojs::detail::container_probe nowhere = probe();
+    worker_options options = quiet_options();
+    options.termination_mode_file = tree.root() + "/mode";
+    CHECK(startup_findings(options, nowhere).empty());
+    tree.file("/mode", "SPOT_RECLAIM");
+    check_found(startup_findings(options, nowhere), "mode-file", severity::warning, "SPOT_RECLAIM");
+    tree.file("/mode", "garbage");
+    const std::string problem = startup_findings(options, nowhere).at(0).problem;
+    CHECK(problem.find("'garbage': a stop by signal hands jobs back at once") != std::string::npos);
+    CHECK(problem.find("defaulting") == std::string::npos);  // operators search for these words of a stop
+}

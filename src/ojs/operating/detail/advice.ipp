@@ -202,12 +202,7 @@ inline void check_mode_file(const worker_options& options, std::vector<finding>&
     const termination_mode mode = read_termination_mode(options.termination_mode_file);
     if (!mode.is_reclaim()) return;
     const auto& fault = faults[static_cast<std::size_t>(mode.evidence)];
-    const bool is_old = mode.evidence == termination_evidence::reclaim;
-    // Not in the words of a stop, which operators search for.
-    out.push_back({fault.level, fault.id,
-                   cat({mode.found, is_old ? " (left over from an earlier stop?)" : "",
-                        ": a stop by signal hands jobs back at once"}),
-                   "let a normal deployment write NORMAL_SHUTDOWN to it before the worker starts"});
+    out.push_back({fault.level, fault.id, describe_mode_file(mode), mode_file_fix});
 }
 
 inline constexpr const char* probe_advice =

@@ -10,7 +10,7 @@
 namespace ojs::detail {
 
 // What a worker warns of at its start: the time for a stop is too short ("budget-..."), PID 1 is a shell
-// ("pid1-wrapper"), a variable is unknown. doctor() advises. Thread-safe while the environment is stable.
+// ("pid1-wrapper"), a variable is unknown, the mode file is wrong. doctor() advises. Thread-safe while the environment is stable.
 std::vector<finding> startup_findings(const worker_options& options, const container_probe& probe = {},
                                       std::chrono::milliseconds steps_timeout = {});
 

@@ -2,6 +2,7 @@
 
 #include "../../base/detail/text.hpp"
 #include "../../host/container.ipp"
+#include "../../host/termination_mode.hpp"
 #include "../worker_options.ipp"
 #include "startup_findings.hpp"
 
@@ -52,6 +53,15 @@ inline finding unknown_variable(std::string_view name) {
             "unset it, or see docs/options.md"};
 }
 
+inline constexpr const char* mode_file_fix =
+    "let a normal deployment write NORMAL_SHUTDOWN to it before the worker starts";
+// Not in the words of a stop, which operators search for.
+inline std::string describe_mode_file(const termination_mode& mode) {
+    const bool is_old = mode.evidence == termination_evidence::reclaim;
+    return cat({mode.found, is_old ? " (left over from an earlier stop?)" : "",
+                ": a stop by signal hands jobs back at once"});
+}
+
 // From a terminal, and not by a supervisor or a platform that adapts, which runs no such processes.
 inline bool is_started_by_hand(const container_probe& probe, const container_info& info) {
     return info.in_container && info.supervisor.empty() && !find_platform(info)->adapts_grace_period &&
@@ -65,6 +75,10 @@ OJS_SHUTDOWN_INLINE std::vector<finding> startup_findings(const worker_options& 
     const bool by_hand = is_started_by_hand(probe, info);  // not the container's own command
     std::vector<finding> out = by_hand ? std::vector<finding>() : info.findings;
     check_stop_time(options, by_hand ? nullptr : find_platform(info), steps_timeout, out);
+    const std::string& file = options.termination_mode_file;
+    const termination_mode mode = file.empty() ? termination_mode() : read_termination_mode(file);
+    if (mode.is_reclaim() && mode.evidence != termination_evidence::missing)  // it may be written later
+        out.push_back({severity::warning, "mode-file", describe_mode_file(mode), mode_file_fix});
     if (!probe.environment)
         for_each_unknown_variable(
             [&](std::string_view name, const array<std::string>&) { out.push_back(unknown_variable(name)); });
