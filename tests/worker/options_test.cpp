@@ -117,7 +117,7 @@ TEST_CASE("options: a dialect sets its grace period, and a variable overrides it
 TEST_CASE("options: every variable is read") {
     const worker_options out = good({{"OJS_URL", "http://backend:81/base"},
                                      {"OJS_QUEUES", "a, b ,c"},
-                                     {"OJS_CONCURRENCY", "10000"},
+                                     {"OJS_CONCURRENCY", "1000"},
                                      {"OJS_LABELS", "x,y"},
                                      {"OJS_JOB_TYPES", "email.send, sms.send"},
                                      {"OJS_WORKER_ID", "w-1"},
@@ -127,7 +127,7 @@ TEST_CASE("options: every variable is read") {
                                      {"OJS_LOG_FORMAT", "json"}});
     CHECK(out.url == "http://backend:81/base");
     CHECK(out.queues == std::vector<std::string>{"a", "b", "c"});
-    CHECK(out.concurrency == 10000);
+    CHECK(out.concurrency == 1000);
     CHECK(out.labels == std::vector<std::string>{"x", "y"});
     CHECK(out.job_types == std::vector<std::string>{"email.send", "sms.send"});
     CHECK(good({{"OJS_JOB_TYPES", ""}}).job_types.empty());
@@ -182,7 +182,7 @@ TEST_CASE("options: an invalid value is refused with the names of variable and v
         }
         CHECK(holds(read({{each.name, "30000"}}).error().text, "30000s (8h20m) or 30000ms (30s)?"));
     }
-    for (const char* value : {"", "0", "-1", "10001", "ten", "1.0", "0x10", "18446744073709551617", " 1"}) {
+    for (const char* value : {"", "0", "-1", "1001", "ten", "1.0", "0x10", "18446744073709551617", " 1"}) {
         check_bad("OJS_CONCURRENCY", value);
     }
     for (const char* name : {"OJS_QUEUES", "OJS_QUEUE", "OJS_LABELS"}) {
@@ -308,11 +308,11 @@ TEST_CASE("options: out of range together or alone") {
         CHECK(valid.error().code == errc::invalid_argument);
         CHECK(holds(valid.error().text, part));
     };
-    refused("concurrency (OJS_CONCURRENCY) is 0; it must be 1 to 10000",
+    refused("concurrency (OJS_CONCURRENCY) is 0; it must be 1 to 1000",
             [](worker_options& o) { o.concurrency = 0; });
     refused("thread_stack_size is 65535 bytes; it must be at least 65536",
             [](worker_options& o) { o.thread_stack_size = 65535; });
-    refused("concurrency", [](worker_options& o) { o.concurrency = 10001; });
+    refused("concurrency", [](worker_options& o) { o.concurrency = 1001; });
     refused("queues", [](worker_options& o) { o.queues.clear(); });
     refused("queue", [](worker_options& o) { o.queues = {"a", ""}; });
     for (const duration_variable& each : duration_variables) {

@@ -95,7 +95,7 @@ struct worker_options {
     std::string url = "http://127.0.0.1:8080";  // http://..., unix:/..., memory:, or a scheme of `transports`
     detail::extension_list<transport_scheme> transports;  // transports.add(ojs::spool()) adds a scheme
     std::vector<std::string> queues = {"default"};        // to fetch from
-    std::int64_t concurrency = 10;                        // jobs at a time, 1 to 10000
+    std::int64_t concurrency = 10;                        // jobs at a time, 1 to 1000
     stop_times times;                                     // of a stop
     std::chrono::milliseconds heartbeat_interval{5000};   // or half of the shortest lease, if that is less
     std::chrono::milliseconds poll_interval{1000};        // after a FETCH that found nothing

@@ -75,7 +75,7 @@ void visit_options(Options& o, Visit& visit) {
     visit("dialect", "OJS_DIALECT", o, presets);  // first, as it sets other options
     visit("url", "OJS_URL OJS_BACKEND_URL", o.url);
     visit("queues", "OJS_QUEUES OJS_QUEUE", o.queues);
-    visit("concurrency", "OJS_CONCURRENCY", o.concurrency, 1, 10000);
+    visit("concurrency", "OJS_CONCURRENCY", o.concurrency, 1, 1000);
     visit("times.shutdown_grace_period", grace_variables, o.times.shutdown_grace_period, 0ms, no_limit);
     visit("times.cancel_lead", "OJS_CANCEL_LEAD", o.times.cancel_lead, 0ms);
     visit("times.cancel_wait", "OJS_CANCEL_WAIT", o.times.cancel_wait, 0ms);
