@@ -523,7 +523,9 @@ nanoseconds worker_world::max_stop_time() const {
 void worker_world::watch_pickup(member& one) {
     nanoseconds since = now();
     nanoseconds in_flight = now();
-    while (!one.is_closed && !is_paused_) {
+    for (;; sleep_for(100 * millisecond)) {
+        const std::lock_guard<std::mutex> held(one.calling);
+        if (!one.worker || is_paused_) return;
         const ojs::worker& on = *one.worker;
         // By signals alone a worker is as its lifecycle.
         const ojs::phase phase = chosen_.by_run && shared_ ? shared_->phase() : on.phase();
@@ -536,7 +538,6 @@ void worker_world::watch_pickup(member& one) {
             in_flight = now();
         if (now() - in_flight > 300 * millisecond)
             return violate("a drain with nothing in flight does not end");
-        sleep_for(100 * millisecond);
     }
 }
 
