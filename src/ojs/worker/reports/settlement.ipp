@@ -165,14 +165,17 @@ inline result<bool> holds_claim(worker_context& worker, const active_job& job, i
 
 // Whether to start a job. After its lease its claim must be confirmed: another worker may have it. [WIRE 7]
 inline bool may_start(worker_context& worker, active_job& job) {
-    if (!job.lease_expired(lease_time::now())) return true;
-    const std::uint32_t claim = job.claim_number();
-    const result<bool> held = query_claim(worker, job, try_deadline(worker));
-    if (!held)
-        static_cast<void>(
-            worker.beats.await_response(try_deadline(worker)));  // it may renew the lease, by name
-    // A lost one comes back: a FAIL might end the claim of another worker.
-    return (held ? *held : !job.lease_expired(lease_time::now())) || !job.mark_lost(claim);
+    while (job.lease_expired(lease_time::now())) {
+        const std::uint32_t claim = job.claim_number();
+        const result<bool> held = query_claim(worker, job, try_deadline(worker));
+        if (!held)
+            static_cast<void>(
+                worker.beats.await_response(try_deadline(worker)));  // it may renew the lease, by name
+        if (held ? *held : !job.lease_expired(lease_time::now())) break;
+        // A lost one comes back: a FAIL might end the claim of another worker.
+        if (job.mark_lost(claim)) return false;
+    }
+    return true;
 }
 
 // No FETCH begins while it lives, and those in flight have ended. A FAIL that has arrived lets this worker claim the job
@@ -216,10 +219,13 @@ inline result<settled> send_report(worker_context& worker, active_job& job, cons
 inline result<report_status> report_once(worker_context& worker, active_job& job, verdict& report,
                                          bool lease_over, int& stray_queries, bool& sent) {
     sent = false;
-    const std::uint32_t claim = job.claim_number();
-    const result<bool> held = lease_over ? holds_claim(worker, job, stray_queries) : result<bool>(true);
-    if (!held) return held.error();
-    if (!*held && job.mark_lost(claim)) return report_status::gone;
+    for (; lease_over; lease_over = job.lease_expired(lease_time::now())) {
+        const std::uint32_t claim = job.claim_number();
+        const result<bool> held = holds_claim(worker, job, stray_queries);
+        if (!held) return held.error();
+        if (*held) break;
+        if (job.mark_lost(claim)) return report_status::gone;
+    }
     if (steady_clock::now() >= worker.reports.deadline())
         return error{errc::timed_out, 0, "the stop is over"};
     sent = true;
