@@ -224,6 +224,7 @@ class machine {
             std::find_if(fibers_.begin(), fibers_.end(), [id](const auto& each) { return each->id == id; });
         if (at == fibers_.end()) return;
         free_stacks.push_back((*at)->stack);
+        forgotten_ = std::move(*at);
         fibers_.erase(at);
     }
 
@@ -379,6 +380,7 @@ class machine {
     random world_;
     std::vector<std::uint64_t> changes_;
     std::vector<std::unique_ptr<fiber>> fibers_;
+    std::unique_ptr<fiber> forgotten_;  // the latest, which may still run
     std::vector<fiber*> ready_;
     std::uint64_t last_id_ = 0;
     std::uint64_t steps_ = 0;
