@@ -17,7 +17,7 @@ inline namespace v0_1_0 {
 namespace detail {
 using model::atomic;
 }  // namespace detail
-inline void nanosleep(const timespec*, timespec*) {
+inline void nanosleep(const timespec*, std::nullptr_t) {
     model::the_checker().yield();
 }
 }  // namespace v0_1_0

@@ -30,12 +30,17 @@ Fault = collections.namedtuple("Fault", "title file now then")
 FAULTS = [
     Fault("1edc59ba the answer to a query about an earlier claim marks the next one as lost",
           "worker/jobs/active_job.ipp",
-          "flags.add_unless(job_flags::reassigned, job_flags::claimed_again);",
-          "flags.add(job_flags::reassigned);"),
+          """\
+        if (claim_number_ != claim) return false;
+        flags.add(job_flags::reassigned);
+        if (claim_number_ == claim) return true;
+        flags.remove(job_flags::reassigned);
+        return false;
+""",
+          "        flags.add(job_flags::reassigned);\n        return static_cast<void>(claim), true;\n"),
     Fault("ee520aea a FAIL after the lease is sent beside a FETCH, and ends the next claim",
           "worker/reports/settlement.ipp",
-          "const bool may_be_claimed = may_have_arrived || job.lease_expired(lease_time::now());",
-          "const bool may_be_claimed = may_have_arrived;"),
+          "if (report.ack || !(may_have_arrived || lease_over))", "if (report.ack || !may_have_arrived)"),
     Fault("050c06d5 a job that is claimed again while its ACK is due runs twice", "worker/jobs/fetcher.ipp",
           "known = job.claim_again(claimed, leased) || known; });",
           "known = (!job.taken() && job.claim_again(claimed, leased)) || known; });"),
@@ -99,9 +104,14 @@ FAULTS = [
     Fault("two run() calls with one lifecycle: the first to end takes the signal handlers with it",
           "worker/stop/runs.ipp",
           "if (shares_ && --all_runs.shares == 0)", "if (shares_ && --all_runs.shares >= 0)"),
-    Fault("a report that is accepted as the stop gives it up counts twice", "worker/reports/settlement.ipp",
-          "if (status != report_status::unreported && job.flags.add(job_flags::counted))",
-          "if (status != report_status::unreported)"),
+    Fault("a report that is accepted as the stop gives it up counts twice", "worker/reports/job_tally.ipp",
+          "if (!job.flags.add(job_flags::counted)) return;",
+          "if (!job.flags.add(job_flags::counted) && status == job_status::unreported) return;"),
+    Fault("a response that is older than the claim in progress ends that", "worker/jobs/active_job.ipp",
+          "if (attempt != 0 && attempt < latest_attempt()) return true;", ""),
+    Fault("an ended run() is forgotten before another, which has begun, exits", "worker/worker.ipp",
+          "    detail::begin_run();\n    result<void> started = impl->prepare();\n",
+          "    result<void> started = impl->prepare();\n    detail::begin_run();\n"),
     Fault("without memory the copy of an error ends the process", "base/error.ipp",
           "    try {\n        text = other.text;\n    } catch (const std::bad_alloc&) {\n    }\n",
           "    text = other.text;\n"),
