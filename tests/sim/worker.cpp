@@ -511,9 +511,8 @@ void worker_world::run() {
 
 nanoseconds worker_world::max_stop_time() const {
     // Where no thread starts, the supervisor itself reports, until the backend responds.
-    const bool reports =
-        chosen_.threads_start >= 0 && (chosen_.wrong.one_in != 0 || chosen_.wrong.down_from != 0);
-    if (reports) return INT64_MAX / 2;
+    const bool may_lack_threads = chosen_.threads_start >= 0 || chosen_.memory_lasts >= 0;
+    if (may_lack_threads && (chosen_.wrong.one_in != 0 || chosen_.wrong.down_from != 0)) return INT64_MAX / 2;
     const std::chrono::nanoseconds times = times_.shutdown_grace_period + times_.stop_timeout;
     return times.count() + chosen_.freezes_for + (chosen_.late_threads + chosen_.slow_threads) * slowness +
            second;
