@@ -52,8 +52,8 @@ STATIC := -static -s -Wl,-e,hold_signals
 # In one configuration for all: what judges and need not be judged, the worker of the image, and doctest itself.
 ONCE := header-separate
 ONCE.asan := broken_worker demo
-# The others define operator new, as ThreadSanitizer does.
-ONCE.tsan := $(ONCE.asan) counting_worker hung_file_worker threadless_worker out_of_memory
+# The others define operator new or pthread_create, as ThreadSanitizer does.
+ONCE.tsan := $(ONCE.asan) counting_worker hung_file_worker threadless_worker out_of_memory unscheduled_log
 # Whose doctest cannot be that of the others.
 OWN_DOCTEST := asan tsan
 

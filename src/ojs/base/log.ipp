@@ -161,13 +161,17 @@ class log_sink {
         budget_from_ = detail::max(budget_from_, now - refill * left);
         until_ = detail::min(until_, now + left);
     }
-    // Waits until every line is written and the thread ends.
+    // Waits until every line is written and the thread ends. If that has not run since, as on a busy machine, the
+    // caller writes.
     void end_by(time_point deadline) noexcept {
         unique_lock held(mutex_);
         idle_until_ = time_point();
         added_.notify_one();
         while (has_thread_ && changed_.wait_until(held, deadline)) {
         }
+        if (lines_.empty() || lines_.size() != accepted_ - written_) return;
+        const write_signals_blocked blocked;
+        write_waiting(held, 0);
     }
     void count_lost() noexcept { lost_.fetch_add(1); }
 
@@ -194,33 +198,37 @@ class log_sink {
             while (lines_.empty() && added_.wait_until(held, idle_until_)) {
             }
             if (lines_.empty()) break;
-            array<log_line> lines;
-            lines.swap(lines_);
-            const std::size_t bytes = waiting_bytes_;
-            held.unlock();
-            for (const log_line& line : lines) {
-                if (!write_text(line.fd, line.text, -1)) count_lost();
-            }
-            attempt([&] { report_lost(lines.back()); });
-            const std::size_t count = lines.size();
-            lines.clear();
-            held.lock();
-            written_ += count;
-            waiting_bytes_ -= bytes;  // only now: their duplicates count as well
-            const time_point now = steady_clock::now();
-            if (accepted_ == written_) budget_from_ = now - refill * detail::max(until_ - now, {});
-            changed_.notify_all();
+            write_waiting(held, -1);
         }
         has_thread_ = false;
         changed_.notify_all();
     }
+    // The mutex is unlocked meanwhile. `timeout`: see write_text().
+    void write_waiting(unique_lock& held, int timeout) noexcept {
+        array<log_line> lines;
+        lines.swap(lines_);
+        const std::size_t bytes = waiting_bytes_;
+        held.unlock();
+        for (const log_line& line : lines) {
+            if (!write_text(line.fd, line.text, timeout)) count_lost();
+        }
+        attempt([&] { report_lost(lines.back(), timeout); });
+        const std::size_t count = lines.size();
+        lines.clear();
+        held.lock();
+        written_ += count;
+        waiting_bytes_ -= bytes;  // only now: their duplicates count as well
+        const time_point now = steady_clock::now();
+        if (accepted_ == written_) budget_from_ = now - refill * detail::max(until_ - now, {});
+        changed_.notify_all();
+    }
     // Once a line is written again.
-    void report_lost(const log_line& last) {
+    void report_lost(const log_line& last, int timeout) {
         const std::uint64_t lost = lost_;
         if (lost == 0 || last.format == log_format::automatic) return;
         const log_record record{
             log_level::warn, "log lines were lost: nobody read them in time", {field("lines", lost)}, {}};
-        if (write_text(last.fd, format_log_record(record, last.format) + "\n", -1)) lost_.fetch_sub(lost);
+        if (write_text(last.fd, format_log_record(record, last.format) + "\n", timeout)) lost_.fetch_sub(lost);
     }
 
     atomic<std::uint64_t> lost_{0};
