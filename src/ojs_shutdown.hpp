@@ -24,19 +24,22 @@
 #include "ojs/host/termination_mode.hpp"
 #include "ojs/host/container.hpp"
 
+#include "ojs/loop/job.hpp"
+#include "ojs/loop/worker_part.hpp"
+#include "ojs/loop/loop_options.hpp"
+#include "ojs/loop/detail/startup_findings.hpp"
+
 #include "ojs/net/http_message.hpp"
 #include "ojs/net/byte_stream.hpp"
 #include "ojs/net/http_client.hpp"
 #include "ojs/net/json_view.hpp"
 
-#include "ojs/worker/job.hpp"
 #include "ojs/worker/job_context.hpp"
 #include "ojs/worker/transport.hpp"
 #include "ojs/worker/transports/memory.hpp"
 #include "ojs/worker/transports/http.hpp"
-#include "ojs/worker/worker_part.hpp"
+#include "ojs/worker/transport_scheme.hpp"
 #include "ojs/worker/worker_options.hpp"
-#include "ojs/worker/detail/startup_findings.hpp"
 #include "ojs/worker/worker.hpp"
 // clang-format on
 
@@ -69,6 +72,17 @@
 #include "ojs/host/termination_mode.ipp"
 #include "ojs/host/container.ipp"
 
+#include "ojs/loop/detail/user_code.ipp"
+#include "ojs/loop/detail/environment.ipp"
+#include "ojs/loop/loop_options.ipp"
+#include "ojs/loop/detail/startup_findings.ipp"
+#include "ojs/loop/detail/loop_context.ipp"
+#include "ojs/loop/worker_part.ipp"
+#include "ojs/loop/detail/stop_plan.ipp"
+#include "ojs/loop/detail/stop_log.ipp"
+#include "ojs/loop/detail/runs.ipp"
+#include "ojs/loop/detail/stop_machine.ipp"
+
 #include "ojs/net/http_message.ipp"
 #include "ojs/net/detail/http_parser.ipp"
 #include "ojs/net/detail/url.ipp"
@@ -89,7 +103,6 @@
 #include "ojs/worker/transports/http.ipp"
 #include "ojs/worker/transport_scheme.ipp"
 #include "ojs/worker/worker_options.ipp"
-#include "ojs/worker/detail/startup_findings.ipp"
 #include "ojs/worker/threads/pool_threads.ipp"
 #include "ojs/worker/reports/settlement.ipp"
 #include "ojs/worker/heartbeat/heartbeat.ipp"
@@ -97,10 +110,6 @@
 #include "ojs/worker/jobs/fetcher.ipp"
 #include "ojs/worker/threads/job_pool.ipp"
 #include "ojs/worker/stop/stuck_watch.ipp"
-#include "ojs/worker/stop/stop_log.ipp"
-#include "ojs/worker/worker_part.ipp"
-#include "ojs/worker/stop/stop_plan.ipp"
-#include "ojs/worker/stop/runs.ipp"
 #include "ojs/worker/stop/supervisor.ipp"
 #include "ojs/worker/worker.ipp"
 // clang-format on

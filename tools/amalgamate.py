@@ -20,7 +20,7 @@ from pathlib import Path
 
 # Each header: its rooms, from the lowest, and the headers it includes.
 PRODUCTS = {
-    "shutdown": (["base", "core", "host", "net", "worker"], []),
+    "shutdown": (["base", "core", "host", "loop", "net", "worker"], []),
     "server": (["server"], ["shutdown"]),
     "operating": (["operating"], ["server"]),
     "spool": (["spool"], ["shutdown"]),

@@ -102,7 +102,7 @@ FAULTS = [
           "        worker_.leave(ticket);\n", ""),
     # Found by the simulation.
     Fault("two run() calls with one lifecycle: the first to end takes the signal handlers with it",
-          "worker/stop/runs.ipp",
+          "loop/detail/runs.ipp",
           "if (shares_ && --all_runs.shares == 0)", "if (shares_ && --all_runs.shares >= 0)"),
     Fault("a report that is accepted as the stop gives it up counts twice", "worker/reports/job_tally.ipp",
           "if (!job.flags.add(job_flags::counted)) return;",

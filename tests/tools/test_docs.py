@@ -229,7 +229,8 @@ COMMANDS = {
     **dict.fromkeys(("cmake", "conan", "vcpkg", "cat", "export"), lambda words: None),
 }
 FILE_COMMANDS = ("echo", "cp", "mv")  # a line of them is run, in a folder of its own
-KNOWN_VARIABLES = set(re.findall(r"OJS_[A-Z_]+", read("src/ojs/worker/worker_options.ipp"))) | {"OJS_TEST_BIN"}
+OPTIONS = [read(f"src/ojs/{name}.ipp") for name in ("loop/loop_options", "worker/worker_options")]
+KNOWN_VARIABLES = set(re.findall(r"OJS_[A-Z_]+", "".join(OPTIONS))) | {"OJS_TEST_BIN"}
 
 
 def check_command(words):
@@ -288,7 +289,7 @@ def check_shell(block):
 
 def is_in_the_header(block):
     """A picture of times is that of the comment on them."""
-    assert "".join(f"//   {line}\n" for line in block.text.splitlines()) in read("src/ojs/worker/worker_options.hpp")
+    assert "".join(f"//   {line}\n" for line in block.text.splitlines()) in read("src/ojs/loop/loop_options.hpp")
 
 
 def is_built(block):

@@ -272,7 +272,7 @@ TEST_CASE("parts: a thread abandoned by a destroyed worker no longer calls them"
 
 TEST_CASE("parts: options that an extension refuses end the start before a part is created") {
     worker_options options = recorder::options();
-    const auto refuse = [](const worker_options& given) -> result<void> {
+    const auto refuse = [](const ojs::loop_options& given) -> result<void> {
         return error{errc::invalid_argument, 0, "not " + given.worker_id};
     };
     int made = 0;

@@ -89,7 +89,7 @@ TEST_CASE("startup findings: an unknown variable -> a warning with its name, and
     const char* const fine[] = {"OJS_SERVICE_HOST", "OJS_PORT_80_TCP_ADDR", "OJS_LABELS", "XOJS_URL"};
     for (const auto& each : set) ::setenv(each.first, "1", 1);
     for (const char* each : fine) ::setenv(each, "x", 1);
-    const std::vector<finding> found = startup_findings(quiet_options());
+    const std::vector<finding> found = ojs::detail::unknown_variables(ojs::detail::worker_variables());
     const std::vector<finding> advised = doctor(quiet_options());
     for (const auto& each : set) ::unsetenv(each.first);
     for (const char* each : fine) ::unsetenv(each);
@@ -119,7 +119,7 @@ TEST_CASE("startup findings: every variable that is read is known") {
     for (const std::string& name : asked) {
         if (name.find("OJS_") != 0) continue;
         ::setenv(name.c_str(), "1", 1);
-        for (const finding& each : startup_findings(quiet_options())) {
+        for (const finding& each : ojs::detail::unknown_variables(ojs::detail::worker_variables())) {
             CHECK_MESSAGE(each.problem.find(name + " ") != 0, each.problem);
         }
         ::unsetenv(name.c_str());

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../base/error.hpp"
-#include "../worker/worker_part.hpp"
+#include "../loop/worker_part.hpp"
 
 // 0: no stacks of stuck jobs, as everywhere but on Linux (a toolchain without <unwind.h>).
 #ifndef OJS_SHUTDOWN_USE_UNWIND

@@ -26,10 +26,9 @@ class operating_part final : public worker_part {
         log_options log = worker->options().log;
         log.hook = [worker](const log_record& record) { worker->log(record); };
         log_ = logger(std::move(log), "worker");
-        warn_of_missing_handlers();
         if (worker->owns_process()) service_.start(steady_clock::now());
         if (worker->options().health_address.empty()) return {};
-        metrics_ = make_ref<worker_metrics>(worker->options().queues, worker->job_types());
+        metrics_ = make_ref<worker_metrics>(worker->identity().queues, worker->job_types());
         health_ = make_ref<health_service>(worker, metrics_);
         server_ = serve_health(*worker, health_);
         return server_ ? result<void>() : server_.error();
@@ -74,16 +73,6 @@ class operating_part final : public worker_part {
     }
 
   private:
-    void warn_of_missing_handlers() const {
-        std::string missing;
-        for (const std::string& type : worker_->options().job_types) {
-            if (!contains(worker_->job_types(), type))
-                append(missing, {missing.empty() ? "" : ",", printable(type)});
-        }
-        if (!missing.empty())
-            log_.write(log_level::warn, "no handler is registered for job types in OJS_JOB_TYPES",
-                       {field("job_types", missing)});
-    }
     void report_service() {
         if (service_.active()) service_.report(true, service_text());
     }

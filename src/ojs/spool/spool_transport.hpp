@@ -1,7 +1,7 @@
 // spool_transport: a directory as the queue; no server is needed. [Spot]
 #pragma once
 
-#include "../worker/worker_part.hpp"
+#include "../worker/transport_scheme.hpp"
 
 // 0: the worker scans a spool directory every poll interval, as on systems other than Linux.
 #ifndef OJS_SHUTDOWN_USE_INOTIFY

@@ -13,7 +13,6 @@
 #include "../base/function.hpp"
 #include "../core/cancel_token.hpp"
 #include "../net/json_view.hpp"
-#include "job.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

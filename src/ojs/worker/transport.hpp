@@ -8,22 +8,10 @@
 #include "../base/duration.hpp"
 #include "../base/error.hpp"
 #include "../base/function.hpp"
-#include "job.hpp"
+#include "../loop/job.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
-
-// What a worker reports of itself.
-struct worker_identity {
-    std::string worker_id;                            // unique among the workers of a backend
-    std::string hostname;                             // of the machine or container
-    std::int64_t pid = 0;                             // of the worker's process
-    std::vector<std::string> queues;                  // to fetch from
-    std::int64_t concurrency = 0;                     // jobs at a time
-    std::vector<std::string> labels;                  // worker_options::labels
-    std::string started_at;                           // ISO 8601, UTC
-    std::chrono::milliseconds visibility_timeout{0};  // how long a claim holds without a heartbeat
-};
 
 // What a FETCH asks for. Pointers in requests are valid during the call. `should_send` is to be called directly before
 // the request is sent; if it returns false, nothing is sent and the call returns errc::cancelled.

@@ -1,11 +1,11 @@
 #pragma once
 
 #include "../base/detail/text.hpp"
+#include "../loop/detail/environment.ipp"
 #include "../net/detail/url.ipp"
 #include "transports/http.hpp"
 #include "transports/memory.hpp"
 #include "worker_options.hpp"
-#include "worker_part.hpp"
 
 namespace ojs::detail {
 
@@ -66,12 +66,6 @@ inline backend_url split_url(std::string_view url, const scheme_list& schemes) n
         if (is(added.name)) out.added = &added;  // the last one counts
     }
     return out;
-}
-
-// A value for an error text, without passwords.
-inline std::string redacted(std::string_view value) {
-    return value.find('@') == std::string_view::npos ? printable(value, 100)
-                                                     : "(redacted: may contain credentials)";
 }
 
 inline error bad_scheme(const backend_url& url, const scheme_list& added, bool has_https) {

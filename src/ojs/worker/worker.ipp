@@ -5,39 +5,13 @@
 
 #include <unistd.h>
 
-#include "../base/detail/clock.ipp"
+#include "../loop/worker_part.ipp"
 #include "stop/supervisor.ipp"
 #include "transport_scheme.ipp"
-#include "worker_part.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
-// "worker_" and a UUIDv7: unique, and sortable by start time.
-inline std::string make_worker_id() {
-    const auto millis = static_cast<unsigned long long>(wall_clock_ms());
-    const unsigned long long random[] = {random_number(), random_number()};
-    char text[64];
-    std::snprintf(text, sizeof text, "worker_%08llx-%04llx-7%03llx-%04llx-%012llx", millis >> 16 & 0xffffffff,
-                  millis & 0xffff, random[0] & 0xfff, (random[0] >> 16 & 0x3fff) | 0x8000,
-                  random[1] & 0xffffffffffff);
-    return text;
-}
-
-inline worker_identity make_identity(const worker_options& options) {
-    worker_identity out;
-    out.worker_id = options.worker_id.empty() ? make_worker_id() : options.worker_id;
-    char host[256] = "";
-    if (gethostname(host, sizeof host - 1) == 0) out.hostname = host;
-    out.pid = getpid();
-    out.queues = options.queues;
-    out.concurrency = options.concurrency;
-    out.labels = options.labels;
-    out.started_at = utc_timestamp();
-    out.visibility_timeout = options.visibility_timeout;
-    return out;
-}
 
 // Shared by the worker object and the threads that wait for its end.
 struct worker_impl : ref_counted {
@@ -107,10 +81,10 @@ struct worker_impl : ref_counted {
         worker_context& worker = *context;
         result<wake> waker = wake::create();
         if (!waker) return waker.error();
-        worker.identity = make_identity(worker.options);
-        worker.log =
-            logger(worker.user.with_gated_hook(worker.options.log), "worker", worker.identity.worker_id,
-                   {worker.options.auth_token, worker.options.health_token});
+        worker.identify("worker", {worker.options.auth_token});
+        worker.identity.queues = worker.options.queues;
+        worker.identity.labels = worker.options.labels;
+        worker.identity.visibility_timeout = worker.options.visibility_timeout;
         if (worker.backend.transport == nullptr) {
             const result<transport_ref> opened =
                 open_transport(worker.options, worker.identity,
@@ -121,27 +95,6 @@ struct worker_impl : ref_counted {
         }
         worker.supervisor = std::move(*waker);
         can_notify = true;
-        return {};
-    }
-
-    // With a termination-mode file SIGUSR1 means reclaim.
-    result<void> install_signals(run_signals& own) {
-        return unless_failed(unless_out_of_memory([&] { return try_install_signals(own); }));
-    }
-
-    result<void> try_install_signals(run_signals& own) {
-        const worker_options& options = context->options;
-        signal_options signal_options;
-        signal_options.reclaim = !options.termination_mode_file.empty();
-        signal_options.stop_signals = options.stop_signals;
-        signal_options.third_signal_exits = !options.dialect.first_signal_wins;
-        const result<std::vector<int>> ignored = own.install(context->stage.signalled(), signal_options);
-        if (!ignored) return ignored.error();
-        process.repeat_gap_ms = static_cast<std::uint32_t>(options.repeat_signal_gap.count());
-        for (const int number : *ignored) {
-            context->log.write(log_level::info, "signal was ignored when the process started, and stays so",
-                               {field("signal", signal_name(number))});
-        }
         return {};
     }
 
@@ -179,13 +132,24 @@ struct worker_impl : ref_counted {
         return running_supervisor->start();
     }
 
+    void warn_of_missing_handlers() const {
+        std::string missing;
+        for (const std::string& type : context->options.job_types) {
+            if (!contains(context->job_types, type))
+                append(missing, {missing.empty() ? "" : ",", printable(type)});
+        }
+        if (!missing.empty())
+            context->log.write(log_level::warn, "no handler is registered for job types in OJS_JOB_TYPES",
+                               {field("job_types", missing)});
+    }
     result<void> start_parts(bool owns_process) {
         worker_context& worker = *context;
         worker.owns_process = owns_process;
         worker.steps_timeout = shutdown_steps.timeout();
         worker.job_types.clear();
         for (const ref<registered_handler>& handler : handlers) worker.job_types.push_back(handler->type);
-        return start_worker_parts(context);
+        warn_of_missing_handlers();
+        return start_worker_parts(ref<loop_context>(context.get()));
     }
 
     // Works until the end. True: run() must not return; see end_run().
@@ -297,7 +261,7 @@ OJS_SHUTDOWN_INLINE int worker::run() {
     detail::begin_run();
     result<void> started = impl->prepare();
     detail::run_signals installed;
-    if (started) started = impl->install_signals(installed);
+    if (started) started = impl->unless_failed(detail::install_signals(*impl->context, installed));
     if (started) started = impl->start_threads(true);
     if (!started) {
         detail::attempt([&] {

@@ -14,6 +14,8 @@
 
 namespace ojs::detail {
 
+inline constexpr time_point never = time_point::max();
+
 inline std::int64_t wall_clock_ms() noexcept {
     timespec now{};
     clock_gettime(CLOCK_REALTIME, &now);

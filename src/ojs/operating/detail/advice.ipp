@@ -1,8 +1,8 @@
 // advice: the settings of a stop, and what an unknown variable or URL was probably meant to be.
 #pragma once
 
-#include "../../worker/detail/startup_findings.ipp"
-#include "../../worker/transport_scheme.ipp"
+#include "../../loop/detail/startup_findings.ipp"
+#include "../../worker/worker_options.ipp"
 #include "../doctor.hpp"
 
 namespace ojs::detail {
@@ -36,11 +36,13 @@ inline std::string_view nearest_name(std::string_view name, const array<std::str
 }
 
 inline void check_variable_names(std::vector<finding>& out) {
-    for_each_unknown_variable([&](std::string_view name, const array<std::string>& known) {
-        out.push_back(unknown_variable(name));
-        const std::string_view nearest = nearest_name(name, known);
-        if (!nearest.empty()) out.back().fix = cat({"did you mean ", nearest, "?"});
-    });
+    const array<std::string> known = worker_variables();
+    for (finding& each : unknown_variables(known)) {
+        std::string_view name = each.problem;
+        const std::string_view nearest = nearest_name(next_part(name, " "), known);
+        if (!nearest.empty()) each.fix = cat({"did you mean ", nearest, "?"});
+        out.push_back(std::move(each));
+    }
 }
 
 // Without slashes at the end and the path that the transport appends.

@@ -13,7 +13,6 @@
 #include "../../server/detail/http_routes.ipp"
 #include "../../server/detail/listener.ipp"
 #include "../../server/http_server.hpp"
-#include "../../worker/worker.hpp"
 #include "advice.ipp"
 #include "metrics.ipp"
 
@@ -134,7 +133,7 @@ inline std::string metrics_text(const running_worker& worker, const worker_metri
 }
 
 // The endpoint of health_address; an empty name: none. Error: an invalid health option.
-inline result<endpoint> health_endpoint(const worker_options& options) {
+inline result<endpoint> health_endpoint(const loop_options& options) {
     if (!is_visible_ascii(options.health_token))
         return invalid("health_token (OJS_HEALTH_TOKEN) may hold visible ASCII characters only");
     if (options.health_address.empty()) {
@@ -151,7 +150,7 @@ inline result<endpoint> health_endpoint(const worker_options& options) {
                  where->name, "'"}));
     return where;
 }
-inline result<void> check_health(const worker_options& options) {
+inline result<void> check_health(const loop_options& options) {
     const result<endpoint> where = health_endpoint(options);
     return where ? result<void>() : where.error();
 }
@@ -166,7 +165,7 @@ class health_service : public ref_counted {
     health_service(running_worker_ref worker, ref<worker_metrics> metrics)
         : worker_(std::move(worker)), metrics_(std::move(metrics)) {
         if (process_start_ == 0) process_start_ = wall_started_;
-        const worker_options& options = worker_->options();
+        const loop_options& options = worker_->options();
         guard_.on_loopback = is_loopback(health_endpoint(options));
         guard_.open = options.health_control;
         guard_.token = options.health_token;
@@ -310,7 +309,7 @@ class health_service : public ref_counted {
 };
 
 // The kubelet's probes come from outside the pod's network.
-inline void check_kubernetes_health(const worker_options& options, const container_info& info,
+inline void check_kubernetes_health(const loop_options& options, const container_info& info,
                                     std::vector<finding>& out) {
     const result<endpoint> where = health_endpoint(options);
     if (info.runtime != "kubernetes" || !where || where->host.empty()) return;
@@ -326,7 +325,7 @@ inline void check_kubernetes_health(const worker_options& options, const contain
 
 // Listens on options.health_address. Sleeps without requests.
 inline result<http_server> serve_health(const running_worker& worker, ref<health_service> answers) {
-    const worker_options& options = worker.options();
+    const loop_options& options = worker.options();
     http_server_options limits;
     limits.limits.head = 8 * 1024;
     limits.limits.body = 1024;

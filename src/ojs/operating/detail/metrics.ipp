@@ -11,8 +11,8 @@
 #include "../../base/detail/text.hpp"
 #include "../../base/duration.hpp"
 #include "../../core/lifecycle.hpp"
+#include "../../loop/worker_part.hpp"
 #include "../../server/detail/prometheus.ipp"
-#include "../../worker/worker_part.hpp"
 
 namespace ojs::detail {
 

@@ -27,8 +27,6 @@ inline ref<registered_handler> find_handler(const array<ref<registered_handler>>
     return {};
 }
 
-inline constexpr time_point never = time_point::max();
-
 // 0: the backend does not say.
 inline std::int64_t attempt_of(const job& claimed) noexcept {
     const bool says = claimed.envelope_json.empty() || !raw_member(claimed.envelope_json, "attempt").empty();

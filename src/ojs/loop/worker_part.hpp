@@ -1,4 +1,4 @@
-// worker_part and transport_scheme: what an extension adds to a worker.
+// worker_part: what an extension adds to a worker or a loop. worker_report, exit_status.
 #pragma once
 
 #include <pthread.h>
@@ -14,19 +14,43 @@
 #include "../base/function.hpp"
 #include "../base/log.hpp"
 #include "../core/lifecycle.hpp"
-#include "transport.hpp"
+#include "../core/shutdown_sequence.hpp"
+#include "job.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 
 struct container_info;
 struct finding;
-struct worker_options;
-struct worker_report;
+struct loop_options;
+
+// Exit statuses of run(), and so of a program that returns them from main.
+namespace exit_status {
+inline constexpr int settled = 0;  // every claimed job was acked, failed or requeued
+inline constexpr int usage = 64;   // not started: invalid options, no handler, or signals not available
+inline constexpr int stuck = 70;   // a handler did not return, and dialect::stuck_exit_status is 70 [River]
+inline constexpr int steps_not_run = 71;  // a worker::on_shutdown() step did not run: out of memory
+inline constexpr int unreported = 75;     // a job was not reported, or stuck handlers stopped the worker
+inline constexpr int signal_base = 128;   // plus the number of the third stop signal
+}  // namespace exit_status
+
+// How the claimed jobs of a worker ended. At the end of a stop, claimed = completed + failed + requeued + gone +
+// unreported; `interrupted` counts runs, whose jobs are among these.
+struct worker_report {
+    std::uint64_t claimed = 0;            // all of them
+    std::uint64_t completed = 0;          // ACK
+    std::uint64_t failed = 0;             // FAIL that uses up an attempt
+    std::uint64_t interrupted = 0;        // runs cut short, by the stop or outcome::interrupted()
+    std::uint64_t requeued = 0;           // FAIL with `requeue`: interrupted, never started, or no handler
+    std::uint64_t gone = 0;               // the backend had already reassigned it, or its lease ran out
+    std::vector<std::string> unreported;  // ids of jobs that were not reported, the first 10,000
+    std::vector<std::string> stuck;       // ids of reported jobs whose handler has not returned
+    std::vector<step_result> steps;       // steps of on_shutdown() that have run
+};
 
 namespace detail {
 
-// The extensions in worker_options, by name. Copyable; not thread-safe.
+// The extensions in loop_options, by name. Copyable; not thread-safe.
 template <class Extension>
 class extension_list : public array<Extension> {
   public:
@@ -51,9 +75,10 @@ class extension_list : public array<Extension> {
 // while a reference is held, also after the end of the worker. None is async-signal-safe.
 class running_worker : public detail::ref_counted {
   public:
-    virtual const worker_options& options() const noexcept = 0;              // as given to the worker
-    virtual const worker_identity& identity() const noexcept = 0;            // as reported to the backend
-    virtual const std::vector<std::string>& job_types() const noexcept = 0;  // that have a handler
+    virtual const loop_options& options() const noexcept = 0;      // as given to the worker
+    virtual const worker_identity& identity() const noexcept = 0;  // as reported to the backend
+    virtual const std::vector<std::string>& job_types()
+        const noexcept = 0;                          // that have a handler; a loop's: none
     virtual bool owns_process() const noexcept = 0;  // started by run(), not by start()
 
     virtual ojs::phase phase() const noexcept = 0;  // as worker::phase()
@@ -128,29 +153,10 @@ struct worker_part_factory {
     std::string name;               // of the extension, such as "operating"
     function<worker_part*()> make;  // a new part for each start; the worker deletes it
     // Optional, must not throw: checks the options for the part, in validate(), run() and start().
-    function<result<void>(const worker_options& options)> check = nullptr;
+    function<result<void>(const loop_options& options)> check = nullptr;
     // Optional, must not throw: adds findings to those of doctor().
-    function<void(const worker_options& options, const container_info& container, std::vector<finding>& out)>
+    function<void(const loop_options& options, const container_info& container, std::vector<finding>& out)>
         inspect = nullptr;
-};
-
-// What transport_scheme::open gets.
-struct transport_setup {
-    const worker_options& options;  // of the worker
-    std::string_view address;       // options.url after the colon
-    const worker_identity& worker;  // that will use the transport
-    log_hook log;                   // writes to the worker's log; thread-safe, valid as long as the transport
-};
-
-// A URL scheme of worker_options::url, and how its transport is opened.
-struct transport_scheme {
-    // The part before the colon, in any case: "spool". Overrides a built-in scheme of that name.
-    std::string name;
-    // Called once by run() and start(), before any thread of the worker starts. An error ends the start, with
-    // exit status 64 from run(). Its text must not contain a password. The worker owns the transport.
-    function<result<transport_ref>(const transport_setup& setup)> open;
-    // Optional: returns findings about the address, for doctor(). Must change nothing.
-    function<std::vector<finding>(std::string_view address)> inspect;
 };
 
 }  // namespace v0_1_0

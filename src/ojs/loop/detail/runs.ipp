@@ -1,10 +1,11 @@
-// runs: the calls to worker::run() in flight, which share signal handlers and decide together how the process ends.
+// runs: the calls to run() in flight, of workers and loops, which share signal handlers and decide together how the process ends.
 #pragma once
 
 #include <unistd.h>
 
 #include "../../base/detail/sync.hpp"
 #include "../../core/signals.hpp"
+#include "loop_context.ipp"
 
 namespace ojs::detail {
 
@@ -80,5 +81,24 @@ class run_signals {
   private:
     bool shares_ = false;
 };
+
+// With a termination-mode file SIGUSR1 means reclaim.
+inline result<void> install_signals(loop_context& worker, run_signals& own) {
+    return unless_out_of_memory([&]() -> result<void> {
+        const loop_options& options = worker.settings;
+        signal_options wanted;
+        wanted.reclaim = !options.termination_mode_file.empty();
+        wanted.stop_signals = options.stop_signals;
+        wanted.third_signal_exits = !options.dialect.first_signal_wins;
+        const result<std::vector<int>> ignored = own.install(worker.stage.signalled(), wanted);
+        if (!ignored) return ignored.error();
+        process.repeat_gap_ms = static_cast<std::uint32_t>(options.repeat_signal_gap.count());
+        for (const int number : *ignored) {
+            worker.log.write(log_level::info, "signal was ignored when the process started, and stays so",
+                             {field("signal", signal_name(number))});
+        }
+        return {};
+    });
+}
 
 }  // namespace ojs::detail

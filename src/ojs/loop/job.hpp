@@ -1,9 +1,10 @@
-// job: what a worker claims.
+// job: what a worker claims; worker_identity: how it names itself.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -25,6 +26,18 @@ struct job {
     std::string envelope_json;                        // the complete source text, unknown fields included
     std::string malformed;                            // why it cannot be run; empty for a valid job
     job_extent extent = job_extent::complete;         // else the next FETCH asks for fewer
+};
+
+// What a worker reports of itself.
+struct worker_identity {
+    std::string worker_id;                            // unique among the workers of a backend
+    std::string hostname;                             // of the machine or container
+    std::int64_t pid = 0;                             // of the worker's process
+    std::vector<std::string> queues;                  // to fetch from
+    std::int64_t concurrency = 0;                     // jobs at a time
+    std::vector<std::string> labels;                  // worker_options::labels
+    std::string started_at;                           // ISO 8601, UTC
+    std::chrono::milliseconds visibility_timeout{0};  // how long a claim holds without a heartbeat
 };
 
 }  // namespace v0_1_0

@@ -1,35 +1,35 @@
 #pragma once
 
 #include "../base/detail/text.hpp"
-#include "detail/worker_context.ipp"
+#include "detail/loop_context.ipp"
 #include "worker_part.hpp"
 
 namespace ojs::detail {
 
 class running_worker_view final : public running_worker {
   public:
-    explicit running_worker_view(const ref<worker_context>& context) : worker_(context) {}
+    explicit running_worker_view(const ref<loop_context>& context) : worker_(context) {}
 
-    const worker_options& options() const noexcept override { return worker_->options; }
+    const loop_options& options() const noexcept override { return worker_->settings; }
     const worker_identity& identity() const noexcept override { return worker_->identity; }
     const std::vector<std::string>& job_types() const noexcept override { return worker_->job_types; }
     bool owns_process() const noexcept override { return worker_->owns_process; }
     ojs::phase phase() const noexcept override { return worker_->stage.effective_phase(); }
-    bool connected() const noexcept override { return worker_->backend.has_responded(); }
+    bool connected() const noexcept override { return worker_->connected(); }
     bool drained() const noexcept override { return worker_->is_drained(); }
-    std::size_t active_jobs() const override { return worker_->jobs.size(); }
+    std::size_t active_jobs() const override { return worker_->active(); }
     void visit_active_jobs(const function<void(const job&)>& visit) const override {
-        for (const ref<active_job>& job : worker_->jobs.snapshot()) visit(job->job);
+        worker_->visit_active([&visit](const job& active, time_point) { visit(active); });
     }
-    worker_report report() const override { return worker_->tally.report(); }
-    std::uint64_t unreported_jobs() const noexcept override { return worker_->tally.unreported(); }
+    worker_report report() const override { return worker_->report(); }
+    std::uint64_t unreported_jobs() const noexcept override { return worker_->unreported(); }
     time_point drain_deadline() const noexcept override { return worker_->stage.drain_deadline(); }
     time_point stop_deadline() const noexcept override {
         constexpr time_point latest = time_point::max();
         if (worker_->steps_timeout == no_limit) return latest;
         const time_point drained = drain_deadline();
         const steady_clock::duration after_drain =
-            worker_->options.times.stop_timeout + worker_->steps_timeout;
+            worker_->settings.times.stop_timeout + worker_->steps_timeout;
         return drained < latest - after_drain ? drained + after_drain : latest;
     }
     bool apply(event event, cause cause) override { return worker_->stage.own.apply(event, cause); }
@@ -37,10 +37,10 @@ class running_worker_view final : public running_worker {
     void log(log_record record) const override { worker_->log.write(std::move(record)); }
 
   private:
-    const ref<worker_context> worker_;
+    const ref<loop_context> worker_;
 };
 
-inline result<void> start_worker_part(worker_context& worker, const worker_part_factory& factory,
+inline result<void> start_worker_part(loop_context& worker, const worker_part_factory& factory,
                                       const running_worker_ref& view) {
     worker.user.parts.reserve_one();
     worker_part* const part = factory.make ? factory.make() : nullptr;
@@ -56,17 +56,17 @@ inline result<void> start_worker_part(worker_context& worker, const worker_part_
     }
 }
 // Before other threads use the parts. After an error the caller calls stop_worker_parts().
-inline result<void> start_worker_parts(const ref<worker_context>& worker) {
+inline result<void> start_worker_parts(const ref<loop_context>& worker) {
     worker->user.delete_parts();  // of a failed start
     const running_worker_ref view(new running_worker_view(worker));
     result<void> started;
-    for (const worker_part_factory& factory : worker->options.parts) {
+    for (const worker_part_factory& factory : worker->settings.parts) {
         if (started) started = start_worker_part(*worker, factory, view);
     }
     return started;
 }
 // In reverse order. Idempotent.
-inline void stop_worker_parts(worker_context& worker, time_point deadline) {
+inline void stop_worker_parts(loop_context& worker, time_point deadline) {
     while (worker.user.running_parts > 0) {
         worker_part* const last = worker.user.parts[--worker.user.running_parts];
         worker.user.guard("a worker part threw in stop()", [&] { last->stop(deadline); });

@@ -1,32 +1,37 @@
-// stop_log: writes the log records about a worker's phases, its stop, and the jobs that delay it.
+// stop_log: writes the log records about phases, the stop, and the jobs or items that delay it.
 #pragma once
 
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/light.hpp"
 #include "../../core/signals.hpp"
-#include "../detail/startup_findings.hpp"
-#include "stuck_watch.ipp"
+#include "loop_context.ipp"
+#include "startup_findings.hpp"
 
 namespace ojs::detail {
 
+inline std::string join_names(const std::vector<std::string>& names, std::size_t max = 20) {
+    std::string out;
+    for (std::size_t i = 0; i < names.size() && i < max; ++i)
+        append(out, {i == 0 ? "" : ",", printable(names[i], 80)});
+    return names.size() > max ? cat({out, ",... ", names.size() - max, " more"}) : out;
+}
+
 class stop_log {
   public:
-    explicit stop_log(worker_context& worker) : worker_(worker), log_(worker.log) {}
+    explicit stop_log(const loop_context& worker) : worker_(worker), log_(worker.log) {}
 
-    void write_started() const {
+    void write_started(const char* message) const {
         const worker_identity& self = worker_.identity;
-        const std::string grace = format_duration(worker_.options.times.shutdown_grace_period);
-        log_.write(log_level::info, "worker started",
-                   {field("pid", self.pid), field("queues", join(self.queues)),
+        const std::string grace = format_duration(worker_.settings.times.shutdown_grace_period);
+        log_.write(log_level::info, message,
+                   {field("pid", self.pid), field("queues", join_names(self.queues)),
                     field("concurrency", self.concurrency), field("grace_period", grace)});
     }
 
     // Warns at start about settings that will break the stop. [GS 4.3, 6.3]
-    void write_findings() const {
-        if (!log_.enabled(log_level::warn)) return;
-        for (const finding& found : startup_findings(worker_.options, {}, worker_.steps_timeout)) {
+    void write_findings(const std::vector<finding>& findings) const {
+        for (const finding& found : findings)
             log_.write(log_level::warn, found.problem, {field("finding", found.id), field("fix", found.fix)});
-        }
     }
 
     void write_change(ojs::phase before, const lifecycle_state& after) const {
@@ -34,7 +39,7 @@ class stop_log {
         std::vector<log_field> fields = {
             field("phase", to_string(after.phase)), field("before", to_string(before)),
             field("event", to_string(after.last_event)), field("mode", to_string(after.mode)),
-            field("active_jobs", worker_.jobs.size())};
+            field("active_jobs", worker_.active())};
         // Caused by the worker's own jobs, not by a request.
         const bool is_internal =
             grace_expired || after.last_event == event::drained || after.last_event == event::finished;
@@ -50,8 +55,8 @@ class stop_log {
     void write_interactive_notice(ojs::phase before, const lifecycle_state& after) const {
         const bool is_first = before < phase::draining && after.phase == phase::draining;
         const bool by_keyboard = after.cause.kind == cause_kind::signal && after.cause.signal == SIGINT;
-        const worker_options& options = worker_.options;
-        const std::size_t jobs = worker_.jobs.size();
+        const loop_options& options = worker_.settings;
+        const std::size_t jobs = worker_.active();
         if (!is_first || !by_keyboard || jobs == 0 || !options.termination_mode_file.empty() ||
             options.dialect.first_signal_wins || !log_.enabled(log_level::info) || !log_.is_on_terminal())
             return;
@@ -64,14 +69,14 @@ class stop_log {
 
     // In the words of the controller guide. [Spot]
     void write_grace_period(const cause& cause) const {
-        const std::chrono::milliseconds grace = worker_.options.times.shutdown_grace_period;
+        const std::chrono::milliseconds grace = worker_.settings.times.shutdown_grace_period;
         const std::string until =
             grace == no_limit ? "" : cat({" (until ", utc_seconds(wall_clock_ms() + grace.count()), ")"});
         log_.write(log_level::info, cat({"Received ", signal_name(cause.signal),
                                          ". Grace period: ", in_seconds(grace), until}));
     }
     void write_reclaim(bool named) const {
-        const std::string& file = worker_.options.termination_mode_file;
+        const std::string& file = worker_.settings.termination_mode_file;
         log_.write(log_level::warn, cat({"Spot instance reclamation detected",
                                          named ? cat({" (SIGUSR1 or ", file, "=SPOT_RECLAIM)"}) : ""}));
         log_.write(log_level::warn, "Initiating immediate shutdown to requeue job before VM termination");
@@ -80,59 +85,33 @@ class stop_log {
     // Names the jobs that delay the drain, and how long they have run. [GS-R003]
     void write_progress(time_point now) const {
         std::vector<std::string> jobs;
-        for (const ref<active_job>& job : worker_.jobs.snapshot()) {
-            const long long seconds = milliseconds_since(job->claimed_at) / 1000;
-            jobs.push_back(cat({printable(job->job.id, 64), ":", seconds, "s"}));
-        }
-        std::vector<log_field> fields = {field("active_jobs", jobs.size()), field("jobs", join(jobs))};
+        worker_.visit_active([&jobs](const job& active, time_point claimed_at) {
+            const long long seconds = milliseconds_since(claimed_at) / 1000;
+            jobs.push_back(cat({printable(active.id, 64), ":", seconds, "s"}));
+        });
+        std::vector<log_field> fields = {field("active_jobs", jobs.size()), field("jobs", join_names(jobs))};
         const time_point deadline = worker_.stage.drain_deadline();
         if (deadline != time_point::max())
             fields.push_back(field("grace_left_ms", deadline > now ? -milliseconds_since(deadline) : 0));
         log_.write({log_level::info, "draining", std::move(fields), {}});
     }
 
-    void write_jobs_in_flight(stuck_watch& stuck) const {
-        const time_point deadline = stuck_watch::stacks_deadline();
-        array<ref<active_job>> jobs = worker_.jobs.snapshot();
-        stuck.add_reported_stuck(jobs);
-        log_.write_requested("jobs in flight", {field("phase", to_string(worker_.stage.own.phase())),
-                                                field("active_jobs", jobs.size())});
-        for (const ref<active_job>& job : jobs) {
-            std::vector<log_field> fields = job_fields(*job);
-            fields.push_back(field("cancelled", job->cancel.requested() ? "yes" : "no"));
-            fields.push_back(field("reporting", job->taken() ? "yes" : "no"));
-            if (job->cancel.requested()) stuck.add_stack(*job, deadline, fields);
-            log_.write_requested("job in flight", std::move(fields));
-        }
-    }
-
-    void write_unreported(const array<ref<active_job>>& jobs) const {
-        for (const ref<active_job>& job : jobs)
-            log_job(worker_, *job, log_level::error, "job could not be reported in time");
-        if (worker_.fetches == 0) return;
-        log_.write(log_level::warn,
-                   "a FETCH is still unanswered; jobs it may have claimed come back after their "
-                   "visibility timeout");
-    }
     void write_third_signal(const cause& cause) const {
-        const std::vector<std::string> left = ids_of(worker_.jobs.snapshot());
-        log_.write(
-            log_level::error, "third stop signal: leaving at once",
-            {field("signal", signal_name(cause.signal)), field("unreported_jobs", left.size()),
-             field("unanswered_fetches", worker_.fetches.load()), field("job_ids", join(left, left.size()))});
-    }
-    void write_stuck(const array<ref<active_job>>& jobs) const {
-        log_.write(log_level::warn, "handlers have not returned; leaving without them",
-                   {field("job_ids", join(ids_of(jobs)))});
+        std::vector<std::string> left;
+        worker_.visit_active([&left](const job& active, time_point) { left.push_back(active.id); });
+        log_.write(log_level::error, "third stop signal: leaving at once",
+                   {field("signal", signal_name(cause.signal)), field("unreported_jobs", left.size()),
+                    field("unanswered_fetches", worker_.fetches.load()),
+                    field("job_ids", join_names(left, left.size()))});
     }
     void write_abandoned_threads(std::size_t threads) const {
         log_.write(log_level::warn, "threads have not ended; leaving without them",
                    {field("threads", threads)});
     }
-    void write_stopped(int status, time_point draining_since) const {
+    void write_stopped(const char* message, int status, time_point draining_since) const {
         const lifecycle_state state = worker_.stage.own.state();
         const bool signalled = state.cause.kind == cause_kind::signal;
-        const worker_report report = worker_.tally.report();
+        const worker_report report = worker_.report();
         std::vector<log_field> fields = {
             field("status", status),
             field("claimed", report.claimed),
@@ -141,7 +120,7 @@ class stop_log {
             field("interrupted", report.interrupted),
             field("requeued", report.requeued),
             field("gone", report.gone),
-            field("unreported", worker_.tally.unreported()),
+            field("unreported", worker_.unreported()),
             field("uptime_ms", milliseconds_since(started_)),
             field("stop_ms", milliseconds_since(draining_since)),
             field("mode", to_string(state.mode)),
@@ -150,7 +129,7 @@ class stop_log {
         for (const step_result& step : report.steps)
             append(steps, {steps.empty() ? "" : ", ", step.name, ": ", to_string(step.status)});
         if (!steps.empty()) fields.push_back(field("steps", steps));
-        log_.write({log_level::info, "worker stopped", std::move(fields), {}});
+        log_.write({log_level::info, message, std::move(fields), {}});
     }
 
   private:
@@ -162,13 +141,6 @@ class stop_log {
         fields.push_back(field("sender_pid", last.sender_pid));
         fields.push_back(field("sender_uid", last.sender_uid));
         if (!last.sender_name.empty()) fields.push_back(field("sender", last.sender_name));
-    }
-
-    static std::string join(const std::vector<std::string>& names, std::size_t max = 20) {
-        std::string out;
-        for (std::size_t i = 0; i < names.size() && i < max; ++i)
-            append(out, {i == 0 ? "" : ",", printable(names[i], 80)});
-        return names.size() > max ? cat({out, ",... ", names.size() - max, " more"}) : out;
     }
 
     // "3550s", as the controller guide writes it, or "1500ms".
@@ -183,7 +155,7 @@ class stop_log {
         return out.replace(out.find('.'), std::string::npos, "Z");
     }
 
-    worker_context& worker_;
+    const loop_context& worker_;
     const logger& log_;
     const time_point started_ = steady_clock::now();
 };

@@ -3,7 +3,7 @@
 #include "../../base/detail/text.hpp"
 #include "../../host/container.ipp"
 #include "../../host/termination_mode.hpp"
-#include "../worker_options.ipp"
+#include "../loop_options.ipp"
 #include "startup_findings.hpp"
 
 extern "C" char** environ;
@@ -11,7 +11,7 @@ extern "C" char** environ;
 namespace ojs::detail {
 
 // The drain and what follows it must fit into the time from SIGTERM to SIGKILL. doctor() says more. [GS 6.3]
-inline void check_stop_time(const worker_options& options, const stop_platform* platform,
+inline void check_stop_time(const loop_options& options, const stop_platform* platform,
                             std::chrono::milliseconds steps_timeout, std::vector<finding>& out) {
     const bool is_set = options.container_grace_period.count() > 0;
     const stop_budget budget = budget_of(options, platform, steps_timeout);
@@ -32,25 +32,20 @@ inline void check_stop_time(const worker_options& options, const stop_platform* 
               "lower OJS_SHUTDOWN_GRACE_PERIOD"})});
 }
 
-// Calls take(name, known names) for each variable OJS_* that is not one of a worker.
-template <class Take>
-void for_each_unknown_variable(Take take) {
-    known_variables known;
-    const worker_options unused;
-    visit_options(unused, known);
+OJS_SHUTDOWN_INLINE std::vector<finding> unknown_variables(const array<std::string>& known) {
+    std::vector<finding> out;
     for (const char* const* entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
         std::string_view name = *entry;
         name = next_part(name, "=");
         // Kubernetes sets some for every service, which may be named "ojs".
         bool is_known = name.find("_SERVICE_") != name.npos || name.find("_PORT") != name.npos;
-        for (const std::string& each : known.names) is_known = is_known || each == name;
-        if (starts_with(name, "OJS_") && !is_known) take(name, known.names);
+        for (const std::string& each : known) is_known = is_known || each == name;
+        if (starts_with(name, "OJS_") && !is_known)
+            out.push_back({severity::warning, "variable-unknown",
+                           cat({printable(name), " is set, but the worker reads no such variable"}),
+                           "unset it, or see docs/options.md"});
     }
-}
-inline finding unknown_variable(std::string_view name) {
-    return {severity::warning, "variable-unknown",
-            cat({printable(name), " is set, but the worker reads no such variable"}),
-            "unset it, or see docs/options.md"};
+    return out;
 }
 
 inline constexpr const char* mode_file_fix =
@@ -68,7 +63,7 @@ inline bool is_started_by_hand(const container_probe& probe, const container_inf
            read_stat(probe.root, "self").has_terminal;
 }
 
-OJS_SHUTDOWN_INLINE std::vector<finding> startup_findings(const worker_options& options,
+OJS_SHUTDOWN_INLINE std::vector<finding> startup_findings(const loop_options& options,
                                                           const container_probe& probe,
                                                           std::chrono::milliseconds steps_timeout) {
     const container_info info = detect_container(probe);
@@ -79,9 +74,6 @@ OJS_SHUTDOWN_INLINE std::vector<finding> startup_findings(const worker_options& 
     const termination_mode mode = file.empty() ? termination_mode() : read_termination_mode(file);
     if (mode.is_reclaim() && mode.evidence != termination_evidence::missing)  // it may be written later
         out.push_back({severity::warning, "mode-file", describe_mode_file(mode), mode_file_fix});
-    if (!probe.environment)
-        for_each_unknown_variable(
-            [&](std::string_view name, const array<std::string>&) { out.push_back(unknown_variable(name)); });
     return out;
 }
 

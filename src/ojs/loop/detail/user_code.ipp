@@ -1,0 +1,117 @@
+// user_code: calls of what the user has given: callbacks, hooks and parts.
+#pragma once
+
+#include <unistd.h>
+
+#include "../../base/detail/light.hpp"
+#include "../../base/detail/text.ipp"
+#include "../../core/drain_barrier.hpp"
+#include "../worker_part.hpp"
+
+namespace ojs::detail {
+
+// If user code calls fork() and the child returns from it, two processes must not act for one worker.
+inline void exit_if_forked(std::uint32_t from) noexcept {
+    constexpr std::string_view text =
+        "error: a child made by fork() in a job handler or a callback returned from it; the child ends "
+        "here\n";
+    if (from == fork_generation()) return;
+    // Not by the log, whose reader the parent may be. A failed write is ignored.
+    if (::write(STDERR_FILENO, text.data(), text.size()) < 0) _exit(70);
+    _exit(70);
+}
+
+// Holds a ticket of `gate` while a thread is in user code. Lives on the stack.
+class user_call {
+  public:
+    explicit user_call(drain_barrier& gate) noexcept
+        : gate_(gate), ticket_(gate.enter()), outer_(detail::exchange(innermost(), this)) {}
+    user_call(const user_call&) = delete;
+    user_call& operator=(const user_call&) = delete;
+    ~user_call() {
+        innermost() = outer_;
+        exit_if_forked(process_);
+    }
+    explicit operator bool() const noexcept { return bool(ticket_); }
+
+    // The calling thread is in such a call.
+    static bool is_in(const drain_barrier& gate) noexcept {
+        const user_call* call = innermost();
+        while (call != nullptr && &call->gate_ != &gate) call = call->outer_;
+        return call != nullptr;
+    }
+
+  private:
+    static user_call*& innermost() noexcept {
+        thread_local user_call* of_this_thread = nullptr;
+        return of_this_thread;
+    }
+
+    const drain_barrier& gate_;
+    drain_barrier::ticket ticket_;
+    user_call* const outer_;
+    const std::uint32_t process_ = fork_generation();
+};
+
+// The user's callbacks, hooks and parts. Not called once the worker is destroyed.
+class user_code {
+  public:
+    explicit user_code(const logger& log) : log_(log) {}
+    user_code(const user_code&) = delete;
+    user_code& operator=(const user_code&) = delete;
+    ~user_code() { delete_parts(); }
+
+    // Calls on_transition or on_stuck_job.
+    template <class Callback>
+    void call_back(const char* message_if_thrown, Callback call) {
+        const user_call entered(callbacks);
+        if (entered) guard(message_if_thrown, call);
+    }
+    // Calls each part, on a thread that may outlive the worker.
+    template <class Call>
+    void notify_parts(Call call) {
+        if (parts.empty()) return;
+        const user_call entered(callbacks);
+        if (entered) for_each_part(call);
+    }
+    // The same on the supervising thread.
+    template <class Call>
+    void for_each_part(Call call) {
+        for (worker_part* part : parts) guard("a worker part threw; ignored", [&] { call(*part); });
+    }
+    template <class Call>
+    void guard(const char* message_if_thrown, Call call) {
+        try {
+            call();
+        } catch (...) {
+            attempt(
+                [&] { log_.write(log_level::error, message_if_thrown, {field("error", thrown_text())}); });
+        }
+    }
+    void delete_parts() noexcept {
+        for (worker_part* part : parts) delete part;
+        parts.clear();
+    }
+    // Returns `log` with a hook that writes to standard error once the worker is destroyed.
+    log_options with_gated_hook(const log_options& log) {
+        log_options out = log;
+        if (!out.hook) return out;
+        out.hook = [this, &log](const log_record& record) {
+            const user_call entered(callbacks);
+            if (entered) return log.hook(record);
+            log_options without_hook;
+            without_hook.format = log.format;
+            logger(without_hook, record.component, record.worker_id).write(record);
+        };
+        return out;
+    }
+
+    drain_barrier callbacks;    // entered by the supervising thread, and for every call from another thread
+    array<worker_part*> parts;  // made before any thread starts
+    std::size_t running_parts = 0;  // those that were not stopped
+
+  private:
+    const logger& log_;
+};
+
+}  // namespace ojs::detail

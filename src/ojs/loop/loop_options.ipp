@@ -1,0 +1,177 @@
+#pragma once
+
+#include "../core/signals.hpp"
+#include "../host/container.ipp"
+#include "detail/environment.ipp"
+#include "loop_options.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+inline constexpr const char* grace_variables =
+    "OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT";
+
+template <class Options, class Visit>
+void visit_log_options(Options& log, Visit& visit) {
+    visit("log.level", "OJS_LOG_LEVEL", log.level, log_levels);
+    visit("log.format", "OJS_LOG_FORMAT", log.format, log_formats);
+}
+
+// visit(name, variables, value, constraints) per option; the first set variable counts. A test checks docs/options.md.
+template <class Options, class Visit>
+void visit_loop_options(Options& o, Visit& visit) {
+    using namespace std::chrono_literals;
+    visit("dialect", "OJS_DIALECT", o, presets);  // first, as it sets other options
+    visit("concurrency", "OJS_CONCURRENCY", o.concurrency, 1, 1000);
+    visit("times.shutdown_grace_period", grace_variables, o.times.shutdown_grace_period, 0ms, no_limit);
+    visit("times.cancel_lead", "OJS_CANCEL_LEAD", o.times.cancel_lead, 0ms);
+    visit("times.cancel_wait", "OJS_CANCEL_WAIT", o.times.cancel_wait, 0ms);
+    visit("times.reclaim_wait", "OJS_RECLAIM_WAIT", o.times.reclaim_wait, 0ms);
+    visit("times.stop_timeout", "OJS_STOP_TIMEOUT", o.times.stop_timeout, 100ms);
+    visit("termination_mode_file", "OJS_TERMINATION_MODE_FILE OJS_TERMINATION_TYPE_FILE",
+          o.termination_mode_file, text_kind::name);
+    visit("stuck_after", "OJS_STUCK_AFTER", o.stuck_after, 10ms);
+    visit("repeat_signal_gap", "OJS_REPEAT_SIGNAL_GAP", o.repeat_signal_gap, 0ms);
+    visit("stop_signals", "OJS_STOP_SIGNALS", o.stop_signals);
+    visit("progress_interval", "OJS_PROGRESS_INTERVAL", o.progress_interval, 10ms);
+    visit("container_grace_period", "OJS_CONTAINER_GRACE_PERIOD", o.container_grace_period, 0ms);
+    visit("prestop_delay", "OJS_PRESTOP_DELAY", o.prestop_delay, 0ms);
+    visit("health_address", "OJS_HEALTH_ADDR", o.health_address);
+    visit("health_control", "OJS_HEALTH_CONTROL", o.health_control, off_on);
+    visit("health_token", "OJS_HEALTH_TOKEN", o.health_token, text_kind::secret);
+    visit("worker_id", "OJS_WORKER_ID", o.worker_id, text_kind::name);
+    visit_log_options(o.log, visit);
+    visit("log.error_messages", "OJS_LOG_ERROR_MESSAGES", o.log.error_messages, zero_one);
+}
+
+// Counts negative values as 0 and returns the maximum instead of overflowing.
+inline std::chrono::milliseconds capped_sum(std::chrono::milliseconds a,
+                                            std::chrono::milliseconds b) noexcept {
+    constexpr auto none = std::chrono::milliseconds::zero();
+    a = detail::max(a, none);
+    b = detail::max(b, none);
+    return a > no_limit - b ? no_limit : a + b;
+}
+
+inline std::chrono::milliseconds after_drain(const stop_times& times, std::chrono::milliseconds steps_timeout,
+                                             std::chrono::milliseconds min) noexcept {
+    return detail::max(min, capped_sum(times.stop_timeout, steps_timeout));
+}
+
+// A stop's part of the time from SIGTERM to SIGKILL. [GS 6.3]
+struct stop_budget {
+    std::chrono::milliseconds granted;
+    std::chrono::milliseconds drain;
+    std::chrono::milliseconds reports;  // and all else that follows the drain
+
+    bool fits() const noexcept { return drain < granted && capped_sum(drain, reports) <= granted; }
+};
+
+// `platform` counts unless the options say what is granted.
+inline stop_budget budget_of(const loop_options& options, const stop_platform* platform,
+                             std::chrono::milliseconds steps_timeout) noexcept {
+    const std::chrono::milliseconds set = options.container_grace_period;
+    return {set.count() > 0 || platform == nullptr ? set : platform->grant,
+            capped_sum(options.times.shutdown_grace_period, options.prestop_delay),
+            after_drain(options.times, steps_timeout, std::chrono::seconds(5))};
+}
+
+// If neither grace period is set, the worker's nor the container's, then drain, preStop hook and reports must
+// fit into the platform's default. A dialect with more than 30 s expects a longer one.
+inline void fit_default_grace(loop_options& options, environment_reader& read, const std::string& root) {
+    if (!read.status || read.is_set(grace_variables)) return;
+    const container_info info = detect_container({root, read.lookup, 0});
+    const stop_platform* const platform = find_platform(info);
+    if (platform == nullptr || !platform->adapts_grace_period || options.container_grace_period.count() > 0)
+        return;
+    const auto reports = after_drain(options.times, {}, std::chrono::seconds(5));
+    const auto max_grace = platform->grant - reports - options.prestop_delay;
+    auto& grace = options.times.shutdown_grace_period;
+    if (max_grace.count() > 0 && grace <= std::chrono::seconds(30)) grace = detail::min(grace, max_grace);
+}
+
+inline result<void> check_stop(const loop_options& options) {
+    // An HTTP call on a job's thread needs 28 to 32 KiB (x86-64, glibc), plus the handler's own.
+    constexpr std::size_t min_stack_size = 64 * 1024;
+    if (options.thread_stack_size != 0 && options.thread_stack_size < min_stack_size)
+        return invalid(
+            cat({"thread_stack_size is ", options.thread_stack_size, " bytes; it must be at least ",
+                 min_stack_size, ", or 0 for the platform's default"}));
+    return check_stop_signals(options.stop_signals, !options.termination_mode_file.empty());
+}
+
+inline result<void> check_loop_options(const loop_options& options) {
+    bounds_check bounds;
+    visit_loop_options(options, bounds);
+    return bounds.status ? check_stop(options) : bounds.status;
+}
+
+inline constexpr const char* operating_fix =
+    "include ojs_operating.hpp and write options->parts.add(ojs::operating())";
+
+// Checks that the extensions which the options need are added and accept the options.
+inline result<void> check_extensions(const loop_options& options) {
+    if ((!options.health_address.empty() || options.health_control) && !options.parts.has("operating"))
+        return error{errc::unsupported, 0,
+                     cat({"health_address (OJS_HEALTH_ADDR) and health_control (OJS_HEALTH_CONTROL) need an "
+                          "extension: ",
+                          operating_fix})};
+    for (const worker_part_factory& factory : options.parts) {
+        const result<void> valid = factory.check ? factory.check(options) : result<void>();
+        if (!valid) return valid;
+    }
+    return {};
+}
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE void loop_options::use(ojs::dialect preset) {
+    times = preset.times;
+    termination_mode_file = preset.termination_mode_file;
+    dialect = std::move(preset);
+}
+
+OJS_SHUTDOWN_INLINE result<loop_options> loop_options::from_environment(const environment_lookup& lookup,
+                                                                        const std::string& root) {
+    loop_options out;
+    detail::environment_reader read(lookup);
+    detail::visit_loop_options(out, read);
+    detail::fit_default_grace(out, read, root);
+    const result<void> valid = read.status ? detail::check_loop_options(out) : read.status;
+    return valid ? result<loop_options>(std::move(out)) : valid.error();
+}
+
+// The presets: name, both error codes and requeue_interrupted come first.
+OJS_SHUTDOWN_INLINE dialect dialect::graceful_shutdown() {
+    return {};
+}
+OJS_SHUTDOWN_INLINE dialect dialect::website() {
+    dialect out = {"website", "shutdown", "shutdown", false};
+    out.last_state = "terminated";
+    return out;
+}
+OJS_SHUTDOWN_INLINE dialect dialect::worker_protocol() {
+    dialect out = {"worker_protocol", "shutdown", "shutdown"};
+    out.drain_state = "terminate";
+    out.active_jobs_as_count = true;
+    out.times = {std::chrono::seconds(25)};
+    return out;
+}
+OJS_SHUTDOWN_INLINE dialect dialect::river() {
+    using std::chrono::seconds;
+    dialect out = {"river"};
+    out.stuck_exit_status = 70;
+    out.times = {seconds(10), seconds(0), seconds(10), seconds(0), seconds(15)};
+    return out;
+}
+OJS_SHUTDOWN_INLINE dialect dialect::spot_controller() {
+    dialect out = {"spot_controller"};
+    out.first_signal_wins = true;
+    out.times = {std::chrono::seconds(3550), std::chrono::seconds(10), {}, std::chrono::milliseconds(500)};
+    out.termination_mode_file = "/tmp/termination-type";
+    return out;
+}
+
+}  // namespace v0_1_0
+}  // namespace ojs
