@@ -2,8 +2,9 @@
 //
 //     build/own_loop [TIME]        four items in each queue; each takes TIME (default 2s)
 //
-// SIGTERM or Ctrl-C: no item starts, those in progress finish. Again, or after 10 s: they are interrupted and requeued.
-// SIGTSTP: no item starts until SIGCONT. Exit status 0; 75: an item did not return, its queue has to deliver it again.
+// SIGTERM or Ctrl-C: no item starts, those in progress finish. Again, or when the grace period ends: they are interrupted
+// and requeued. SIGTSTP: no item starts until SIGCONT. Exit status 0; 75: an item has not ended, and its queue has to
+// deliver it again.
 #include <errno.h>
 #include <poll.h>
 #include <unistd.h>
@@ -14,9 +15,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 
-#include "ojs_shutdown.hpp"  // or ojs_shutdown_core.hpp: no worker, no sockets, no JSON
+#include "ojs_shutdown.hpp"  // or what `--modules loop` makes of it: no worker, no sockets, no JSON
 
 namespace {
 
@@ -77,43 +77,27 @@ bool process(int item, std::chrono::milliseconds time, const ojs::cancel_token& 
     return done;
 }
 
+template <class Queue>
+void consume(ojs::slot& slot, Queue& queue, std::chrono::milliseconds time) {
+    while (slot.next()) {                              // waits while quiet; false: the loop stops
+        const auto taken = queue.take(slot.taking());  // waits for one; none once quiet or stopping
+        if (!taken) continue;
+        const ojs::item item = slot.begin(std::to_string(*taken));  // in flight until the end of its scope
+        if (!process(*taken, time, item.token())) queue.put(*taken);
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-    ojs::lifecycle lifecycle;
-    auto signals = ojs::signals::install(lifecycle);  // first: a SIGTERM during start-up is kept
-    if (!signals) return ojs::report_usage(signals.error());
+    ojs::loop loop;  // first: a SIGTERM during start-up is kept
     const auto time = ojs::parse_duration(argc > 1 ? argv[1] : "2s");
     if (argc > 2 || !time)
         return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: own_loop [TIME]"});
     memory_queue memory;
     pipe_queue pipe;
     for (int item = 1; item <= 4; ++item) memory.put(item), pipe.put(4 + item);
-    ojs::cancel_source stop, interrupt;          // no item starts; items in progress return
-    stop.cancel(ojs::cancel_reason::cancelled);  // no consumer runs yet
-    ojs::drain_barrier consumers;
-    const auto consume = [&](auto& queue) {
-        std::thread([&, &queue = queue, stopped = stop.token(), ticket = consumers.enter()] {
-            while (const auto item = queue.take(stopped)) {  // waits for one; none once `stop` is cancelled
-                if (!process(*item, *time, interrupt.token())) queue.put(*item);
-            }
-        }).detach();
-    };
-    for (ojs::phase phase; (phase = lifecycle.phase()) < ojs::phase::draining; signals->wait()) {
-        if (phase == ojs::phase::quiet) stop.cancel(ojs::cancel_reason::cancelled);
-        if (phase == ojs::phase::quiet || !stop.requested()) continue;
-        stop = ojs::cancel_source();
-        consume(memory), consume(pipe);
-    }
-    stop.cancel(ojs::cancel_reason::cancelled);
-    consumers.close();
-    const auto finish = [&](const ojs::step_context& step) { consumers.wait_until(step.deadline); };
-    ojs::shutdown_sequence steps;
-    steps.add("finish items", finish, 10s);
-    ojs::sequence_options options;
-    options.lifecycle = &lifecycle;  // a second signal ends the step
-    steps.run(options);
-    interrupt.cancel(ojs::cancel_reason::forced);
-    const bool all_returned = consumers.wait_until(ojs::deadline_after(5s)) == 0;
-    std::exit(all_returned ? 0 : 75);  // "return" would restore the signals first: another one would kill
+    loop.consumers(1, [&](ojs::slot& slot) { consume(slot, memory, *time); });  // a thread each
+    loop.consumers(1, [&](ojs::slot& slot) { consume(slot, pipe, *time); });
+    return loop.run();
 }

@@ -28,6 +28,7 @@
 #include "ojs/loop/worker_part.hpp"
 #include "ojs/loop/loop_options.hpp"
 #include "ojs/loop/detail/startup_findings.hpp"
+#include "ojs/loop/loop.hpp"
 
 #include "ojs/net/http_message.hpp"
 #include "ojs/net/byte_stream.hpp"
@@ -82,6 +83,7 @@
 #include "ojs/loop/detail/stop_log.ipp"
 #include "ojs/loop/detail/runs.ipp"
 #include "ojs/loop/detail/stop_machine.ipp"
+#include "ojs/loop/loop.ipp"
 
 #include "ojs/net/http_message.ipp"
 #include "ojs/net/detail/http_parser.ipp"

@@ -32,7 +32,7 @@ CONFIGURATIONS := $(patsubst compiler.%,%,$(filter compiler.%,$(.VARIABLES)))
 $(BUILD)/dev_backend $(CONFIGURATIONS:%=$(BUILD)/test/%/dev_backend): \
     LDLIBS += $(shell echo '\#include <sqlite3.h>' | $(CXX) -E -x c - >/dev/null 2>&1 && echo -lsqlite3)
 
-ROOMS := base core host net worker server operating spool child_process coordinator launcher
+ROOMS := base core host loop net worker server operating spool child_process coordinator launcher
 $(foreach room,$(ROOMS),$(eval TESTS.$(room) := $(wildcard tests/$(room)/*.cpp tests/$(room)/*/*.cpp)))
 TESTS.rooms := $(foreach room,$(ROOMS),$(TESTS.$(room)))
 # Those that use internals, which the separate form does not declare.

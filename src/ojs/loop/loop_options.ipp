@@ -107,6 +107,13 @@ inline result<void> check_loop_options(const loop_options& options) {
     return bounds.status ? check_stop(options) : bounds.status;
 }
 
+inline array<std::string> loop_variables() {
+    known_variables known;
+    const loop_options unused;
+    visit_loop_options(unused, known);
+    return std::move(known.names);
+}
+
 inline constexpr const char* operating_fix =
     "include ojs_operating.hpp and write options->parts.add(ojs::operating())";
 

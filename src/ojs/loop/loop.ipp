@@ -1,0 +1,611 @@
+#pragma once
+
+#include "../base/detail/light.hpp"
+#include "../base/detail/sync.hpp"
+#include "detail/stop_machine.ipp"
+#include "loop.hpp"
+#include "loop_options.ipp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+struct loop_item : ref_counted {
+    loop_item(std::string id, const ref<cancel_group>& group) : cancel(group->member()) {
+        shown.id = std::move(id);
+        shown.queue = "default";
+    }
+
+    cancel_source cancel;
+    job shown;  // to parts
+    const time_point since = steady_clock::now();
+    drain_barrier::ticket ticket;
+    // Guarded by the loop's mutex.
+    std::size_t place = 0;  // in the loop's list
+    bool is_over = false;   // in the account
+    bool is_stuck = false;
+    time_point cancelled_at = never;  // alone
+};
+
+// A thread of consumers().
+struct loop_slot : ref_counted {
+    std::size_t index = 0;
+    function<void(slot&)> body;
+    loop_state* loop = nullptr;
+    drain_barrier::ticket ticket;  // held but while it waits in next()
+    thread handle;
+};
+
+// While items may be taken: it ends with the next quiet.
+struct taking_period : ref_counted {
+    cancel_source source;
+};
+
+// Before loop_context, which uses them.
+struct held_loop_options {
+    const loop_options options;
+};
+
+// Shared by the loop, its threads and its items.
+class loop_state : public held_loop_options, public loop_context {
+  public:
+    loop_state(loop_options given, lifecycle* shared)
+        : held_loop_options{std::move(given)}, loop_context(options, "loop", shared) {}
+
+    std::size_t active() const noexcept override {
+        const unique_lock held(guard_);
+        return items_.size();
+    }
+    void visit_active(const function<void(const job&, time_point)>& visit) const override {
+        for (const ref<loop_item>& each : items()) visit(each->shown, each->since);
+    }
+    worker_report report() const override {
+        const unique_lock held(guard_);
+        worker_report out = counts_;
+        for (const ref<loop_item>& each : items_) {
+            if (each->is_stuck) out.stuck.push_back(each->shown.id);
+        }
+        return out;
+    }
+    std::uint64_t unreported() const noexcept override {
+        const unique_lock held(guard_);
+        return unreported_;
+    }
+
+    // ---- items ----
+
+    array<ref<loop_item>> items() const {
+        const unique_lock held(guard_);
+        return items_;
+    }
+    item begin(std::string id) {
+        const ref<loop_item> added = make_ref<loop_item>(std::move(id), group_);
+        added->ticket = claims.enter();
+        {
+            const unique_lock held(guard_);
+            added->place = items_.size();
+            items_.push_back(added);
+            ++counts_.claimed;
+        }
+        return item(ref<loop_state>(this), added);
+    }
+    void end(loop_item& ended) noexcept {
+        const cancel_token token = ended.cancel.token();
+        const bool is_cut_short = token.seen();
+        {
+            const unique_lock held(guard_);
+            items_.back()->place = ended.place;
+            swap(items_[ended.place], items_.back());
+            items_.pop_back();
+            if (!exchange(ended.is_over, true)) count(is_cut_short, token.reason());
+        }
+        const job_settlement settled{ended.shown.queue,
+                                     {},
+                                     is_cut_short ? settled_state::available : settled_state::completed,
+                                     steady_clock::now() - ended.since};
+        user.notify_parts([&](worker_part& part) { part.on_job_settled(settled); });
+        leave(ended.ticket);
+    }
+    // The token of a lost item is cancelled.
+    void lose(const std::vector<std::string>& ids) {
+        for (const ref<loop_item>& each : items()) {
+            if (!contains(ids, each->shown.id) || !each->cancel.request(cancel_reason::revoked)) continue;
+            {
+                const unique_lock held(guard_);
+                each->cancelled_at = steady_clock::now();
+            }
+            log.write(log_level::warn, "item lost: another consumer may have it",
+                      {field("item", each->shown.id)});
+            each->cancel.run_callbacks();
+        }
+        supervisor.notify();
+    }
+    // One store; the waits and callbacks follow.
+    void cancel_all(cancel_reason reason) {
+        group_->request(reason);
+        const unique_lock held(guard_);
+        cancelled_at_ = detail::min(cancelled_at_, steady_clock::now());
+    }
+    void call_cancel_callbacks() {
+        array<ref<loop_item>> all;
+        retry_allocation([&] { all = items(); });
+        for (const ref<loop_item>& each : all) each->cancel.wake_waiters();
+        run_aside([all] {
+            for (const ref<loop_item>& each : all) each->cancel.run_callbacks();
+        });
+    }
+    // Items that were cancelled and still run are logged once. Returns when to look again.
+    time_point check_stuck(time_point now) {
+        time_point next = never;
+        for (const ref<loop_item>& each : items()) {
+            unique_lock held(guard_);
+            const time_point cancelled = detail::min(each->cancelled_at, cancelled_at_);
+            if (each->is_stuck || each->is_over || cancelled == never) continue;
+            const time_point due = cancelled + options.stuck_after;
+            each->is_stuck = now >= due;
+            held.unlock();
+            if (now < due) next = detail::min(next, due);
+            if (now >= due) log_item(log_level::warn, "item is stuck: cancelled, but still in flight", *each);
+        }
+        return next;
+    }
+    void mark_all_unreported() {
+        for (const ref<loop_item>& each : items()) {
+            {
+                const unique_lock held(guard_);
+                if (exchange(each->is_over, true)) continue;
+                ++unreported_;
+                attempt([&] { counts_.unreported.push_back(each->shown.id); });
+            }
+            log_item(log_level::error, "item has not ended in time", *each);
+        }
+    }
+    void log_items() const {
+        const array<ref<loop_item>> all = items();
+        log.write_requested("items in flight", {field("phase", to_string(stage.effective_phase())),
+                                                field("active_items", all.size())});
+        for (const ref<loop_item>& each : all) log.write_requested("item in flight", fields_of(*each));
+    }
+    void set_steps(std::vector<step_result> steps) {
+        const unique_lock held(guard_);
+        counts_.steps = std::move(steps);
+    }
+
+    // ---- taking ----
+
+    cancel_token taking() const {
+        const unique_lock held(guard_);
+        return taking_->source.token();
+    }
+    // Called after each change of phase.
+    void update_taking() {
+        ref<taking_period> next;
+        const bool may_take = stage.may_fetch();
+        if (may_take) retry_allocation([&] { next = make_ref<taking_period>(); });
+        unique_lock held(guard_);
+        if (next && taking_->source.requested()) swap(taking_, next);
+        const ref<taking_period> current = taking_;
+        if (!may_take) current->source.request(cancel_reason::cancelled);
+        changed_.notify_all();
+        held.unlock();
+        if (!may_take && current->source.has_pending_callbacks())
+            run_aside([current] { current->source.run_callbacks(); });
+    }
+    slot::turn await_turn(loop_slot& self, time_point deadline) {
+        leave(self.ticket);
+        unique_lock held(guard_);
+        for (;;) {
+            if (stage.has_stop_begun()) return slot::turn::end;
+            self.ticket = claims.enter();  // before the look: see drain_barrier::enter()
+            if (stage.may_fetch() && !taking_->source.requested()) return slot::turn::take;
+            leave(self.ticket);
+            if (!changed_.wait_until(held, deadline)) return slot::turn::wait;
+        }
+    }
+
+    // ---- threads ----
+
+    void add_consumers(std::size_t count, const function<void(slot&)>& body) {
+        if (count == 0) count = static_cast<std::size_t>(options.concurrency);
+        for (; count > 0; --count) {
+            const ref<loop_slot> added = make_ref<loop_slot>();
+            added->index = slots_.size();
+            added->body = body;
+            added->loop = this;
+            slots_.push_back(added);
+        }
+    }
+    void set_renewal(std::chrono::milliseconds interval,
+                     function<std::vector<std::string>(const std::vector<std::string>&)> call) {
+        renew_interval_ = interval;
+        renew_ = std::move(call);
+    }
+    // An error: not all could be started. Those that were end as the loop stops.
+    result<void> start_threads() {
+        thread_options consumer;
+        consumer.stack_size = options.thread_stack_size;
+        consumer.takes_signals = true;  // it may start programs, and those inherit the mask
+        consumer.name = "ojs-consumer";
+        const ref<loop_state> self(this);
+        result<void> started;
+        if (renew_)
+            started = start(renewer_, service_thread("ojs-renew"), [self] { self->renew_until_ended(); });
+        for (const ref<loop_slot>& each : slots_) {
+            if (!started) break;
+            live_threads_.fetch_add(1);
+            started = start(each->handle, consumer, [self, each] { self->consume(*each); });
+            if (!started) live_threads_.fetch_sub(1);
+        }
+        return started;
+    }
+    bool has_live_threads() const noexcept { return live_threads_.load() != 0; }
+    bool has_thrown() const noexcept { return has_thrown_; }
+    // False: a thread is left behind.
+    bool end_threads(time_point deadline) {
+        {
+            const unique_lock held(guard_);
+            renewal_ends_ = true;
+            changed_.notify_all();
+        }
+        bool all_ended = !has_live_threads();
+        for (const ref<loop_slot>& each : slots_) {
+            if (!all_ended || !each->handle.join_until(deadline)) all_ended = false;
+            each->handle.detach();
+        }
+        return (!renewer_.joinable() || renewer_.end_by(deadline)) && all_ended;
+    }
+
+    cancel_source stopped;
+
+  private:
+    // With the mutex held.
+    void count(bool is_cut_short, cancel_reason reason) noexcept {
+        const bool is_lost = is_cut_short && reason == cancel_reason::revoked;
+        ++(is_lost ? counts_.gone : is_cut_short ? counts_.requeued : counts_.completed);
+        if (is_cut_short) ++counts_.interrupted;
+    }
+    void leave(drain_barrier::ticket& ticket) noexcept {
+        ticket.leave();
+        if (stage.has_stop_begun() || (!user.parts.empty() && is_drained())) supervisor.notify();
+    }
+
+    template <class Body>
+    static result<void> start(thread& handle, const thread_options& options, Body body) {
+        result<thread> started = unless_out_of_memory([&] { return thread::start(body, options); });
+        if (!started) return started.error();
+        handle = std::move(*started);
+        return {};
+    }
+    // On another thread, as callbacks may block; on this one if there is none.
+    template <class Body>
+    void run_aside(Body body) {
+        const ref<loop_state> self(this);
+        thread aside;
+        const auto kept = [self, body] { body(); };
+        if (!start(aside, service_thread("ojs-cancel"), kept)) return body();
+        aside.detach();
+    }
+    void consume(loop_slot& self) {
+        slot shown(self);
+        try {
+            self.body(shown);
+        } catch (...) {
+            has_thrown_ = true;
+            attempt([&] {
+                log.write(log_level::error, "a consumer threw; the loop stops",
+                          {field("error", thrown_text())});
+            });
+        }
+        exit_if_forked(process_);
+        leave(self.ticket);
+        if (live_threads_.fetch_sub(1) == 1 || has_thrown_)
+            stage.own.apply(event::stop_request, {cause_kind::api, 0});
+        supervisor.notify();
+    }
+    void renew_until_ended() {
+        unique_lock held(guard_);
+        for (time_point due = deadline_after(renew_interval_); !renewal_ends_;) {
+            if (changed_.wait_until(held, due) || items_.empty()) {
+                if (steady_clock::now() >= due) due = deadline_after(renew_interval_);
+                continue;
+            }
+            held.unlock();
+            due = deadline_after(renew_interval_);  // from the begin of the call
+            user.guard("renew threw", [this] {
+                std::vector<std::string> ids;
+                for (const ref<loop_item>& each : items()) ids.push_back(each->shown.id);
+                lose(renew_(ids));
+            });
+            held.lock();
+        }
+    }
+
+    std::vector<log_field> fields_of(const loop_item& one) const {
+        return {field("item", one.shown.id), field("elapsed_ms", milliseconds_since(one.since)),
+                field("cancelled", one.cancel.requested() ? "yes" : "no")};
+    }
+    void log_item(log_level level, const char* message, const loop_item& one) const {
+        attempt([&] { log.write({level, message, fields_of(one), {}}); });
+    }
+
+    const ref<cancel_group> group_ = make_ref<cancel_group>();
+    array<ref<loop_slot>> slots_;  // not changed after the start, like the next two
+    std::chrono::milliseconds renew_interval_{0};
+    function<std::vector<std::string>(const std::vector<std::string>&)> renew_;
+    thread renewer_;
+    atomic<std::size_t> live_threads_{0};
+    atomic<bool> has_thrown_{false};
+    const std::uint32_t process_ = fork_generation();
+
+    mutable mutex guard_;  // guards the rest
+    condition changed_;    // the phase, or the renewal ends
+    array<ref<loop_item>> items_;
+    worker_report counts_;
+    time_point cancelled_at_ = never;  // all items
+    ref<taking_period> taking_ = make_ref<taking_period>();
+    std::uint64_t unreported_ = 0;
+    bool renewal_ends_ = false;
+};
+
+// The stages of a loop, one turn at a time.
+class loop_machine final : public stop_machine, public ref_counted {
+  public:
+    loop_machine(loop_options options, lifecycle* shared)
+        : loop_machine(make_ref<loop_state>(std::move(options), shared)) {}
+    ~loop_machine() override {
+        if (!has_begun_) return;
+        state->stage.own.apply(event::cancel_request, {cause_kind::api, 0});
+        while (advance()) state->supervisor.wait_until(due_);
+    }
+
+    // Claims the signals.
+    void prepare() {
+        if (status) status = check_loop_options(state->options);
+        if (status) status = check_extensions(state->options);
+        if (!status) return;
+        result<wake> waker = wake::create();
+        if (!waker) return static_cast<void>(status = waker.error());
+        state->supervisor = std::move(*waker);
+        state->identify("loop", {});
+        state->identity.queues = {"default"};
+        state->owns_process = true;
+        status = install_signals(*state, signals_);
+    }
+    // False: it has ended.
+    bool advance() {
+        if (stage_ == stage::over || !(has_begun_ || start())) return false;
+        state->supervisor.clear();
+        for (;;) {
+            const time_point parts_due = notice_all();
+            const time_point now = steady_clock::now();
+            if (begin_next_stage(now)) {
+                if (stage_ == stage::over) return false;
+                continue;
+            }
+            due_ = detail::min(detail::min(stage_deadline(), parts_due), run_due_tasks(now));
+            return true;
+        }
+    }
+    time_point due() const noexcept { return due_; }
+
+    const ref<loop_state> state;
+    result<void> status;  // why it cannot run
+    shutdown_sequence steps;
+    atomic<int> exit_code{exit_status::usage};
+
+  private:
+    enum class stage { working, draining, stopping, closing, over };
+
+    explicit loop_machine(const ref<loop_state>& made) : stop_machine(*made, steps), state(made) {}
+
+    bool start() {
+        if (status) status = unless_out_of_memory([this] { return try_start(); });
+        if (status) return has_begun_;
+        report_usage(status.error());
+        if (has_begun_) return true;  // some threads run: it stops
+        stage_ = stage::over;
+        return false;
+    }
+    result<void> try_start() {
+        state->steps_timeout = steps.timeout();
+        const result<void> parts = start_worker_parts(ref<loop_context>(state.get()));
+        const int notify_fd = state->supervisor.notify_fd();
+        state->stage.own.subscribe(notify_fd);  // its first subscriber, so this cannot fail
+        const bool follows = state->stage.shared == nullptr || state->stage.shared->subscribe(notify_fd);
+        if (!parts || !follows) {
+            tear_down();
+            return parts ? error{errc::busy, 0, "too many follow one lifecycle (at most 16)"} : parts.error();
+        }
+        begin_run();
+        has_begun_ = true;
+        begin("loop started", loop_variables);
+        const result<void> started = state->start_threads();
+        if (!started) state->stage.own.apply(event::stop_request, {cause_kind::api, 0});
+        return started;
+    }
+
+    // Taking ends first, and then the items: one may come between the two.
+    bool idle() const noexcept override { return !state->has_live_threads() && stop_machine::idle(); }
+    time_point run_due_work(time_point now) override { return state->check_stuck(now); }
+    void shorten_stop() override { stop_deadline_ = steady_clock::now(); }
+    void act(stop_action action, const stop_facts& before) override {
+        switch (action) {
+            case stop_action::wake_pool: return state->update_taking();
+            case stop_action::cancel: return state->cancel_all(stop_reason());
+            case stop_action::call_cancel_callbacks:
+            case stop_action::call_reclaim_callbacks: return state->call_cancel_callbacks();
+            case stop_action::log_jobs: return state->log_items();
+            default: return stop_machine::act(action, before);
+        }
+    }
+
+    time_point stage_deadline() const noexcept {
+        if (stage_ == stage::draining) return state->stage.drain_deadline();
+        return stage_ == stage::stopping ? stop_deadline_ : never;
+    }
+    bool begin_next_stage(time_point now) {
+        const bool is_late = now >= stage_deadline();
+        switch (stage_) {
+            case stage::working:
+                if (phase() < phase::draining) return false;
+                break;
+            case stage::draining:
+                if (!idle() && !is_late && phase() < phase::stopping) return false;
+                end_drain(idle());
+                break;
+            case stage::stopping:
+                if (!idle() && !is_late) return false;
+                attempt([this] { state->mark_all_unreported(); });
+                break;
+            default:
+                if (!run_shutdown_steps()) return false;
+                finish();
+        }
+        stage_ = static_cast<stage>(static_cast<int>(stage_) + 1);
+        return true;
+    }
+    void finish() {
+        state->set_steps(take_steps());
+        end_stop();
+        const time_point deadline = deadline_after(std::chrono::milliseconds(500));
+        const bool all_ended = state->end_threads(deadline);
+        tear_down();
+        int ended = choose_exit_status(all_ended);
+        if (ended == exit_status::settled && !all_ended) ended = exit_status::unreported;
+        if (ended == exit_status::settled && state->has_thrown()) ended = exit_status::stuck;
+        if (ended == exit_status::settled && !status) ended = exit_status::usage;
+        exit_code = ended;
+        has_begun_ = false;
+        end("loop stopped", ended, all_ended);
+        state->stopped.cancel(cancel_reason::cancelled);
+    }
+    void tear_down() {
+        stop_worker_parts(*state, deadline_after(std::chrono::milliseconds(100)));
+        if (state->stage.shared != nullptr) state->stage.shared->unsubscribe(state->supervisor.notify_fd());
+        state->stage.own.unsubscribe(state->supervisor.notify_fd());
+    }
+
+    run_signals signals_;
+    stage stage_ = stage::working;
+    time_point due_ = never;
+    bool has_begun_ = false;
+};
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE item::item(detail::ref<detail::loop_state> loop,
+                               detail::ref<detail::loop_item> entry) noexcept
+    : loop_(std::move(loop)), entry_(std::move(entry)) {}
+OJS_SHUTDOWN_INLINE item::item(item&& other) noexcept = default;
+OJS_SHUTDOWN_INLINE item& item::operator=(item&& other) noexcept {
+    end();
+    loop_ = std::move(other.loop_);
+    entry_ = std::move(other.entry_);
+    return *this;
+}
+OJS_SHUTDOWN_INLINE item::~item() {
+    end();
+}
+OJS_SHUTDOWN_INLINE cancel_token item::token() const noexcept {
+    return entry_ ? entry_->cancel.token() : cancel_token();
+}
+OJS_SHUTDOWN_INLINE void item::end() noexcept {
+    if (entry_) loop_->end(*entry_);
+    entry_ = {};
+    loop_ = {};
+}
+
+OJS_SHUTDOWN_INLINE cancel_token slot::taking() const {
+    return self_.loop->taking();
+}
+OJS_SHUTDOWN_INLINE item slot::begin(std::string id) {
+    return self_.loop->begin(std::move(id));
+}
+OJS_SHUTDOWN_INLINE std::size_t slot::index() const noexcept {
+    return self_.index;
+}
+OJS_SHUTDOWN_INLINE slot::turn slot::await_turn(time_point deadline) {
+    return self_.loop->await_turn(self_, deadline);
+}
+
+OJS_SHUTDOWN_INLINE loop::loop() : loop(loop_options::from_environment(), nullptr) {}
+OJS_SHUTDOWN_INLINE loop::loop(loop_options options)
+    : loop(result<loop_options>(std::move(options)), nullptr) {}
+OJS_SHUTDOWN_INLINE loop::loop(loop_options options, lifecycle& shared)
+    : loop(result<loop_options>(std::move(options)), &shared) {}
+OJS_SHUTDOWN_INLINE loop::loop(result<loop_options> options, lifecycle* shared)
+    : machine_(detail::make_ref<detail::loop_machine>(options ? *options : loop_options(), shared)) {
+    if (!options) machine_->status = options.error();
+    machine_->prepare();
+}
+OJS_SHUTDOWN_INLINE loop::~loop() = default;
+
+OJS_SHUTDOWN_INLINE void loop::consumers(std::size_t count, function<void(slot&)> body) {
+    machine_->state->add_consumers(count, body);
+}
+OJS_SHUTDOWN_INLINE void loop::renew(
+    std::chrono::milliseconds interval,
+    function<std::vector<std::string>(const std::vector<std::string>&)> renew) {
+    machine_->state->set_renewal(interval, std::move(renew));
+}
+OJS_SHUTDOWN_INLINE bool loop::add_step(std::string name, function<void()> step,
+                                        std::chrono::milliseconds timeout) {
+    return machine_->steps.add(std::move(name), std::move(step), timeout);
+}
+
+OJS_SHUTDOWN_INLINE int loop::run() {
+    while (advance()) machine_->state->supervisor.wait_until(deadline());
+    if (machine_->must_exit()) {
+        for (;;) ::pause();  // another run() ends the process
+    }
+    return exit_code();
+}
+OJS_SHUTDOWN_INLINE int loop::fd() const noexcept {
+    return machine_->state->supervisor.fd();
+}
+OJS_SHUTDOWN_INLINE time_point loop::deadline() const noexcept {
+    return machine_->due();
+}
+OJS_SHUTDOWN_INLINE bool loop::advance() {
+    return machine_->advance();
+}
+OJS_SHUTDOWN_INLINE int loop::exit_code() const noexcept {
+    return machine_->exit_code;
+}
+
+OJS_SHUTDOWN_INLINE bool loop::may_take() const noexcept {
+    return machine_->state->stage.may_fetch();
+}
+OJS_SHUTDOWN_INLINE cancel_token loop::taking() const {
+    return machine_->state->taking();
+}
+OJS_SHUTDOWN_INLINE item loop::begin(std::string id) {
+    return machine_->state->begin(std::move(id));
+}
+OJS_SHUTDOWN_INLINE bool loop::quiet() {
+    return machine_->state->stage.own.apply(event::quiet_request, {cause_kind::api, 0});
+}
+OJS_SHUTDOWN_INLINE bool loop::resume() {
+    return machine_->state->stage.own.apply(event::resume_request, {cause_kind::api, 0});
+}
+OJS_SHUTDOWN_INLINE bool loop::request_stop() {
+    return machine_->state->stage.own.apply(event::stop_request, {cause_kind::api, 0});
+}
+OJS_SHUTDOWN_INLINE bool loop::request_stop_and_cancel() {
+    return machine_->state->stage.own.apply(event::cancel_request, {cause_kind::api, 0});
+}
+OJS_SHUTDOWN_INLINE cancel_token loop::stopped_token() const {
+    return machine_->state->stopped.token();
+}
+OJS_SHUTDOWN_INLINE phase loop::phase() const noexcept {
+    return machine_->state->stage.effective_phase();
+}
+OJS_SHUTDOWN_INLINE std::size_t loop::active_items() const {
+    return machine_->state->active();
+}
+OJS_SHUTDOWN_INLINE worker_report loop::report() const {
+    return machine_->state->report();
+}
+
+}  // namespace v0_1_0
+}  // namespace ojs

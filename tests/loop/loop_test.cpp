@@ -1,0 +1,307 @@
+// loop: how it takes, counts and stops the items of any queue.
+#include <poll.h>
+
+#include <condition_variable>
+#include <set>
+
+#include "events.hpp"
+#include "test.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using test::counter;
+
+namespace {
+
+// Without a record on standard error; each record's message is kept.
+struct fixture {
+    fixture() {
+        options.log.hook = [this](const log_record& record) {
+            const std::lock_guard<std::mutex> held(mutex);
+            messages.push_back(record.message);
+        };
+        options.repeat_signal_gap = 0ms;
+        options.times.stop_timeout = 300ms;
+    }
+    bool logged(const std::string& message) {
+        const std::lock_guard<std::mutex> held(mutex);
+        return std::find(messages.begin(), messages.end(), message) != messages.end();
+    }
+
+    loop_options options;
+    std::mutex mutex;
+    std::vector<std::string> messages;
+};
+
+template <class Condition>
+bool in_time(Condition holds) {
+    const auto end = deadline_after(20s);
+    while (!holds() && steady_clock::now() < end) std::this_thread::sleep_for(1ms);
+    return holds();
+}
+
+// Polls as the event loop of a program would; false at the guard.
+template <class Condition>
+bool advance_until(loop& turned, Condition holds) {
+    for (const auto end = deadline_after(20s); !holds(); static_cast<void>(turned.advance())) {
+        pollfd ready{turned.fd(), POLLIN, 0};
+        ::poll(&ready, 1, 5);
+        if (steady_clock::now() > end) return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(fixture, "loop: a stop -> no item is taken, those in flight end, the steps run, status 0") {
+    loop one(options);
+    counter begun;
+    counter released;
+    std::atomic<int> after_stop{0};
+    std::atomic<std::size_t> left_at_step{99};
+    one.on_shutdown("close", [&] { left_at_step = one.active_items(); });
+    one.consumers(3, [&](slot& slot) {
+        while (slot.next()) {
+            if (one.phase() != phase::running) ++after_stop;
+            const item taken = slot.begin("item " + std::to_string(slot.index()));
+            begun.add();
+            released.wait_for(1);
+        }
+    });
+    std::thread stopper([&] {
+        begun.wait_for(3);
+        CHECK(one.active_items() == 3);
+        CHECK(one.request_stop());
+        CHECK_FALSE(one.may_take());
+        released.add();
+    });
+    CHECK(one.run() == 0);
+    stopper.join();
+    CHECK(after_stop == 0);
+    CHECK(left_at_step == 0);
+    CHECK(one.report().claimed == 3);
+    CHECK(one.report().completed == 3);
+    CHECK(one.report().steps.size() == 1);
+    CHECK(one.stopped_token().cancelled());
+    CHECK(logged("loop stopped"));
+}
+
+TEST_CASE_FIXTURE(fixture, "loop: quiet -> next() waits and calls keep_alive, taking() ends waits; resume undoes it") {
+    loop one(options);
+    std::atomic<int> taken{0};
+    counter kept_alive;
+    counter woken;
+    one.consumers(1, [&](slot& slot) {
+        while (slot.next([&] { kept_alive.add(); })) {
+            ++taken;
+            static_cast<void>(slot.taking().sleep_for(1h));
+            woken.add();
+        }
+    });
+    std::thread driver([&] {
+        CHECK(in_time([&] { return taken == 1; }));
+        CHECK(one.quiet());
+        woken.wait_for(1);
+        CHECK(one.taking().cancelled());
+        kept_alive.wait_for(1);
+        CHECK(taken == 1);
+        CHECK(one.resume());
+        CHECK(in_time([&] { return taken == 2; }));
+        CHECK(in_time([&] { return !one.taking().cancelled(); }));
+        one.request_stop();
+    });
+    CHECK(one.run() == 0);
+    driver.join();
+}
+
+TEST_CASE_FIXTURE(fixture, "loop: stop_and_cancel -> tokens are cancelled, callbacks run, an item that saw it is requeued") {
+    loop one(options);
+    counter begun;
+    counter called;
+    one.consumers(2, [&](slot& slot) {
+        while (slot.next()) {
+            const item taken = slot.begin("an item");
+            const auto registration = taken.token().on_cancel([&] { called.add(); });
+            begun.add();
+            CHECK_FALSE(taken.token().sleep_for(1h));
+            CHECK(taken.token().reason() == cancel_reason::cancelled);
+            called.wait_for(2);
+        }
+    });
+    std::thread stopper([&] {
+        begun.wait_for(2);
+        one.request_stop_and_cancel();
+    });
+    CHECK(one.run() == 0);
+    stopper.join();
+    CHECK(one.report().requeued == 2);
+    CHECK(one.report().interrupted == 2);
+    CHECK(one.report().completed == 0);
+}
+
+TEST_CASE_FIXTURE(fixture, "loop: a callback of a cancelled item blocks -> the others are called off all the same, in time") {
+    loop one(options);
+    counter begun;
+    counter released;
+    one.consumers(2, [&](slot& slot) {
+        while (slot.next()) {
+            const item taken = slot.begin("an item");
+            const auto registration = taken.token().on_cancel([&] { released.wait_for(1); });
+            begun.add();
+            CHECK_FALSE(taken.token().sleep_for(1h));
+            begun.wait_for(4);
+            released.add();
+        }
+    });
+    std::thread stopper([&] {
+        begun.wait_for(2);
+        one.request_stop_and_cancel();
+        CHECK(in_time([&] { return one.phase() == phase::stopping; }));
+        begun.add();
+        begun.add();
+    });
+    CHECK(one.run() == 0);
+    stopper.join();
+}
+
+TEST_CASE_FIXTURE(fixture, "loop: a consumer throws -> it is logged, the others end their items, status 70") {
+    loop one(options);
+    one.consumers(1, [](slot& slot) {
+        if (slot.next()) throw std::runtime_error("no connection");
+    });
+    one.consumers(1, [](slot& slot) {
+        while (slot.next()) static_cast<void>(slot.taking().sleep_for(1h));
+    });
+    CHECK(one.run() == 70);
+    CHECK(logged("a consumer threw; the loop stops"));
+}
+
+TEST_CASE_FIXTURE(fixture, "loop: all consumers have returned -> it stops with status 0") {
+    options.concurrency = 4;
+    loop one(options);
+    std::mutex guard;
+    std::set<std::size_t> seen;
+    one.consumers(0, [&](slot& slot) {
+        const std::lock_guard<std::mutex> held(guard);
+        seen.insert(slot.index());
+    });
+    CHECK(one.run() == 0);
+    CHECK(seen == std::set<std::size_t>{0, 1, 2, 3});
+}
+
+TEST_CASE_FIXTURE(fixture, "loop: renew gets the ids in flight, during a drain too; an id it returns is lost") {
+    loop one(options);
+    counter renewed;
+    std::atomic<bool> loses{false};
+    one.renew(1ms, [&](const std::vector<std::string>& ids) {
+        CHECK(ids == std::vector<std::string>{"a"});
+        renewed.add();
+        return loses ? ids : std::vector<std::string>();
+    });
+    one.consumers(1, [&](slot& slot) {
+        if (!slot.next()) return;
+        const item taken = slot.begin("a");
+        renewed.wait_for(2);
+        one.request_stop();
+        const int so_far = renewed.count();
+        renewed.wait_for(so_far + 2);
+        loses = true;
+        CHECK_FALSE(taken.token().sleep_for(1h));
+        CHECK(taken.token().reason() == cancel_reason::revoked);
+    });
+    CHECK(one.run() == 0);
+    CHECK(one.report().gone == 1);
+    CHECK(logged("item lost: another consumer may have it"));
+}
+
+TEST_CASE_FIXTURE(fixture, "loop: advance() -> an event loop sees each phase by fd(), and the items end the drain") {
+    loop one(options);
+    REQUIRE(one.advance());
+    item first = one.begin("first");
+    item second = one.begin("second");
+    CHECK(one.active_items() == 2);
+    const cancel_token taking = one.taking();
+    CHECK(one.quiet());
+    CHECK_FALSE(one.may_take());
+    CHECK(advance_until(one, [&] { return taking.cancelled(); }));
+    one.request_stop();
+    CHECK(advance_until(one, [&] { return one.deadline() < deadline_after(30s); }));
+    first.end();
+    first.end();
+    CHECK(one.advance());
+    CHECK_FALSE(one.stopped_token().cancelled());
+    second = item();
+    CHECK(advance_until(one, [&] { return !one.advance(); }));
+    CHECK(one.exit_code() == 0);
+    CHECK(one.report().completed == 2);
+}
+
+TEST_CASE_FIXTURE(fixture, "loop: an item does not end -> it is named as unreported, stuck, and the status is 75") {
+    options.times.shutdown_grace_period = 0ms;
+    options.stuck_after = 10ms;
+    loop one(options);
+    REQUIRE(one.advance());
+    item deaf = one.begin("deaf");
+    one.request_stop();
+    CHECK(advance_until(one, [&] { return one.report().stuck.size() == 1; }));
+    CHECK(advance_until(one, [&] { return !one.advance(); }));
+    CHECK(one.exit_code() == 75);
+    CHECK(one.report().unreported == std::vector<std::string>{"deaf"});
+    CHECK(logged("item has not ended in time"));
+    deaf.end();
+    CHECK(one.report().completed == 0);
+}
+
+TEST_CASE_FIXTURE(fixture, "loop: invalid options -> no consumer is called, and the status is 64") {
+    options.concurrency = 0;
+    options.log.hook = nullptr;
+    bool called = false;
+    {
+        loop one(options);
+        one.consumers(1, [&](slot&) { called = true; });
+        CHECK(one.run() == 64);
+        CHECK_FALSE(one.advance());
+    }
+    CHECK_FALSE(called);
+}
+
+TEST_CASE_FIXTURE(fixture, "loop: destroyed before its end -> consumers and items have ended; an item may outlive it") {
+    item left;
+    counter ended;
+    {
+        loop one(options);
+        one.consumers(1, [&](slot& slot) {
+            while (slot.next()) static_cast<void>(slot.taking().sleep_for(1h));
+            ended.add();
+        });
+        REQUIRE(one.advance());
+        left = one.begin("left");
+    }
+    CHECK(ended.count() == 1);
+    left.end();
+}
+
+TEST_CASE_FIXTURE(fixture, "loop: two follow one lifecycle -> one signal of the process stops both") {
+    lifecycle shared(0ms);
+    loop one(options, shared);
+    loop other(options, shared);
+    const auto body = [&](slot& slot) {
+        while (slot.next()) static_cast<void>(slot.taking().sleep_for(1h));
+    };
+    one.consumers(1, body);
+    other.consumers(1, body);
+    std::thread beside([&] { CHECK(other.run() == 0); });
+    std::thread stopper([&] { ::kill(::getpid(), SIGTERM); });
+    CHECK(one.run() == 0);
+    beside.join();
+    stopper.join();
+}
+
+TEST_CASE_FIXTURE(fixture, "loop: a stop signal before run() -> the consumers take nothing, status 0") {
+    loop one(options);
+    ::raise(SIGTERM);
+    int taken = 0;
+    one.consumers(1, [&](slot& slot) { taken += slot.next() ? 1 : 0; });
+    CHECK(one.run() == 0);
+    CHECK(taken == 0);
+}
