@@ -1,12 +1,13 @@
 // ojs_shutdown.hpp: stop a worker process without losing work. C++17, POSIX, one header.
 //
-// Lists the parts of src/ojs in the order in which tools/amalgamate.py joins them. Works without that as well.
+// tools/amalgamate.py writes the lists of parts, and joins them. This file works without that as well.
 #ifndef OJS_SHUTDOWN_HPP
 #define OJS_SHUTDOWN_HPP
 
-// clang-format off
 #include "ojs/base/config.hpp"
 #include "set_inline.hpp"
+
+// clang-format off
 #include "ojs/base/error.hpp"
 #include "ojs/base/detail/light.hpp"
 #include "ojs/base/detail/text.hpp"
@@ -27,7 +28,6 @@
 #include "ojs/loop/job.hpp"
 #include "ojs/loop/worker_part.hpp"
 #include "ojs/loop/loop_options.hpp"
-#include "ojs/loop/detail/startup_findings.hpp"
 #include "ojs/loop/loop.hpp"
 
 #include "ojs/net/http_message.hpp"

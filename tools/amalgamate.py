@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Joins the parts in src/ into the headers that users copy: ojs_shutdown.hpp, and the extensions in extensions/.
 
-Each header has a template, src/ojs_NAME.hpp. It lists the parts in order, first the declarations, within the include
-guard, then the definitions. Each include of a part is replaced by that part. Everything else stays as it is, except that
-a namespace stays open if the next part reopens it. Only preprocessor lines and the lines that open and close namespaces
-are parsed, so the code in src/ is the code in the headers.
+Each header has a template, src/ojs_NAME.hpp, with two lists of parts: the declarations, within the include guard, and
+the definitions. This tool writes the lists, in the order that the parts' includes need. Each include of a part is replaced
+by that part. Everything else stays as it is, except that a namespace stays open if the next part reopens it. Only
+preprocessor lines and the lines that open and close namespaces are parsed, so the code in src/ is the code in the headers.
 
 The parts are in rooms (folders of src/ojs). A room includes itself and the rooms before it, and of the extensions only
 those that its own header needs. check_part and check_tree check that and the other house rules.
@@ -12,6 +12,7 @@ those that its own header needs. check_part and check_tree check that and the ot
 
 import argparse
 import hashlib
+import itertools
 import posixpath
 import re
 import sys
@@ -37,6 +38,17 @@ ROOMS = [room for rooms, _ in PRODUCTS.values() for room in rooms]
 PRODUCT_OF = {room: product for product, (rooms, _) in PRODUCTS.items() for room in rooms}
 # Internals are in folders of these names, and in the namespace detail.
 INTERNAL = {"detail", "jobs", "threads", "reports", "heartbeat", "stop", "http"}
+# Folders of a room that include each other; no others may. Remove an entry once it is untrue, add none.
+KNOWN_CYCLES = [
+    *[(room, f"{room}/detail") for room in "base loop net worker server operating spool process coordinator launcher river".split()],
+    ("worker", "worker/stop"),
+    ("worker", "worker/transports"),
+    ("worker/detail", "worker/heartbeat"),
+    ("worker/detail", "worker/reports"),
+    ("worker/jobs", "worker/reports"),
+    ("worker/jobs", "worker/threads"),
+    ("worker/transports", "worker/transports/http"),
+]
 FIRST_SCREEN = 100  # columns
 FRAGMENTS = ["set_inline.hpp", "set_define.hpp"]  # in src/: templates include their lines, without the comment
 CONFIG = "base/config.hpp"  # the version and the macros: part of every header, without an include
@@ -49,6 +61,8 @@ VERSION = re.compile(r'#define OJS_SHUTDOWN_VERSION "([^"]+)"')
 INLINE_NAMESPACE = re.compile(r"inline namespace (\w+)")
 OPENED = re.compile(r"(inline )?namespace (\w+) \{$")
 EXPECTED_VERSION = re.compile(r"(?:#error|static_assert).* (\d+\.\d+\.\d+)")
+LISTED = re.compile(r'^#include "ojs/([^"]+)"$', re.MULTILINE)
+LISTS = re.compile(r"(?<=// clang-format off\n).*?(// clang-format on\n)", re.DOTALL)
 CLOSED = re.compile(r"\}  // namespace (\w+)$")
 
 # Streams pull in locales and static constructors; the rest costs more compile time than the library itself.
@@ -70,6 +84,7 @@ class Part:
         self.lines = text.splitlines()
         self.room = name.split("/")[0]
         self.internal = not INTERNAL.isdisjoint(name.split("/")[1:-1])
+        self.is_public = name.endswith(".hpp") and not self.internal
         self.includes = []
         for number, line in enumerate(self.lines, 1):
             found = LOCAL_INCLUDE.match(line)
@@ -93,14 +108,18 @@ class Part:
 
 
 class Template:
-    """src/ojs_NAME.hpp: its lines, and the parts it lists as (line number, name)."""
+    """src/ojs_NAME.hpp: its lines, and the parts it lists as (line number, name). `lists`: the declarations, the definitions."""
 
-    def __init__(self, product, text):
+    def __init__(self, product, text, lists):
         self.product = product
         self.path = f"src/ojs_{product}.hpp"
         self.output = f"ojs_{product}.hpp" if product == MAIN else f"extensions/ojs_{product}.hpp"
         self.guard = "OJS_SHUTDOWN_HPP" if product == MAIN else f"OJS_SHUTDOWN_{product.upper()}_HPP"
-        self.lines = text.splitlines()
+        if len(LISTS.findall(text)) != len(lists):
+            fix = "write '// clang-format off' and '// clang-format on' for the declarations, and again for the definitions"
+            raise Problem(self.at(1), "no two lists of parts", fix)
+        names = iter(lists)
+        self.lines = LISTS.sub(lambda found: include_lines_of(next(names)) + found[1], text).splitlines()
         self.order = []
         for number, line in enumerate(self.lines, 1):
             found = LOCAL_INCLUDE.match(line)
@@ -127,17 +146,40 @@ class Tree:
 
     def __init__(self, root):
         paths = {product: root / "src" / f"ojs_{product}.hpp" for product in PRODUCTS}
-        self.templates = {
-            product: Template(product, read(path))
-            for product, path in paths.items()
-            if path.exists() or product == MAIN
-        }
+        texts = {product: read(path) for product, path in paths.items() if path.exists() or product == MAIN}
         folder = root / "src" / "ojs"
         fragments = [root / "src" / name for name in FRAGMENTS if (root / "src" / name).exists()]
         self.fragments = {f'#include "{path.name}"': read(path).splitlines()[1:] for path in fragments}
         files = sorted(f for f in folder.rglob("*") if f.suffix in (".hpp", ".ipp"))
         names = [f.relative_to(folder).as_posix() for f in files]
         self.parts = {name: Part(name, read(file)) for name, file in zip(names, files)}
+        self.templates = {name: Template(name, text, self.lists(name, text)) for name, text in texts.items()}
+
+    def lists(self, product, text):
+        """The parts that a header declares (its public ones and what they include), and those that it defines. Room by room,
+        each part after what it includes; else as listed in `text`, which may be out of date."""
+        rooms, old = PRODUCTS[product][0], LISTED.findall(text)
+        own = [name for name, part in self.parts.items() if part.room in rooms and name != CONFIG]
+        own.sort(key=lambda name: (rooms.index(self.parts[name].room), old.index(name) if name in old else len(old)))
+        declared = [name for name in own if self.parts[name].is_public]
+        for name in declared:
+            declared += [target for _, target in self.parts[name].includes if target in own and target not in declared]
+        return [self.in_order([name for name in own if (name in declared) == wanted]) for wanted in (True, False)]
+
+    def in_order(self, names):
+        """The same parts, each after those of them that it includes."""
+        done, out = set(), []
+
+        def add(name):
+            if name in names and name not in done:
+                done.add(name)
+                for _, target in self.parts[name].includes:
+                    add(target)
+                out.append(name)
+
+        for name in names:
+            add(name)
+        return out
 
     def version(self):
         config = self.parts.get(CONFIG)
@@ -153,6 +195,12 @@ def closure(products):
     for product in products:
         out += [name for name in closure(PRODUCTS[product][1]) + [product] if name not in out]
     return [name for name in out if name not in out[: out.index(name)]]
+
+
+def include_lines_of(names):
+    """The includes of parts in a template, with an empty line between two rooms."""
+    rooms = itertools.groupby(names, lambda name: name.split("/")[0])
+    return "\n".join("".join(f'#include "ojs/{name}"\n' for name in group) for _, group in rooms)
 
 
 def read(path):
@@ -190,7 +238,7 @@ def check_part(part):
 
 
 def check_tree(tree):
-    """Checks the rules between files: rooms, cycles, order, completeness."""
+    """Checks the rules between files: rooms, cycles, versions, templates."""
     for part in tree.parts.values():
         check_part(part)
         for number, target in part.includes:
@@ -200,15 +248,12 @@ def check_tree(tree):
                 fix = f"move the needed code to {part.room}/ or a room before it, or pass it as a parameter"
                 raise Problem(part.at(number), f"upward include: {part.room}/ must not include {target}", fix)
             check_public_header(tree, part, number, target)
-    check_cycles(tree)
+    check_cycles("include cycle", "move the shared code to a file of its own", includes_by(tree, lambda name: name))
+    check_folders(tree)
     check_version(tree)
-    emitted = {}
+    emitted = set()
     for product in closure(tree.templates):
         check_template(tree, tree.templates[product], emitted)
-    for name, part in tree.parts.items():
-        if name not in emitted:
-            template = f"src/ojs_{PRODUCT_OF[part.room]}.hpp"
-            raise Problem(part.at(1), "not part of any header", f'add #include "ojs/{name}" to {template}')
 
 
 def may_include(room, other):
@@ -222,26 +267,16 @@ def may_include(room, other):
 
 
 def check_template(tree, template, emitted):
-    listed = {name for _, name in template.order}
     for number, name in template.order:
-        if name not in tree.parts:
-            raise Problem(template.at(number), f"src/ojs/{name} does not exist", "add the file, or remove the line")
-        if name in emitted:
-            raise Problem(template.at(number), f"{name} is listed twice", "remove one of the lines")
-        product = PRODUCT_OF[tree.parts[name].room]
-        if product != template.product:
-            raise Problem(template.at(number), f"{name} belongs to another header", f"list it in src/ojs_{product}.hpp")
-        for line, target in tree.parts[name].includes:
-            if target in listed and target not in emitted:
-                problem = f"uses {target}, which comes later in the header"
-                raise Problem(tree.parts[name].at(line), problem, f"in {template.path}, list {target} before {name}")
-        emitted[name] = template.product
+        if name in emitted or name not in tree.parts:
+            raise Problem(template.at(number), f"{name} is not of the two lists", "remove the line")
+        emitted.add(name)
     missing = [f"ojs_{need}.hpp" for need in PRODUCTS[template.product][1]]
     replaced = {number for number, _ in template.order}
     for number, line in enumerate(template.lines, 1):
         if ANY_LOCAL_INCLUDE.match(line) and number not in replaced and line not in tree.fragments:
             if not (LOCAL_INCLUDE.match(line) and LOCAL_INCLUDE.match(line).group(1) in missing):
-                raise Problem(template.at(number), "local include left over", 'write it as #include "ojs/ROOM/FILE"')
+                raise Problem(template.at(number), "local include left over", "remove the line")
             missing.remove(LOCAL_INCLUDE.match(line).group(1))
     if missing:
         raise Problem(template.at(1), f"{missing[0]} is not included", f'write #include "{missing[0]}" below the guard')
@@ -249,8 +284,7 @@ def check_template(tree, template, emitted):
 
 def check_public_header(tree, part, number, target):
     """Public headers include no internals but those in detail/."""
-    is_public = part.name.endswith(".hpp") and not part.internal
-    if is_public and tree.parts[target].internal and "detail" not in target.split("/"):
+    if part.is_public and tree.parts[target].internal and "detail" not in target.split("/"):
         fix = "include it in the .ipp, or move the needed code to detail/"
         raise Problem(part.at(number), f"{part.name} is public, {target} is internal", fix)
 
@@ -272,20 +306,43 @@ def check_version(tree):
                 raise Problem(template.at(number), f"expects version {found.group(1)}", f"write {version}")
 
 
-def check_cycles(tree):
+def includes_by(tree, node_of):
+    """By node, the includes of other nodes as (place, node). `node_of`: the node of a part's name."""
+    out = {}
+    for part in tree.parts.values():
+        node = node_of(part.name)
+        out.setdefault(node, []).extend((part.at(number), node_of(target)) for number, target in part.includes)
+    return out
+
+
+def check_cycles(problem, fix, includes):
     done = set()
 
-    def visit(part, path):
-        for number, target in part.includes:
+    def visit(node, path):
+        for where, target in includes[node]:
             if target in path:
                 cycle = " -> ".join(path[path.index(target) :] + [target])
-                raise Problem(part.at(number), f"include cycle: {cycle}", "move the shared code to a file of its own")
+                raise Problem(where, f"{problem}: {cycle}", fix)
             if target not in done:
-                visit(tree.parts[target], path + [target])
-        done.add(part.name)
+                visit(target, path + [target])
+        done.add(node)
 
-    for name, part in tree.parts.items():
-        visit(part, [name])
+    for node in includes:
+        visit(node, [node])
+
+
+def check_folders(tree):
+    """The folders of a room include each other in one direction."""
+    includes = includes_by(tree, posixpath.dirname)
+    pairs = {(folder, other) for folder, found in includes.items() for _, other in found}
+    known = set()
+    for a, b in KNOWN_CYCLES:
+        if not {(a, b), (b, a)} <= pairs:
+            raise Problem("tools/amalgamate.py", f"{a} and {b} do not include each other", "remove them from KNOWN_CYCLES")
+        known |= {(a, b), (b, a)}
+    for folder, found in includes.items():
+        includes[folder] = [each for each in found if each[1] != folder and (folder, each[1]) not in known]
+    check_cycles("include cycle of folders", "move the shared code to the lower folder, or a file to the higher one", includes)
 
 
 # ---- output ---------------------------------------------------------------------------------------------------------
@@ -581,7 +638,7 @@ def check_current(path, expected, command):
     def line(lines):
         return lines[at].decode("utf-8", "backslashreplace") if at < len(lines) else "(end of file)"
 
-    print(f"{path.name}:{at + 1}: differs from the header that src/ gives\n  file: {line(old)}\n  src/: {line(new)}", file=sys.stderr)
+    print(f"{path}:{at + 1}: differs from what src/ gives\n  file: {line(old)}\n  src/: {line(new)}", file=sys.stderr)
     print(f"  fix: {command}", file=sys.stderr)
     return 1
 
@@ -623,7 +680,9 @@ def make_headers(tree, options):
         return {Path(options.output): merge(tree, options.extras, picojson)}
     if options.output:
         return {Path(options.output): amalgamate(tree, MAIN, options.modules, picojson)}
-    return {options.root / each.output: amalgamate(tree, each.product) for each in tree.templates.values()}
+    templates = tree.templates.values()
+    headers = {options.root / each.output: amalgamate(tree, each.product) for each in templates}
+    return {**headers, **{options.root / each.path: "\n".join(each.lines) + "\n" for each in templates}}
 
 
 def main(arguments):

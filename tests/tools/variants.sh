@@ -10,8 +10,7 @@ compile() { "$@" -fsyntax-only -Wall -Wextra -Werror -I"$folder" -Itests/compile
 make_header() { python3 tools/amalgamate.py --output "$folder/ojs_shutdown.hpp" "$@"; }
 
 # Every room of the main header, with no more than what it needs, which is never picojson.
-for room in base core host system net worker; do
-    [ -d "src/ojs/$room" ] || continue
+for room in $(python3 -B -c 'import sys; sys.path.append("tools"); import amalgamate; print(*amalgamate.PRODUCTS["shutdown"][0])'); do
     make_header --modules "$room"
     compile "$@"
 done

@@ -1,6 +1,8 @@
 // startup_findings: every finding a worker logs at start, provoked and absent.
 #include "findings.hpp"
 
+#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
+
 using namespace test;
 using namespace std::chrono_literals;
 using ojs::finding;
@@ -140,3 +142,5 @@ TEST_CASE("startup findings: a stale mode file, but not a missing one") {
     CHECK(problem.find("'garbage': a stop by signal hands jobs back at once") != std::string::npos);
     CHECK(problem.find("defaulting") == std::string::npos);  // operators search for these words of a stop
 }
+
+#endif

@@ -67,10 +67,6 @@ struct worker_options : loop_options {
                                                    const std::string& root = "");
 };
 
-namespace detail {
-array<std::string> worker_variables();  // those that a worker reads
-}
-
 // Checks the options, as run() and start() do. errc::invalid_argument or unsupported.
 result<void> validate(const worker_options& options);
 

@@ -32,6 +32,13 @@ void visit_options(Options& o, Visit& visit) {
     visit("registration_path", "OJS_REGISTRATION_PATH", o.registration_path);
 }
 
+inline array<std::string> worker_variables() {
+    known_variables known;
+    const worker_options unused;
+    visit_options(unused, known);
+    return std::move(known.names);
+}
+
 // It is sent without escaping.
 inline bool is_registration_path(std::string_view path) noexcept {
     return is_visible_ascii(path) && path.size() > 1 && path.front() == '/' && path.back() != '/' &&
@@ -69,13 +76,6 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(cons
     detail::fit_default_grace(out, read, root);
     const result<void> valid = read.status ? detail::check_options(out) : read.status;
     return valid ? result<worker_options>(std::move(out)) : valid.error();
-}
-
-OJS_SHUTDOWN_INLINE detail::array<std::string> detail::worker_variables() {
-    known_variables known;
-    const worker_options unused;
-    visit_options(unused, known);
-    return std::move(known.names);
 }
 
 OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {

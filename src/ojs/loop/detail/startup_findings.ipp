@@ -1,10 +1,10 @@
+// startup_findings: what prevents a clean stop, for the log at the start.
 #pragma once
 
 #include "../../base/detail/text.hpp"
 #include "../../host/container.ipp"
 #include "../../host/termination_mode.hpp"
 #include "../loop_options.ipp"
-#include "startup_findings.hpp"
 
 extern "C" char** environ;
 
@@ -32,7 +32,8 @@ inline void check_stop_time(const loop_options& options, const stop_platform* pl
               "lower OJS_SHUTDOWN_GRACE_PERIOD"})});
 }
 
-OJS_SHUTDOWN_INLINE std::vector<finding> unknown_variables(const array<std::string>& known) {
+// "variable-unknown" for each variable OJS_* that is not one of these.
+inline std::vector<finding> unknown_variables(const array<std::string>& known) {
     std::vector<finding> out;
     for (const char* const* entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
         std::string_view name = *entry;
@@ -63,9 +64,10 @@ inline bool is_started_by_hand(const container_probe& probe, const container_inf
            read_stat(probe.root, "self").has_terminal;
 }
 
-OJS_SHUTDOWN_INLINE std::vector<finding> startup_findings(const loop_options& options,
-                                                          const container_probe& probe,
-                                                          std::chrono::milliseconds steps_timeout) {
+// What a worker warns of at its start: the time for a stop is too short ("budget-..."), PID 1 is a shell
+// ("pid1-wrapper"), the mode file is wrong. doctor() advises. Thread-safe while the environment is stable.
+inline std::vector<finding> startup_findings(const loop_options& options, const container_probe& probe = {},
+                                             std::chrono::milliseconds steps_timeout = {}) {
     const container_info info = detect_container(probe);
     const bool by_hand = is_started_by_hand(probe, info);  // not the container's own command
     std::vector<finding> out = by_hand ? std::vector<finding>() : info.findings;

@@ -5,7 +5,7 @@
 #include "../../base/detail/light.hpp"
 #include "../../core/signals.hpp"
 #include "loop_context.ipp"
-#include "startup_findings.hpp"
+#include "startup_findings.ipp"
 
 namespace ojs::detail {
 
