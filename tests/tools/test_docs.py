@@ -372,6 +372,11 @@ class Names(unittest.TestCase):
         rows = set(re.findall(r"(?m)^\| `(\w+)/` \|", read("CONTRIBUTING.md")))
         self.assertEqual(set(), {path.name for path in (ROOT / "src/ojs").iterdir()} - rows)
 
+    def test_threads_are_those_of_the_source(self):
+        source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/ojs").rglob("*.?pp"))
+        rows = set(re.findall(r"(?m)^\| .*?`(ojs-[a-z-]+)`.*?\|", read("CONTRIBUTING.md")))
+        self.assertEqual(set(re.findall(r'"(ojs-[a-z-]+)"', source)), rows)
+
 
 class Makefiles(unittest.TestCase):
     def test_help_lists_every_target_that_says_what_it_is_for(self):
