@@ -125,7 +125,7 @@ include tests/tests.mk tests/check.mk $(wildcard tests/*/*.mk) packaging/packagi
 # ---- the rest --------------------------------------------------------------------------------------------------------
 
 # No other target depends on the headers: a stale one must fail the amalgamation check.
-header amalgamate:  ## generate ojs_shutdown.hpp and extensions/ from src/
+header amalgamate:  ## generate ojs_shutdown.hpp, extensions/ and the lists in src/ojs_*.hpp from src/ojs/
 	python3 tools/amalgamate.py
 
 format:  ## run clang-format on all files written by hand

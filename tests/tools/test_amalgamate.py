@@ -137,6 +137,15 @@ class VariantTest(AmalgamateTest):
         hashes = [text.split("inputs: ")[1][:64] for text in (first, self.header())]
         self.assertNotEqual(*hashes)
 
+    def test_the_template_lists_a_new_part_before_those_that_include_it_or_last_in_its_room(self):
+        self.assertEqual(self.call().returncode, 0)
+        self.write("src/ojs/base/extra.hpp", "// Extra.\n")
+        self.write("src/ojs/base/alone.hpp", "// Alone.\n")
+        self.replace("src/ojs/base/text.hpp", "#include <errno.h>", '#include "extra.hpp"')
+        self.assertEqual(self.call().returncode, 0)
+        listed = amalgamate.LISTED.findall((self.root / "src/ojs_shutdown.hpp").read_text(encoding="utf-8"))
+        self.assertEqual(listed[1:5], [f"{name}.hpp" for name in ("base/extra", "base/text", "base/alone", "core/gate")])
+
     def test_modules_are_closed_over_includes_and_definitions(self):
         text = self.header("--modules", "core")
         for name in ("base/config.hpp", "base/text.hpp", "base/text.ipp", "core/gate.hpp", "core/gate.ipp"):
