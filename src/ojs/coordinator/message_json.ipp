@@ -267,11 +267,8 @@ inline std::string read_checks(std::string_view source, std::vector<readiness_ch
         names.push_back(each.key.string().value_or(""));
         out.push_back({names.back(), *passed});
     }
-    const array<const std::string*> sorted = sorted_pointers(names);
-    for (std::size_t i = 1; i < sorted.size(); ++i) {
-        if (*sorted[i - 1] == *sorted[i]) return ": duplicate name";
-    }
-    return "";
+    std::sort(names.begin(), names.end());
+    return std::adjacent_find(names.begin(), names.end()) == names.end() ? "" : ": duplicate name";
 }
 
 inline std::string read_members(std::string_view object, const array<message_field>& fields);

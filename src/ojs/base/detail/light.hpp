@@ -227,18 +227,4 @@ class array {
     std::size_t capacity_ = 0;
 };
 
-// The first index in [from, to) for which is_before() is false, or `to`. The range must be partitioned by it.
-template <class IsBefore>
-std::size_t lower_bound(std::size_t from, std::size_t to, IsBefore is_before) {
-    while (from < to) {
-        const std::size_t middle = from + (to - from) / 2;
-        if (is_before(middle)) {
-            from = middle + 1;
-        } else {
-            to = middle;
-        }
-    }
-    return from;
-}
-
 }  // namespace ojs::detail

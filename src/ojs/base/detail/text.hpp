@@ -66,10 +66,6 @@ bool is_utf8(std::string_view text) noexcept;
 // Replaces each byte that belongs to no character by U+FFFD.
 std::string repair_utf8(std::string text);
 
-array<const std::string*> sorted_pointers(const std::vector<std::string>& texts);
-// The number of texts that sort before `text`.
-std::size_t index_of(const array<const std::string*>& sorted, const std::string& text) noexcept;
-
 // Quotes `text` as a JSON string. Bytes that are not UTF-8 become U+FFFD.
 std::string json_quote(std::string_view text);
 

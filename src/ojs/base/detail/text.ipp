@@ -4,7 +4,6 @@
 #include "text.hpp"
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 namespace ojs::detail {
@@ -238,23 +237,6 @@ bool all_of(std::string_view text, Predicate holds) noexcept {
         if (!holds(c)) return false;
     }
     return true;
-}
-
-OJS_SHUTDOWN_INLINE array<const std::string*> sorted_pointers(const std::vector<std::string>& texts) {
-    array<const std::string*> out;
-    for (const std::string& text : texts) out.push_back(&text);
-    const auto compare = [](const void* one, const void* other) {
-        return (*static_cast<const std::string* const*>(one))
-            ->compare(**static_cast<const std::string* const*>(other));
-    };
-    // Not std::sort, which compiles as slowly as a hundred of our functions.
-    if (!out.empty()) std::qsort(out.data(), out.size(), sizeof out[0], compare);
-    return out;
-}
-
-OJS_SHUTDOWN_INLINE std::size_t index_of(const array<const std::string*>& sorted,
-                                         const std::string& text) noexcept {
-    return lower_bound(0, sorted.size(), [&](std::size_t index) { return *sorted[index] < text; });
 }
 
 }  // namespace ojs::detail

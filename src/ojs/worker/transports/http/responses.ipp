@@ -201,15 +201,15 @@ void for_each_string(std::string_view list, Take take) {
 
 // Returns those of `own_ids` that `list` contains. Does not copy the list, which may be long.
 inline std::vector<std::string> ids_listed(std::string_view list, const std::vector<std::string>& own_ids) {
-    const array<const std::string*> sorted = sorted_pointers(own_ids);
-    array<bool> named(sorted.size());
+    array<bool> listed(own_ids.size());
     for_each_string(list, [&](const std::string& id) {
-        const std::size_t place = index_of(sorted, id);
-        if (place < sorted.size() && *sorted[place] == id) named[place] = true;
+        std::size_t i = 0;
+        while (i < own_ids.size() && own_ids[i] != id) ++i;
+        if (i < own_ids.size()) listed[i] = true;
     });
     std::vector<std::string> out;
-    for (std::size_t i = 0; i < sorted.size(); ++i) {
-        if (named[i]) out.push_back(*sorted[i]);
+    for (std::size_t i = 0; i < own_ids.size(); ++i) {
+        if (listed[i]) out.push_back(own_ids[i]);
     }
     return out;
 }
