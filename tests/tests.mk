@@ -32,7 +32,8 @@ CONFIGURATIONS := $(patsubst compiler.%,%,$(filter compiler.%,$(.VARIABLES)))
 $(BUILD)/dev_backend $(CONFIGURATIONS:%=$(BUILD)/test/%/dev_backend): \
     LDLIBS += $(shell echo '\#include <sqlite3.h>' | $(CXX) -E -x c - >/dev/null 2>&1 && echo -lsqlite3)
 
-ROOMS := base core host loop net worker server operating spool child_process coordinator launcher
+# Those with a folder of tests; that of process/ is child_process, as tests/process has the tests of whole processes.
+ROOMS := child_process $(filter-out process,$(filter $(notdir $(wildcard src/ojs/*)),$(notdir $(wildcard tests/*))))
 $(foreach room,$(ROOMS),$(eval TESTS.$(room) := $(wildcard tests/$(room)/*.cpp tests/$(room)/*/*.cpp)))
 TESTS.rooms := $(foreach room,$(ROOMS),$(TESTS.$(room)))
 # Those that use internals, which the separate form does not declare.
