@@ -249,7 +249,7 @@ REFUSALS = {
     "first sentence too long": ([("ojs/core/gate.hpp", "a door.", "a door" + " and a door" * 9 + ".")],
                                 "ojs/core/gate.hpp:1", "does not fit into the first screen", "shorter"),
     "unknown room": ([("ojs/attic/old.hpp", None, "// Old.\n")],
-                     "ojs/attic/old.hpp:1", "unknown room 'attic'", "base, core, host, net, worker, server"),
+                     "ojs/attic/old.hpp:1", "unknown room 'attic'", "base, core, host, loop, net, worker, server"),
     "no purpose": ([("ojs/core/gate.hpp", "// gate: a door.\n", "")], "ojs/core/gate.hpp:1", "no purpose", "what it is for"),
     "no version": ([("ojs/base/config.hpp", '"1.2.3"', "123")], "ojs/base/config.hpp:1", "no version", "OJS_SHUTDOWN_VERSION"),
     # Of an extension.
