@@ -293,3 +293,16 @@ TEST_CASE("doctor: a pod's default grace period, and the probes of a pod") {
     options.health_address = "0.0.0.0:8081";
     check_found(advice(), "health-kubernetes", severity::warning, "IPv4 in a cluster of IPv6");
 }
+
+TEST_CASE("doctor: of a loop -> its options and the machine, but no backend") {
+    ojs::loop_options options;
+    options.concurrency = 0;
+    options.container_grace_period = std::chrono::seconds(10);
+    const std::vector<finding> found = ojs::doctor(options);
+    const auto has = [&](const char* id) {
+        return std::any_of(found.begin(), found.end(), [&](const finding& each) { return each.id == id; });
+    };
+    CHECK(has("options"));
+    CHECK(has("budget-exceeded"));
+    CHECK_FALSE(has("backend-unreachable"));
+}

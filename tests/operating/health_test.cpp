@@ -634,3 +634,34 @@ TEST_CASE("metrics: durations fall into the recommended buckets") {
 #endif
 
 }  // namespace
+
+TEST_CASE("health: of a loop -> the probes, metrics and the drain of a worker") {
+    loop_options options;
+    std::string address;
+    options.health_address = "127.0.0.1:0";
+    options.health_control = true;
+    options.parts.add(operating());
+    options.log.hook = [&](const log_record& record) {
+        if (record.message == "health server listening") address = record.fields.at(0).value;
+    };
+    lifecycle shared;
+    loop served(options, shared);
+    test::counter begun;
+    test::counter released;
+    served.consumers(1, [&](slot& slot) {
+        if (!slot.next()) return;
+        const item taken = slot.begin("an item");
+        begun.add();
+        released.wait_for(1);
+    });
+    std::thread running([&] { CHECK(served.run() == 0); });
+    REQUIRE(begun.wait_for(1));
+    CHECK(send(address, "GET", "/readyz").status == 200);
+    CHECK(send(address, "GET", "/livez").status == 200);
+    CHECK(holds(send(address, "GET", "/metrics").body, "ojs_workers_busy{queue=\"default\"} 1"));
+    CHECK(holds(send(address, "GET", "/metrics").body, "ojs_worker_jobs_claimed_total 1"));
+    CHECK(send(address, "POST", "/drain?timeout=1ms").status == 503);
+    CHECK(send(address, "GET", "/readyz").status == 503);
+    released.add();
+    running.join();
+}

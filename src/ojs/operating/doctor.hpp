@@ -35,6 +35,11 @@ std::vector<finding> doctor(const worker_options& options,
                             std::chrono::milliseconds timeout = std::chrono::milliseconds(2000),
                             const detail::container_probe& container = {});
 
+// The same for a loop, without a backend.
+std::vector<finding> doctor(const loop_options& options,
+                            std::chrono::milliseconds timeout = std::chrono::milliseconds(2000),
+                            const detail::container_probe& container = {});
+
 // The highest severity of the findings; info if there are none. Thread-safe.
 severity max_severity(const std::vector<finding>& findings) noexcept;
 

@@ -44,7 +44,7 @@ inline const char* effect_of_ignoring(int number) {
     return "it does not stop the worker";
 }
 
-inline void check_signals(const worker_options& options, std::vector<finding>& out) {
+inline void check_signals(const loop_options& options, std::vector<finding>& out) {
     sigset_t blocked;
     pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
     std::vector<int> handled = options.stop_signals;
@@ -137,7 +137,7 @@ inline void check_bind(const endpoint& where, std::chrono::milliseconds timeout,
 }
 
 // validate() reports an invalid address.
-inline void check_health_server(const worker_options& options, std::chrono::milliseconds timeout,
+inline void check_health_server(const loop_options& options, std::chrono::milliseconds timeout,
                                 std::vector<finding>& out) {
     const result<endpoint> where = health_endpoint(options);
     if (!where || where->name.empty()) return;
@@ -166,7 +166,7 @@ inline constexpr limit_check limit_checks[] = {
 };
 
 // Reports only limits that cannot suffice: each job needs at least one.
-inline void check_limits(const worker_options& options, std::vector<finding>& out) {
+inline void check_limits(const loop_options& options, std::vector<finding>& out) {
     if (options.concurrency < 1) return;
     for (const limit_check& check : limit_checks) {
         rlimit found{};
@@ -181,26 +181,45 @@ inline void check_limits(const worker_options& options, std::vector<finding>& ou
     }
 }
 
+// `check_more` checks what only a worker has.
+template <class Check>
+std::vector<finding> diagnose(const loop_options& options, const array<std::string>& known,
+                              const result<void>& valid, const std::string& url_fix,
+                              std::chrono::milliseconds timeout, const container_probe& where,
+                              Check check_more) {
+    std::vector<finding> out;
+    check_signals(options, out);  // first: before anything here changes the mask
+    if (!valid)
+        out.push_back({severity::error, "options", valid.error().text,
+                       url_fix.empty() ? "correct the option, or the variable that sets it" : url_fix});
+    const container_info info = detect_container(where);
+    check_settings(options, known, info, where, out);
+    check_container(where, info, out);
+    check_mode_file(options, out);
+    check_more(out);
+    check_health_server(options, timeout, out);
+    check_limits(options, out);
+    return out;
+}
+
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options,
                                                 std::chrono::milliseconds timeout,
                                                 const detail::container_probe& where) {
-    std::vector<finding> out;
-    detail::check_signals(options, out);  // first: before anything here changes the mask
-    const result<void> valid = validate(options);
-    const std::string url_fix = detail::url_fix(options);
-    if (!valid)
-        out.push_back({severity::error, "options", valid.error().text,
-                       url_fix.empty() ? "correct the option, or the variable that sets it" : url_fix});
-    const container_info info = detect_container(where);
-    detail::check_settings(options, info, where, out);
-    detail::check_container(where, info, out);
-    detail::check_mode_file(options, out);
-    detail::check_backend(options, timeout, out);
-    detail::check_health_server(options, timeout, out);
-    detail::check_limits(options, out);
-    return out;
+    return detail::diagnose(options, detail::worker_variables(), validate(options), detail::url_fix(options),
+                            timeout, where, [&](std::vector<finding>& out) {
+                                detail::check_heartbeat(options, out);
+                                detail::check_backend(options, timeout, out);
+                            });
+}
+OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const loop_options& options,
+                                                std::chrono::milliseconds timeout,
+                                                const detail::container_probe& where) {
+    result<void> valid = detail::check_loop_options(options);
+    if (valid) valid = detail::check_extensions(options);
+    return detail::diagnose(options, detail::loop_variables(), valid, "", timeout, where,
+                            [](std::vector<finding>&) {});
 }
 
 OJS_SHUTDOWN_INLINE severity max_severity(const std::vector<finding>& findings) noexcept {

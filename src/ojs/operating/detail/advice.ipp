@@ -35,8 +35,7 @@ inline std::string_view nearest_name(std::string_view name, const array<std::str
     return nearest;
 }
 
-inline void check_variable_names(std::vector<finding>& out) {
-    const array<std::string> known = worker_variables();
+inline void check_variable_names(const array<std::string>& known, std::vector<finding>& out) {
     for (finding& each : unknown_variables(known)) {
         std::string_view name = each.problem;
         const std::string_view nearest = nearest_name(next_part(name, " "), known);
@@ -86,7 +85,7 @@ inline std::string url_fix(const worker_options& options) {
     return found.empty() || found == options.url ? std::string() : cat({"did you mean ", found, "?"});
 }
 
-inline std::string describe_need(const worker_options& options) {
+inline std::string describe_need(const loop_options& options) {
     std::string out = "the unlimited grace period";
     if (options.times.shutdown_grace_period != no_limit)
         out = cat({"the grace period of ", format_duration(options.times.shutdown_grace_period)});
@@ -96,7 +95,7 @@ inline std::string describe_need(const worker_options& options) {
 }
 
 // Two fixes: a longer grant of the container or, if possible, a shorter grace period of the worker.
-inline std::string budget_fix(const worker_options& options, const stop_platform& platform,
+inline std::string budget_fix(const loop_options& options, const stop_platform& platform,
                               std::chrono::milliseconds granted, std::chrono::milliseconds steps_timeout) {
     const auto other_time = capped_sum(options.prestop_delay,
                                        after_drain(options.times, steps_timeout, std::chrono::seconds(10)));
@@ -115,7 +114,7 @@ inline std::string budget_fix(const worker_options& options, const stop_platform
 }
 
 // Checks against what the container grants, or else what its platform grants by default. [GS 6.3]
-inline void check_grant(const worker_options& options, std::chrono::milliseconds steps_timeout,
+inline void check_grant(const loop_options& options, std::chrono::milliseconds steps_timeout,
                         const stop_platform& platform, std::vector<finding>& out) {
     const bool is_known = options.container_grace_period.count() > 0;
     const stop_budget budget = budget_of(options, &platform, steps_timeout);
@@ -152,7 +151,7 @@ inline void check_grant(const worker_options& options, std::chrono::milliseconds
     out.push_back(std::move(found));
 }
 
-inline void check_cancel_wait(const worker_options& options, std::vector<finding>& out) {
+inline void check_cancel_wait(const loop_options& options, std::vector<finding>& out) {
     const auto requested = detail::max(options.times.cancel_wait, options.times.reclaim_wait);
     const auto left = options.times.stop_timeout - last_beat_time(options.times);
     const auto granted = left - std::chrono::duration_cast<std::chrono::milliseconds>(report_time(left));
@@ -177,20 +176,24 @@ inline void check_heartbeat(const worker_options& options, std::vector<finding>&
               " more (the heartbeat interval plus 10s)"})});
 }
 
-OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& options,
-                                                      std::chrono::milliseconds steps_timeout,
-                                                      const container_info& info) {
-    std::vector<finding> out;
+inline void check_stop_budget(const loop_options& options, std::chrono::milliseconds steps_timeout,
+                              const container_info& info, std::vector<finding>& out) {
     const stop_platform* platform = find_platform(info);
     if (platform == nullptr && options.container_grace_period.count() > 0) platform = platform_of("");
     if (platform != nullptr) check_grant(options, steps_timeout, *platform, out);
     check_cancel_wait(options, out);
+}
+OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& options,
+                                                      std::chrono::milliseconds steps_timeout,
+                                                      const container_info& info) {
+    std::vector<finding> out;
+    check_stop_budget(options, steps_timeout, info, out);
     check_heartbeat(options, out);
     return out;
 }
 
 // Before any stop. The file may be written later, so a missing one is not yet an error.
-inline void check_mode_file(const worker_options& options, std::vector<finding>& out) {
+inline void check_mode_file(const loop_options& options, std::vector<finding>& out) {
     static constexpr struct {
         severity level;
         const char* id;
@@ -210,9 +213,10 @@ inline void check_mode_file(const worker_options& options, std::vector<finding>&
 inline constexpr const char* probe_advice =
     "for probes, set OJS_HEALTH_ADDR=[::]:8081, and use /livez for the liveness probe";
 
-inline void check_settings(const worker_options& options, const container_info& info,
-                           const container_probe& probe, std::vector<finding>& out) {
-    for (finding& found : check_budget(options, {}, info)) out.push_back(std::move(found));
+inline void check_settings(const loop_options& options, const array<std::string>& known,
+                           const container_info& info, const container_probe& probe,
+                           std::vector<finding>& out) {
+    check_stop_budget(options, {}, info, out);
     if (info.runtime == "kubernetes" && options.health_address.empty())
         out.push_back({severity::info, "health-kubernetes",
                        "no health address is set: the pod's probes would fail", probe_advice});
@@ -222,7 +226,7 @@ inline void check_settings(const worker_options& options, const container_info& 
     if (find_variable(probe.environment, "NOTIFY_SOCKET") != nullptr && !options.parts.has("operating"))
         out.push_back({severity::warning, "service-unnotified",
                        "NOTIFY_SOCKET is set, but the service manager is not notified", operating_fix});
-    if (!probe.environment) check_variable_names(out);
+    if (!probe.environment) check_variable_names(known, out);
 }
 
 }  // namespace ojs::detail
