@@ -87,7 +87,7 @@ const signal_options with_reclaim{false, true, {SIGTERM, SIGINT}};
 #ifdef __linux__
 TEST_CASE("signals: a SIGTTIN of the terminal's stops the process, as it does without us") {
     const pid_t child = test::forked([] {
-        lifecycle target;
+        lifecycle target(0ms);
         const signals installed = claim(target);
         siginfo_t from_terminal{};
         from_terminal.si_signo = SIGTTIN;
@@ -128,7 +128,7 @@ bool refuse(long call, int argument) {
 TEST_CASE("signals: the kernel refuses a handler -> install() and add() fail, and nothing stays claimed") {
     const int status = test::status_of(test::forked([] {
         if (!refuse(SYS_rt_sigaction, SIGINT)) return 99;
-        lifecycle target;
+        lifecycle target(0ms);
         const result<signals> installed = signals::install(target);
         if (installed || installed.error().code != errc::system || signals::installed_for(target)) return 1;
         for (const int number : claimed) {
@@ -245,7 +245,7 @@ TEST_CASE("signals: the sender is known however it sends") {
                              [] { return ::sigqueue(::getpid(), SIGTERM, {}); }};
     for (const auto& send : ways) {
         CAPTURE(&send - ways);
-        lifecycle target;
+        lifecycle target(0ms);
         signals installed = claim(target);
         REQUIRE(send() == 0);
         const received_signal received = installed.wait(guard());
@@ -255,7 +255,7 @@ TEST_CASE("signals: the sender is known however it sends") {
 }
 
 TEST_CASE("signals: while one is handled, the others wait; the handler uses a thread's alternate stack") {
-    lifecycle target;
+    lifecycle target(0ms);
     const signals installed = claim(target);
     for (const int handled : claimed) {
         const struct sigaction action = disposition_of(handled);
@@ -294,7 +294,7 @@ TEST_CASE("signals: several arrive in order with their senders; last_received ha
 }
 
 TEST_CASE("signals: wait() ends at its deadline with number 0, and wakes for a signal that comes later") {
-    lifecycle target;
+    lifecycle target(0ms);
     signals installed = claim(target);
     CHECK(installed.wait(passed()).number == 0);
     const auto before = steady_clock::now();
@@ -343,7 +343,7 @@ TEST_CASE("signals: what was there before comes back whole: handler, flags and m
     std::vector<struct sigaction> before;
     for (const int number : claimed) before.push_back(disposition_of(number));
     {
-        lifecycle target;
+        lifecycle target(0ms);
         const signals installed = claim(target, {true});
         CHECK((disposition_of(SIGTERM).sa_sigaction != foreign_sigaction));
         CHECK((disposition_of(SIGINT).sa_handler != foreign_handler));
@@ -377,7 +377,7 @@ TEST_CASE("signals: a foreign handler is refused with busy, named, and left unto
             if (other != number) CHECK((disposition_of(other).sa_handler == SIG_DFL));
         }
     }
-    lifecycle target;
+    lifecycle target(0ms);
     const signals works_now = claim(target);  // the refusal kept nothing claimed
     CHECK(signals::installed_for(target));
 }
@@ -474,7 +474,7 @@ TEST_CASE("signals: our handler, put back by a host after its installer went, do
     const pid_t child = test::forked([] {
         struct sigaction ours {};
         {
-            lifecycle target;
+            lifecycle target(0ms);
             const signals installed = claim(target);
             ours = set_host_over_us();
         }
@@ -487,7 +487,7 @@ TEST_CASE("signals: our handler, put back by a host after its installer went, do
 TEST_CASE("signals: what was ignored stays ignored, and is listed") {
     const with_disposition interrupt(SIGINT, SIG_IGN);
     const with_disposition stop(SIGTSTP, SIG_IGN);
-    lifecycle target;
+    lifecycle target(0ms);
     {
         signals installed = claim(target);
         CHECK(installed.ignored() == std::vector<int>{SIGINT, SIGTSTP});
@@ -506,8 +506,8 @@ TEST_CASE("signals: what was ignored stays ignored, and is listed") {
 }
 
 TEST_CASE("signals: one installer per process; another can install once it is destroyed") {
-    lifecycle first;
-    lifecycle second;
+    lifecycle first(0ms);
+    lifecycle second(0ms);
     int fd = -1;
     {
         signals moved;
@@ -544,7 +544,7 @@ TEST_CASE("signals: one installer per process; another can install once it is de
 
 TEST_CASE("signals: of many threads that install at once one succeeds") {
     for (int round = 0; round < 50; ++round) {
-        lifecycle target;
+        lifecycle target(0ms);
         std::atomic<int> tried{0};
         std::atomic<int> got_it{0};
         test::at_once(4, [&](int) {
@@ -566,7 +566,7 @@ TEST_CASE("signals: blocked ones are unblocked in the installing thread, and one
     sigaddset(&ours, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &ours, &previous);
     send_self(SIGTERM);
-    lifecycle target;
+    lifecycle target(0ms);
     {
         signals installed = claim(target);
         sigset_t now;
@@ -583,7 +583,7 @@ TEST_CASE("signals: SIGUSR1 is claimed only on request, means reclaim, and is re
     const struct sigaction before = disposition_of(SIGUSR1);
     for (const bool later : {false, true}) {
         CAPTURE(later);
-        lifecycle target;
+        lifecycle target(0ms);
         {
             signals installed = claim(target, later ? signal_options{} : with_reclaim);
             if (later) CHECK((disposition_of(SIGUSR1).sa_handler == before.sa_handler));
@@ -597,7 +597,7 @@ TEST_CASE("signals: SIGUSR1 is claimed only on request, means reclaim, and is re
 }
 
 TEST_CASE("signals: SIGUSR1 is added to an active installer only, and not if it is ignored or handled") {
-    lifecycle target;
+    lifecycle target(0ms);
     const lifecycle other;
     const auto too_early = signals::add(target, with_reclaim);
     REQUIRE(test::code_of(too_early) == errc::busy);
@@ -647,7 +647,7 @@ TEST_CASE("signals: what cannot be a stop signal is refused with the reason, and
         {SIGUSR1, "SIGUSR1 already means"},     {0, "signal 0 is not a signal"},
         {-1, "signal -1 is not a signal"},      {SIGRTMAX + 1, "is not a signal"},
         {1000, "signal 1000 is not a signal"}};
-    lifecycle target;
+    lifecycle target(0ms);
     for (const std::pair<int, const char*>& each : refused) {
         const int number = each.first;
         CAPTURE(number);
@@ -735,25 +735,23 @@ TEST_CASE("signals: what outlasted an installer and the next one does not claim 
     for (const int sent : {SIGHUP, SIGUSR1}) {
         CAPTURE(sent);
         const signal_options options{true, true, {SIGHUP, SIGINT}};
-        lifecycle target(0ms);
+        lifecycle target(10min), next(0ms);
         {
             const signals installed = claim(target, options);
-            detail::process.repeat_gap_ms = 600000;  // as run() sets it: a repeated stop signal stays handled
             send_self(sent);
         }
         REQUIRE((disposition_of(SIGHUP).sa_flags & SA_SIGINFO) != 0);
         CHECK((disposition_of(SIGTSTP).sa_handler == SIG_DFL));  // stops nothing: is no repetition
         CHECK((disposition_of(SIGINT).sa_handler == foreign_handler));
         const unsigned forks_before = detail::process.forks.load();
-        { const signals again = claim(target, options); }
+        { const signals again = claim(next, options); }
         CHECK(detail::process.forks.load() == forks_before);  // the claim was released, not left by a parent
         CHECK((disposition_of(SIGHUP).sa_handler == SIG_DFL));
         {
             const signals installed = claim(target, options);
-            detail::process.repeat_gap_ms = 600000;
             send_self(sent);
         }
-        const signals installed = claim(target, {true});
+        const signals installed = claim(next, {true});
         CHECK((disposition_of(SIGHUP).sa_handler == SIG_DFL));
     }
 }
@@ -775,7 +773,7 @@ TEST_CASE("signals: the sender is named whichever process it is") {
 
 TEST_CASE("signals: fork -> the child inherits neither requests nor handlers in progress") {
     using detail::process;
-    lifecycle target;
+    lifecycle target(0ms);
     const signals installed = claim(target);
     static bool answers = true;
     static bool forgotten = false;
@@ -794,7 +792,7 @@ TEST_CASE("signals: fork -> the child inherits neither requests nor handlers in 
             if (slot.load() != nullptr) return 4;
         }
         if (!forgotten || process.forks.load() != forks_before + 1) return 2;
-        lifecycle own;
+        lifecycle own(0ms);
         return signals::install(own) ? 0 : 3;
     });
     CHECK(test::status_of(child) == 0);
@@ -825,7 +823,7 @@ int take_over(signals& parents, const lifecycle& parents_target) {
 TEST_CASE("signals: a child has the previous dispositions, dies of SIGTERM, or takes over, however forked") {
     for (const auto& way : test::ways_to_fork) {
         CAPTURE(&way - test::ways_to_fork);
-        lifecycle target;
+        lifecycle target(0ms);
         signals installed = claim(target);
         const pid_t child = way.make();
         REQUIRE(child >= 0);
@@ -868,11 +866,11 @@ void forking_handler(int) {
 TEST_CASE("signals: a child made in a chained handler returns from ours, and may claim signals") {
     const pid_t self = ::getpid();
     const with_disposition theirs(SIGTERM, forking_handler);
-    lifecycle target;
+    lifecycle target(0ms);
     const signals installed = claim(target, {true});
     send_self(SIGTERM);
     if (::getpid() != self) {
-        lifecycle own;
+        lifecycle own(0ms);
         {
             const result<signals> again = signals::install(own, {true});
             if (!again || target.phase() != phase::draining) ::_exit(1);

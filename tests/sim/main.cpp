@@ -32,6 +32,7 @@ std::unique_ptr<sim::system> make(std::uint64_t seed, const sim::limits& most) {
     const std::uint64_t kind = seed % 10;
     if (kind == 3) return sim::make_group(seed, most);
     if (kind == 7) return sim::make_sequence(seed, most);
+    if (kind == 5) return sim::make_loop(seed, most);
     return sim::make_worker(seed, most);
 }
 

@@ -42,9 +42,12 @@ class system {
 
 // What the library keeps for the process is as in a new one; to be called first in each run.
 void renew_process();
+// As the kernel does, on whichever thread runs.
+void send_signal(int number);
 
 std::unique_ptr<system> make_worker(std::uint64_t seed, const limits& most);
 std::unique_ptr<system> make_group(std::uint64_t seed, const limits& most);
 std::unique_ptr<system> make_sequence(std::uint64_t seed, const limits& most);
+std::unique_ptr<system> make_loop(std::uint64_t seed, const limits& most);
 
 }  // namespace sim

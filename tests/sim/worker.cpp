@@ -70,22 +70,6 @@ scenario draw(std::uint64_t seed, const limits& most) {
 
 constexpr int handled[] = {SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT, SIGTTIN, SIGUSR1};
 
-// As the kernel does, on whichever thread runs.
-void send_signal(int number) {
-    const auto call = [number] {
-        struct sigaction action {};
-        ::sigaction(number, nullptr, &action);
-        if ((action.sa_flags & SA_SIGINFO) == 0) return;  // not installed yet, or no more
-        note("signal %d", number);
-        siginfo_t info{};
-        info.si_signo = number;
-        info.si_code = SI_USER;
-        info.si_pid = 1;
-        action.sa_sigaction(number, &info, nullptr);
-    };
-    dice().one_in(2) ? interrupt(call) : call();
-}
-
 }  // namespace
 
 void renew_process() {
@@ -590,6 +574,21 @@ void worker_world::check_end(const ending& how) {
 }
 
 }  // namespace
+
+void send_signal(int number) {
+    const auto call = [number] {
+        struct sigaction action {};
+        ::sigaction(number, nullptr, &action);
+        if ((action.sa_flags & SA_SIGINFO) == 0) return;  // not installed yet, or no more
+        note("signal %d", number);
+        siginfo_t info{};
+        info.si_signo = number;
+        info.si_code = SI_USER;
+        info.si_pid = 1;
+        action.sa_sigaction(number, &info, nullptr);
+    };
+    dice().one_in(2) ? interrupt(call) : call();
+}
 
 std::unique_ptr<system> make_worker(std::uint64_t seed, const limits& most) {
     return std::make_unique<worker_world>(seed, most);

@@ -143,6 +143,9 @@ class lifecycle {
     std::uint32_t report_requests() const noexcept { return report_requests_.load(); }
 
     void set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept;  // thread-safe
+    std::chrono::milliseconds repeat_signal_gap() const noexcept {
+        return std::chrono::milliseconds(repeat_gap_ms_.load(detail::memory_order::relaxed));
+    }
     // The first stop signal or reclaim decides; later ones change nothing, so none forces or ends the stop. A stop
     // signal during a drain that no signal started only becomes its cause. Thread-safe. [Spot]
     void set_first_signal_wins(bool enabled) noexcept {

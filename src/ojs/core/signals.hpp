@@ -76,9 +76,9 @@ class [[nodiscard]] signals {
     signals() = default;  // holds nothing
     signals(signals&& other) noexcept = default;
     signals& operator=(signals&& other) noexcept = default;
-    // Restores the previous dispositions. Exception: after worker::run(), a stop signal whose disposition was the
-    // default stays handled for `repeat_signal_gap` after the last one, so that a repetition does not kill main(). The
-    // next stop signal then has its default effect.
+    // Restores the previous dispositions. Exception: a stop signal whose disposition was the default stays handled for
+    // the lifecycle's repeat_signal_gap() after the last one, so that a repetition does not kill main(). The next stop
+    // signal then has its default effect.
     ~signals() = default;
 
     // For your poll loop: readable while wait() has signals to return. After thousands, the oldest are dropped. Do not

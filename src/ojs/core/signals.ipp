@@ -55,7 +55,7 @@ struct process_state {
     atomic<bool> fork_handler_set{false};
     atomic<const thread_request*> thread_request_handler{nullptr};  // answers our own SIGTTIN
     atomic<std::uint64_t> last_stop{0};      // time of the last stop signal or reclaim; 0: none
-    atomic<std::uint32_t> repeat_gap_ms{0};  // set by worker::run(), see is_repeated_stop()
+    atomic<std::uint32_t> repeat_gap_ms{0};  // of the latest target, see is_repeated_stop()
     atomic<bool> third_signal_exits{false};
     atomic<int> exit_timer{0};  // its number plus 1; 0: none
     // Written before the handler is installed, read by it and after fork.
@@ -174,7 +174,7 @@ inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number
     call_previous(claimed.previous, number, info, context);
 }
 
-// Whether a stop signal repeats the last one, after worker::run() has returned.
+// Whether a stop signal repeats the last one, after the uninstallation.
 inline bool is_repeated_stop(ojs::event event) noexcept {
     const std::uint64_t last = process.last_stop.load();
     return is_stop(event) && stop_time() - last < process.repeat_gap_ms.load();
@@ -365,7 +365,7 @@ inline result<std::vector<int>> handle_signals(const signal_options& options, li
     if (!remembered) return remembered.error();
     process.third_signal_exits = options.third_signal_exits;
     if (first != nullptr) {
-        process.repeat_gap_ms = 0;
+        process.repeat_gap_ms = static_cast<std::uint32_t>(first->repeat_signal_gap().count());
         process.target.store(first);
     }
     std::vector<int> ignored;

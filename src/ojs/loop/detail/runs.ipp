@@ -92,7 +92,6 @@ inline result<void> install_signals(loop_context& worker, run_signals& own) {
         wanted.third_signal_exits = !options.dialect.first_signal_wins;
         const result<std::vector<int>> ignored = own.install(worker.stage.signalled(), wanted);
         if (!ignored) return ignored.error();
-        process.repeat_gap_ms = static_cast<std::uint32_t>(options.repeat_signal_gap.count());
         for (const int number : *ignored) {
             worker.log.write(log_level::info, "signal was ignored when the process started, and stays so",
                              {field("signal", signal_name(number))});

@@ -1,0 +1,202 @@
+// A loop of consumers over a queue in memory, or under an event loop: signals and calls at any moment, items that return,
+// wait for their cancellation or are deaf, lost leases, threads that begin late or not at all.
+#include "atomic.hpp"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+
+#include "ojs_shutdown.hpp"
+#include "system.hpp"
+
+namespace sim {
+namespace {
+using namespace std::chrono_literals;
+
+class loop_system final : public system {
+  public:
+    loop_system(std::uint64_t seed, const limits& most) : seed_(seed) {
+        random from(seed ^ 0x100b);
+        items = std::min(from.below(9), most.items);
+        calls_ = std::min(from.below(8), most.calls);
+        consumers_ = 1 + from.below(3);
+        has_deaf_ = from.one_in(4) && most.faults > 0;
+        renews_ = from.one_in(2);
+        advances_ = from.one_in(3);
+        if (from.one_in(4) && most.faults > 0) late_threads_ = 1 + static_cast<int>(from.below(3));
+        if (from.one_in(8) && most.faults > 0) threads_start_ = static_cast<int>(from.below(4));
+        states_.resize(items);
+    }
+    std::string describe() const override {
+        return ojs::detail::cat({"loop, seed ", seed_, ": ", consumers_, " consumers, ", items, " items, ",
+                                 calls_, " calls", advances_ ? ", advance()" : ""});
+    }
+
+    void run() override {
+        renew_process();
+        fail_thread(threads_start_);
+        late_threads(late_threads_);
+        ojs::loop_options options;
+        options.times.shutdown_grace_period = 1s;
+        options.times.stop_timeout = 1s;
+        options.repeat_signal_gap = 0ms;
+        options.stuck_after = 200ms;
+        options.log.hook = [](const ojs::log_record& record) { note("log: %s", record.message.c_str()); };
+        one_.emplace(options);
+        one_->on_shutdown("step", [this] {
+            require(one_->active_items() == report_of_end().unreported.size(), "a step before the last item");
+        });
+        if (renews_) one_->renew(100ms, [this](const auto& ids) { return renew(ids); });
+        if (!advances_) one_->consumers(consumers_, [this](ojs::slot& slot) { consume(slot); });
+        for (std::uint64_t i = 0; i < calls_; ++i) start("caller", [this] { call(); });
+        start("stopper", [this] { stop(); });
+        const int status = advances_ ? advance() : one_->run();
+        has_ended_ = true;
+        check_account(status);
+        one_.reset();
+    }
+    void check_end(const ending& how) override {
+        require(how.how != ending::kind::deadlock, "deadlock:\n" + how.waiting);
+        require(how.how != ending::kind::too_many_steps, "it does not end:\n" + how.waiting);
+        require(how.lost_wake_up.empty() || threads_start_ >= 0, "not woken: " + how.lost_wake_up);
+        if (how.how != ending::kind::exited) return;
+        const bool by_signal = how.status == 128 + SIGTERM;
+        require(by_signal ? signals_ >= 3 || has_ended_ : how.status == 75 && has_deaf_,
+                "_exit(" + std::to_string(how.status) + ")");
+    }
+
+  private:
+    enum class state { waiting, taken, done };
+    ojs::worker_report report_of_end() const { return one_->report(); }
+
+    // ---- the queue ----
+
+    std::optional<std::size_t> take(const ojs::cancel_token& until) {
+        std::unique_lock<std::mutex> lock(guard_);
+        const auto next = [this] { return std::find(states_.begin(), states_.end(), state::waiting); };
+        if (!until.wait(changed_, lock, [&] { return next() != states_.end(); })) return std::nullopt;
+        const auto found = next();
+        *found = state::taken;
+        return static_cast<std::size_t>(found - states_.begin());
+    }
+    void settle(std::size_t which, state what) {
+        const std::lock_guard<std::mutex> lock(guard_);
+        require(states_[which] == state::taken, "an item is settled twice");
+        states_[which] = what;
+        changed_.notify_one();
+    }
+    std::vector<std::string> renew(const std::vector<std::string>& ids) {
+        require(!ids.empty(), "renewed nothing");
+        return dice().one_in(8) ? std::vector<std::string>{ids.front()} : std::vector<std::string>();
+    }
+
+    // ---- consumers ----
+
+    void consume(ojs::slot& slot) {
+        while (slot.next()) {
+            const std::optional<std::size_t> taken = take(slot.taking());
+            if (!taken) continue;
+            ojs::item item = slot.begin(std::to_string(*taken));
+            handle(*taken, item);
+        }
+        require(one_->phase() >= ojs::phase::draining, "next() is false, and nothing stops");
+    }
+    void handle(std::size_t which, ojs::item& item) {
+        ++begun_;
+        const std::uint64_t kind = dice().below(3);
+        bool done = true;
+        if (has_deaf_ && which == 0) {
+            sleep_for(8 * second);
+        } else if (kind == 0) {
+            done = item.token().sleep_for(ojs::steady_clock::duration(some_time(3 * second)));
+        } else {
+            sleep_for(some_time(400 * millisecond));
+        }
+        settle(which, done ? state::done : state::waiting);
+        item.end();
+    }
+    // An event loop that takes where it may; each item ends on a fiber of its own.
+    int advance() {
+        while (one_->advance()) {
+            const ojs::cancel_token taking = one_->taking();
+            if (one_->may_take() && std::count(states_.begin(), states_.end(), state::waiting) > 0) {
+                if (const auto taken = take(taking))
+                    start("item", [this, which = *taken,
+                                   item = std::make_shared<ojs::item>(one_->begin(std::to_string(*taken)))] {
+                        handle(which, *item);
+                    });
+            }
+            const auto left =
+                std::min(one_->deadline(), ojs::deadline_after(50ms)) - ojs::steady_clock::now();
+            sleep_for(std::max<nanoseconds>(left.count(), 0));
+        }
+        return one_->exit_code();
+    }
+
+    // ---- what disturbs them ----
+
+    static nanoseconds some_time(nanoseconds limit) {
+        return static_cast<nanoseconds>(dice().below(static_cast<std::uint64_t>(limit)));
+    }
+    void call() {
+        sleep_until(some_time(3 * second));
+        if (has_ended_) return;
+        switch (dice().below(7)) {
+            case 0: send_signal(SIGTSTP); break;
+            case 1: send_signal(SIGCONT); break;
+            case 2: send_signal(SIGTTIN); break;
+            case 3: one_->quiet(); break;
+            case 4: one_->resume(); break;
+            case 5: one_->request_stop_and_cancel(); break;
+            default: request_stop(); break;
+        }
+    }
+    void stop() {
+        sleep_until(2 * second);
+        if (!has_ended_) request_stop();
+        stop_began_ = now();
+    }
+    void request_stop() {
+        ++signals_;
+        send_signal(SIGTERM);
+    }
+
+    // ---- what must hold ----
+
+    void check_account(int status) {
+        const ojs::worker_report report = one_->report();
+        note("ends with %d", status);
+        require(report.claimed == begun_, "an item is not counted");
+        require(report.claimed == report.completed + report.requeued + report.gone + report.unreported.size(),
+                "the account does not add up");
+        const bool all_ended = std::count(states_.begin(), states_.end(), state::taken) == 0;
+        require(status == 0    ? all_ended
+                : status == 64 ? threads_start_ >= 0
+                               : status == 75 && has_deaf_,
+                "status " + std::to_string(status));
+        require(all_ended || !report.unreported.empty(), "an item has not ended, and is not named");
+        const nanoseconds limit = 2 * second + 600 * millisecond + late_threads_ * slowness;
+        require(stop_began_ == 0 || now() - stop_began_ <= limit, "the stop takes too long");
+    }
+
+    const std::uint64_t seed_;
+    std::uint64_t calls_ = 0, consumers_ = 1, begun_ = 0;
+    bool has_deaf_ = false, renews_ = false, advances_ = false, has_ended_ = false;
+    int late_threads_ = 0, threads_start_ = -1, signals_ = 0;
+    nanoseconds stop_began_ = 0;
+    std::mutex guard_;
+    std::condition_variable changed_;
+    std::vector<state> states_;
+    std::optional<ojs::loop> one_;
+};
+
+}  // namespace
+
+std::unique_ptr<system> make_loop(std::uint64_t seed, const limits& most) {
+    return std::make_unique<loop_system>(seed, most);
+}
+
+}  // namespace sim
