@@ -348,7 +348,7 @@ class loop_state : public held_loop_options, public loop_context {
 };
 
 // The stages of a loop, one turn at a time.
-class loop_machine final : public stop_machine, public ref_counted {
+class loop_machine final : public stop_machine {
   public:
     loop_machine(loop_options options, lifecycle* shared)
         : loop_machine(make_ref<loop_state>(std::move(options), shared)) {}

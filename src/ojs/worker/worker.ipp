@@ -128,7 +128,7 @@ struct worker_impl : ref_counted {
                 if (job.revoke()) context->supervisor.notify();
             });
         });
-        running_supervisor = new supervisor(context, pool, shutdown_steps);
+        running_supervisor = make_ref<supervisor>(context, pool, shutdown_steps);
         return running_supervisor->start();
     }
 
@@ -176,14 +176,14 @@ struct worker_impl : ref_counted {
         worker.backend.transport->on_job_cancelled(nullptr);
         if (worker.stage.shared != nullptr) worker.stage.shared->unsubscribe(worker.supervisor.notify_fd());
         worker.stage.own.unsubscribe(worker.supervisor.notify_fd());
-        delete detail::exchange(running_supervisor, nullptr);
+        running_supervisor = {};
     }
 
     const ref<worker_context> context;
     array<ref<registered_handler>> handlers;
     shutdown_sequence shutdown_steps;
     result<void> registration_error;  // of the first refused handler
-    supervisor* running_supervisor = nullptr;
+    ref<supervisor> running_supervisor;
     cancel_source stopped_source;
     atomic<int> exit_code{0};
     mutex guard;

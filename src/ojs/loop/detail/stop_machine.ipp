@@ -15,7 +15,7 @@ namespace ojs::detail {
 
 // Executes stop_plan; the derived class has the stages, and what is stopped. Makes no slow call itself, so it notices
 // every signal at once. Used by the supervising thread.
-class stop_machine {
+class stop_machine : public ref_counted {
   public:
     // Valid at the end: run() must not return; see end_run().
     bool must_exit() const noexcept { return must_exit_; }
@@ -27,7 +27,6 @@ class stop_machine {
         facts_.first_signal_wins = worker_.settings.dialect.first_signal_wins;
         if (worker_.stage.shared != nullptr) facts_.resume_requests = worker_.stage.shared->resume_requests();
     }
-    ~stop_machine() = default;
 
     // Nothing is in flight.
     virtual bool idle() const noexcept { return worker_.claims.count() == 0; }
