@@ -86,7 +86,8 @@ TEST_CASE_FIXTURE(fixture, "loop: a stop -> no item is taken, those in flight en
     CHECK(logged("loop stopped"));
 }
 
-TEST_CASE_FIXTURE(fixture, "loop: quiet -> next() waits and calls keep_alive, taking() ends waits; resume undoes it") {
+TEST_CASE_FIXTURE(fixture,
+                  "loop: quiet -> next() waits and calls keep_alive, taking() ends waits; resume undoes it") {
     loop one(options);
     std::atomic<int> taken{0};
     counter kept_alive;
@@ -114,7 +115,9 @@ TEST_CASE_FIXTURE(fixture, "loop: quiet -> next() waits and calls keep_alive, ta
     driver.join();
 }
 
-TEST_CASE_FIXTURE(fixture, "loop: stop_and_cancel -> tokens are cancelled, callbacks run, an item that saw it is requeued") {
+TEST_CASE_FIXTURE(
+    fixture,
+    "loop: stop_and_cancel -> tokens are cancelled, callbacks run, an item that saw it is requeued") {
     loop one(options);
     counter begun;
     counter called;
@@ -139,7 +142,9 @@ TEST_CASE_FIXTURE(fixture, "loop: stop_and_cancel -> tokens are cancelled, callb
     CHECK(one.report().completed == 0);
 }
 
-TEST_CASE_FIXTURE(fixture, "loop: a callback of a cancelled item blocks -> the others are called off all the same, in time") {
+TEST_CASE_FIXTURE(
+    fixture,
+    "loop: a callback of a cancelled item blocks -> the others are called off all the same, in time") {
     loop one(options);
     counter begun;
     counter released;
@@ -189,7 +194,8 @@ TEST_CASE_FIXTURE(fixture, "loop: all consumers have returned -> it stops with s
     CHECK(seen == std::set<std::size_t>{0, 1, 2, 3});
 }
 
-TEST_CASE_FIXTURE(fixture, "loop: renew gets the ids in flight, during a drain too; an id it returns is lost") {
+TEST_CASE_FIXTURE(fixture,
+                  "loop: renew gets the ids in flight, during a drain too; an id it returns is lost") {
     loop one(options);
     counter renewed;
     std::atomic<bool> loses{false};
@@ -214,7 +220,8 @@ TEST_CASE_FIXTURE(fixture, "loop: renew gets the ids in flight, during a drain t
     CHECK(logged("item lost: another consumer may have it"));
 }
 
-TEST_CASE_FIXTURE(fixture, "loop: advance() -> an event loop sees each phase by fd(), and the items end the drain") {
+TEST_CASE_FIXTURE(fixture,
+                  "loop: advance() -> an event loop sees each phase by fd(), and the items end the drain") {
     loop one(options);
     REQUIRE(one.advance());
     item first = one.begin("first");
@@ -236,7 +243,8 @@ TEST_CASE_FIXTURE(fixture, "loop: advance() -> an event loop sees each phase by 
     CHECK(one.report().completed == 2);
 }
 
-TEST_CASE_FIXTURE(fixture, "loop: an item does not end -> it is named as unreported, stuck, and the status is 75") {
+TEST_CASE_FIXTURE(fixture,
+                  "loop: an item does not end -> it is named as unreported, stuck, and the status is 75") {
     options.times.shutdown_grace_period = 0ms;
     options.stuck_after = 10ms;
     loop one(options);
@@ -265,7 +273,8 @@ TEST_CASE_FIXTURE(fixture, "loop: invalid options -> no consumer is called, and 
     CHECK_FALSE(called);
 }
 
-TEST_CASE_FIXTURE(fixture, "loop: destroyed before its end -> consumers and items have ended; an item may outlive it") {
+TEST_CASE_FIXTURE(
+    fixture, "loop: destroyed before its end -> consumers and items have ended; an item may outlive it") {
     item left;
     counter ended;
     {

@@ -45,7 +45,9 @@ TEST_CASE("logs: every line of a run is JSON with the specified fields, and name
     CHECK(worker.count("\"message\":\"worker stopped\"") == 1);
 }
 
-TEST_CASE("logs: the process ends before the log's thread got a processor -> its last line is written all the same") {
+TEST_CASE(
+    "logs: the process ends before the log's thread got a processor -> its last line is written all the "
+    "same") {
     process unscheduled({program("unscheduled_log")}, {});
     CHECK(unscheduled.wait() == 64);
     CHECK(unscheduled.count("error: a line") == 1);

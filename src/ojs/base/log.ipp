@@ -228,7 +228,8 @@ class log_sink {
         if (lost == 0 || last.format == log_format::automatic) return;
         const log_record record{
             log_level::warn, "log lines were lost: nobody read them in time", {field("lines", lost)}, {}};
-        if (write_text(last.fd, format_log_record(record, last.format) + "\n", timeout)) lost_.fetch_sub(lost);
+        if (write_text(last.fd, format_log_record(record, last.format) + "\n", timeout))
+            lost_.fetch_sub(lost);
     }
 
     atomic<std::uint64_t> lost_{0};

@@ -143,6 +143,7 @@ class lifecycle {
     std::uint32_t report_requests() const noexcept { return report_requests_.load(); }
 
     void set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept;  // thread-safe
+    // As set. Thread-safe.
     std::chrono::milliseconds repeat_signal_gap() const noexcept {
         return std::chrono::milliseconds(repeat_gap_ms_.load(detail::memory_order::relaxed));
     }

@@ -428,16 +428,10 @@ class loop_machine final : public stop_machine {
     bool idle() const noexcept override { return !state->has_live_threads() && stop_machine::idle(); }
     time_point run_due_work(time_point now) override { return state->check_stuck(now); }
     void shorten_stop() override { stop_deadline_ = steady_clock::now(); }
-    void act(stop_action action, const stop_facts& before) override {
-        switch (action) {
-            case stop_action::wake_pool: return state->update_taking();
-            case stop_action::cancel: return state->cancel_all(stop_reason());
-            case stop_action::call_cancel_callbacks:
-            case stop_action::call_reclaim_callbacks: return state->call_cancel_callbacks();
-            case stop_action::log_jobs: return state->log_items();
-            default: return stop_machine::act(action, before);
-        }
-    }
+    void wake_takers() override { state->update_taking(); }
+    void cancel_all() override { state->cancel_all(stop_reason()); }
+    void call_cancel_callbacks() override { state->call_cancel_callbacks(); }
+    void log_in_flight() override { state->log_items(); }
 
     time_point stage_deadline() const noexcept {
         if (stage_ == stage::draining) return state->stage.drain_deadline();
@@ -457,9 +451,11 @@ class loop_machine final : public stop_machine {
                 if (!idle() && !is_late) return false;
                 attempt([this] { state->mark_all_unreported(); });
                 break;
-            default:
+            case stage::closing:
                 if (!run_shutdown_steps()) return false;
                 finish();
+                break;
+            case stage::over: return false;
         }
         stage_ = static_cast<stage>(static_cast<int>(stage_) + 1);
         return true;

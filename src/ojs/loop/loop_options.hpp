@@ -64,9 +64,8 @@ struct dialect {
 
 // The settings of a loop, and of a worker.
 struct loop_options {
-    std::int64_t concurrency =
-        10;            // jobs at a time, 1 to 1000
-    stop_times times;  // of a stop
+    std::int64_t concurrency = 10;  // jobs at a time, 1 to 1000
+    stop_times times;               // of a stop
     // The file that decides whether SIGTERM or SIGINT is a normal stop or a reclaim, see
     // read_termination_mode(). SIGUSR1 is always a reclaim. Empty: no reclaims. [Spot, WIRE 3]
     std::string termination_mode_file;

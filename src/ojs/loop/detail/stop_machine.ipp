@@ -33,28 +33,29 @@ class stop_machine : public ref_counted {
     virtual void add_facts(stop_facts& /*now*/) const noexcept {}
     // What is due of the derived class; returns when to call it again.
     virtual time_point run_due_work(time_point now) = 0;
+    // See stop_action for these.
+    virtual void send_heartbeat() {}
+    virtual void begin_fetching() {}
+    virtual void wake_takers() = 0;
+    virtual void cancel_all() = 0;
+    virtual void call_cancel_callbacks() = 0;
+    virtual void log_in_flight() = 0;
     // After a third stop signal.
     virtual void shorten_stop() = 0;
 
-    virtual void act(stop_action action, const stop_facts& before) {
-        switch (action) {
-            case stop_action::apply_shared_lifecycle: return apply_shared_lifecycle(before.shared);
-            case stop_action::resume: return resume();
-            case stop_action::stop_fetching: return begin_drain();
-            case stop_action::divide_stop_timeout: return begin_stop();
-            case stop_action::notify_parts: return notify_parts();
-            case stop_action::log_change:
-                log_.write_interactive_notice(before.own.phase, facts_.own);
-                return log_.write_change(before.own.phase, facts_.own);
-            case stop_action::decide_mode: return decide_mode();
-            case stop_action::log_reclaim:
-                return log_.write_reclaim(has_reclaim_source_ || facts_.own.last_event == event::reclaim);
-            case stop_action::call_on_transition:
-                return worker_.user.call_back("on_transition threw; ignored",
-                                              [this] { worker_.settings.on_transition(facts_.own); });
-            case stop_action::give_up: return give_up();
-            default: return;  // of the derived class
-        }
+    // The grace period starts here, not at an earlier quiet. [WIRE]
+    virtual void begin_drain() {
+        draining_since_ = lifecycle::changed_at(facts_.own);
+        const time_point ends = worker_.stage.begin_drain(draining_since_);
+        next_progress_at_ = steady_clock::now() + worker_.settings.progress_interval;
+        const std::chrono::milliseconds lead = worker_.settings.times.cancel_lead;
+        if (lead.count() > 0) cancel_at_ = ends - lead;
+    }
+    // Everything from here on is bounded by stop_timeout.
+    virtual void begin_stop() {
+        const std::chrono::milliseconds stop_timeout = worker_.settings.times.stop_timeout;
+        limit_log_flush(facts_.own.mode == stop_mode::reclaim ? stop_timeout / 50 : stop_timeout / 10);
+        stop_deadline_ = steady_clock::now() + stop_timeout;
     }
 
     // The phase last acted on; the lifecycle itself may be ahead.
@@ -137,21 +138,6 @@ class stop_machine : public ref_counted {
         return worker_.stage.own.state().stop_signals > stop_signals;
     }
 
-    // The grace period starts here, not at an earlier quiet. [WIRE]
-    void begin_drain() {
-        draining_since_ = lifecycle::changed_at(facts_.own);
-        const time_point ends = worker_.stage.begin_drain(draining_since_);
-        next_progress_at_ = steady_clock::now() + worker_.settings.progress_interval;
-        const std::chrono::milliseconds lead = worker_.settings.times.cancel_lead;
-        if (lead.count() > 0) cancel_at_ = ends - lead;
-    }
-    // Everything from here on is bounded by stop_timeout.
-    void begin_stop() {
-        const std::chrono::milliseconds stop_timeout = worker_.settings.times.stop_timeout;
-        limit_log_flush(facts_.own.mode == stop_mode::reclaim ? stop_timeout / 50 : stop_timeout / 10);
-        stop_deadline_ = steady_clock::now() + stop_timeout;
-    }
-
     // Runs the steps of on_shutdown() on another thread: this one must notice signals. True: they have ended.
     bool run_shutdown_steps() {
         if (!detail::exchange(steps_begun_, true) && shutdown_steps_.size() > 0) start_steps();
@@ -175,6 +161,33 @@ class stop_machine : public ref_counted {
     time_point stop_deadline_ = never;
 
   private:
+    void act(stop_action action, const stop_facts& before) {
+        switch (action) {
+            case stop_action::apply_shared_lifecycle: return apply_shared_lifecycle(before.shared);
+            case stop_action::resume: return resume();
+            case stop_action::send_heartbeat: return send_heartbeat();
+            case stop_action::stop_fetching: return begin_drain();
+            case stop_action::divide_stop_timeout: return begin_stop();
+            case stop_action::notify_parts: return notify_parts();
+            case stop_action::begin_fetching: return begin_fetching();
+            case stop_action::wake_pool: return wake_takers();
+            case stop_action::cancel: return cancel_all();
+            case stop_action::call_cancel_callbacks:
+            case stop_action::call_reclaim_callbacks: return call_cancel_callbacks();
+            case stop_action::log_change:
+                log_.write_interactive_notice(before.own.phase, facts_.own);
+                return log_.write_change(before.own.phase, facts_.own);
+            case stop_action::decide_mode: return decide_mode();
+            case stop_action::log_reclaim:
+                return log_.write_reclaim(has_reclaim_source_ || facts_.own.last_event == event::reclaim);
+            case stop_action::call_on_transition:
+                return worker_.user.call_back("on_transition threw; ignored",
+                                              [this] { worker_.settings.on_transition(facts_.own); });
+            case stop_action::give_up: return give_up();
+            case stop_action::log_jobs: return log_in_flight();
+        }
+    }
+
     // Takes at most one change of a lifecycle, of the shared one first.
     stop_facts read_facts() const noexcept {
         stop_facts now = facts_;

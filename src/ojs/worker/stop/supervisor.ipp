@@ -78,22 +78,11 @@ class supervisor final : public stop_machine {
         return end("worker stopped", choose_exit_status(all_finished), all_finished && all_ended);
     }
 
-    void act(stop_action action, const stop_facts& before) override {
-        switch (action) {
-            case stop_action::send_heartbeat: return worker_.beats.request_by(time_point::min());
-            case stop_action::begin_fetching: return pool_->retry_fetch();
-            case stop_action::wake_pool: return pool_->wake();
-            case stop_action::cancel:
-                return static_cast<void>(pool_->group->request(stop_reason(), steady_clock::now()));
-            case stop_action::call_cancel_callbacks:
-            case stop_action::call_reclaim_callbacks: return pool_->reports.request_first_task();
-            case stop_action::log_jobs: return log_jobs_in_flight();
-            default: break;
-        }
-        stop_machine::act(action, before);
-        if (action == stop_action::stop_fetching) stop_fetching();
-        if (action == stop_action::divide_stop_timeout) divide_stop_timeout();
-    }
+    void send_heartbeat() override { worker_.beats.request_by(time_point::min()); }
+    void begin_fetching() override { pool_->retry_fetch(); }
+    void wake_takers() override { pool_->wake(); }
+    void cancel_all() override { pool_->group->request(stop_reason(), steady_clock::now()); }
+    void call_cancel_callbacks() override { pool_->reports.request_first_task(); }
 
     void add_facts(stop_facts& now) const noexcept override {
         now.queues_version = worker_.queues.version();
@@ -104,14 +93,17 @@ class supervisor final : public stop_machine {
         return detail::min(stuck_.check(now), pool_->retry_threads(now));
     }
 
-    void stop_fetching() {
+    void begin_drain() override {
+        stop_machine::begin_drain();
         worker_.reports.retry_now();  // ends any longer Retry-After
         worker_.claims.close();
         pool_->close();
         if (const std::size_t jobs = worker_.jobs.size()) pool_->reports.prestart(jobs > many_jobs ? 16 : 2);
     }
 
-    void divide_stop_timeout() {
+    // The last part of stop_timeout is for the last heartbeat, the one before for reports.
+    void begin_stop() override {
+        stop_machine::begin_stop();
         const stop_times& times = worker_.options.times;
         worker_.reports.set_checkpoint_deadline(steady_clock::now() +
                                                 detail::min(times.stop_timeout / 20, max_checkpoint_wait));
@@ -196,7 +188,7 @@ class supervisor final : public stop_machine {
         await_threads();  // for on_stuck_job
     }
 
-    void log_jobs_in_flight() const {
+    void log_in_flight() override {
         const time_point deadline = stuck_watch::stacks_deadline();
         array<ref<active_job>> jobs = worker_.jobs.snapshot();
         stuck_.add_reported_stuck(jobs);
