@@ -16,7 +16,7 @@
 #include <optional>
 #include <string>
 
-#include "ojs_shutdown.hpp"  // or what `--modules loop` makes of it: no worker, no sockets, no JSON
+#include "ojs_shutdown.hpp"  // or ojs_shutdown_loop.hpp: no worker, no sockets, no JSON
 
 namespace {
 

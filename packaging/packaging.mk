@@ -57,7 +57,7 @@ HASH := \#
 VERSION := $(shell sed -n 's/^$(HASH)define OJS_SHUTDOWN_VERSION "\(.*\)".*/\1/p' src/ojs/base/config.hpp)
 RELEASE := $(BUILD)/dist/ojs_shutdown-$(VERSION)
 PICOJSON = $(shell echo '$(HASH)include <picojson.h>' | $(CXX) $(COMMON) -x c++ -M - | tr -s ' \\' '\n' | grep '/picojson\.h$$')
-VARIANTS := $(addprefix $(RELEASE)/,ojs_shutdown.hpp ojs_shutdown_core.hpp ojs_shutdown_bundled.hpp)
+VARIANTS := $(addprefix $(RELEASE)/,ojs_shutdown.hpp ojs_shutdown_core.hpp ojs_shutdown_loop.hpp ojs_shutdown_bundled.hpp)
 EXTENSIONS := $(patsubst extensions/%,$(RELEASE)/%,$(wildcard extensions/*.hpp))
 PACKAGE := $(addprefix share/ojs_shutdown/ojs_shutdown-,config.cmake config-version.cmake)
 TEMPLATES := lib/pkgconfig/ojs_shutdown.pc $(filter %-version.cmake,$(PACKAGE))
@@ -76,6 +76,7 @@ uninstall:  ## remove what `make install` installed
 
 amalgamated.ojs_shutdown :=
 amalgamated.ojs_shutdown_core := --modules core  # no worker, no sockets, no JSON: signals, the lifecycle, the barrier
+amalgamated.ojs_shutdown_loop := --modules loop  # and ojs::loop, its options and parts
 amalgamated.ojs_shutdown_bundled = --bundle-picojson $(PICOJSON)  # with its license
 $(VARIANTS): $(RELEASE)/%.hpp: FORCE
 	@mkdir -p $(@D)

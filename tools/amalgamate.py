@@ -533,6 +533,21 @@ WORKER_USE = """\
         return worker.run();  // returns after SIGTERM, once every job is reported
     }"""
 
+LOOP_USE = """\
+    int main() {
+        ojs::loop loop;  // first: a SIGTERM during start-up is kept
+        loop.consumers(8, [](ojs::slot& slot) {
+            my_queue queue;  // of this thread
+            while (slot.next()) {
+                const auto message = queue.take(slot.taking());
+                if (!message) continue;
+                const ojs::item item = slot.begin(message->id);
+                process(*message, item.token()) ? queue.done(*message) : queue.hand_back(*message);
+            }
+        });
+        return loop.run();
+    }"""
+
 CORE_USE = """\
     ojs::lifecycle lifecycle;
     auto signals = ojs::signals::install(lifecycle);  // errc::busy: another installer is active
@@ -584,7 +599,7 @@ def main_banner(tree, names, generated, merged):
         *generated,
         "Use: copy this file into your project, include it, compile with -std=c++17 -pthread.",
         "",
-        *(WORKER_USE if has_worker else CORE_USE).split("\n"),
+        *(WORKER_USE if has_worker else LOOP_USE if "loop/loop.hpp" in names else CORE_USE).split("\n"),
         "",
         "To compile the definitions only once, define OJS_SHUTDOWN_SEPARATE=1 in every file, and also",
         "OJS_SHUTDOWN_IMPLEMENTATION=1 in exactly one, before it includes this header.",

@@ -28,7 +28,8 @@ cmake_minimum_required(VERSION 3.14)
 project(user LANGUAGES CXX)
 add_executable(app hello.cpp)
 """
-HEADERS = sorted(["ojs_shutdown.hpp", "ojs_shutdown_bundled.hpp", "ojs_shutdown_core.hpp", *EXTENSIONS])
+HEADERS = sorted(["ojs_shutdown.hpp", "ojs_shutdown_bundled.hpp", "ojs_shutdown_core.hpp", "ojs_shutdown_loop.hpp",
+                  *EXTENSIONS])
 PACKAGE = ["share/ojs_shutdown/ojs_shutdown-config-version.cmake", "share/ojs_shutdown/ojs_shutdown-config.cmake"]
 DOCUMENT = (ROOT / "docs/installing.md").read_text()
 REPOSITORY = "https://github.com/OWNER/ojs-shutdown"  # the document's placeholder
@@ -82,10 +83,10 @@ class Installed(Program):
         no_picojson = ROOT / "tests/compile/no_picojson"  # where picojson.h is an error
         self.assert_works(self.compile("-pthread", f"-I{no_picojson}"))
 
-    def test_the_core_is_a_header_of_its_own(self):
+    def test_the_loop_is_a_header_of_its_own(self):
         make("install", f"PREFIX={self.prefix}")
         example = (ROOT / "examples/own_loop.cpp").read_text()
-        (self.folder / "hello.cpp").write_text(example.replace("ojs_shutdown.hpp", "ojs_shutdown_core.hpp"))
+        (self.folder / "hello.cpp").write_text(example.replace("ojs_shutdown.hpp", "ojs_shutdown_loop.hpp"))
         program = self.compile("-pthread", f"-I{self.prefix}/include")
         self.assertEqual(subprocess.run([program, "soon"], capture_output=True).returncode, 64)
 
