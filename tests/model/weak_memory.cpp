@@ -28,7 +28,7 @@ inline void nanosleep(const timespec*, std::nullptr_t) {
 #include "ojs/base/detail/text.ipp"
 #include "ojs/core/drain_barrier.hpp"
 #include "ojs/core/lifecycle.ipp"
-#include "ojs/worker/jobs/job_flags.ipp"
+#include "ojs/worker/state/job_flags.ipp"
 
 namespace {
 

@@ -29,7 +29,7 @@ Fault = collections.namedtuple("Fault", "title file now then")
 
 FAULTS = [
     Fault("1edc59ba the answer to a query about an earlier claim marks the next one as lost",
-          "worker/jobs/active_job.ipp",
+          "worker/state/active_job.ipp",
           """\
         if (claim_number_ != claim) return false;
         flags.add(job_flags::reassigned);
@@ -53,7 +53,7 @@ FAULTS = [
     Fault("f563dd29 a start that fails leaves its heartbeats behind", "worker/stop/supervisor.ipp",
           "worker_.beats.finish(steady_clock::now());\n            heartbeat_->join();",
           "worker_.beats.finish(steady_clock::now());"),
-    Fault("2c18d9d0 a handler begins although the stop has taken its job", "worker/jobs/active_job.ipp",
+    Fault("2c18d9d0 a handler begins although the stop has taken its job", "worker/state/active_job.ipp",
           "if (group_->abandoned() || !flags.begin()) return false;",
           "if (abandoned()) return false;\n        flags.add(job_flags::began);"),
     Fault("1409e7e7 a late thread registers the worker after its last heartbeat", "worker/heartbeat/heartbeat.ipp",
@@ -104,7 +104,7 @@ FAULTS = [
     Fault("two run() calls with one lifecycle: the first to end takes the signal handlers with it",
           "loop/detail/runs.ipp",
           "if (shares_ && --all_runs.shares == 0)", "if (shares_ && --all_runs.shares >= 0)"),
-    Fault("a report that is accepted as the stop gives it up counts twice", "worker/reports/job_tally.ipp",
+    Fault("a report that is accepted as the stop gives it up counts twice", "worker/state/job_tally.ipp",
           "if (!job.flags.add(job_flags::counted)) return;",
           "if (!job.flags.add(job_flags::counted) && status == job_status::unreported) return;"),
     Fault("without memory the copy of an error ends the process", "base/error.ipp",

@@ -229,7 +229,7 @@ COMMANDS = {
     **dict.fromkeys(("cmake", "conan", "vcpkg", "cat", "export"), lambda words: None),
 }
 FILE_COMMANDS = ("echo", "cp", "mv")  # a line of them is run, in a folder of its own
-OPTIONS = [read(f"src/ojs/{name}.ipp") for name in ("loop/loop_options", "worker/worker_options")]
+OPTIONS = [read(f"src/ojs/{name}.ipp") for name in ("loop/loop_options", "worker/options/worker_options")]
 KNOWN_VARIABLES = set(re.findall(r"OJS_[A-Z_]+", "".join(OPTIONS))) | {"OJS_TEST_BIN"}
 
 

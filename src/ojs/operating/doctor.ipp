@@ -13,7 +13,7 @@
 #include "../net/http_client.hpp"
 #include "../net/json_view.ipp"
 #include "../server/detail/listener.ipp"
-#include "../worker/transport_scheme.ipp"
+#include "../worker/options/transport_scheme.ipp"
 #include "../worker/transports/http.hpp"
 #include "detail/advice.ipp"
 #include "detail/health.ipp"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../../loop/detail/startup_findings.ipp"
-#include "../../worker/worker_options.ipp"
+#include "../../worker/options/worker_options.ipp"
 #include "../doctor.hpp"
 
 namespace ojs::detail {

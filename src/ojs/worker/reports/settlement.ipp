@@ -3,7 +3,7 @@
 
 #include "../../base/detail/clock.ipp"
 #include "../../net/json_view.ipp"
-#include "../detail/worker_context.ipp"
+#include "../state/worker_context.ipp"
 #include "../threads/pool_threads.ipp"
 
 namespace ojs::detail {

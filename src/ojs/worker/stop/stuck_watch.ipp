@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../../base/detail/light.hpp"
-#include "../threads/job_pool.ipp"
+#include "../jobs/job_pool.ipp"
 
 namespace ojs::detail {
 

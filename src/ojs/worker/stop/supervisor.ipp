@@ -4,8 +4,8 @@
 #include "../../base/detail/light.hpp"
 #include "../../loop/detail/stop_machine.ipp"
 #include "../heartbeat/heartbeat.ipp"
-#include "../threads/job_pool.ipp"
-#include "../worker_options.ipp"
+#include "../jobs/job_pool.ipp"
+#include "../options/worker_options.ipp"
 #include "stuck_watch.ipp"
 
 namespace ojs::detail {

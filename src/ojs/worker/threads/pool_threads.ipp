@@ -3,7 +3,7 @@
 
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
-#include "../detail/worker_context.ipp"
+#include "../state/worker_context.ipp"
 
 namespace ojs::detail {
 

@@ -1,7 +1,7 @@
 // Writes the bodies of HTTP requests, in all variants that backends accept. [WIRE 1]
 #pragma once
 
-#include "../job_json.ipp"
+#include "job_json.ipp"
 
 namespace ojs::detail {
 

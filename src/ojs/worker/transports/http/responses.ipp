@@ -6,7 +6,7 @@
 #include "../../../base/detail/clock.ipp"
 #include "../../../base/detail/light.hpp"
 #include "../../../net/http_message.hpp"
-#include "../job_json.ipp"
+#include "job_json.ipp"
 
 namespace ojs::detail {
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "job_context.hpp"
+#include "../job_context.hpp"
 
-#include "detail/worker_context.ipp"
+#include "worker_context.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -1,7 +1,7 @@
 // cancel_calls: ends the waits of cancelled jobs and runs their callbacks.
 #pragma once
 
-#include "../threads/pool_threads.ipp"
+#include "pool_threads.ipp"
 
 namespace ojs::detail {
 

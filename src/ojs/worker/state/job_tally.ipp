@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../../base/log.hpp"
-#include "../jobs/active_job.ipp"
+#include "active_job.ipp"
 #include "../transport.hpp"
 #include "../worker.hpp"
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "../../base/detail/clock.ipp"
-#include "../jobs/cancel_calls.ipp"
-#include "../jobs/fetcher.ipp"
+#include "../threads/cancel_calls.ipp"
+#include "fetcher.ipp"
 
 namespace ojs::detail {
 

@@ -1,10 +1,10 @@
 // job_json: reads jobs and their errors from JSON, for all transports that store JSON.
 #pragma once
 
-#include "../../base/detail/text.hpp"
-#include "../../base/duration.hpp"
-#include "../../net/json_view.ipp"
-#include "../transport.hpp"
+#include "../../../base/detail/text.hpp"
+#include "../../../base/duration.hpp"
+#include "../../../net/json_view.ipp"
+#include "../../transport.hpp"
 
 namespace ojs::detail {
 

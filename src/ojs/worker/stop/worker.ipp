@@ -1,13 +1,13 @@
 #pragma once
 
-#include "../base/detail/light.hpp"
-#include "worker.hpp"
+#include "../../base/detail/light.hpp"
+#include "../worker.hpp"
 
 #include <unistd.h>
 
-#include "../loop/worker_part.ipp"
-#include "stop/supervisor.ipp"
-#include "transport_scheme.ipp"
+#include "../../loop/worker_part.ipp"
+#include "supervisor.ipp"
+#include "../options/transport_scheme.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

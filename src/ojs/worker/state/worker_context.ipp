@@ -4,9 +4,9 @@
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/text.ipp"
 #include "../../loop/detail/loop_context.ipp"
-#include "../heartbeat/beat_schedule.ipp"
-#include "../jobs/active_job.ipp"
-#include "../reports/job_tally.ipp"
+#include "beat_schedule.ipp"
+#include "active_job.ipp"
+#include "job_tally.ipp"
 #include "../transport.hpp"
 #include "../worker_options.hpp"
 

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "../base/detail/text.hpp"
-#include "../loop/detail/environment.ipp"
-#include "../net/detail/url.ipp"
-#include "transports/http.hpp"
-#include "transports/memory.hpp"
-#include "worker_options.hpp"
+#include "../../base/detail/text.hpp"
+#include "../../loop/detail/environment.ipp"
+#include "../../net/detail/url.ipp"
+#include "../transports/http.hpp"
+#include "../transports/memory.hpp"
+#include "../worker_options.hpp"
 
 namespace ojs::detail {
 

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "../loop/loop_options.ipp"
-#include "../net/http_message.ipp"
+#include "../../loop/loop_options.ipp"
+#include "../../net/http_message.ipp"
 #include "transport_scheme.ipp"
-#include "worker_options.hpp"
+#include "../worker_options.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
