@@ -1,5 +1,6 @@
 // loop: how it takes, counts and stops the items of any queue.
 #include <poll.h>
+#include <sys/wait.h>
 
 #include <condition_variable>
 #include <set>
@@ -50,6 +51,27 @@ bool advance_until(loop& turned, Condition holds) {
     }
     return true;
 }
+
+// The status of a child of fork().
+template <class Body>
+int in_child(Body body) {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(body());
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// Lets a test ask what a health server asks.
+struct observer final : worker_part {
+    explicit observer(running_worker_ref& shown) : shown_(shown) {}
+    result<void> start(const running_worker_ref& worker) override {
+        shown_ = worker;
+        return {};
+    }
+    void stop(time_point) override { shown_ = {}; }
+    running_worker_ref& shown_;
+};
 
 }  // namespace
 
@@ -220,6 +242,141 @@ TEST_CASE_FIXTURE(fixture,
     CHECK(logged("item lost: another consumer may have it"));
 }
 
+TEST_CASE_FIXTURE(
+    fixture, "loop: renew is called after the items have ended -> steps and the end wait for it, status 0") {
+    options.times.stop_timeout = 60s;
+    loop one(options);
+    test::event renews;
+    std::atomic<bool> has_renewed{false};
+    one.renew(1ms, [&](const std::vector<std::string>&) {
+        renews.set();
+        CHECK(in_time([&] { return one.phase() == phase::stopping; }));
+        std::this_thread::sleep_for(100ms);  // in which the step would run
+        has_renewed = true;
+        return std::vector<std::string>();
+    });
+    one.on_shutdown("close the connection", [&] { CHECK(has_renewed); });
+    one.consumers(1, [&](slot& slot) {
+        if (!slot.next()) return;
+        const item taken = slot.begin("a");
+        renews.wait();
+    });
+    CHECK(one.run() == 0);
+    CHECK(one.report().steps.size() == 1);
+}
+
+TEST_CASE_FIXTURE(
+    fixture,
+    "loop: renew returns an id whose item has ended meanwhile -> the next item of that id is not lost") {
+    loop one(options);
+    std::atomic<int> calls{0};
+    counter taken_again;
+    counter renewed;
+    one.renew(1ms, [&](const std::vector<std::string>& ids) {
+        if (calls++ > 0) return renewed.add(), std::vector<std::string>();
+        taken_again.wait_for(1);
+        return ids;
+    });
+    one.consumers(1, [&](slot& slot) {
+        if (!slot.next()) return;
+        item taken = slot.begin("a");
+        CHECK(in_time([&] { return calls == 1; }));
+        taken.end();
+        taken = slot.begin("a");
+        taken_again.add();
+        renewed.wait_for(1);
+        CHECK_FALSE(taken.token().cancelled());
+    });
+    CHECK(one.run() == 0);
+    CHECK(one.report().completed == 2);
+}
+
+TEST_CASE_FIXTURE(fixture, "loop: a callback of a lost item blocks -> the others are renewed") {
+    loop one(options);
+    counter renewed;
+    one.renew(1ms,
+              [&](const std::vector<std::string>&) { return renewed.add(), std::vector<std::string>{"a"}; });
+    one.consumers(1, [&](slot& slot) {
+        if (!slot.next()) return;
+        const item lost = slot.begin("a");
+        const item other = slot.begin("b");
+        counter released;
+        const auto registration = lost.token().on_cancel([&] { released.wait_for(1); });
+        CHECK_FALSE(lost.token().sleep_for(1h));
+        CHECK(renewed.wait_for(renewed.count() + 2));
+        released.add();
+    });
+    CHECK(one.run() == 0);
+}
+
+TEST_CASE_FIXTURE(fixture, "loop: fork() before run() -> a signal stops the child's loop, status 0") {
+    loop one(options);
+    one.consumers(1, [](slot& slot) {
+        while (slot.next()) {
+            const item taken = slot.begin("a");
+            ::kill(::getpid(), SIGTERM);
+            static_cast<void>(slot.taking().sleep_for(1h));
+        }
+    });
+    CHECK(in_child([&] { return one.report().claimed == 0 ? one.run() : 1; }) == 0);
+}
+
+TEST_CASE_FIXTURE(
+    fixture, "loop: a child of fork() comes back from a consumer -> it takes nothing, and ends with 70") {
+    loop one(options);
+    const pid_t parent = ::getpid();
+    one.consumers(1, [&](slot& slot) {
+        while (slot.next()) {
+            if (::getpid() != parent) ::_exit(1);
+            const item taken = slot.begin("a");
+            const pid_t child = ::fork();
+            if (child == 0) continue;
+            int status = -1;
+            ::waitpid(child, &status, 0);
+            CHECK(WIFEXITED(status));
+            CHECK(WEXITSTATUS(status) == 70);
+            one.request_stop();
+        }
+    });
+    CHECK(one.run() == 0);
+    CHECK(one.report().completed == 1);
+}
+
+TEST_CASE_FIXTURE(fixture,
+                  "loop: a consumer never returns -> its thread is logged as left, and the status is 75") {
+    options.times.shutdown_grace_period = 0ms;
+    const auto run = [&](int status_if_logged) {
+        options.log.hook = [status_if_logged](const log_record& record) {
+            if (record.message == "threads have not ended; leaving without them") ::_exit(status_if_logged);
+        };
+        if (status_if_logged == 0) options.log.hook = [](const log_record&) {};
+        loop one(options);
+        one.consumers(1, [&](slot&) {
+            one.request_stop();
+            for (;;) ::pause();
+        });
+        return one.run();
+    };
+    CHECK(in_child([&] { return run(3); }) == 3);
+    CHECK(in_child([&] { return run(0); }) == 75);
+}
+
+TEST_CASE_FIXTURE(
+    fixture, "loop: quiet, and an event loop is between may_take() and begin() -> it is not yet drained") {
+    running_worker_ref shown;
+    options.parts.add({"observer", [&shown]() -> worker_part* { return new observer(shown); }});
+    loop one(options);
+    REQUIRE(one.advance());
+    REQUIRE(one.may_take());
+    one.quiet();
+    CHECK_FALSE(shown->drained());
+    item taken = one.begin("a");
+    CHECK(one.advance());
+    CHECK_FALSE(shown->drained());
+    taken.end();
+    CHECK(shown->drained());
+}
+
 TEST_CASE_FIXTURE(fixture,
                   "loop: advance() -> an event loop sees each phase by fd(), and the items end the drain") {
     loop one(options);
@@ -261,11 +418,12 @@ TEST_CASE_FIXTURE(fixture,
 }
 
 TEST_CASE_FIXTURE(fixture, "loop: invalid options -> no consumer is called, and the status is 64") {
-    options.concurrency = 0;
+    options.concurrency = -1;
     options.log.hook = nullptr;
     bool called = false;
     {
         loop one(options);
+        one.consumers(0, [&](slot&) { called = true; });
         one.consumers(1, [&](slot&) { called = true; });
         CHECK(one.run() == 64);
         CHECK_FALSE(one.advance());

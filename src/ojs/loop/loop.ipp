@@ -85,11 +85,13 @@ class loop_state : public held_loop_options, public loop_context {
             const unique_lock held(guard_);
             added->place = items_.size();
             items_.push_back(added);
+            stuck_check_at_ = detail::min(stuck_check_at_, cancelled_at_);
             ++counts_.claimed;
         }
         return item(ref<loop_state>(this), added);
     }
     void end(loop_item& ended) noexcept {
+        if (is_forked()) return;  // it is the parent's
         const cancel_token token = ended.cancel.token();
         const bool is_cut_short = token.seen();
         {
@@ -106,59 +108,72 @@ class loop_state : public held_loop_options, public loop_context {
         user.notify_parts([&](worker_part& part) { part.on_job_settled(settled); });
         leave(ended.ticket);
     }
-    // The token of a lost item is cancelled.
-    void lose(const std::vector<std::string>& ids) {
-        for (const ref<loop_item>& each : items()) {
-            if (!contains(ids, each->shown.id) || !each->cancel.request(cancel_reason::revoked)) continue;
-            {
-                const unique_lock held(guard_);
-                each->cancelled_at = steady_clock::now();
-            }
-            log.write(log_level::warn, "item lost: another consumer may have it",
-                      {field("item", each->shown.id)});
-            each->cancel.run_callbacks();
+    // Cancels the tokens of those of `asked` that renew() has lost.
+    void lose(const array<ref<loop_item>>& asked, const std::vector<std::string>& ids) {
+        bool any = false;
+        for (const ref<loop_item>& each : asked) {
+            if (!contains(ids, each->shown.id) || !lose(*each)) continue;
+            any = true;
+            log_item(log_level::warn, "item lost: another consumer may have it", *each);
         }
+        if (!any) return;
+        call_cancel_callbacks();
         supervisor.notify();
     }
     // One store; the waits and callbacks follow.
     void cancel_all(cancel_reason reason) {
         group_->request(reason);
         const unique_lock held(guard_);
-        cancelled_at_ = detail::min(cancelled_at_, steady_clock::now());
+        stuck_check_at_ = cancelled_at_ = detail::min(cancelled_at_, steady_clock::now());
     }
+    // Of cancelled items.
     void call_cancel_callbacks() {
-        array<ref<loop_item>> all;
-        retry_allocation([&] { all = items(); });
-        for (const ref<loop_item>& each : all) each->cancel.wake_waiters();
-        run_aside([all] {
-            for (const ref<loop_item>& each : all) each->cancel.run_callbacks();
+        retry_allocation([this] {
+            const array<ref<loop_item>> all = items();
+            for (const ref<loop_item>& each : all) {
+                if (each->cancel.requested()) each->cancel.wake_waiters();
+            }
+            run_aside([all] {
+                for (const ref<loop_item>& each : all) {
+                    if (each->cancel.requested()) each->cancel.run_callbacks();
+                }
+            });
         });
     }
     // Items that were cancelled and still run are logged once. Returns when to look again.
     time_point check_stuck(time_point now) {
+        array<ref<loop_item>> stuck;
+        unique_lock held(guard_);
+        if (now < stuck_check_at_) return stuck_check_at_;
         time_point next = never;
-        for (const ref<loop_item>& each : items()) {
-            unique_lock held(guard_);
+        for (const ref<loop_item>& each : items_) {
             const time_point cancelled = detail::min(each->cancelled_at, cancelled_at_);
             if (each->is_stuck || each->is_over || cancelled == never) continue;
             const time_point due = cancelled + options.stuck_after;
-            each->is_stuck = now >= due;
-            held.unlock();
-            if (now < due) next = detail::min(next, due);
-            if (now >= due) log_item(log_level::warn, "item is stuck: cancelled, but still in flight", *each);
+            if (now < due) {
+                next = detail::min(next, due);
+                continue;
+            }
+            stuck.push_back(each);
+            each->is_stuck = true;
         }
+        stuck_check_at_ = next;
+        held.unlock();
+        for (const ref<loop_item>& each : stuck)
+            log_item(log_level::warn, "item is stuck: cancelled, but still in flight", *each);
         return next;
     }
     void mark_all_unreported() {
-        for (const ref<loop_item>& each : items()) {
-            {
-                const unique_lock held(guard_);
-                if (exchange(each->is_over, true)) continue;
-                ++unreported_;
+        {
+            const unique_lock held(guard_);
+            unreported_ = items_.size();
+            for (const ref<loop_item>& each : items_) {
+                each->is_over = true;
                 attempt([&] { counts_.unreported.push_back(each->shown.id); });
             }
-            log_item(log_level::error, "item has not ended in time", *each);
         }
+        for (const ref<loop_item>& each : items())
+            log_item(log_level::error, "item has not ended in time", *each);
     }
     void log_items() const {
         const array<ref<loop_item>> all = items();
@@ -191,7 +206,13 @@ class loop_state : public held_loop_options, public loop_context {
         if (!may_take && current->source.has_pending_callbacks())
             run_aside([current] { current->source.run_callbacks(); });
     }
+    // Between two calls of advance() an item may come although it is quiet.
+    bool is_drained() const noexcept override {
+        const unique_lock held(guard_);
+        return taking_->source.requested() && loop_context::is_drained();
+    }
     slot::turn await_turn(loop_slot& self, time_point deadline) {
+        exit_if_child();
         leave(self.ticket);
         unique_lock held(guard_);
         for (;;) {
@@ -206,7 +227,7 @@ class loop_state : public held_loop_options, public loop_context {
     // ---- threads ----
 
     void add_consumers(std::size_t count, const function<void(slot&)>& body) {
-        if (count == 0) count = static_cast<std::size_t>(options.concurrency);
+        if (count == 0 && options.concurrency > 0) count = static_cast<std::size_t>(options.concurrency);
         for (; count > 0; --count) {
             const ref<loop_slot> added = make_ref<loop_slot>();
             added->index = slots_.size();
@@ -217,7 +238,7 @@ class loop_state : public held_loop_options, public loop_context {
     }
     void set_renewal(std::chrono::milliseconds interval,
                      function<std::vector<std::string>(const std::vector<std::string>&)> call) {
-        renew_interval_ = interval;
+        renew_interval_ = detail::max(interval, std::chrono::milliseconds(1));
         renew_ = std::move(call);
     }
     // An error: not all could be started. Those that were end as the loop stops.
@@ -228,8 +249,11 @@ class loop_state : public held_loop_options, public loop_context {
         consumer.name = "ojs-consumer";
         const ref<loop_state> self(this);
         result<void> started;
-        if (renew_)
+        if (renew_) {
+            renews_ = true;
             started = start(renewer_, service_thread("ojs-renew"), [self] { self->renew_until_ended(); });
+            if (!started) renews_ = false;
+        }
         for (const ref<loop_slot>& each : slots_) {
             if (!started) break;
             live_threads_.fetch_add(1);
@@ -238,22 +262,32 @@ class loop_state : public held_loop_options, public loop_context {
         }
         return started;
     }
+    std::size_t consumers() const noexcept { return slots_.size(); }
     bool has_live_threads() const noexcept { return live_threads_.load() != 0; }
     bool has_thrown() const noexcept { return has_thrown_; }
-    // False: a thread is left behind.
-    bool end_threads(time_point deadline) {
-        {
-            const unique_lock held(guard_);
-            renewal_ends_ = true;
-            changed_.notify_all();
-        }
-        bool all_ended = !has_live_threads();
-        for (const ref<loop_slot>& each : slots_) {
-            if (!all_ended || !each->handle.join_until(deadline)) all_ended = false;
-            each->handle.detach();
-        }
-        return (!renewer_.joinable() || renewer_.end_by(deadline)) && all_ended;
+    // True: renew is not being called, and will not be.
+    bool end_renewal() {
+        const unique_lock held(guard_);
+        renewal_ends_ = true;
+        changed_.notify_all();
+        return !renews_;
     }
+    // Returns how many are left behind.
+    std::size_t end_threads(time_point deadline) {
+        const std::size_t live = live_threads_ + (end_renewal() ? 0 : 1);
+        std::size_t left = live;
+        const auto end = [&](thread& each) {
+            if (live == 0 && !each.join_until(deadline)) ++left;
+            each.detach();
+        };
+        end(renewer_);
+        for (const ref<loop_slot>& each : slots_) end(each->handle);
+        return left;
+    }
+    // This process is a child of the one that has claimed the signals, or runs.
+    bool is_forked() const noexcept { return owner_ != fork_generation(); }
+    void exit_if_child() const noexcept { exit_if_forked(owner_); }
+    void own() noexcept { owner_ = fork_generation(); }
 
     cancel_source stopped;
 
@@ -266,7 +300,8 @@ class loop_state : public held_loop_options, public loop_context {
     }
     void leave(drain_barrier::ticket& ticket) noexcept {
         ticket.leave();
-        if (stage.has_stop_begun() || (!user.parts.empty() && is_drained())) supervisor.notify();
+        if (stage.has_stop_begun() || (!user.parts.empty() && loop_context::is_drained()))
+            supervisor.notify();
     }
 
     template <class Body>
@@ -290,13 +325,14 @@ class loop_state : public held_loop_options, public loop_context {
         try {
             self.body(shown);
         } catch (...) {
+            exit_if_child();
             has_thrown_ = true;
             attempt([&] {
                 log.write(log_level::error, "a consumer threw; the loop stops",
                           {field("error", thrown_text())});
             });
         }
-        exit_if_forked(process_);
+        exit_if_child();
         leave(self.ticket);
         if (live_threads_.fetch_sub(1) == 1 || has_thrown_)
             stage.own.apply(event::stop_request, {cause_kind::api, 0});
@@ -305,19 +341,31 @@ class loop_state : public held_loop_options, public loop_context {
     void renew_until_ended() {
         unique_lock held(guard_);
         for (time_point due = deadline_after(renew_interval_); !renewal_ends_;) {
-            if (changed_.wait_until(held, due) || items_.empty()) {
-                if (steady_clock::now() >= due) due = deadline_after(renew_interval_);
+            if (steady_clock::now() < due) {
+                changed_.wait_until(held, due);
                 continue;
             }
             held.unlock();
             due = deadline_after(renew_interval_);  // from the begin of the call
             user.guard("renew threw", [this] {
+                const array<ref<loop_item>> asked = items();
                 std::vector<std::string> ids;
-                for (const ref<loop_item>& each : items()) ids.push_back(each->shown.id);
-                lose(renew_(ids));
+                for (const ref<loop_item>& each : asked) ids.push_back(each->shown.id);
+                if (!ids.empty()) lose(asked, renew_(ids));
             });
+            exit_if_child();
             held.lock();
         }
+        renews_ = false;
+        supervisor.notify();
+    }
+    // False: it has ended.
+    bool lose(loop_item& lost) {
+        const unique_lock held(guard_);
+        if (lost.is_over || !lost.cancel.request(cancel_reason::revoked)) return false;
+        lost.cancelled_at = steady_clock::now();
+        stuck_check_at_ = time_point::min();
+        return true;
     }
 
     std::vector<log_field> fields_of(const loop_item& one) const {
@@ -335,16 +383,18 @@ class loop_state : public held_loop_options, public loop_context {
     thread renewer_;
     atomic<std::size_t> live_threads_{0};
     atomic<bool> has_thrown_{false};
-    const std::uint32_t process_ = fork_generation();
+    std::uint32_t owner_ = fork_generation();
 
     mutable mutex guard_;  // guards the rest
     condition changed_;    // the phase, or the renewal ends
     array<ref<loop_item>> items_;
     worker_report counts_;
     time_point cancelled_at_ = never;  // all items
+    time_point stuck_check_at_ = never;
     ref<taking_period> taking_ = make_ref<taking_period>();
     std::uint64_t unreported_ = 0;
     bool renewal_ends_ = false;
+    bool renews_ = false;  // its thread runs
 };
 
 // The stages of a loop, one turn at a time.
@@ -353,26 +403,29 @@ class loop_machine final : public stop_machine {
     loop_machine(loop_options options, lifecycle* shared)
         : loop_machine(make_ref<loop_state>(std::move(options), shared)) {}
     ~loop_machine() override {
-        if (!has_begun_) return;
-        state->stage.own.apply(event::cancel_request, {cause_kind::api, 0});
-        while (advance()) state->supervisor.wait_until(due_);
+        if (state->is_forked()) return;
+        if (has_begun_) {
+            state->stage.own.apply(event::cancel_request, {cause_kind::api, 0});
+            run();
+        }
+        state->user.callbacks.close();  // an item that outlives the loop calls nothing
+        state->user.callbacks.wait_until(deadline_after(std::chrono::seconds(1)));
     }
 
     // Claims the signals.
     void prepare() {
         if (status) status = check_loop_options(state->options);
         if (status) status = check_extensions(state->options);
-        if (!status) return;
-        result<wake> waker = wake::create();
-        if (!waker) return static_cast<void>(status = waker.error());
-        state->supervisor = std::move(*waker);
-        state->identify("loop", {});
-        state->identity.queues = {"default"};
-        state->owns_process = true;
-        status = install_signals(*state, signals_);
+        if (status) status = unless_out_of_memory([this] { return claim(); });
+    }
+    void run() {
+        while (advance()) state->supervisor.wait_until(due_);
+        if (!must_exit()) return;
+        for (;;) ::pause();  // another run() ends the process
     }
     // False: it has ended.
     bool advance() {
+        if (has_begun_) state->exit_if_child();
         if (stage_ == stage::over || !(has_begun_ || start())) return false;
         state->supervisor.clear();
         for (;;) {
@@ -387,6 +440,7 @@ class loop_machine final : public stop_machine {
         }
     }
     time_point due() const noexcept { return due_; }
+    bool has_begun() const noexcept { return has_begun_; }
 
     const ref<loop_state> state;
     result<void> status;  // why it cannot run
@@ -398,24 +452,37 @@ class loop_machine final : public stop_machine {
 
     explicit loop_machine(const ref<loop_state>& made) : stop_machine(*made, steps), state(made) {}
 
+    result<void> claim() {
+        result<wake> waker = wake::create();
+        if (!waker) return waker.error();
+        state->supervisor = std::move(*waker);
+        state->identify("loop", {});
+        state->identity.queues = {"default"};
+        state->owns_process = true;
+        state->own();
+        return install_signals(*state, signals_);
+    }
     bool start() {
         if (status) status = unless_out_of_memory([this] { return try_start(); });
-        if (status) return has_begun_;
+        if (status) return true;
         report_usage(status.error());
         if (has_begun_) return true;  // some threads run: it stops
+        tear_down();
         stage_ = stage::over;
         return false;
     }
     result<void> try_start() {
+        const result<void> claimed = state->is_forked() ? claim() : result<void>();  // by daemon()
+        if (!claimed) return claimed;
         state->steps_timeout = steps.timeout();
+        if (state->consumers() > 0)
+            state->identity.concurrency = static_cast<std::int64_t>(state->consumers());
         const result<void> parts = start_worker_parts(ref<loop_context>(state.get()));
         const int notify_fd = state->supervisor.notify_fd();
         state->stage.own.subscribe(notify_fd);  // its first subscriber, so this cannot fail
         const bool follows = state->stage.shared == nullptr || state->stage.shared->subscribe(notify_fd);
-        if (!parts || !follows) {
-            tear_down();
-            return parts ? error{errc::busy, 0, "too many follow one lifecycle (at most 16)"} : parts.error();
-        }
+        if (!parts) return parts;
+        if (!follows) return error{errc::busy, 0, "too many follow one lifecycle (at most 16)"};
         begin_run();
         has_begun_ = true;
         begin("loop started", loop_variables);
@@ -449,6 +516,7 @@ class loop_machine final : public stop_machine {
                 break;
             case stage::stopping:
                 if (!idle() && !is_late) return false;
+                if (!state->end_renewal() && !is_late) return false;
                 attempt([this] { state->mark_all_unreported(); });
                 break;
             case stage::closing:
@@ -463,8 +531,11 @@ class loop_machine final : public stop_machine {
     void finish() {
         state->set_steps(take_steps());
         end_stop();
-        const time_point deadline = deadline_after(std::chrono::milliseconds(500));
-        const bool all_ended = state->end_threads(deadline);
+        const time_point join_deadline =
+            detail::max(stop_deadline_, deadline_after(std::chrono::milliseconds(500)));
+        const std::size_t left = state->end_threads(join_deadline);
+        if (left > 0) attempt([&] { log_.write_abandoned_threads(left); });
+        const bool all_ended = left == 0;
         tear_down();
         int ended = choose_exit_status(all_ended);
         if (ended == exit_status::settled && !all_ended) ended = exit_status::unreported;
@@ -546,14 +617,11 @@ OJS_SHUTDOWN_INLINE void loop::renew(
 }
 OJS_SHUTDOWN_INLINE bool loop::add_step(std::string name, function<void()> step,
                                         std::chrono::milliseconds timeout) {
-    return machine_->steps.add(std::move(name), std::move(step), timeout);
+    return !machine_->has_begun() && machine_->steps.add(std::move(name), std::move(step), timeout);
 }
 
 OJS_SHUTDOWN_INLINE int loop::run() {
-    while (advance()) machine_->state->supervisor.wait_until(deadline());
-    if (machine_->must_exit()) {
-        for (;;) ::pause();  // another run() ends the process
-    }
+    machine_->run();
     return exit_code();
 }
 OJS_SHUTDOWN_INLINE int loop::fd() const noexcept {

@@ -87,7 +87,7 @@ class loop_context : public ref_counted {
     virtual bool connected() const noexcept { return true; }
 
     // Nothing is in flight, and nothing follows. In this order, because a ticket is taken first.
-    bool is_drained() const noexcept { return !stage.may_fetch() && claims.count() == 0; }
+    virtual bool is_drained() const noexcept { return !stage.may_fetch() && claims.count() == 0; }
 
     // Before any thread starts.
     void identify(const char* component, std::vector<std::string> secrets) {

@@ -13,8 +13,8 @@ namespace ojs::detail {
 // If user code calls fork() and the child returns from it, two processes must not act for one worker.
 inline void exit_if_forked(std::uint32_t from) noexcept {
     constexpr std::string_view text =
-        "error: a child made by fork() in a job handler or a callback returned from it; the child ends "
-        "here\n";
+        "error: a child made by fork() in a job handler, a consumer or a callback returned from it; the "
+        "child ends here\n";
     if (from == fork_generation()) return;
     // Not by the log, whose reader the parent may be. A failed write is ignored.
     if (::write(STDERR_FILENO, text.data(), text.size()) < 0) _exit(70);
