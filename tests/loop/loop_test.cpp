@@ -417,6 +417,19 @@ TEST_CASE_FIXTURE(fixture,
     CHECK(one.report().completed == 0);
 }
 
+TEST_CASE_FIXTURE(fixture, "loop: another thread has items while it starts -> all are counted") {  // for TSan
+    running_worker_ref shown;
+    options.parts.add({"observer", [&shown]() -> worker_part* { return new observer(shown); }});
+    loop one(options);
+    std::thread taker([&] {
+        for (int i = 0; i < 1000; ++i) const item taken = one.begin("a");
+        one.request_stop();
+    });
+    CHECK(one.run() == 0);
+    taker.join();
+    CHECK(one.report().completed == 1000);
+}
+
 TEST_CASE_FIXTURE(fixture, "loop: invalid options -> no consumer is called, and the status is 64") {
     options.concurrency = -1;
     options.log.hook = nullptr;

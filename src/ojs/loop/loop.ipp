@@ -105,7 +105,7 @@ class loop_state : public held_loop_options, public loop_context {
                                      {},
                                      is_cut_short ? settled_state::available : settled_state::completed,
                                      steady_clock::now() - ended.since};
-        user.notify_parts([&](worker_part& part) { part.on_job_settled(settled); });
+        if (has_parts) user.notify_parts([&](worker_part& part) { part.on_job_settled(settled); });
         leave(ended.ticket);
     }
     // Cancels the tokens of those of `asked` that renew() has lost.
@@ -290,6 +290,7 @@ class loop_state : public held_loop_options, public loop_context {
     void own() noexcept { owner_ = fork_generation(); }
 
     cancel_source stopped;
+    atomic<bool> has_parts{false};  // an item may end before they start
 
   private:
     // With the mutex held.
@@ -300,8 +301,7 @@ class loop_state : public held_loop_options, public loop_context {
     }
     void leave(drain_barrier::ticket& ticket) noexcept {
         ticket.leave();
-        if (stage.has_stop_begun() || (!user.parts.empty() && loop_context::is_drained()))
-            supervisor.notify();
+        if (stage.has_stop_begun() || (has_parts && loop_context::is_drained())) supervisor.notify();
     }
 
     template <class Body>
@@ -482,6 +482,7 @@ class loop_machine final : public stop_machine {
         state->stage.own.subscribe(notify_fd);  // its first subscriber, so this cannot fail
         const bool follows = state->stage.shared == nullptr || state->stage.shared->subscribe(notify_fd);
         if (!parts) return parts;
+        state->has_parts = !state->user.parts.empty();
         if (!follows) return error{errc::busy, 0, "too many follow one lifecycle (at most 16)"};
         begin_run();
         has_begun_ = true;
