@@ -316,8 +316,10 @@ TEST_CASE("settlement: after its lease a job is reported unless the backend says
             CHECK(query.attempt == 3);
             return each.claim;
         };
+        std::size_t before = 0;  // one, if the handler began after the lease
+        tested.at_end = [&] { before = tested.wire.calls("claim").size(); };
         CHECK(tested.run("fetch", 2) == each.sums);
-        CHECK(tested.wire.calls("claim").size() == 1);
+        CHECK(tested.wire.calls("claim").size() == before + 1);
         CHECK(tested.wire.settlements("a").size() == (each.claim.has_value() && !*each.claim ? 0 : 1));
     }
 }
