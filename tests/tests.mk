@@ -52,9 +52,9 @@ STATIC_WORKER := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -s)-$(sh
 STATIC := -static -s -Wl,-e,hold_signals
 # In one configuration for all: what judges and need not be judged, the worker of the image, and doctest itself.
 ONCE := header-separate
-ONCE.asan := broken_worker demo
+ONCE.asan := broken_worker demo unscheduled_log
 # The others define operator new or pthread_create, as ThreadSanitizer does.
-ONCE.tsan := $(ONCE.asan) counting_worker hung_file_worker threadless_worker out_of_memory unscheduled_log
+ONCE.tsan := $(ONCE.asan) counting_worker hung_file_worker threadless_worker out_of_memory
 # Whose doctest cannot be that of the others.
 OWN_DOCTEST := asan tsan
 

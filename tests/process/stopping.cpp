@@ -170,13 +170,17 @@ TEST_CASE("a stop signal that comes after repeat_signal_gap is a new one: it end
     CHECK(worker.count("flushed") == 0);
 }
 
-TEST_CASE("a host that starts its worker has its signals back when its guard goes, just after one too") {
+TEST_CASE(
+    "a host's guard goes just after a stop signal -> it is kept for the gap, and given back without one") {
     backend jobs;
-    process worker = start_worker(jobs.url(), "w", {{"TEST_MODE", "host"}, {"OJS_REPEAT_SIGNAL_GAP", "1h"}});
-    REQUIRE(worker.prints("started"));
-    worker.signal(SIGTERM);
-    CHECK(worker.wait() == 0);
-    CHECK(worker.prints("given back"));
+    for (const auto& [gap, result] : {std::pair("1h", "kept"), std::pair("0s", "given back")}) {
+        process worker =
+            start_worker(jobs.url(), result, {{"TEST_MODE", "host"}, {"OJS_REPEAT_SIGNAL_GAP", gap}});
+        REQUIRE(worker.prints("started"));
+        worker.signal(SIGTERM);
+        CHECK(worker.wait() == 0);
+        CHECK(worker.prints(result));
+    }
 }
 
 TEST_CASE("OJS_STOP_SIGNALS: each of them stops, the second forces, the third leaves with 128+n") {

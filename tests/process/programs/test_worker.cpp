@@ -142,9 +142,9 @@ int run_and_flush(const ojs::worker_options& options, std::chrono::milliseconds 
     return status;
 }
 
-// The host's guard and start(): what it has claimed is back when the guard goes, at once.
+// The host's guard and start().
 int run_in_host(const ojs::worker_options& options) {
-    ojs::lifecycle lifecycle;
+    ojs::lifecycle lifecycle(options.repeat_signal_gap);
     ojs::worker worker(options, lifecycle);
     register_handlers(worker);
     {
