@@ -2,8 +2,8 @@
 
 #include "../../loop/loop_options.ipp"
 #include "../../net/http_message.ipp"
-#include "transport_scheme.ipp"
 #include "../worker_options.hpp"
+#include "transport_scheme.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "../../base/log.hpp"
-#include "active_job.ipp"
 #include "../transport.hpp"
 #include "../worker.hpp"
+#include "active_job.ipp"
 
 namespace ojs::detail {
 

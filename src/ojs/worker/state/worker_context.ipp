@@ -4,11 +4,11 @@
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/text.ipp"
 #include "../../loop/detail/loop_context.ipp"
-#include "beat_schedule.ipp"
-#include "active_job.ipp"
-#include "job_tally.ipp"
 #include "../transport.hpp"
 #include "../worker_options.hpp"
+#include "active_job.ipp"
+#include "beat_schedule.ipp"
+#include "job_tally.ipp"
 
 namespace ojs::detail {
 

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "../../loop/worker_part.ipp"
-#include "supervisor.ipp"
 #include "../options/transport_scheme.ipp"
+#include "supervisor.ipp"
 
 namespace ojs {
 inline namespace v0_1_0 {
