@@ -459,7 +459,8 @@ TEST_CASE("client: a large body is sent whole, and its early refusal is read") {
     const http_request request = peer::post("/", std::string(4000000, 'x'));
     peer::server reader(
         [](int fd, int) { peer::send_text(fd, peer::ok(std::to_string(peer::read_message(fd).size()))); });
-    const result<http_response> read = peer::make_client(reader.url()).send(request, peer::call());
+    const result<http_response> read =
+        peer::make_client(reader.url()).send(request, peer::call(deadline_after(60s)));
     REQUIRE(read);
     CHECK(std::stoul(read->body) > request.body.size());
     peer::server server([](int fd, int) {
@@ -470,7 +471,7 @@ TEST_CASE("client: a large body is sent whole, and its early refusal is read") {
         peer::read_to_end(fd);
     });
     http_client client = peer::make_client(server.url());
-    const result<http_response> got = client.send(request, peer::call());
+    const result<http_response> got = client.send(request, peer::call(deadline_after(60s)));
     REQUIRE(got);
     CHECK(got->status == 413);
 }
