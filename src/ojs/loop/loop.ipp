@@ -584,9 +584,11 @@ OJS_SHUTDOWN_INLINE void item::end() noexcept {
 }
 
 OJS_SHUTDOWN_INLINE cancel_token slot::taking() const {
+    self_.loop->exit_if_child();
     return self_.loop->taking();
 }
 OJS_SHUTDOWN_INLINE item slot::begin(std::string id) {
+    self_.loop->exit_if_child();
     return self_.loop->begin(std::move(id));
 }
 OJS_SHUTDOWN_INLINE std::size_t slot::index() const noexcept {

@@ -287,8 +287,8 @@ class job_pool : public ref_counted {
         in_handlers_.fetch_add(1);
         if (job.timeout_at() < next_check.load()) worker_.supervisor.notify();
         verdict report = call_handler(job);
-        job.end_handler();
         exit_if_forked(worker_.backend.owner);
+        job.end_handler();
         if (job.take()) return settle(worker_, job, std::move(report));
         if (job.is_stuck())
             log_job(worker_, job, log_level::warn, "a stuck handler has returned; its result is dropped",
