@@ -136,6 +136,20 @@ TEST_CASE("destruction: a thread that does not end delays neither the stop nor t
         CHECK(busy.settlement().what == "ack");
         check_left();
     }
+    SUBCASE("that of the shutdown steps, in a log hook") {
+        worker_options noted = recorder::options(1);
+        noted.log.level = log_level::info;
+        noted.log.hook = [=](const log_record& record) {
+            if (record.message == "shutdown step") block();
+        };
+        recorder::transport wire;
+        worker body(noted, wire);
+        body.register_handler("work", [](job_context&) {});
+        body.on_shutdown("step", [] {});
+        REQUIRE(body.start());
+        CHECK(body.stop(guard));
+        CHECK(ended->count() == 0);
+    }
     SUBCASE("one that waits in an on_cancel callback") {
         const shared_event registered = make_event();
         const shared_event called = make_event();

@@ -41,16 +41,11 @@ struct taking_period : ref_counted {
     cancel_source source;
 };
 
-// Before loop_context, which uses them.
-struct held_loop_options {
-    const loop_options options;
-};
-
 // Shared by the loop, its threads and its items.
-class loop_state : public held_loop_options, public loop_context {
+class loop_state : public held_options<loop_options>, public loop_context {
   public:
     loop_state(loop_options given, lifecycle* shared)
-        : held_loop_options{std::move(given)}, loop_context(options, "loop", shared) {}
+        : held_options{std::move(given)}, loop_context(options, "loop", shared) {}
 
     std::size_t active() const noexcept override {
         const unique_lock held(guard_);
@@ -532,8 +527,7 @@ class loop_machine final : public stop_machine {
     void finish() {
         state->set_steps(take_steps());
         end_stop();
-        const time_point join_deadline =
-            detail::max(stop_deadline_, deadline_after(std::chrono::milliseconds(500)));
+        const time_point join_deadline = detail::max(stop_deadline_, deadline_after(min_join_timeout));
         const std::size_t left = state->end_threads(join_deadline);
         if (left > 0) attempt([&] { log_.write_abandoned_threads(left); });
         const bool all_ended = left == 0;

@@ -71,6 +71,12 @@ inline std::string make_worker_id() {
     return text;
 }
 
+// A base before loop_context, which uses them.
+template <class Options>
+struct held_options {
+    const Options options;
+};
+
 // Lives as long as the last thread that uses it.
 class loop_context : public ref_counted {
   public:

@@ -142,7 +142,9 @@ class stop_machine : public ref_counted {
     bool run_shutdown_steps() {
         if (!detail::exchange(steps_begun_, true) && shutdown_steps_.size() > 0) start_steps();
         if (!steps_ended_) return false;
-        steps_thread_.join();
+        const bool has_thread = steps_thread_.joinable();
+        if (has_thread && !steps_thread_.end_by(deadline_after(min_join_timeout)))
+            all_steps_finished_ = false;
         return true;
     }
     std::vector<step_result> take_steps() noexcept { return std::move(steps_); }
@@ -153,6 +155,8 @@ class stop_machine : public ref_counted {
         if (!all_steps_ran_) return exit_status::steps_not_run;
         return all_finished ? exit_status::settled : worker_.settings.dialect.stuck_exit_status;
     }
+
+    static constexpr std::chrono::milliseconds min_join_timeout{500};  // even if stop_timeout is over
 
     loop_context& worker_;
     const stop_log log_;
@@ -281,11 +285,11 @@ class stop_machine : public ref_counted {
 
     void start_steps() {
         steps_ended_ = false;
-        const auto run = [this] {
+        const auto run = [this, worker = ref<loop_context>(&worker_)] {
             retry_allocation(
                 [this] { steps_ = shutdown_steps_.run(step_options()); });  // throws before any step
-            note_steps();
-            worker_.supervisor.notify();
+            note_steps();                                                   // then this may be destroyed
+            worker->supervisor.notify();
         };
         result<thread> started =
             unless_out_of_memory([&] { return thread::start(run, worker_.service_thread("ojs-steps")); });

@@ -117,16 +117,11 @@ class backend_calls {
     cancel_source connected;
 };
 
-// Before loop_context, which uses them.
-struct held_worker_options {
-    const worker_options options;
-};
-
 // Lives as long as the last thread that uses it.
-class worker_context : public held_worker_options, public loop_context {
+class worker_context : public held_options<worker_options>, public loop_context {
   public:
     explicit worker_context(worker_options given, ojs::transport* given_transport, lifecycle* shared)
-        : held_worker_options{std::move(given)},
+        : held_options{std::move(given)},
           loop_context(options, "worker", shared),
           backend(given_transport),
           beats(options.heartbeat_interval) {}

@@ -216,7 +216,6 @@ class supervisor final : public stop_machine {
     static constexpr std::size_t many_jobs = 64;  // their handlers may keep all CPUs busy
     static constexpr std::chrono::milliseconds max_checkpoint_wait{250};
     static constexpr std::chrono::milliseconds handler_return_timeout{100};  // for jobs that are reported
-    static constexpr std::chrono::milliseconds min_join_timeout{500};        // even if stop_timeout is over
     static constexpr std::chrono::milliseconds join_interval{50};            // between checks for signals
 
     const ref<worker_context> context_;
