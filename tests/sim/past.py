@@ -49,10 +49,9 @@ FAULTS = [
           "if (entered) return log.hook(record);",
           "return log.hook(record);"),
     Fault("f5d69161 a job that the stop finds before its handler began is failed, not handed back",
-          "worker/reports/settlement.ipp", "if (!job.began()) return unstarted(worker_);\n        ", ""),
+          "worker/threads/call_threads.ipp", "if (!job.began()) return unstarted(worker_);\n        ", ""),
     Fault("f563dd29 a start that fails leaves its heartbeats behind", "worker/stop/supervisor.ipp",
-          "worker_.beats.finish(steady_clock::now());\n            heartbeat_->join();",
-          "worker_.beats.finish(steady_clock::now());"),
+          "        while (pool_->threads.live() > 0) worker_.supervisor.wait_until(deadline_after(max_sleep));\n", ""),
     Fault("2c18d9d0 a handler begins although the stop has taken its job", "worker/jobs/active_job.ipp",
           "if (group_->abandoned() || !flags.begin()) return false;",
           "if (abandoned()) return false;\n        flags.add(job_flags::began);"),
@@ -62,7 +61,7 @@ FAULTS = [
           "        apply_if(now.phase == phase::running && before.phase == phase::quiet, event::resume_request);\n",
           ""),
     Fault("51d1aa9c a report thread that has ended counts: nobody reports what a late FETCH brings",
-          "worker/reports/settlement.ipp", "if (closed_) break;", "if (closed_) return;"),
+          "worker/threads/call_threads.ipp", "if (!closed_) {", "{"),
     Fault("370780a5 a job that a response holds twice is reported twice", "worker/jobs/fetcher.ipp",
           """\
         job_queue added;

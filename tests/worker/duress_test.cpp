@@ -1,6 +1,4 @@
 // Duress: a stop waits for no busy handler, slow log or missing thread. Edges: corner cases in which two rules meet.
-#include <filesystem>
-
 #include "busy_worker.hpp"
 #include "processes.hpp"
 
@@ -62,7 +60,7 @@ TEST_CASE("duress: stop() is true once the handlers that saw it have returned") 
     CHECK(busy.body->stop());
 }
 
-TEST_CASE("duress: threads that the drain started in advance end with it, where no job is left") {
+TEST_CASE("duress: a drain in which every handler returns ends with them") {
     constexpr int jobs = 100;
     transport wire;
     for (int i = 0; i < jobs; ++i) wire.give(make_job(std::to_string(i)));
@@ -234,42 +232,6 @@ TEST_CASE("duress: quick callbacks share few threads, and blocking ones delay no
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__linux__)
-int threads_alive() {
-    int count = 0;
-    for (const auto& each : std::filesystem::directory_iterator("/proc/self/task"))
-        count += each.is_directory() ? 1 : 0;
-    return count;
-}
-
-// In a separate process without other threads. Returns how many there were when the first handler began.
-int threads_when_work_begins(int jobs) {
-    transport wire;
-    for (int i = 0; i < jobs; ++i) wire.give(make_job(std::to_string(i)));
-    counter begun;
-    std::atomic<int> fewest{1000000};
-    ojs::worker_options settings = options(jobs);
-    settings.thread_stack_size = 256 * 1024;
-    ojs::worker worker(settings, wire);
-    worker.register_handler("work", [&](ojs::job_context&) {
-        const int seen = threads_alive();
-        for (int least = fewest; seen < least && !fewest.compare_exchange_weak(least, seen);) {
-        }
-        begun.add();
-        static_cast<void>(begun.wait_for(jobs));
-    });
-    if (!worker.start() || !begun.wait_for(jobs) || !worker.stop(guard)) return -1;
-    return fewest;
-}
-
-TEST_CASE("duress: jobs of one response begin when each has a thread") {
-    if (!std::filesystem::exists("/proc/self/task")) {
-        MESSAGE("skipped: no /proc/self/task");
-        return;
-    }
-    constexpr int jobs = 60;
-    CHECK(test::status_of(test::forked([] { return threads_when_work_begins(jobs) >= jobs ? 0 : 1; })) == 0);
-}
-
 // setrlimit() succeeds without effect, as under qemu-user, which would itself run out of memory first.
 bool limit_is_ignored(const rlimit& asked) {
     rlimit kept{};
@@ -471,7 +433,7 @@ TEST_CASE("edge: the table releases every job that is left in it") {
         const auto group = make_ref<job_cancel_group>();
         const auto handler = make_ref<registered_handler>();
         handler->call = [captured](ojs::job_context&) { return ojs::outcome(); };
-        job_table table;
+        job_table table(group->guard);
         for (int i = 0; i < 2; ++i)
             table.add(*make_ref<active_job>(ojs::job(), ojs::time_point(), ojs::detail::lease_time(), 1s,
                                             handler, group));

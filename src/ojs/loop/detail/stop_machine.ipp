@@ -168,6 +168,9 @@ class stop_machine : public ref_counted {
         return all_finished ? exit_status::settled : worker_.settings.dialect.stuck_exit_status;
     }
 
+    // Should the program have closed the descriptor.
+    static constexpr std::chrono::milliseconds max_sleep{5000};
+
     loop_context& worker_;
     const stop_log log_;
     stop_facts facts_;  // as last acted on; `resume_requests` are from before start() returns
@@ -299,8 +302,6 @@ class stop_machine : public ref_counted {
 
     static constexpr std::chrono::milliseconds out_of_memory_delay{10};
     static constexpr std::chrono::milliseconds part_retry_delay{1000};  // after a part threw
-    // Should the program have closed the descriptor.
-    static constexpr std::chrono::milliseconds max_sleep{5000};
 
     shutdown_sequence& shutdown_steps_;
     std::vector<step_result> steps_;

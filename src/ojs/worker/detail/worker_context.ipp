@@ -127,7 +127,7 @@ class worker_context : public held_worker_options, public loop_context {
         : held_worker_options{std::move(given)},
           loop_context(options, "worker", shared),
           backend(given_transport),
-          beats(options.heartbeat_interval) {}
+          beats(*group, options.heartbeat_interval) {}
 
     std::size_t active() const noexcept override { return jobs.size(); }
     void visit_active(const function<void(const job&, time_point)>& visit) const override {
@@ -155,14 +155,15 @@ class worker_context : public held_worker_options, public loop_context {
     }
 
     backend_calls backend;
+    const ref<job_cancel_group> group = make_ref<job_cancel_group>();
     beat_schedule beats;
     paused_queues queues{options.queues, stage.own};
 
     drain_barrier cancel_callbacks;  // entered by the threads that call those of jobs
     atomic<int> fetch_pauses{0};
-    job_table jobs;
-    job_tally tally{jobs};
-    report_limits reports;
+    job_table jobs{group->guard};
+    job_tally tally{jobs, group->guard};
+    report_limits reports{*group};
 
     transport_ref owned_transport;  // null: the caller's is used; last, as its destructor may log
 };

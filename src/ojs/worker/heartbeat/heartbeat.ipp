@@ -11,66 +11,39 @@ inline constexpr std::chrono::milliseconds last_beat_timeout{500};
 inline constexpr backoff_range last_beat_backoff = {std::chrono::milliseconds(20),
                                                     std::chrono::milliseconds(200)};
 
-// Sends heartbeats on threads of its own, so that no slow FETCH or ACK delays one.
-class heartbeat : public ref_counted {
+// The requests of one heartbeat, made by call_threads.
+class heartbeat {
   public:
     explicit heartbeat(worker_context& worker) : worker_(worker) {}
 
-    // The helper is optional.
-    result<void> start() {
-        const ref<heartbeat> self(this);
-        const ref<worker_context> context(&worker_);
-        for (thread& sender : threads_) {
-            const bool is_helper = &sender != &threads_[0];
-            result<thread> started = unless_out_of_memory([&] {
-                return thread::start([self, context, is_helper] { self->run(is_helper); },
-                                     worker_.service_thread(is_helper ? "ojs-beat-helper" : "ojs-heartbeat"));
-            });
-            if (started) sender = std::move(*started);
-            if (!started && !is_helper) return started.error();
+    // With its number. Then queries the claims that the response omits, if no other thread does.
+    void send(std::uint64_t number) {
+        if (!registered_) registered_ = register_worker();
+        if (number == 1) {
+            worker_.beats.note_registration_tried();
+            worker_.supervisor.notify();
         }
-        return {};
+        array<ref<active_job>> missing;
+        send_beat(number, missing);
+        if (missing.empty() || querying_.exchange(true)) return;
+        query_claims(missing);
+        querying_ = false;
     }
-    void join() {
-        for (thread& sender : threads_) sender.join();
-    }
-    // Joins the threads. Detaches those blocked in a call to the backend, and returns their number.
-    std::size_t end_threads(time_point deadline) {
-        if (!worker_.beats.all_finished()) deadline = time_point();
-        std::size_t left = 0;
-        for (thread& sender : threads_) {
-            if (sender.joinable() && !sender.end_by(deadline)) ++left;
-        }
-        return left;
+    // The last request of all.
+    void send_last(std::uint64_t number) {
+        attempt([this] { deregister_worker(); });
+        send_last_beat();
+        worker_.beats.end_beat(number, {}, {});
     }
 
   private:
-    void run(bool is_helper) {
-        bool registered = is_helper || register_worker();
-        if (!is_helper) {
-            worker_.beats.end_beat(0, {}, {});
-            worker_.supervisor.notify();
-        }
-        std::uint64_t number = 0;
-        while ((number = worker_.beats.await_next(is_helper)) < beat_schedule::no_beat) {
-            if (!registered) registered = register_worker();
-            send_beat(number);
-        }
-        if (number == beat_schedule::last_beat) {
-            attempt([this] { deregister_worker(); });
-            send_last_beat();  // the last request of all
-            worker_.beats.end_beat(number, {}, {});
-        }
-        worker_.supervisor.notify();
-    }
-
     std::string current_state() const {
         if (worker_.stage.may_fetch()) return "running";
         const ojs::dialect& dialect = worker_.options.dialect;
         return worker_.stage.has_stop_begun() ? dialect.drain_state : dialect.quiet_state;
     }
 
-    void send_beat(std::uint64_t number) {
+    void send_beat(std::uint64_t number, array<ref<active_job>>& missing) {
         std::string state;
         bool must_arrive = false;
         const time_point begun_at = steady_clock::now();
@@ -78,7 +51,7 @@ class heartbeat : public ref_counted {
         const result<void> sent = unless_out_of_memory([&] {
             state = current_state();
             must_arrive = !worker_.stage.may_fetch() && worker_.beats.is_new_state(state);
-            return send_request(state, must_arrive, is_current);
+            return send_request(state, must_arrive, is_current, missing);
         });
         retry_allocation([&] { worker_.beats.end_beat(number, sent, state); });
         if (worker_.backend.has_responded() && worker_.backend.connected.has_pending_callbacks()) {
@@ -110,8 +83,9 @@ class heartbeat : public ref_counted {
         const time_point deadline = worker_.beats.cap_deadline(deadline_after(last_beat_timeout));
         backoff retry_backoff(last_beat_backoff);
         for (;;) {
+            array<ref<active_job>> unused;
             const result<void> sent = unless_out_of_memory(
-                [&] { return send_request(worker_.options.dialect.last_state, true, nullptr); });
+                [&] { return send_request(worker_.options.dialect.last_state, true, nullptr, unused); });
             if (sent) return;
             const errc code = sent.error().code;
             const bool retryable =
@@ -123,7 +97,9 @@ class heartbeat : public ref_counted {
         }
     }
 
-    result<void> send_request(std::string state, bool must_arrive, function<bool()> should_send) {
+    // Sets `missing` to jobs that the response omits: the backend may have cancelled them.
+    result<void> send_request(std::string state, bool must_arrive, function<bool()> should_send,
+                              array<ref<active_job>>& missing) {
         const array<ref<active_job>> jobs = worker_.jobs.snapshot(job_flags::reassigned);
         const time_point sent_at = steady_clock::now();
         const lease_time leased_at = lease_time::now();
@@ -142,7 +118,7 @@ class heartbeat : public ref_counted {
         worker_.backend.note_response();
         renew_leases(jobs, *response, sent_at, leased_at);
         if (!response->jobs_extended.empty()) fills_jobs_extended_ = true;
-        if (fills_jobs_extended_) attempt([&] { query_missing(jobs, sent_at); });
+        if (fills_jobs_extended_) attempt([&] { missing = find_missing(jobs, sent_at); });
         apply_directive(*response);
         return {};
     }
@@ -162,36 +138,26 @@ class heartbeat : public ref_counted {
         }
     }
 
-    // Queries each job that `jobs_extended` omits, once, on another thread: the backend may have cancelled it.
-    void query_missing(const array<ref<active_job>>& jobs, time_point sent_at) {
-        array<ref<active_job>> missing;
+    // Each is queried once.
+    static array<ref<active_job>> find_missing(const array<ref<active_job>>& jobs, time_point sent_at) {
+        array<ref<active_job>> out;
         for (const ref<active_job>& job : jobs) {
-            if (missing.size() < max_queries && job->is_missing(sent_at)) missing.push_back(job);
+            if (out.size() < max_queries && job->is_missing(sent_at)) out.push_back(job);
         }
-        if (missing.empty() || !worker_.beats.begin_queries()) return;
-        const ref<heartbeat> self(this);
-        const ref<worker_context> context(&worker_);
-        result<thread> started = unless_out_of_memory([&] {
-            return thread::start([self, context, missing] { self->cancel_reassigned(missing); },
-                                 worker_.service_thread("ojs-query"));
-        });
-        if (started) return started->detach();
-        worker_.beats.end_queries();
+        return out;
     }
-
-    // Asks the backend whether each job is still ours, and cancels those that are not.
-    void cancel_reassigned(const array<ref<active_job>>& jobs) {
+    // Cancels the jobs that the backend says are no longer ours.
+    void query_claims(const array<ref<active_job>>& jobs) {
         for (const ref<active_job>& job : jobs) {
-            if (worker_.beats.is_finishing()) break;
+            if (worker_.beats.is_finishing()) return;
             job->note_queried();
             const std::uint32_t claim = job->claim_number();
             const time_point deadline =
                 deadline_after(detail::min(worker_.options.request_timeout, max_query_time));
-            const result<bool> ours = query_claim(worker_, *job, deadline);
+            const result<bool> ours =
+                unless_out_of_memory([&] { return query_claim(worker_, *job, deadline); });
             if (ours && !*ours && job->mark_lost(claim) && job->revoke()) worker_.supervisor.notify();
         }
-        worker_.beats.end_queries();
-        worker_.supervisor.notify();
     }
 
     // "running" resumes nothing: backends send it with every response. [WIRE]
@@ -243,7 +209,8 @@ class heartbeat : public ref_counted {
     static constexpr std::size_t max_queries = 8;  // per beat; the next one takes the rest
 
     worker_context& worker_;
-    thread threads_[2];  // sender and helper
+    atomic<bool> registered_{false};
+    atomic<bool> querying_{false};
     atomic<bool> fills_jobs_extended_{false};
 };
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "../../base/detail/clock.ipp"
-#include "../jobs/cancel_calls.ipp"
 #include "../jobs/fetcher.ipp"
 
 namespace ojs::detail {
@@ -96,15 +95,13 @@ class job_pool : public ref_counted {
           slots_(max_slots()),
           schedule_(worker_.options.poll_interval),
           threads(*this, in_handlers_, worker_),
-          cancels(threads, worker_.cancel_callbacks),
-          reports(
-              worker_, threads, [this] { on_slot_free(); },
-              [this] { cancels.notify_all([this] { return jobs_in_handlers(); }); }),
-          job_fetcher(worker_, std::move(handlers), group, reports) {}
+          calls(worker_, threads, [this] { on_slot_free(); }),
+          job_fetcher(worker_, std::move(handlers), calls) {}
 
     result<void> start() {
+        const result<void> started = calls.start();
         unique_lock held(mutex_);
-        return start_threads(held);
+        return started ? start_threads(held) : started;
     }
 
     // Call after a change that a FETCH depends on: the phase, or a free slot.
@@ -149,7 +146,7 @@ class job_pool : public ref_counted {
             const unique_lock held(mutex_);
             if (job->flags.add(job_flags::slot_kept, job_flags::left)) ++kept_slots_;
         }
-        reports.add(job, std::move(report));
+        calls.report(job, std::move(report));
         return true;
     }
     void replace_thread(active_job& job) {
@@ -163,6 +160,11 @@ class job_pool : public ref_counted {
         ensure_leader(held);
     }
 
+    // After one store has cancelled all jobs. Only running handlers can have waits or callbacks.
+    void cancel_handlers() {
+        const auto cancel = [this] { retry_allocation([this] { calls.cancel(jobs_in_handlers()); }); };
+        if (!calls.run(cancel)) cancel();
+    }
     // In the order of their claims.
     array<ref<active_job>> jobs_in_handlers() const {
         array<ref<active_job>> out;
@@ -187,8 +189,6 @@ class job_pool : public ref_counted {
     // Starts one thread per job, or one without a job. Jobs that get no thread become ready for others.
     result<void> start_threads(unique_lock& held, job_queue&& jobs = job_queue()) {
         std::size_t missing = jobs.empty() ? 1 : jobs.size();
-        ref<start_gate> gate;
-        if (missing > 1) attempt([&] { gate = make_ref<start_gate>(); });
         job_threads_ += missing;
         held.unlock();
         threads.join_ended();
@@ -196,9 +196,8 @@ class job_pool : public ref_counted {
         ref<active_job> job;
         for (; missing > 0 && last; missing -= last ? 1U : 0U) {
             job = jobs.empty() ? ref<active_job>() : jobs.pop();
-            last = unless_out_of_memory([&] { return start_job_thread(job, gate); });
+            last = unless_out_of_memory([&] { return start_job_thread(job); });
         }
-        if (gate) gate->open();
         held.lock();
         job_threads_ -= missing;
         if (!last && job) ready_.push(std::move(job));
@@ -206,15 +205,12 @@ class job_pool : public ref_counted {
         return last;
     }
 
-    result<void> start_job_thread(const ref<active_job>& job, const ref<start_gate>& gate) {
+    result<void> start_job_thread(const ref<active_job>& job) {
         thread_options options;
         options.stack_size = worker_.options.thread_stack_size;
         options.takes_signals = true;  // a handler may start programs, and those inherit the mask
         options.name = "ojs-job";
-        return threads.start(options, [this, job, gate] {
-            if (gate) gate->pass();
-            work(job);
-        });
+        return threads.start(options, [this, job] { work(job); });
     }
 
     // If no thread leads, wakes an idle one or starts one, which may unlock the mutex meanwhile.
@@ -392,15 +388,15 @@ class job_pool : public ref_counted {
 
     const ref<worker_context> context_;
     worker_context& worker_;
-    atomic<std::size_t> in_handlers_{0};  // threads that have called a handler and not left its job
-    atomic<bool> leave_awaited_{false};   // the supervisor waits for a thread to leave its job
-    mutex mutex_;                         // guards the non-atomic members below
-    condition idle_wakeup_;               // for idle threads: a ready job, the lead, or the end
-    condition leader_wakeup_;             // for the leader: a slot or the phase changed
-    job_queue ready_;                     // to be run
-    std::size_t slots_;                   // `concurrency`, or fewer if threads are missing
-    std::size_t requested_ = 0;           // by FETCHes in flight
-    std::size_t kept_slots_ = 0;          // by stuck handlers whose jobs are reported
+    atomic<std::size_t> in_handlers_{0};   // threads that have called a handler and not left its job
+    atomic<bool> leave_awaited_{false};    // the supervisor waits for a thread to leave its job
+    mutex& mutex_ = worker_.group->guard;  // of the non-atomic members below
+    condition idle_wakeup_;                // for idle threads: a ready job, the lead, or the end
+    condition leader_wakeup_;              // for the leader: a slot or the phase changed
+    job_queue ready_;                      // to be run
+    std::size_t slots_;                    // `concurrency`, or fewer if threads are missing
+    std::size_t requested_ = 0;            // by FETCHes in flight
+    std::size_t kept_slots_ = 0;           // by stuck handlers whose jobs are reported
     std::size_t job_threads_ = 0;
     std::size_t idle_ = 0;  // job threads that wait for work
     bool leading_ = false;
@@ -410,13 +406,11 @@ class job_pool : public ref_counted {
     fetch_limit limit_;
 
   public:
-    const ref<job_cancel_group> group = make_ref<job_cancel_group>();
     // When the supervisor next checks the jobs. It sets this before and after it visits them: either it sees what
     // other threads have set, or those see that they must wake it.
     atomic<time_point> next_check{never};
     pool_threads threads;
-    cancel_calls cancels;
-    report_queue reports;
+    call_threads calls;
     fetcher job_fetcher;
 };
 

@@ -7,22 +7,6 @@
 
 namespace ojs::detail {
 
-// Lets threads begin together, so that the thread that starts them does not compete with them.
-class start_gate : public ref_counted {
-  public:
-    start_gate() noexcept { pthread_rwlock_wrlock(&lock_); }
-    ~start_gate() { pthread_rwlock_destroy(&lock_); }
-
-    void open() noexcept { pthread_rwlock_unlock(&lock_); }  // called by the thread that created it
-    void pass() noexcept {
-        pthread_rwlock_rdlock(&lock_);
-        pthread_rwlock_unlock(&lock_);
-    }
-
-  private:
-    pthread_rwlock_t lock_ = PTHREAD_RWLOCK_INITIALIZER;
-};
-
 // Thread-safe. Each thread holds a reference to the pool that contains this object.
 class pool_threads {
   public:
@@ -53,15 +37,6 @@ class pool_threads {
         queue_for_join(std::move(entry));
         return {};
     }
-    // A thread that at its end joins those that have ended before.
-    template <class Body>
-    result<void> start_service(const char* name, const Body& body) {
-        return start(worker_.service_thread(name), [this, body] {
-            body();
-            join_ended();
-        });
-    }
-
     // Joins the ended threads to release their stacks; their thread_local destructors may block. Returns the
     // number of those not joined by `deadline`; they are joined later.
     std::size_t join(time_point deadline) {
@@ -82,9 +57,9 @@ class pool_threads {
     }
     void join_ended() { join({}); }  // without waiting
 
-    // All threads have ended but those in handlers.
-    bool only_handlers_left() const noexcept { return live_ <= in_handlers_; }
-    bool all_finished() const noexcept { return live_ == 0; }
+    std::size_t live() const noexcept { return live_; }
+    // All threads have ended but those in handlers, and those whose heartbeats hang.
+    bool only_handlers_left() const { return live_ <= in_handlers_ + worker_.beats.calls_in_flight(); }
 
     // Detaches the threads, now or when they end; each holds references to what it uses.
     void abandon() {
@@ -120,7 +95,7 @@ class pool_threads {
     ref_counted& pool_;
     const atomic<std::size_t>& in_handlers_;
     worker_context& worker_;
-    mutex mutex_;
+    mutex& mutex_ = worker_.group->guard;
     ref<pool_thread> ended_;       // a list of those to join
     atomic<std::size_t> live_{0};  // threads that have not ended
     bool abandoned_ = false;

@@ -1,0 +1,197 @@
+// call_threads: the threads that send heartbeats, report jobs for other threads, and run callbacks.
+#pragma once
+
+#include "../../base/detail/light.hpp"
+#include "../heartbeat/heartbeat.ipp"
+#include "../reports/settlement.ipp"
+#include "pool_threads.ipp"
+
+namespace ojs::detail {
+
+// A thread that takes a call leaves another one waiting, so that none delays a heartbeat. Thread-safe.
+class call_threads {
+  public:
+    // Calls `on_settled` after each job.
+    call_threads(worker_context& worker, pool_threads& threads, function<void()> on_settled)
+        : worker_(worker),
+          state_(*worker.group),
+          threads_(threads),
+          on_settled_(std::move(on_settled)),
+          heartbeat_(worker) {}
+
+    // The second thread is optional.
+    result<void> start() {
+        unique_lock held(state_.guard);
+        const result<void> first = start_thread(held);
+        if (first) static_cast<void>(start_thread(held));
+        return first;
+    }
+
+    // Reports a job that the caller has taken. Allocates nothing.
+    void report(ref<active_job> job, verdict report) {
+        job->report = std::move(report);
+        {
+            const unique_lock held(state_.guard);
+            if (!closed_) {
+                state_.call_due.notify_one();
+                return taken_.push(std::move(job));
+            }
+        }
+        settle(worker_, *job, std::move(job->report));  // of a FETCH that ended late
+    }
+    // Reports as interrupted all jobs whose handlers do not return first. Allocates nothing.
+    void interrupt_all(cancel_reason reason) {
+        const unique_lock held(state_.guard);
+        reason_ = reason;
+        interrupting_ = true;
+        state_.call_due.notify_one();
+    }
+
+    // Calls user code, which may block, on one of these threads. False: there is none for it.
+    template <class Body>
+    bool run(const Body& body) {
+        unique_lock held(state_.guard);
+        if (running_ < busy_ + 2 && !start_thread(held)) return false;
+        if (!attempt([&] { tasks_.push_back(body); })) return false;
+        state_.call_due.notify_one();
+        return true;
+    }
+    // Ends the waits of cancelled jobs, the oldest first, and calls their callbacks. Where no thread can be created, the
+    // calling thread does: a job that misses its cancellation might wait forever.
+    void cancel(const array<ref<active_job>>& jobs) {
+        for (const ref<active_job>& job : jobs) job->cancel.wake_waiters();
+        for (const ref<active_job>& job : jobs) {
+            const auto run_callbacks = [this, job] {
+                const user_call entered(worker_.cancel_callbacks);
+                job->cancel.run_callbacks();
+            };
+            if (job->cancel.has_pending_callbacks() && !run(run_callbacks)) run_callbacks();
+        }
+    }
+
+    // The threads end when nothing is left to do.
+    void close() {
+        const unique_lock held(state_.guard);
+        closed_ = true;
+        state_.call_due.notify_all();
+    }
+
+  private:
+    static constexpr std::size_t max_reports = 128;  // at a time
+
+    // The guard is held in all of these, and unlocked during calls.
+
+    result<void> start_thread(unique_lock& held) {
+        ++running_;
+        held.unlock();
+        result<void> started = threads_.start(worker_.service_thread("ojs-call"), [this] { work(); });
+        held.lock();
+        if (!started) --running_;
+        return started;
+    }
+
+    void work() {
+        report_queue reported;  // and not logged: a slow log delays no report
+        unique_lock held(state_.guard);
+        for (;;) {
+            const time_point now = steady_clock::now();
+            const beat_plan beat = plan_beat(worker_.beats.facts(), now);
+            if (beat.action == beat_action::send || beat.action == beat_action::send_last) {
+                send_heartbeat(held, beat.action, now);
+            } else if (!tasks_.empty()) {
+                const function<void()> task = detail::exchange(tasks_.back(), nullptr);
+                tasks_.pop_back();
+                call(held, [&] { attempt(task); });
+            } else if (pending_reports() > 0) {
+                report_next(held, reported);
+            } else if (!reported.empty()) {
+                call(held, [&] { log_all(reported); });
+            } else if (closed_ && beat.action == beat_action::end) {
+                break;
+            } else {
+                await_call(held, beat.until);
+            }
+        }
+        --running_;
+    }
+
+    // One of the waiting threads wakes up when the next heartbeat is due.
+    void await_call(unique_lock& held, time_point due) {
+        const bool is_first = due < wakes_at_;
+        if (is_first) wakes_at_ = due;
+        state_.call_due.wait_until(held, is_first ? due : never);
+        if (is_first) wakes_at_ = never;
+    }
+
+    template <class Call>
+    void call(unique_lock& held, Call make) {
+        ++busy_;
+        if (wakes_at_ == never || needed() > 1) state_.call_due.notify_one();
+        // Two at most, so that no single thread starts all.
+        for (int i = 0; i < 2 && running_ < busy_ + needed() && start_thread(held); ++i) {
+        }
+        held.unlock();
+        make();
+        held.lock();
+        --busy_;
+    }
+    // How many threads should wait for calls.
+    std::size_t needed() const noexcept { return 1 + pending_reports() + (tasks_.empty() ? 0 : 1); }
+    std::size_t pending_reports() const noexcept {
+        const std::size_t jobs = taken_.size() + (interrupting_ ? worker_.jobs.size() : 0);  // about
+        return detail::min(jobs, max_reports - reporting_);
+    }
+
+    void send_heartbeat(unique_lock& held, beat_action action, time_point now) {
+        const std::uint64_t number = worker_.beats.begin_call(action, now);
+        call(held,
+             [&] { action == beat_action::send ? heartbeat_.send(number) : heartbeat_.send_last(number); });
+        worker_.beats.end_call();
+        if (worker_.beats.is_finishing()) worker_.supervisor.notify();
+    }
+
+    void report_next(unique_lock& held, report_queue& reported) {
+        const bool has_report = !taken_.empty();
+        ref<active_job> job = has_report ? taken_.pop() : worker_.jobs.take_next();
+        if (!has_report) interrupting_ = bool(job);
+        if (!job) return;
+        ++reporting_;
+        call(held, [&] {
+            if (!has_report && !retry_allocation([&] { job->report = shutdown_result(*job); }))
+                return;  // unreported, and logged as such
+            report_and_release(worker_, *job, job->report);
+            on_settled_();
+            reported.push(std::move(job));
+        });
+        --reporting_;
+    }
+    verdict shutdown_result(const active_job& job) const {
+        if (!job.began()) return unstarted(worker_);
+        // A timeout or a cancellation from before the stop keeps its reason.
+        return cut_short(worker_, job, job.cancelled_alone() ? job.cancel.reason() : reason_, "");
+    }
+    void log_all(report_queue& reported) const {
+        while (!reported.empty()) {
+            const ref<active_job> job = reported.pop();
+            attempt([&] { log_report_status(worker_, *job, job->report); });
+        }
+    }
+
+    worker_context& worker_;
+    state_lock& state_;
+    pool_threads& threads_;
+    const function<void()> on_settled_;
+    heartbeat heartbeat_;
+    // Guarded.
+    report_queue taken_;  // with their reports
+    array<function<void()>> tasks_;
+    cancel_reason reason_ = cancel_reason::none;
+    bool interrupting_ = false;  // some jobs are not taken yet
+    bool closed_ = false;
+    std::size_t running_ = 0;
+    std::size_t busy_ = 0;  // of these
+    std::size_t reporting_ = 0;
+    time_point wakes_at_ = never;  // a waiting thread, for a heartbeat
+};
+
+}  // namespace ojs::detail
