@@ -165,6 +165,7 @@ ojs::result<T> network::call(const std::string& name, const ojs::function<bool()
 static thread_local struct {
     const ledger_job* of;
     int runs;
+    nanoseconds at;
 } asked;
 
 ojs::result<std::vector<ojs::job>> network::fetch(const ojs::fetch_request& request,
@@ -230,8 +231,8 @@ ojs::result<ojs::settled> network::fail(const ojs::fail_request& request, ojs::t
     const std::string name = (request.requeue ? "NACK " : "FAIL ") + request.job_id;
     ledger_job& job = backend_.jobs.at(request.job_id);
     const claim* const known = job.known_to(worker_);
-    const bool is_late =
-        std::exchange(asked.of, nullptr) == &job && known != nullptr && asked.runs == known->runs;
+    const bool is_late = std::exchange(asked.of, nullptr) == &job && asked.at == now() && known != nullptr &&
+                         asked.runs == known->runs;
     if (is_late && backend_.is_exact && !fetches_.empty() && *fetches_.rbegin() > now() &&
         phase() < ojs::phase::draining)
         violate_(name + " after the lease is sent beside a FETCH");
@@ -297,7 +298,7 @@ ojs::result<bool> network::confirm_claim(const ojs::claim_query& query, ojs::tim
     if (!out) job.is_unconfirmed = true;
     if (out && !*out) job.runs[worker_].ack_is_due = false;
     const claim* const own = job.known_to(worker_);
-    if (out && *out && own != nullptr) asked = {&job, own->runs};
+    if (out && *out && own != nullptr) asked = {&job, own->runs, now()};
     return out;
 }
 

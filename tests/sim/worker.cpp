@@ -246,7 +246,7 @@ ojs::outcome worker_world::handle(member& one, ojs::job_context& job) {
     // A handler that the stop found begun may have stood still before its first step.
     if (own->reported && is_simple && chosen_.slow_threads == 0)
         violate(job.id() + " runs though it was reported");
-    if (std::max(record.lease_end, record.confirmed_at + request_timeout) <= now() && is_exact() &&
+    if (std::max(record.lease_end, record.confirmed_at + request_timeout + second) <= now() && is_exact() &&
         chosen_.freezes_for == 0 && chosen_.late_threads + chosen_.slow_threads == 0)
         violate(job.id() + " runs though its lease is over");
     if (own->unstarted && is_simple && chosen_.slow_threads == 0)

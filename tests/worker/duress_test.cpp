@@ -426,21 +426,6 @@ TEST_CASE("edge: the end of a long queue of jobs needs no long stack") {
     pthread_attr_destroy(&small);
 }
 
-TEST_CASE("edge: the table releases every job that is left in it") {
-    using namespace ojs::detail;
-    const auto captured = std::make_shared<int>(0);
-    {
-        const auto group = make_ref<job_cancel_group>();
-        const auto handler = make_ref<registered_handler>();
-        handler->call = [captured](ojs::job_context&) { return ojs::outcome(); };
-        job_table table(group->guard);
-        for (int i = 0; i < 2; ++i)
-            table.add(*make_ref<active_job>(ojs::job(), ojs::time_point(), ojs::detail::lease_time(), 1s,
-                                            handler, group));
-    }
-    CHECK(captured.use_count() == 1);
-}
-
 TEST_CASE("edge: a handler's thread does not leave its job while another thread uses it") {
     using namespace ojs::detail;
     const auto group = make_ref<job_cancel_group>();

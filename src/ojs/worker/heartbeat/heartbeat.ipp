@@ -23,8 +23,7 @@ class heartbeat {
             worker_.beats.note_registration_tried();
             worker_.supervisor.notify();
         }
-        array<ref<active_job>> missing;
-        send_beat(number, missing);
+        const array<ref<active_job>> missing = send_beat(number);
         if (missing.empty() || querying_.exchange(true)) return;
         query_claims(missing);
         querying_ = false;
@@ -43,23 +42,27 @@ class heartbeat {
         return worker_.stage.has_stop_begun() ? dialect.drain_state : dialect.quiet_state;
     }
 
-    void send_beat(std::uint64_t number, array<ref<active_job>>& missing) {
+    // Returns jobs that the response omits: the backend may have cancelled them.
+    array<ref<active_job>> send_beat(std::uint64_t number) {
         std::string state;
         bool must_arrive = false;
         const time_point begun_at = steady_clock::now();
         const auto is_current = [&] { return !worker_.beats.has_last_begun() && state == current_state(); };
-        const result<void> sent = unless_out_of_memory([&] {
+        result<array<ref<active_job>>> sent = unless_out_of_memory([&] {
             state = current_state();
             must_arrive = !worker_.stage.may_fetch() && worker_.beats.is_new_state(state);
-            return send_request(state, must_arrive, is_current, missing);
+            return send_request(state, must_arrive, is_current);
         });
-        retry_allocation([&] { worker_.beats.end_beat(number, sent, state); });
+        retry_allocation(
+            [&] { worker_.beats.end_beat(number, sent ? result<void>() : sent.error(), state); });
         if (worker_.backend.has_responded() && worker_.backend.connected.has_pending_callbacks()) {
             const user_call entered(worker_.user.callbacks);
             worker_.backend.connected.run_callbacks();
         }
         worker_.note_response(sent, begun_at);
-        if (!sent) plan_retry(sent.error(), must_arrive);
+        if (sent) return std::move(*sent);
+        plan_retry(sent.error(), must_arrive);
+        return {};
     }
     // A beat that must arrive does not wait for the next interval.
     void plan_retry(const error& failure, bool must_arrive) {
@@ -83,9 +86,8 @@ class heartbeat {
         const time_point deadline = worker_.beats.cap_deadline(deadline_after(last_beat_timeout));
         backoff retry_backoff(last_beat_backoff);
         for (;;) {
-            array<ref<active_job>> unused;
-            const result<void> sent = unless_out_of_memory(
-                [&] { return send_request(worker_.options.dialect.last_state, true, nullptr, unused); });
+            const auto sent = unless_out_of_memory(
+                [&] { return send_request(worker_.options.dialect.last_state, true, nullptr); });
             if (sent) return;
             const errc code = sent.error().code;
             const bool retryable =
@@ -97,9 +99,8 @@ class heartbeat {
         }
     }
 
-    // Sets `missing` to jobs that the response omits: the backend may have cancelled them.
-    result<void> send_request(std::string state, bool must_arrive, function<bool()> should_send,
-                              array<ref<active_job>>& missing) {
+    result<array<ref<active_job>>> send_request(std::string state, bool must_arrive,
+                                                function<bool()> should_send) {
         const array<ref<active_job>> jobs = worker_.jobs.snapshot(job_flags::reassigned);
         const time_point sent_at = steady_clock::now();
         const lease_time leased_at = lease_time::now();
@@ -118,9 +119,8 @@ class heartbeat {
         worker_.backend.note_response();
         renew_leases(jobs, *response, sent_at, leased_at);
         if (!response->jobs_extended.empty()) fills_jobs_extended_ = true;
-        if (fills_jobs_extended_) attempt([&] { missing = find_missing(jobs, sent_at); });
         apply_directive(*response);
-        return {};
+        return fills_jobs_extended_ ? find_missing(jobs, sent_at) : array<ref<active_job>>();
     }
 
     // A lease that expired before the response is renewed only if `jobs_extended` names its job.

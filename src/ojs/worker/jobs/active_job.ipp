@@ -281,8 +281,6 @@ class active_job : public ref_counted {
     ref<active_job> next_to_report;
 
   private:
-    friend class job_table;
-
     bool cancel_alone(cancel_reason reason, time_point now) {
         if (!cancel.request(reason)) return false;
         cancelled_alone_at_.store(now, memory_order::relaxed);
@@ -316,8 +314,6 @@ class active_job : public ref_counted {
     atomic<time_point> cancelled_alone_at_{never};
     atomic<time_point> listed_at_{time_point()};
     atomic<time_point> queried_at_{time_point()};
-    active_job* previous_ = nullptr;  // these are the table's
-    active_job* next_ = nullptr;
 };
 
 // A first-in, first-out list of jobs. It allocates nothing, so no claimed job is lost for lack of memory.
@@ -368,18 +364,10 @@ using report_queue = linked_jobs<&active_job::next_to_report>;  // its jobs may 
 class job_table {
   public:
     explicit job_table(mutex& guard) : mutex_(guard) {}
-    job_table(const job_table&) = delete;
-    job_table& operator=(const job_table&) = delete;
-    ~job_table() {
-        while (first_ != nullptr) remove_locked(*first_);
-    }
 
-    void add(active_job& job) noexcept {
+    void add(const ref<active_job>& job) {
         const unique_lock held(mutex_);
-        job.retain();
-        job.previous_ = last_;
-        (last_ == nullptr ? first_ : last_->next_) = &job;
-        last_ = &job;
+        jobs_.push_back(job);
         unsettled_.fetch_add(1, memory_order::relaxed);
     }
     // Each is called once, by a holder of a reference: after the report, and when the thread no longer uses the job.
@@ -427,33 +415,29 @@ class job_table {
 
     // For a stop, with the guard held: takes a job that is not taken yet; null: none is left.
     ref<active_job> take_next() noexcept {
-        active_job* job = first_;
-        while (job != nullptr && !job->take()) job = job->next_;
-        return ref<active_job>(job);
+        for (const ref<active_job>& job : jobs_) {
+            if (job->take()) return job;
+        }
+        return {};
     }
 
   private:
     template <class Condition, class Visit>
     void for_each_if(Condition condition, Visit visit) const {
         const unique_lock held(mutex_);
-        for (active_job* job = first_; job != nullptr; job = job->next_) {
+        for (const ref<active_job>& job : jobs_) {
             if (condition(*job)) visit(*job);
         }
     }
     void remove(active_job& job) noexcept {
         const unique_lock held(mutex_);
-        remove_locked(job);
-    }
-    // With the guard held.
-    void remove_locked(active_job& job) noexcept {
-        (job.previous_ == nullptr ? first_ : job.previous_->next_) = job.next_;
-        (job.next_ == nullptr ? last_ : job.next_->previous_) = job.previous_;
-        job.release();
+        std::size_t i = 0;
+        while (jobs_[i].get() != &job) ++i;
+        jobs_.remove(i);
     }
 
     mutex& mutex_;
-    active_job* first_ = nullptr;  // the list retains its members
-    active_job* last_ = nullptr;
+    array<ref<active_job>> jobs_;
     atomic<std::size_t> unsettled_{0};
 };
 

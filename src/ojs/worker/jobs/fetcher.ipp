@@ -142,7 +142,7 @@ class fetcher {
         };
         if (!retry_allocation(make)) return record_unreportable(claimed);
         job->ticket = ticket.split();
-        worker_.jobs.add(*job);
+        if (!retry_allocation([&] { worker_.jobs.add(job); })) return record_unreportable(job->job);
         worker_.beats.request_renewal(sent.steady, job->lease);
         worker_.tally.count_claimed();
         log_job(worker_, *job, log_level::debug, "job fetched");

@@ -101,7 +101,7 @@ class job_pool : public ref_counted {
     result<void> start() {
         const result<void> started = calls.start();
         unique_lock held(mutex_);
-        return started ? start_threads(held) : started;
+        return started ? start_thread(held) : started;
     }
 
     // Call after a change that a FETCH depends on: the phase, or a free slot.
@@ -131,7 +131,7 @@ class job_pool : public ref_counted {
         unique_lock held(mutex_);
         retry_at_ = never;
         if (closed_ && ready_.empty()) return never;
-        const bool started = start_threads(held).has_value();
+        const bool started = start_thread(held).has_value();
         const bool is_complete = started && ++slots_ >= max_slots();
         if (!is_complete) retry_at_ = started ? now : now + retry_interval;
         if (is_complete) log_slots(held, log_level::info, "threads can be created again");
@@ -184,58 +184,36 @@ class job_pool : public ref_counted {
     }
 
   private:
-    // ---- starting threads: the mutex is held, and unlocked meanwhile, because this can be slow ----
+    // ---- starting threads: the guard is held, and unlocked meanwhile, because this can be slow ----
 
-    // Starts one thread per job, or one without a job. Jobs that get no thread become ready for others.
-    result<void> start_threads(unique_lock& held, job_queue&& jobs = job_queue()) {
-        std::size_t missing = jobs.empty() ? 1 : jobs.size();
-        job_threads_ += missing;
-        held.unlock();
-        threads.join_ended();
-        result<void> last;
-        ref<active_job> job;
-        for (; missing > 0 && last; missing -= last ? 1U : 0U) {
-            job = jobs.empty() ? ref<active_job>() : jobs.pop();
-            last = unless_out_of_memory([&] { return start_job_thread(job); });
-        }
-        held.lock();
-        job_threads_ -= missing;
-        if (!last && job) ready_.push(std::move(job));
-        ready_.append(jobs);
-        return last;
-    }
-
-    result<void> start_job_thread(const ref<active_job>& job) {
+    result<void> start_thread(unique_lock& held) {
         thread_options options;
         options.stack_size = worker_.options.thread_stack_size;
         options.takes_signals = true;  // a handler may start programs, and those inherit the mask
         options.name = "ojs-job";
-        return threads.start(options, [this, job] { work(job); });
+        ++job_threads_;
+        ++idle_;
+        held.unlock();
+        threads.join_ended();
+        result<void> started = threads.start(options, [this] { work(); });
+        held.lock();
+        if (started) return started;
+        --job_threads_;
+        --idle_;
+        return started;
     }
 
-    // If no thread leads, wakes an idle one or starts one, which may unlock the mutex meanwhile.
+    // If no thread leads, wakes an idle one or starts one, which may unlock the guard meanwhile.
     void ensure_leader(unique_lock& held) {
         if (leading_ || (closed_ && ready_.empty())) return;
-        if (idle_ > 0) {
-            idle_wakeup_.notify_one();
-        } else if (job_threads_ < slots_) {
-            add_threads(held);
-        }
+        idle_wakeup_.notify_one();
+        if (idle_ == 0) add_threads(held, 1);
     }
 
-    // Hands all ready jobs but one to other threads.
-    void hand_out_ready_jobs(unique_lock& held) {
-        std::size_t missing = ready_.empty() ? 0 : ready_.size() - 1;
-        for (std::size_t i = 0; i < idle_ && missing > 0; ++i, --missing) idle_wakeup_.notify_one();
-        job_queue for_new_threads;
-        for (; missing > 0 && job_threads_ + for_new_threads.size() < slots_; --missing)
-            for_new_threads.push(ready_.pop());
-        if (!for_new_threads.empty()) add_threads(held, std::move(for_new_threads));
-    }
-
-    // If the system has no more threads, reduces the slots for now.
-    void add_threads(unique_lock& held, job_queue&& jobs = job_queue()) {
-        const result<void> added = start_threads(held, std::move(jobs));
+    // Starts threads until so many are idle. If the system has no more, reduces the slots for now.
+    void add_threads(unique_lock& held, std::size_t idle) {
+        result<void> added;
+        while (added && idle_ < idle && job_threads_ < slots_) added = start_thread(held);
         if (added) return;
         slots_ = job_threads_;
         retry_at_ = steady_clock::now() + retry_interval;
@@ -261,19 +239,16 @@ class job_pool : public ref_counted {
 
     // ---- a job thread ----
 
-    // Works until close(). A thread that starts with a job takes no lock for it: while handlers keep every
-    // processor busy, each wait for a lock can cost a time slice of all of them.
-    void work(ref<active_job> job) {
-        for (;;) {
-            if (job) {
-                run_job(*job);
-                leave(*job);
-            }
-            unique_lock held(mutex_);
-            if (job && !free_slot(*job)) return;
-            job = next_job(held);
-            if (!job) return;
+    void work() {
+        unique_lock held(mutex_);
+        --idle_;
+        while (const ref<active_job> job = next_job(held)) {
             ensure_leader(held);
+            held.unlock();
+            run_job(*job);
+            leave(*job);
+            held.lock();
+            if (!free_slot(*job)) return;
         }
     }
 
@@ -371,7 +346,8 @@ class job_pool : public ref_counted {
         requested_ -= count;
         limit_.note(count, fetched, extent, steady_clock::now());
         ready_.append(runnable);
-        hand_out_ready_jobs(held);
+        for (std::size_t i = 1; i < ready_.size(); ++i) idle_wakeup_.notify_one();  // this thread takes one
+        if (!ready_.empty()) add_threads(held, ready_.size() - 1);
         const bool failed = !schedule_.schedule_next(fetched, seen_hints);
         if (leads) leading_ = false;
         if (!leads) leader_wakeup_.notify_one();  // the due time may have changed
@@ -398,7 +374,7 @@ class job_pool : public ref_counted {
     std::size_t requested_ = 0;            // by FETCHes in flight
     std::size_t kept_slots_ = 0;           // by stuck handlers whose jobs are reported
     std::size_t job_threads_ = 0;
-    std::size_t idle_ = 0;  // job threads that wait for work
+    std::size_t idle_ = 0;  // of these, started or waiting for work
     bool leading_ = false;
     atomic<bool> closed_{false};          // set with the mutex held
     atomic<time_point> retry_at_{never};  // when to start a missing thread
