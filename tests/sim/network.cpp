@@ -103,12 +103,9 @@ network::network(backend& to, faults& wrong, std::string worker, reporter violat
     retain();  // it is no heap object, and outlives the worker
 }
 
-// register_worker() has no should_send: the call of a thread that stood still before it may come too late.
 void network::check_request(const std::string& name) {
     if (is_closed) violate_(name + " after the worker's end");
-    if (last_beat_ended_ && name.compare(0, 4, "BEAT") != 0 &&
-        (name != "REGISTER" || backend_.registers_in_time))
-        violate_(name + " after the last heartbeat");
+    if (last_beat_ended_ && name.compare(0, 4, "BEAT") != 0) violate_(name + " after the last heartbeat");
 }
 
 // The last heartbeat waits for those in flight, a quarter of a second where it has the time.
@@ -302,8 +299,9 @@ ojs::result<bool> network::confirm_claim(const ojs::claim_query& query, ojs::tim
     return out;
 }
 
-ojs::result<void> network::register_worker(const ojs::worker_identity&, ojs::time_point deadline) {
-    const auto out = call<bool>("REGISTER", nullptr, deadline, [](bool) { return true; });
+ojs::result<void> network::register_worker(const ojs::worker_identity&, ojs::time_point deadline,
+                                           const ojs::function<bool()>& should_send) {
+    const auto out = call<bool>("REGISTER", &should_send, deadline, [](bool) { return true; });
     return out ? ojs::result<void>() : ojs::result<void>(out.error());
 }
 ojs::result<void> network::deregister_worker(const ojs::worker_identity&, ojs::time_point deadline) {

@@ -163,8 +163,6 @@ worker_world::worker_world(std::uint64_t seed, const limits& most) : seed_(seed)
             job.timeout = std::chrono::milliseconds(1 + from.below(from.one_in(2) ? 2 : 1000));
         backend_.jobs[job.id] = job;
     }
-    backend_.registers_in_time =
-        chosen_.slow_threads == 0 && chosen_.threads_start < 0 && chosen_.memory_lasts < 0;
     backend_.is_exact = chosen_.late_threads + chosen_.slow_threads == 0 && chosen_.threads_start < 0 &&
                         chosen_.memory_lasts < 0 && chosen_.freezes_for == 0;
     backend_.lease = static_cast<nanoseconds>(1000 + from.below(2000)) * millisecond;
@@ -496,9 +494,6 @@ void worker_world::run() {
 // ---- what must hold ----
 
 nanoseconds worker_world::max_stop_time() const {
-    // Where no thread starts, the supervisor itself reports, until the backend responds.
-    const bool may_lack_threads = chosen_.threads_start >= 0 || chosen_.memory_lasts >= 0;
-    if (may_lack_threads && (chosen_.wrong.one_in != 0 || chosen_.wrong.down_from != 0)) return INT64_MAX / 2;
     const std::chrono::nanoseconds times = times_.shutdown_grace_period + times_.stop_timeout;
     return times.count() + chosen_.freezes_for + (chosen_.late_threads + chosen_.slow_threads) * slowness +
            second;

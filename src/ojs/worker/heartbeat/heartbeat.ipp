@@ -185,13 +185,15 @@ class heartbeat {
     }
 
     bool register_worker() {
-        if (worker_.beats.has_last_begun()) return false;  // nothing follows the last beat
+        const auto should_send = [this] { return !worker_.beats.has_last_begun(); };
         const result<void> response = unless_out_of_memory([&] {
-            return worker_.backend.call([&](ojs::transport& transport) {
-                return transport.register_worker(worker_.identity, call_deadline());
+            return worker_.backend.call([&](ojs::transport& transport) -> result<void> {
+                if (!should_send()) return error{errc::cancelled, 0, "the last heartbeat has begun"};
+                return transport.register_worker(worker_.identity, call_deadline(), should_send);
             });
         });
-        if (!response) log_failure("registration failed", response.error());
+        if (!response && response.error().code != errc::cancelled)
+            log_failure("registration failed", response.error());
         return response.has_value();
     }
 
