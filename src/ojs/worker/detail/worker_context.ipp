@@ -159,7 +159,8 @@ class worker_context : public held_worker_options, public loop_context {
     beat_schedule beats;
     paused_queues queues{options.queues, stage.own};
 
-    drain_barrier cancel_callbacks;  // entered by the threads that call those of jobs
+    drain_barrier cancel_callbacks;      // entered by the threads that call those of jobs
+    atomic<std::size_t> in_handlers{0};  // threads that have called a handler and not left its job
     atomic<int> fetch_pauses{0};
     job_table jobs{group->guard};
     job_tally tally{jobs, group->guard};

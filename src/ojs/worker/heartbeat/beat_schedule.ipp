@@ -69,16 +69,13 @@ class beat_schedule {
     void request_renewal(time_point since, std::chrono::milliseconds lease) {
         if (lease / 2 < facts_.interval) request_by(since + lease / 2);
     }
-    // Waits for the response to a new beat; concurrent callers share one.
-    result<void> await_response(time_point deadline) {
+    // Waits until a new beat has ended; concurrent callers share one.
+    void await_response(time_point deadline) {
         unique_lock held(state_.guard);
         const std::uint64_t number = facts_.begun + 1;
         request(time_point::min());
         while (ended_ < number && !is_finishing() && state_.changed.wait_until(held, deadline)) {
         }
-        if (ended_ >= number) return response_;
-        if (is_finishing()) return error{errc::cancelled, 0, "only the last heartbeat follows"};
-        return error{errc::timed_out, 0, "no response to a heartbeat in time"};
     }
 
     // With the guard held.
@@ -92,18 +89,17 @@ class beat_schedule {
         ++facts_.calls;
         return ++facts_.begun;
     }
-    // errc::cancelled: it was not sent, because its state was outdated.
-    void end_beat(std::uint64_t number, result<void> response, std::string state) noexcept {
+    // errc::cancelled: it was not sent, because its state was outdated. `failure`: null if it succeeded.
+    void end_beat(std::uint64_t number, const error* failure, std::string state) noexcept {
         const unique_lock held(state_.guard);
         --facts_.unanswered;
         state_.call_due.notify_one();
-        if (!response && response.error().code == errc::cancelled) return;
+        if (failure != nullptr && failure->code == errc::cancelled) return;
         // An overtaken beat may have arrived last: send the current state again.
         if (number < ended_ && state != sent_state_) request(time_point::min());
         if (number <= ended_) return;  // a later one has ended
         ended_ = number;
-        if (response) sent_state_.swap(state);
-        response_ = std::move(response);
+        if (failure == nullptr) sent_state_.swap(state);
         state_.changed.notify_all();
     }
     // With the guard held: the thread has also ended its queries about jobs.
@@ -150,10 +146,9 @@ class beat_schedule {
     }
 
     state_lock& state_;
-    beat_facts facts_;         // written with the guard held
-    std::uint64_t ended_ = 0;  // the latest of those with a response
-    std::string sent_state_;   // of the latest that succeeded
-    result<void> response_;
+    beat_facts facts_;                    // written with the guard held
+    std::uint64_t ended_ = 0;             // the latest of those with a response
+    std::string sent_state_;              // of the latest that succeeded
     atomic<time_point> deadline_{never};  // of the last beat
 };
 

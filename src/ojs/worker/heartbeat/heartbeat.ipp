@@ -1,4 +1,4 @@
-// heartbeat: the threads that send heartbeats, to the last request of the worker.
+// heartbeat: the requests of a heartbeat, from the registration to the last request of the worker.
 #pragma once
 
 #include "../../base/detail/clock.ipp"
@@ -16,15 +16,15 @@ class heartbeat {
   public:
     explicit heartbeat(worker_context& worker) : worker_(worker) {}
 
-    // With its number. Then queries the claims that the response omits, if no other thread does.
-    void send(std::uint64_t number) {
+    // With its number. `may_query`: then queries the claims that the response omits, if no other thread does.
+    void send(std::uint64_t number, bool may_query) {
         if (!registered_) registered_ = register_worker();
         if (number == 1) {
             worker_.beats.note_registration_tried();
             worker_.supervisor.notify();
         }
         const array<ref<active_job>> missing = send_beat(number);
-        if (missing.empty() || querying_.exchange(true)) return;
+        if (missing.empty() || !may_query || querying_.exchange(true)) return;
         query_claims(missing);
         querying_ = false;
     }
@@ -32,7 +32,7 @@ class heartbeat {
     void send_last(std::uint64_t number) {
         attempt([this] { deregister_worker(); });
         send_last_beat();
-        worker_.beats.end_beat(number, {}, {});
+        worker_.beats.end_beat(number, nullptr, {});
     }
 
   private:
@@ -53,8 +53,7 @@ class heartbeat {
             must_arrive = !worker_.stage.may_fetch() && worker_.beats.is_new_state(state);
             return send_request(state, must_arrive, is_current);
         });
-        retry_allocation(
-            [&] { worker_.beats.end_beat(number, sent ? result<void>() : sent.error(), state); });
+        worker_.beats.end_beat(number, sent ? nullptr : &sent.error(), std::move(state));
         if (worker_.backend.has_responded() && worker_.backend.connected.has_pending_callbacks()) {
             const user_call entered(worker_.user.callbacks);
             worker_.backend.connected.run_callbacks();
@@ -150,7 +149,7 @@ class heartbeat {
     void query_claims(const array<ref<active_job>>& jobs) {
         for (const ref<active_job>& job : jobs) {
             if (worker_.beats.is_finishing()) return;
-            job->note_queried();
+            if (!job->begin_query()) continue;
             const std::uint32_t claim = job->claim_number();
             const time_point deadline =
                 deadline_after(detail::min(worker_.options.request_timeout, max_query_time));

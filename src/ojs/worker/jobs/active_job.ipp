@@ -230,7 +230,12 @@ class active_job : public ref_counted {
         const time_point listed = listed_at_;
         return !taken() && listed < sent && queried_at_.load() <= listed;
     }
-    void note_queried() noexcept { queried_at_ = steady_clock::now(); }
+    // False: another thread has sent that query.
+    bool begin_query() noexcept {
+        if (queried_at_.load() > listed_at_.load()) return false;
+        queried_at_ = steady_clock::now();
+        return true;
+    }
 
     // One thread of a handler at a time sends checkpoint requests, and none once the job is taken: a checkpoint
     // never overtakes the FAIL or follows the last heartbeat. False: the job is being reported.

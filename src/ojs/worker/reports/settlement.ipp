@@ -166,9 +166,7 @@ inline bool may_start(worker_context& worker, active_job& job) {
     while (job.lease_expired(lease_time::now())) {
         const std::uint32_t claim = job.claim_number();
         const result<bool> held = query_claim(worker, job, try_deadline(worker));
-        if (!held)
-            static_cast<void>(
-                worker.beats.await_response(try_deadline(worker)));  // it may renew the lease, by name
+        if (!held) worker.beats.await_response(try_deadline(worker));  // it may renew the lease, by name
         if (held ? *held : !job.lease_expired(lease_time::now())) break;
         // A lost one comes back: a FAIL might end the claim of another worker.
         if (job.mark_lost(claim)) return false;
@@ -183,10 +181,8 @@ class fetch_pause {
     explicit fetch_pause(worker_context& worker) : worker_(worker) {
         worker_.fetch_pauses.fetch_add(1);
         const time_point until = try_deadline(worker_);
-        for (;;) {
-            const std::uint32_t seen = worker_.reports.changes();
-            if (worker_.fetches.load() == 0 || steady_clock::now() >= until) return;
-            worker_.reports.pause(until, seen);
+        unique_lock held(worker_.group->guard);
+        while (worker_.fetches.load() > 0 && worker_.group->changed.wait_until(held, until)) {
         }
     }
     fetch_pause(const fetch_pause&) = delete;

@@ -30,7 +30,7 @@ class supervisor final : public stop_machine {
     result<void> start() {
         const result<void> started = unless_out_of_memory([this] { return pool_->start(); });
         if (started) return started;
-        worker_.beats.finish(steady_clock::now());
+        worker_.beats.finish(deadline_after(last_beat_timeout));
         pool_->calls.close();
         while (pool_->threads.live() > 0) worker_.supervisor.wait_until(deadline_after(max_sleep));
         pool_->threads.join(time_point::max());

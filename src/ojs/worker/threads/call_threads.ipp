@@ -82,9 +82,13 @@ class call_threads {
     // The guard is held in all of these, and unlocked during calls.
 
     result<void> start_thread(unique_lock& held) {
+        thread_options options;
+        options.stack_size = worker_.options.thread_stack_size;
+        options.min_stack_size = 256 * 1024;  // for transports, hooks and callbacks
+        options.name = "ojs-call";
         ++running_;
         held.unlock();
-        result<void> started = threads_.start(worker_.service_thread("ojs-call"), [this] { work(); });
+        result<void> started = threads_.start(options, [this] { work(); });
         held.lock();
         if (!started) --running_;
         return started;
@@ -144,10 +148,14 @@ class call_threads {
 
     void send_heartbeat(unique_lock& held, beat_action action, time_point now) {
         const std::uint64_t number = worker_.beats.begin_call(action, now);
-        call(held,
-             [&] { action == beat_action::send ? heartbeat_.send(number) : heartbeat_.send_last(number); });
+        const bool may_query = running_ > busy_ + 1;  // another thread sends the next heartbeat
+        call(held, [&] {
+            action == beat_action::send ? heartbeat_.send(number, may_query) : heartbeat_.send_last(number);
+        });
         worker_.beats.end_call();
-        if (worker_.beats.is_finishing()) worker_.supervisor.notify();
+        if (!worker_.beats.is_finishing()) return;
+        state_.call_due.notify_all();  // the threads may end
+        worker_.supervisor.notify();
     }
 
     void report_next(unique_lock& held, report_queue& reported) {

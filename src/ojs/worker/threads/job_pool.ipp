@@ -94,8 +94,11 @@ class job_pool : public ref_counted {
           worker_(*context_),
           slots_(max_slots()),
           schedule_(worker_.options.poll_interval),
-          threads(*this, in_handlers_, worker_),
-          calls(worker_, threads, [this] { on_slot_free(); }),
+          threads(*this, worker_),
+          calls(worker_, threads,
+                [this] {
+                    if (worker_.stage.may_fetch()) wake();
+                }),
           job_fetcher(worker_, std::move(handlers), calls) {}
 
     result<void> start() {
@@ -168,7 +171,7 @@ class job_pool : public ref_counted {
     // In the order of their claims.
     array<ref<active_job>> jobs_in_handlers() const {
         array<ref<active_job>> out;
-        out.reserve(in_handlers_);  // outside the table's mutex
+        out.reserve(worker_.in_handlers);  // without the guard
         worker_.jobs.for_each_with_thread([&](active_job& job) { out.push_back(ref<active_job>(&job)); });
         return out;
     }
@@ -255,7 +258,7 @@ class job_pool : public ref_counted {
     void run_job(active_job& job) {
         if (!may_start(worker_, job)) return hand_back(job);
         if (!job.begin_handler()) return;  // the stop was faster
-        in_handlers_.fetch_add(1);
+        worker_.in_handlers.fetch_add(1);
         if (job.timeout_at() < next_check.load()) worker_.supervisor.notify();
         verdict report = call_handler(job);
         job.end_handler();
@@ -286,7 +289,7 @@ class job_pool : public ref_counted {
     void leave(active_job& job) {
         if (!job.began()) return;
         worker_.jobs.end_handler_use(job);
-        in_handlers_.fetch_sub(1);
+        worker_.in_handlers.fetch_sub(1);
         if (leave_awaited_ && leave_awaited_.exchange(false)) worker_.supervisor.notify();
     }
     // With the mutex held. False: another thread has the slot.
@@ -295,11 +298,6 @@ class job_pool : public ref_counted {
         if (job.flags.has(job_flags::slot_kept) && !replaced) --kept_slots_;
         schedule_.note_work_hint();
         return !replaced;
-    }
-
-    // A report thread settled a job. During a stop no FETCH follows, so it does not wait for the mutex.
-    void on_slot_free() {
-        if (!closed_.load(memory_order::relaxed)) wake();
     }
 
     // ---- a thread without a job: the mutex is held ----
@@ -364,7 +362,6 @@ class job_pool : public ref_counted {
 
     const ref<worker_context> context_;
     worker_context& worker_;
-    atomic<std::size_t> in_handlers_{0};   // threads that have called a handler and not left its job
     atomic<bool> leave_awaited_{false};    // the supervisor waits for a thread to leave its job
     mutex& mutex_ = worker_.group->guard;  // of the non-atomic members below
     condition idle_wakeup_;                // for idle threads: a ready job, the lead, or the end
@@ -376,7 +373,7 @@ class job_pool : public ref_counted {
     std::size_t job_threads_ = 0;
     std::size_t idle_ = 0;  // of these, started or waiting for work
     bool leading_ = false;
-    atomic<bool> closed_{false};          // set with the mutex held
+    bool closed_ = false;
     atomic<time_point> retry_at_{never};  // when to start a missing thread
     fetch_schedule schedule_;
     fetch_limit limit_;

@@ -10,9 +10,8 @@ namespace ojs::detail {
 // Thread-safe. Each thread holds a reference to the pool that contains this object.
 class pool_threads {
   public:
-    // `in_handlers`: the number of threads that are in a handler. The supervisor is woken when no others are left.
-    pool_threads(ref_counted& pool, const atomic<std::size_t>& in_handlers, worker_context& worker)
-        : pool_(pool), in_handlers_(in_handlers), worker_(worker) {}
+    // The supervisor is woken when only threads in handlers are left.
+    pool_threads(ref_counted& pool, worker_context& worker) : pool_(pool), worker_(worker) {}
 
     template <class Body>
     result<void> start(const thread_options& options, const Body& body) {
@@ -59,7 +58,7 @@ class pool_threads {
 
     std::size_t live() const noexcept { return live_; }
     // All threads have ended but those in handlers, and those whose heartbeats hang.
-    bool only_handlers_left() const { return live_ <= in_handlers_ + worker_.beats.calls_in_flight(); }
+    bool only_handlers_left() const { return live_ <= worker_.in_handlers + worker_.beats.calls_in_flight(); }
 
     // Detaches the threads, now or when they end; each holds references to what it uses.
     void abandon() {
@@ -93,7 +92,6 @@ class pool_threads {
     }
 
     ref_counted& pool_;
-    const atomic<std::size_t>& in_handlers_;
     worker_context& worker_;
     mutex& mutex_ = worker_.group->guard;
     ref<pool_thread> ended_;       // a list of those to join
