@@ -127,7 +127,7 @@ class worker_context : public held_worker_options, public loop_context {
         : held_worker_options{std::move(given)},
           loop_context(options, "worker", shared),
           backend(given_transport),
-          beats(*group, options.heartbeat_interval) {}
+          beats(state, options.heartbeat_interval) {}
 
     std::size_t active() const noexcept override { return jobs.size(); }
     void visit_active(const function<void(const job&, time_point)>& visit) const override {
@@ -155,6 +155,7 @@ class worker_context : public held_worker_options, public loop_context {
     }
 
     backend_calls backend;
+    state_lock state;
     const ref<job_cancel_group> group = make_ref<job_cancel_group>();
     beat_schedule beats;
     paused_queues queues{options.queues, stage.own};
@@ -162,9 +163,9 @@ class worker_context : public held_worker_options, public loop_context {
     drain_barrier cancel_callbacks;      // entered by the threads that call those of jobs
     atomic<std::size_t> in_handlers{0};  // threads that have called a handler and not left its job
     atomic<int> fetch_pauses{0};
-    job_table jobs{group->guard};
-    job_tally tally{jobs, group->guard};
-    report_limits reports{*group};
+    job_table jobs{state.guard};
+    job_tally tally{jobs, state.guard};
+    report_limits reports{state};
 
     transport_ref owned_transport;  // null: the caller's is used; last, as its destructor may log
 };

@@ -93,7 +93,7 @@ class beat_schedule {
     void end_beat(std::uint64_t number, const error* failure, std::string state) noexcept {
         const unique_lock held(state_.guard);
         --facts_.unanswered;
-        state_.call_due.notify_one();
+        if (facts_.requested_at != never || is_finishing()) state_.call_due.notify_one();
         if (failure != nullptr && failure->code == errc::cancelled) return;
         // An overtaken beat may have arrived last: send the current state again.
         if (number < ended_ && state != sent_state_) request(time_point::min());

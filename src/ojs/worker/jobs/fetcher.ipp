@@ -47,7 +47,7 @@ class unknown_types {
 class fetcher {
   public:
     fetcher(worker_context& worker, array<ref<registered_handler>> handlers, call_threads& calls)
-        : worker_(worker), handlers_(std::move(handlers)), calls_(calls), unknown_(worker.group->guard) {}
+        : worker_(worker), handlers_(std::move(handlers)), calls_(calls), unknown_(worker.state.guard) {}
 
     // Sends one FETCH and returns the number of claimed jobs. Those not in `runnable` are being reported. Sets `extent`
     // to that of the least complete job.

@@ -181,8 +181,8 @@ class fetch_pause {
     explicit fetch_pause(worker_context& worker) : worker_(worker) {
         worker_.fetch_pauses.fetch_add(1);
         const time_point until = try_deadline(worker_);
-        unique_lock held(worker_.group->guard);
-        while (worker_.fetches.load() > 0 && worker_.group->changed.wait_until(held, until)) {
+        unique_lock held(worker_.state.guard);
+        while (worker_.fetches.load() > 0 && worker_.state.changed.wait_until(held, until)) {
         }
     }
     fetch_pause(const fetch_pause&) = delete;

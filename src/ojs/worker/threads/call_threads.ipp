@@ -14,12 +14,12 @@ class call_threads {
     // Calls `on_settled` after each job.
     call_threads(worker_context& worker, pool_threads& threads, function<void()> on_settled)
         : worker_(worker),
-          state_(*worker.group),
+          state_(worker.state),
           threads_(threads),
           on_settled_(std::move(on_settled)),
           heartbeat_(worker) {}
 
-    // The second thread is optional.
+    // The second thread is optional; without it, a first one that is late delays all.
     result<void> start() {
         unique_lock held(state_.guard);
         const result<void> first = start_thread(held);
@@ -50,9 +50,11 @@ class call_threads {
     // Calls user code, which may block, on one of these threads. False: there is none for it.
     template <class Body>
     bool run(const Body& body) {
+        function<void()> task;
+        if (!attempt([&] { task = body; })) return false;
         unique_lock held(state_.guard);
-        if (running_ < busy_ + 2 && !start_thread(held)) return false;
-        if (!attempt([&] { tasks_.push_back(body); })) return false;
+        if (running_ < busy_ + 2) return start_thread(held, task).has_value();
+        if (!attempt([&] { tasks_.push_back(task); })) return false;
         state_.call_due.notify_one();
         return true;
     }
@@ -78,25 +80,28 @@ class call_threads {
 
   private:
     static constexpr std::size_t max_reports = 128;  // at a time
+    static constexpr std::size_t max_waiting = 2;    // threads
 
     // The guard is held in all of these, and unlocked during calls.
 
-    result<void> start_thread(unique_lock& held) {
+    result<void> start_thread(unique_lock& held, const function<void()>& first_task = nullptr) {
         thread_options options;
         options.stack_size = worker_.options.thread_stack_size;
         options.min_stack_size = 256 * 1024;  // for transports, hooks and callbacks
         options.name = "ojs-call";
         ++running_;
         held.unlock();
-        result<void> started = threads_.start(options, [this] { work(); });
+        threads_.join_ended();
+        result<void> started = threads_.start(options, [this, first_task] { work(first_task); });
         held.lock();
         if (!started) --running_;
         return started;
     }
 
-    void work() {
+    void work(const function<void()>& first_task) {
         report_queue reported;  // and not logged: a slow log delays no report
         unique_lock held(state_.guard);
+        if (first_task) call(held, [&] { attempt(first_task); });
         for (;;) {
             const time_point now = steady_clock::now();
             const beat_plan beat = plan_beat(worker_.beats.facts(), now);
@@ -110,7 +115,7 @@ class call_threads {
                 report_next(held, reported);
             } else if (!reported.empty()) {
                 call(held, [&] { log_all(reported); });
-            } else if (closed_ && beat.action == beat_action::end) {
+            } else if ((closed_ && beat.action == beat_action::end) || running_ > busy_ + max_waiting) {
                 break;
             } else {
                 await_call(held, beat.until);
@@ -119,18 +124,22 @@ class call_threads {
         --running_;
     }
 
-    // One of the waiting threads wakes up when the next heartbeat is due.
+    // One waiting thread wakes up when the next heartbeat is due, the other one if the first hangs in it.
     void await_call(unique_lock& held, time_point due) {
+        const auto later = worker_.options.heartbeat_interval + max_response_wait;
         const bool is_first = due < wakes_at_;
         if (is_first) wakes_at_ = due;
-        state_.call_due.wait_until(held, is_first ? due : never);
+        state_.call_due.wait_until(held, is_first || due > never - later ? due : due + later);
         if (is_first) wakes_at_ = never;
     }
 
     template <class Call>
     void call(unique_lock& held, Call make) {
         ++busy_;
-        if (wakes_at_ == never || needed() > 1) state_.call_due.notify_one();
+        const bool is_usual =
+            !worker_.beats.is_finishing() && busy_ == static_cast<std::size_t>(worker_.beats.facts().calls);
+        // Where only heartbeats are in progress, await_call() has set the other thread's time.
+        if (needed() > 1 || (wakes_at_ == never && !is_usual)) state_.call_due.notify_one();
         // Two at most, so that no single thread starts all.
         for (int i = 0; i < 2 && running_ < busy_ + needed() && start_thread(held); ++i) {
         }

@@ -362,14 +362,14 @@ class job_pool : public ref_counted {
 
     const ref<worker_context> context_;
     worker_context& worker_;
-    atomic<bool> leave_awaited_{false};    // the supervisor waits for a thread to leave its job
-    mutex& mutex_ = worker_.group->guard;  // of the non-atomic members below
-    condition idle_wakeup_;                // for idle threads: a ready job, the lead, or the end
-    condition leader_wakeup_;              // for the leader: a slot or the phase changed
-    job_queue ready_;                      // to be run
-    std::size_t slots_;                    // `concurrency`, or fewer if threads are missing
-    std::size_t requested_ = 0;            // by FETCHes in flight
-    std::size_t kept_slots_ = 0;           // by stuck handlers whose jobs are reported
+    atomic<bool> leave_awaited_{false};   // the supervisor waits for a thread to leave its job
+    mutex& mutex_ = worker_.state.guard;  // of the non-atomic members below
+    condition idle_wakeup_;               // for idle threads: a ready job, the lead, or the end
+    condition leader_wakeup_;             // for the leader: a slot or the phase changed
+    job_queue ready_;                     // to be run
+    std::size_t slots_;                   // `concurrency`, or fewer if threads are missing
+    std::size_t requested_ = 0;           // by FETCHes in flight
+    std::size_t kept_slots_ = 0;          // by stuck handlers whose jobs are reported
     std::size_t job_threads_ = 0;
     std::size_t idle_ = 0;  // of these, started or waiting for work
     bool leading_ = false;

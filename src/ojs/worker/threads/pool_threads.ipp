@@ -93,7 +93,7 @@ class pool_threads {
 
     ref_counted& pool_;
     worker_context& worker_;
-    mutex& mutex_ = worker_.group->guard;
+    mutex& mutex_ = worker_.state.guard;
     ref<pool_thread> ended_;       // a list of those to join
     atomic<std::size_t> live_{0};  // threads that have not ended
     bool abandoned_ = false;
