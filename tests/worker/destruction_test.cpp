@@ -41,6 +41,8 @@ TEST_CASE("fork: a child of a handler uses the worker's transport -> an error, a
     worker.register_handler("work", [&](job_context& job) {
         status = test::status_of(test::forked([&] {
             const result<void> saved = job.save_checkpoint("1");
+            job.heartbeat();
+            if (!job.checkpoint().empty() || worker.report().claimed > 0 || worker.pause("default")) return 3;
             if (worker.stop().status != stop_status::never_started) return 2;  // nothing to wait for
             return !saved && saved.error().code == errc::cancelled ? 0 : 1;
         }));

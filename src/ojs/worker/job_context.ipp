@@ -109,6 +109,7 @@ OJS_SHUTDOWN_INLINE result<void> job_context::save_checkpoint(std::string_view s
     const result<json_view> valid = json_view::parse(state_json, state_json.size());
     if (!valid)
         return error{errc::invalid_argument, 0, detail::cat({"invalid checkpoint: ", valid.error().text})};
+    if (worker_.backend.is_forked()) return error{errc::cancelled, 0, "the job is the parent process's"};
     const detail::checkpoint_lock lock(job_);
     std::string state(state_json);
     if (!lock || !job_.set_checkpoint(state))
@@ -117,9 +118,10 @@ OJS_SHUTDOWN_INLINE result<void> job_context::save_checkpoint(std::string_view s
 }
 
 OJS_SHUTDOWN_INLINE std::string job_context::checkpoint() const {
-    const std::string state = job_.saved_checkpoint();
+    const bool is_forked = worker_.backend.is_forked();
+    const std::string state = is_forked ? std::string() : job_.saved_checkpoint();
     if (!state.empty()) return detail::valid_checkpoint(state);
-    detail::load_backend_checkpoint(worker_, job_);
+    if (!is_forked) detail::load_backend_checkpoint(worker_, job_);
     const std::string loaded = job_.loaded_checkpoint();
     // In this order: the backend's response, the claim, the last FAIL.
     const std::string_view claimed =
@@ -132,7 +134,7 @@ OJS_SHUTDOWN_INLINE time_point job_context::deadline() const noexcept {
     return worker_.stage.drain_deadline();
 }
 OJS_SHUTDOWN_INLINE void job_context::heartbeat() const noexcept {
-    worker_.beats.request_soon();
+    if (!worker_.backend.is_forked()) worker_.beats.request_soon();
 }
 
 }  // namespace v0_1_0

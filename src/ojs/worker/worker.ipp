@@ -20,7 +20,7 @@ struct worker_impl : ref_counted {
 
     stop_result await_stopped(time_point deadline, const cancel_token& until) {
         // The child of a fork has none of the threads that it would wait for.
-        if (!started || context->backend.owner != fork_generation()) return {stop_status::never_started};
+        if (!started || context->backend.is_forked()) return {stop_status::never_started};
         cancel_registration registration;
         retry_allocation([&] {
             registration = until.on_cancel([this] {
@@ -39,7 +39,7 @@ struct worker_impl : ref_counted {
         return {context->tally.unreported() == 0 ? stop_status::ended : stop_status::unreported};
     }
     bool pause_queue(const std::string& queue, bool paused) {
-        const bool changes = context->queues.set(queue, paused);
+        const bool changes = !context->backend.is_forked() && context->queues.set(queue, paused);
         if (changes && can_notify) context->supervisor.notify();
         return changes;
     }
@@ -214,7 +214,7 @@ OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport* trans
 
 OJS_SHUTDOWN_INLINE worker::~worker() {
     if (!impl_->started) return;
-    if (impl_->context->backend.owner != detail::fork_generation()) {
+    if (impl_->context->backend.is_forked()) {
         // In a fork() child: the threads exist in the parent only.
         impl_->retain();
         return;
@@ -311,6 +311,7 @@ OJS_SHUTDOWN_INLINE bool worker::quiet() {
 }
 OJS_SHUTDOWN_INLINE bool worker::resume() {
     detail::worker_context& context = *impl_->context;
+    if (context.backend.is_forked()) return false;
     const bool queues = context.queues.open().size() < context.options.queues.size();
     return context.stage.own.apply(event::resume_request, {cause_kind::api, 0}) || queues;
 }
@@ -349,7 +350,7 @@ OJS_SHUTDOWN_INLINE std::size_t worker::active_jobs() const {
 }
 
 OJS_SHUTDOWN_INLINE worker_report worker::report() const {
-    return impl_->context->tally.report();
+    return impl_->context->report();
 }
 OJS_SHUTDOWN_INLINE const log_options& worker::log() const noexcept {
     return impl_->context->options.log;

@@ -95,7 +95,7 @@ class backend_calls {
     auto call(Call request) -> decltype(request(std::declval<ojs::transport&>())) {
         const user_call entered(calls);
         if (!entered) return error{errc::cancelled, 0, "the worker has stopped"};
-        if (owner != fork_generation()) return error{errc::cancelled, 0, "the job is the parent process's"};
+        if (is_forked()) return error{errc::cancelled, 0, "the job is the parent process's"};
         try {
             return request(*transport);
         } catch (...) {
@@ -107,6 +107,8 @@ class backend_calls {
         if (!has_responded()) connected.request(cancel_reason::cancelled);
     }
     bool has_responded() const noexcept { return connected.requested(); }
+    // In a child of the process that started the worker: state_lock must not be used.
+    bool is_forked() const noexcept { return owner != 0 && owner != fork_generation(); }
 
     outage_watch outage;
     ojs::transport* transport;  // set before any thread starts, like the next
@@ -133,7 +135,7 @@ class worker_context : public held_worker_options, public loop_context {
     void visit_active(const function<void(const job&, time_point)>& visit) const override {
         for (const ref<active_job>& job : jobs.snapshot()) visit(job->job, job->claimed_at);
     }
-    worker_report report() const override { return tally.report(); }
+    worker_report report() const override { return backend.is_forked() ? worker_report() : tally.report(); }
     std::uint64_t unreported() const noexcept override { return tally.unreported(); }
     bool connected() const noexcept override { return backend.has_responded(); }
 

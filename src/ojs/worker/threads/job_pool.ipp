@@ -261,8 +261,8 @@ class job_pool : public ref_counted {
         worker_.in_handlers.fetch_add(1);
         if (job.timeout_at() < next_check.load()) worker_.supervisor.notify();
         verdict report = call_handler(job);
-        job.end_handler();
         exit_if_forked(worker_.backend.owner);
+        job.end_handler();
         if (job.take()) return settle(worker_, job, std::move(report));
         if (job.is_stuck())
             log_job(worker_, job, log_level::warn, "a stuck handler has returned; its result is dropped",
