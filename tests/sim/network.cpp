@@ -111,7 +111,7 @@ void network::check_request(const std::string& name) {
 // The last heartbeat waits for those in flight, a quarter of a second where it has the time.
 std::shared_ptr<void> network::note_beat(const std::string& name, nanoseconds left) {
     if (name != "REGISTER" && name.compare(0, 4, "BEAT") != 0) return nullptr;
-    allow_early("ojs-call");  // the second one waits for a time, and nobody tells it of an earlier one
+    allow_early("ojs-beat-helper");  // it waits for a time, and nobody tells it of an earlier one
     const bool is_fresh = beats_ > 0 && now() - beats_since_ < 50 * millisecond;
     if (name == "BEAT terminate" && is_fresh && left > 150 * millisecond && backend_.is_exact)
         violate_("the last heartbeat overtakes another");

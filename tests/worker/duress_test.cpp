@@ -258,7 +258,7 @@ int run_short_of_threads() {
     ::getrlimit(RLIMIT_AS, &before);
     rlimit little = before;
     little.rlim_cur =
-        test::memory_used(false) + (rlim_t{300} << 20);  // the heartbeat's thread, and two or three jobs'
+        test::memory_used(false) + (rlim_t{364} << 20);  // three service threads, and two or three jobs'
     if (limit_is_ignored(little)) return unlimited;
     ojs::worker worker(settings, wire);
     worker.register_handler("work", [&](ojs::job_context&) {
@@ -282,6 +282,54 @@ TEST_CASE("duress: a shortage of threads reduces the concurrency only while it l
         return;
     }
     CHECK(at_a_time == slots);
+}
+
+// In a separate process as well: once the worker runs, no thread can be created, and a report hangs.
+int beat_beside_a_hanging_report() {
+    transport wire;
+    counter beats;
+    event reports;
+    event hung;
+    event let_go;
+    std::atomic<bool> hangs{false};
+    wire.on.fail = [&](const ojs::fail_request&, ojs::time_point) -> ojs::result<ojs::settled> {
+        reports.set();
+        let_go.wait();
+        return ojs::settled::accepted;
+    };
+    wire.on.beat = [&](const ojs::heartbeat_request& request) -> ojs::result<ojs::heartbeat_response> {
+        beats.add();
+        if (hangs && request.state == "running") hung.set(), let_go.wait();
+        return ojs::heartbeat_response();
+    };
+    ojs::worker_options settings = options();
+    settings.thread_stack_size = std::size_t{64} << 20;
+    settings.unknown_type = ojs::unknown_type_action::discard;
+    settings.poll_interval = settings.heartbeat_interval = 20ms;
+    ojs::worker worker(settings, wire);
+    worker.register_handler("work", do_nothing);
+    if (!worker.start() || !wire.wait_for("fetch", 1) || !wire.wait_for("beat", 2)) return failed;
+    rlimit before{};
+    ::getrlimit(RLIMIT_AS, &before);
+    rlimit little = before;
+    little.rlim_cur = test::memory_used(false) + (rlim_t{32} << 20);
+    if (limit_is_ignored(little)) return unlimited;
+    wire.give(make_job("a", "unknown"));
+    wire.give(make_job("b", "unknown"));
+    if (!reports.wait() || !beats.wait_for(beats.highest() + 5)) return failed;
+    hangs = true;
+    if (!hung.wait() || !worker.quiet() || !wire.wait_for("beat", 1, "quiet")) return failed;
+    if (wire.calls("fail").size() != 1) return failed;  // a second one had a thread
+    let_go.set();
+    ::setrlimit(RLIMIT_AS, &before);
+    return worker.stop(guard) ? 0 : failed;
+}
+
+TEST_CASE(
+    "duress: no thread can be created, and a report hangs -> heartbeats go on, and a changed state is sent") {
+    if (test::memory_used(false) == 0) return;
+    const int status = test::status_of(test::forked(beat_beside_a_hanging_report));
+    CHECK((status == 0 || status == unlimited));
 }
 
 // In a separate process as well: there is room for the heartbeat's thread, and for no job's.

@@ -15,8 +15,8 @@ namespace ojs::detail {
 // The queues that a worker does not fetch from. A resume of its lifecycle (SIGCONT) resumes them too. Thread-safe.
 class paused_queues {
   public:
-    paused_queues(const std::vector<std::string>& all, const lifecycle& life)
-        : all_(all), life_(life), paused_in_epoch_(all.size()) {}
+    paused_queues(const std::vector<std::string>& all, const lifecycle& life, mutex& guard)
+        : all_(all), life_(life), mutex_(guard), paused_in_epoch_(all.size()) {}
 
     // False: nothing has changed, or the queue is not one of the worker's.
     bool set(const std::string& queue, bool paused) {
@@ -52,7 +52,7 @@ class paused_queues {
 
     const std::vector<std::string>& all_;
     const lifecycle& life_;
-    mutable mutex mutex_;
+    mutex& mutex_;
     array<std::uint64_t> paused_in_epoch_;  // per queue: current_epoch() when it was paused; 0: not paused
     atomic<std::uint32_t> changes_{0};
 };
@@ -60,6 +60,8 @@ class paused_queues {
 // Measures how long the backend does not respond. Thread-safe.
 class outage_watch {
   public:
+    explicit outage_watch(mutex& guard) : mutex_(guard) {}
+
     // A request sent at `sent_at` got no response. Not counted if the backend has responded to another one since.
     void note_failure(time_point sent_at) {
         const unique_lock held(mutex_);
@@ -74,7 +76,7 @@ class outage_watch {
     }
 
   private:
-    mutex mutex_;
+    mutex& mutex_;
     time_point began_at_ = never;  // without an outage
     time_point last_response_at_ = time_point::min();
 };
@@ -87,7 +89,7 @@ constexpr bool is_unanswered(const error& failure) noexcept {
 
 class backend_calls {
   public:
-    explicit backend_calls(ojs::transport* given) : transport(given) {}
+    backend_calls(ojs::transport* given, mutex& guard) : outage(guard), transport(given) {}
 
     // Makes every call to the transport. None begins once `calls` is closed: nothing follows the last heartbeat,
     // and the transport's owner can wait until no thread is in it.
@@ -128,7 +130,7 @@ class worker_context : public held_worker_options, public loop_context {
     explicit worker_context(worker_options given, ojs::transport* given_transport, lifecycle* shared)
         : held_worker_options{std::move(given)},
           loop_context(options, "worker", shared),
-          backend(given_transport),
+          backend(given_transport, state.guard),
           beats(state, options.heartbeat_interval) {}
 
     std::size_t active() const noexcept override { return jobs.size(); }
@@ -156,11 +158,11 @@ class worker_context : public held_worker_options, public loop_context {
             [&] { log.write(log_level::info, "backend reachable again", {field("outage_ms", outage_ms)}); });
     }
 
-    backend_calls backend;
-    state_lock state;
     const ref<job_cancel_group> group = make_ref<job_cancel_group>();
+    state_lock& state = *group;
+    backend_calls backend;
     beat_schedule beats;
-    paused_queues queues{options.queues, stage.own};
+    paused_queues queues{options.queues, stage.own, state.guard};
 
     drain_barrier cancel_callbacks;      // entered by the threads that call those of jobs
     atomic<std::size_t> in_handlers{0};  // threads that have called a handler and not left its job

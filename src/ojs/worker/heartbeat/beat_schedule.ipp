@@ -78,22 +78,32 @@ class beat_schedule {
         }
     }
 
-    // With the guard held.
     const beat_facts& facts() const noexcept { return facts_; }
-    // With the guard held: the calling thread sends one, and returns its number.
-    std::uint64_t begin_call(beat_action action, time_point now) noexcept {
-        if (action == beat_action::send_last) facts_.last_begun = true;
-        facts_.requested_at = never;
-        facts_.begun_at = now;
-        ++facts_.unanswered;
-        ++facts_.calls;
-        return ++facts_.begun;
+    // Waits until the calling thread is to send a heartbeat, whose number it sets, or to end. The helper is for when the
+    // other thread hangs: while no response is due, it acts only when the heartbeat after the next is due.
+    beat_action await_next(bool is_helper, std::uint64_t& number) noexcept {
+        unique_lock held(state_.guard);
+        for (;;) {
+            const bool may_be_late = is_helper && facts_.unanswered == 0 && !is_finishing();
+            const auto late =
+                may_be_late ? facts_.interval + max_response_wait : std::chrono::milliseconds(0);
+            const time_point now = steady_clock::now();
+            beat_plan plan = plan_beat(facts_, now - late);
+            // The first is the other thread's, which registers the worker.
+            if (may_be_late && facts_.begun == 0) plan = {beat_action::wait};
+            if (plan.action == beat_action::end) return plan.action;
+            if (plan.action != beat_action::wait) {
+                number = begin_call(plan.action, now);
+                return plan.action;
+            }
+            state_.beat_due.wait_until(held, plan.until == never ? never : plan.until + late);
+        }
     }
     // errc::cancelled: it was not sent, because its state was outdated. `failure`: null if it succeeded.
     void end_beat(std::uint64_t number, const error* failure, std::string state) noexcept {
         const unique_lock held(state_.guard);
         --facts_.unanswered;
-        if (facts_.requested_at != never || is_finishing()) state_.call_due.notify_one();
+        if (facts_.requested_at != never || is_finishing()) state_.beat_due.notify_all();
         if (failure != nullptr && failure->code == errc::cancelled) return;
         // An overtaken beat may have arrived last: send the current state again.
         if (number < ended_ && state != sent_state_) request(time_point::min());
@@ -102,15 +112,33 @@ class beat_schedule {
         if (failure == nullptr) sent_state_.swap(state);
         state_.changed.notify_all();
     }
-    // With the guard held: the thread has also ended its queries about jobs.
-    void end_call() noexcept { --facts_.calls; }
+    // The thread has ended the heartbeat's callbacks, too.
+    void end_call() noexcept {
+        const unique_lock held(state_.guard);
+        --facts_.calls;
+        if (is_finishing()) state_.beat_due.notify_all();
+    }
+    // Queries about jobs, by one thread at a time. False: another one does, or only the last heartbeat follows.
+    bool begin_queries() noexcept {
+        const unique_lock held(state_.guard);
+        if (is_finishing() || detail::exchange(querying_, true)) return false;
+        ++facts_.calls;
+        return true;
+    }
+    void end_queries() noexcept {
+        {
+            const unique_lock held(state_.guard);
+            querying_ = false;
+        }
+        end_call();
+    }
 
     // FETCH starts after it. [WP 3.1]
     bool registration_tried() const noexcept { return facts_.registration_tried; }
     void note_registration_tried() {
         const unique_lock held(state_.guard);
         facts_.registration_tried = true;
-        state_.call_due.notify_one();
+        state_.beat_due.notify_all();
     }
     // Whether this state is new to the backend.
     bool is_new_state(const std::string& state) const {
@@ -130,7 +158,7 @@ class beat_schedule {
         const time_point now = steady_clock::now();
         facts_.last_due_at = detail::min(now + (deadline - now) / 2, now + max_response_wait);
         deadline_ = deadline;
-        state_.call_due.notify_one();
+        state_.beat_due.notify_all();
         state_.changed.notify_all();
     }
     bool is_finishing() const noexcept { return deadline_.load() != never; }
@@ -139,14 +167,25 @@ class beat_schedule {
     }
 
   private:
+    // With the guard held.
     void request(time_point when) {
         if (is_finishing() || when >= facts_.requested_at) return;
         facts_.requested_at = when;
-        state_.call_due.notify_one();
+        state_.beat_due.notify_all();
+    }
+    std::uint64_t begin_call(beat_action action, time_point now) noexcept {
+        facts_.last_begun = action == beat_action::send_last;
+        if (facts_.last_begun) state_.beat_due.notify_all();  // the other thread ends
+        facts_.requested_at = never;
+        facts_.begun_at = now;
+        ++facts_.unanswered;
+        ++facts_.calls;
+        return ++facts_.begun;
     }
 
     state_lock& state_;
-    beat_facts facts_;                    // written with the guard held
+    beat_facts facts_;  // written with the guard held
+    bool querying_ = false;
     std::uint64_t ended_ = 0;             // the latest of those with a response
     std::string sent_state_;              // of the latest that succeeded
     atomic<time_point> deadline_{never};  // of the last beat

@@ -1,9 +1,9 @@
-// heartbeat: the requests of a heartbeat, from the registration to the last request of the worker.
+// heartbeat: the threads that send heartbeats, from the registration to the last request of the worker.
 #pragma once
 
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/light.hpp"
-#include "../detail/worker_context.ipp"
+#include "../threads/call_threads.ipp"
 
 namespace ojs::detail {
 
@@ -11,22 +11,44 @@ inline constexpr std::chrono::milliseconds last_beat_timeout{500};
 inline constexpr backoff_range last_beat_backoff = {std::chrono::milliseconds(20),
                                                     std::chrono::milliseconds(200)};
 
-// The requests of one heartbeat, made by call_threads.
+// Sends heartbeats on threads of its own, so that no slow FETCH, report, query or callback of a job delays one.
 class heartbeat {
   public:
-    explicit heartbeat(worker_context& worker) : worker_(worker) {}
+    heartbeat(worker_context& worker, pool_threads& threads, call_threads& calls)
+        : worker_(worker), threads_(threads), calls_(calls) {}
 
-    // With its number. `may_query`: then queries the claims that the response omits, if no other thread does.
-    void send(std::uint64_t number, bool may_query) {
-        if (!registered_) registered_ = register_worker();
+    // The helper is optional.
+    result<void> start() {
+        const result<void> sender =
+            threads_.start(worker_.service_thread("ojs-heartbeat"), [this] { run(false); });
+        if (sender)
+            static_cast<void>(
+                threads_.start(worker_.service_thread("ojs-beat-helper"), [this] { run(true); }));
+        return sender;
+    }
+
+  private:
+    void run(bool is_helper) {
+        std::uint64_t number = 0;
+        for (;;) {
+            const beat_action action = worker_.beats.await_next(is_helper, number);
+            if (action == beat_action::end) return;
+            action == beat_action::send ? send(number) : send_last(number);
+            worker_.beats.end_call();
+            if (worker_.beats.is_finishing()) worker_.supervisor.notify();
+        }
+    }
+
+    void send(std::uint64_t number) {
+        if (!registered_.exchange(true)) registered_ = register_worker();
         if (number == 1) {
             worker_.beats.note_registration_tried();
             worker_.supervisor.notify();
         }
         const array<ref<active_job>> missing = send_beat(number);
-        if (missing.empty() || !may_query || querying_.exchange(true)) return;
-        query_claims(missing);
-        querying_ = false;
+        if (!missing.empty() && worker_.beats.begin_queries() &&
+            !calls_.run([this, missing] { query_claims(missing); }))
+            worker_.beats.end_queries();
     }
     // The last request of all.
     void send_last(std::uint64_t number) {
@@ -35,7 +57,6 @@ class heartbeat {
         worker_.beats.end_beat(number, nullptr, {});
     }
 
-  private:
     std::string current_state() const {
         if (worker_.stage.may_fetch()) return "running";
         const ojs::dialect& dialect = worker_.options.dialect;
@@ -145,18 +166,19 @@ class heartbeat {
         }
         return out;
     }
-    // Cancels the jobs that the backend says are no longer ours.
     void query_claims(const array<ref<active_job>>& jobs) {
         for (const ref<active_job>& job : jobs) {
-            if (worker_.beats.is_finishing()) return;
-            if (!job->begin_query()) continue;
-            const std::uint32_t claim = job->claim_number();
-            const time_point deadline =
-                deadline_after(detail::min(worker_.options.request_timeout, max_query_time));
-            const result<bool> ours =
-                unless_out_of_memory([&] { return query_claim(worker_, *job, deadline); });
-            if (ours && !*ours && job->mark_lost(claim) && job->revoke()) worker_.supervisor.notify();
+            if (!worker_.beats.is_finishing() && job->begin_query()) cancel_unless_ours(*job);
         }
+        worker_.beats.end_queries();
+        worker_.supervisor.notify();
+    }
+    void cancel_unless_ours(active_job& job) {
+        const std::uint32_t claim = job.claim_number();
+        const time_point deadline =
+            deadline_after(detail::min(worker_.options.request_timeout, max_query_time));
+        const result<bool> ours = unless_out_of_memory([&] { return query_claim(worker_, job, deadline); });
+        if (ours && !*ours && job.mark_lost(claim)) job.revoke();
     }
 
     // "running" resumes nothing: backends send it with every response. [WIRE]
@@ -210,8 +232,9 @@ class heartbeat {
     static constexpr std::size_t max_queries = 8;  // per beat; the next one takes the rest
 
     worker_context& worker_;
-    atomic<bool> registered_{false};
-    atomic<bool> querying_{false};
+    pool_threads& threads_;
+    call_threads& calls_;
+    atomic<bool> registered_{false};  // or a thread is about to
     atomic<bool> fills_jobs_extended_{false};
 };
 

@@ -64,15 +64,16 @@ struct verdict {
     }
 };
 
-// Guards what the threads of a worker share. Held briefly, and never during a request, a callback or a log line.
+// Guards what the threads of a worker share. Held briefly, and never during a request, a callback or a log line. A child
+// of fork() must not wait for it: another thread of the parent may hold it at the fork.
 struct state_lock {
     mutex guard;
-    condition changed;   // wakes threads that wait for a response or the next try of a report
-    condition call_due;  // wakes one of call_threads
+    condition changed;   // wakes threads that wait for a response, a checkpoint or the next try of a report
+    condition beat_due;  // wakes the threads that send heartbeats
 };
 
 // Shared by the jobs of a worker: one store cancels all of them.
-class job_cancel_group : public cancel_group {
+class job_cancel_group : public cancel_group, public state_lock {
   public:
     // False: they were already cancelled.
     bool request(cancel_reason reason, time_point now) noexcept {
@@ -87,11 +88,6 @@ class job_cancel_group : public cancel_group {
     // From then on jobs are reported without their handlers.
     void abandon() noexcept { abandoned_.store(true, memory_order::release); }
     bool abandoned() const noexcept { return abandoned_.load(memory_order::acquire); }
-
-    // Guard checkpoints, and waits until another thread removes a fact from a job's word. Not state_lock, which another
-    // thread may hold while a handler calls fork(): the child's call of save_checkpoint() must return.
-    mutex guard;
-    condition changed;
 
   private:
     atomic<bool> abandoned_{false};

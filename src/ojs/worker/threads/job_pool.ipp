@@ -99,10 +99,12 @@ class job_pool : public ref_counted {
                 [this] {
                     if (worker_.stage.may_fetch()) wake();
                 }),
+          beats(worker_, threads, calls),
           job_fetcher(worker_, std::move(handlers), calls) {}
 
     result<void> start() {
-        const result<void> started = calls.start();
+        result<void> started = beats.start();
+        if (started) started = calls.start();
         unique_lock held(mutex_);
         return started ? start_thread(held) : started;
     }
@@ -384,6 +386,7 @@ class job_pool : public ref_counted {
     atomic<time_point> next_check{never};
     pool_threads threads;
     call_threads calls;
+    heartbeat beats;
     fetcher job_fetcher;
 };
 
