@@ -45,7 +45,6 @@ KNOWN_CYCLES = [
     ("worker", "worker/transports"),
     ("worker/detail", "worker/heartbeat"),
     ("worker/detail", "worker/reports"),
-    ("worker/jobs", "worker/reports"),
     ("worker/jobs", "worker/threads"),
     ("worker/transports", "worker/transports/http"),
 ]

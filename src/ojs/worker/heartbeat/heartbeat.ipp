@@ -3,6 +3,7 @@
 
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/light.hpp"
+#include "../detail/worker_context.ipp"
 #include "../threads/call_threads.ipp"
 
 namespace ojs::detail {
