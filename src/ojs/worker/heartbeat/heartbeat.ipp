@@ -151,11 +151,14 @@ class heartbeat {
         for (const ref<active_job>& job : jobs) {
             if (!job->lease_expired(received_at)) job->extend_lease(leased_at);
         }
+        std::size_t next = 0;  // a response has the order of its request
         for (const std::string& id : response.jobs_extended) {
-            worker_.jobs.for_each_with_id(id, [&](active_job& job) {
-                job.extend_lease(leased_at);
-                job.note_listed(sent_at);
-            });
+            std::size_t left = jobs.size();
+            while (left > 0 && jobs[next % jobs.size()]->job.id != id) ++next, --left;
+            if (left == 0) continue;
+            active_job& job = *jobs[next++ % jobs.size()];
+            job.extend_lease(leased_at);
+            job.note_listed(sent_at);
         }
     }
 

@@ -191,40 +191,54 @@ class job_pool : public ref_counted {
   private:
     // ---- starting threads: the guard is held, and unlocked meanwhile, because this can be slow ----
 
-    result<void> start_thread(unique_lock& held) {
+    // A thread that starts with a job takes no lock for it: while handlers keep every processor busy, each wait for a lock
+    // can cost a time slice of all of them.
+    result<void> start_thread(unique_lock& held, ref<active_job> job = {}, const ref<start_gate>& gate = {}) {
         thread_options options;
         options.stack_size = worker_.options.thread_stack_size;
         options.takes_signals = true;  // a handler may start programs, and those inherit the mask
         options.name = "ojs-job";
         ++job_threads_;
-        ++idle_;
         held.unlock();
         threads.join_ended();
-        result<void> started = threads.start(options, [this] { work(); });
+        result<void> started = threads.start(options, [this, job, gate] {
+            if (gate) gate->pass();
+            work(job);
+        });
         held.lock();
         if (started) return started;
         --job_threads_;
-        --idle_;
+        if (job) ready_.push(std::move(job));
         return started;
     }
 
     // If no thread leads, wakes an idle one or starts one, which may unlock the guard meanwhile.
     void ensure_leader(unique_lock& held) {
         if (leading_ || (closed_ && ready_.empty())) return;
-        idle_wakeup_.notify_one();
-        if (idle_ == 0) add_threads(held, 1);
+        if (idle_ > 0) return idle_wakeup_.notify_one();
+        if (job_threads_ >= slots_) return;
+        const result<void> added = start_thread(held);
+        if (!added) reduce_slots(held, added.error());
     }
 
-    // Starts threads until so many are idle. If the system has no more, reduces the slots for now.
-    void add_threads(unique_lock& held, std::size_t idle) {
+    // Hands all ready jobs but one to other threads.
+    void hand_out_jobs(unique_lock& held) {
+        const std::size_t others = ready_.empty() ? 0 : ready_.size() - 1;
+        for (std::size_t i = 0; i < detail::min(others, idle_); ++i) idle_wakeup_.notify_one();
+        ref<start_gate> gate;
+        if (ready_.size() > idle_ + 2) attempt([&] { gate = make_ref<start_gate>(); });
         result<void> added;
-        while (added && idle_ < idle && job_threads_ < slots_) added = start_thread(held);
-        if (added) return;
+        while (added && ready_.size() > idle_ + 1 && job_threads_ < slots_)
+            added = start_thread(held, ready_.pop(), gate);
+        if (gate) gate->open();
+        if (!added) reduce_slots(held, added.error());
+    }
+    // The system has no more threads for now.
+    void reduce_slots(unique_lock& held, const error& failure) {
         slots_ = job_threads_;
         retry_at_ = steady_clock::now() + retry_interval;
         worker_.supervisor.notify();
-        log_slots(held, log_level::warn, "cannot create threads; concurrency reduced for now",
-                  &added.error());
+        log_slots(held, log_level::warn, "cannot create threads; concurrency reduced for now", &failure);
     }
     void log_slots(unique_lock& held, log_level level, const char* message, const error* failure = nullptr) {
         const std::size_t slots = slots_;
@@ -244,16 +258,17 @@ class job_pool : public ref_counted {
 
     // ---- a job thread ----
 
-    void work() {
-        unique_lock held(mutex_);
-        --idle_;
-        while (const ref<active_job> job = next_job(held)) {
+    void work(ref<active_job> job) {
+        for (;;) {
+            if (job) {
+                run_job(*job);
+                leave(*job);
+            }
+            unique_lock held(mutex_);
+            if (job && !free_slot(*job)) return;
+            job = next_job(held);
+            if (!job) return;
             ensure_leader(held);
-            held.unlock();
-            run_job(*job);
-            leave(*job);
-            held.lock();
-            if (!free_slot(*job)) return;
         }
     }
 
@@ -346,8 +361,7 @@ class job_pool : public ref_counted {
         requested_ -= count;
         limit_.note(count, fetched, extent, steady_clock::now());
         ready_.append(runnable);
-        for (std::size_t i = 1; i < ready_.size(); ++i) idle_wakeup_.notify_one();  // this thread takes one
-        if (!ready_.empty()) add_threads(held, ready_.size() - 1);
+        hand_out_jobs(held);
         const bool failed = !schedule_.schedule_next(fetched, seen_hints);
         if (leads) leading_ = false;
         if (!leads) leader_wakeup_.notify_one();  // the due time may have changed
@@ -373,7 +387,7 @@ class job_pool : public ref_counted {
     std::size_t requested_ = 0;           // by FETCHes in flight
     std::size_t kept_slots_ = 0;          // by stuck handlers whose jobs are reported
     std::size_t job_threads_ = 0;
-    std::size_t idle_ = 0;  // of these, started or waiting for work
+    std::size_t idle_ = 0;  // of these, waiting for work
     bool leading_ = false;
     bool closed_ = false;
     atomic<time_point> retry_at_{never};  // when to start a missing thread

@@ -7,6 +7,22 @@
 
 namespace ojs::detail {
 
+// Lets threads begin together, so that the thread that starts them does not compete with them.
+class start_gate : public ref_counted {
+  public:
+    start_gate() noexcept { pthread_rwlock_wrlock(&lock_); }
+    ~start_gate() { pthread_rwlock_destroy(&lock_); }
+
+    void open() noexcept { pthread_rwlock_unlock(&lock_); }  // called by the thread that created it
+    void pass() noexcept {
+        pthread_rwlock_rdlock(&lock_);
+        pthread_rwlock_unlock(&lock_);
+    }
+
+  private:
+    pthread_rwlock_t lock_ = PTHREAD_RWLOCK_INITIALIZER;
+};
+
 // Thread-safe. Each thread holds a reference to the pool that contains this object.
 class pool_threads {
   public:
