@@ -57,6 +57,8 @@ int main() {
     std::printf("\"retry_after\":");
     print_samples([] { return detail::backoff({}).next(std::chrono::seconds(1)); });
     std::printf(",\"first_gap\":");
-    print_samples([&] { return detail::beat_schedule(defaults.heartbeat_interval).gap_after(1); });
+    detail::state_lock state;
+    print_samples(
+        [&] { return detail::beat_schedule(state, defaults.heartbeat_interval).facts().first_gap; });
     std::printf(",\"concurrency\":%d}\n", static_cast<int>(defaults.concurrency));
 }

@@ -128,7 +128,7 @@ struct unsubscribe_under_way {
     bool is_wrong() const { return wrote_to_nobody; }
 };
 
-// A job as its thread, the stop or the end of its timeout, and the backend's answers see it: run_job(), report_queue and
+// A job as its thread, the stop or the end of its timeout, and the backend's answers see it: run_job(), call_threads and
 // active_job::lose().
 struct claimed_job {
     job_flags word;

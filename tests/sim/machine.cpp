@@ -252,7 +252,8 @@ class machine {
     fiber* running = nullptr;
     nanoseconds now = 0;
     nanoseconds wall_offset = 0;
-    int threads_to_start = -1;  // so many start, and one does not; -1: no limit
+    int threads_to_start = -1;      // so many start, and one does not; -1: no limit
+    bool threads_stay_out = false;  // none follows
     int late_threads = 0;
     int slow_threads = 0;       // so many times one stands still for a while
     int memory_to_last = -1;    // so many allocations are left; -1: no limit
@@ -455,8 +456,10 @@ void allow_early(const char* name) noexcept {
         std::strcmp(current->running->name, name) == 0)
         current->end_probe();
 }
-void fail_thread(int after) noexcept {
-    if (current != nullptr) current->threads_to_start = after;
+void fail_thread(int after, bool all) noexcept {
+    if (current == nullptr) return;
+    current->threads_to_start = after;
+    current->threads_stay_out = all;
 }
 void late_threads(int count) noexcept {
     if (current != nullptr) current->late_threads = count;
@@ -669,7 +672,11 @@ int pthread_rwlock_unlock(pthread_rwlock_t* native) noexcept {
 int pthread_create(pthread_t* out, const pthread_attr_t*, void* (*body)(void*), void* argument) noexcept {
     sim::point("create");
     if (!is_running()) std::abort();
-    if (current->threads_to_start >= 0 && current->threads_to_start-- == 0) return EAGAIN;
+    if (current->threads_to_start == 0) {
+        if (!current->threads_stay_out) current->threads_to_start = -1;
+        return EAGAIN;
+    }
+    if (current->threads_to_start > 0) --current->threads_to_start;
     const sim::outside calm;
     *out = current->start("thread", [body, argument] { body(argument); });
     return 0;

@@ -78,7 +78,8 @@ void allow_early(
     const char* name) noexcept;  // a fiber of that name may do this though it was woken for nothing
 void jump_wall_clock(nanoseconds by) noexcept;
 void stand_still(nanoseconds time) noexcept;  // the process does not run, its clocks do
-void fail_thread(int after) noexcept;         // one start fails by EAGAIN, after so many that do not
+// One start fails by EAGAIN, or all that follow do, after so many that do not.
+void fail_thread(int after, bool all = false) noexcept;
 constexpr nanoseconds slowness = 400 * millisecond;
 void late_threads(int count) noexcept;      // so many begin to run up to `slowness` after their start
 void slow_threads(int count) noexcept;      // so many times a fiber gets no processor for up to `slowness`

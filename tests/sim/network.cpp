@@ -103,17 +103,15 @@ network::network(backend& to, faults& wrong, std::string worker, reporter violat
     retain();  // it is no heap object, and outlives the worker
 }
 
-// register_worker() has no should_send: the call of a thread that stood still before it may come too late.
 void network::check_request(const std::string& name) {
     if (is_closed) violate_(name + " after the worker's end");
-    if (last_beat_ended_ && name.compare(0, 4, "BEAT") != 0 &&
-        (name != "REGISTER" || backend_.registers_in_time))
-        violate_(name + " after the last heartbeat");
+    if (last_beat_ended_ && name.compare(0, 4, "BEAT") != 0) violate_(name + " after the last heartbeat");
 }
 
 // The last heartbeat waits for those in flight, a quarter of a second where it has the time.
 std::shared_ptr<void> network::note_beat(const std::string& name, nanoseconds left) {
     if (name != "REGISTER" && name.compare(0, 4, "BEAT") != 0) return nullptr;
+    allow_early("ojs-beat-helper");  // it waits for a time, and nobody tells it of an earlier one
     const bool is_fresh = beats_ > 0 && now() - beats_since_ < 50 * millisecond;
     if (name == "BEAT terminate" && is_fresh && left > 150 * millisecond && backend_.is_exact)
         violate_("the last heartbeat overtakes another");
@@ -165,6 +163,7 @@ ojs::result<T> network::call(const std::string& name, const ojs::function<bool()
 static thread_local struct {
     const ledger_job* of;
     int runs;
+    nanoseconds at;
 } asked;
 
 ojs::result<std::vector<ojs::job>> network::fetch(const ojs::fetch_request& request,
@@ -230,8 +229,8 @@ ojs::result<ojs::settled> network::fail(const ojs::fail_request& request, ojs::t
     const std::string name = (request.requeue ? "NACK " : "FAIL ") + request.job_id;
     ledger_job& job = backend_.jobs.at(request.job_id);
     const claim* const known = job.known_to(worker_);
-    const bool is_late =
-        std::exchange(asked.of, nullptr) == &job && known != nullptr && asked.runs == known->runs;
+    const bool is_late = std::exchange(asked.of, nullptr) == &job && asked.at == now() && known != nullptr &&
+                         asked.runs == known->runs;
     if (is_late && backend_.is_exact && !fetches_.empty() && *fetches_.rbegin() > now() &&
         phase() < ojs::phase::draining)
         violate_(name + " after the lease is sent beside a FETCH");
@@ -242,7 +241,8 @@ ojs::result<ojs::settled> network::fail(const ojs::fail_request& request, ojs::t
                 can_run && backend_.is_exact)
                 violate_(job.id + " loses an attempt without a run");
             own.unstarted = request.error.details_json.find("not_started") != std::string::npos;
-            if (own.unstarted && own.runs > 0 && !own.overlaps && !job.is_mixed)
+            // A thread that stood still before its handler's first step may begin during the next claim.
+            if (own.unstarted && own.runs > 0 && !own.overlaps && !job.is_mixed && backend_.is_exact)
                 violate_(job.id + " is handed back as not started, but it runs");
             if (!holds) return false;
             const handler_run& run = job.runs[worker_];
@@ -280,7 +280,6 @@ ojs::result<ojs::heartbeat_response> network::heartbeat(const ojs::heartbeat_req
     if (latest_beat_ != 0 && now() - latest_beat_ > max_silence)
         violate_("no heartbeat for " + std::to_string((now() - latest_beat_) / millisecond) + " ms");
     latest_beat_ = now();
-    allow_early("ojs-beat-helper");  // it waits for a time, and nobody tells it of an earlier one
     auto out = call<ojs::heartbeat_response>("BEAT " + request.state, &request.should_send, deadline,
                                              [&](bool) { return extend(request); });
     if (request.state == "terminate") last_beat_ended_ = true;
@@ -298,12 +297,13 @@ ojs::result<bool> network::confirm_claim(const ojs::claim_query& query, ojs::tim
     if (!out) job.is_unconfirmed = true;
     if (out && !*out) job.runs[worker_].ack_is_due = false;
     const claim* const own = job.known_to(worker_);
-    if (out && *out && own != nullptr) asked = {&job, own->runs};
+    if (out && *out && own != nullptr) asked = {&job, own->runs, now()};
     return out;
 }
 
-ojs::result<void> network::register_worker(const ojs::worker_identity&, ojs::time_point deadline) {
-    const auto out = call<bool>("REGISTER", nullptr, deadline, [](bool) { return true; });
+ojs::result<void> network::register_worker(const ojs::worker_identity&, ojs::time_point deadline,
+                                           const ojs::function<bool()>& should_send) {
+    const auto out = call<bool>("REGISTER", &should_send, deadline, [](bool) { return true; });
     return out ? ojs::result<void>() : ojs::result<void>(out.error());
 }
 ojs::result<void> network::deregister_worker(const ojs::worker_identity&, ojs::time_point deadline) {

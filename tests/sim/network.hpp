@@ -79,8 +79,7 @@ class backend {
     std::map<std::string, ledger_job> jobs;
     nanoseconds lease = 0;
     std::uint64_t claims = 0;
-    bool is_exact = true;           // no thread stands still, and each start succeeds
-    bool registers_in_time = true;  // no thread stands still before that
+    bool is_exact = true;  // no thread stands still, and each start succeeds
 
     void expire();
     std::vector<ojs::job> hand_out(std::size_t count, const std::string& worker);
@@ -112,7 +111,8 @@ class network : public ojs::transport {
     ojs::result<ojs::heartbeat_response> heartbeat(const ojs::heartbeat_request& request,
                                                    ojs::time_point deadline) override;
     ojs::result<bool> confirm_claim(const ojs::claim_query& query, ojs::time_point deadline) override;
-    ojs::result<void> register_worker(const ojs::worker_identity& worker, ojs::time_point deadline) override;
+    ojs::result<void> register_worker(const ojs::worker_identity& worker, ojs::time_point deadline,
+                                      const ojs::function<bool()>& should_send) override;
     ojs::result<void> deregister_worker(const ojs::worker_identity& worker,
                                         ojs::time_point deadline) override;
     ojs::result<ojs::settled> save_checkpoint(const ojs::checkpoint_request& request,

@@ -24,6 +24,7 @@ struct scenario {
     std::uint64_t calls = 0;
     bool installs_first = true;  // the signals of two
     int threads_start = -1;      // so many, and one does not
+    bool lacks_threads = false;  // nor any after it
     int late_threads = 0;        // that begin to run late
     int slow_threads = 0;
     std::uint64_t stop_on_event = 0;  // not at a time
@@ -51,6 +52,7 @@ scenario draw(std::uint64_t seed, const limits& most) {
     out.wrong.left = most.faults;
     if (from.one_in(2)) out.stop_on_event = 1 + from.below(30);
     if (from.one_in(8)) out.threads_start = static_cast<int>(from.below(12));
+    if (out.threads_start >= 0) out.lacks_threads = from.one_in(2);
     if (from.one_in(4)) out.slow_threads = 1 + static_cast<int>(from.below(4));
     if (from.one_in(8)) out.late_threads = 1 + static_cast<int>(from.below(4));
     out.installs_first = from.one_in(2);
@@ -163,8 +165,6 @@ worker_world::worker_world(std::uint64_t seed, const limits& most) : seed_(seed)
             job.timeout = std::chrono::milliseconds(1 + from.below(from.one_in(2) ? 2 : 1000));
         backend_.jobs[job.id] = job;
     }
-    backend_.registers_in_time =
-        chosen_.slow_threads == 0 && chosen_.threads_start < 0 && chosen_.memory_lasts < 0;
     backend_.is_exact = chosen_.late_threads + chosen_.slow_threads == 0 && chosen_.threads_start < 0 &&
                         chosen_.memory_lasts < 0 && chosen_.freezes_for == 0;
     backend_.lease = static_cast<nanoseconds>(1000 + from.below(2000)) * millisecond;
@@ -184,7 +184,9 @@ std::string worker_world::describe() const {
     if (chosen_.wrong.down_from != 0) out += ", the backend is down";
     if (chosen_.clock_jumps_at != 0) out += ", the wall clock jumps";
     if (chosen_.freezes_for != 0) out += ", the process stands still";
-    if (chosen_.threads_start >= 0) out += ", thread " + std::to_string(chosen_.threads_start) + " fails";
+    if (chosen_.threads_start >= 0)
+        out += ", thread " + std::to_string(chosen_.threads_start) +
+               (chosen_.lacks_threads ? " and all later ones fail" : " fails");
     if (chosen_.late_threads != 0) out += ", threads begin late";
     if (chosen_.slow_threads != 0) out += ", threads are slow";
     if (chosen_.memory_lasts >= 0) out += ", allocation " + std::to_string(chosen_.memory_lasts) + " fails";
@@ -436,7 +438,8 @@ void worker_world::open(member& one) {
             : one.worker.emplace(std::move(options), one.line);
     one.line.phase = [&one] { return one.worker->phase(); };
     one.line.on_event = [this, &one] { on_event(one); };
-    one.line.max_silence = beat_interval + 2 * request_timeout + second + chosen_.freezes_for +
+    // Two calls that end late, of which one is a heartbeat, delay the next heartbeat; nothing else does.
+    one.line.max_silence = beat_interval + 2 * request_timeout + 300 * millisecond + chosen_.freezes_for +
                            (chosen_.late_threads + chosen_.slow_threads) * slowness;
     for (const char* type :
          {"quick", "long", "fails", "throws", "deaf", "saves", "waits", "calls", "malformed"})
@@ -473,7 +476,7 @@ void worker_world::check_time(nanoseconds limit) {
 
 void worker_world::run() {
     renew_process();
-    fail_thread(chosen_.threads_start);
+    fail_thread(chosen_.threads_start, chosen_.lacks_threads);
     late_threads(chosen_.late_threads);
     slow_threads(chosen_.slow_threads);
     {
@@ -497,12 +500,11 @@ void worker_world::run() {
 // ---- what must hold ----
 
 nanoseconds worker_world::max_stop_time() const {
-    // Where no thread starts, the supervisor itself reports, until the backend responds.
-    const bool may_lack_threads = chosen_.threads_start >= 0 || chosen_.memory_lasts >= 0;
-    if (may_lack_threads && (chosen_.wrong.one_in != 0 || chosen_.wrong.down_from != 0)) return INT64_MAX / 2;
     const std::chrono::nanoseconds times = times_.shutdown_grace_period + times_.stop_timeout;
-    return times.count() + chosen_.freezes_for + (chosen_.late_threads + chosen_.slow_threads) * slowness +
-           second;
+    // Where a callback gets no thread, the supervisor calls it.
+    const auto callbacks = static_cast<nanoseconds>(chosen_.lacks_threads ? chosen_.jobs : 0) * 3 * second;
+    return times.count() + callbacks + chosen_.freezes_for +
+           (chosen_.late_threads + chosen_.slow_threads) * slowness + second;
 }
 
 // A running worker with a free slot asks for work, within a second after it could. A drain ends when nothing is in flight.

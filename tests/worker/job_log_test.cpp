@@ -189,7 +189,8 @@ TEST_CASE("job log: an interrupted run is counted, and its job requeued, or fail
 
 TEST_CASE("outage: lasts from the first failed request to the next response") {
     const auto at = [](int seconds) { return time_point(std::chrono::seconds(seconds)); };
-    detail::outage_watch watch;
+    detail::mutex guard;
+    detail::outage_watch watch(guard);
     CHECK(watch.note_response(at(10)) == 0s);
     watch.note_failure(at(9));  // a request that the backend has outlived
     watch.note_failure(at(10));

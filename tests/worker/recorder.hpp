@@ -199,8 +199,8 @@ class transport : public ojs::transport {
         return on.claim ? on.claim(query) : ojs::transport::confirm_claim(query, deadline);
     }
 
-    ojs::result<void> register_worker(const ojs::worker_identity& /*worker*/,
-                                      ojs::time_point /*deadline*/) override {
+    ojs::result<void> register_worker(const ojs::worker_identity& /*worker*/, ojs::time_point /*deadline*/,
+                                      const ojs::function<bool()>& /*should_send*/) override {
         if (on.register_worker) on.register_worker();
         return simple("register");
     }

@@ -774,7 +774,8 @@ TEST_CASE("lease: it ends when the boot clock or the time of day says so") {
 }
 
 TEST_CASE("settlement: retry_now() locks, so that no pause() misses it") {
-    ojs::detail::report_limits limits;
+    ojs::detail::state_lock state;
+    ojs::detail::report_limits limits(state);
     std::atomic<bool> paused{false};
     long written = 0;  // not atomic, so that ThreadSanitizer sees a missing order; long: a word of its own
     test::at_once(2, [&](int number) {

@@ -342,19 +342,14 @@ TEST_CASE("stopping: a FETCH in flight") {
     check_last_word(wire);
 }
 
-TEST_CASE("stopping: jobs of a FETCH that ends after the reporting threads are named") {
+TEST_CASE("stopping: jobs of a FETCH that ends after the last heartbeat are named") {
     recorder::transport wire;
     wire.give(make_job("odd", "nobody's"));
     recorder::event in_fetch;
-    const auto reporters_ended = std::make_shared<counter>();
-    wire.on.fail = [&](const fail_request&, time_point) {
-        thread_local const counts_at_end at_end(reporters_ended);
-        return result<settled>(settled::accepted);
-    };
     wire.on.fetch = [&](std::size_t) {
         if (wire.calls("fetch").size() < 2) return;
         in_fetch.set();
-        CHECK(reporters_ended->wait_for(1));
+        CHECK(wire.wait_for("beat", 1, "terminate"));
         wire.give(make_job("late"));
     };
     worker_options options = recorder::options(2);

@@ -75,7 +75,8 @@ class river_worker : public river_transport {
         return confirm(request, deadline);
     }
 
-    result<void> register_worker(const worker_identity& worker, time_point deadline) override {
+    result<void> register_worker(const worker_identity& worker, time_point deadline,
+                                 const function<bool()>&) override {
         return session_.begin(worker, deadline);
     }
     // Releases the lock: other workers rescue the jobs that could not be reported.

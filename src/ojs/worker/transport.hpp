@@ -105,7 +105,9 @@ class transport : public detail::ref_counted {
         return error{errc::unsupported, 0, "this transport cannot query a claim"};
     }
     // Called before the first heartbeat. Default: nothing, because the first heartbeat registers the worker.
-    virtual result<void> register_worker(const worker_identity& /*worker*/, time_point /*deadline*/) {
+    // `should_send`: see fetch_request. False: the last heartbeat begins, and nothing follows it.
+    virtual result<void> register_worker(const worker_identity& /*worker*/, time_point /*deadline*/,
+                                         const function<bool()>& /*should_send*/ = nullptr) {
         return {};
     }
     // Called before the last heartbeat, which is the last request of all. Default: nothing.

@@ -157,6 +157,8 @@ class stop_machine : public ref_counted {
     }
 
     static constexpr std::chrono::milliseconds min_join_timeout{500};  // even if stop_timeout is over
+    // Should the program have closed the descriptor.
+    static constexpr std::chrono::milliseconds max_sleep{5000};
 
     loop_context& worker_;
     const stop_log log_;
@@ -316,8 +318,6 @@ class stop_machine : public ref_counted {
 
     static constexpr std::chrono::milliseconds out_of_memory_delay{10};
     static constexpr std::chrono::milliseconds part_retry_delay{1000};  // after a part threw
-    // Should the program have closed the descriptor.
-    static constexpr std::chrono::milliseconds max_sleep{5000};
 
     shutdown_sequence& shutdown_steps_;
     std::vector<step_result> steps_;

@@ -1,9 +1,10 @@
-// heartbeat: the threads that send heartbeats, to the last request of the worker.
+// heartbeat: the threads that send heartbeats, from the registration to the last request of the worker.
 #pragma once
 
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/light.hpp"
 #include "../state/worker_context.ipp"
+#include "../threads/call_threads.ipp"
 
 namespace ojs::detail {
 
@@ -11,57 +12,50 @@ inline constexpr std::chrono::milliseconds last_beat_timeout{500};
 inline constexpr backoff_range last_beat_backoff = {std::chrono::milliseconds(20),
                                                     std::chrono::milliseconds(200)};
 
-// Sends heartbeats on threads of its own, so that no slow FETCH or ACK delays one.
-class heartbeat : public ref_counted {
+// Sends heartbeats on threads of its own, so that no slow FETCH, report, query or callback of a job delays one.
+class heartbeat {
   public:
-    explicit heartbeat(worker_context& worker) : worker_(worker) {}
+    heartbeat(worker_context& worker, pool_threads& threads, call_threads& calls)
+        : worker_(worker), threads_(threads), calls_(calls) {}
 
     // The helper is optional.
     result<void> start() {
-        const ref<heartbeat> self(this);
-        const ref<worker_context> context(&worker_);
-        for (thread& sender : threads_) {
-            const bool is_helper = &sender != &threads_[0];
-            result<thread> started = unless_out_of_memory([&] {
-                return thread::start([self, context, is_helper] { self->run(is_helper); },
-                                     worker_.service_thread(is_helper ? "ojs-beat-helper" : "ojs-heartbeat"));
-            });
-            if (started) sender = std::move(*started);
-            if (!started && !is_helper) return started.error();
-        }
-        return {};
-    }
-    void join() {
-        for (thread& sender : threads_) sender.join();
-    }
-    // Joins the threads. Detaches those blocked in a call to the backend, and returns their number.
-    std::size_t end_threads(time_point deadline) {
-        if (!worker_.beats.all_finished()) deadline = time_point();
-        std::size_t left = 0;
-        for (thread& sender : threads_) {
-            if (sender.joinable() && !sender.end_by(deadline)) ++left;
-        }
-        return left;
+        const result<void> sender =
+            threads_.start(worker_.service_thread("ojs-heartbeat"), [this] { run(false); });
+        if (sender)
+            static_cast<void>(
+                threads_.start(worker_.service_thread("ojs-beat-helper"), [this] { run(true); }));
+        return sender;
     }
 
   private:
     void run(bool is_helper) {
-        bool registered = is_helper || register_worker();
-        if (!is_helper) {
-            worker_.beats.end_beat(0, {}, {});
+        std::uint64_t number = 0;
+        for (;;) {
+            const beat_action action = worker_.beats.await_next(is_helper, number);
+            if (action == beat_action::end) return;
+            action == beat_action::send ? send(number) : send_last(number);
+            worker_.beats.end_call();
+            if (worker_.beats.is_finishing()) worker_.supervisor.notify();
+        }
+    }
+
+    void send(std::uint64_t number) {
+        if (!registered_.exchange(true)) registered_ = register_worker();
+        if (number == 1) {
+            worker_.beats.note_registration_tried();
             worker_.supervisor.notify();
         }
-        std::uint64_t number = 0;
-        while ((number = worker_.beats.await_next(is_helper)) < beat_schedule::no_beat) {
-            if (!registered) registered = register_worker();
-            send_beat(number);
-        }
-        if (number == beat_schedule::last_beat) {
-            attempt([this] { deregister_worker(); });
-            send_last_beat();  // the last request of all
-            worker_.beats.end_beat(number, {}, {});
-        }
-        worker_.supervisor.notify();
+        const array<ref<active_job>> missing = send_beat(number);
+        if (!missing.empty() && worker_.beats.begin_queries() &&
+            !calls_.run([this, missing] { query_claims(missing); }))
+            worker_.beats.end_queries();
+    }
+    // The last request of all.
+    void send_last(std::uint64_t number) {
+        attempt([this] { deregister_worker(); });
+        send_last_beat();
+        worker_.beats.end_beat(number, nullptr, {});
     }
 
     std::string current_state() const {
@@ -70,23 +64,26 @@ class heartbeat : public ref_counted {
         return worker_.stage.has_stop_begun() ? dialect.drain_state : dialect.quiet_state;
     }
 
-    void send_beat(std::uint64_t number) {
+    // Returns jobs that the response omits: the backend may have cancelled them.
+    array<ref<active_job>> send_beat(std::uint64_t number) {
         std::string state;
         bool must_arrive = false;
         const time_point begun_at = steady_clock::now();
         const auto is_current = [&] { return !worker_.beats.has_last_begun() && state == current_state(); };
-        const result<void> sent = unless_out_of_memory([&] {
+        result<array<ref<active_job>>> sent = unless_out_of_memory([&] {
             state = current_state();
             must_arrive = !worker_.stage.may_fetch() && worker_.beats.is_new_state(state);
             return send_request(state, must_arrive, is_current);
         });
-        retry_allocation([&] { worker_.beats.end_beat(number, sent, state); });
+        worker_.beats.end_beat(number, sent ? nullptr : &sent.error(), std::move(state));
         if (worker_.backend.has_responded() && worker_.backend.connected.has_pending_callbacks()) {
             const user_call entered(worker_.user.callbacks);
             worker_.backend.connected.run_callbacks();
         }
         worker_.note_response(sent, begun_at);
-        if (!sent) plan_retry(sent.error(), must_arrive);
+        if (sent) return std::move(*sent);
+        plan_retry(sent.error(), must_arrive);
+        return {};
     }
     // A beat that must arrive does not wait for the next interval.
     void plan_retry(const error& failure, bool must_arrive) {
@@ -110,7 +107,7 @@ class heartbeat : public ref_counted {
         const time_point deadline = worker_.beats.cap_deadline(deadline_after(last_beat_timeout));
         backoff retry_backoff(last_beat_backoff);
         for (;;) {
-            const result<void> sent = unless_out_of_memory(
+            const auto sent = unless_out_of_memory(
                 [&] { return send_request(worker_.options.dialect.last_state, true, nullptr); });
             if (sent) return;
             const errc code = sent.error().code;
@@ -123,7 +120,8 @@ class heartbeat : public ref_counted {
         }
     }
 
-    result<void> send_request(std::string state, bool must_arrive, function<bool()> should_send) {
+    result<array<ref<active_job>>> send_request(std::string state, bool must_arrive,
+                                                function<bool()> should_send) {
         const array<ref<active_job>> jobs = worker_.jobs.snapshot(job_flags::reassigned);
         const time_point sent_at = steady_clock::now();
         const lease_time leased_at = lease_time::now();
@@ -142,9 +140,8 @@ class heartbeat : public ref_counted {
         worker_.backend.note_response();
         renew_leases(jobs, *response, sent_at, leased_at);
         if (!response->jobs_extended.empty()) fills_jobs_extended_ = true;
-        if (fills_jobs_extended_) attempt([&] { query_missing(jobs, sent_at); });
         apply_directive(*response);
-        return {};
+        return fills_jobs_extended_ ? find_missing(jobs, sent_at) : array<ref<active_job>>();
     }
 
     // A lease that expired before the response is renewed only if `jobs_extended` names its job.
@@ -154,44 +151,38 @@ class heartbeat : public ref_counted {
         for (const ref<active_job>& job : jobs) {
             if (!job->lease_expired(received_at)) job->extend_lease(leased_at);
         }
+        std::size_t next = 0;  // a response has the order of its request
         for (const std::string& id : response.jobs_extended) {
-            worker_.jobs.for_each_with_id(id, [&](active_job& job) {
-                job.extend_lease(leased_at);
-                job.note_listed(sent_at);
-            });
+            std::size_t left = jobs.size();
+            while (left > 0 && jobs[next % jobs.size()]->job.id != id) ++next, --left;
+            if (left == 0) continue;
+            active_job& job = *jobs[next++ % jobs.size()];
+            job.extend_lease(leased_at);
+            job.note_listed(sent_at);
         }
     }
 
-    // Queries each job that `jobs_extended` omits, once, on another thread: the backend may have cancelled it.
-    void query_missing(const array<ref<active_job>>& jobs, time_point sent_at) {
-        array<ref<active_job>> missing;
+    // Each is queried once.
+    static array<ref<active_job>> find_missing(const array<ref<active_job>>& jobs, time_point sent_at) {
+        array<ref<active_job>> out;
         for (const ref<active_job>& job : jobs) {
-            if (missing.size() < max_queries && job->is_missing(sent_at)) missing.push_back(job);
+            if (out.size() < max_queries && job->is_missing(sent_at)) out.push_back(job);
         }
-        if (missing.empty() || !worker_.beats.begin_queries()) return;
-        const ref<heartbeat> self(this);
-        const ref<worker_context> context(&worker_);
-        result<thread> started = unless_out_of_memory([&] {
-            return thread::start([self, context, missing] { self->cancel_reassigned(missing); },
-                                 worker_.service_thread("ojs-query"));
-        });
-        if (started) return started->detach();
-        worker_.beats.end_queries();
+        return out;
     }
-
-    // Asks the backend whether each job is still ours, and cancels those that are not.
-    void cancel_reassigned(const array<ref<active_job>>& jobs) {
+    void query_claims(const array<ref<active_job>>& jobs) {
         for (const ref<active_job>& job : jobs) {
-            if (worker_.beats.is_finishing()) break;
-            job->note_queried();
-            const std::uint32_t claim = job->claim_number();
-            const time_point deadline =
-                deadline_after(detail::min(worker_.options.request_timeout, max_query_time));
-            const result<bool> ours = query_claim(worker_, *job, deadline);
-            if (ours && !*ours && job->mark_lost(claim) && job->revoke()) worker_.supervisor.notify();
+            if (!worker_.beats.is_finishing() && job->begin_query()) cancel_unless_ours(*job);
         }
         worker_.beats.end_queries();
         worker_.supervisor.notify();
+    }
+    void cancel_unless_ours(active_job& job) {
+        const std::uint32_t claim = job.claim_number();
+        const time_point deadline =
+            deadline_after(detail::min(worker_.options.request_timeout, max_query_time));
+        const result<bool> ours = unless_out_of_memory([&] { return query_claim(worker_, job, deadline); });
+        if (ours && !*ours && job.mark_lost(claim)) job.revoke();
     }
 
     // "running" resumes nothing: backends send it with every response. [WIRE]
@@ -219,13 +210,15 @@ class heartbeat : public ref_counted {
     }
 
     bool register_worker() {
-        if (worker_.beats.has_last_begun()) return false;  // nothing follows the last beat
+        const auto should_send = [this] { return !worker_.beats.has_last_begun(); };
         const result<void> response = unless_out_of_memory([&] {
-            return worker_.backend.call([&](ojs::transport& transport) {
-                return transport.register_worker(worker_.identity, call_deadline());
+            return worker_.backend.call([&](ojs::transport& transport) -> result<void> {
+                if (!should_send()) return error{errc::cancelled, 0, "the last heartbeat has begun"};
+                return transport.register_worker(worker_.identity, call_deadline(), should_send);
             });
         });
-        if (!response) log_failure("registration failed", response.error());
+        if (!response && response.error().code != errc::cancelled)
+            log_failure("registration failed", response.error());
         return response.has_value();
     }
 
@@ -243,7 +236,9 @@ class heartbeat : public ref_counted {
     static constexpr std::size_t max_queries = 8;  // per beat; the next one takes the rest
 
     worker_context& worker_;
-    thread threads_[2];  // sender and helper
+    pool_threads& threads_;
+    call_threads& calls_;
+    atomic<bool> registered_{false};  // or a thread is about to
     atomic<bool> fills_jobs_extended_{false};
 };
 

@@ -1,7 +1,7 @@
 // fetcher: fetches jobs, and reports at once those that cannot run here.
 #pragma once
 
-#include "../reports/settlement.ipp"
+#include "../threads/call_threads.ipp"
 
 namespace ojs::detail {
 
@@ -10,6 +10,8 @@ namespace ojs::detail {
 // share the back-off of the last. Thread-safe.
 class unknown_types {
   public:
+    explicit unknown_types(mutex& guard) : mutex_(guard) {}
+
     // Returns when a job goes back. `is_first`: the first of its type.
     time_point hand_back_at(const std::string& type, time_point now, bool& is_first) {
         const unique_lock held(mutex_);
@@ -37,16 +39,15 @@ class unknown_types {
     static constexpr std::chrono::milliseconds min_backoff{100};
     static constexpr std::chrono::milliseconds max_backoff{5000};
 
-    mutex mutex_;
+    mutex& mutex_;
     array<entry> entries_;
 };
 
 // Thread-safe: FETCHes may overlap.
 class fetcher {
   public:
-    fetcher(worker_context& worker, array<ref<registered_handler>> handlers, ref<job_cancel_group> group,
-            report_queue& reports)
-        : worker_(worker), handlers_(std::move(handlers)), group_(std::move(group)), reports_(reports) {}
+    fetcher(worker_context& worker, array<ref<registered_handler>> handlers, call_threads& calls)
+        : worker_(worker), handlers_(std::move(handlers)), calls_(calls), unknown_(worker.state.guard) {}
 
     // Sends one FETCH and returns the number of claimed jobs. Those not in `runnable` are being reported. Sets `extent`
     // to that of the least complete job.
@@ -137,11 +138,11 @@ class fetcher {
             job = make_ref<active_job>(
                 std::move(claimed), sent.steady, sent.lease, worker_.options.visibility_timeout,
                 claimed.malformed.empty() ? find_handler(handlers_, claimed.type) : ref<registered_handler>(),
-                group_);
+                worker_.group);
         };
         if (!retry_allocation(make)) return record_unreportable(claimed);
         job->ticket = ticket.split();
-        worker_.jobs.add(*job);
+        if (!retry_allocation([&] { worker_.jobs.add(job); })) return record_unreportable(job->job);
         worker_.beats.request_renewal(sent.steady, job->lease);
         worker_.tally.count_claimed();
         log_job(worker_, *job, log_level::debug, "job fetched");
@@ -181,7 +182,7 @@ class fetcher {
         return false;
     }
     bool report_unstarted(const ref<active_job>& job, verdict report) {
-        if (job->take()) reports_.add(job, std::move(report));
+        if (job->take()) calls_.report(job, std::move(report));
         return false;
     }
 
@@ -210,8 +211,7 @@ class fetcher {
 
     worker_context& worker_;
     const array<ref<registered_handler>> handlers_;
-    const ref<job_cancel_group> group_;
-    report_queue& reports_;
+    call_threads& calls_;
     atomic<std::size_t> held_jobs_{0};
     unknown_types unknown_;
 };

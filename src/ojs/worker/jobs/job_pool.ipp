@@ -2,7 +2,6 @@
 #pragma once
 
 #include "../../base/detail/clock.ipp"
-#include "../threads/cancel_calls.ipp"
 #include "fetcher.ipp"
 
 namespace ojs::detail {
@@ -95,16 +94,19 @@ class job_pool : public ref_counted {
           worker_(*context_),
           slots_(max_slots()),
           schedule_(worker_.options.poll_interval),
-          threads(*this, in_handlers_, worker_),
-          cancels(threads, worker_.cancel_callbacks),
-          reports(
-              worker_, threads, [this] { on_slot_free(); },
-              [this] { cancels.notify_all([this] { return jobs_in_handlers(); }); }),
-          job_fetcher(worker_, std::move(handlers), group, reports) {}
+          threads(*this, worker_),
+          calls(worker_, threads,
+                [this] {
+                    if (worker_.stage.may_fetch()) wake();
+                }),
+          beats(worker_, threads, calls),
+          job_fetcher(worker_, std::move(handlers), calls) {}
 
     result<void> start() {
+        result<void> started = beats.start();
+        if (started) started = calls.start();
         unique_lock held(mutex_);
-        return start_threads(held);
+        return started ? start_thread(held) : started;
     }
 
     // Call after a change that a FETCH depends on: the phase, or a free slot.
@@ -134,7 +136,7 @@ class job_pool : public ref_counted {
         unique_lock held(mutex_);
         retry_at_ = never;
         if (closed_ && ready_.empty()) return never;
-        const bool started = start_threads(held).has_value();
+        const bool started = start_thread(held).has_value();
         const bool is_complete = started && ++slots_ >= max_slots();
         if (!is_complete) retry_at_ = started ? now : now + retry_interval;
         if (is_complete) log_slots(held, log_level::info, "threads can be created again");
@@ -149,7 +151,7 @@ class job_pool : public ref_counted {
             const unique_lock held(mutex_);
             if (job->flags.add(job_flags::slot_kept, job_flags::left)) ++kept_slots_;
         }
-        reports.add(job, std::move(report));
+        calls.report(job, std::move(report));
         return true;
     }
     void replace_thread(active_job& job) {
@@ -163,10 +165,15 @@ class job_pool : public ref_counted {
         ensure_leader(held);
     }
 
+    // After one store has cancelled all jobs. Only running handlers can have waits or callbacks.
+    void cancel_handlers() {
+        const auto cancel = [this] { retry_allocation([this] { calls.cancel(jobs_in_handlers()); }); };
+        if (!calls.run(cancel)) cancel();
+    }
     // In the order of their claims.
     array<ref<active_job>> jobs_in_handlers() const {
         array<ref<active_job>> out;
-        out.reserve(in_handlers_);  // outside the table's mutex
+        out.reserve(worker_.in_handlers);  // without the guard
         worker_.jobs.for_each_with_thread([&](active_job& job) { out.push_back(ref<active_job>(&job)); });
         return out;
     }
@@ -182,70 +189,56 @@ class job_pool : public ref_counted {
     }
 
   private:
-    // ---- starting threads: the mutex is held, and unlocked meanwhile, because this can be slow ----
+    // ---- starting threads: the guard is held, and unlocked meanwhile, because this can be slow ----
 
-    // Starts one thread per job, or one without a job. Jobs that get no thread become ready for others.
-    result<void> start_threads(unique_lock& held, job_queue&& jobs = job_queue()) {
-        std::size_t missing = jobs.empty() ? 1 : jobs.size();
-        ref<start_gate> gate;
-        if (missing > 1) attempt([&] { gate = make_ref<start_gate>(); });
-        job_threads_ += missing;
-        held.unlock();
-        threads.join_ended();
-        result<void> last;
-        ref<active_job> job;
-        for (; missing > 0 && last; missing -= last ? 1U : 0U) {
-            job = jobs.empty() ? ref<active_job>() : jobs.pop();
-            last = unless_out_of_memory([&] { return start_job_thread(job, gate); });
-        }
-        if (gate) gate->open();
-        held.lock();
-        job_threads_ -= missing;
-        if (!last && job) ready_.push(std::move(job));
-        ready_.append(jobs);
-        return last;
-    }
-
-    result<void> start_job_thread(const ref<active_job>& job, const ref<start_gate>& gate) {
+    // A thread that starts with a job takes no lock for it: while handlers keep every processor busy, each wait for a lock
+    // can cost a time slice of all of them.
+    result<void> start_thread(unique_lock& held, ref<active_job> job = {}, const ref<start_gate>& gate = {}) {
         thread_options options;
         options.stack_size = worker_.options.thread_stack_size;
         options.takes_signals = true;  // a handler may start programs, and those inherit the mask
         options.name = "ojs-job";
-        return threads.start(options, [this, job, gate] {
+        ++job_threads_;
+        held.unlock();
+        threads.join_ended();
+        result<void> started = threads.start(options, [this, job, gate] {
             if (gate) gate->pass();
             work(job);
         });
+        held.lock();
+        if (started) return started;
+        --job_threads_;
+        if (job) ready_.push(std::move(job));
+        return started;
     }
 
-    // If no thread leads, wakes an idle one or starts one, which may unlock the mutex meanwhile.
+    // If no thread leads, wakes an idle one or starts one, which may unlock the guard meanwhile.
     void ensure_leader(unique_lock& held) {
         if (leading_ || (closed_ && ready_.empty())) return;
-        if (idle_ > 0) {
-            idle_wakeup_.notify_one();
-        } else if (job_threads_ < slots_) {
-            add_threads(held);
-        }
+        if (idle_ > 0) return idle_wakeup_.notify_one();
+        if (job_threads_ >= slots_) return;
+        const result<void> added = start_thread(held);
+        if (!added) reduce_slots(held, added.error());
     }
 
     // Hands all ready jobs but one to other threads.
-    void hand_out_ready_jobs(unique_lock& held) {
-        std::size_t missing = ready_.empty() ? 0 : ready_.size() - 1;
-        for (std::size_t i = 0; i < idle_ && missing > 0; ++i, --missing) idle_wakeup_.notify_one();
-        job_queue for_new_threads;
-        for (; missing > 0 && job_threads_ + for_new_threads.size() < slots_; --missing)
-            for_new_threads.push(ready_.pop());
-        if (!for_new_threads.empty()) add_threads(held, std::move(for_new_threads));
+    void hand_out_jobs(unique_lock& held) {
+        const std::size_t others = ready_.empty() ? 0 : ready_.size() - 1;
+        for (std::size_t i = 0; i < detail::min(others, idle_); ++i) idle_wakeup_.notify_one();
+        ref<start_gate> gate;
+        if (ready_.size() > idle_ + 2) attempt([&] { gate = make_ref<start_gate>(); });
+        result<void> added;
+        while (added && ready_.size() > idle_ + 1 && job_threads_ < slots_)
+            added = start_thread(held, ready_.pop(), gate);
+        if (gate) gate->open();
+        if (!added) reduce_slots(held, added.error());
     }
-
-    // If the system has no more threads, reduces the slots for now.
-    void add_threads(unique_lock& held, job_queue&& jobs = job_queue()) {
-        const result<void> added = start_threads(held, std::move(jobs));
-        if (added) return;
+    // The system has no more threads for now.
+    void reduce_slots(unique_lock& held, const error& failure) {
         slots_ = job_threads_;
         retry_at_ = steady_clock::now() + retry_interval;
         worker_.supervisor.notify();
-        log_slots(held, log_level::warn, "cannot create threads; concurrency reduced for now",
-                  &added.error());
+        log_slots(held, log_level::warn, "cannot create threads; concurrency reduced for now", &failure);
     }
     void log_slots(unique_lock& held, log_level level, const char* message, const error* failure = nullptr) {
         const std::size_t slots = slots_;
@@ -265,8 +258,6 @@ class job_pool : public ref_counted {
 
     // ---- a job thread ----
 
-    // Works until close(). A thread that starts with a job takes no lock for it: while handlers keep every
-    // processor busy, each wait for a lock can cost a time slice of all of them.
     void work(ref<active_job> job) {
         for (;;) {
             if (job) {
@@ -284,7 +275,7 @@ class job_pool : public ref_counted {
     void run_job(active_job& job) {
         if (!may_start(worker_, job)) return hand_back(job);
         if (!job.begin_handler()) return;  // the stop was faster
-        in_handlers_.fetch_add(1);
+        worker_.in_handlers.fetch_add(1);
         if (job.timeout_at() < next_check.load()) worker_.supervisor.notify();
         verdict report = call_handler(job);
         exit_if_forked(worker_.backend.owner);
@@ -315,7 +306,7 @@ class job_pool : public ref_counted {
     void leave(active_job& job) {
         if (!job.began()) return;
         worker_.jobs.end_handler_use(job);
-        in_handlers_.fetch_sub(1);
+        worker_.in_handlers.fetch_sub(1);
         if (leave_awaited_ && leave_awaited_.exchange(false)) worker_.supervisor.notify();
     }
     // With the mutex held. False: another thread has the slot.
@@ -324,11 +315,6 @@ class job_pool : public ref_counted {
         if (job.flags.has(job_flags::slot_kept) && !replaced) --kept_slots_;
         schedule_.note_work_hint();
         return !replaced;
-    }
-
-    // A report thread settled a job. During a stop no FETCH follows, so it does not wait for the mutex.
-    void on_slot_free() {
-        if (!closed_.load(memory_order::relaxed)) wake();
     }
 
     // ---- a thread without a job: the mutex is held ----
@@ -375,7 +361,7 @@ class job_pool : public ref_counted {
         requested_ -= count;
         limit_.note(count, fetched, extent, steady_clock::now());
         ready_.append(runnable);
-        hand_out_ready_jobs(held);
+        hand_out_jobs(held);
         const bool failed = !schedule_.schedule_next(fetched, seen_hints);
         if (leads) leading_ = false;
         if (!leads) leader_wakeup_.notify_one();  // the due time may have changed
@@ -392,9 +378,8 @@ class job_pool : public ref_counted {
 
     const ref<worker_context> context_;
     worker_context& worker_;
-    atomic<std::size_t> in_handlers_{0};  // threads that have called a handler and not left its job
     atomic<bool> leave_awaited_{false};   // the supervisor waits for a thread to leave its job
-    mutex mutex_;                         // guards the non-atomic members below
+    mutex& mutex_ = worker_.state.guard;  // of the non-atomic members below
     condition idle_wakeup_;               // for idle threads: a ready job, the lead, or the end
     condition leader_wakeup_;             // for the leader: a slot or the phase changed
     job_queue ready_;                     // to be run
@@ -402,21 +387,20 @@ class job_pool : public ref_counted {
     std::size_t requested_ = 0;           // by FETCHes in flight
     std::size_t kept_slots_ = 0;          // by stuck handlers whose jobs are reported
     std::size_t job_threads_ = 0;
-    std::size_t idle_ = 0;  // job threads that wait for work
+    std::size_t idle_ = 0;  // of these, waiting for work
     bool leading_ = false;
-    atomic<bool> closed_{false};          // set with the mutex held
+    bool closed_ = false;
     atomic<time_point> retry_at_{never};  // when to start a missing thread
     fetch_schedule schedule_;
     fetch_limit limit_;
 
   public:
-    const ref<job_cancel_group> group = make_ref<job_cancel_group>();
     // When the supervisor next checks the jobs. It sets this before and after it visits them: either it sees what
     // other threads have set, or those see that they must wake it.
     atomic<time_point> next_check{never};
     pool_threads threads;
-    cancel_calls cancels;
-    report_queue reports;
+    call_threads calls;
+    heartbeat beats;
     fetcher job_fetcher;
 };
 

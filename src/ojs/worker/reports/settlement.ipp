@@ -4,7 +4,6 @@
 #include "../../base/detail/clock.ipp"
 #include "../../net/json_view.ipp"
 #include "../state/worker_context.ipp"
-#include "../threads/pool_threads.ipp"
 
 namespace ojs::detail {
 
@@ -140,7 +139,6 @@ inline verdict exception_verdict(const worker_context& worker, const active_job&
 inline constexpr backoff_range report_backoff = {std::chrono::milliseconds(50),
                                                  std::chrono::milliseconds(20000)};
 
-enum class report_status { accepted, gone, unreported };
 inline constexpr steady_clock::duration min_try_time = std::chrono::milliseconds(100);
 
 // A try takes at most half of the stop's remaining time: a lost response leaves time for another.
@@ -168,9 +166,7 @@ inline bool may_start(worker_context& worker, active_job& job) {
     while (job.lease_expired(lease_time::now())) {
         const std::uint32_t claim = job.claim_number();
         const result<bool> held = query_claim(worker, job, try_deadline(worker));
-        if (!held)
-            static_cast<void>(
-                worker.beats.await_response(try_deadline(worker)));  // it may renew the lease, by name
+        if (!held) worker.beats.await_response(try_deadline(worker));  // it may renew the lease, by name
         if (held ? *held : !job.lease_expired(lease_time::now())) break;
         // A lost one comes back: a FAIL might end the claim of another worker.
         if (job.mark_lost(claim)) return false;
@@ -185,10 +181,8 @@ class fetch_pause {
     explicit fetch_pause(worker_context& worker) : worker_(worker) {
         worker_.fetch_pauses.fetch_add(1);
         const time_point until = try_deadline(worker_);
-        for (;;) {
-            const std::uint32_t seen = worker_.reports.changes();
-            if (worker_.fetches.load() == 0 || steady_clock::now() >= until) return;
-            worker_.reports.pause(until, seen);
+        unique_lock held(worker_.state.guard);
+        while (worker_.fetches.load() > 0 && worker_.state.changed.wait_until(held, until)) {
         }
     }
     fetch_pause(const fetch_pause&) = delete;
@@ -360,26 +354,24 @@ inline void notify_settled(worker_context& worker, const active_job& job, const 
 
 // For a job that the caller has taken: reports it until its deadline, then returns its ticket. Only failed tries are
 // logged.
-inline report_status report_and_release(worker_context& worker, active_job& job, verdict& report) {
+inline void report_and_release(worker_context& worker, active_job& job, verdict& report) {
     job.await_checkpoint_unlock(detail::min(try_deadline(worker), worker.reports.checkpoint_deadline()));
     if (!report.ack) retry_allocation([&] { report.checkpoint = job.saved_checkpoint(); });
     if (report.status == job_status::interrupted) worker.tally.count_interrupted();
-    const report_status status = report_with_retries(worker, job, report);
-    worker.tally.end_claim(job, status == report_status::unreported ? job_status::unreported
-                                : status == report_status::gone     ? job_status::gone
-                                                                    : report.accepted_as());
-    if (status == report_status::accepted) notify_settled(worker, job, report);
+    report.sent = report_with_retries(worker, job, report);
+    worker.tally.end_claim(job, report.sent == report_status::unreported ? job_status::unreported
+                                : report.sent == report_status::gone     ? job_status::gone
+                                                                         : report.accepted_as());
+    if (report.sent == report_status::accepted) notify_settled(worker, job, report);
     worker.jobs.end_report(job);
     worker.leave(job.ticket);
-    return status;
 }
 
-inline void log_report_status(const worker_context& worker, const active_job& job, const verdict& report,
-                              report_status status) {
-    if (status == report_status::accepted)
+inline void log_report_status(const worker_context& worker, const active_job& job, const verdict& report) {
+    if (report.sent == report_status::accepted)
         return log_job(worker, job, report.level, status_messages[static_cast<std::size_t>(report.status)],
                        report);
-    if (status == report_status::unreported)
+    if (report.sent == report_status::unreported)
         return log_job(worker, job, log_level::error, "job could not be reported");
     if (job.is_reassigned())
         return log_job(worker, job, log_level::info, "job no longer this worker's; not reported");
@@ -388,187 +380,8 @@ inline void log_report_status(const worker_context& worker, const active_job& jo
 
 // Reports and logs a job that the caller has taken.
 inline void settle(worker_context& worker, active_job& job, verdict report) {
-    const report_status status = report_and_release(worker, job, report);
-    log_report_status(worker, job, report, status);
+    report_and_release(worker, job, report);
+    log_report_status(worker, job, report);
 }
-
-// Reports many jobs in parallel, because a stop has little time. Thread-safe.
-class report_queue {
-  public:
-    // Calls `on_settled` after each job. `first_task` may block.
-    report_queue(worker_context& worker, pool_threads& threads, function<void()> on_settled,
-                 function<void()> first_task)
-        : worker_(worker),
-          threads_(threads),
-          on_settled_(std::move(on_settled)),
-          first_task_(std::move(first_task)) {}
-
-    // Queues a job that the caller has taken; reports it on this thread if memory is out.
-    void add(ref<active_job> job, verdict report) {
-        entry added{std::move(job), std::move(report)};
-        if (enqueue(added)) return start_threads();
-        settle(worker_, *added.job, std::move(added.report));
-        on_settled_();
-    }
-
-    // Reports as interrupted all jobs whose handlers do not return first. Allocates nothing while threads are
-    // idle: busy handlers may delay malloc().
-    void interrupt_all(cancel_reason reason) {
-        bool has_idle_threads = false;
-        {
-            const unique_lock held(mutex_);
-            reason_ = reason;
-            interrupting_ = true;
-            expected_tasks_ = 0;
-            has_idle_threads = running_threads_ > busy_threads_;
-            work_.notify_all();
-        }
-        if (!has_idle_threads) start_threads();  // else an idle one does
-    }
-
-    // Another thread runs the first task before the next report. Allocates nothing either while threads are idle.
-    void request_first_task() {
-        {
-            const unique_lock held(mutex_);
-            first_due_ = true;
-            if (expected_tasks_ > 0) --expected_tasks_;
-            work_.notify_one();
-        }
-        start_threads();
-    }
-
-    // Starting threads is slow while handlers are busy.
-    void prestart(std::size_t threads) {
-        {
-            const unique_lock held(mutex_);
-            expected_tasks_ = threads;
-        }
-        start_threads();
-    }
-
-    // The threads end when all jobs are reported.
-    void close() {
-        const unique_lock held(mutex_);
-        closed_ = true;
-        expected_tasks_ = 0;
-        work_.notify_all();
-    }
-
-  private:
-    struct entry {
-        ref<active_job> job;
-        verdict report;
-        report_status status = report_status::accepted;
-    };
-    static constexpr std::size_t max_threads = 128;
-
-    bool enqueue(entry& added) {
-        const unique_lock held(mutex_);
-        if (!attempt([&] { taken_.reserve_one(); })) return false;
-        taken_.push_back(std::move(added));
-        work_.notify_one();
-        return true;
-    }
-
-    // True if there is work for one more thread, which now counts as running.
-    bool reserve_thread() {
-        const unique_lock held(mutex_);
-        const std::size_t untaken = interrupting_ ? worker_.jobs.size() : 0;  // about
-        if (running_threads_ - busy_threads_ >=
-                taken_.size() + untaken + expected_tasks_ + (first_due_ ? 1 : 0) ||
-            running_threads_ >= max_threads)
-            return false;
-        ++running_threads_;
-        return true;
-    }
-    // Starts up to `count` threads with work to do. Each starts two more, so that no single thread starts them
-    // all. If none can be started and none runs, the caller does the work.
-    void start_threads(int count = 1) {
-        for (; count > 0 && reserve_thread(); --count) {
-            if (threads_.start_service("ojs-report", [this] { run(); })) continue;
-            unique_lock held(mutex_);
-            if (--running_threads_ == 0) report_all(held);
-        }
-    }
-
-    void run() {
-        unique_lock held(mutex_);
-        for (;;) {
-            ++busy_threads_;
-            held.unlock();
-            start_threads(2);
-            held.lock();
-            report_all(held);
-            --busy_threads_;
-            if (closed_) break;
-            work_.wait(held);
-        }
-        --running_threads_;  // a job of a late FETCH needs another thread
-    }
-
-    // Reports all jobs, then logs them.
-    void report_all(unique_lock& held) {
-        array<entry> settled;
-        entry next;
-        if (first_due_) {
-            first_due_ = false;
-            held.unlock();
-            first_task_();
-            held.lock();
-        }
-        while (take(next, held)) {
-            next.status = report_and_release(worker_, *next.job, next.report);
-            on_settled_();
-            if (attempt([&] { settled.reserve_one(); })) settled.push_back(std::move(next));
-            held.lock();
-        }
-        if (settled.empty()) return;
-        held.unlock();
-        for (const entry& reported : settled)
-            attempt([&] { log_report_status(worker_, *reported.job, reported.report, reported.status); });
-        settled.clear();
-        held.lock();
-    }
-
-    // Takes any job to report, and unlocks; false, still locked, when there is none.
-    bool take(entry& next, unique_lock& held) {
-        if (!taken_.empty()) {
-            next = std::move(taken_.back());
-            taken_.pop_back();
-            held.unlock();
-            return true;
-        }
-        while (interrupting_) {
-            next.job = worker_.jobs.take_next();
-            interrupting_ = bool(next.job);
-            if (!next.job) break;
-            held.unlock();
-            if (retry_allocation([&] { next.report = shutdown_result(*next.job); })) return true;
-            held.lock();  // unreported, and logged as such
-        }
-        return false;
-    }
-
-    verdict shutdown_result(const active_job& job) const {
-        if (!job.began()) return unstarted(worker_);
-        // A timeout or a cancellation from before the stop keeps its reason.
-        return cut_short(worker_, job, job.cancelled_alone() ? job.cancel.reason() : reason_, "");
-    }
-
-    worker_context& worker_;
-    pool_threads& threads_;
-    const function<void()> on_settled_;
-    const function<void()> first_task_;
-    mutex mutex_;
-    condition work_;
-    array<entry> taken_;
-    cancel_reason reason_ = cancel_reason::none;
-    bool first_due_ = false;
-    bool interrupting_ = false;  // some jobs are not taken yet
-    std::size_t expected_tasks_ = 0;
-    std::size_t running_threads_ = 0;
-    std::size_t busy_threads_ = 0;
-    bool closed_ = false;
-};
 
 }  // namespace ojs::detail

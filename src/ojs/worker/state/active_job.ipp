@@ -6,9 +6,11 @@
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.hpp"
+#include "../../base/log.hpp"
 #include "../../core/drain_barrier.hpp"
 #include "../../net/json_view.hpp"
 #include "../job_context.hpp"
+#include "../transport.hpp"
 #include "job_flags.ipp"
 
 namespace ojs::detail {
@@ -33,8 +35,45 @@ inline std::int64_t attempt_of(const job& claimed) noexcept {
     return says ? claimed.attempt : 0;
 }
 
+// How a job was reported. `interrupted`: its run; the job is then requeued, or failed if that uses up an attempt.
+// `requeued`: it never ran. `gone`: the backend had reassigned it. `unreported`: listed by name.
+enum class job_status : std::uint8_t { completed, failed, interrupted, requeued, gone, unreported };
+inline constexpr const char* status_messages[] = {"job completed", "job failed", "job interrupted",
+                                                  "job requeued"};
+
+enum class report_status : std::uint8_t { accepted, gone, unreported };  // how sending it ended
+
+// The report about a job: an ACK or a FAIL, and how it counts.
+struct verdict {
+    bool ack = false;
+    std::string result_json;  // ACK
+    job_error failure;        // FAIL
+    std::string checkpoint;   // FAIL: JSON; empty: none
+    bool requeue = false;     // FAIL
+    job_status status = job_status::completed;
+    log_level level = log_level::debug;
+    cancel_reason reason = cancel_reason::none;
+    int signal = 0;  // that caused an interruption
+    report_status sent = report_status::unreported;
+    settled response = settled::gone;  // the backend's, if it has accepted the report
+
+    // What became of the job, once the backend has accepted the report.
+    job_status accepted_as() const noexcept {
+        if (status != job_status::interrupted) return status;
+        return requeue ? job_status::requeued : job_status::failed;
+    }
+};
+
+// Guards what the threads of a worker share. Held briefly, and never during a request, a callback or a log line. A child
+// of fork() must not wait for it: another thread of the parent may hold it at the fork.
+struct state_lock {
+    mutex guard;
+    condition changed;   // wakes threads that wait for a response, a checkpoint or the next try of a report
+    condition beat_due;  // wakes the threads that send heartbeats
+};
+
 // Shared by the jobs of a worker: one store cancels all of them.
-class job_cancel_group : public cancel_group {
+class job_cancel_group : public cancel_group, public state_lock {
   public:
     // False: they were already cancelled.
     bool request(cancel_reason reason, time_point now) noexcept {
@@ -49,10 +88,6 @@ class job_cancel_group : public cancel_group {
     // From then on jobs are reported without their handlers.
     void abandon() noexcept { abandoned_.store(true, memory_order::release); }
     bool abandoned() const noexcept { return abandoned_.load(memory_order::acquire); }
-
-    // Guard checkpoints, and waits until another thread removes a fact from a job's word.
-    mutex guard;
-    condition changed;
 
   private:
     atomic<bool> abandoned_{false};
@@ -196,7 +231,12 @@ class active_job : public ref_counted {
         const time_point listed = listed_at_;
         return !taken() && listed < sent && queried_at_.load() <= listed;
     }
-    void note_queried() noexcept { queried_at_ = steady_clock::now(); }
+    // False: another thread has sent that query.
+    bool begin_query() noexcept {
+        if (queried_at_.load() > listed_at_.load()) return false;
+        queried_at_ = steady_clock::now();
+        return true;
+    }
 
     // One thread of a handler at a time sends checkpoint requests, and none once the job is taken: a checkpoint
     // never overtakes the FAIL or follows the last heartbeat. False: the job is being reported.
@@ -241,12 +281,12 @@ class active_job : public ref_counted {
     const std::chrono::milliseconds lease;  // how long the claim holds without a heartbeat
     const ref<registered_handler> handler;  // null: none for its type
     drain_barrier::ticket ticket;           // held until settled
+    verdict report;                         // to send, while it is queued in call_threads
     job_flags flags;
+    ref<active_job> next_to_run;  // these are the queues'
+    ref<active_job> next_to_report;
 
   private:
-    friend class job_queue;
-    friend class job_table;
-
     bool cancel_alone(cancel_reason reason, time_point now) {
         if (!cancel.request(reason)) return false;
         cancelled_alone_at_.store(now, memory_order::relaxed);
@@ -280,18 +320,16 @@ class active_job : public ref_counted {
     atomic<time_point> cancelled_alone_at_{never};
     atomic<time_point> listed_at_{time_point()};
     atomic<time_point> queried_at_{time_point()};
-    ref<active_job> next_in_queue_;
-    active_job* previous_ = nullptr;  // these are the table's
-    active_job* next_ = nullptr;
 };
 
 // A first-in, first-out list of jobs. It allocates nothing, so no claimed job is lost for lack of memory.
-class job_queue {
+template <ref<active_job> active_job::*Next>
+class linked_jobs {
   public:
-    job_queue() = default;
-    job_queue(const job_queue&) = delete;
-    job_queue& operator=(const job_queue&) = delete;
-    ~job_queue() {
+    linked_jobs() = default;
+    linked_jobs(const linked_jobs&) = delete;
+    linked_jobs& operator=(const linked_jobs&) = delete;
+    ~linked_jobs() {
         while (!empty()) pop();  // one by one: nested destructors could overflow the stack
     }
 
@@ -299,22 +337,22 @@ class job_queue {
     std::size_t size() const noexcept { return size_; }
     void push(ref<active_job> job) noexcept {
         active_job* const added = job.get();
-        (empty() ? first_ : last_->next_in_queue_) = std::move(job);
+        (empty() ? first_ : last_->*Next) = std::move(job);
         last_ = added;
         ++size_;
     }
     ref<active_job> pop() noexcept {  // must not be empty
         ref<active_job> job = std::move(first_);
-        first_ = std::move(job->next_in_queue_);
+        first_ = std::move((*job).*Next);
         --size_;
         return job;
     }
     bool has(const std::string& id) const noexcept {
         const active_job* job = first_.get();
-        while (job != nullptr && job->job.id != id) job = job->next_in_queue_.get();
+        while (job != nullptr && job->job.id != id) job = (job->*Next).get();
         return job != nullptr;
     }
-    void append(job_queue& others) noexcept {
+    void append(linked_jobs& others) noexcept {
         while (!others.empty()) push(others.pop());
     }
 
@@ -324,23 +362,18 @@ class job_queue {
     std::size_t size_ = 0;
 };
 
+using job_queue = linked_jobs<&active_job::next_to_run>;
+using report_queue = linked_jobs<&active_job::next_to_report>;  // its jobs may be in a job_queue, too
+
 // The claimed jobs in the order of their claims, each until it is reported and no thread uses it. Thread-safe;
-// visitors are called under its mutex.
+// visitors are called with the guard held.
 class job_table {
   public:
-    job_table() = default;
-    job_table(const job_table&) = delete;
-    job_table& operator=(const job_table&) = delete;
-    ~job_table() {
-        while (first_ != nullptr) remove_locked(*first_);
-    }
+    explicit job_table(mutex& guard) : mutex_(guard) {}
 
-    void add(active_job& job) noexcept {
+    void add(const ref<active_job>& job) {
         const unique_lock held(mutex_);
-        job.retain();
-        job.previous_ = last_;
-        (last_ == nullptr ? first_ : last_->next_) = &job;
-        last_ = &job;
+        jobs_.push_back(job);
         unsettled_.fetch_add(1, memory_order::relaxed);
     }
     // Each is called once, by a holder of a reference: after the report, and when the thread no longer uses the job.
@@ -360,7 +393,7 @@ class job_table {
     }
     array<ref<active_job>> snapshot(job_flags::flag_set without = 0) const {
         array<ref<active_job>> out;
-        out.reserve(size());  // outside the mutex: an allocation can be slow while handlers are busy
+        out.reserve(size());  // without the guard: an allocation can be slow while handlers are busy
         for_each([&](active_job& job) {
             if (!job.flags.has(without)) out.push_back(ref<active_job>(&job));
         });
@@ -386,36 +419,31 @@ class job_table {
         return out;
     }
 
-    // For a stop: takes a job that is not taken yet; null: none is left.
+    // For a stop, with the guard held: takes a job that is not taken yet; null: none is left.
     ref<active_job> take_next() noexcept {
-        const unique_lock held(mutex_);
-        active_job* job = first_;
-        while (job != nullptr && !job->take()) job = job->next_;
-        return ref<active_job>(job);
+        for (const ref<active_job>& job : jobs_) {
+            if (job->take()) return job;
+        }
+        return {};
     }
 
   private:
     template <class Condition, class Visit>
     void for_each_if(Condition condition, Visit visit) const {
         const unique_lock held(mutex_);
-        for (active_job* job = first_; job != nullptr; job = job->next_) {
+        for (const ref<active_job>& job : jobs_) {
             if (condition(*job)) visit(*job);
         }
     }
     void remove(active_job& job) noexcept {
         const unique_lock held(mutex_);
-        remove_locked(job);
-    }
-    // With the mutex held.
-    void remove_locked(active_job& job) noexcept {
-        (job.previous_ == nullptr ? first_ : job.previous_->next_) = job.next_;
-        (job.next_ == nullptr ? last_ : job.next_->previous_) = job.previous_;
-        job.release();
+        std::size_t i = 0;
+        while (jobs_[i].get() != &job) ++i;
+        jobs_.remove(i);
     }
 
-    mutable mutex mutex_;
-    active_job* first_ = nullptr;  // the list retains its members
-    active_job* last_ = nullptr;
+    mutex& mutex_;
+    array<ref<active_job>> jobs_;
     atomic<std::size_t> unsettled_{0};
 };
 

@@ -8,36 +8,10 @@
 
 namespace ojs::detail {
 
-// How a job was reported. `interrupted`: its run; the job is then requeued, or failed if that uses up an attempt.
-// `requeued`: it never ran. `gone`: the backend had reassigned it. `unreported`: listed by name.
-enum class job_status : std::uint8_t { completed, failed, interrupted, requeued, gone, unreported };
-inline constexpr const char* status_messages[] = {"job completed", "job failed", "job interrupted",
-                                                  "job requeued"};
-
-// The report about a job: an ACK or a FAIL, and how it counts.
-struct verdict {
-    bool ack = false;
-    std::string result_json;  // ACK
-    job_error failure;        // FAIL
-    std::string checkpoint;   // FAIL: JSON; empty: none
-    bool requeue = false;     // FAIL
-    job_status status = job_status::completed;
-    log_level level = log_level::debug;
-    cancel_reason reason = cancel_reason::none;
-    int signal = 0;                    // that caused an interruption
-    settled response = settled::gone;  // the backend's, if it has accepted the report
-
-    // What became of the job, once the backend has accepted the report.
-    job_status accepted_as() const noexcept {
-        if (status != job_status::interrupted) return status;
-        return requeue ? job_status::requeued : job_status::failed;
-    }
-};
-
 // The counts behind worker::report(), the log and the metrics. Thread-safe.
 class job_tally {
   public:
-    explicit job_tally(const job_table& jobs) : jobs_(jobs) {}
+    job_tally(const job_table& jobs, mutex& guard) : jobs_(jobs), mutex_(guard) {}
 
     void count_claimed() noexcept {
         const unique_lock held(mutex_);
@@ -50,9 +24,11 @@ class job_tally {
     // How a claim ended; the first call counts. A stop that comes second finds the count, and the name, complete.
     void end_claim(active_job& job, job_status status) noexcept {
         const unique_lock held(mutex_);
-        if (!job.flags.add(job_flags::counted)) return;
-        ++count(status);
-        if (status == job_status::unreported) add_name(job.job.id);
+        count_end(job, status);
+    }
+    // The stop no longer waits for the jobs that are left.
+    void end_all() noexcept {
+        jobs_.for_each([this](active_job& job) { count_end(job, job_status::unreported); });
     }
     // A claim without a usable job. `name` is its id, or why it has none.
     void add_unreported(std::string_view name) noexcept {
@@ -71,7 +47,7 @@ class job_tally {
         return count(job_status::unreported);
     }
     worker_report report() const {
-        std::vector<std::string> stuck = jobs_.stuck_ids();  // before: the table's mutex is the outer one
+        std::vector<std::string> stuck = jobs_.stuck_ids();
         const unique_lock held(mutex_);
         return {claimed_,
                 count(job_status::completed),
@@ -91,12 +67,18 @@ class job_tally {
     const std::uint64_t& count(job_status status) const noexcept {
         return counts_[static_cast<std::size_t>(status)];
     }
+    // With the guard held.
+    void count_end(active_job& job, job_status status) noexcept {
+        if (!job.flags.add(job_flags::counted)) return;
+        ++count(status);
+        if (status == job_status::unreported) add_name(job.job.id);
+    }
     void add_name(std::string_view name) noexcept {
         if (names_.size() < max_names) attempt([&] { names_.emplace_back(name); });
     }
 
     const job_table& jobs_;
-    mutable mutex mutex_;  // guards the rest
+    mutex& mutex_;  // guards the rest
     std::uint64_t claimed_ = 0;
     std::uint64_t counts_[static_cast<std::size_t>(job_status::unreported) + 1] = {};
     std::vector<std::string> names_;  // of the unreported
@@ -106,6 +88,8 @@ class job_tally {
 // When a stop ends reporting, and when a failed report is retried; max() before the stop. Thread-safe.
 class report_limits {
   public:
+    explicit report_limits(state_lock& state) : state_(state) {}
+
     time_point deadline() const noexcept { return deadline_.load(memory_order::acquire); }
     void set_deadline(time_point when) {
         deadline_.store(when, memory_order::release);
@@ -121,24 +105,23 @@ class report_limits {
 
     // Ends every pause() between two tries, also one that begins with an older number of changes().
     void retry_now() {
-        const unique_lock held(mutex_);
+        const unique_lock held(state_.guard);
         changes_.fetch_add(1);
-        changed_.notify_all();
+        state_.changed.notify_all();
     }
     std::uint32_t changes() const noexcept { return changes_; }
     void pause(time_point until, std::uint32_t seen) {
-        unique_lock held(mutex_);
+        unique_lock held(state_.guard);
         const time_point end = deadline();
-        while (changes_ == seen && changed_.wait_until(held, until < end ? until : end)) {
+        while (changes_ == seen && state_.changed.wait_until(held, until < end ? until : end)) {
         }
     }
 
   private:
+    state_lock& state_;
     atomic<time_point> deadline_{time_point::max()};
     atomic<time_point> checkpoint_deadline_{time_point::max()};
     atomic<std::uint32_t> changes_{0};
-    mutex mutex_;
-    condition changed_;
 };
 
 }  // namespace ojs::detail

@@ -15,8 +15,8 @@ namespace ojs::detail {
 // The queues that a worker does not fetch from. A resume of its lifecycle (SIGCONT) resumes them too. Thread-safe.
 class paused_queues {
   public:
-    paused_queues(const std::vector<std::string>& all, const lifecycle& life)
-        : all_(all), life_(life), paused_in_epoch_(all.size()) {}
+    paused_queues(const std::vector<std::string>& all, const lifecycle& life, mutex& guard)
+        : all_(all), life_(life), mutex_(guard), paused_in_epoch_(all.size()) {}
 
     // False: nothing has changed, or the queue is not one of the worker's.
     bool set(const std::string& queue, bool paused) {
@@ -52,7 +52,7 @@ class paused_queues {
 
     const std::vector<std::string>& all_;
     const lifecycle& life_;
-    mutable mutex mutex_;
+    mutex& mutex_;
     array<std::uint64_t> paused_in_epoch_;  // per queue: current_epoch() when it was paused; 0: not paused
     atomic<std::uint32_t> changes_{0};
 };
@@ -60,6 +60,8 @@ class paused_queues {
 // Measures how long the backend does not respond. Thread-safe.
 class outage_watch {
   public:
+    explicit outage_watch(mutex& guard) : mutex_(guard) {}
+
     // A request sent at `sent_at` got no response. Not counted if the backend has responded to another one since.
     void note_failure(time_point sent_at) {
         const unique_lock held(mutex_);
@@ -74,7 +76,7 @@ class outage_watch {
     }
 
   private:
-    mutex mutex_;
+    mutex& mutex_;
     time_point began_at_ = never;  // without an outage
     time_point last_response_at_ = time_point::min();
 };
@@ -87,7 +89,7 @@ constexpr bool is_unanswered(const error& failure) noexcept {
 
 class backend_calls {
   public:
-    explicit backend_calls(ojs::transport* given) : transport(given) {}
+    backend_calls(ojs::transport* given, mutex& guard) : outage(guard), transport(given) {}
 
     // Makes every call to the transport. None begins once `calls` is closed: nothing follows the last heartbeat,
     // and the transport's owner can wait until no thread is in it.
@@ -107,7 +109,7 @@ class backend_calls {
         if (!has_responded()) connected.request(cancel_reason::cancelled);
     }
     bool has_responded() const noexcept { return connected.requested(); }
-    // In a child of the process that started the worker, where a thread of the parent may have left a lock taken.
+    // In a child of the process that started the worker: state_lock must not be used.
     bool is_forked() const noexcept { return owner != 0 && owner != fork_generation(); }
 
     outage_watch outage;
@@ -123,8 +125,8 @@ class worker_context : public held_options<worker_options>, public loop_context 
     explicit worker_context(worker_options given, ojs::transport* given_transport, lifecycle* shared)
         : held_options{std::move(given)},
           loop_context(options, "worker", shared),
-          backend(given_transport),
-          beats(options.heartbeat_interval) {}
+          backend(given_transport, state.guard),
+          beats(state, options.heartbeat_interval) {}
 
     std::size_t active() const noexcept override { return jobs.size(); }
     void visit_active(const function<void(const job&, time_point)>& visit) const override {
@@ -151,15 +153,18 @@ class worker_context : public held_options<worker_options>, public loop_context 
             [&] { log.write(log_level::info, "backend reachable again", {field("outage_ms", outage_ms)}); });
     }
 
+    const ref<job_cancel_group> group = make_ref<job_cancel_group>();
+    state_lock& state = *group;
     backend_calls backend;
     beat_schedule beats;
-    paused_queues queues{options.queues, stage.own};
+    paused_queues queues{options.queues, stage.own, state.guard};
 
-    drain_barrier cancel_callbacks;  // entered by the threads that call those of jobs
+    drain_barrier cancel_callbacks;      // entered by the threads that call those of jobs
+    atomic<std::size_t> in_handlers{0};  // threads that have called a handler and not left its job
     atomic<int> fetch_pauses{0};
-    job_table jobs;
-    job_tally tally{jobs};
-    report_limits reports;
+    job_table jobs{state.guard};
+    job_tally tally{jobs, state.guard};
+    report_limits reports{state};
 
     transport_ref owned_transport;  // null: the caller's is used; last, as its destructor may log
 };

@@ -21,8 +21,8 @@ class stuck_watch {
         pool_.next_check = never;
         const overdue found = find_overdue(now);
         pool_.next_check = found.next;
-        pool_.cancels.run_callbacks(found.timed_out);
-        pool_.cancels.run_callbacks(found.revoked);
+        pool_.calls.cancel(found.timed_out);
+        pool_.calls.cancel(found.revoked);
         for (const ref<active_job>& job : found.timed_out)
             log_job(worker_, *job, log_level::warn, "job cancelled: its timeout is over");
         for (const ref<active_job>& job : found.revoked)
@@ -119,7 +119,7 @@ class stuck_watch {
         const auto run = [self = *this, entries] {
             for (const stuck_entry& entry : entries) self.act_on(entry, true);
         };
-        if (worker_.options.on_stuck_job && pool_.threads.start_service("ojs-stuck", run)) return;
+        if (worker_.options.on_stuck_job && pool_.calls.run(run)) return;
         for (const stuck_entry& entry : entries) act_on(entry, false);
     }
     void act_on(const stuck_entry& stuck, bool calls_listener) const {

@@ -26,18 +26,15 @@ class supervisor final : public stop_machine {
           context_(std::move(context)),
           worker_(*context_),
           pool_(std::move(pool)),
-          heartbeat_(make_ref<heartbeat>(worker_)),
           stuck_(worker_, *pool_) {}
 
     result<void> start() {
-        const result<void> started = unless_out_of_memory([this] {
-            result<void> begun = heartbeat_->start();
-            return begun ? pool_->start() : begun;
-        });
-        if (!started) {
-            worker_.beats.finish(steady_clock::now());
-            heartbeat_->join();
-        }
+        const result<void> started = unless_out_of_memory([this] { return pool_->start(); });
+        if (started) return started;
+        worker_.beats.finish(deadline_after(last_beat_timeout));
+        pool_->calls.close();
+        while (pool_->threads.live() > 0) worker_.supervisor.wait_until(deadline_after(max_sleep));
+        pool_->threads.join(time_point::max());
         return started;
     }
 
@@ -67,9 +64,9 @@ class supervisor final : public stop_machine {
 
     // All jobs are reported: ends the threads.
     int finish() {
-        pool_->reports.close();
+        pool_->calls.close();
         await_threads();
-        const bool all_finished = pool_->threads.all_finished();
+        const bool all_finished = pool_->threads.live() <= worker_.beats.calls_in_flight();
         if (!all_finished) attempt([this] { abandon_stuck(); });
         // Parts get a moment to finish, within the stop's time.
         stop_worker_parts(worker_, detail::min(steady_clock::now() + handler_return_timeout, stop_deadline_));
@@ -81,8 +78,8 @@ class supervisor final : public stop_machine {
     void send_heartbeat() override { worker_.beats.request_by(time_point::min()); }
     void begin_fetching() override { pool_->retry_fetch(); }
     void wake_takers() override { pool_->wake(); }
-    void cancel_all() override { pool_->group->request(stop_reason(), steady_clock::now()); }
-    void call_cancel_callbacks() override { pool_->reports.request_first_task(); }
+    void cancel_all() override { worker_.group->request(stop_reason(), steady_clock::now()); }
+    void call_cancel_callbacks() override { pool_->cancel_handlers(); }
 
     void add_facts(stop_facts& now) const noexcept override {
         now.queues_version = worker_.queues.version();
@@ -98,7 +95,6 @@ class supervisor final : public stop_machine {
         worker_.reports.retry_now();  // ends any longer Retry-After
         worker_.claims.close();
         pool_->close();
-        if (const std::size_t jobs = worker_.jobs.size()) pool_->reports.prestart(jobs > many_jobs ? 16 : 2);
     }
 
     // The last part of stop_timeout is for the last heartbeat, the one before for reports.
@@ -138,8 +134,8 @@ class supervisor final : public stop_machine {
         const time_point latest = report_deadline - report_time(report_deadline - steady_clock::now());
         await(detail::min(deadline_after(cancel_wait_time()), latest),
               [&] { return idle() || signalled_since(signals); });
-        pool_->group->abandon();
-        pool_->reports.interrupt_all(stop_reason());
+        worker_.group->abandon();
+        pool_->calls.interrupt_all(stop_reason());
     }
 
     // All jobs are reported. Handlers that saw their cancellation have the rest of the stop to return, others
@@ -151,8 +147,7 @@ class supervisor final : public stop_machine {
     }
 
     void mark_all_unreported() {
-        worker_.jobs.for_each(
-            [this](active_job& job) { worker_.tally.end_claim(job, job_status::unreported); });
+        worker_.tally.end_all();
         attempt([this] { log_unreported(worker_.jobs.snapshot()); });
     }
 
@@ -174,7 +169,7 @@ class supervisor final : public stop_machine {
                steady_clock::now() < deadline)
             notice_changes();
         pool_->threads.abandon();
-        left += heartbeat_->end_threads(deadline);
+        left += worker_.beats.calls_in_flight();
         if (left > 0) attempt([&] { log_.write_abandoned_threads(left); });
         return left == 0;
     }
@@ -213,7 +208,6 @@ class supervisor final : public stop_machine {
 
     // Default of cancel_wait for stop_and_cancel(). [WIRE 2]
     static constexpr std::chrono::milliseconds hard_cancel_wait{1000};
-    static constexpr std::size_t many_jobs = 64;  // their handlers may keep all CPUs busy
     static constexpr std::chrono::milliseconds max_checkpoint_wait{250};
     static constexpr std::chrono::milliseconds handler_return_timeout{100};  // for jobs that are reported
     static constexpr std::chrono::milliseconds join_interval{50};            // between checks for signals
@@ -221,7 +215,6 @@ class supervisor final : public stop_machine {
     const ref<worker_context> context_;
     worker_context& worker_;
     const ref<job_pool> pool_;
-    const ref<heartbeat> heartbeat_;
     stuck_watch stuck_;
 };
 

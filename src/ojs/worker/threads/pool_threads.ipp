@@ -26,9 +26,8 @@ class start_gate : public ref_counted {
 // Thread-safe. Each thread holds a reference to the pool that contains this object.
 class pool_threads {
   public:
-    // `in_handlers`: the number of threads that are in a handler. The supervisor is woken when no others are left.
-    pool_threads(ref_counted& pool, const atomic<std::size_t>& in_handlers, worker_context& worker)
-        : pool_(pool), in_handlers_(in_handlers), worker_(worker) {}
+    // The supervisor is woken when only threads in handlers are left.
+    pool_threads(ref_counted& pool, worker_context& worker) : pool_(pool), worker_(worker) {}
 
     template <class Body>
     result<void> start(const thread_options& options, const Body& body) {
@@ -53,15 +52,6 @@ class pool_threads {
         queue_for_join(std::move(entry));
         return {};
     }
-    // A thread that at its end joins those that have ended before.
-    template <class Body>
-    result<void> start_service(const char* name, const Body& body) {
-        return start(worker_.service_thread(name), [this, body] {
-            body();
-            join_ended();
-        });
-    }
-
     // Joins the ended threads to release their stacks; their thread_local destructors may block. Returns the
     // number of those not joined by `deadline`; they are joined later.
     std::size_t join(time_point deadline) {
@@ -82,9 +72,9 @@ class pool_threads {
     }
     void join_ended() { join({}); }  // without waiting
 
-    // All threads have ended but those in handlers.
-    bool only_handlers_left() const noexcept { return live_ <= in_handlers_; }
-    bool all_finished() const noexcept { return live_ == 0; }
+    std::size_t live() const noexcept { return live_; }
+    // All threads have ended but those in handlers, and those whose heartbeats hang.
+    bool only_handlers_left() const { return live_ <= worker_.in_handlers + worker_.beats.calls_in_flight(); }
 
     // Detaches the threads, now or when they end; each holds references to what it uses.
     void abandon() {
@@ -118,9 +108,8 @@ class pool_threads {
     }
 
     ref_counted& pool_;
-    const atomic<std::size_t>& in_handlers_;
     worker_context& worker_;
-    mutex mutex_;
+    mutex& mutex_ = worker_.state.guard;
     ref<pool_thread> ended_;       // a list of those to join
     atomic<std::size_t> live_{0};  // threads that have not ended
     bool abandoned_ = false;

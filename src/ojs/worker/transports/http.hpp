@@ -50,8 +50,8 @@ class http_transport : public transport {
                                                              time_point deadline) override;
     // Reads `state`, and `worker_id` if present, from `GET /jobs/{id}`.
     OJS_SHUTDOWN_INLINE result<bool> confirm_claim(const claim_query& query, time_point deadline) override;
-    OJS_SHUTDOWN_INLINE result<void> register_worker(const worker_identity& worker,
-                                                     time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<void> register_worker(const worker_identity& worker, time_point deadline,
+                                                     const function<bool()>& should_send = nullptr) override;
     OJS_SHUTDOWN_INLINE result<void> deregister_worker(const worker_identity& worker,
                                                        time_point deadline) override;
     // Sends POST, or PUT where POST gets 405. errc::unsupported: the backend has no route for checkpoints; calls within
@@ -75,7 +75,7 @@ class http_transport : public transport {
     result<http_response> success(result<http_response> response, std::string_view route,
                                   const char* method = "POST") const;
     result<void> call_registration(const char* method, const std::string& path, std::string body,
-                                   time_point deadline);
+                                   time_point deadline, const function<bool()>& should_send);
     bool may_lack_checkpoints(const http_response& response) const;
     result<settled> explain_missing(const std::string& job_id, const http_response& response,
                                     const http_call& call);

@@ -171,21 +171,25 @@ OJS_SHUTDOWN_INLINE result<bool> http_transport::confirm_claim(const claim_query
 }
 
 OJS_SHUTDOWN_INLINE result<void> http_transport::register_worker(const worker_identity& worker,
-                                                                 time_point deadline) {
-    return call_registration("POST", "", detail::cat({"{", detail::identity_members(worker), "}"}), deadline);
+                                                                 time_point deadline,
+                                                                 const function<bool()>& should_send) {
+    return call_registration("POST", "", detail::cat({"{", detail::identity_members(worker), "}"}), deadline,
+                             should_send);
 }
 
 OJS_SHUTDOWN_INLINE result<void> http_transport::deregister_worker(const worker_identity& worker,
                                                                    time_point deadline) {
-    return call_registration("DELETE", "/" + detail::path_segment(worker.worker_id), "", deadline);
+    return call_registration("DELETE", "/" + detail::path_segment(worker.worker_id), "", deadline, nullptr);
 }
 
 OJS_SHUTDOWN_INLINE result<void> http_transport::call_registration(const char* method,
                                                                    const std::string& below, std::string body,
-                                                                   time_point deadline) {
+                                                                   time_point deadline,
+                                                                   const function<bool()>& should_send) {
     if (options_.registration_path.empty()) return {};
     const std::string path = options_.registration_path + below;
-    result<http_response> response = send(method, path, std::move(body), {deadline, resend::always, nullptr});
+    result<http_response> response =
+        send(method, path, std::move(body), {deadline, resend::always, should_send});
     if (response && (detail::is_api_error(*response, 404) || detail::is_api_error(*response, 405))) return {};
     response = success(std::move(response), path, method);
     return response ? result<void>() : response.error();

@@ -1,0 +1,175 @@
+// call_threads: the threads that report jobs for other threads, run callbacks, and query claims.
+#pragma once
+
+#include "../../base/detail/light.hpp"
+#include "../reports/settlement.ipp"
+#include "pool_threads.ipp"
+
+namespace ojs::detail {
+
+// A thread that takes a call leaves another one waiting for the next. Thread-safe.
+class call_threads {
+  public:
+    // Calls `on_settled` after each job.
+    call_threads(worker_context& worker, pool_threads& threads, function<void()> on_settled)
+        : worker_(worker), threads_(threads), on_settled_(std::move(on_settled)) {}
+
+    // Then one thread at least reports jobs, even if no other can be created.
+    result<void> start() {
+        unique_lock held(guard_);
+        return start_thread(held);
+    }
+
+    // Reports a job that the caller has taken. Allocates nothing.
+    void report(ref<active_job> job, verdict report) {
+        job->report = std::move(report);
+        {
+            const unique_lock held(guard_);
+            if (!closed_) {
+                call_due_.notify_one();
+                return taken_.push(std::move(job));
+            }
+        }
+        settle(worker_, *job, std::move(job->report));  // of a FETCH that ended late
+    }
+    // Reports as interrupted all jobs whose handlers do not return first. Allocates nothing.
+    void interrupt_all(cancel_reason reason) {
+        const unique_lock held(guard_);
+        reason_ = reason;
+        interrupting_ = true;
+        call_due_.notify_one();
+    }
+
+    // Calls what may block on one of these threads, but not on the last that waits. False: there is none for it.
+    template <class Body>
+    bool run(const Body& body) {
+        function<void()> task;
+        if (!attempt([&] { task = body; })) return false;
+        unique_lock held(guard_);
+        if (running_ < busy_ + max_waiting) return start_thread(held, task).has_value();
+        if (!attempt([&] { tasks_.push_back(task); })) return false;
+        call_due_.notify_one();
+        return true;
+    }
+    // Ends the waits of cancelled jobs, the oldest first, and calls their callbacks. Where no thread can be created, the
+    // calling thread does: a job that misses its cancellation might wait forever.
+    void cancel(const array<ref<active_job>>& jobs) {
+        for (const ref<active_job>& job : jobs) job->cancel.wake_waiters();
+        for (const ref<active_job>& job : jobs) {
+            const auto run_callbacks = [this, job] {
+                const user_call entered(worker_.cancel_callbacks);
+                job->cancel.run_callbacks();
+            };
+            if (job->cancel.has_pending_callbacks() && !run(run_callbacks)) run_callbacks();
+        }
+    }
+
+    // The threads end when nothing is left to do.
+    void close() {
+        const unique_lock held(guard_);
+        closed_ = true;
+        call_due_.notify_all();
+    }
+
+  private:
+    static constexpr std::size_t max_reports = 128;  // at a time
+    static constexpr std::size_t max_waiting = 2;    // threads
+
+    // The guard is held in all of these, and unlocked during calls.
+
+    result<void> start_thread(unique_lock& held, const function<void()>& first_task = nullptr) {
+        ++running_;
+        held.unlock();
+        threads_.join_ended();
+        result<void> started =
+            threads_.start(worker_.service_thread("ojs-call"), [this, first_task] { work(first_task); });
+        held.lock();
+        if (!started) --running_;
+        return started;
+    }
+
+    void work(const function<void()>& first_task) {
+        report_queue reported;  // and not logged: a slow log delays no report
+        unique_lock held(guard_);
+        if (first_task) call(held, [&] { attempt(first_task); });
+        for (;;) {
+            if (!tasks_.empty() && running_ > busy_ + 1) {  // a task may block: another thread takes reports
+                const function<void()> task = detail::exchange(tasks_.back(), nullptr);
+                tasks_.pop_back();
+                call(held, [&] { attempt(task); });
+            } else if (pending_reports() > 0) {
+                report_next(held, reported);
+            } else if (!reported.empty()) {
+                call(held, [&] { log_all(reported); });
+            } else if (closed_ || running_ > busy_ + max_waiting) {
+                break;
+            } else {
+                call_due_.wait(held);
+            }
+        }
+        --running_;
+    }
+
+    template <class Call>
+    void call(unique_lock& held, Call make) {
+        ++busy_;
+        if (needed() > 1) call_due_.notify_one();
+        // Two at most, so that no single thread starts all.
+        for (int i = 0; i < 2 && running_ < busy_ + needed() && start_thread(held); ++i) {
+        }
+        held.unlock();
+        make();
+        held.lock();
+        --busy_;
+    }
+    // How many threads should wait for calls.
+    std::size_t needed() const noexcept { return 1 + pending_reports() + (tasks_.empty() ? 0 : 1); }
+    std::size_t pending_reports() const noexcept {
+        const std::size_t jobs = taken_.size() + (interrupting_ ? worker_.jobs.size() : 0);  // about
+        return detail::min(jobs, max_reports - reporting_);
+    }
+
+    void report_next(unique_lock& held, report_queue& reported) {
+        const bool has_report = !taken_.empty();
+        ref<active_job> job = has_report ? taken_.pop() : worker_.jobs.take_next();
+        if (!has_report) interrupting_ = bool(job);
+        if (!job) return;
+        ++reporting_;
+        call(held, [&] {
+            if (!has_report && !retry_allocation([&] { job->report = shutdown_result(*job); }))
+                return;  // unreported, and logged as such
+            report_and_release(worker_, *job, job->report);
+            on_settled_();
+            reported.push(std::move(job));
+        });
+        --reporting_;
+    }
+    verdict shutdown_result(const active_job& job) const {
+        if (!job.began()) return unstarted(worker_);
+        // A timeout or a cancellation from before the stop keeps its reason.
+        return cut_short(worker_, job, job.cancelled_alone() ? job.cancel.reason() : reason_, "");
+    }
+    void log_all(report_queue& reported) const {
+        while (!reported.empty()) {
+            const ref<active_job> job = reported.pop();
+            attempt([&] { log_report_status(worker_, *job, job->report); });
+        }
+    }
+
+    worker_context& worker_;
+    pool_threads& threads_;
+    const function<void()> on_settled_;
+    mutex& guard_ = worker_.state.guard;
+    condition call_due_;
+    // Guarded.
+    report_queue taken_;  // with their reports
+    array<function<void()>> tasks_;
+    cancel_reason reason_ = cancel_reason::none;
+    bool interrupting_ = false;  // some jobs are not taken yet
+    bool closed_ = false;
+    std::size_t running_ = 0;
+    std::size_t busy_ = 0;  // of these
+    std::size_t reporting_ = 0;
+};
+
+}  // namespace ojs::detail
