@@ -1,7 +1,7 @@
 // fetcher: fetches jobs, and reports at once those that cannot run here.
 #pragma once
 
-#include "../threads/call_threads.ipp"
+#include "call_threads.ipp"
 
 namespace ojs::detail {
 
@@ -77,8 +77,7 @@ class fetcher {
     // The number of held jobs, see hold().
     std::size_t held_jobs() const noexcept { return held_jobs_; }
     void hand_back(const ref<active_job>& job) {
-        verdict report =
-            worker_.stage.has_stop_begun() ? unstarted(worker_) : unstartable_verdict(worker_, *job);
+        job_report report = worker_.stage.has_stop_begun() ? unstarted(worker_) : unstartable(worker_, *job);
         held_jobs_.fetch_sub(1);
         report_unstarted(job, std::move(report));
     }
@@ -162,13 +161,13 @@ class fetcher {
     bool hold(const ref<active_job>& job) {
         const std::string& fault = job->job.malformed;
         if (fault.empty() && worker_.options.unknown_type != unknown_type_action::requeue)
-            return report_unstarted(job, unstartable_verdict(worker_, *job));
+            return report_unstarted(job, unstartable(worker_, *job));
         bool is_first = false;
         const time_point hand_back_at =
             unknown_.hand_back_at(fault.empty() ? job->job.type : "", steady_clock::now(), is_first);
         if (!fault.empty()) {
             log_job(worker_, *job, log_level::error, "the job cannot be read; it is requeued",
-                    unstartable_verdict(worker_, *job));
+                    unstartable(worker_, *job));
         } else if (is_first) {
             constexpr const char* fix =
                 "register a handler, serve the type from a queue of its own, or set OJS_UNKNOWN_TYPE";
@@ -181,7 +180,7 @@ class fetcher {
         worker_.supervisor.notify();  // it hands the job back when due, or at once in a drain
         return false;
     }
-    bool report_unstarted(const ref<active_job>& job, verdict report) {
+    bool report_unstarted(const ref<active_job>& job, job_report report) {
         if (job->take()) calls_.report(job, std::move(report));
         return false;
     }

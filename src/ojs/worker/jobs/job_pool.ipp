@@ -3,6 +3,7 @@
 
 #include "../../base/detail/clock.ipp"
 #include "fetcher.ipp"
+#include "heartbeat.ipp"
 
 namespace ojs::detail {
 
@@ -145,7 +146,8 @@ class job_pool : public ref_counted {
 
     // Reports a stuck job; its slot stays taken. False: the handler was faster.
     bool report_stuck(const ref<active_job>& job) {
-        verdict report = cut_short(worker_, *job, job->cancel.reason(), "");  // first, because it may throw
+        job_report report =
+            cut_short(worker_, *job, job->cancel.reason(), "");  // first, because it may throw
         if (!job->take()) return false;
         {
             const unique_lock held(mutex_);
@@ -226,7 +228,7 @@ class job_pool : public ref_counted {
         const std::size_t others = ready_.empty() ? 0 : ready_.size() - 1;
         for (std::size_t i = 0; i < detail::min(others, idle_); ++i) idle_wakeup_.notify_one();
         ref<start_gate> gate;
-        if (ready_.size() > idle_ + 2) attempt([&] { gate = make_ref<start_gate>(); });
+        if (ready_.size() > idle_ + 2) attempt_unlocked(held, [&] { gate = make_ref<start_gate>(); });
         result<void> added;
         while (added && ready_.size() > idle_ + 1 && job_threads_ < slots_)
             added = start_thread(held, ready_.pop(), gate);
@@ -242,17 +244,17 @@ class job_pool : public ref_counted {
     }
     void log_slots(unique_lock& held, log_level level, const char* message, const error* failure = nullptr) {
         const std::size_t slots = slots_;
-        log_unlocked(held, [&] {
+        attempt_unlocked(held, [&] {
             std::vector<log_field> fields = {field("concurrency", slots)};
             if (failure != nullptr) fields.push_back(field("error", failure->text));
             worker_.log.write({level, message, std::move(fields), {}});
         });
     }
-    // The mutex is unlocked, because a log hook is user code.
-    template <class Log>
-    void log_unlocked(unique_lock& held, Log log) {
+    // For logging, because a log hook is user code, and for other locks.
+    template <class Body>
+    static void attempt_unlocked(unique_lock& held, Body body) {
         held.unlock();
-        attempt(log);
+        attempt(body);
         held.lock();
     }
 
@@ -277,7 +279,7 @@ class job_pool : public ref_counted {
         if (!job.begin_handler()) return;  // the stop was faster
         worker_.in_handlers.fetch_add(1);
         if (job.timeout_at() < next_check.load()) worker_.supervisor.notify();
-        verdict report = call_handler(job);
+        job_report report = call_handler(job);
         exit_if_forked(worker_.backend.owner);
         job.end_handler();
         if (job.take()) return settle(worker_, job, std::move(report));
@@ -290,16 +292,17 @@ class job_pool : public ref_counted {
         if (job.take()) settle(worker_, job, unstarted(worker_));
     }
 
-    verdict call_handler(active_job& job) {
+    job_report call_handler(active_job& job) {
         try {
-            return outcome_verdict(worker_, job, job.call_handler(worker_));
+            return returned(worker_, job, job.call_handler(worker_));
         } catch (...) {
-            return thrown_verdict(job);
+            return report_thrown(job);
         }
     }
-    verdict thrown_verdict(const active_job& job) const {
-        verdict report = failed({"handler_error", "out of memory", true, "{}"});  // too short to be allocated
-        retry_allocation([&] { report = exception_verdict(worker_, job, printable(thrown_text(), 2000)); });
+    job_report report_thrown(const active_job& job) const {
+        job_report report =
+            failed({"handler_error", "out of memory", true, "{}"});  // too short to be allocated
+        retry_allocation([&] { report = thrown(worker_, job, printable(thrown_text(), 2000)); });
         return report;
     }
 
@@ -365,7 +368,7 @@ class job_pool : public ref_counted {
         const bool failed = !schedule_.schedule_next(fetched, seen_hints);
         if (leads) leading_ = false;
         if (!leads) leader_wakeup_.notify_one();  // the due time may have changed
-        if (failed) log_unlocked(held, [&] { log_failure(fetched.error()); });
+        if (failed) attempt_unlocked(held, [&] { log_failure(fetched.error()); });
     }
     // A bad response is an error, because it may have claimed jobs.
     void log_failure(const error& failure) const {

@@ -41,27 +41,30 @@ enum class job_status : std::uint8_t { completed, failed, interrupted, requeued,
 inline constexpr const char* status_messages[] = {"job completed", "job failed", "job interrupted",
                                                   "job requeued"};
 
-enum class report_status : std::uint8_t { accepted, gone, unreported };  // how sending it ended
-
-// The report about a job: an ACK or a FAIL, and how it counts.
-struct verdict {
+// What to report about a job, an ACK or a FAIL, and what became of it.
+struct job_report {
     bool ack = false;
-    std::string result_json;  // ACK
-    job_error failure;        // FAIL
-    std::string checkpoint;   // FAIL: JSON; empty: none
-    bool requeue = false;     // FAIL
-    job_status status = job_status::completed;
+    std::string result_json;                    // ACK
+    job_error failure;                          // FAIL
+    std::string checkpoint;                     // FAIL: JSON; empty: none
+    bool requeue = false;                       // FAIL
+    job_status status = job_status::completed;  // of the run
     log_level level = log_level::debug;
     cancel_reason reason = cancel_reason::none;
-    int signal = 0;  // that caused an interruption
-    report_status sent = report_status::unreported;
-    settled response = settled::gone;  // the backend's, if it has accepted the report
+    int signal = 0;                             // that caused an interruption
+    settled response = settled::gone;           // the backend's
+    job_status ended = job_status::unreported;  // how the claim ended
 
-    // What became of the job, once the backend has accepted the report.
-    job_status accepted_as() const noexcept {
-        if (status != job_status::interrupted) return status;
-        return requeue ? job_status::requeued : job_status::failed;
+    // An error: no response settles the job.
+    void note_response(const result<settled>& got) noexcept {
+        if (!got) return;
+        response = *got;
+        const job_status requested = status != job_status::interrupted ? status
+                                     : requeue                         ? job_status::requeued
+                                                                       : job_status::failed;
+        ended = response == settled::gone ? job_status::gone : requested;
     }
+    bool accepted() const noexcept { return response != settled::gone; }
 };
 
 // Guards what the threads of a worker share. Held briefly, and never during a request, a callback or a log line. A child
@@ -281,7 +284,7 @@ class active_job : public ref_counted {
     const std::chrono::milliseconds lease;  // how long the claim holds without a heartbeat
     const ref<registered_handler> handler;  // null: none for its type
     drain_barrier::ticket ticket;           // held until settled
-    verdict report;                         // to send, while it is queued in call_threads
+    job_report report;                      // to send, while it is queued in call_threads
     job_flags flags;
     ref<active_job> next_to_run;  // these are the queues'
     ref<active_job> next_to_report;

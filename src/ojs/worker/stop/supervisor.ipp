@@ -3,7 +3,6 @@
 
 #include "../../base/detail/light.hpp"
 #include "../../loop/detail/stop_machine.ipp"
-#include "../heartbeat/heartbeat.ipp"
 #include "../jobs/job_pool.ipp"
 #include "../options/worker_options.ipp"
 #include "stuck_watch.ipp"

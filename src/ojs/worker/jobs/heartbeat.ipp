@@ -1,10 +1,7 @@
 // heartbeat: the threads that send heartbeats, from the registration to the last request of the worker.
 #pragma once
 
-#include "../../base/detail/clock.ipp"
-#include "../../base/detail/light.hpp"
-#include "../state/worker_context.ipp"
-#include "../threads/call_threads.ipp"
+#include "call_threads.ipp"
 
 namespace ojs::detail {
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "../../base/detail/light.hpp"
-#include "../reports/settlement.ipp"
 #include "pool_threads.ipp"
+#include "send_report.ipp"
 
 namespace ojs::detail {
 
@@ -21,7 +21,7 @@ class call_threads {
     }
 
     // Reports a job that the caller has taken. Allocates nothing.
-    void report(ref<active_job> job, verdict report) {
+    void report(ref<active_job> job, job_report report) {
         job->report = std::move(report);
         {
             const unique_lock held(guard_);
@@ -144,7 +144,7 @@ class call_threads {
         });
         --reporting_;
     }
-    verdict shutdown_result(const active_job& job) const {
+    job_report shutdown_result(const active_job& job) const {
         if (!job.began()) return unstarted(worker_);
         // A timeout or a cancellation from before the stop keeps its reason.
         return cut_short(worker_, job, job.cancelled_alone() ? job.cancel.reason() : reason_, "");
