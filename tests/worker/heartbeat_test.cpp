@@ -389,6 +389,49 @@ TEST_CASE("heartbeat: plan -> due by interval or request, two unanswered, the la
     }
 }
 
+TEST_CASE("worker: what a job thread without a job does next") {
+    using action = detail::pool_action;
+    const time_point now = time_point() + 1h;
+    constexpr time_point never = time_point::max();
+    const struct {
+        detail::pool_facts pool;
+        action next;
+    } rows[] = {
+        {{false, true, false, now}, action::run},    // a ready job goes first,
+        {{true, true, true, never}, action::run},    // also at the end
+        {{true, false, false, now}, action::end},    // then no FETCH begins
+        {{false, false, true, now}, action::fetch},  // without the lead, too
+        {{false, false, false, now + 1s}, action::lead},
+        {{false, false, false, never}, action::lead},  // quiet, or no free slot
+        {{false, false, true, now + 1s}, action::idle},
+    };
+    for (const auto& row : rows) {
+        CAPTURE(&row - rows);
+        CHECK(detail::plan_thread(row.pool, now) == row.next);
+    }
+}
+
+TEST_CASE("worker: what a thread for calls does next") {
+    using action = detail::call_action;
+    const struct {
+        detail::call_facts calls;
+        action next;
+    } rows[] = {
+        {{false, 1, 1, true, 2}, action::run_task},  // the other thread reports
+        {{false, 1, 1, true, 1}, action::report},    // a task may block: not on the last free thread
+        {{false, 1, 0, false, 1}, action::wait},
+        {{true, 0, 1, true, 1}, action::report},  // before its log line, and before the end
+        {{true, 0, 0, true, 1}, action::log},
+        {{true, 0, 0, false, 1}, action::end},
+        {{false, 0, 0, false, 2}, action::wait},
+        {{false, 0, 0, false, 3}, action::end},  // enough others wait
+    };
+    for (const auto& row : rows) {
+        CAPTURE(&row - rows);
+        CHECK(detail::plan_call(row.calls) == row.next);
+    }
+}
+
 TEST_CASE("heartbeat: workers that started together send the second beat apart, and keep that distance") {
     std::chrono::milliseconds shortest = 1h;
     std::chrono::milliseconds longest = 0h;

@@ -7,6 +7,23 @@
 
 namespace ojs::detail {
 
+// What a thread does next: a report goes before its log line.
+enum class call_action : std::uint8_t { run_task, report, log, wait, end };
+struct call_facts {
+    bool closed = false;
+    std::size_t tasks = 0;      // each may block
+    std::size_t reports = 0;    // due
+    bool has_reported = false;  // jobs whose reports are not logged
+    std::size_t free = 1;       // threads without a call, this one included
+};
+inline constexpr std::size_t max_waiting_calls = 2;  // threads
+inline call_action plan_call(const call_facts& calls) noexcept {
+    if (calls.tasks > 0 && calls.free > 1) return call_action::run_task;  // the other takes reports
+    if (calls.reports > 0) return call_action::report;
+    if (calls.has_reported) return call_action::log;
+    return calls.closed || calls.free > max_waiting_calls ? call_action::end : call_action::wait;
+}
+
 // A thread that takes a call leaves another one waiting for the next. Thread-safe.
 class call_threads {
   public:
@@ -46,7 +63,7 @@ class call_threads {
         function<void()> task;
         if (!attempt([&] { task = body; })) return false;
         unique_lock held(guard_);
-        if (running_ < busy_ + max_waiting) return start_thread(held, task).has_value();
+        if (running_ < busy_ + max_waiting_calls) return start_thread(held, task).has_value();
         if (!attempt([&] { tasks_.push_back(task); })) return false;
         call_due_.notify_one();
         return true;
@@ -73,7 +90,6 @@ class call_threads {
 
   private:
     static constexpr std::size_t max_reports = 128;  // at a time
-    static constexpr std::size_t max_waiting = 2;    // threads
 
     // The guard is held in all of these, and unlocked during calls.
 
@@ -92,22 +108,20 @@ class call_threads {
         report_queue reported;  // and not logged: a slow log delays no report
         unique_lock held(guard_);
         if (first_task) call(held, [&] { attempt(first_task); });
-        for (;;) {
-            if (!tasks_.empty() && running_ > busy_ + 1) {  // a task may block: another thread takes reports
-                const function<void()> task = detail::exchange(tasks_.back(), nullptr);
-                tasks_.pop_back();
-                call(held, [&] { attempt(task); });
-            } else if (pending_reports() > 0) {
-                report_next(held, reported);
-            } else if (!reported.empty()) {
-                call(held, [&] { log_all(reported); });
-            } else if (closed_ || running_ > busy_ + max_waiting) {
-                break;
-            } else {
-                call_due_.wait(held);
+        for (call_action next; (next = plan(reported)) != call_action::end;) {
+            switch (next) {
+                case call_action::run_task: run_task(held); break;
+                case call_action::report: report_next(held, reported); break;
+                case call_action::log: call(held, [&] { log_all(reported); }); break;
+                case call_action::wait: call_due_.wait(held); break;
+                case call_action::end: break;
             }
         }
         --running_;
+    }
+
+    call_action plan(const report_queue& reported) const noexcept {
+        return plan_call({closed_, tasks_.size(), pending_reports(), !reported.empty(), running_ - busy_});
     }
 
     template <class Call>
@@ -129,6 +143,11 @@ class call_threads {
         return detail::min(jobs, max_reports - reporting_);
     }
 
+    void run_task(unique_lock& held) {
+        const function<void()> task = detail::exchange(tasks_.back(), nullptr);
+        tasks_.pop_back();
+        call(held, [&] { attempt(task); });
+    }
     void report_next(unique_lock& held, report_queue& reported) {
         const bool has_report = !taken_.empty();
         ref<active_job> job = has_report ? taken_.pop() : worker_.jobs.take_next();

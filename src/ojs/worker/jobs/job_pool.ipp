@@ -86,6 +86,27 @@ class fetch_limit {
     time_point failed_at_ = time_point();
 };
 
+// What a thread without a job does next.
+enum class pool_action : std::uint8_t {
+    run,    // the next ready job
+    fetch,  // for the free slots
+    lead,   // wait until a FETCH is due, or a change
+    idle,   // wait for a ready job or the lead
+    end
+};
+struct pool_facts {
+    bool closed = false;
+    bool has_ready = false;
+    bool has_leader = false;
+    time_point fetch_at = never;  // without a free slot or leave to fetch: never
+};
+inline pool_action plan_thread(const pool_facts& pool, time_point now) noexcept {
+    if (pool.has_ready) return pool_action::run;
+    if (pool.closed) return pool_action::end;
+    if (now >= pool.fetch_at) return pool_action::fetch;
+    return pool.has_leader ? pool_action::idle : pool_action::lead;
+}
+
 // At most `concurrency` threads, each with at most one job. A thread fetches jobs itself and hands those it cannot
 // run to others, so that a busy worker rarely switches threads.
 class job_pool : public ref_counted {
@@ -322,26 +343,30 @@ class job_pool : public ref_counted {
 
     // ---- a thread without a job: the mutex is held ----
 
-    // Returns the next job to run, or null when the pool is closed. A thread fetches for the slots without a
-    // FETCH. Until that is due, one thread, the leader, waits for the due time, and the others wait for work.
+    // Returns the next job to run, or null when the pool is closed.
     ref<active_job> next_job(unique_lock& held) {
-        while (ready_.empty() && !closed_) {
+        for (;;) {
             const bool may_fetch = worker_.stage.may_fetch() && worker_.beats.registration_tried();
             const std::size_t free = may_fetch ? free_slots() : 0;
             const time_point fetch_at = free > 0 ? schedule_.due() : never;
-            if (steady_clock::now() >= fetch_at) {
-                fetch(detail::min(free, limit_.max_count()), held);
-            } else if (leading_) {
-                ++idle_;
-                idle_wakeup_.wait(held);
-                --idle_;
-            } else {
-                leading_ = true;
-                leader_wakeup_.wait_until(held, fetch_at);
-                leading_ = false;
+            switch (plan_thread({closed_, !ready_.empty(), leading_, fetch_at}, steady_clock::now())) {
+                case pool_action::run: return ready_.pop();
+                case pool_action::fetch: fetch(detail::min(free, limit_.max_count()), held); break;
+                case pool_action::lead: lead_until(fetch_at, held); break;
+                case pool_action::idle: idle(held); break;
+                case pool_action::end: return {};
             }
         }
-        return ready_.empty() ? ref<active_job>() : ready_.pop();
+    }
+    void lead_until(time_point fetch_at, unique_lock& held) {
+        leading_ = true;
+        leader_wakeup_.wait_until(held, fetch_at);
+        leading_ = false;
+    }
+    void idle(unique_lock& held) {
+        ++idle_;
+        idle_wakeup_.wait(held);
+        --idle_;
     }
 
     // The slots without a job or a FETCH. Up to max_held held jobs take no slot.
