@@ -93,6 +93,8 @@ TEST_CASE_FIXTURE(fixture, "loop: a stop -> no item is taken, those in flight en
     std::thread stopper([&] {
         begun.wait_for(3);
         CHECK(one.active_items() == 3);
+        CHECK_FALSE(one.consumers(1, [](slot&) { std::abort(); }));
+        CHECK(logged("added to a loop after its start, and not used"));
         CHECK(one.request_stop());
         CHECK_FALSE(one.may_take());
         released.add();
@@ -322,7 +324,7 @@ TEST_CASE_FIXTURE(fixture, "loop: fork() before run() -> a signal stops the chil
 }
 
 TEST_CASE_FIXTURE(
-    fixture, "loop: a child of fork() comes back from a consumer -> it takes nothing, and ends with 70") {
+    fixture, "loop: a child of fork() comes back from a consumer -> it has and takes nothing, ends with 70") {
     loop one(options);
     const pid_t parent = ::getpid();
     one.consumers(1, [&](slot& slot) {
@@ -330,7 +332,9 @@ TEST_CASE_FIXTURE(
             if (::getpid() != parent) ::_exit(1);
             const item taken = slot.begin("a");
             const pid_t child = ::fork();
-            if (child == 0) continue;
+            if (child == 0 && one.taking().cancelled() && one.active_items() + one.report().claimed == 0)
+                continue;
+            if (child == 0) ::_exit(2);
             int status = -1;
             ::waitpid(child, &status, 0);
             CHECK(WIFEXITED(status));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../core/cancel_token.hpp"
+#include "../core/drain_barrier.hpp"
 #include "../core/lifecycle.hpp"
 #include "loop_options.hpp"
 #include "worker_part.hpp"
@@ -17,7 +18,6 @@ namespace detail {
 class loop_machine;
 class loop_state;
 struct loop_item;
-struct loop_slot;
 }  // namespace detail
 
 // An item in flight: the log names it and the stop waits for it, until end() or the end of its scope. It may outlive
@@ -25,9 +25,12 @@ struct loop_slot;
 class [[nodiscard]] item {
   public:
     item() = default;  // none
-    item(item&& other) noexcept;
-    item& operator=(item&& other) noexcept;
-    ~item();
+    item(item&& other) noexcept = default;
+    item& operator=(item other) noexcept {
+        detail::swap(entry_, other.entry_);
+        return *this;
+    }
+    ~item() { end(); }
 
     // Cancelled at the end of the grace period, by a second stop signal, or because loop::renew() has lost the item
     // (cancel_reason::revoked): return, and hand the item back to its queue. Never for none.
@@ -37,8 +40,7 @@ class [[nodiscard]] item {
 
   private:
     friend class detail::loop_state;
-    item(detail::ref<detail::loop_state> loop, detail::ref<detail::loop_item> entry) noexcept;
-    detail::ref<detail::loop_state> loop_;
+    explicit item(detail::ref<detail::loop_item> entry) noexcept : entry_(std::move(entry)) {}
     detail::ref<detail::loop_item> entry_;
 };
 
@@ -60,14 +62,16 @@ class slot {
     cancel_token taking() const;
     // The item is in flight. `id` is for the log, and for loop::renew(). Throws std::bad_alloc.
     item begin(std::string id);
-    std::size_t index() const noexcept;  // 0, 1, ... among the loop's threads
+    std::size_t index() const noexcept { return index_; }  // 0, 1, ... among the loop's threads
 
   private:
     friend class detail::loop_state;
     enum class turn { take, wait, end };
-    explicit slot(detail::loop_slot& self) noexcept : self_(self) {}
+    slot(detail::loop_state& loop, std::size_t index) noexcept : loop_(loop), index_(index) {}
     turn await_turn(time_point deadline);
-    detail::loop_slot& self_;
+    detail::loop_state& loop_;
+    const std::size_t index_;
+    drain_barrier::ticket ticket_;  // held but while it waits in next()
 };
 
 // A loop of your own with all that a worker does on signals: its event table, times, termination-mode file, log lines and
@@ -99,11 +103,12 @@ class loop {
     ~loop();
 
     // run() calls `body(slot&)` on `count` threads (0: OJS_CONCURRENCY, 10 by default). The loop also stops when all of
-    // them have returned, or one has thrown: that is logged, and run() returns 70. Call it, and the next two, before run().
-    void consumers(std::size_t count, function<void(slot&)> body);
+    // them have returned, or one has thrown: that is logged, and run() returns 70. After the start this and the next two
+    // add nothing, log an error, and return false.
+    bool consumers(std::size_t count, function<void(slot&)> body);
     // Calls `renew` every `interval`, on a thread of its own, with the ids in flight, until the last item has ended: to
     // extend leases or visibility timeouts. Items whose ids it returns are lost: their tokens are cancelled.
-    void renew(std::chrono::milliseconds interval,
+    bool renew(std::chrono::milliseconds interval,
                function<std::vector<std::string>(const std::vector<std::string>& ids)> renew);
     // Adds a step that runs after the last item has ended, as worker::on_shutdown().
     template <class F>
@@ -130,10 +135,12 @@ class loop {
     cancel_token taking() const;
     item begin(std::string id);  // as slot::begin()
 
-    bool quiet();   // no item is taken until resume(); as SIGTSTP. True, as for the others: something changed
-    bool resume();  // as SIGCONT
-    bool request_stop();                 // begins a drain, as SIGTERM
-    bool request_stop_and_cancel();      // begins a drain that cancels the items in flight
+    // No item is taken until resume(); as SIGTSTP. True, as for the next three: something changed.
+    bool quiet() { return apply(event::quiet_request); }
+    bool resume() { return apply(event::resume_request); }      // as SIGCONT
+    bool request_stop() { return apply(event::stop_request); }  // begins a drain, as SIGTERM
+    // Begins a drain that cancels the items in flight.
+    bool request_stop_and_cancel() { return apply(event::cancel_request); }
     cancel_token stopped_token() const;  // cancelled when the loop has ended
     ojs::phase phase() const noexcept;   // as worker::phase()
     std::size_t active_items() const;    // in flight
@@ -143,6 +150,7 @@ class loop {
 
   private:
     loop(result<loop_options> options, lifecycle* shared);
+    bool apply(event request);
     bool add_step(std::string name, function<void()> step, std::chrono::milliseconds timeout);
     detail::ref<detail::loop_machine> machine_;
 };

@@ -16,6 +16,7 @@ struct loop_item : ref_counted {
         shown.queue = "default";
     }
 
+    ref<loop_state> loop;  // of the taking period: none
     cancel_source cancel;
     job shown;  // to parts
     const time_point since = steady_clock::now();
@@ -28,17 +29,9 @@ struct loop_item : ref_counted {
 };
 
 // A thread of consumers().
-struct loop_slot : ref_counted {
-    std::size_t index = 0;
+struct loop_consumer {
     function<void(slot&)> body;
-    loop_state* loop = nullptr;
-    drain_barrier::ticket ticket;  // held but while it waits in next()
     thread handle;
-};
-
-// While items may be taken: it ends with the next quiet.
-struct taking_period : ref_counted {
-    cancel_source source;
 };
 
 // Shared by the loop, its threads and its items.
@@ -48,6 +41,7 @@ class loop_state : public held_options<loop_options>, public loop_context {
         : held_options{std::move(given)}, loop_context(options, "loop", shared) {}
 
     std::size_t active() const noexcept override {
+        if (is_forked()) return 0;  // they are the parent's, a thread of which may have held the mutex
         const unique_lock held(guard_);
         return items_.size();
     }
@@ -55,6 +49,7 @@ class loop_state : public held_options<loop_options>, public loop_context {
         for (const ref<loop_item>& each : items()) visit(each->shown, each->since);
     }
     worker_report report() const override {
+        if (is_forked()) return {};
         const unique_lock held(guard_);
         worker_report out = counts_;
         for (const ref<loop_item>& each : items_) {
@@ -83,7 +78,8 @@ class loop_state : public held_options<loop_options>, public loop_context {
             stuck_check_at_ = detail::min(stuck_check_at_, cancelled_at_);
             ++counts_.claimed;
         }
-        return item(ref<loop_state>(this), added);
+        added->loop = ref<loop_state>(this);
+        return item(added);
     }
     void end(loop_item& ended) noexcept {
         if (is_forked()) return;  // it is the parent's
@@ -94,7 +90,11 @@ class loop_state : public held_options<loop_options>, public loop_context {
             items_.back()->place = ended.place;
             swap(items_[ended.place], items_.back());
             items_.pop_back();
-            if (!exchange(ended.is_over, true)) count(is_cut_short, token.reason());
+            if (!exchange(ended.is_over, true)) {
+                const bool is_lost = is_cut_short && token.reason() == cancel_reason::revoked;
+                ++(is_lost ? counts_.gone : is_cut_short ? counts_.requeued : counts_.completed);
+                if (is_cut_short) ++counts_.interrupted;
+            }
         }
         const job_settlement settled{ended.shown.queue,
                                      {},
@@ -107,7 +107,12 @@ class loop_state : public held_options<loop_options>, public loop_context {
     void lose(const array<ref<loop_item>>& asked, const std::vector<std::string>& ids) {
         bool any = false;
         for (const ref<loop_item>& each : asked) {
-            if (!contains(ids, each->shown.id) || !lose(*each)) continue;
+            if (!contains(ids, each->shown.id)) continue;
+            unique_lock held(guard_);
+            if (each->is_over || !each->cancel.request(cancel_reason::revoked)) continue;
+            each->cancelled_at = steady_clock::now();
+            stuck_check_at_ = time_point::min();
+            held.unlock();
             any = true;
             log_item(log_level::warn, "item lost: another consumer may have it", *each);
         }
@@ -121,19 +126,8 @@ class loop_state : public held_options<loop_options>, public loop_context {
         const unique_lock held(guard_);
         stuck_check_at_ = cancelled_at_ = detail::min(cancelled_at_, steady_clock::now());
     }
-    // Of cancelled items.
     void call_cancel_callbacks() {
-        retry_allocation([this] {
-            const array<ref<loop_item>> all = items();
-            for (const ref<loop_item>& each : all) {
-                if (each->cancel.requested()) each->cancel.wake_waiters();
-            }
-            run_aside([all] {
-                for (const ref<loop_item>& each : all) {
-                    if (each->cancel.requested()) each->cancel.run_callbacks();
-                }
-            });
-        });
+        retry_allocation([this] { call_back(items()); });
     }
     // Items that were cancelled and still run are logged once. Returns when to look again.
     time_point check_stuck(time_point now) {
@@ -184,37 +178,41 @@ class loop_state : public held_options<loop_options>, public loop_context {
     // ---- taking ----
 
     cancel_token taking() const {
+        if (is_forked()) {  // nothing is taken, and a thread of the parent may have held the mutex
+            cancel_source ended;
+            ended.request(cancel_reason::cancelled);
+            return ended.token();
+        }
         const unique_lock held(guard_);
-        return taking_->source.token();
+        return taking_->cancel.token();
     }
     // Called after each change of phase.
     void update_taking() {
-        ref<taking_period> next;
+        ref<loop_item> next;
         const bool may_take = stage.may_fetch();
-        if (may_take) retry_allocation([&] { next = make_ref<taking_period>(); });
+        if (may_take) retry_allocation([&] { next = make_ref<loop_item>("", group_); });
         unique_lock held(guard_);
-        if (next && taking_->source.requested()) swap(taking_, next);
-        const ref<taking_period> current = taking_;
-        if (!may_take) current->source.request(cancel_reason::cancelled);
+        if (next && taking_->cancel.requested()) swap(taking_, next);
+        const ref<loop_item> current = taking_;
+        if (!may_take) current->cancel.request(cancel_reason::cancelled);
         changed_.notify_all();
         held.unlock();
-        if (!may_take && current->source.has_pending_callbacks())
-            run_aside([current] { current->source.run_callbacks(); });
+        if (!may_take) retry_allocation([&] { call_back({current}); });
     }
     // Between two calls of advance() an item may come although it is quiet.
     bool is_drained() const noexcept override {
         const unique_lock held(guard_);
-        return taking_->source.requested() && loop_context::is_drained();
+        return taking_->cancel.requested() && loop_context::is_drained();
     }
-    slot::turn await_turn(loop_slot& self, time_point deadline) {
+    slot::turn await_turn(slot& self, time_point deadline) {
         exit_if_child();
-        leave(self.ticket);
+        leave(self.ticket_);
         unique_lock held(guard_);
         for (;;) {
             if (stage.has_stop_begun()) return slot::turn::end;
-            self.ticket = claims.enter();  // before the look: see drain_barrier::enter()
-            if (stage.may_fetch() && !taking_->source.requested()) return slot::turn::take;
-            leave(self.ticket);
+            self.ticket_ = claims.enter();  // before the look: see drain_barrier::enter()
+            if (stage.may_fetch() && !taking_->cancel.requested()) return slot::turn::take;
+            leave(self.ticket_);
             if (!changed_.wait_until(held, deadline)) return slot::turn::wait;
         }
     }
@@ -223,13 +221,7 @@ class loop_state : public held_options<loop_options>, public loop_context {
 
     void add_consumers(std::size_t count, const function<void(slot&)>& body) {
         if (count == 0 && options.concurrency > 0) count = static_cast<std::size_t>(options.concurrency);
-        for (; count > 0; --count) {
-            const ref<loop_slot> added = make_ref<loop_slot>();
-            added->index = slots_.size();
-            added->body = body;
-            added->loop = this;
-            slots_.push_back(added);
-        }
+        for (; count > 0; --count) consumers_.push_back({body, {}});
     }
     void set_renewal(std::chrono::milliseconds interval,
                      function<std::vector<std::string>(const std::vector<std::string>&)> call) {
@@ -249,17 +241,14 @@ class loop_state : public held_options<loop_options>, public loop_context {
             started = start(renewer_, service_thread("ojs-renew"), [self] { self->renew_until_ended(); });
             if (!started) renews_ = false;
         }
-        for (const ref<loop_slot>& each : slots_) {
-            if (!started) break;
-            live_threads_.fetch_add(1);
-            started = start(each->handle, consumer, [self, each] { self->consume(*each); });
-            if (!started) live_threads_.fetch_sub(1);
+        for (std::size_t i = 0; i < consumers_.size() && started; ++i) {
+            live_threads.fetch_add(1);
+            started = start(consumers_[i].handle, consumer, [self, i] { self->consume(i); });
+            if (!started) live_threads.fetch_sub(1);
         }
         return started;
     }
-    std::size_t consumers() const noexcept { return slots_.size(); }
-    bool has_live_threads() const noexcept { return live_threads_.load() != 0; }
-    bool has_thrown() const noexcept { return has_thrown_; }
+    std::size_t consumers() const noexcept { return consumers_.size(); }
     // True: renew is not being called, and will not be.
     bool end_renewal() {
         const unique_lock held(guard_);
@@ -269,14 +258,14 @@ class loop_state : public held_options<loop_options>, public loop_context {
     }
     // Returns how many are left behind.
     std::size_t end_threads(time_point deadline) {
-        const std::size_t live = live_threads_ + (end_renewal() ? 0 : 1);
+        const std::size_t live = live_threads + (end_renewal() ? 0 : 1);
         std::size_t left = live;
         const auto end = [&](thread& each) {
             if (live == 0 && !each.join_until(deadline)) ++left;
             each.detach();
         };
         end(renewer_);
-        for (const ref<loop_slot>& each : slots_) end(each->handle);
+        for (loop_consumer& each : consumers_) end(each.handle);
         return left;
     }
     // This process is a child of the one that has claimed the signals, or runs.
@@ -285,15 +274,11 @@ class loop_state : public held_options<loop_options>, public loop_context {
     void own() noexcept { owner_ = fork_generation(); }
 
     cancel_source stopped;
-    atomic<bool> has_parts{false};  // an item may end before they start
+    atomic<bool> has_parts{false};        // an item may end before they start
+    atomic<std::size_t> live_threads{0};  // of consumers()
+    atomic<bool> has_thrown{false};
 
   private:
-    // With the mutex held.
-    void count(bool is_cut_short, cancel_reason reason) noexcept {
-        const bool is_lost = is_cut_short && reason == cancel_reason::revoked;
-        ++(is_lost ? counts_.gone : is_cut_short ? counts_.requeued : counts_.completed);
-        if (is_cut_short) ++counts_.interrupted;
-    }
     void leave(drain_barrier::ticket& ticket) noexcept {
         ticket.leave();
         if (stage.has_stop_begun() || (has_parts && loop_context::is_drained())) supervisor.notify();
@@ -306,30 +291,38 @@ class loop_state : public held_options<loop_options>, public loop_context {
         handle = std::move(*started);
         return {};
     }
-    // On another thread, as callbacks may block; on this one if there is none.
-    template <class Body>
-    void run_aside(Body body) {
-        const ref<loop_state> self(this);
+    // Ends the waits and calls the callbacks of those that are cancelled. The callbacks may block: on another thread,
+    // or on this one if there is none.
+    void call_back(const array<ref<loop_item>>& all) {
+        array<ref<loop_item>> called;
+        for (const ref<loop_item>& each : all) {
+            if (!each->cancel.requested()) continue;
+            each->cancel.wake_waiters();
+            if (each->cancel.has_pending_callbacks()) called.push_back(each);
+        }
+        const auto call = [called] {
+            for (const ref<loop_item>& each : called) each->cancel.run_callbacks();
+        };
         thread aside;
-        const auto kept = [self, body] { body(); };
-        if (!start(aside, service_thread("ojs-cancel"), kept)) return body();
+        if (called.empty()) return;
+        if (!start(aside, service_thread("ojs-cancel"), call)) call();
         aside.detach();
     }
-    void consume(loop_slot& self) {
-        slot shown(self);
+    void consume(std::size_t index) {
+        slot self(*this, index);
         try {
-            self.body(shown);
+            consumers_[index].body(self);
         } catch (...) {
             exit_if_child();
-            has_thrown_ = true;
+            has_thrown = true;
             attempt([&] {
                 log.write(log_level::error, "a consumer threw; the loop stops",
                           {field("error", thrown_text())});
             });
         }
         exit_if_child();
-        leave(self.ticket);
-        if (live_threads_.fetch_sub(1) == 1 || has_thrown_)
+        leave(self.ticket_);
+        if (live_threads.fetch_sub(1) == 1 || has_thrown)
             stage.own.apply(event::stop_request, {cause_kind::api, 0});
         supervisor.notify();
     }
@@ -354,14 +347,6 @@ class loop_state : public held_options<loop_options>, public loop_context {
         renews_ = false;
         supervisor.notify();
     }
-    // False: it has ended.
-    bool lose(loop_item& lost) {
-        const unique_lock held(guard_);
-        if (lost.is_over || !lost.cancel.request(cancel_reason::revoked)) return false;
-        lost.cancelled_at = steady_clock::now();
-        stuck_check_at_ = time_point::min();
-        return true;
-    }
 
     std::vector<log_field> fields_of(const loop_item& one) const {
         return {field("item", one.shown.id), field("elapsed_ms", milliseconds_since(one.since)),
@@ -372,12 +357,10 @@ class loop_state : public held_options<loop_options>, public loop_context {
     }
 
     const ref<cancel_group> group_ = make_ref<cancel_group>();
-    array<ref<loop_slot>> slots_;  // not changed after the start, like the next two
+    array<loop_consumer> consumers_;  // not changed after the start, like the next two
     std::chrono::milliseconds renew_interval_{0};
     function<std::vector<std::string>(const std::vector<std::string>&)> renew_;
     thread renewer_;
-    atomic<std::size_t> live_threads_{0};
-    atomic<bool> has_thrown_{false};
     std::uint32_t owner_ = fork_generation();
 
     mutable mutex guard_;  // guards the rest
@@ -386,7 +369,7 @@ class loop_state : public held_options<loop_options>, public loop_context {
     worker_report counts_;
     time_point cancelled_at_ = never;  // all items
     time_point stuck_check_at_ = never;
-    ref<taking_period> taking_ = make_ref<taking_period>();
+    ref<loop_item> taking_ = make_ref<loop_item>("", group_);  // ends with the next quiet
     std::uint64_t unreported_ = 0;
     bool renewal_ends_ = false;
     bool renews_ = false;  // its thread runs
@@ -395,11 +378,10 @@ class loop_state : public held_options<loop_options>, public loop_context {
 // The stages of a loop, one turn at a time.
 class loop_machine final : public stop_machine {
   public:
-    loop_machine(loop_options options, lifecycle* shared)
-        : loop_machine(make_ref<loop_state>(std::move(options), shared)) {}
+    explicit loop_machine(const ref<loop_state>& made) : stop_machine(*made, steps), state(made) {}
     ~loop_machine() override {
         if (state->is_forked()) return;
-        if (has_begun_) {
+        if (stage_ != stage::ready && stage_ != stage::over) {
             state->stage.own.apply(event::cancel_request, {cause_kind::api, 0});
             run();
         }
@@ -414,14 +396,14 @@ class loop_machine final : public stop_machine {
         if (status) status = unless_out_of_memory([this] { return claim(); });
     }
     void run() {
-        while (advance()) state->supervisor.wait_until(due_);
+        while (advance()) state->supervisor.wait_until(due);
         if (!must_exit()) return;
         for (;;) ::pause();  // another run() ends the process
     }
     // False: it has ended.
     bool advance() {
-        if (has_begun_) state->exit_if_child();
-        if (stage_ == stage::over || !(has_begun_ || start())) return false;
+        if (stage_ == stage::over || (stage_ == stage::ready && !start())) return false;
+        state->exit_if_child();
         state->supervisor.clear();
         for (;;) {
             const time_point parts_due = notice_all();
@@ -430,22 +412,28 @@ class loop_machine final : public stop_machine {
                 if (stage_ == stage::over) return false;
                 continue;
             }
-            due_ = detail::min(detail::min(stage_deadline(), parts_due), run_due_tasks(now));
+            due = detail::min(detail::min(stage_deadline(), parts_due), run_due_tasks(now));
             return true;
         }
     }
-    time_point due() const noexcept { return due_; }
-    bool has_begun() const noexcept { return has_begun_; }
+    // What is added after the start is not used.
+    bool accepts(const char* addition) const {
+        if (stage_ == stage::ready) return true;
+        attempt([&] {
+            state->log.write(log_level::error, "added to a loop after its start, and not used",
+                             {field("addition", addition)});
+        });
+        return false;
+    }
 
     const ref<loop_state> state;
     result<void> status;  // why it cannot run
     shutdown_sequence steps;
     atomic<int> exit_code{exit_status::usage};
+    time_point due = never;  // of the next advance()
 
   private:
-    enum class stage { working, draining, stopping, closing, over };
-
-    explicit loop_machine(const ref<loop_state>& made) : stop_machine(*made, steps), state(made) {}
+    enum class stage { ready, working, draining, stopping, closing, over };
 
     result<void> claim() {
         result<wake> waker = wake::create();
@@ -461,7 +449,7 @@ class loop_machine final : public stop_machine {
         if (status) status = unless_out_of_memory([this] { return try_start(); });
         if (status) return true;
         report_usage(status.error());
-        if (has_begun_) return true;  // some threads run: it stops
+        if (stage_ == stage::working) return true;  // some threads run: it stops
         tear_down();
         stage_ = stage::over;
         return false;
@@ -480,7 +468,7 @@ class loop_machine final : public stop_machine {
         state->has_parts = !state->user.parts.empty();
         if (!follows) return error{errc::busy, 0, "too many follow one lifecycle (at most 16)"};
         begin_run();
-        has_begun_ = true;
+        stage_ = stage::working;
         begin("loop started", loop_variables);
         const result<void> started = state->start_threads();
         if (!started) state->stage.own.apply(event::stop_request, {cause_kind::api, 0});
@@ -488,7 +476,7 @@ class loop_machine final : public stop_machine {
     }
 
     // Taking ends first, and then the items: one may come between the two.
-    bool idle() const noexcept override { return !state->has_live_threads() && stop_machine::idle(); }
+    bool idle() const noexcept override { return state->live_threads == 0 && stop_machine::idle(); }
     time_point run_due_work(time_point now) override { return state->check_stuck(now); }
     void shorten_stop() override { stop_deadline_ = steady_clock::now(); }
     void wake_takers() override { state->update_taking(); }
@@ -502,7 +490,8 @@ class loop_machine final : public stop_machine {
     }
     bool begin_next_stage(time_point now) {
         const bool is_late = now >= stage_deadline();
-        switch (stage_) {
+        const stage current = stage_;
+        switch (current) {
             case stage::working:
                 if (phase() < phase::draining) return false;
                 break;
@@ -519,9 +508,10 @@ class loop_machine final : public stop_machine {
                 if (!run_shutdown_steps()) return false;
                 finish();
                 break;
+            case stage::ready:
             case stage::over: return false;
         }
-        stage_ = static_cast<stage>(static_cast<int>(stage_) + 1);
+        stage_ = static_cast<stage>(static_cast<int>(current) + 1);
         return true;
     }
     void finish() {
@@ -534,10 +524,9 @@ class loop_machine final : public stop_machine {
         tear_down();
         int ended = choose_exit_status(all_ended);
         if (ended == exit_status::settled && !all_ended) ended = exit_status::unreported;
-        if (ended == exit_status::settled && state->has_thrown()) ended = exit_status::stuck;
+        if (ended == exit_status::settled && state->has_thrown) ended = exit_status::stuck;
         if (ended == exit_status::settled && !status) ended = exit_status::usage;
         exit_code = ended;
-        has_begun_ = false;
         end("loop stopped", ended, all_ended);
         state->stopped.cancel(cancel_reason::cancelled);
     }
@@ -548,48 +537,29 @@ class loop_machine final : public stop_machine {
     }
 
     run_signals signals_;
-    stage stage_ = stage::working;
-    time_point due_ = never;
-    bool has_begun_ = false;
+    atomic<stage> stage_{stage::ready};
 };
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE item::item(detail::ref<detail::loop_state> loop,
-                               detail::ref<detail::loop_item> entry) noexcept
-    : loop_(std::move(loop)), entry_(std::move(entry)) {}
-OJS_SHUTDOWN_INLINE item::item(item&& other) noexcept = default;
-OJS_SHUTDOWN_INLINE item& item::operator=(item&& other) noexcept {
-    end();
-    loop_ = std::move(other.loop_);
-    entry_ = std::move(other.entry_);
-    return *this;
-}
-OJS_SHUTDOWN_INLINE item::~item() {
-    end();
-}
 OJS_SHUTDOWN_INLINE cancel_token item::token() const noexcept {
     return entry_ ? entry_->cancel.token() : cancel_token();
 }
 OJS_SHUTDOWN_INLINE void item::end() noexcept {
-    if (entry_) loop_->end(*entry_);
+    if (entry_) entry_->loop->end(*entry_);
     entry_ = {};
-    loop_ = {};
 }
 
 OJS_SHUTDOWN_INLINE cancel_token slot::taking() const {
-    self_.loop->exit_if_child();
-    return self_.loop->taking();
+    loop_.exit_if_child();
+    return loop_.taking();
 }
 OJS_SHUTDOWN_INLINE item slot::begin(std::string id) {
-    self_.loop->exit_if_child();
-    return self_.loop->begin(std::move(id));
-}
-OJS_SHUTDOWN_INLINE std::size_t slot::index() const noexcept {
-    return self_.index;
+    loop_.exit_if_child();
+    return loop_.begin(std::move(id));
 }
 OJS_SHUTDOWN_INLINE slot::turn slot::await_turn(time_point deadline) {
-    return self_.loop->await_turn(self_, deadline);
+    return loop_.await_turn(*this, deadline);
 }
 
 OJS_SHUTDOWN_INLINE loop::loop() : loop(loop_options::from_environment(), nullptr) {}
@@ -598,23 +568,29 @@ OJS_SHUTDOWN_INLINE loop::loop(loop_options options)
 OJS_SHUTDOWN_INLINE loop::loop(loop_options options, lifecycle& shared)
     : loop(result<loop_options>(std::move(options)), &shared) {}
 OJS_SHUTDOWN_INLINE loop::loop(result<loop_options> options, lifecycle* shared)
-    : machine_(detail::make_ref<detail::loop_machine>(options ? *options : loop_options(), shared)) {
+    : machine_(detail::make_ref<detail::loop_machine>(
+          detail::make_ref<detail::loop_state>(options ? *options : loop_options(), shared))) {
     if (!options) machine_->status = options.error();
     machine_->prepare();
 }
 OJS_SHUTDOWN_INLINE loop::~loop() = default;
 
-OJS_SHUTDOWN_INLINE void loop::consumers(std::size_t count, function<void(slot&)> body) {
+OJS_SHUTDOWN_INLINE bool loop::consumers(std::size_t count, function<void(slot&)> body) {
+    if (!machine_->accepts("consumers")) return false;
     machine_->state->add_consumers(count, body);
+    return true;
 }
-OJS_SHUTDOWN_INLINE void loop::renew(
+OJS_SHUTDOWN_INLINE bool loop::renew(
     std::chrono::milliseconds interval,
     function<std::vector<std::string>(const std::vector<std::string>&)> renew) {
+    if (!machine_->accepts("renew")) return false;
     machine_->state->set_renewal(interval, std::move(renew));
+    return true;
 }
 OJS_SHUTDOWN_INLINE bool loop::add_step(std::string name, function<void()> step,
                                         std::chrono::milliseconds timeout) {
-    return !machine_->has_begun() && machine_->steps.add(std::move(name), std::move(step), timeout);
+    return machine_->accepts("shutdown step") &&
+           machine_->steps.add(std::move(name), std::move(step), timeout);
 }
 
 OJS_SHUTDOWN_INLINE int loop::run() {
@@ -625,7 +601,7 @@ OJS_SHUTDOWN_INLINE int loop::fd() const noexcept {
     return machine_->state->supervisor.fd();
 }
 OJS_SHUTDOWN_INLINE time_point loop::deadline() const noexcept {
-    return machine_->due();
+    return machine_->due;
 }
 OJS_SHUTDOWN_INLINE bool loop::advance() {
     return machine_->advance();
@@ -643,17 +619,8 @@ OJS_SHUTDOWN_INLINE cancel_token loop::taking() const {
 OJS_SHUTDOWN_INLINE item loop::begin(std::string id) {
     return machine_->state->begin(std::move(id));
 }
-OJS_SHUTDOWN_INLINE bool loop::quiet() {
-    return machine_->state->stage.own.apply(event::quiet_request, {cause_kind::api, 0});
-}
-OJS_SHUTDOWN_INLINE bool loop::resume() {
-    return machine_->state->stage.own.apply(event::resume_request, {cause_kind::api, 0});
-}
-OJS_SHUTDOWN_INLINE bool loop::request_stop() {
-    return machine_->state->stage.own.apply(event::stop_request, {cause_kind::api, 0});
-}
-OJS_SHUTDOWN_INLINE bool loop::request_stop_and_cancel() {
-    return machine_->state->stage.own.apply(event::cancel_request, {cause_kind::api, 0});
+OJS_SHUTDOWN_INLINE bool loop::apply(event request) {
+    return machine_->state->stage.own.apply(request, {cause_kind::api, 0});
 }
 OJS_SHUTDOWN_INLINE cancel_token loop::stopped_token() const {
     return machine_->state->stopped.token();
