@@ -124,15 +124,15 @@ class worker {
 
     // Stops fetching; jobs in flight continue. This and the next five are thread-safe, also in handlers, and return
     // true if they changed anything. [GS 4.2]
-    bool quiet();
+    bool quiet() { return apply(event::quiet_request); }
     bool resume();  // undoes quiet() and every pause(), as SIGCONT does
     // Stops fetching from one queue. Jobs that a FETCH in flight brings are run. A backend can do the same by
     // `quiet` with `queues` in a heartbeat response; if those are all of the worker's, the worker is quiet.
     bool pause(const std::string& queue);
-    bool resume(const std::string& queue);  // undoes pause()
-    bool request_stop();                    // begins a drain, without waiting
+    bool resume(const std::string& queue);                      // undoes pause()
+    bool request_stop() { return apply(event::stop_request); }  // begins a drain, without waiting
     // Begins a drain that cancels jobs in flight at once; they have cancel_wait, or 1 s if that is 0, to return.
-    bool request_stop_and_cancel();
+    bool request_stop_and_cancel() { return apply(event::cancel_request); }
 
     // request_stop(), then waits until the worker has ended, the deadline passes or `until` is cancelled. The deadline
     // does not change the grace period. Handlers that noticed their cancellation have the rest of stop_timeout
@@ -168,6 +168,7 @@ class worker {
 
   private:
     worker(worker_options options, ojs::transport* transport, lifecycle* shared);
+    bool apply(event request);
     bool add_handler(std::string type, job_handler handler, handler_options options);
     bool add_step(std::string name, function<void()> step, std::chrono::milliseconds timeout);
     detail::ref<detail::worker_impl> impl_;

@@ -84,20 +84,18 @@ class run_signals {
 
 // With a termination-mode file SIGUSR1 means reclaim.
 inline result<void> install_signals(loop_context& worker, run_signals& own) {
-    return unless_out_of_memory([&]() -> result<void> {
-        const loop_options& options = worker.settings;
-        signal_options wanted;
-        wanted.reclaim = !options.termination_mode_file.empty();
-        wanted.stop_signals = options.stop_signals;
-        wanted.third_signal_exits = !options.dialect.first_signal_wins;
-        const result<std::vector<int>> ignored = own.install(worker.stage.signalled(), wanted);
-        if (!ignored) return ignored.error();
-        for (const int number : *ignored) {
-            worker.log.write(log_level::info, "signal was ignored when the process started, and stays so",
-                             {field("signal", signal_name(number))});
-        }
-        return {};
-    });
+    const loop_options& options = worker.settings;
+    signal_options wanted;
+    wanted.reclaim = !options.termination_mode_file.empty();
+    wanted.stop_signals = options.stop_signals;
+    wanted.third_signal_exits = !options.dialect.first_signal_wins;
+    const result<std::vector<int>> ignored = own.install(worker.stage.signalled(), wanted);
+    if (!ignored) return ignored.error();
+    for (const int number : *ignored) {
+        worker.log.write(log_level::info, "signal was ignored when the process started, and stays so",
+                         {field("signal", signal_name(number))});
+    }
+    return {};
 }
 
 }  // namespace ojs::detail

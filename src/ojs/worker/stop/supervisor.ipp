@@ -147,7 +147,14 @@ class supervisor final : public stop_machine {
 
     void mark_all_unreported() {
         worker_.tally.end_all();
-        attempt([this] { log_unreported(worker_.jobs.snapshot()); });
+        attempt([this] {
+            for (const ref<active_job>& job : worker_.jobs.snapshot())
+                log_job(worker_, *job, log_level::error, "job could not be reported in time");
+            if (worker_.fetches == 0) return;
+            worker_.log.write(log_level::warn,
+                              "a FETCH is still unanswered; jobs it may have claimed come back after their "
+                              "visibility timeout");
+        });
     }
 
     void await_threads() {
@@ -195,14 +202,6 @@ class supervisor final : public stop_machine {
             if (job->cancel.requested()) stuck_.add_stack(*job, deadline, fields);
             worker_.log.write_requested("job in flight", std::move(fields));
         }
-    }
-    void log_unreported(const array<ref<active_job>>& jobs) const {
-        for (const ref<active_job>& job : jobs)
-            log_job(worker_, *job, log_level::error, "job could not be reported in time");
-        if (worker_.fetches == 0) return;
-        worker_.log.write(log_level::warn,
-                          "a FETCH is still unanswered; jobs it may have claimed come back after their "
-                          "visibility timeout");
     }
 
     // Default of cancel_wait for stop_and_cancel(). [WIRE 2]

@@ -31,8 +31,9 @@ struct worker_impl : ref_counted {
         const bool is_inside = in_own_call();
         unique_lock held(guard);
         bool in_time = true;
-        while (started && !ended && in_time && !is_inside && !until.cancelled())
+        while (started && !stopped_source.requested() && in_time && !is_inside && !until.cancelled())
             in_time = changed.wait_until(held, deadline);
+        const bool ended = stopped_source.requested();
         if (!started) return {stop_status::never_started};
         if (!ended && is_inside) return {stop_status::called_inside};
         if (!ended) return {until.cancelled() ? stop_status::cancelled : stop_status::timed_out};
@@ -61,7 +62,8 @@ struct worker_impl : ref_counted {
                              "a transport, a hook or a callback has not returned; the worker is destroyed");
     }
 
-    result<void> prepare() {
+    // The start of run(), which gives `signals`, or of start(). After an error nothing runs.
+    result<void> begin(run_signals* signals) {
         worker_context& worker = *context;
         result<void> valid = check_options(worker.options);
         if (valid) valid = check_extensions(worker.options);
@@ -74,10 +76,22 @@ struct worker_impl : ref_counted {
             worker.backend.owner = fork_generation();
             started = true;
         }
-        return unless_failed(unless_out_of_memory([this] { return prepare_parts(); }));
+        result<void> outcome = unless_out_of_memory([&] { return try_begin(signals); });
+        if (outcome) return outcome;
+        tear_down();
+        const unique_lock held(guard);
+        started = false;
+        changed.notify_all();  // callers that wait for the end return
+        return outcome;        // not a copy of the error, which may be a lack of memory
+    }
+    result<void> try_begin(run_signals* signals) {
+        result<void> outcome = prepare();
+        if (outcome && signals != nullptr) outcome = install_signals(*context, *signals);
+        if (outcome) outcome = start_parts(signals != nullptr);  // first: if it fails, no thread runs
+        return outcome ? start_threads() : outcome;
     }
 
-    result<void> prepare_parts() {
+    result<void> prepare() {
         worker_context& worker = *context;
         result<wake> waker = wake::create();
         if (!waker) return waker.error();
@@ -98,37 +112,20 @@ struct worker_impl : ref_counted {
         return {};
     }
 
-    // Of a part of the start. No copy of its error, which may be a lack of memory.
-    result<void> unless_failed(result<void> outcome) {
-        if (outcome) return outcome;
-        const unique_lock held(guard);
-        started = false;
-        changed.notify_all();  // callers that wait for the end return
-        return outcome;
-    }
-
-    result<void> start_threads(bool owns_process) {
-        result<void> outcome = unless_out_of_memory([&] { return try_start_threads(owns_process); });
-        if (!outcome) tear_down();
-        return unless_failed(std::move(outcome));
-    }
-
-    result<void> try_start_threads(bool owns_process) {
+    result<void> start_threads() {
         worker_context& worker = *context;
-        const result<void> parts = start_parts(owns_process);  // first: if it fails, nothing runs
-        if (!parts) return parts;
         const int notify_fd = worker.supervisor.notify_fd();
         worker.stage.own.subscribe(notify_fd);  // its first subscriber, so this cannot fail
         if (worker.stage.shared != nullptr && !worker.stage.shared->subscribe(notify_fd))
             return error{errc::busy, 0, "too many workers follow one lifecycle (at most 16)"};
         const ref<job_pool> pool = make_ref<job_pool>(context, handlers);
+        running_supervisor = make_ref<supervisor>(context, pool, shutdown_steps);
         worker.backend.transport->on_work_available([pool] { pool->wake(); });
         worker.backend.transport->on_job_cancelled([context = context](const std::string& id) {
             context->jobs.for_each_with_id(id, [&](active_job& job) {
                 if (job.revoke()) context->supervisor.notify();
             });
         });
-        running_supervisor = make_ref<supervisor>(context, pool, shutdown_steps);
         return running_supervisor->start();
     }
 
@@ -159,10 +156,9 @@ struct worker_impl : ref_counted {
         const bool must_exit = running_supervisor->must_exit();
         tear_down();
         exit_code = status;
-        stopped_source.request(cancel_reason::cancelled);  // before stop() returns
+        stopped_source.request(cancel_reason::cancelled);
         {
             const unique_lock held(guard);
-            ended = true;
             changed.notify_all();
         }
         stopped_source.run_callbacks();
@@ -172,8 +168,10 @@ struct worker_impl : ref_counted {
     void tear_down() {
         worker_context& worker = *context;
         stop_worker_parts(worker, steady_clock::now());
-        worker.backend.transport->on_work_available(nullptr);
-        worker.backend.transport->on_job_cancelled(nullptr);
+        if (running_supervisor) {
+            worker.backend.transport->on_work_available(nullptr);
+            worker.backend.transport->on_job_cancelled(nullptr);
+        }
         if (worker.stage.shared != nullptr) worker.stage.shared->unsubscribe(worker.supervisor.notify_fd());
         worker.stage.own.unsubscribe(worker.supervisor.notify_fd());
         running_supervisor = {};
@@ -190,7 +188,6 @@ struct worker_impl : ref_counted {
     condition changed;
     atomic<bool> started{false};
     atomic<bool> can_notify{false};  // context->supervisor exists
-    bool ended = false;              // guarded by `guard`
 };
 
 }  // namespace detail
@@ -259,10 +256,8 @@ OJS_SHUTDOWN_INLINE bool worker::add_step(std::string name, function<void()> ste
 OJS_SHUTDOWN_INLINE int worker::run() {
     const detail::ref<detail::worker_impl> impl = impl_;  // at its end another thread may delete this
     detail::begin_run();
-    result<void> started = impl->prepare();
     detail::run_signals installed;
-    if (started) started = impl->unless_failed(detail::install_signals(*impl->context, installed));
-    if (started) started = impl->start_threads(true);
+    const result<void> started = impl->begin(&installed);
     if (!started) {
         detail::attempt([&] {
             impl->context->log.write(log_level::error, "worker not started",
@@ -279,9 +274,8 @@ OJS_SHUTDOWN_INLINE int worker::run() {
 
 OJS_SHUTDOWN_INLINE result<void> worker::start() {
     const detail::ref<detail::worker_impl> impl = impl_;
-    result<void> prepared = impl->prepare();
-    if (prepared) prepared = impl->start_threads(false);
-    if (!prepared) return prepared;
+    result<void> begun = impl->begin(nullptr);
+    if (!begun) return begun;
     detail::thread_options options;
     options.name = "ojs-worker";
     result<detail::thread> started = detail::unless_out_of_memory(
@@ -306,26 +300,20 @@ OJS_SHUTDOWN_INLINE int worker::exit_code() const noexcept {
     return impl_->exit_code.load(detail::memory_order::acquire);
 }
 
-OJS_SHUTDOWN_INLINE bool worker::quiet() {
-    return impl_->context->stage.own.apply(event::quiet_request, {cause_kind::api, 0});
+OJS_SHUTDOWN_INLINE bool worker::apply(event request) {
+    return impl_->context->stage.own.apply(request, {cause_kind::api, 0});
 }
 OJS_SHUTDOWN_INLINE bool worker::resume() {
     detail::worker_context& context = *impl_->context;
     if (context.backend.is_forked()) return false;
     const bool queues = context.queues.open().size() < context.options.queues.size();
-    return context.stage.own.apply(event::resume_request, {cause_kind::api, 0}) || queues;
+    return apply(event::resume_request) || queues;
 }
 OJS_SHUTDOWN_INLINE bool worker::pause(const std::string& queue) {
     return impl_->pause_queue(queue, true);
 }
 OJS_SHUTDOWN_INLINE bool worker::resume(const std::string& queue) {
     return impl_->pause_queue(queue, false);
-}
-OJS_SHUTDOWN_INLINE bool worker::request_stop() {
-    return impl_->context->stage.own.apply(event::stop_request, {cause_kind::api, 0});
-}
-OJS_SHUTDOWN_INLINE bool worker::request_stop_and_cancel() {
-    return impl_->context->stage.own.apply(event::cancel_request, {cause_kind::api, 0});
 }
 OJS_SHUTDOWN_INLINE stop_result worker::stop(time_point deadline, const cancel_token& until) {
     request_stop();
