@@ -142,9 +142,7 @@ class stop_machine : public ref_counted {
     bool run_shutdown_steps() {
         if (!detail::exchange(steps_begun_, true) && shutdown_steps_.size() > 0) start_steps();
         if (!steps_ended_) return false;
-        const bool has_thread = steps_thread_.joinable();
-        if (has_thread && !steps_thread_.end_by(deadline_after(min_join_timeout)))
-            all_steps_finished_ = false;
+        if (!steps_thread_.end_by(deadline_after(min_join_timeout))) all_steps_finished_ = false;
         return true;
     }
     std::vector<step_result> take_steps() noexcept { return std::move(steps_); }
@@ -210,9 +208,14 @@ class stop_machine : public ref_counted {
     // False: there was nothing to do.
     bool act_on(const stop_facts& now) {
         const stop_facts before = detail::exchange(facts_, now);
-        const stop_plan plan = plan_stop(before, now);
-        for (const stop_action action : plan) attempt([&] { act(action, before); });
-        return !plan.empty();
+        bool has_acted = false;
+        for (int i = 0; i < stop_action_count; ++i) {
+            const auto action = static_cast<stop_action>(i);
+            if (!is_due(action, before, now)) continue;
+            has_acted = true;
+            attempt([&] { act(action, before); });
+        }
+        return has_acted;
     }
 
     // Returns the time of the next on_tick().

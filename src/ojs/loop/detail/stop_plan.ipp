@@ -21,6 +21,7 @@ struct stop_facts {
     bool first_signal_wins = false;
 };
 
+// In the order of their execution.
 enum class stop_action : std::uint8_t {
     apply_shared_lifecycle,  // apply the shared lifecycle's changes
     resume,                  // by SIGCONT, where only this worker is quiet
@@ -41,21 +42,6 @@ enum class stop_action : std::uint8_t {
     log_jobs
 };
 inline constexpr int stop_action_count = 17;
-
-// Actions, in the order of their execution.
-class stop_plan {
-  public:
-    constexpr void add_if(bool condition, stop_action action) noexcept {
-        if (condition) actions_[size_++] = action;
-    }
-    constexpr bool empty() const noexcept { return size_ == 0; }
-    constexpr const stop_action* begin() const noexcept { return actions_; }
-    constexpr const stop_action* end() const noexcept { return actions_ + size_; }
-
-  private:
-    stop_action actions_[stop_action_count] = {};
-    int size_ = 0;
-};
 
 constexpr bool has_changed(const lifecycle_state& before, const lifecycle_state& now) noexcept {
     return before.sequence != now.sequence || before.phase != now.phase;
@@ -84,35 +70,37 @@ constexpr bool must_exit_now(const stop_facts& facts) noexcept {
     return facts.own.exit_now || (facts.shared.exit_now && !facts.first_signal_wins);
 }
 
-// Plans for one change of a lifecycle at a time, so that listeners are notified of each.
-constexpr stop_plan plan_stop(const stop_facts& before, const stop_facts& now) noexcept {
+// Whether a change asks for the action. One change of a lifecycle at a time, so that listeners are notified of each.
+constexpr bool is_due(stop_action action, const stop_facts& before, const stop_facts& now) noexcept {
     const ojs::phase was = before.own.phase;
     const ojs::phase is = now.own.phase;
     const bool phase_changed = was != is;
     const bool shared_changed = has_changed(before.shared, now.shared);
-    const bool resumed = before.resume_requests != now.resume_requests && now.shared.phase == phase::running;
     const bool cancels = cancels_jobs(now) && !cancels_jobs(before) && !now.idle;
     const bool reclaims = phase_changed && is == phase::stopping && now.own.mode == stop_mode::reclaim;
-    stop_plan out;
-    out.add_if(shared_changed, stop_action::apply_shared_lifecycle);
-    out.add_if(resumed, stop_action::resume);
-    out.add_if(phase_changed && (was == phase::running || is == phase::running), stop_action::send_heartbeat);
-    out.add_if(was < phase::draining && is >= phase::draining, stop_action::stop_fetching);
-    out.add_if(was < phase::stopping && is >= phase::stopping, stop_action::divide_stop_timeout);
-    out.add_if(phase_changed, stop_action::notify_parts);
-    out.add_if(now.registration_tried && !before.registration_tried, stop_action::begin_fetching);
-    out.add_if(phase_changed || shared_changed || before.queues_version != now.queues_version,
-               stop_action::wake_pool);
-    out.add_if(cancels, stop_action::cancel);
-    out.add_if(cancels && !reclaims, stop_action::call_cancel_callbacks);
-    out.add_if(has_changed(before.own, now.own), stop_action::log_change);
-    out.add_if(needs_mode_file(now) && !needs_mode_file(before), stop_action::decide_mode);
-    out.add_if(reclaims, stop_action::log_reclaim);
-    out.add_if(cancels && reclaims, stop_action::call_reclaim_callbacks);
-    out.add_if(phase_changed, stop_action::call_on_transition);
-    out.add_if(must_exit_now(now) && !must_exit_now(before), stop_action::give_up);
-    out.add_if(before.report_requests != now.report_requests, stop_action::log_jobs);
-    return out;
+    switch (action) {
+        case stop_action::apply_shared_lifecycle: return shared_changed;
+        case stop_action::resume:
+            return before.resume_requests != now.resume_requests && now.shared.phase == phase::running;
+        case stop_action::send_heartbeat:
+            return phase_changed && (was == phase::running || is == phase::running);
+        case stop_action::stop_fetching: return was < phase::draining && is >= phase::draining;
+        case stop_action::divide_stop_timeout: return was < phase::stopping && is >= phase::stopping;
+        case stop_action::notify_parts:
+        case stop_action::call_on_transition: return phase_changed;
+        case stop_action::begin_fetching: return now.registration_tried && !before.registration_tried;
+        case stop_action::wake_pool:
+            return phase_changed || shared_changed || before.queues_version != now.queues_version;
+        case stop_action::cancel: return cancels;
+        case stop_action::call_cancel_callbacks: return cancels && !reclaims;
+        case stop_action::log_change: return has_changed(before.own, now.own);
+        case stop_action::decide_mode: return needs_mode_file(now) && !needs_mode_file(before);
+        case stop_action::log_reclaim: return reclaims;
+        case stop_action::call_reclaim_callbacks: return cancels && reclaims;
+        case stop_action::give_up: return must_exit_now(now) && !must_exit_now(before);
+        case stop_action::log_jobs: return before.report_requests != now.report_requests;
+    }
+    return false;
 }
 
 }  // namespace ojs::detail
