@@ -219,15 +219,6 @@ class loop_state : public held_options<loop_options>, public loop_context {
 
     // ---- threads ----
 
-    void add_consumers(std::size_t count, const function<void(slot&)>& body) {
-        if (count == 0 && options.concurrency > 0) count = static_cast<std::size_t>(options.concurrency);
-        for (; count > 0; --count) consumers_.push_back({body, {}});
-    }
-    void set_renewal(std::chrono::milliseconds interval,
-                     function<std::vector<std::string>(const std::vector<std::string>&)> call) {
-        renew_interval_ = detail::max(interval, std::chrono::milliseconds(1));
-        renew_ = std::move(call);
-    }
     // An error: not all could be started. Those that were end as the loop stops.
     result<void> start_threads() {
         thread_options consumer;
@@ -236,19 +227,18 @@ class loop_state : public held_options<loop_options>, public loop_context {
         consumer.name = "ojs-consumer";
         const ref<loop_state> self(this);
         result<void> started;
-        if (renew_) {
+        if (renew) {
             renews_ = true;
             started = start(renewer_, service_thread("ojs-renew"), [self] { self->renew_until_ended(); });
             if (!started) renews_ = false;
         }
-        for (std::size_t i = 0; i < consumers_.size() && started; ++i) {
+        for (std::size_t i = 0; i < consumers.size() && started; ++i) {
             live_threads.fetch_add(1);
-            started = start(consumers_[i].handle, consumer, [self, i] { self->consume(i); });
+            started = start(consumers[i].handle, consumer, [self, i] { self->consume(i); });
             if (!started) live_threads.fetch_sub(1);
         }
         return started;
     }
-    std::size_t consumers() const noexcept { return consumers_.size(); }
     // True: renew is not being called, and will not be.
     bool end_renewal() {
         const unique_lock held(guard_);
@@ -265,13 +255,18 @@ class loop_state : public held_options<loop_options>, public loop_context {
             each.detach();
         };
         end(renewer_);
-        for (loop_consumer& each : consumers_) end(each.handle);
+        for (loop_consumer& each : consumers) end(each.handle);
         return left;
     }
     // This process is a child of the one that has claimed the signals, or runs.
     bool is_forked() const noexcept { return owner_ != fork_generation(); }
     void exit_if_child() const noexcept { exit_if_forked(owner_); }
     void own() noexcept { owner_ = fork_generation(); }
+
+    // Not changed after the start.
+    array<loop_consumer> consumers;
+    std::chrono::milliseconds renew_interval{0};
+    function<std::vector<std::string>(const std::vector<std::string>&)> renew;
 
     cancel_source stopped;
     atomic<bool> has_parts{false};        // an item may end before they start
@@ -311,7 +306,7 @@ class loop_state : public held_options<loop_options>, public loop_context {
     void consume(std::size_t index) {
         slot self(*this, index);
         try {
-            consumers_[index].body(self);
+            consumers[index].body(self);
         } catch (...) {
             exit_if_child();
             has_thrown = true;
@@ -328,18 +323,18 @@ class loop_state : public held_options<loop_options>, public loop_context {
     }
     void renew_until_ended() {
         unique_lock held(guard_);
-        for (time_point due = deadline_after(renew_interval_); !renewal_ends_;) {
+        for (time_point due = deadline_after(renew_interval); !renewal_ends_;) {
             if (steady_clock::now() < due) {
                 changed_.wait_until(held, due);
                 continue;
             }
             held.unlock();
-            due = deadline_after(renew_interval_);  // from the begin of the call
+            due = deadline_after(renew_interval);  // from the begin of the call
             user.guard("renew threw", [this] {
                 const array<ref<loop_item>> asked = items();
                 std::vector<std::string> ids;
                 for (const ref<loop_item>& each : asked) ids.push_back(each->shown.id);
-                if (!ids.empty()) lose(asked, renew_(ids));
+                if (!ids.empty()) lose(asked, renew(ids));
             });
             exit_if_child();
             held.lock();
@@ -357,9 +352,6 @@ class loop_state : public held_options<loop_options>, public loop_context {
     }
 
     const ref<cancel_group> group_ = make_ref<cancel_group>();
-    array<loop_consumer> consumers_;  // not changed after the start, like the next two
-    std::chrono::milliseconds renew_interval_{0};
-    function<std::vector<std::string>(const std::vector<std::string>&)> renew_;
     thread renewer_;
     std::uint32_t owner_ = fork_generation();
 
@@ -458,15 +450,13 @@ class loop_machine final : public stop_machine {
         const result<void> claimed = state->is_forked() ? claim() : result<void>();  // by daemon()
         if (!claimed) return claimed;
         state->steps_timeout = steps.timeout();
-        if (state->consumers() > 0)
-            state->identity.concurrency = static_cast<std::int64_t>(state->consumers());
+        if (!state->consumers.empty())
+            state->identity.concurrency = static_cast<std::int64_t>(state->consumers.size());
         const result<void> parts = start_worker_parts(ref<loop_context>(state.get()));
-        const int notify_fd = state->supervisor.notify_fd();
-        state->stage.own.subscribe(notify_fd);  // its first subscriber, so this cannot fail
-        const bool follows = state->stage.shared == nullptr || state->stage.shared->subscribe(notify_fd);
         if (!parts) return parts;
         state->has_parts = !state->user.parts.empty();
-        if (!follows) return error{errc::busy, 0, "too many follow one lifecycle (at most 16)"};
+        if (!state->stage.subscribe(state->supervisor.notify_fd()))
+            return error{errc::busy, 0, "too many follow one lifecycle (at most 16)"};
         begin_run();
         stage_ = stage::working;
         begin("loop started", loop_variables);
@@ -532,8 +522,7 @@ class loop_machine final : public stop_machine {
     }
     void tear_down() {
         stop_worker_parts(*state, deadline_after(std::chrono::milliseconds(100)));
-        if (state->stage.shared != nullptr) state->stage.shared->unsubscribe(state->supervisor.notify_fd());
-        state->stage.own.unsubscribe(state->supervisor.notify_fd());
+        state->stage.unsubscribe(state->supervisor.notify_fd());
     }
 
     run_signals signals_;
@@ -577,14 +566,18 @@ OJS_SHUTDOWN_INLINE loop::~loop() = default;
 
 OJS_SHUTDOWN_INLINE bool loop::consumers(std::size_t count, function<void(slot&)> body) {
     if (!machine_->accepts("consumers")) return false;
-    machine_->state->add_consumers(count, body);
+    detail::loop_state& self = *machine_->state;
+    if (count == 0 && self.options.concurrency > 0)
+        count = static_cast<std::size_t>(self.options.concurrency);
+    for (; count > 0; --count) self.consumers.push_back({body, {}});
     return true;
 }
 OJS_SHUTDOWN_INLINE bool loop::renew(
     std::chrono::milliseconds interval,
     function<std::vector<std::string>(const std::vector<std::string>&)> renew) {
     if (!machine_->accepts("renew")) return false;
-    machine_->state->set_renewal(interval, std::move(renew));
+    machine_->state->renew_interval = detail::max(interval, std::chrono::milliseconds(1));
+    machine_->state->renew = std::move(renew);
     return true;
 }
 OJS_SHUTDOWN_INLINE bool loop::add_step(std::string name, function<void()> step,

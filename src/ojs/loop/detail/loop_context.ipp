@@ -18,31 +18,37 @@ class loop_stage {
   public:
     loop_stage(const loop_options& options, lifecycle* shared_lifecycle)
         : own(shared_lifecycle == nullptr ? options.repeat_signal_gap : std::chrono::milliseconds(0)),
-          shared(shared_lifecycle),
+          shared(shared_lifecycle == nullptr ? idle_ : *shared_lifecycle),
           grace_period_(options.times.shutdown_grace_period) {
         own.set_first_signal_wins(shared_lifecycle == nullptr && options.dialect.first_signal_wins);
     }
 
     // False from the moment of a stop or quiet, even before the supervisor has noticed it.
     bool may_fetch() const noexcept {
-        return own.phase() == phase::running && (shared == nullptr || shared->phase() == phase::running);
+        return own.phase() == phase::running && shared.phase() == phase::running;
     }
     // The later of the two phases. The shared lifecycle takes it as far as the drain.
     ojs::phase effective_phase() const noexcept {
         const ojs::phase self = own.phase();
-        if (self >= phase::draining || shared == nullptr) return self;
-        const ojs::phase other = shared->phase();
+        if (self >= phase::draining) return self;
+        const ojs::phase other = shared.phase();
         return other >= phase::draining ? phase::draining : self < other ? other : self;
     }
     bool has_stop_begun() const noexcept { return effective_phase() >= phase::draining; }
+    // Notifies the descriptor of each change. False: too many follow the shared lifecycle.
+    bool subscribe(int fd) noexcept { return own.subscribe(fd) && shared.subscribe(fd); }
+    void unsubscribe(int fd) noexcept {
+        own.unsubscribe(fd);
+        shared.unsubscribe(fd);
+    }
     // The lifecycle that signals change.
-    lifecycle& signalled() noexcept { return shared == nullptr ? own : *shared; }
+    lifecycle& signalled() noexcept { return &shared == &idle_ ? own : shared; }
 
     // time_point::max(): no drain. Set as soon as the drain begins, even before the supervisor has noticed it.
     time_point drain_deadline() const noexcept {
         const time_point known = drain_deadline_.load(memory_order::acquire);
         if (known != time_point::max() || !has_stop_begun()) return known;
-        const lifecycle& began = own.phase() >= phase::draining ? own : *shared;
+        const lifecycle& began = own.phase() >= phase::draining ? own : shared;
         return begin_drain(lifecycle::changed_at(began.state()));
     }
     // Returns when the drain ends.
@@ -53,9 +59,10 @@ class loop_stage {
     }
 
     lifecycle own;
-    lifecycle* const shared;
+    lifecycle& shared;  // the one that it follows; without one, `idle_`
 
   private:
+    lifecycle idle_;  // never changes
     const std::chrono::milliseconds grace_period_;
     mutable atomic<time_point> drain_deadline_{time_point::max()};
 };

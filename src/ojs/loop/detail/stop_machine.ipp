@@ -13,7 +13,7 @@
 
 namespace ojs::detail {
 
-// Executes stop_plan; the derived class has the stages, and what is stopped. Makes no slow call itself, so it notices
+// Executes the plan; the derived class has the stages, and what is stopped. Makes no slow call itself, so it notices
 // every signal at once. Used by the supervising thread.
 class stop_machine : public ref_counted {
   public:
@@ -25,7 +25,7 @@ class stop_machine : public ref_counted {
         : worker_(worker), log_(worker), shutdown_steps_(at_shutdown) {
         facts_.has_mode_file = !worker_.settings.termination_mode_file.empty();
         facts_.first_signal_wins = worker_.settings.dialect.first_signal_wins;
-        if (worker_.stage.shared != nullptr) facts_.resume_requests = worker_.stage.shared->resume_requests();
+        facts_.resume_requests = worker_.stage.shared.resume_requests();
     }
 
     // Nothing is in flight.
@@ -71,7 +71,7 @@ class stop_machine : public ref_counted {
         });
         notify_parts();
         stop_facts now = facts_;
-        if (worker_.stage.shared != nullptr) now.shared = worker_.stage.shared->state();
+        now.shared = worker_.stage.shared.state();
         act_on(now);
     }
 
@@ -195,11 +195,10 @@ class stop_machine : public ref_counted {
     // Takes at most one change of a lifecycle, of the shared one first.
     stop_facts read_facts() const noexcept {
         stop_facts now = facts_;
-        const lifecycle* const shared = worker_.stage.shared;
-        if (shared == nullptr || !shared->next_change(now.shared)) worker_.stage.own.next_change(now.own);
-        now.resume_requests = shared == nullptr ? 0 : shared->resume_requests();
-        now.report_requests =
-            worker_.stage.own.report_requests() + (shared == nullptr ? 0 : shared->report_requests());
+        const loop_stage& stage = worker_.stage;
+        if (!stage.shared.next_change(now.shared)) stage.own.next_change(now.own);
+        now.resume_requests = stage.shared.resume_requests();
+        now.report_requests = stage.own.report_requests() + stage.shared.report_requests();
         now.idle = idle();
         now.cancel_due = steady_clock::now() >= cancel_at_;
         add_facts(now);
@@ -254,7 +253,7 @@ class stop_machine : public ref_counted {
     // SIGCONT also resumes a worker that alone is quiet. A resume is counted before its change is made: where
     // that is not noticed yet, apply_shared_lifecycle() applies it.
     void resume() {
-        const int number = worker_.stage.shared->resume_signal();
+        const int number = worker_.stage.shared.resume_signal();
         worker_.stage.own.apply(event::resume_request,
                                 {number != 0 ? cause_kind::signal : cause_kind::api, number});
     }
@@ -265,8 +264,7 @@ class stop_machine : public ref_counted {
         const termination_mode mode = read_termination_mode(worker_.settings.termination_mode_file);
         // A SIGUSR1 that was sent with the stop signal is handled after it, or by another thread at the same time.
         if (facts_.first_signal_wins) ::poll(nullptr, 0, 10);
-        const lifecycle* const shared = worker_.stage.shared;
-        if (worker_.stage.own.reclaim_requests() + (shared == nullptr ? 0 : shared->reclaim_requests()) > 0) {
+        if (worker_.stage.own.reclaim_requests() + worker_.stage.shared.reclaim_requests() > 0) {
             has_reclaim_source_ = true;
             return static_cast<void>(worker_.stage.own.apply(event::mode_reclaim, why));
         }

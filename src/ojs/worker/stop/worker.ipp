@@ -51,17 +51,6 @@ struct worker_impl : ref_counted {
                user_call::is_in(context->cancel_callbacks);
     }
 
-    // For the destructor: refuses new calls to transports, hooks and callbacks, and waits for those in flight.
-    void close_calls(time_point deadline) {
-        worker_context& worker = *context;
-        worker.backend.calls.close();
-        const std::uint64_t calls = worker.backend.calls.wait_until(deadline);
-        worker.user.callbacks.close();  // last: the calls may log
-        if (worker.user.callbacks.wait_until(deadline) + calls > 0)
-            worker.log.write(log_level::error,
-                             "a transport, a hook or a callback has not returned; the worker is destroyed");
-    }
-
     // The start of run(), which gives `signals`, or of start(). After an error nothing runs.
     result<void> begin(run_signals* signals) {
         worker_context& worker = *context;
@@ -114,9 +103,7 @@ struct worker_impl : ref_counted {
 
     result<void> start_threads() {
         worker_context& worker = *context;
-        const int notify_fd = worker.supervisor.notify_fd();
-        worker.stage.own.subscribe(notify_fd);  // its first subscriber, so this cannot fail
-        if (worker.stage.shared != nullptr && !worker.stage.shared->subscribe(notify_fd))
+        if (!worker.stage.subscribe(worker.supervisor.notify_fd()))
             return error{errc::busy, 0, "too many workers follow one lifecycle (at most 16)"};
         const ref<job_pool> pool = make_ref<job_pool>(context, handlers);
         running_supervisor = make_ref<supervisor>(context, pool, shutdown_steps);
@@ -172,8 +159,7 @@ struct worker_impl : ref_counted {
             worker.backend.transport->on_work_available(nullptr);
             worker.backend.transport->on_job_cancelled(nullptr);
         }
-        if (worker.stage.shared != nullptr) worker.stage.shared->unsubscribe(worker.supervisor.notify_fd());
-        worker.stage.own.unsubscribe(worker.supervisor.notify_fd());
+        worker.stage.unsubscribe(worker.supervisor.notify_fd());
         running_supervisor = {};
     }
 
@@ -218,8 +204,15 @@ OJS_SHUTDOWN_INLINE worker::~worker() {
     }
     if (impl_->in_own_call()) detail::abort_with("a worker was destroyed in one of its own callbacks");
     if (!stopped()) stop();
-    const auto deadline = deadline_after(impl_->context->options.request_timeout + std::chrono::seconds(1));
-    impl_->close_calls(deadline);
+    // Refuses new calls to transports, hooks and callbacks, and waits for those in flight.
+    detail::worker_context& context = *impl_->context;
+    const auto deadline = deadline_after(context.options.request_timeout + std::chrono::seconds(1));
+    context.backend.calls.close();
+    const std::uint64_t calls = context.backend.calls.wait_until(deadline);
+    context.user.callbacks.close();  // last: the calls may log
+    if (context.user.callbacks.wait_until(deadline) + calls > 0)
+        context.log.write(log_level::error,
+                          "a transport, a hook or a callback has not returned; the worker is destroyed");
     static_cast<void>(background_.end_by(deadline));
 }
 
