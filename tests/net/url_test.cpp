@@ -110,14 +110,14 @@ TEST_CASE("connect: a socket that TCP connected to itself is refused, a listener
         const bool is_bound = ::bind(caller.get(), any_port.get(), any_port.length) == 0;
         if (!is_bound && any_port.storage.ss_family == AF_INET6) continue;  // a machine without IPv6
         REQUIRE(is_bound);
-        CHECK(detail::connect_tcp(caller.get(), detail::local_address(caller.get()), deadline) ==
+        CHECK(detail::connect_to(caller.get(), detail::local_address(caller.get()), deadline) ==
               ECONNREFUSED);
 
         const detail::unique_fd listener = detail::open_socket(any_port.storage.ss_family);
         REQUIRE(::bind(listener.get(), any_port.get(), any_port.length) == 0);
         REQUIRE(::listen(listener.get(), 1) == 0);
         const detail::unique_fd other = detail::open_socket(any_port.storage.ss_family);
-        CHECK(detail::connect_tcp(other.get(), detail::local_address(listener.get()), deadline) == 0);
+        CHECK(detail::connect_to(other.get(), detail::local_address(listener.get()), deadline) == 0);
     }
 }
 

@@ -16,95 +16,48 @@ inline namespace v0_1_0 {
 namespace detail {
 
 // A socket, and the stream over it if there is one.
-class connection {
-  public:
-    connection() = default;
-    connection(unique_fd socket, std::chrono::milliseconds max_age) noexcept
-        : socket_(std::move(socket)), expires_at_(deadline_after(max_age)) {}
-    connection(connection&& other) noexcept = default;
-    connection& operator=(connection&& other) noexcept {
-        detail::swap(stream_, other.stream_);
-        socket_ = std::move(other.socket_);
-        expires_at_ = other.expires_at_;
-        responded_at_ = other.responded_at_;
-        stalls_at = other.stalls_at;
-        user = other.user;
-        return *this;
-    }
-    ~connection() {
-        if (stream_) stream_->end();
+struct connection final : ref_counted {
+    connection(unique_fd connected, std::chrono::milliseconds max_age) noexcept
+        : socket(std::move(connected)), expires_at(deadline_after(max_age)) {}
+    ~connection() override {
+        if (stream) stream->end();
     }
 
-    explicit operator bool() const noexcept { return static_cast<bool>(socket_); }
-
-    // Creates the stream over the socket and does its handshake.
-    result<void> start_stream(const stream_factory& factory, const endpoint& target, const io_limit& limit) {
-        set_nonblocking(socket_.get(), true);
-        result<byte_stream_ref> made = factory({socket_.get(), target.host, target.name});
-        if (!made) return made.error();
-        stream_ = std::move(*made);
-        const io_result handshake = run([this] { return stream_->handshake(); }, limit);
-        if (handshake.status == io_status::ok) return {};
-        const bool interrupted = handshake.status == io_status::interrupted;
-        const bool late = handshake.status == io_status::timed_out;
-        return error{interrupted ? errc::cancelled : errc::unreachable,
-                     late ? ETIMEDOUT : handshake.sys_errno,
-                     interrupted ? "interrupted during the handshake"
-                     : late      ? "the deadline passed during the handshake"
-                                 : "handshake failed: " + stream_->failure()};
+    // `may_block`: if there is no stream and no byte yet, waits for up to receive_limit in this one system call.
+    stream_result read_some(char* buffer, std::size_t size, bool may_block) {
+        if (stream) return stream->read_some(buffer, size);
+        return done(::recv(socket.get(), buffer, size, may_block ? 0 : MSG_DONTWAIT),
+                    stream_status::wants_read);
     }
-
-    io_result send_all(std::string_view bytes, time_point deadline) {
-        if (!stream_) return detail::send_all(socket_.get(), bytes, deadline);
-        io_result out;
-        while (out.status == io_status::ok && out.bytes < bytes.size()) {
-            const std::size_t before = out.bytes;
-            out = run([&] { return stream_->write_some(bytes.substr(before)); }, {deadline, -1});
-            out.bytes += before;
-        }
-        return out;
+    stream_result write_some(std::string_view bytes) {
+        if (stream) return stream->write_some(bytes);
+        return done(::send(socket.get(), bytes.data(), bytes.size(), send_flags), stream_status::wants_write);
     }
-    // ok: at least one byte.
-    io_result receive(char* buffer, std::size_t size, const io_limit& limit) {
-        if (stream_) return run([&] { return stream_->read_some(buffer, size); }, limit);
-        if (limit.interrupt_fd >= 0 && await_ready(socket_.get(), POLLIN, limit) == io_status::interrupted)
-            return {io_status::interrupted, 0, 0};
-        return recv_some(socket_.get(), buffer, size, limit.deadline);
-    }
-    bool is_expired(time_point now) const noexcept { return now >= expires_at_; }
-    void note_response() noexcept { responded_at_ = steady_clock::now(); }
-    time_point responded_at() const noexcept { return responded_at_; }  // the latest time
     // Whether the peer has closed it or has sent unrequested bytes.
     bool is_stale() {
-        if (!stream_) return peek(socket_.get()) >= 0 || !would_block(errno);
         char byte = 0;
-        return stream_->read_some(&byte, 1).status != stream_status::wants_read;
+        return read_some(&byte, 1, false).status != stream_status::wants_read;
     }
-    // Why the latest call failed, if the stream knows more than errno.
-    std::string failure() const { return stream_ ? stream_->failure() : std::string(); }
 
+    unique_fd socket;  // blocking, unless there is a stream
+    byte_stream_ref stream;
+    time_point expires_at;
+    time_point responded_at;                   // the latest time
     time_point stalls_at = time_point::max();  // of the request on it, see run(); a new connection does not
     pthread_t user{};                          // the thread of the latest request
+    int sys_errno = 0;                         // why the socket failed
 
   private:
-    // Runs one operation of the stream, waiting as often as needed.
-    template <class Operation>
-    io_result run(const Operation& operation, const io_limit& limit) {
-        for (;;) {
-            const stream_result done = operation();
-            if (done.status == stream_status::ok) return {io_status::ok, done.bytes, 0};
-            if (done.status == stream_status::closed) return {io_status::closed, 0, 0};
-            if (done.status == stream_status::failed) return {io_status::failed, 0, 0};
-            const short event = done.status == stream_status::wants_read ? POLLIN : POLLOUT;
-            const io_status ready = await_ready(socket_.get(), event, limit);
-            if (ready != io_status::ok) return {ready, 0, ready == io_status::failed ? errno : 0};
-        }
+    // The result of a system call that returned `bytes`.
+    stream_result done(ssize_t bytes, stream_status if_it_would_block) noexcept {
+        if (bytes > 0) return {stream_status::ok, static_cast<std::size_t>(bytes)};
+        if (bytes == 0) return {stream_status::closed, 0};
+        if (errno == EINTR || would_block(errno)) return {if_it_would_block, 0};
+        sys_errno = errno;
+        return {stream_status::failed, 0};
     }
-    unique_fd socket_;
-    byte_stream_ref stream_;
-    time_point expires_at_;
-    time_point responded_at_;
 };
+using connection_ref = ref<connection>;
 
 inline constexpr int max_interim_responses = 16;
 // A request on a kept connection has stalled without a response for so long. Less than the second that is documented, so
@@ -142,7 +95,7 @@ struct http_attempt {
 class http_exchange final : public ref_counted {
   public:
     http_exchange(endpoint target, http_client_options options)
-        : target_(std::move(target)), options_(std::move(options)) {
+        : target_(std::move(target)), options_(std::move(options)), resolver_(make_ref<resolver>(target_)) {
         append_header(common_headers_, "Host", target_.unix_path.empty() ? target_.name : "localhost");
         if (!options_.bearer_token.empty())
             append_header(common_headers_, "Authorization", "Bearer " + options_.bearer_token);
@@ -201,18 +154,21 @@ class http_exchange final : public ref_counted {
     }
 
     error failure(errc code, std::string_view what, int sys_errno = 0) const {
-        error out{code, sys_errno, cat({target_.name, ": ", what})};
-        if (sys_errno != 0) append(out.text, {": ", errno_text(sys_errno)});
-        return out;
+        return {code, sys_errno, cat({target_.name, ": ", what})};
+    }
+    http_attempt cancelled() const {
+        return {failure(errc::cancelled, "cancelled before the request was sent"), true, false};
     }
 
-    http_attempt broken(const connection& conn, int sys_errno, bool nothing_sent) const {
+    http_attempt broken(const connection& conn, bool nothing_sent) const {
         const errc code = nothing_sent ? errc::unreachable : errc::disconnected;
-        const std::string reason = conn.failure();
+        const std::string reason = conn.stream           ? conn.stream->failure()
+                                   : conn.sys_errno != 0 ? errno_text(conn.sys_errno)
+                                                         : "";
         const std::string what = cat({"the connection broke before the ",
                                       nothing_sent ? "request was sent" : "response was complete",
                                       reason.empty() ? "" : ": ", reason});
-        return {failure(code, what, reason.empty() ? sys_errno : 0), nothing_sent, true};
+        return {failure(code, what, conn.sys_errno), nothing_sent, true};
     }
 
     std::string compose(const http_request& request) const {
@@ -239,21 +195,21 @@ class http_exchange final : public ref_counted {
         return false;
     }
 
-    connection take_idle() {
+    connection_ref take_idle() {
         for (drop_idle(time_point());;) {
-            connection candidate;
+            connection_ref candidate;
             {
                 const unique_lock held(mutex_);
                 if (idle_.empty()) return candidate;
                 // The latest one of this thread, if any: its peer is likely on the same processor.
                 std::size_t at = idle_.size() - 1;
                 for (std::size_t i = 0; i < idle_.size(); ++i) {
-                    if (pthread_equal(idle_[i].user, pthread_self()) != 0) at = i;
+                    if (pthread_equal(idle_[i]->user, pthread_self()) != 0) at = i;
                 }
-                candidate = std::move(idle_[at]);
+                candidate = idle_[at];
                 idle_.remove(at);
             }
-            if (!candidate.is_stale()) return candidate;
+            if (!candidate->is_stale()) return candidate;
         }
     }
 
@@ -262,101 +218,113 @@ class http_exchange final : public ref_counted {
         const unique_lock held(mutex_);
         const time_point now = steady_clock::now();
         for (std::size_t i = idle_.size(); i-- > 0;) {
-            const connection& each = idle_[i];
-            if (each.is_expired(now) || each.responded_at() < since) idle_.remove(i);
+            if (now >= idle_[i]->expires_at || idle_[i]->responded_at < since) idle_.remove(i);
         }
     }
 
-    // Runs operation(deadline). If the request stalls, it closes those that were idle when it was sent: what stopped this
-    // one may have stopped all.
-    template <class Operation>
-    io_result run(const connection& conn, time_point deadline, const Operation& operation) {
-        if (deadline <= conn.stalls_at) return operation(deadline);
-        const io_result out = operation(conn.stalls_at);
-        if (out.status != io_status::timed_out) return out;
-        drop_idle(conn.stalls_at - stall_time);
-        return operation(deadline);
-    }
-
-    void keep_idle(connection conn) {
+    void keep_idle(const connection_ref& conn) {
         const unique_lock held(mutex_);
-        conn.user = pthread_self();
-        if (idle_.size() < options_.max_idle_connections) idle_.push_back(std::move(conn));
+        conn->user = pthread_self();
+        if (idle_.size() < options_.max_idle_connections) idle_.push_back(conn);
     }
 
-    result<connection> connect(const http_call& call) {
-        result<unique_fd> socket = resolver_.connect(target_, call.deadline);
+    // Runs operation(may_block), waiting as often as needed. If the request stalls, it closes the connections that were
+    // idle when it was sent: what stopped this one may have stopped all.
+    template <class Operation>
+    io_result run(connection& conn, const io_limit& limit, const Operation& operation) {
+        for (;;) {
+            const time_point now = steady_clock::now();
+            if (now >= limit.deadline) return {io_status::timed_out};
+            const time_point until = detail::min(limit.deadline, conn.stalls_at);
+            const stream_result done = operation(limit.interrupt_fd < 0 && until - now >= receive_limit);
+            if (done.status == stream_status::ok) return {io_status::ok, done.bytes};
+            if (done.status == stream_status::closed) return {io_status::closed};
+            if (done.status == stream_status::failed) return {io_status::failed};
+            const short event = done.status == stream_status::wants_read ? POLLIN : POLLOUT;
+            const io_status ready = await_ready(conn.socket.get(), event, {until, limit.interrupt_fd});
+            if (ready == io_status::interrupted || ready == io_status::failed) return {ready};
+            if (ready == io_status::ok || until == limit.deadline) continue;
+            drop_idle(conn.stalls_at - stall_time);
+            conn.stalls_at = time_point::max();
+        }
+    }
+
+    result<connection_ref> connect(const http_call& call) {
+        result<unique_fd> socket = resolver_->connect(call.deadline);
         if (!socket) return socket.error();
-        connection out(std::move(*socket), options_.max_connection_age);
+        connection_ref out = make_ref<connection>(std::move(*socket), options_.max_connection_age);
         if (!target_.is_secure) return out;
-        const result<void> secured =
-            out.start_stream(options_.https_stream, target_, {call.deadline, call.interrupt_fd});
-        if (secured) return out;
-        return error{secured.error().code, secured.error().sys_errno,
-                     cat({target_.name, ": ", secured.error().text})};
+        set_nonblocking(out->socket.get(), true);
+        result<byte_stream_ref> made = options_.https_stream({out->socket.get(), target_.host, target_.name});
+        if (!made) return failure(made.error().code, made.error().text, made.error().sys_errno);
+        out->stream = std::move(*made);
+        const io_result secured = run(*out, {call.deadline, call.interrupt_fd},
+                                      [&](bool /*may_block*/) { return out->stream->handshake(); });
+        if (secured.status == io_status::ok) return out;
+        if (secured.status == io_status::interrupted)
+            return failure(errc::cancelled, "interrupted during the handshake");
+        if (secured.status == io_status::timed_out)
+            return failure(errc::unreachable, "the deadline passed during the handshake", ETIMEDOUT);
+        return failure(errc::unreachable, "handshake failed: " + out->stream->failure());
     }
 
     // Tries idle connections until one accepts the request; was_stale() if none does.
-    http_attempt try_idle(const std::string& text, bool is_head, const http_call& call) {
+    http_attempt try_idle(std::string_view text, bool is_head, const http_call& call) {
         for (;;) {
-            connection conn = take_idle();
+            const connection_ref conn = take_idle();
             if (!conn) return {failure(errc::unreachable, "no idle connection"), true, true};
-            conn.stalls_at = steady_clock::now() + stall_time;
-            http_attempt tried = try_on(std::move(conn), text, is_head, call);
+            conn->stalls_at = steady_clock::now() + stall_time;
+            http_attempt tried = try_on(conn, text, is_head, call);
             if (tried.may_be_dead()) drop_idle(time_point::max());  // what killed it may have killed all
             if (!tried.was_stale()) return tried;
         }
     }
 
-    http_attempt try_new(const std::string& text, bool is_head, const http_call& call) {
-        if (call.should_send && !call.should_send())
-            return {failure(errc::cancelled, "cancelled before the request was sent"), true, false};
-        result<connection> conn = connect(call);
+    http_attempt try_new(std::string_view text, bool is_head, const http_call& call) {
+        if (call.should_send && !call.should_send()) return cancelled();
+        const result<connection_ref> conn = connect(call);
         if (!conn) return {conn.error(), true, false};
-        return try_on(std::move(*conn), text, is_head, call);
+        return try_on(*conn, text, is_head, call);
     }
 
-    http_attempt try_on(connection conn, const std::string& text, bool is_head, const http_call& call) {
+    http_attempt try_on(const connection_ref& conn, std::string_view text, bool is_head,
+                        const http_call& call) {
         if (call.should_send && !call.should_send()) {
-            keep_idle(std::move(conn));
-            return {failure(errc::cancelled, "cancelled before the request was sent"), true, false};
+            keep_idle(conn);
+            return cancelled();
         }
-        std::size_t done = 0;
-        const io_result sent = run(conn, call.deadline, [&](time_point until) {
-            io_result out = conn.send_all(std::string_view(text).substr(done), until);
-            out.bytes = done += out.bytes;
-            return out;
-        });
+        io_result sent;
+        std::string_view left = text;
+        while (sent.status == io_status::ok && !left.empty()) {
+            sent = run(*conn, {call.deadline}, [&](bool /*may_block*/) { return conn->write_some(left); });
+            left.remove_prefix(sent.bytes);
+        }
         if (sent.status == io_status::timed_out)
             return {failure(errc::timed_out, "the deadline passed while the request was sent")};
-        const bool all_sent = sent.status == io_status::ok;
-        if (!all_sent && sent.bytes == 0) return broken(conn, sent.sys_errno, true);
+        if (left.size() == text.size()) return broken(*conn, true);
         // A peer that closes in the middle of a request may have responded (413), so read in any case.
-        return receive(std::move(conn), is_head, all_sent, call);
-    }
-
-    http_attempt receive(connection conn, bool is_head, bool may_keep, const http_call& call) {
         http_parser parser(options_.limits, call.cut_body != nullptr);
-        http_attempt out = receive(parser, std::move(conn), is_head, may_keep, call);
-        if (out.response || call.cut_body == nullptr || parser.code() / 100 != 2) return out;
-        if (parser.was_cut() || out.response.error().code != errc::bad_response)
-            *call.cut_body = std::move(parser.message().body);
+        http_attempt out = receive(parser, conn, is_head, left.empty(), call);
+        const bool has_cut_body = !out.response && parser.code() / 100 == 2 &&
+                                  (parser.was_cut() || out.response.error().code != errc::bad_response);
+        if (call.cut_body != nullptr && has_cut_body) *call.cut_body = std::move(parser.message().body);
         return out;
     }
-    http_attempt receive(http_parser& parser, connection conn, bool is_head, bool may_keep,
+
+    http_attempt receive(http_parser& parser, const connection_ref& conn, bool is_head, bool may_keep,
                          const http_call& call) {
         using status = http_parser::status;
         parser.begin(is_head);
         char buffer[16 * 1024];
         for (int interim = 0;;) {
-            const io_result got = run(conn, call.deadline, [&](time_point until) {
-                return conn.receive(buffer, sizeof buffer, {until, call.interrupt_fd});
+            const io_result got = run(*conn, {call.deadline, call.interrupt_fd}, [&](bool may_block) {
+                return conn->read_some(buffer, sizeof buffer, may_block);
             });
             if (got.status == io_status::interrupted)
                 return {failure(errc::cancelled, "interrupted before the response was complete")};
             if (got.status == io_status::timed_out)
                 return {failure(errc::timed_out, "no complete response before the deadline")};
-            if (got.status == io_status::failed) return broken(conn, got.sys_errno, false);
+            if (got.status == io_status::failed) return broken(*conn, false);
             const bool open = got.status == io_status::ok;
             status reached = open ? parser.feed({buffer, got.bytes}) : parser.finish();
             if (!open && reached != status::complete)
@@ -370,14 +338,14 @@ class http_exchange final : public ref_counted {
             }
             if (reached == status::failed)
                 return {failure(errc::bad_response, cat({"bad response: ", parser.failure()}))};
-            if (reached == status::complete) return finish(parser, std::move(conn), may_keep && open);
+            if (reached == status::complete) return finish(parser, conn, may_keep && open);
         }
     }
 
-    http_attempt finish(http_parser& parser, connection conn, bool may_keep) {
-        conn.note_response();
+    http_attempt finish(http_parser& parser, const connection_ref& conn, bool may_keep) {
+        conn->responded_at = steady_clock::now();
         // Surplus bytes would be taken for the next response.
-        if (may_keep && parser.keeps_alive() && !parser.has_surplus()) keep_idle(std::move(conn));
+        if (may_keep && parser.keeps_alive() && !parser.has_surplus()) keep_idle(conn);
         http_request& message = parser.message();
         return {http_response{parser.code(), std::move(message.headers), std::move(message.body)}};
     }
@@ -385,11 +353,11 @@ class http_exchange final : public ref_counted {
     const endpoint target_;
     const http_client_options options_;
     std::string common_headers_;  // of every request
-    resolver resolver_;
+    const ref<resolver> resolver_;
     mutex mutex_;
     const std::uint32_t owner_ = fork_generation();
     atomic<http_exchange*> in_child_{nullptr};
-    array<connection> idle_;  // the most recently used is last
+    array<connection_ref> idle_;  // the most recently used is last
 };
 
 }  // namespace detail

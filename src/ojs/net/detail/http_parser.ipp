@@ -10,30 +10,16 @@
 
 namespace ojs::detail {
 
-// Splits a header or trailer line. Null, or the error.
-inline const char* split_field(std::string_view line, std::string_view& name,
-                               std::string_view& value) noexcept {
-    // A folded header begins with a blank, which no name does.
-    const std::size_t colon = line.find(':');
-    if (colon == std::string_view::npos || !is_token(line.substr(0, colon)))
-        return "a header has no valid name";
-    name = line.substr(0, colon);
-    value = trim_blanks(line.substr(colon + 1));
-    return is_field_value(value) ? nullptr : "a header holds a control character";
-}
-
 // Removes `mark` and the blanks around it, if it is next.
 inline bool take_mark(std::string_view& text, char mark) noexcept {
     const std::size_t at = text.find_first_not_of(" \t");
     if (at == std::string_view::npos || text[at] != mark) return false;
-    const std::size_t next = text.find_first_not_of(" \t", at + 1);
-    text.remove_prefix(next == std::string_view::npos ? text.size() : next);
+    text.remove_prefix(min(text.find_first_not_of(" \t", at + 1), text.size()));
     return true;
 }
 
 inline bool take_token(std::string_view& text) noexcept {
-    std::size_t length = 0;
-    while (length < text.size() && is_token_char(text[length])) ++length;
+    const std::size_t length = min(text.find_first_not_of(token_chars), text.size());
     text.remove_prefix(length);
     return length > 0;
 }
@@ -201,11 +187,10 @@ class http_parser {
         std::string_view line;
         if (!take_line(line)) return false;
         if (now == state::start_line) on_start_line(line);
-        if (now == state::header_line) on_header_line(line);
+        if (now == state::header_line || now == state::trailer_line) on_field_line(line);
         if (now == state::chunk_size) on_chunk_size(line);
         if (now == state::chunk_end) state_ = state::chunk_size;
         if (now == state::chunk_end && !line.empty()) fail(400, "a chunk is longer than its size");
-        if (now == state::trailer_line) on_trailer_line(line);
         return true;
     }
     // Takes the next line without its CR LF. Head, framing of a chunk, and trailers each have the limit of a head.
@@ -248,20 +233,17 @@ class http_parser {
         if (body_left_ == 0) state_ = state_ == state::chunk_data ? state::chunk_end : state::complete;
         return true;
     }
-    void on_header_line(std::string_view line) {
-        if (line.empty()) return on_head_end();
-        std::string_view name;
-        std::string_view value;
-        if (const char* problem = split_field(line, name, value)) return fail(400, problem);
-        message_.headers.push_back({std::string(name), std::string(value)});
-    }
     // Trailers are ignored, but checked: to another parser, an invalid one may be the next request.
-    void on_trailer_line(std::string_view line) {
-        std::string_view name;
-        std::string_view value;
-        const char* const problem = line.empty() ? nullptr : split_field(line, name, value);
-        if (line.empty()) state_ = state::complete;
-        if (problem != nullptr) fail(400, problem);
+    void on_field_line(std::string_view line) {
+        const bool in_head = state_ == state::header_line;
+        if (line.empty() && in_head) return on_head_end();
+        if (line.empty()) return void(state_ = state::complete);
+        // A folded header begins with a blank, which no name does.
+        const std::string_view name = line.substr(0, line.find(':'));
+        if (name.size() == line.size() || !is_token(name)) return fail(400, "a header has no valid name");
+        const std::string_view value = trim_blanks(line.substr(name.size() + 1));
+        if (!is_field_value(value)) return fail(400, "a header holds a control character");
+        if (in_head) message_.headers.push_back({std::string(name), std::string(value)});
     }
     void on_chunk_size(std::string_view line) {
         const std::size_t end = line.find_first_not_of("0123456789abcdefABCDEF");

@@ -41,8 +41,7 @@ enum class io_status { ok, closed, timed_out, interrupted, failed };
 
 struct io_result {
     io_status status = io_status::ok;
-    std::size_t bytes = 0;  // transferred, even if the status is not ok
-    int sys_errno = 0;      // if failed
+    std::size_t bytes = 0;  // transferred, if ok
 };
 
 #ifdef SO_NOSIGPIPE  // set on every socket: a macOS whose headers have MSG_NOSIGNAL may run on one that ignores it
@@ -120,42 +119,6 @@ inline bool would_block(int error_number) noexcept {
     return error_number == EAGAIN || error_number == EWOULDBLOCK;
 }
 
-inline io_result send_all(int fd, std::string_view bytes, time_point deadline) noexcept {
-    io_result out;
-    while (out.bytes < bytes.size() && out.status == io_status::ok) {
-        const ssize_t sent = ::send(fd, bytes.data() + out.bytes, bytes.size() - out.bytes, send_flags);
-        if (sent >= 0) {
-            out.bytes += static_cast<std::size_t>(sent);
-        } else if (errno != EINTR) {
-            out.sys_errno = errno;
-            out.status = would_block(errno) ? await_ready(fd, POLLOUT, {deadline, -1}) : io_status::failed;
-        }
-    }
-    return out;
-}
-
-// ok: at least one byte. On a connect_socket() with time left, it blocks in one system call instead of polling first.
-inline io_result recv_some(int fd, char* buffer, std::size_t size, time_point deadline) noexcept {
-    for (bool blocks = deadline - steady_clock::now() >= receive_limit;; blocks = false) {
-        const io_status ready = blocks ? io_status::ok : await_ready(fd, POLLIN, {deadline, -1});
-        if (ready != io_status::ok) return {ready, 0, errno};
-        const ssize_t received = ::recv(fd, buffer, size, blocks ? 0 : MSG_DONTWAIT);
-        if (received > 0) return {io_status::ok, static_cast<std::size_t>(received), 0};
-        if (received == 0) return {io_status::closed, 0, 0};
-        // A socket reports a failure once; a second call would return "closed", which may end a response.
-        if (errno != EINTR && !would_block(errno)) return {io_status::failed, 0, errno};
-    }
-}
-
-// The result of recv() for the next byte, without consuming it.
-inline ssize_t peek(int fd) noexcept {
-    for (;;) {
-        char byte = 0;
-        const ssize_t received = ::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-        if (received >= 0 || errno != EINTR) return received;
-    }
-}
-
 template <class Address>
 socket_address address_of(const Address& source) noexcept {
     socket_address out;
@@ -209,34 +172,26 @@ inline time_point divided_deadline(time_point deadline, std::size_t shares) noex
     return now + (deadline - now) / static_cast<int>(shares);
 }
 
-// Only a blocking connect() waits for space in the listen queue, so this one has a time limit.
-inline int connect_unix(int fd, const socket_address& address, time_point deadline) noexcept {
-    set_nonblocking(fd, false);
-    int failed = EINTR;
-    while (failed == EINTR) {
-        const int left = poll_timeout(deadline);
-        if (left == 0) return ETIMEDOUT;
-        const timeval limit = left < 0 ? timeval{} : timeval{left / 1000, left % 1000 * 1000};  // 0: no limit
-        ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-        failed = ::connect(fd, address.get(), address.length) == 0 ? 0 : errno;
+// Returns 0, or why there is no connection.
+inline int connect_to(int fd, const socket_address& address, time_point deadline) noexcept {
+    int failed = 0;
+    while (::connect(fd, address.get(), address.length) != 0) {
+        failed = errno;
+        if (address.storage.ss_family != AF_UNIX || !would_block(failed)) break;
+        if (steady_clock::now() >= deadline) return ETIMEDOUT;
+        pause_for(std::chrono::milliseconds(5));  // until there is space in the listen queue
+        failed = 0;
     }
-    return would_block(failed) ? ETIMEDOUT : failed;
-}
-
-inline int connect_tcp(int fd, const socket_address& address, time_point deadline) noexcept {
-    if (::connect(fd, address.get(), address.length) != 0) {
-        if (errno != EINPROGRESS && errno != EINTR) return errno;  // interrupted, it continues by itself
+    if (failed == EINPROGRESS || failed == EINTR) {  // interrupted, it continues by itself
         const io_status ready = await_ready(fd, POLLOUT, {deadline, -1});
         if (ready != io_status::ok) return ready == io_status::timed_out ? ETIMEDOUT : errno;
-        int failed = 0;
         socklen_t size = sizeof failed;
         if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &size) != 0) return errno;
-        if (failed != 0) return failed;
     }
-    return is_connected_to_itself(fd) ? ECONNREFUSED : 0;
+    return failed == 0 && is_connected_to_itself(fd) ? ECONNREFUSED : failed;
 }
 
-// Each address gets a fair share of the time. recv() blocks for up to receive_limit: see recv_some(). Errors: unreachable.
+// Each address gets a fair share of the time. recv() blocks for up to receive_limit. Errors: unreachable.
 inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_point deadline,
                                         std::string_view name) {
     int first_failure = 0;
@@ -244,9 +199,7 @@ inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_
         const int family = addresses[i].storage.ss_family;
         const time_point until = divided_deadline(deadline, addresses.size() - i);
         unique_fd out = open_socket(family);
-        const int failed = !out                ? errno
-                           : family == AF_UNIX ? connect_unix(out.get(), addresses[i], until)
-                                               : connect_tcp(out.get(), addresses[i], until);
+        const int failed = out ? connect_to(out.get(), addresses[i], until) : errno;
         if (failed == 0) {
             set_nonblocking(out.get(), false);
             if (family != AF_UNIX) set_keep_alive(out.get());
@@ -260,111 +213,93 @@ inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_
                  cat({"cannot connect to ", name, ": ", errno_text(first_failure)})};
 }
 
-// One getaddrinfo() and its result. Runs in a thread that nothing waits for and that touches nothing else.
-class address_lookup final : public ref_counted {
+// Resolves one host and connects. Numeric addresses, localhost and unix paths need no lookup, and so no file. Other names
+// are looked up in a thread that shares this object and that nothing waits for, so that the deadline holds however slow
+// DNS is. Addresses are used for 30 s, older ones if a lookup fails or takes longer than 200 ms: name servers may stop
+// before the backend does.
+class resolver final : public ref_counted {
   public:
-    address_lookup(std::string host, std::uint16_t port) : host_(std::move(host)), port_(cat({port})) {}
+    explicit resolver(endpoint target) : target_(std::move(target)), port_(cat({target_.port})) {}
 
-    void run() noexcept {
+    // Errors: unreachable (also when the deadline passed). Thread-safe.
+    result<unique_fd> connect(time_point deadline) {
+        const socket_addresses known = known_addresses(target_);
+        if (!known.empty()) return connect_socket(known, deadline, target_.name);
+        unique_lock held(mutex_);
+        if (!is_pending_ && steady_clock::now() >= fresh_until_) begin_lookup();
+        const time_point fall_back_at = began_at_ + lookup_fallback_delay;
+        await_lookup(held, found_.empty() ? deadline : detail::min(deadline, fall_back_at));
+        if (is_pending_ && !found_.empty()) {
+            result<unique_fd> connected = connect_to_found(held, divided_deadline(deadline, 2));
+            if (connected) return connected;
+            await_lookup(held, deadline);
+        }
+        if (is_pending_)
+            return error{errc::unreachable, ETIMEDOUT,
+                         cat({"looking up '", target_.host, "' took too long"})};
+        if (found_.empty())
+            return error{errc::unreachable, 0, cat({"cannot look up '", target_.host, "': ", failure_})};
+        return connect_to_found(held, deadline);
+    }
+
+  private:
+    void begin_lookup() {
+        const ref<resolver> self(this);
+        result<thread> started = thread::start([self] { self->look_up(); }, {0, 0, false, "ojs-lookup"});
+        began_at_ = steady_clock::now();
+        is_pending_ = started.has_value();
+        if (started) started->detach();
+        if (!started) failure_ = "cannot create a thread";
+    }
+
+    void await_lookup(unique_lock& held, time_point deadline) noexcept {
+        while (is_pending_ && finished_.wait_until(held, deadline)) continue;
+    }
+
+    result<unique_fd> connect_to_found(unique_lock& held, time_point deadline) {
+        const socket_addresses addresses = found_;
+        held.unlock();
+        result<unique_fd> connected = connect_socket(addresses, deadline, target_.name);
+        held.lock();
+        if (!connected) fresh_until_ = time_point();  // none of these addresses accepts a connection
+        return connected;
+    }
+
+    // The thread of a lookup.
+    void look_up() noexcept {
         addrinfo hints{};
         hints.ai_socktype = SOCK_STREAM;
         hints.ai_flags = AI_NUMERICSERV;
         addrinfo* list = nullptr;
-        const int code = ::getaddrinfo(host_.c_str(), port_.c_str(), &hints, &list);
-        finish(list, code != 0 ? ::gai_strerror(code) : "it has no IP address");
+        const int code = ::getaddrinfo(target_.host.c_str(), port_.c_str(), &hints, &list);
+        socket_addresses found;
+        const bool is_kept = attempt([&] {
+            for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
+                if (each->ai_family != AF_INET && each->ai_family != AF_INET6) continue;
+                socket_address address;
+                std::memcpy(&address.storage, each->ai_addr, each->ai_addrlen);
+                address.length = each->ai_addrlen;
+                found.push_back(address);
+            }
+        });
         if (code == 0) ::freeaddrinfo(list);
-    }
-
-    void finish(const addrinfo* list, const char* failure) noexcept {
         const unique_lock held(mutex_);
-        failure_ = failure;
-        if (!attempt([&] { keep(list); })) failure_ = "out of memory";
-        done_ = true;
-        fresh_until_ = found_.empty() ? time_point() : steady_clock::now() + lookup_max_age;
+        is_pending_ = false;
+        failure_ = !is_kept ? "out of memory" : code != 0 ? ::gai_strerror(code) : "it has no IP address";
+        fresh_until_ = found.empty() ? time_point() : steady_clock::now() + lookup_max_age;
+        if (!found.empty()) found_ = std::move(found);
         finished_.notify_all();
     }
 
-    // Whether a caller should use this lookup: it is in progress, or recent and successful.
-    bool is_usable() const noexcept { return steady_clock::now() < fresh_until_.load(); }
-    void expire() noexcept { fresh_until_ = time_point(); }
-    time_point began_at() const noexcept { return began_at_; }
-
-    result<socket_addresses> wait_until(time_point deadline) {
-        unique_lock held(mutex_);
-        while (!done_ && finished_.wait_until(held, deadline)) continue;
-        if (!done_)
-            return error{errc::unreachable, ETIMEDOUT, cat({"looking up '", host_, "' took too long"})};
-        if (found_.empty())
-            return error{errc::unreachable, 0, cat({"cannot look up '", host_, "': ", failure_})};
-        return found_;
-    }
-
-  private:
-    void keep(const addrinfo* list) {
-        for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-            if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
-            socket_address address;
-            std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
-            address.length = entry->ai_addrlen;
-            found_.push_back(address);
-        }
-    }
-
-    const std::string host_;
+    const endpoint target_;
     const std::string port_;
-    const time_point began_at_ = steady_clock::now();
-    mutex mutex_;
+    mutex mutex_;  // of all below
     condition finished_;
-    bool done_ = false;
-    const char* failure_ = "";                           // why there are no addresses
-    atomic<time_point> fresh_until_{time_point::max()};  // while in progress
-    socket_addresses found_;
-};
-
-// Resolves and connects. Numeric addresses, localhost and unix paths need no lookup, and so no file. Other names are
-// looked up in one thread, so that the deadline holds however slow DNS is. Addresses are used for 30 s, older ones if
-// a lookup fails or takes longer than 200 ms: name servers may stop before the backend does.
-class resolver {
-  public:
-    // Errors: unreachable (also when the deadline passed). Thread-safe.
-    result<unique_fd> connect(const endpoint& target, time_point deadline) {
-        const socket_addresses known = known_addresses(target);
-        if (!known.empty()) return connect_socket(known, deadline, target.name);
-        unique_lock held(mutex_);
-        const ref<address_lookup> lookup = current_lookup(target);
-        const ref<address_lookup> older = last_good_;
-        held.unlock();
-        const time_point fall_back_at = lookup->began_at() + lookup_fallback_delay;
-        result<socket_addresses> found =
-            lookup->wait_until(older && fall_back_at < deadline ? fall_back_at : deadline);
-        if (!found && older) {
-            const bool pending = found.error().sys_errno == ETIMEDOUT;
-            const time_point until = pending ? divided_deadline(deadline, 2) : deadline;
-            result<unique_fd> connected = connect_socket(*older->wait_until(until), until, target.name);
-            if (connected || !pending) return connected;
-            found = lookup->wait_until(deadline);
-        }
-        if (!found) return found.error();
-        result<unique_fd> connected = connect_socket(*found, deadline, target.name);
-        if (!connected) lookup->expire();  // none of these addresses accepts a connection
-        return connected;
-    }
-
-  private:
-    // With the mutex held. A lookup in progress ends by itself.
-    ref<address_lookup> current_lookup(const endpoint& target) {
-        if (lookup_ && lookup_->is_usable()) return lookup_;
-        const ref<address_lookup> lookup = make_ref<address_lookup>(target.host, target.port);
-        result<thread> started = thread::start([lookup] { lookup->run(); }, {0, 0, false, "ojs-lookup"});
-        if (started) started->detach();
-        if (!started) lookup->finish(nullptr, "cannot create a thread");
-        if (lookup_ && lookup_->wait_until(time_point())) last_good_ = lookup_;
-        return lookup_ = lookup;
-    }
-
-    mutex mutex_;
-    ref<address_lookup> lookup_;
-    ref<address_lookup> last_good_;  // an earlier one that found addresses
+    bool is_pending_ = false;   // a lookup is in progress; it ends by itself
+    time_point began_at_;       // the latest lookup
+    time_point fresh_until_;    // of `found_`
+    socket_addresses found_;    // by the latest lookup that found any
+    const char* failure_ = "";  // of the latest lookup
 };
 
 }  // namespace ojs::detail

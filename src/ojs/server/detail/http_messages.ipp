@@ -120,7 +120,9 @@ inline http_response call_handler(const http_handler& handler, const http_reques
 }
 
 OJS_SHUTDOWN_INLINE bool is_abandoned(const http_request& request) noexcept {
-    const ssize_t got = peek(static_cast<const served_request&>(request).socket);
+    char byte = 0;
+    const int socket = static_cast<const served_request&>(request).socket;
+    const ssize_t got = ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     return got == 0 || (got < 0 && !would_block(errno));
 }
 

@@ -85,7 +85,7 @@ class server_connection final : public ref_counted {
     void reject() noexcept {  // without a thread to serve it
         const std::string_view text =
             "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-        send_all(fd(), text, steady_clock::now());
+        static_cast<void>(::send(fd(), text.data(), text.size(), send_flags));
     }
     bool has_unread_bytes() const noexcept {  // or an unread end of the stream
         pollfd here{socket_.get(), POLLIN, 0};
