@@ -983,7 +983,7 @@ TEST_CASE("http: a FAIL has the id exactly as received, or the job has no id") {
 TEST_CASE("http: jobs_extended counts for the worker's own jobs, each once") {
     using ids = std::vector<std::string>;
     const std::pair<const char*, ids> rows[] = {
-        {R"(["j2","x","j1","j2",7,"j\u0032",null,["j1"]])", {"j1", "j2"}}, {R"(["x"])", {}}, {R"("j1")", {}}};
+        {R"(["j2","x","j1","j2",7,"j\u0032",null,["j1"]])", {"j2", "j1"}}, {R"(["x"])", {}}, {R"("j1")", {}}};
     for (const auto& row : rows) {
         const auto got = beat(*connect(backend(200, R"({"jobs_extended":)" + std::string(row.first) + "}")));
         REQUIRE(got);

@@ -24,9 +24,7 @@ OJS_SHUTDOWN_INLINE c_locale_scope::~c_locale_scope() {
     ::uselocale(static_cast<locale_t>(previous_));
 }
 
-inline bool is_json_blank(char c) noexcept {
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
+inline constexpr const char* json_blanks = " \t\n\r";
 
 // Removes the escape at the front: a character, or half of a surrogate pair. False: it is no JSON escape.
 inline bool take_json_escape(std::string_view& text, std::uint64_t& unit) noexcept {
@@ -79,18 +77,17 @@ OJS_SHUTDOWN_INLINE bool raw_string(std::string_view source, std::string& out) {
 }
 
 OJS_SHUTDOWN_INLINE bool is_json_number(std::string_view source) noexcept {
-    const auto take = [&source](char first, char last, std::size_t max = 1) {
-        std::size_t count = 0;
-        while (count < min(source.size(), max) && source[count] >= first && source[count] <= last) ++count;
+    const auto take = [&source](std::string_view accepted, std::size_t max = 1) {
+        const std::size_t count = min(source.find_first_not_of(accepted), min(source.size(), max));
         source.remove_prefix(count);
         return count > 0;
     };
-    const auto take_digits = [&] { return take('0', '9', source.npos); };
-    take('-', '-');
-    if (!take('0', '0') && !take_digits()) return false;
-    if (take('.', '.') && !take_digits()) return false;
-    if (!take('e', 'e') && !take('E', 'E')) return source.empty();
-    if (!take('+', '+')) take('-', '-');
+    const auto take_digits = [&] { return take("0123456789", source.npos); };
+    take("-");
+    if (!take("0") && !take_digits()) return false;
+    if (take(".") && !take_digits()) return false;
+    if (!take("eE")) return source.empty();
+    take("+-");
     return take_digits() && source.empty();
 }
 
@@ -107,9 +104,7 @@ OJS_SHUTDOWN_INLINE bool json_integer(std::string_view source, std::int64_t min,
 // Removes `expected` at the front, and the blanks behind it. '\0': only blanks.
 inline bool take_json(std::string_view& rest, char expected) noexcept {
     if (expected != '\0' && (rest.empty() || rest.front() != expected)) return false;
-    std::size_t at = expected == '\0' ? 0 : 1;
-    while (at < rest.size() && is_json_blank(rest[at])) ++at;
-    rest.remove_prefix(at);
+    rest.remove_prefix(min(rest.find_first_not_of(json_blanks, expected == '\0' ? 0 : 1), rest.size()));
     return true;
 }
 
@@ -120,7 +115,7 @@ inline std::string_view take_json_value(std::string_view& rest) noexcept {
     for (std::size_t depth = 0; at < text.size();) {
         const char c = text[at];
         const bool closes = c == ']' || c == '}';
-        if (depth == 0 && (c == ',' || closes || is_json_blank(c))) break;
+        if (depth == 0 && (closes || c == ',' || has_part(json_blanks, {&c, 1}))) break;
         while (c == '"' && ++at < text.size() && text[at] != '"') {
             if (text[at] == '\\') ++at;
         }
@@ -240,7 +235,7 @@ OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text, bool any_valu
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE json_view::json_view(std::string_view json) noexcept
-    : text_(detail::trim_blanks(json, " \t\n\r")) {}
+    : text_(detail::trim_blanks(json, detail::json_blanks)) {}
 
 OJS_SHUTDOWN_INLINE result<json_view> json_view::parse(std::string_view text, std::size_t max_bytes) {
     if (text.size() > max_bytes) return detail::bad_json(detail::cat({"larger than ", max_bytes, " bytes"}));

@@ -55,18 +55,10 @@ class http_parser {
 
     // Starts the next message, with the bytes already fed for it. A response to HEAD has no body.
     void begin(bool is_head_response = false) {
-        if (!has_surplus() && input_.capacity() > 1024) {  // an idle connection uses little memory
-            std::string().swap(input_);                    // assigning an empty one would keep the capacity
-            at_ = scan_ = 0;
-        }
-        state_ = state::start_line;
-        is_head_response_ = is_head_response;
-        minor_version_ = 1;
-        head_bytes_ = body_left_ = 0;
-        is_cut_ = keeps_alive_ = false;
-        const http_request previous = std::move(message_);  // frees its memory
-        message_ = http_request{"", "", {}, ""};
-        code_ = 0;
+        http_parser next(limits_, reads_cut_body_);
+        next.is_head_response_ = is_head_response;
+        next.input_ = input_.substr(at_);
+        detail::swap(*this, next);  // frees the memory of the last message: an idle connection uses little
     }
     // Adds bytes and parses as far as possible. No bytes: continues with those that are left.
     status feed(std::string_view bytes) {
@@ -175,7 +167,7 @@ class http_parser {
 
     state state_ = state::start_line;
     int minor_version_ = 1;
-    http_request message_;
+    http_request message_{"", "", {}, ""};
 
   private:
     // Parses one line or one run of body bytes; false when it needs more bytes or the message is complete.

@@ -11,7 +11,6 @@
 #include <string>
 #include <string_view>
 
-#include "../../base/detail/text.hpp"
 #include "../../base/error.hpp"
 #include "../http_message.ipp"
 
@@ -47,8 +46,8 @@ inline bool is_host_name(std::string_view text) noexcept {
 
 // Splits HOST, HOST:PORT or [IPV6]:PORT; `port` is empty without a colon. Null, or the error.
 inline const char* split_host_port(std::string_view text, std::string& host, std::string_view& port) {
-    const bool bracketed = !text.empty() && text.front() == '[';
-    const std::size_t host_end = bracketed ? text.find(']') : text.find(':');
+    const bool bracketed = starts_with(text, "[");
+    const std::size_t host_end = text.find(bracketed ? ']' : ':');
     if (bracketed && host_end == std::string_view::npos) return "the IPv6 address lacks its closing bracket";
     if (!bracketed && text.find(':') != text.rfind(':'))
         return "an IPv6 address is written in brackets: [::1]:80";
@@ -56,8 +55,7 @@ inline const char* split_host_port(std::string_view text, std::string& host, std
     if (host.empty()) return "the host is missing";
     if (bracketed && !is_ip(AF_INET6, host)) return "the text in brackets is not an IPv6 address";
     if (!bracketed && !is_host_name(host)) return "the host is not a name or an address";
-    const std::size_t port_at = bracketed ? host_end + 1 : host_end;
-    port = port_at < text.size() ? text.substr(port_at) : std::string_view();
+    port = text.substr(host.size() + (bracketed ? 2 : 0));
     if (port.empty()) return nullptr;
     if (port == ":") return "the port is missing after the colon";
     if (port.front() != ':') return "only a colon and a port may follow the bracket";
@@ -89,42 +87,34 @@ inline result<endpoint> parse_unix_path(std::string_view text) {
     return out;
 }
 
-inline result<endpoint> parse_http_url(std::string_view url, bool is_secure) {
-    const std::string_view rest = url.substr(is_secure ? 8 : 7);
-    const std::size_t authority_end = rest.find_first_of("/?#");
-    const std::string_view authority = rest.substr(0, authority_end);
-    std::string_view base = authority_end == std::string_view::npos ? "" : rest.substr(authority_end);
-    if (authority.find('@') != std::string_view::npos)  // not quoted: it may be a password
+// http://HOST[:PORT][/BASE], unix:/PATH, or https://. Errors: invalid_argument; unsupported: https without a stream.
+inline result<endpoint> parse_url(std::string_view url, bool has_https) {
+    if (starts_with(url, "unix:")) return parse_unix_path(url);
+    endpoint out;
+    out.is_secure = equals_ignore_case(url.substr(0, 8), "https://");
+    if (out.is_secure) out.port = 443;
+    if (out.is_secure && !has_https)
+        return error{errc::unsupported, 0,
+                     "https:// needs a TLS library: include ojs_tls.hpp and set https_stream to "
+                     "ojs::tls_openssl(), or use a local TLS proxy"};
+    if (!out.is_secure && !equals_ignore_case(url.substr(0, 7), "http://"))
+        return error{errc::invalid_argument, 0, "the URL does not start with http:// or unix:/"};
+    const std::string_view rest = url.substr(out.is_secure ? 8 : 7);
+    const std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
+    std::string_view base = rest.substr(authority.size());
+    if (has_part(authority, "@"))  // not quoted: it may be a password
         return error{errc::invalid_argument, 0,
                      "the URL holds a user name or password; use a bearer token instead"};
-    endpoint out;
-    out.is_secure = is_secure;
-    if (is_secure) out.port = 443;
     std::string_view port;
-    if (const char* problem = split_host_port(authority, out.host, port)) return bad_address(url, problem);
-    if (!port.empty()) {
-        if (const char* problem = parse_port(port, 1, out.port)) return bad_address(url, problem);
-    }
-    if (!base.empty() && (!is_target(base) || base.find_first_of("?#") != std::string_view::npos))
-        return bad_address(url,
-                           "only a path may follow the host: no query, fragment, blank or control character");
+    const char* problem = split_host_port(authority, out.host, port);
+    if (problem == nullptr && !port.empty()) problem = parse_port(port, 1, out.port);
+    if (problem == nullptr && !base.empty() && (!is_target(base) || base.find_first_of("?#") != base.npos))
+        problem = "only a path may follow the host: no query, fragment, blank or control character";
+    if (problem != nullptr) return bad_address(url, problem);
     while (!base.empty() && base.back() == '/') base.remove_suffix(1);
     out.base = std::string(base);
     out.name = host_port(out.host, out.port);
     return out;
-}
-
-// http://HOST[:PORT][/BASE], unix:/PATH, or https://. Errors: invalid_argument; unsupported: https without a stream.
-inline result<endpoint> parse_url(std::string_view url, bool has_https) {
-    if (url.substr(0, 5) == "unix:") return parse_unix_path(url);
-    if (equals_ignore_case(url.substr(0, 7), "http://")) return parse_http_url(url, false);
-    const bool is_secure = equals_ignore_case(url.substr(0, 8), "https://");
-    if (is_secure && has_https) return parse_http_url(url, true);
-    if (is_secure)
-        return error{errc::unsupported, 0,
-                     "https:// needs a TLS library: include ojs_tls.hpp and set https_stream to "
-                     "ojs::tls_openssl(), or use a local TLS proxy"};
-    return error{errc::invalid_argument, 0, "the URL does not start with http:// or unix:/"};
 }
 
 }  // namespace ojs::detail

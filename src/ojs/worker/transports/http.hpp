@@ -70,10 +70,8 @@ class http_transport : public transport {
         detail::atomic<time_point> retry_full_at{time_point()};
     };
     using body_maker = function<std::string(int variant)>;
-    result<http_response> send(const char* method, std::string_view route, std::string body,
-                               const http_call& call);
-    result<http_response> success(result<http_response> response, std::string_view route,
-                                  const char* method = "POST") const;
+    result<http_response> send(std::string_view request, std::string body, const http_call& call);
+    result<http_response> success(result<http_response> response, std::string_view request) const;
     result<void> call_registration(const char* method, const std::string& path, std::string body,
                                    time_point deadline, const function<bool()>& should_send);
     bool may_lack_checkpoints(const http_response& response) const;

@@ -23,11 +23,7 @@ inline std::string path_segment(std::string_view text) {
     return out;
 }
 
-inline std::string job_route(const std::string& job_id, std::string_view suffix = {}) {
-    return cat({"/jobs/", path_segment(job_id), suffix});
-}
-inline constexpr std::string_view fetch_route = "/workers/fetch";
-inline constexpr std::string_view checkpoint_route_name = "/jobs/{id}/checkpoint";  // for error texts
+inline constexpr std::string_view fetch_call = "POST /workers/fetch";
 
 inline error no_checkpoint_route() {
     return {errc::unsupported, 0, "the backend has no route for checkpoints"};
@@ -47,30 +43,29 @@ OJS_SHUTDOWN_INLINE result<http_client> http_transport::make_client(std::string_
     return http_client::create(url, std::move(options));
 }
 
-OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(const char* method, std::string_view route,
-                                                               std::string body, const http_call& call) {
-    http_request request;
-    request.method = method;
-    request.target = detail::cat({"/ojs/v1", route});
-    request.body = std::move(body);
-    result<http_response> response = client_.send(request, call);
+// `request` is a method and a route.
+OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(std::string_view request, std::string body,
+                                                               const http_call& call) {
+    std::string_view route = request;
+    http_request sent;
+    sent.method = detail::next_part(route, " ");
+    sent.target = detail::cat({"/ojs/v1", route});
+    sent.body = std::move(body);
+    result<http_response> response = client_.send(sent, call);
     // read_jobs() checks each job of a FETCH.
-    if (!response || !detail::is_success(response->status) || route == detail::fetch_route ||
+    if (!response || !detail::is_success(response->status) || request == detail::fetch_call ||
         response->body.empty() || detail::is_json(response->body))
         return response;
-    return error{
-        errc::unavailable, 0,
-        detail::cat({method, " ", route, " answered ", response->status, " with a body that is not JSON"}),
-        response->status};
+    return error{errc::unavailable, 0,
+                 detail::cat({request, " answered ", response->status, " with a body that is not JSON"}),
+                 response->status};
 }
 
 // Turns a status other than 2xx into an error, which quotes the body unless that may repeat a secret.
 OJS_SHUTDOWN_INLINE result<http_response> http_transport::success(result<http_response> response,
-                                                                  std::string_view route,
-                                                                  const char* method) const {
-    const bool is_quotable = response && !client_.may_repeat_secret(response->body);
-    return detail::success(std::move(response), route,
-                           is_quotable ? detail::quoting::yes : detail::quoting::no, method);
+                                                                  std::string_view request) const {
+    if (!response || detail::is_success(response->status)) return response;
+    return detail::status_error(request, *response, !client_.may_repeat_secret(response->body));
 }
 
 // Tries variants until the backend does not reject one. Begins with the one in use, or with the full one if that is due
@@ -79,7 +74,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_variant(body_vari
                                                                        bool must_arrive,
                                                                        const body_maker& body,
                                                                        const http_call& call) {
-    const std::string route = detail::cat({"/workers/", variants.operation});
+    const std::string request = detail::cat({"POST /workers/", variants.operation});
     const int in_use = variants.in_use;
     const time_point now = steady_clock::now();
     const bool due = now >= variants.retry_full_at.load();
@@ -88,10 +83,10 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_variant(body_vari
     error rejection;
     for (int i = 0; i < variants.count; ++i) {
         const int variant = ((due || must_arrive ? 0 : in_use) + i) % variants.count;
-        result<http_response> response = send("POST", route, body(variant), call);
+        result<http_response> response = send(request, body(variant), call);
         if (response && detail::rejects_body(*response)) {
             if (i == 0) first = *response;
-            rejection = detail::status_error(route, *response, detail::quoting::no);
+            rejection = detail::status_error(request, *response);
             continue;
         }
         // Only success proves that a fuller body is accepted again.
@@ -112,7 +107,7 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_r
                                                                    time_point deadline) {
     std::string cut_body;
     const http_call call = {deadline, resend::if_unsent, request.should_send, -1, &cut_body};
-    result<http_response> response = send("POST", detail::fetch_route, detail::fetch_body(request), call);
+    result<http_response> response = send(detail::fetch_call, detail::fetch_body(request), call);
     if (!response && !cut_body.empty()) {
         std::vector<job> claimed =
             detail::read_cut_jobs(cut_body, response.error().code == errc::bad_response);
@@ -120,31 +115,29 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_r
     }
     if (!response && response.error().code == errc::bad_response)
         return detail::refused_response(response.error().text);
-    response = success(std::move(response), detail::fetch_route);
+    response = success(std::move(response), detail::fetch_call);
     if (!response) return response.error();
     return response->status == 204 ? std::vector<job>() : detail::read_jobs(response->body, request.count);
 }
 
 OJS_SHUTDOWN_INLINE result<settled> http_transport::ack(const ack_request& request, time_point deadline) {
     const http_call call = {deadline, resend::always, request.should_send};
-    return detail::read_settlement("/workers/ack",
-                                   send("POST", "/workers/ack", detail::ack_body(request), call));
+    constexpr std::string_view name = "POST /workers/ack";
+    return detail::read_settlement(name, send(name, detail::ack_body(request), call));
 }
 
 OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& request, time_point deadline) {
-    constexpr std::string_view route = "/workers/nack";
     // Not repeated here: once it has arrived, this worker may get the job again.
     const http_call call = {deadline, resend::if_unsent, request.should_send};
     const bool in_full = request.requeue || fail_variants_.in_use == 0;
     if (!request.checkpoint_json.empty() && in_full) {
-        const result<http_response> full = send("POST", route, detail::fail_body(request, true), call);
-        if (!full || !detail::rejects_body(*full)) return detail::read_fail(route, full);
+        const result<http_response> full =
+            send("POST /workers/nack", detail::fail_body(request, true, true), call);
+        if (!full || !detail::rejects_body(*full)) return detail::read_fail(full);
         // Only this checkpoint may be rejected: other FAILs stay full.
     }
-    const auto body = [&](int variant) {
-        return variant == 0 ? detail::fail_body(request, false) : detail::schema_fail_body(request);
-    };
-    return detail::read_fail(route, post_variant(fail_variants_, request.requeue, body, call));
+    const auto body = [&](int variant) { return detail::fail_body(request, variant == 0); };
+    return detail::read_fail(post_variant(fail_variants_, request.requeue, body, call));
 }
 
 OJS_SHUTDOWN_INLINE result<heartbeat_response> http_transport::heartbeat(const heartbeat_request& request,
@@ -155,7 +148,7 @@ OJS_SHUTDOWN_INLINE result<heartbeat_response> http_transport::heartbeat(const h
     const http_call call = {deadline, request.must_arrive ? resend::always : resend::if_unsent,
                             request.should_send};
     const result<http_response> response =
-        success(post_variant(beat_variants_, request.must_arrive, body, call), "/workers/heartbeat");
+        success(post_variant(beat_variants_, request.must_arrive, body, call), "POST /workers/heartbeat");
     if (!response) return response.error();
     if (response->body.empty()) return heartbeat_response();
     return detail::read_heartbeat(response->body, request.active_jobs);
@@ -164,22 +157,22 @@ OJS_SHUTDOWN_INLINE result<heartbeat_response> http_transport::heartbeat(const h
 OJS_SHUTDOWN_INLINE result<bool> http_transport::confirm_claim(const claim_query& query,
                                                                time_point deadline) {
     const http_call call = {deadline, resend::if_unsent, query.should_send};
-    const result<http_response> response = detail::success(
-        send("GET", detail::job_route(query.job_id), "", call), "/jobs/{id}", detail::quoting::no, "GET");
+    const result<http_response> response = send("GET /jobs/" + detail::path_segment(query.job_id), "", call);
     if (!response) return response.error();
+    if (!detail::is_success(response->status)) return detail::status_error("GET /jobs/{id}", *response);
     return detail::read_claim(response->body, query);
 }
 
 OJS_SHUTDOWN_INLINE result<void> http_transport::register_worker(const worker_identity& worker,
                                                                  time_point deadline,
                                                                  const function<bool()>& should_send) {
-    return call_registration("POST", "", detail::cat({"{", detail::identity_members(worker), "}"}), deadline,
+    return call_registration("POST ", "", detail::cat({"{", detail::identity_members(worker), "}"}), deadline,
                              should_send);
 }
 
 OJS_SHUTDOWN_INLINE result<void> http_transport::deregister_worker(const worker_identity& worker,
                                                                    time_point deadline) {
-    return call_registration("DELETE", "/" + detail::path_segment(worker.worker_id), "", deadline, nullptr);
+    return call_registration("DELETE ", "/" + detail::path_segment(worker.worker_id), "", deadline, nullptr);
 }
 
 OJS_SHUTDOWN_INLINE result<void> http_transport::call_registration(const char* method,
@@ -187,11 +180,10 @@ OJS_SHUTDOWN_INLINE result<void> http_transport::call_registration(const char* m
                                                                    time_point deadline,
                                                                    const function<bool()>& should_send) {
     if (options_.registration_path.empty()) return {};
-    const std::string path = options_.registration_path + below;
-    result<http_response> response =
-        send(method, path, std::move(body), {deadline, resend::always, should_send});
+    const std::string request = detail::cat({method, options_.registration_path, below});
+    result<http_response> response = send(request, std::move(body), {deadline, resend::always, should_send});
     if (response && (detail::is_api_error(*response, 404) || detail::is_api_error(*response, 405))) return {};
-    response = success(std::move(response), path, method);
+    response = success(std::move(response), request);
     return response ? result<void>() : response.error();
 }
 
@@ -207,18 +199,18 @@ OJS_SHUTDOWN_INLINE bool http_transport::may_lack_checkpoints(const http_respons
 OJS_SHUTDOWN_INLINE result<settled> http_transport::explain_missing(const std::string& job_id,
                                                                     const http_response& response,
                                                                     const http_call& call) {
-    bool is_known = response.status != 404;
-    if (!is_known) {
-        const result<http_response> info = send("GET", detail::job_route(job_id), "", call);
+    bool lacks_route = response.status != 404;
+    if (!lacks_route) {
+        const result<http_response> info = send("GET /jobs/" + detail::path_segment(job_id), "", call);
         if (!info) return info.error();
-        is_known = detail::is_success(info->status) || detail::errc_of(*info) == errc::rejected;
-        if (detail::errc_of(*info) == errc::unavailable && info->status != 404 && info->status != 405)
-            return detail::status_error("/jobs/{id}", *info, detail::quoting::no, "GET");
+        const errc why = detail::errc_of(*info);
+        if (why == errc::unavailable && info->status != 404 && info->status != 405)
+            return detail::status_error("GET /jobs/{id}", *info);
         const bool both_unknown = detail::is_api_error(*info, 404) && detail::is_api_error(response, 404);
         if (both_unknown && checkpoint_route_seen_) return settled::gone;
-        is_known = is_known && !both_unknown;
+        lacks_route = !both_unknown && (detail::is_success(info->status) || why == errc::rejected);
     }
-    if (is_known) no_checkpoints_until_ = deadline_after(std::chrono::minutes(1));  // it may be a proxy
+    if (lacks_route) no_checkpoints_until_ = deadline_after(std::chrono::minutes(1));  // it may be a proxy
     return detail::no_checkpoint_route();
 }
 
@@ -227,7 +219,7 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::save_checkpoint(const checkp
     if (steady_clock::now() < no_checkpoints_until_.load()) return detail::no_checkpoint_route();
     const http_call call = {deadline, resend::if_unsent, nullptr};
     const auto send_by = [&](const char* method) {
-        return send(method, detail::job_route(request.job_id, "/checkpoint"),
+        return send(detail::cat({method, " /jobs/", detail::path_segment(request.job_id), "/checkpoint"}),
                     detail::cat({"{\"state\":", request.state_json, "}"}), call);
     };
     const bool puts = puts_checkpoints_;
@@ -239,18 +231,19 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::save_checkpoint(const checkp
     if (response && may_lack_checkpoints(*response)) return explain_missing(request.job_id, *response, call);
     if (response && (detail::is_success(response->status) || detail::is_api_error(*response, 409)))
         checkpoint_route_seen_ = true;
-    return detail::read_settlement(detail::checkpoint_route_name, response);
+    return detail::read_settlement("POST /jobs/{id}/checkpoint", response);
 }
 
 OJS_SHUTDOWN_INLINE result<std::string> http_transport::load_checkpoint(const std::string& job_id,
                                                                         time_point deadline) {
     if (steady_clock::now() < no_checkpoints_until_.load()) return std::string();
-    result<http_response> response =
-        send("GET", detail::job_route(job_id, "/checkpoint"), "", {deadline, resend::if_unsent, nullptr});
-    if (response && (response->status == 204 || may_lack_checkpoints(*response))) return std::string();
-    response =
-        detail::success(std::move(response), detail::checkpoint_route_name, detail::quoting::no, "GET");
+    const result<http_response> response =
+        send(detail::cat({"GET /jobs/", detail::path_segment(job_id), "/checkpoint"}), "",
+             {deadline, resend::if_unsent, nullptr});
     if (!response) return response.error();
+    if (response->status == 204 || may_lack_checkpoints(*response)) return std::string();
+    if (!detail::is_success(response->status))
+        return detail::status_error("GET /jobs/{id}/checkpoint", *response);
     checkpoint_route_seen_ = true;
     const auto nested = detail::raw_member(detail::raw_member(response->body, "checkpoint"), "state");
     return std::string(nested.empty() ? detail::raw_member(response->body, "state") : nested);

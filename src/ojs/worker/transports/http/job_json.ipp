@@ -17,10 +17,9 @@ inline void read_integer(std::string_view source, std::int64_t& out) {
 
 // A count of `unit` milliseconds; limited to 24 days, which every deadline can hold.
 inline void read_duration(std::string_view source, std::uint64_t unit, std::chrono::milliseconds& out) {
-    std::uint64_t number = 0;
-    if (!parse_number(source, max_exact_integer, number)) return;
-    const std::uint64_t max_count = max_duration_ms / unit;
-    out = std::chrono::milliseconds((number < max_count ? number : max_count) * unit);
+    std::uint64_t count = 0;
+    if (parse_number(source, max_exact_integer, count))
+        out = std::chrono::milliseconds(min<std::uint64_t>(count, max_duration_ms / unit) * unit);
 }
 
 // Reads one member. `args` stays source text, which job_fault() checks at the end.

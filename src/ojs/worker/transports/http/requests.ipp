@@ -27,52 +27,36 @@ inline std::string ack_body(const ack_request& request) {
     return out + "}";
 }
 
-// Without the closing brace. `code_members` are the error's first members.
-inline std::string begin_fail(const std::string& job_id, std::string_view code_members,
-                              const job_error& failure, std::string_view details) {
-    return cat({"{\"job_id\":", json_quote(job_id), ",\"error\":{", code_members,
-                ",\"message\":", json_quote(failure.message),
-                ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details, "}"});
-}
-
-inline std::string fail_body(const fail_request& request, bool with_checkpoint) {
-    const job_error& failure = request.error;
-    const std::string code = json_quote(failure.code);
-    std::string out = begin_fail(request.job_id, cat({"\"code\":", code, ",\"type\":", code}), failure,
-                                 details_of(failure));
-    if (request.requeue) append(out, {",\"requeue\":true"});
-    if (with_checkpoint) append(out, {",\"meta\":{\"checkpoint\":", request.checkpoint_json, "}"});
-    return out + "}";
-}
-
-inline constexpr std::string_view schema_error_codes[] = {
-    "handler_error", "timeout",      "cancelled", "invalid_payload", "invalid_request",   "not_found",
-    "backend_error", "rate_limited", "duplicate", "queue_paused",    "schema_validation", "unsupported"};
-
-// Adds a first member `error_class`, unless there is one.
-inline std::string with_error_class(const std::string& details, const std::string& error_class) {
-    if (!raw_member(details, "error_class").empty()) return details;
-    const json_view given(details);
-    const bool has_members = given.begin() != given.end();
-    return cat({"{\"error_class\":", json_quote(error_class), has_members ? "," : "",
-                std::string_view(details).substr(details.find('{') + 1)});
-}
-
 // By the published schema: a code that it lacks goes into the details, and before the message. [WIRE]
-inline std::string schema_fail_body(const fail_request& request) {
-    job_error failure = request.error;
-    std::string details = details_of(failure);
-    bool known = false;
-    for (const std::string_view code : schema_error_codes) known = known || failure.code == code;
-    if (!known) {
+inline job_error schema_error(job_error failure) {
+    constexpr std::string_view known =
+        "handler_error timeout cancelled invalid_payload invalid_request not_found backend_error "
+        "rate_limited "
+        "duplicate queue_paused schema_validation unsupported";
+    failure.details_json = details_of(failure);
+    if (!is_listed(failure.code, known)) {
         const std::string prefix = failure.code + ": ";
-        if (failure.message.compare(0, prefix.size(), prefix) != 0)
-            failure.message = prefix + failure.message;
-        details = with_error_class(details, failure.code);
+        if (!starts_with(failure.message, prefix)) failure.message = prefix + failure.message;
+        if (raw_member(failure.details_json, "error_class").empty())
+            failure.details_json =
+                with_raw_member(failure.details_json, "error_class", json_quote(failure.code));
         failure.code = "handler_error";
     }
     if (failure.message.empty()) failure.message = failure.code;
-    return begin_fail(request.job_id, cat({"\"code\":", json_quote(failure.code)}), failure, details) + "}";
+    return failure;
+}
+
+// Not `is_full`: the published schema's members only.
+inline std::string fail_body(const fail_request& request, bool is_full, bool with_checkpoint = false) {
+    const job_error failure = is_full ? request.error : schema_error(request.error);
+    const std::string code = json_quote(failure.code);
+    std::string out = cat({"{\"job_id\":", json_quote(request.job_id), ",\"error\":{\"code\":", code});
+    if (is_full) append(out, {",\"type\":", code});
+    append(out, {",\"message\":", json_quote(failure.message), ",\"retryable\":",
+                 failure.retryable ? "true" : "false", ",\"details\":", details_of(failure), "}"});
+    if (is_full && request.requeue) append(out, {",\"requeue\":true"});
+    if (with_checkpoint) append(out, {",\"meta\":{\"checkpoint\":", request.checkpoint_json, "}"});
+    return out + "}";
 }
 
 // The members of a worker's identity, without braces.

@@ -10,19 +10,17 @@
 
 namespace ojs::detail {
 
-// Seconds since 1970 of a date in any form of HTTP; false if it is none. [RFC 9110 5.6.7]
-inline bool parse_http_date(std::string_view text, std::int64_t& out) {
+// Seconds since 1970 of a date in any form of HTTP; `otherwise` if it is none. [RFC 9110 5.6.7]
+inline std::int64_t read_http_date(std::string_view text, std::int64_t otherwise) {
     const std::string date(text);
     const c_locale_scope english;
     for (const char* format :
          {"%a, %d %b %Y %H:%M:%S GMT", "%a, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"}) {
         tm utc{};
         const char* const end = ::strptime(date.c_str(), format, &utc);
-        if (end == nullptr || *end != '\0') continue;
-        out = ::timegm(&utc);
-        return true;
+        if (end != nullptr && *end == '\0') return ::timegm(&utc);
     }
-    return false;
+    return otherwise;
 }
 
 // Retry-After: seconds, or a date, which counts from the response's own; more than an hour is ignored. [RFC 9110 10.2.3]
@@ -30,10 +28,8 @@ inline std::chrono::milliseconds retry_after(const http_response& response) {
     const std::string_view text = find_header(response.headers, "Retry-After");
     std::uint64_t seconds = 0;
     if (parse_number(text, 3600, seconds)) return std::chrono::seconds(seconds);
-    std::int64_t due = 0;
-    std::int64_t sent = wall_clock_ms() / 1000;
-    if (!parse_http_date(text, due)) return {};
-    static_cast<void>(parse_http_date(find_header(response.headers, "Date"), sent));
+    const std::int64_t sent = read_http_date(find_header(response.headers, "Date"), wall_clock_ms() / 1000);
+    const std::int64_t due = read_http_date(text, sent);
     return std::chrono::seconds(due > sent && due - sent <= 3600 ? due - sent : 0);
 }
 
@@ -71,13 +67,11 @@ inline errc errc_of(const http_response& response) {
     return is_api_error(response, status) && status < 500 ? errc::rejected : errc::unavailable;
 }
 
-// Whether an error text, and so the log, may quote a response: it may echo the request, which for ACK and FAIL holds
-// job data, and for 401 and 403 the token.
-enum class quoting { no, yes };
 inline constexpr std::size_t max_quote_length = 120;  // bytes
 
-inline error status_error(std::string_view route, const http_response& response, quoting quote,
-                          const char* method = "POST") {
+// `may_quote`: the text, and so the log, may quote the response. It may echo the request, which for ACK and FAIL holds
+// job data, and for 401 and 403 the token.
+inline error status_error(std::string_view request, const http_response& response, bool may_quote = false) {
     // A redirection names its target, without a query, which may hold a secret.
     std::string_view location = find_header(response.headers, "Location");
     location = location.substr(0, location.find_first_of("?#%&\\"));
@@ -85,20 +79,12 @@ inline error status_error(std::string_view route, const http_response& response,
         response.status / 100 == 3 && !location.empty() && location.size() <= max_quote_length;
     const std::string target = redirects ? cat({" to ", printable(location)}) : "";
     // Not truncated: the logger could not mask half a token.
-    const bool quoted = quote == quoting::yes && response.status != 401 && response.status != 403 &&
+    const bool quoted = may_quote && response.status != 401 && response.status != 403 &&
                         response.body.size() <= max_quote_length;
     const std::string reason = quoted ? printable(response.body) : api_error_code(response);
-    return {
-        errc_of(response), 0,
-        cat({method, " ", route, " answered ", response.status, target, reason.empty() ? "" : ": ", reason}),
-        response.status, retry_after(response)};
-}
-
-// Turns a status other than 2xx into an error.
-inline result<http_response> success(result<http_response> response, std::string_view route, quoting quote,
-                                     const char* method = "POST") {
-    if (!response || is_success(response->status)) return response;
-    return status_error(route, *response, quote, method);
+    return {errc_of(response), 0,
+            cat({request, " answered ", response.status, target, reason.empty() ? "" : ": ", reason}),
+            response.status, retry_after(response)};
 }
 
 // A job with an unusable id gets an empty one, and cannot be reported.
@@ -121,36 +107,27 @@ inline error refused_response(std::string_view why) {
             cat({why, "; jobs it may have claimed come back after their visibility timeout"})};
 }
 
-// errc::bad_response if the body is truncated, as part of a job might look like a job, or has not exactly one `jobs`.
-inline result<std::string_view> jobs_array(std::string_view body) {
-    std::string_view found;
+// Reads each job by itself: an invalid one must not cost the others, which are claimed too. errc::bad_response if the body
+// is truncated, as part of a job might look like a job, or has not exactly one `jobs`.
+inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t requested = 1) {
+    std::vector<job> jobs;
     int lists = 0;
     json_iterator at(body, '{');
     for (; at; ++at) {
         if (!json_key_is(at->key, "jobs")) continue;
-        found = at->value.text();
         ++lists;
+        if (at->value.text() == "null") continue;  // an empty list in Go
+        json_iterator entry(at->value.text(), '[');
+        for (; entry; ++entry) {
+            if (jobs.size() >= requested + max_surplus_jobs)
+                return refused_response(cat({"the response to FETCH has more than ", jobs.size(), " jobs; ",
+                                             requested, " were requested"}));
+            jobs.push_back(read_claimed_job(entry->value.text()));
+        }
+        if (!entry.is_complete()) return refused_response("`jobs` of the response to FETCH is no array");
     }
     if (!at.is_complete()) return refused_response("the response to FETCH is not a complete JSON object");
-    if (lists == 1 && found == "null") return std::string_view("[]");  // an empty list in Go
-    if (lists != 1 || found.front() != '[')
-        return refused_response("the response to FETCH does not have one array `jobs`");
-    return found;
-}
-
-// Reads each job by itself: an invalid one must not cost the others, which are claimed too.
-inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t requested = 1) {
-    const result<std::string_view> found = jobs_array(body);
-    if (!found) return found.error();
-    std::vector<job> jobs;
-    json_iterator at(*found, '[');
-    for (; at; ++at) {
-        if (jobs.size() >= requested + max_surplus_jobs)
-            return refused_response(cat({"the response to FETCH has more than ", jobs.size(), " jobs; ",
-                                         requested, " were requested"}));
-        jobs.push_back(read_claimed_job(at->value.text()));
-    }
-    if (!at.is_complete()) return refused_response("the response to FETCH is not JSON");
+    if (lists != 1) return refused_response("the response to FETCH does not have one array `jobs`");
     return jobs;
 }
 
@@ -199,21 +176,6 @@ void for_each_string(std::string_view list, Take take) {
     }
 }
 
-// Returns those of `own_ids` that `list` contains. Does not copy the list, which may be long.
-inline std::vector<std::string> ids_listed(std::string_view list, const std::vector<std::string>& own_ids) {
-    array<bool> listed(own_ids.size());
-    for_each_string(list, [&](const std::string& id) {
-        std::size_t i = 0;
-        while (i < own_ids.size() && own_ids[i] != id) ++i;
-        if (i < own_ids.size()) listed[i] = true;
-    });
-    std::vector<std::string> out;
-    for (std::size_t i = 0; i < own_ids.size(); ++i) {
-        if (listed[i]) out.push_back(own_ids[i]);
-    }
-    return out;
-}
-
 inline result<heartbeat_response> read_heartbeat(std::string_view body,
                                                  const std::vector<std::string>& own_ids = {}) {
     const result<void> valid = check_json(body);
@@ -223,7 +185,10 @@ inline result<heartbeat_response> read_heartbeat(std::string_view body,
     if (out.directive == directive::quiet)
         for_each_string(raw_member(body, "queues"),
                         [&](const std::string& queue) { out.queues.push_back(queue); });
-    out.jobs_extended = ids_listed(raw_member(body, "jobs_extended"), own_ids);
+    // Of the worker's own jobs, each once: the list may be long.
+    for_each_string(raw_member(body, "jobs_extended"), [&](const std::string& id) {
+        if (contains(own_ids, id) && !contains(out.jobs_extended, id)) out.jobs_extended.push_back(id);
+    });
     return out;
 }
 
@@ -242,9 +207,7 @@ inline std::string job_text(std::string_view body, std::string_view name) {
 // Reads the response to INFO: whether the claim of that worker, and of that attempt, holds. [WIRE 7]
 inline result<bool> read_claim(std::string_view body, const claim_query& query) {
     const std::string state = job_text(body, "state");
-    for (const char* final_state : {"completed", "cancelled", "discarded"}) {
-        if (state == final_state) return false;
-    }
+    if (is_listed(state, "completed cancelled discarded")) return false;
     const std::string owner = job_text(body, "worker_id");
     std::int64_t attempt = 0;
     read_integer(raw_member(job_object(body), "attempt"), attempt);
@@ -255,23 +218,23 @@ inline result<bool> read_claim(std::string_view body, const claim_query& query) 
     return error{errc::unsupported, 0, "GET /jobs/{id} does not say whose the job is"};
 }
 
-inline result<settled> read_settlement(std::string_view route, const result<http_response>& response) {
+inline result<settled> read_settlement(std::string_view request, const result<http_response>& response) {
     if (!response) return response.error();
     if (is_success(response->status)) return settled::accepted;
     if (ends_claim(*response)) return settled::gone;
-    error why = status_error(route, *response, quoting::no);
+    error why = status_error(request, *response);
     const bool is_bad_request = response->status == 400 || response->status == 422;
     if (is_bad_request && !rejects_body(*response)) why.code = errc::bad_response;
     return why;
 }
 
 // The response to FAIL may have the job's new state.
-inline result<settled> read_fail(std::string_view route, const result<http_response>& response) {
-    result<settled> out = read_settlement(route, response);
+inline result<settled> read_fail(const result<http_response>& response) {
+    result<settled> out = read_settlement("POST /workers/nack", response);
     if (!out || *out != settled::accepted) return out;
     const std::string state = job_text(response->body, "state");
-    if (state == "retryable" || state == "available" || state == "scheduled") return settled::will_retry;
-    return state == "discarded" || state == "cancelled" ? settled::discarded : settled::accepted;
+    if (is_listed(state, "retryable available scheduled")) return settled::will_retry;
+    return is_listed(state, "discarded cancelled") ? settled::discarded : settled::accepted;
 }
 
 }  // namespace ojs::detail
