@@ -84,12 +84,6 @@ struct http_attempt {
     result<http_response> response;
     bool nothing_sent = false;  // so the peer cannot have processed it
     bool broke = false;         // the connection broke before the response was complete
-
-    bool was_stale() const noexcept { return nothing_sent && broke; }
-    // Whether the peer may be gone without a word, or the connection forgotten on the way to it.
-    bool may_be_dead() const noexcept {
-        return broke || (!response && response.error().code == errc::timed_out);
-    }
 };
 
 class http_exchange final : public ref_counted {
@@ -114,8 +108,7 @@ class http_exchange final : public ref_counted {
             return failure(errc::timed_out, "the deadline had passed before anything was sent");
         const std::string text = compose(request);
         const bool is_head = request.method == "HEAD";
-        http_attempt first = try_idle(text, is_head, call);
-        if (first.was_stale()) first = try_new(text, is_head, call);
+        http_attempt first = try_any(text, is_head, call);
         if (!first.broke || call.policy != resend::always) return std::move(first.response);
         http_attempt second = try_new(text, is_head, call);
         // A request that was sent once never counts as "not sent" again.
@@ -231,19 +224,19 @@ class http_exchange final : public ref_counted {
     // Runs operation(may_block), waiting as often as needed. If the request stalls, it closes the connections that were
     // idle when it was sent: what stopped this one may have stopped all.
     template <class Operation>
-    io_result run(connection& conn, const io_limit& limit, const Operation& operation) {
+    io_status run(connection& conn, time_point deadline, int interrupt_fd, const Operation& operation) {
         for (;;) {
             const time_point now = steady_clock::now();
-            if (now >= limit.deadline) return {io_status::timed_out};
-            const time_point until = detail::min(limit.deadline, conn.stalls_at);
-            const stream_result done = operation(limit.interrupt_fd < 0 && until - now >= receive_limit);
-            if (done.status == stream_status::ok) return {io_status::ok, done.bytes};
-            if (done.status == stream_status::closed) return {io_status::closed};
-            if (done.status == stream_status::failed) return {io_status::failed};
-            const short event = done.status == stream_status::wants_read ? POLLIN : POLLOUT;
-            const io_status ready = await_ready(conn.socket.get(), event, {until, limit.interrupt_fd});
-            if (ready == io_status::interrupted || ready == io_status::failed) return {ready};
-            if (ready == io_status::ok || until == limit.deadline) continue;
+            if (now >= deadline) return io_status::timed_out;
+            const time_point until = detail::min(deadline, conn.stalls_at);
+            const stream_status done = operation(interrupt_fd < 0 && until - now >= receive_limit).status;
+            if (done == stream_status::ok) return io_status::ok;
+            if (done == stream_status::closed) return io_status::closed;
+            if (done == stream_status::failed) return io_status::failed;
+            const short event = done == stream_status::wants_read ? POLLIN : POLLOUT;
+            const io_status ready = await_ready(conn.socket.get(), event, until, interrupt_fd);
+            if (ready == io_status::interrupted || ready == io_status::failed) return ready;
+            if (ready == io_status::ok || until == deadline) continue;
             drop_idle(conn.stalls_at - stall_time);
             conn.stalls_at = time_point::max();
         }
@@ -258,26 +251,27 @@ class http_exchange final : public ref_counted {
         result<byte_stream_ref> made = options_.https_stream({out->socket.get(), target_.host, target_.name});
         if (!made) return failure(made.error().code, made.error().text, made.error().sys_errno);
         out->stream = std::move(*made);
-        const io_result secured = run(*out, {call.deadline, call.interrupt_fd},
+        const io_status secured = run(*out, call.deadline, call.interrupt_fd,
                                       [&](bool /*may_block*/) { return out->stream->handshake(); });
-        if (secured.status == io_status::ok) return out;
-        if (secured.status == io_status::interrupted)
+        if (secured == io_status::ok) return out;
+        if (secured == io_status::interrupted)
             return failure(errc::cancelled, "interrupted during the handshake");
-        if (secured.status == io_status::timed_out)
+        if (secured == io_status::timed_out)
             return failure(errc::unreachable, "the deadline passed during the handshake", ETIMEDOUT);
         return failure(errc::unreachable, "handshake failed: " + out->stream->failure());
     }
 
-    // Tries idle connections until one accepts the request; was_stale() if none does.
-    http_attempt try_idle(std::string_view text, bool is_head, const http_call& call) {
-        for (;;) {
-            const connection_ref conn = take_idle();
-            if (!conn) return {failure(errc::unreachable, "no idle connection"), true, true};
+    // Tries idle connections until one accepts the request, then a new one.
+    http_attempt try_any(std::string_view text, bool is_head, const http_call& call) {
+        while (const connection_ref conn = take_idle()) {
             conn->stalls_at = steady_clock::now() + stall_time;
             http_attempt tried = try_on(conn, text, is_head, call);
-            if (tried.may_be_dead()) drop_idle(time_point::max());  // what killed it may have killed all
-            if (!tried.was_stale()) return tried;
+            const bool was_silent = !tried.response && tried.response.error().code == errc::timed_out;
+            if (tried.broke || was_silent)
+                drop_idle(time_point::max());  // what killed it may have killed all
+            if (!tried.broke || !tried.nothing_sent) return tried;
         }
+        return try_new(text, is_head, call);
     }
 
     http_attempt try_new(std::string_view text, bool is_head, const http_call& call) {
@@ -293,13 +287,15 @@ class http_exchange final : public ref_counted {
             keep_idle(conn);
             return cancelled();
         }
-        io_result sent;
         std::string_view left = text;
-        while (sent.status == io_status::ok && !left.empty()) {
-            sent = run(*conn, {call.deadline}, [&](bool /*may_block*/) { return conn->write_some(left); });
-            left.remove_prefix(sent.bytes);
-        }
-        if (sent.status == io_status::timed_out)
+        const auto write = [&](bool /*may_block*/) {
+            const stream_result written = conn->write_some(left);
+            left.remove_prefix(written.bytes);
+            return written;
+        };
+        io_status sent = io_status::ok;
+        while (sent == io_status::ok && !left.empty()) sent = run(*conn, call.deadline, -1, write);
+        if (sent == io_status::timed_out)
             return {failure(errc::timed_out, "the deadline passed while the request was sent")};
         if (left.size() == text.size()) return broken(*conn, true);
         // A peer that closes in the middle of a request may have responded (413), so read in any case.
@@ -317,15 +313,16 @@ class http_exchange final : public ref_counted {
         parser.begin(is_head);
         char buffer[16 * 1024];
         for (int interim = 0;;) {
-            const io_result got = run(*conn, {call.deadline, call.interrupt_fd}, [&](bool may_block) {
-                return conn->read_some(buffer, sizeof buffer, may_block);
+            stream_result got;
+            const io_status ended = run(*conn, call.deadline, call.interrupt_fd, [&](bool may_block) {
+                return got = conn->read_some(buffer, sizeof buffer, may_block);
             });
-            if (got.status == io_status::interrupted)
+            if (ended == io_status::interrupted)
                 return {failure(errc::cancelled, "interrupted before the response was complete")};
-            if (got.status == io_status::timed_out)
+            if (ended == io_status::timed_out)
                 return {failure(errc::timed_out, "no complete response before the deadline")};
-            if (got.status == io_status::failed) return broken(*conn, false);
-            const bool open = got.status == io_status::ok;
+            if (ended == io_status::failed) return broken(*conn, false);
+            const bool open = ended == io_status::ok;
             status reached = open ? parser.feed({buffer, got.bytes}) : parser.finish();
             if (!open && reached != status::complete)
                 return {failure(errc::disconnected, "the peer closed before the response was complete"),

@@ -39,11 +39,6 @@ using socket_addresses = array<socket_address>;
 
 enum class io_status { ok, closed, timed_out, interrupted, failed };
 
-struct io_result {
-    io_status status = io_status::ok;
-    std::size_t bytes = 0;  // transferred, if ok
-};
-
 #ifdef SO_NOSIGPIPE  // set on every socket: a macOS whose headers have MSG_NOSIGNAL may run on one that ignores it
 inline constexpr int send_flags = MSG_DONTWAIT;
 #else
@@ -97,19 +92,14 @@ inline unique_fd open_socket(int family, int type = SOCK_STREAM) noexcept {
     return out;
 }
 
-// The end of a wait: a deadline, or a descriptor (-1: none) that is readable.
-struct io_limit {
-    time_point deadline;
-    int interrupt_fd = -1;
-};
-
-// Once the deadline has passed, timed_out even if the descriptor is ready. failed: see errno.
-inline io_status await_ready(int fd, short events, const io_limit& limit) noexcept {
+// Once the deadline has passed, timed_out even if the descriptor is ready. interrupted: `interrupt_fd` (-1: none) is
+// readable. failed: see errno.
+inline io_status await_ready(int fd, short events, time_point deadline, int interrupt_fd = -1) noexcept {
     for (;;) {
-        const int timeout = poll_timeout(limit.deadline);
+        const int timeout = poll_timeout(deadline);
         if (timeout == 0) return io_status::timed_out;
-        pollfd watched[] = {{fd, events, 0}, {limit.interrupt_fd, POLLIN, 0}};
-        const int ready = ::poll(watched, limit.interrupt_fd < 0 ? 1 : 2, timeout);
+        pollfd watched[] = {{fd, events, 0}, {interrupt_fd, POLLIN, 0}};
+        const int ready = ::poll(watched, interrupt_fd < 0 ? 1 : 2, timeout);
         if (ready > 0) return watched[1].revents != 0 ? io_status::interrupted : io_status::ok;
         if (ready < 0 && errno != EINTR) return io_status::failed;
     }
@@ -119,11 +109,10 @@ inline bool would_block(int error_number) noexcept {
     return error_number == EAGAIN || error_number == EWOULDBLOCK;
 }
 
-template <class Address>
-socket_address address_of(const Address& source) noexcept {
+inline socket_address address_of(const void* source, socklen_t length) noexcept {
     socket_address out;
-    std::memcpy(&out.storage, &source, sizeof source);
-    out.length = sizeof source;
+    std::memcpy(&out.storage, source, length);
+    out.length = length;
     return out;
 }
 
@@ -132,9 +121,9 @@ inline socket_addresses known_addresses(const endpoint& target) {
     if (!target.unix_path.empty()) {
         sockaddr_un local{};
         local.sun_family = AF_UNIX;
-        std::memcpy(local.sun_path, target.unix_path.c_str(),
-                    target.unix_path.size() + 1);  // see parse_unix_path()
-        return {address_of(local)};
+        const std::string& path = target.unix_path;
+        std::memcpy(local.sun_path, path.c_str(), path.size() + 1);  // see parse_unix_path()
+        return {address_of(&local, sizeof local)};
     }
     sockaddr_in ip4{};
     ip4.sin_family = AF_INET;
@@ -142,12 +131,13 @@ inline socket_addresses known_addresses(const endpoint& target) {
     sockaddr_in6 ip6{};
     ip6.sin6_family = AF_INET6;
     ip6.sin6_port = ip4.sin_port;
-    if (::inet_pton(AF_INET, target.host.c_str(), &ip4.sin_addr) == 1) return {address_of(ip4)};
-    if (::inet_pton(AF_INET6, target.host.c_str(), &ip6.sin6_addr) == 1) return {address_of(ip6)};
+    if (::inet_pton(AF_INET, target.host.c_str(), &ip4.sin_addr) == 1) return {address_of(&ip4, sizeof ip4)};
+    if (::inet_pton(AF_INET6, target.host.c_str(), &ip6.sin6_addr) == 1)
+        return {address_of(&ip6, sizeof ip6)};
     if (!equals_ignore_case(target.host, "localhost")) return {};
     ip4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     ip6.sin6_addr = in6addr_loopback;
-    return {address_of(ip4), address_of(ip6)};
+    return {address_of(&ip4, sizeof ip4), address_of(&ip6, sizeof ip6)};
 }
 
 inline socket_address local_address(int fd) noexcept {
@@ -183,7 +173,7 @@ inline int connect_to(int fd, const socket_address& address, time_point deadline
         failed = 0;
     }
     if (failed == EINPROGRESS || failed == EINTR) {  // interrupted, it continues by itself
-        const io_status ready = await_ready(fd, POLLOUT, {deadline, -1});
+        const io_status ready = await_ready(fd, POLLOUT, deadline);
         if (ready != io_status::ok) return ready == io_status::timed_out ? ETIMEDOUT : errno;
         socklen_t size = sizeof failed;
         if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &size) != 0) return errno;
@@ -275,11 +265,8 @@ class resolver final : public ref_counted {
         socket_addresses found;
         const bool is_kept = attempt([&] {
             for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
-                if (each->ai_family != AF_INET && each->ai_family != AF_INET6) continue;
-                socket_address address;
-                std::memcpy(&address.storage, each->ai_addr, each->ai_addrlen);
-                address.length = each->ai_addrlen;
-                found.push_back(address);
+                if (each->ai_family == AF_INET || each->ai_family == AF_INET6)
+                    found.push_back(address_of(each->ai_addr, each->ai_addrlen));
             }
         });
         if (code == 0) ::freeaddrinfo(list);
