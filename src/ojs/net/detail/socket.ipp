@@ -203,10 +203,10 @@ inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_
                  cat({"cannot connect to ", name, ": ", errno_text(first_failure)})};
 }
 
-// Resolves one host and connects. Numeric addresses, localhost and unix paths need no lookup, and so no file. Other names
-// are looked up in a thread that shares this object and that nothing waits for, so that the deadline holds however slow
-// DNS is. Addresses are used for 30 s, older ones if a lookup fails or takes longer than 200 ms: name servers may stop
-// before the backend does.
+// Resolves one host and connects. Numeric addresses, localhost and unix paths need no lookup, and so no file. Other
+// names are looked up in a thread that shares this object and that nothing waits for, so that the deadline holds however
+// slow DNS is. Addresses are used for 30 s, older ones if a lookup fails or takes longer than 200 ms: name servers may
+// stop before the backend does.
 class resolver final : public ref_counted {
   public:
     explicit resolver(endpoint target) : target_(std::move(target)), port_(cat({target_.port})) {}

@@ -16,7 +16,13 @@ OJS_SHUTDOWN_INLINE std::string memory_transport::push(std::string type, std::st
     std::string id = detail::cat({"job-", static_cast<unsigned long long>(++pushed_)});
     detail::memory_entry entry;
     entry.stored = detail::make_ref<detail::stored_job>();
-    entry.job().job = {id, std::move(type), std::move(queue), std::move(args_json), "{}", 0, max_attempts};
+    job& added = entry.job().job;
+    added.id = id;
+    added.type = std::move(type);
+    added.args_json = std::move(args_json);
+    added.queue = std::move(queue);
+    added.attempt = 0;
+    added.max_attempts = max_attempts;
     entries_.push_back(std::move(entry));
     if (on_available_) on_available_();
     return id;

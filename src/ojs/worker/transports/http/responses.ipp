@@ -107,8 +107,8 @@ inline error refused_response(std::string_view why) {
             cat({why, "; jobs it may have claimed come back after their visibility timeout"})};
 }
 
-// Reads each job by itself: an invalid one must not cost the others, which are claimed too. errc::bad_response if the body
-// is truncated, as part of a job might look like a job, or has not exactly one `jobs`.
+// Reads each job by itself: an invalid one must not cost the others, which are claimed too. errc::bad_response if the
+// body is truncated, as part of a job might look like a job, or has not exactly one `jobs`.
 inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t requested = 1) {
     std::vector<job> jobs;
     int lists = 0;
