@@ -108,8 +108,8 @@ FAULTS = [
           "if (!job.flags.add(job_flags::counted)) return;",
           "if (!job.flags.add(job_flags::counted) && status == job_status::unreported) return;"),
     Fault("without memory the copy of an error ends the process", "base/error.ipp",
-          "    try {\n        text = other.text;\n    } catch (const std::bad_alloc&) {\n    }\n",
-          "    text = other.text;\n"),
+          "detail::copy_if_memory(other.text)",
+          "other.text"),
     Fault("a cancelled rollout starts more processes than it may", "launcher/detail/process_group.hpp",
           "if (rollout_) free = std::min(free, rollout_->max_total", "if (is_replacing()) free = std::min(free, rollout_->max_total"),
 ]  # fmt: skip

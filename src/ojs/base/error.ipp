@@ -18,29 +18,22 @@ OJS_SHUTDOWN_INLINE const char* to_string(errc code) noexcept {
     return names[static_cast<std::size_t>(code)];
 }
 
+namespace detail {
+inline std::string copy_if_memory(std::string_view text) noexcept {
+    try {
+        return std::string(text);
+    } catch (const std::bad_alloc&) {
+        return {};
+    }
+}
+}  // namespace detail
+
 OJS_SHUTDOWN_INLINE error::error(errc why, int failed, const char* about, int status,
                                  std::chrono::milliseconds after) noexcept
-    : error(why, failed, std::string(), status, after) {
-    try {
-        if (about != nullptr) text = about;
-    } catch (const std::bad_alloc&) {
-    }
-}
+    : error(why, failed, detail::copy_if_memory(about != nullptr ? about : ""), status, after) {}
 OJS_SHUTDOWN_INLINE error::error(const error& other) noexcept
-    : error(other.code, other.sys_errno, std::string(), other.http_status, other.retry_after) {
-    try {
-        text = other.text;
-    } catch (const std::bad_alloc&) {
-    }
-}
-OJS_SHUTDOWN_INLINE error& error::operator=(error other) noexcept {
-    code = other.code;
-    sys_errno = other.sys_errno;
-    text.swap(other.text);
-    http_status = other.http_status;
-    retry_after = other.retry_after;
-    return *this;
-}
+    : error(other.code, other.sys_errno, detail::copy_if_memory(other.text), other.http_status,
+            other.retry_after) {}
 
 [[noreturn]] OJS_SHUTDOWN_INLINE void detail::abort_with(const char* reason,
                                                          std::string_view details) noexcept {

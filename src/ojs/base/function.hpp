@@ -21,12 +21,9 @@ inline constexpr bool may_be_empty<F, decltype(static_cast<void>(std::declval<co
     true;
 
 template <class F>
-bool is_empty(const F& callable) {
-    if constexpr (may_be_empty<F>) {
-        return callable == nullptr;
-    } else {
-        return false;
-    }
+bool is_empty([[maybe_unused]] const F& callable) {
+    if constexpr (may_be_empty<F>) return callable == nullptr;
+    return false;
 }
 
 }  // namespace detail
@@ -53,11 +50,10 @@ class function<R(Args...)> {
     friend bool operator!=(const function& one, std::nullptr_t) noexcept { return static_cast<bool>(one); }
     // Calls it. An empty one returns, if R is void.
     R operator()(Args... args) const {
-        if constexpr (std::is_same_v<R, void>) {
-            if (body_) body_->call(std::forward<Args>(args)...);
-        } else {
-            return body_->call(std::forward<Args>(args)...);
+        if constexpr (std::is_void_v<R>) {
+            if (!body_) return;
         }
+        return body_->call(std::forward<Args>(args)...);
     }
 
   private:
@@ -67,13 +63,7 @@ class function<R(Args...)> {
     template <class F>
     struct holder final : body {
         explicit holder(F target) : callable(std::move(target)) {}
-        R call(Args... args) override {
-            if constexpr (std::is_same_v<R, void>) {
-                callable(std::forward<Args>(args)...);
-            } else {
-                return callable(std::forward<Args>(args)...);
-            }
-        }
+        R call(Args... args) override { return static_cast<R>(callable(std::forward<Args>(args)...)); }
         F callable;
     };
 
