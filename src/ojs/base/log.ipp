@@ -2,8 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -48,30 +46,23 @@ inline std::string format_text(const log_record& record, const std::string& time
     return out;
 }
 
-// Where the OJS logging specification puts a field; other fields are attributes.
+// Where the OJS logging specification puts a field.
 struct json_location {
-    const char* field;
-    const char* group;
+    std::string_view group;
     std::string_view key;
 };
-inline constexpr json_location json_locations[] = {
-    {"job_id", "ojs", "job_id"},   {"job_type", "ojs", "job_type"}, {"queue", "ojs", "queue"},
-    {"attempt", "ojs", "attempt"}, {"state", "ojs", "state"},       {"error_type", "error", "type"},
-    {"error", "error", "message"},
-};
 
-inline json_location location_of(const log_field& f) noexcept {
-    for (const json_location& location : json_locations) {
-        if (f.name == location.field) return location;
-    }
-    return {"", "attributes", f.name};
+inline json_location location_of(std::string_view field) noexcept {
+    if (field == "error_type") return {"error", "type"};
+    if (field == "error") return {"error", "message"};
+    return {is_listed(field, "job_id job_type queue attempt state") ? "ojs" : "attributes", field};
 }
 
 // Appends `,"group":{...}` with `members` and the fields of the group; nothing if both are empty.
 inline void append_json_group(std::string& out, const log_record& record, std::string_view group,
                               std::string members = {}) {
     for (const log_field& f : record.fields) {
-        const json_location location = location_of(f);
+        const json_location location = location_of(f.name);
         if (group != location.group || f.value.empty()) continue;
         append(members, {members.empty() ? "" : ",", json_quote(location.key), ":",
                          f.is_number ? f.value : json_quote(f.value)});
@@ -103,27 +94,11 @@ inline std::string format_json(const log_record& record, const std::string& time
     return out + "}";
 }
 
-// False: the rest is lost. A `timeout` of 0 gives up where poll(2) expects write(2) to block; -1 blocks.
-inline bool write_text(int fd, std::string_view text, int timeout) noexcept {
-    while (!text.empty()) {
-        pollfd ready{fd, POLLOUT, 0};
-        if (::poll(&ready, 1, timeout) == 0) return false;
-        const ssize_t written = ::write(fd, text.data(), text.size() < PIPE_BUF ? text.size() : PIPE_BUF);
-        if (written < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-        if (written <= 0) return false;
-        text.remove_prefix(static_cast<std::size_t>(written));
-    }
-    return true;
-}
-
 struct log_line {
     int fd = -1;
     log_format format = log_format::automatic;  // of a record; automatic: the line is none
     std::string text;
     unique_fd owned;  // `fd`, unless it is a standard one: the caller may close its own
-
-    // What counts towards log_sink::max_bytes: few descriptors wait.
-    std::size_t cost() const noexcept { return text.size() + (owned ? 8192U : 0U); }
 };
 
 // The lines of all loggers. One thread writes them, as write(2) may block whatever poll(2) says; the mutex is not held
@@ -138,16 +113,11 @@ class log_sink {
         while (waiting_bytes_ > max_bytes && changed_.wait_until(held, until_)) {
         }
         if (waiting_bytes_ > max_bytes) return count_lost();
-        if (!has_thread_ && !start_thread()) {
-            held.unlock();
-            const write_signals_blocked blocked;
-            if (!write_text(line.fd, line.text, 0)) count_lost();
-            return;
-        }
-        const std::size_t cost = line.cost();
+        const std::size_t cost = line.text.size() + (line.owned ? 8192U : 0U);  // few descriptors wait
         lines_.push_back(std::move(line));
         waiting_bytes_ += cost;
         const std::uint64_t number = ++accepted_;
+        if (!has_thread_ && !start_thread()) return write_here(held);
         idle_until_ = now + idle_time;
         added_.notify_one();
         while (written_ < number && changed_.wait_until(held, until_)) {
@@ -169,9 +139,7 @@ class log_sink {
         added_.notify_one();
         while (has_thread_ && changed_.wait_until(held, deadline)) {
         }
-        if (lines_.empty() || lines_.size() != accepted_ - written_) return;
-        const write_signals_blocked blocked;
-        write_waiting(held, 0);
+        if (!lines_.empty() && lines_.size() == accepted_ - written_) write_here(held);
     }
     void count_lost() noexcept { lost_.fetch_add(1); }
 
@@ -202,6 +170,10 @@ class log_sink {
         }
         has_thread_ = false;
         changed_.notify_all();
+    }
+    void write_here(unique_lock& held) noexcept {
+        const write_signals_blocked blocked;
+        write_waiting(held, 0);
     }
     // The mutex is unlocked meanwhile. `timeout`: see write_text().
     void write_waiting(unique_lock& held, int timeout) noexcept {

@@ -4,6 +4,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -102,11 +104,14 @@ class write_signals_blocked {
     sigset_t previous_;
 };
 
-inline bool write_all(int fd, std::string_view text) noexcept {
-    const write_signals_blocked blocked;
+// With write_signals_blocked. False: the rest is lost. A `timeout` of 0 gives up where poll(2) expects write(2) to
+// block; -1 blocks.
+inline bool write_text(int fd, std::string_view text, int timeout) noexcept {
     while (!text.empty()) {
-        const ssize_t written = ::write(fd, text.data(), text.size());
-        if (written < 0 && errno == EINTR) continue;
+        pollfd ready{fd, POLLOUT, 0};
+        if (::poll(&ready, 1, timeout) == 0) return false;
+        const ssize_t written = ::write(fd, text.data(), text.size() < PIPE_BUF ? text.size() : PIPE_BUF);
+        if (written < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (written <= 0) return false;
         text.remove_prefix(static_cast<std::size_t>(written));
     }
@@ -127,7 +132,8 @@ inline int write_new_file(int folder, const std::string& name, std::string_view 
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     unique_fd file(::openat(folder, name.c_str(), flags, 0600));
     if (!file) return errno;
-    if (write_all(file.get(), text) && sync_descriptor(file.get())) {
+    const write_signals_blocked blocked;
+    if (write_text(file.get(), text, -1) && sync_descriptor(file.get())) {
         if (::close(file.release()) == 0 || errno == EINTR) return 0;
     }
     const int failed = errno;

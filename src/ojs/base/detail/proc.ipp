@@ -53,7 +53,6 @@ struct process_stat {
     pid_t pid = 0;                  // 0: no such process
     char state = 0;                 // 'R', 'S', 'Z', ...
     pid_t parent = 0;               // 0: none, or in another PID namespace
-    pid_t session = 0;              // likewise
     bool has_terminal = false;      // a controlling one
     std::uint64_t start_ticks = 0;  // start time in clock ticks since boot; 0: unknown
 };
@@ -68,8 +67,7 @@ inline process_stat read_stat(std::string_view root, std::string_view id) {
     std::string_view rest = trim_blanks(std::string_view(stat).substr(comm_end + 1));
     if (!rest.empty()) out.state = next_part(rest, " ").front();
     out.parent = leading_pid(next_part(rest, " "));
-    next_part(rest, " ");
-    out.session = leading_pid(next_part(rest, " "));
+    for (int field = 5; field < 7; ++field) next_part(rest, " ");
     const std::string_view terminal = next_part(rest, " ");
     out.has_terminal = !terminal.empty() && terminal != "0";
     for (int field = 8; field < 22; ++field) next_part(rest, " ");

@@ -28,9 +28,9 @@ class mutex {
     void lock() noexcept { pthread_mutex_lock(&native_); }
     bool try_lock() noexcept { return pthread_mutex_trylock(&native_) == 0; }
     void unlock() noexcept { pthread_mutex_unlock(&native_); }
-    pthread_mutex_t* native() noexcept { return &native_; }
 
   private:
+    friend class condition;
     pthread_mutex_t native_;
 };
 
@@ -51,9 +51,9 @@ class unique_lock {
         mutex_.lock();
         held_ = true;
     }
-    mutex& owner() noexcept { return mutex_; }
 
   private:
+    friend class condition;
     mutex& mutex_;
     bool held_ = true;
 };
@@ -65,7 +65,7 @@ class condition {
     condition& operator=(const condition&) = delete;
     ~condition() { pthread_cond_destroy(&native_); }
 
-    void wait(unique_lock& held) noexcept { pthread_cond_wait(&native_, held.owner().native()); }
+    void wait(unique_lock& held) noexcept { pthread_cond_wait(&native_, &held.mutex_.native_); }
     // False once `deadline` has passed; time_point::max() never passes.
     bool wait_until(unique_lock& held, time_point deadline) noexcept;
     void notify_one() noexcept { pthread_cond_signal(&native_); }
@@ -138,9 +138,7 @@ class unique_fd {
     explicit operator bool() const noexcept { return fd_ >= 0; }
     int release() noexcept { return detail::exchange(fd_, -1); }
     void reset() noexcept {
-        if (fd_ < 0) return;
-        // No retry on EINTR: Linux has closed the descriptor then, too.
-        ::close(detail::exchange(fd_, -1));
+        if (fd_ >= 0) ::close(detail::exchange(fd_, -1));  // no retry on EINTR: Linux has closed it then, too
     }
 
   private:

@@ -47,7 +47,7 @@ struct fork_state {
 };
 __attribute__((visibility("default"))) inline fork_state fork_marks;
 
-// A page that the kernel clears in each child, also of _Fork() and clone(2); without one, pthread_atfork() and the pid.
+// A page that the kernel clears in each child, also of _Fork() and clone(2); without one, the pid tells.
 inline atomic<std::uint32_t>* make_fork_mark() noexcept {
     const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     void* const page = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
@@ -59,12 +59,6 @@ inline atomic<std::uint32_t>* make_fork_mark() noexcept {
     cleared = ::minherit(page, size, INHERIT_ZERO) == 0;
 #endif
     auto* const made = cleared ? static_cast<atomic<std::uint32_t>*>(page) : &fork_marks.own;
-    const auto forget = [] {
-        fork_marks.own.store(0);
-        fork_marks.pid.store(getpid());
-    };
-    if (!cleared) forget();
-    if (!cleared) pthread_atfork(nullptr, nullptr, forget);
     atomic<std::uint32_t>* found = nullptr;
     const bool first = fork_marks.mark.compare_exchange_strong(found, made);
     if (page != MAP_FAILED && !(first && cleared)) ::munmap(page, size);
@@ -140,62 +134,56 @@ OJS_SHUTDOWN_INLINE bool condition::wait_until(unique_lock& held, time_point dea
 #ifdef __APPLE__
     const time_point now = steady_clock::now();
     const timespec left = to_timespec(deadline > now ? deadline - now : steady_clock::duration::zero());
-    return pthread_cond_timedwait_relative_np(&native_, held.owner().native(), &left) != ETIMEDOUT;
+    return pthread_cond_timedwait_relative_np(&native_, &held.mutex_.native_, &left) != ETIMEDOUT;
 #else
     // steady_clock is CLOCK_MONOTONIC on every other POSIX system.
     const timespec until =
         to_timespec(deadline < time_point() ? time_point().time_since_epoch() : deadline.time_since_epoch());
-    return pthread_cond_timedwait(&native_, held.owner().native(), &until) != ETIMEDOUT;
+    return pthread_cond_timedwait(&native_, &held.mutex_.native_, &until) != ETIMEDOUT;
 #endif
 }
 
-struct thread_start : ref_counted {
+struct thread_start {
     function<void()> body;
     char name[16] = "";  // a copy, as long as the kernel's: the caller's may be gone
 };
 
 inline void* thread_main(void* argument) {
-    const ref<thread_start> start(static_cast<thread_start*>(argument));
-    start->release();  // in place of the reference that came with the argument
+    auto* const start = static_cast<thread_start*>(argument);
 #ifdef __linux__
     pthread_setname_np(pthread_self(), start->name);
 #endif
     start->body();
+    delete start;
     return nullptr;
 }
 
 inline std::size_t round_up_stack_size(std::size_t requested) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    const auto min = static_cast<std::size_t>(PTHREAD_STACK_MIN);
-    return ((requested < min ? min : requested) + page - 1) / page * page;
+    return (detail::max(requested, static_cast<std::size_t>(PTHREAD_STACK_MIN)) + page - 1) / page * page;
 }
 
 OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, thread_options options) {
-    ref<thread_start> start = make_ref<thread_start>();
-    start->body = std::move(body);
+    auto* const start = new thread_start{std::move(body)};
     std::snprintf(start->name, sizeof start->name, "%s", options.name);
-    start->retain();  // the thread's reference
 
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
-    std::size_t stack_size = 0;
-    pthread_attr_getstacksize(&attributes, &stack_size);
-    const std::size_t requested = options.stack_size != 0 ? options.stack_size : stack_size;
-    const std::size_t min = options.min_stack_size;
-    int failed = 0;
-    if (options.stack_size != 0 || requested < min)
-        failed =
-            pthread_attr_setstacksize(&attributes, round_up_stack_size(requested < min ? min : requested));
+    std::size_t usual = 0;
+    pthread_attr_getstacksize(&attributes, &usual);
+    const std::size_t size =
+        detail::max(options.stack_size != 0 ? options.stack_size : usual, options.min_stack_size);
+    int failed = size == usual ? 0 : pthread_attr_setstacksize(&attributes, round_up_stack_size(size));
     sigset_t all_signals;
     sigset_t previous;
     sigfillset(&all_signals);
     if (!options.takes_signals) pthread_sigmask(SIG_SETMASK, &all_signals, &previous);
     thread out;
-    if (failed == 0) failed = pthread_create(&out.native_, &attributes, thread_main, start.get());
+    if (failed == 0) failed = pthread_create(&out.native_, &attributes, thread_main, start);
     if (!options.takes_signals) pthread_sigmask(SIG_SETMASK, &previous, nullptr);
     pthread_attr_destroy(&attributes);
     if (failed != 0) {
-        start->release();
+        delete start;
         return error{errc::system, failed, cat({"cannot start a thread: ", errno_text(failed)})};
     }
     out.owner_ = fork_generation();

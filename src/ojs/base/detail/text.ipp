@@ -13,16 +13,8 @@ OJS_SHUTDOWN_INLINE void text_part::append_to(std::string& out) const {
         out.append(text_.data(), text_.size());
         return;
     }
-    const bool negative = kind_ == kind::integer && static_cast<long long>(number_) < 0;
-    unsigned long long left = negative ? 0ULL - number_ : number_;
-    char digits[20];
-    char* first = digits + sizeof digits;
-    do {
-        *--first = static_cast<char>('0' + left % 10);
-        left /= 10;
-    } while (left != 0);
-    if (negative) out += '-';
-    out.append(first, static_cast<std::size_t>(digits + sizeof digits - first));
+    const bool is_signed = kind_ == kind::integer;
+    out += is_signed ? std::to_string(static_cast<long long>(number_)) : std::to_string(number_);
 }
 
 OJS_SHUTDOWN_INLINE void append(std::string& out, std::initializer_list<text_part> parts) {
