@@ -29,13 +29,15 @@ class cancel_state : public ref_counted {
   public:
     explicit cancel_state(ref<cancel_group> owner = {}) : group(std::move(owner)) {}
 
+    // False: it was cancelled before, and keeps that reason.
+    bool set_reason(cancel_reason reason) noexcept {
+        cancel_reason none = cancel_reason::none;
+        return own_reason.compare_exchange_strong(none, reason, memory_order::acq_rel);
+    }
     // The first read copies the group's reason, so that a later one does not replace it.
     cancel_reason reason() noexcept {
-        const cancel_reason group_reason = group ? group->reason() : cancel_reason::none;
-        cancel_reason found = own_reason.load(memory_order::acquire);
-        if (found != cancel_reason::none || group_reason == cancel_reason::none) return found;
-        return own_reason.compare_exchange_strong(found, group_reason, memory_order::acq_rel) ? group_reason
-                                                                                              : found;
+        if (group && group->reason() != cancel_reason::none) set_reason(group->reason());
+        return own_reason.load(memory_order::acquire);
     }
     cancel_reason observe() noexcept {
         const cancel_reason current = reason();
@@ -44,42 +46,34 @@ class cancel_state : public ref_counted {
     }
 
     void remove(std::uint64_t id) {
+        entry dropped;  // destroyed without the mutex: what the callback holds may itself deregister
         unique_lock held(access);
-        for (entry** link = &callbacks; *link != nullptr; link = &(*link)->next) {
-            if ((*link)->id != id) continue;
-            const entry* const dropped = take(*link);
-            held.unlock();
-            delete dropped;  // outside the mutex: destructors of what the callback holds
-            return;
+        for (std::size_t i = 0; i < callbacks.size(); ++i) {
+            if (callbacks[i].id == id) return static_cast<void>(dropped = take(i));
         }
         // A callback may drop its own registration; any other thread waits until it has returned.
-        ++sleepers;
         while (running_id == id && !pthread_equal(running_thread, pthread_self())) changed.wait(held);
-        --sleepers;
     }
 
     void run_callbacks() {
         unique_lock held(access);
-        while (callbacks != nullptr && running_id == 0) {
-            entry* const due = take(callbacks);
-            running_id = due->id;
+        while (!callbacks.empty() && running_id == 0) {
+            entry due = take(0);
+            running_id = due.id;
             running_thread = pthread_self();
             held.unlock();
             seen.store(true, memory_order::release);
             try {
-                due->callback();
+                due.callback();
             } catch (...) {  // dropped
             }
-            delete due;  // without the mutex: what the callback holds may itself deregister
+            due = {};  // without the mutex, as above
             held.lock();
             running_id = 0;
-            wake_sleepers();
+            changed.notify_all();
         }
     }
 
-    // With the mutex held. One sleeper is woken without the search through all sleeping threads of the process, which
-    // is slow where there are thousands.
-    void wake_sleepers() { sleepers == 1 ? changed.notify_one() : changed.notify_all(); }
     // Counts as seen: a poller of the descriptor calls no other member.
     void notify_pollers() noexcept {
         seen.store(true, memory_order::release);
@@ -89,7 +83,6 @@ class cancel_state : public ref_counted {
     struct entry {
         std::uint64_t id = 0;
         function<void()> callback;
-        entry* next = nullptr;
     };
 
     const ref<cancel_group> group;  // or none
@@ -97,20 +90,17 @@ class cancel_state : public ref_counted {
     atomic<bool> seen{false};
     mutex access;  // guards the rest
     condition changed;
-    unsigned sleepers = 0;
-    wake poll_wake;              // none before the first fd()
-    entry* callbacks = nullptr;  // in order of registration; owned
-    entry** end = &callbacks;
+    wake poll_wake;          // none before the first fd()
+    array<entry> callbacks;  // in order of registration
     std::uint64_t last_id = 0;
     std::uint64_t running_id = 0;
     pthread_t running_thread{};
 
   private:
     // With the mutex held.
-    entry* take(entry*& link) noexcept {
-        entry* const taken = link;
-        if (end == &taken->next) end = &link;
-        link = taken->next;
+    entry take(std::size_t index) noexcept {
+        entry taken = std::move(callbacks[index]);
+        callbacks.remove(index);
         return taken;
     }
 };
@@ -142,11 +132,8 @@ OJS_SHUTDOWN_INLINE bool cancel_token::seen() const noexcept {
 OJS_SHUTDOWN_INLINE bool cancel_token::sleep_until(time_point deadline) const {
     if (!state_) return cancel_source().token().sleep_until(deadline);  // never cancelled, but still sleeps
     detail::unique_lock held(state_->access);
-    ++state_->sleepers;
-    while (state_->reason() == cancel_reason::none) {
-        if (!state_->changed.wait_until(held, deadline)) break;
+    while (state_->reason() == cancel_reason::none && state_->changed.wait_until(held, deadline)) {
     }
-    --state_->sleepers;
     return state_->observe() == cancel_reason::none;
 }
 
@@ -154,16 +141,13 @@ OJS_SHUTDOWN_INLINE bool cancel_token::sleep_for(std::chrono::nanoseconds durati
     return sleep_until(deadline_after(duration));
 }
 
-// Allocates nothing under the mutex: with thousands of threads, the allocator's locks are slow.
 OJS_SHUTDOWN_INLINE cancel_registration cancel_token::on_cancel(function<void()> callback) const {
     cancel_registration out;
     if (!state_) return out;
-    auto* const added = new detail::cancel_state::entry{0, std::move(callback), nullptr};
     {
         const detail::unique_lock held(state_->access);
-        out.id_ = added->id = ++state_->last_id;
-        *state_->end = added;
-        state_->end = &added->next;
+        out.id_ = ++state_->last_id;
+        state_->callbacks.push_back({out.id_, std::move(callback)});
     }
     out.state_ = state_;
     if (state_->reason() != cancel_reason::none) state_->run_callbacks();
@@ -189,23 +173,21 @@ OJS_SHUTDOWN_INLINE cancel_reason cancel_source::reason() const noexcept {
 }
 
 OJS_SHUTDOWN_INLINE bool cancel_source::request(cancel_reason reason) {
-    cancel_reason found = state_->reason();  // copies the group's
-    if (found != cancel_reason::none ||
-        !state_->own_reason.compare_exchange_strong(found, reason, detail::memory_order::acq_rel))
-        return false;
+    state_->reason();  // copies the group's
+    if (!state_->set_reason(reason)) return false;
     wake_waiters();
     return true;
 }
 
 OJS_SHUTDOWN_INLINE void cancel_source::wake_waiters() {
     const detail::unique_lock held(state_->access);  // a sleeper is either before its check or asleep
-    state_->wake_sleepers();
+    state_->changed.notify_all();
     if (state_->poll_wake.fd() >= 0) state_->notify_pollers();
 }
 
 OJS_SHUTDOWN_INLINE bool cancel_source::has_pending_callbacks() const {
     if (!state_->access.try_lock()) return true;
-    const bool due = state_->callbacks != nullptr;
+    const bool due = !state_->callbacks.empty();
     state_->access.unlock();
     return due;
 }

@@ -134,13 +134,13 @@ class lifecycle {
 
     // The number of resume requests, also of those that changed nothing: a worker that follows this lifecycle may be
     // quiet on its own account. Thread-safe, async-signal-safe.
-    std::uint32_t resume_requests() const noexcept { return resume_requests_.load(); }
+    std::uint32_t resume_requests() const noexcept { return requests(event::resume_request); }
     // The signal of the latest resume request, 0 if that was a call. Thread-safe, async-signal-safe.
     int resume_signal() const noexcept { return resume_signal_.load(); }
     // The number of reclaims by signal or call, also of those that changed nothing. Thread-safe, async-signal-safe.
-    std::uint32_t reclaim_requests() const noexcept { return reclaim_requests_.load(); }
+    std::uint32_t reclaim_requests() const noexcept { return requests(event::reclaim); }
     // The number of report requests. Thread-safe, async-signal-safe.
-    std::uint32_t report_requests() const noexcept { return report_requests_.load(); }
+    std::uint32_t report_requests() const noexcept { return requests(event::report_request); }
 
     void set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept;  // thread-safe
     // As set. Thread-safe.
@@ -177,27 +177,20 @@ class lifecycle {
                   "a signal handler needs a lock-free 64-bit atomic");
     static_assert(detail::atomic<int>::is_always_lock_free, "a signal handler needs a lock-free int");
 
-    struct subscriber {
-        static constexpr int none = -1;
-        static constexpr int leaving = -2;  // unsubscribe() waits for `writers` to become 0
-        detail::atomic<int> fd{none};
-        detail::atomic<int> writers{0};  // notifications in progress
-    };
-
     bool next_state(lifecycle_state& state, ojs::event event, ojs::cause cause) const noexcept;
     bool replace(word& current, word next) noexcept;
+    std::uint32_t requests(ojs::event of) const noexcept { return requests_[static_cast<int>(of)].load(); }
     void notify_subscribers() noexcept;
 
     detail::atomic<word> word_;
     detail::atomic<std::uint32_t> repeat_gap_ms_;
     detail::atomic<bool> first_signal_wins_{false};
     detail::atomic<std::uint32_t> last_stop_signal_ms_{0};
-    detail::atomic<std::uint32_t> resume_requests_{0};
     detail::atomic<int> resume_signal_{0};
-    detail::atomic<std::uint32_t> report_requests_{0};
-    detail::atomic<std::uint32_t> reclaim_requests_{0};
+    detail::atomic<std::uint32_t> requests_[event_count] = {};  // also of those that changed nothing
     detail::atomic<word> history_[history_size] = {};
-    subscriber subscribers_[max_subscribers];
+    detail::atomic<int> subscribers_[max_subscribers] = {};  // their descriptors plus 1; 0: free
+    detail::atomic<int> notifiers_{0};                       // threads that write to subscribers
 };
 
 }  // namespace v0_1_0

@@ -137,8 +137,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::replace(word& current, word next) noexcept {
 OJS_SHUTDOWN_INLINE bool lifecycle::apply(ojs::event event, ojs::cause cause) noexcept {
     const bool counted = event == ojs::event::resume_request || event == ojs::event::report_request;
     if (event == ojs::event::resume_request) resume_signal_.store(cause.signal);
-    if (event == ojs::event::reclaim) reclaim_requests_.fetch_add(1);
-    if (counted) (event == ojs::event::resume_request ? resume_requests_ : report_requests_).fetch_add(1);
+    requests_[static_cast<int>(event)].fetch_add(1);
     word current = word_.load();
     lifecycle_state next;
     bool changed = false;
@@ -151,43 +150,36 @@ OJS_SHUTDOWN_INLINE bool lifecycle::apply(ojs::event event, ojs::cause cause) no
     return changed;
 }
 
-// A notifier increments `writers` and then checks the slot again; unsubscribe() clears the slot and then reads
-// `writers`: one of the two sees the other. Empty slots are not touched, so unsubscribe() waits for few.
+// A notifier increments `notifiers_` and then reads a slot; unsubscribe() clears the slot and then reads `notifiers_`: one
+// of the two sees the other.
 OJS_SHUTDOWN_INLINE void lifecycle::notify_subscribers() noexcept {
-    for (subscriber& slot : subscribers_) {
-        if (slot.fd.load() < 0) continue;
-        slot.writers.fetch_add(1);
-        const int fd = slot.fd.load();
+    notifiers_.fetch_add(1);
+    for (const detail::atomic<int>& slot : subscribers_) {
+        const int fd = slot.load() - 1;
         if (fd >= 0) detail::wake::notify(fd);  // keeps errno
-        slot.writers.fetch_sub(1);
     }
+    notifiers_.fetch_sub(1);
 }
 
 OJS_SHUTDOWN_INLINE bool lifecycle::subscribe(int notify_fd) noexcept {
-    for (subscriber& slot : subscribers_) {
-        int expected = subscriber::none;
-        if (slot.fd.compare_exchange_strong(expected, notify_fd)) return true;
+    for (detail::atomic<int>& slot : subscribers_) {
+        int expected = 0;
+        if (slot.compare_exchange_strong(expected, notify_fd + 1)) return true;
     }
     return false;
 }
 
 OJS_SHUTDOWN_INLINE void lifecycle::unsubscribe(int notify_fd) noexcept {
-    for (subscriber& slot : subscribers_) {
-        int expected = notify_fd;
-        if (notify_fd < 0 || !slot.fd.compare_exchange_strong(expected, subscriber::leaving)) continue;
-        // They may still hold the descriptor.
-        while (slot.writers.load() > 0) detail::pause_for(std::chrono::milliseconds(1));
-        slot.fd.store(subscriber::none);
-        return;
+    for (detail::atomic<int>& slot : subscribers_) {
+        int expected = notify_fd + 1;
+        if (notify_fd >= 0 && slot.compare_exchange_strong(expected, 0)) break;
     }
+    // They may still hold the descriptor.
+    while (notifiers_.load() > 0) detail::pause_for(std::chrono::milliseconds(1));
 }
 
 OJS_SHUTDOWN_INLINE void lifecycle::after_fork() noexcept {
-    for (subscriber& slot : subscribers_) {
-        int expected = subscriber::leaving;
-        slot.fd.compare_exchange_strong(expected, subscriber::none);
-        slot.writers.store(0);
-    }
+    notifiers_.store(0);
 }
 
 // States are compared by the complete word: the sequence alone repeats after 256 changes.
