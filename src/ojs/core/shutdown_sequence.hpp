@@ -115,23 +115,20 @@ template <class Step>
 shutdown_sequence::step_call shutdown_sequence::as_call(Step&& step) {
     using target = std::decay_t<Step>;
     if (detail::is_empty<target>(step)) return nullptr;
-    return [call = target(std::forward<Step>(step))](const step_context& context) mutable -> result<void> {
-        const auto run = [&]() -> decltype(auto) {
-            if constexpr (std::is_invocable_v<target&, const step_context&>) {
-                return call(context);
-            } else {
-                return call();
-            }
-        };
-        if constexpr (std::is_void_v<decltype(run())>) {
-            run();
-            return {};
-        } else {
-            static_assert(std::is_same_v<decltype(run()), result<void>>,
-                          "a step returns nothing, or a result<void>");
-            return run();
-        }
-    };
+    if constexpr (!std::is_invocable_v<target&, const step_context&>) {
+        return as_call(
+            [call = target(std::forward<Step>(step))](const step_context&) mutable { return call(); });
+    } else if constexpr (std::is_void_v<std::invoke_result_t<target&, const step_context&>>) {
+        return
+            [call = target(std::forward<Step>(step))](const step_context& context) mutable -> result<void> {
+                call(context);
+                return {};
+            };
+    } else {
+        static_assert(std::is_same_v<std::invoke_result_t<target&, const step_context&>, result<void>>,
+                      "a step returns nothing, or a result<void>");
+        return std::forward<Step>(step);
+    }
 }
 
 }  // namespace v0_1_0

@@ -43,13 +43,12 @@ class sequence_run : public ref_counted {
     }
 
     std::vector<step_result> run() {
-        for (std::size_t end = 0; end < entries_.size();) {
-            first_ = end;
+        for (std::size_t begin = 0, end = 0; begin < entries_.size(); begin = end) {
             group_started_at_ = steady_clock::now();
             abort_if_requested();
             start_step(end++);
             while (end < entries_.size() && entries_[end].parallel) start_step(end++);
-            while (await_steps(end)) abort_if_requested();
+            while (await_steps(begin, end)) abort_if_requested();
         }
         callbacks_.end_by(steady_clock::now() + min_step_time);
         flush_log();
@@ -99,11 +98,11 @@ class sequence_run : public ref_counted {
     }
 
     // Waits for a change of the group's steps and reports those that end. False: all have ended.
-    bool await_steps(std::size_t end) {
+    bool await_steps(std::size_t begin, std::size_t end) {
         const unsigned changes = changes_;
         time_point until = steady_clock::now() + poll_interval;
         bool is_running = false;
-        for (std::size_t i = first_; i < end; ++i) {
+        for (std::size_t i = begin; i < end; ++i) {
             if (results_[i].status != step_status::running || ends_now(i)) continue;
             is_running = true;
             until = detail::min(until, deadline_of(i));
@@ -140,9 +139,8 @@ class sequence_run : public ref_counted {
         aborted_ = true;
         deadline_ = detail::min(deadline_, steady_clock::now() + min_step_time);
         abort_.request(cancel_reason::forced);
-        const auto call = [self = ref<sequence_run>(this)] {
-            self->abort_.run_callbacks();
-        };  // they may block
+        // On a thread: they may block.
+        const auto call = [self = ref<sequence_run>(this)] { self->abort_.run_callbacks(); };
         result<detail::thread> started = start_thread("ojs-abort", call);
         started ? static_cast<void>(callbacks_ = std::move(*started)) : call();
     }
@@ -165,7 +163,6 @@ class sequence_run : public ref_counted {
     array<running_step> steps_;
     std::vector<step_result> results_;
     time_point deadline_ = deadline_after(options_.timeout);  // of all steps; an abort brings it forward
-    std::size_t first_ = 0;                                   // of the steps that run now
     time_point group_started_at_;
     bool aborted_ = false;
     cancel_source abort_;

@@ -45,12 +45,9 @@ struct claimed_signal {
 struct process_state {
     static constexpr std::size_t chain_size = 16;
 
-    // The active installer: its number and its process. 0: none.
-    atomic<std::uint64_t> claim{0};
-    atomic<std::uint32_t> claims{0};     // so far
+    atomic<std::uint32_t> claim{0};      // the process of the active installer; 0: none
     atomic<lifecycle*> target{nullptr};  // what the handler drives
     atomic<int> handlers_running{0};
-    atomic<unsigned> forks{0};                          // between the first process and this one
     atomic<const siginfo_t*> chained[chain_size] = {};  // calls of foreign handlers in progress
     atomic<bool> fork_handler_set{false};
     atomic<const thread_request*> thread_request_handler{nullptr};  // answers our own SIGTTIN
@@ -205,24 +202,23 @@ inline void on_signal(int number, siginfo_t* info, void* context) {
     // A handler set over ours may call ours and be chained by our next installer: this ends the recursion.
     if (info != nullptr && replace_chained(info, info)) return;
     const int saved = errno;
-    const unsigned forks = process.forks.load();
+    const std::uint32_t self = fork_generation();
     process.handlers_running.fetch_add(1);  // sequentially consistent with uninstall_handlers()
     claimed_signal& claimed = process.claimed[number > 0 && number < signal_limit ? number : 0];
     lifecycle* const target = process.target.load();
-    const bool is_owner = fork_generation() == process.owner;
+    const bool is_owner = self == process.owner;
     if (claimed.known && target != nullptr && is_owner) {
         handle_signal(claimed, *target, number, info, context);
     } else if (claimed.known && !(is_owner && is_repeated_stop(claimed.event))) {
         deliver_without_us(claimed.previous, number, info, context);
     }
     // False in a child that a foreign handler has forked.
-    if (process.forks.load() == forks) process.handlers_running.fetch_sub(1);
+    if (fork_generation() == self) process.handlers_running.fetch_sub(1);
     errno = saved;
 }
 
 // In the child of a fork: installer and threads are the parent's, so signals regain their previous effect.
 inline void forget_parent() noexcept {
-    process.forks.fetch_add(1);
     process.exit_timer.store(0);
     process.handlers_running.store(0);  // in threads that this process does not have
     for (atomic<const siginfo_t*>& slot : process.chained) slot.store(nullptr);
@@ -231,21 +227,23 @@ inline void forget_parent() noexcept {
     for (int number = 1; number < signal_limit; ++number) restore_previous(number);
 }
 
-// [GS 4.1]
-inline array<signal_rule> rules_for(const signal_options& options) {
+// Of the signals that `options` name: all for a new installer, else those without a handler. [GS 4.1]
+inline array<signal_rule> rules_for(const signal_options& options, bool is_new) {
     array<signal_rule> out;
+    const auto add = [&](int number, ojs::event event) {
+        if (is_new || !process.claimed[number].installed) out.push_back({number, event});
+    };
     for (const int number : options.stop_signals) {
         struct sigaction found {};
         const bool is_reload = number == SIGHUP && !options.chain_foreign &&
                                ::sigaction(number, nullptr, &found) == 0 && is_foreign(found) &&
                                !is_ours(found);
-        if (!is_reload) out.push_back({number, event::stop_signal});
+        if (!is_reload) add(number, event::stop_signal);
     }
-    for (const signal_rule& rule : {signal_rule{SIGTSTP, event::quiet_request},
-                                    {SIGCONT, event::resume_request},
-                                    {SIGTTIN, event::report_request}})
-        out.push_back(rule);
-    if (options.reclaim) out.push_back({SIGUSR1, event::reclaim});
+    add(SIGTSTP, event::quiet_request);
+    add(SIGCONT, event::resume_request);
+    add(SIGTTIN, event::report_request);
+    if (options.reclaim) add(SIGUSR1, event::reclaim);
     return out;
 }
 
@@ -291,14 +289,12 @@ inline void uninstall_handlers() {
 }
 
 // 0: another installer has the signals. A claim of another process dates from before a fork without atfork handlers.
-inline std::uint64_t claim_signals() noexcept {
+inline std::uint32_t claim_signals() noexcept {
     const std::uint32_t self = fork_generation();
-    const std::uint64_t claim = static_cast<std::uint64_t>(process.claims.fetch_add(1) + 1) << 32 | self;
-    std::uint64_t current = process.claim.load();
-    if (static_cast<std::uint32_t>(current) == self || !process.claim.compare_exchange_strong(current, claim))
-        return 0;
+    std::uint32_t current = process.claim.load();
+    if (current == self || !process.claim.compare_exchange_strong(current, self)) return 0;
     if (current != 0) forget_parent();
-    return claim;
+    return self;
 }
 
 class signal_claim : public ref_counted {
@@ -310,12 +306,12 @@ class signal_claim : public ref_counted {
         process.claim.store(0);
     }
     // False in the child of a fork, even if that has installed its own.
-    bool active() const noexcept { return number_ != 0 && process.claim.load() == number_; }
+    bool active() const noexcept { return process_ == fork_generation(); }
 
     std::vector<int> ignored;
 
   private:
-    const std::uint64_t number_ = claim_signals();
+    const std::uint32_t process_ = claim_signals();  // 0: refused
 };
 
 OJS_SHUTDOWN_INLINE result<void> check_stop_signals(const std::vector<int>& numbers, bool reclaim) {
@@ -352,10 +348,7 @@ inline result<void> remember_previous(const array<signal_rule>& rules, const sig
 inline result<std::vector<int>> handle_signals(const signal_options& options, lifecycle* first) {
     const result<void> valid = check_stop_signals(options.stop_signals, options.reclaim);
     if (!valid) return valid.error();
-    array<signal_rule> rules;
-    for (const signal_rule& rule : rules_for(options)) {
-        if (first != nullptr || !process.claimed[rule.number].installed) rules.push_back(rule);
-    }
+    const array<signal_rule> rules = rules_for(options, first != nullptr);
     for (int number = 1; first != nullptr && number < signal_limit; ++number) {
         bool kept = false;
         for (const signal_rule& rule : rules) kept = kept || rule.number == number;
