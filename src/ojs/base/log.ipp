@@ -46,51 +46,36 @@ inline std::string format_text(const log_record& record, const std::string& time
     return out;
 }
 
-// Where the OJS logging specification puts a field.
-struct json_location {
-    std::string_view group;
-    std::string_view key;
-};
-
-inline json_location location_of(std::string_view field) noexcept {
-    if (field == "error_type") return {"error", "type"};
-    if (field == "error") return {"error", "message"};
-    return {is_listed(field, "job_id job_type queue attempt state") ? "ojs" : "attributes", field};
+inline void append_json_member(std::string& group, std::string_view key, std::string_view json) {
+    append(group, {group.empty() ? "{" : ",", json_quote(key), ":", json});
 }
 
-// Appends `,"group":{...}` with `members` and the fields of the group; nothing if both are empty.
-inline void append_json_group(std::string& out, const log_record& record, std::string_view group,
-                              std::string members = {}) {
-    for (const log_field& f : record.fields) {
-        const json_location location = location_of(f.name);
-        if (group != location.group || f.value.empty()) continue;
-        append(members, {members.empty() ? "" : ",", json_quote(location.key), ":",
-                         f.is_number ? f.value : json_quote(f.value)});
-    }
-    if (!members.empty()) append(out, {",\"", group, "\":{", members, "}"});
-}
-
-// The category of the OJS logging specification. [LOG 6]
-inline const char* category_of(const log_record& record) noexcept {
-    if (record.level >= log_level::error) return "error";
-    for (const log_field& f : record.fields) {
-        if (f.name == "job_id") return "lifecycle";
-    }
-    return "worker";
-}
-
+// With the groups and the category of the OJS logging specification. [LOG 6]
 inline std::string format_json(const log_record& record, const std::string& time) {
+    std::string of_job, of_error, attributes;
+    if (!record.worker_id.empty()) append_json_member(of_job, "worker_id", json_quote(record.worker_id));
+    const char* category = "worker";
+    for (const log_field& f : record.fields) {
+        if (f.name == "job_id") category = "lifecycle";
+        if (f.value.empty()) continue;
+        const std::string json = f.is_number ? f.value : json_quote(f.value);
+        if (f.name == "error_type" || f.name == "error") {
+            append_json_member(of_error, f.name == "error" ? "message" : "type", json);
+        } else {
+            const bool is_of_job = is_listed(f.name, "job_id job_type queue attempt state");
+            append_json_member(is_of_job ? of_job : attributes, f.name, json);
+        }
+    }
     static constexpr const char* severities[] = {"DEBUG", "INFO", "WARN", "ERROR"};
     const auto level = static_cast<std::size_t>(detail::min(record.level, log_level::error));
+    if (record.level >= log_level::error) category = "error";
     std::string out =
-        cat({"{\"timestamp\":\"", time, "\",\"severity\":\"", severities[level],
-             "\",\"severity_number\":", 5 + 4 * level, ",\"message\":", json_quote(record.message),
-             ",\"category\":\"", category_of(record), "\",\"component\":\"",
-             *record.component != 0 ? record.component : "worker", "\""});
-    append_json_group(out, record, "ojs",
-                      record.worker_id.empty() ? "" : cat({"\"worker_id\":", json_quote(record.worker_id)}));
-    append_json_group(out, record, "error");
-    append_json_group(out, record, "attributes");
+        cat({"{\"timestamp\":\"", time, "\",\"severity\":\"", severities[level], "\",\"severity_number\":",
+             5 + 4 * level, ",\"message\":", json_quote(record.message), ",\"category\":\"", category,
+             "\",\"component\":\"", *record.component != 0 ? record.component : "worker", "\""});
+    if (!of_job.empty()) append(out, {",\"ojs\":", of_job, "}"});
+    if (!of_error.empty()) append(out, {",\"error\":", of_error, "}"});
+    if (!attributes.empty()) append(out, {",\"attributes\":", attributes, "}"});
     return out + "}";
 }
 
