@@ -14,8 +14,6 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 class signal_claim;
-// errc::invalid_argument: one of them cannot be a stop signal.
-result<void> check_stop_signals(const std::vector<int>& numbers, bool reclaim);
 }  // namespace detail
 
 // Which signals install() claims, and how.

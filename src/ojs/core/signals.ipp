@@ -140,17 +140,6 @@ inline void stop_exit_timer() noexcept {
 #endif
 }
 
-inline bool is_exit_timer(const siginfo_t* info) noexcept {
-    return info != nullptr && info->si_code == SI_TIMER && info->si_value.sival_ptr == &process;
-}
-
-// Ends the process where nobody else did in the second after the third stop signal.
-inline void exit_if_overdue(const lifecycle& target, const siginfo_t* info) noexcept {
-    const lifecycle_state state = target.state();
-    if (!process.third_signal_exits || !state.exit_now) return;
-    if (is_exit_timer(info) || steady_ms() - state.changed_ms >= 1000) _exit(128 + state.cause.signal);
-}
-
 // Runs in signal context.
 inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number, siginfo_t* info,
                           void* context) {
@@ -160,8 +149,13 @@ inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number
     }
     const thread_request* const request = process.thread_request_handler.load();
     if (number == SIGTTIN && request != nullptr && request->answer(info)) return;
-    exit_if_overdue(target, info);
-    if (is_exit_timer(info)) return;
+    const bool is_timer =
+        info != nullptr && info->si_code == SI_TIMER && info->si_value.sival_ptr == &process;
+    const lifecycle_state before = target.state();
+    const bool exits = process.third_signal_exits && before.exit_now;
+    // Where nobody else ended the process in the second after the third stop signal.
+    if (exits && (is_timer || steady_ms() - before.changed_ms >= 1000)) _exit(128 + before.cause.signal);
+    if (is_timer) return;
     const std::uint64_t packed = pack_signal(number, info);
     claimed.last.store(packed);
     if (is_stop(claimed.event)) process.last_stop.store(stop_time());
@@ -203,7 +197,7 @@ inline void on_signal(int number, siginfo_t* info, void* context) {
     if (info != nullptr && replace_chained(info, info)) return;
     const int saved = errno;
     const std::uint32_t self = fork_generation();
-    process.handlers_running.fetch_add(1);  // sequentially consistent with uninstall_handlers()
+    process.handlers_running.fetch_add(1);  // sequentially consistent with ~signal_claim()
     claimed_signal& claimed = process.claimed[number > 0 && number < signal_limit ? number : 0];
     lifecycle* const target = process.target.load();
     const bool is_owner = self == process.owner;
@@ -277,17 +271,6 @@ inline result<void> install_handlers(const array<signal_rule>& rules, std::vecto
     return {};
 }
 
-inline void uninstall_handlers() {
-    stop_exit_timer();
-    for (int number = 1; number < signal_limit; ++number) {
-        // Stop signals stay handled for a while: a repetition would kill the process before main() returns.
-        const claimed_signal& claimed = process.claimed[number];
-        if (is_foreign(claimed.previous) || !is_repeated_stop(claimed.event)) restore_previous(number);
-    }
-    process.target.store(nullptr);
-    while (process.handlers_running.load() != 0) pause_for(std::chrono::milliseconds(1));
-}
-
 // 0: another installer has the signals. A claim of another process dates from before a fork without atfork handlers.
 inline std::uint32_t claim_signals() noexcept {
     const std::uint32_t self = fork_generation();
@@ -301,7 +284,14 @@ class signal_claim : public ref_counted {
   public:
     ~signal_claim() override {
         if (!active()) return;
-        uninstall_handlers();
+        stop_exit_timer();
+        for (int number = 1; number < signal_limit; ++number) {
+            // Stop signals stay handled for a while: a repetition would kill the process before main() returns.
+            const claimed_signal& claimed = process.claimed[number];
+            if (is_foreign(claimed.previous) || !is_repeated_stop(claimed.event)) restore_previous(number);
+        }
+        process.target.store(nullptr);
+        while (process.handlers_running.load() != 0) pause_for(std::chrono::milliseconds(1));
         delete detail::exchange(process.unread, nullptr);
         process.claim.store(0);
     }
@@ -314,7 +304,8 @@ class signal_claim : public ref_counted {
     const std::uint32_t process_ = claim_signals();  // 0: refused
 };
 
-OJS_SHUTDOWN_INLINE result<void> check_stop_signals(const std::vector<int>& numbers, bool reclaim) {
+// errc::invalid_argument: one of them cannot be a stop signal.
+inline result<void> check_stop_signals(const std::vector<int>& numbers, bool reclaim) {
     for (const int number : numbers) {
         if (const char* const fault = stop_signal_error(number, reclaim))
             return error{errc::invalid_argument, 0,
