@@ -10,10 +10,10 @@
 // clang-format off
 #include "ojs/base/error.hpp"
 #include "ojs/base/detail/light.hpp"
-#include "ojs/base/detail/text.hpp"
 #include "ojs/base/duration.hpp"
 #include "ojs/base/function.hpp"
 #include "ojs/base/detail/sync.hpp"
+#include "ojs/base/detail/text.hpp"
 #include "ojs/base/log.hpp"
 
 #include "ojs/core/lifecycle.hpp"
@@ -54,7 +54,6 @@
 
 // clang-format off
 #include "ojs/base/error.ipp"
-#include "ojs/base/detail/text.ipp"
 #include "ojs/base/duration.ipp"
 #include "ojs/base/detail/clock.ipp"
 #include "ojs/base/detail/sync.ipp"

@@ -25,7 +25,7 @@ inline void nanosleep(const timespec*, std::nullptr_t) {
 
 #define OJS_SHUTDOWN_INLINE inline
 #include "ojs/base/detail/sync.ipp"
-#include "ojs/base/detail/text.ipp"
+#include "ojs/base/detail/text.hpp"
 #include "ojs/core/drain_barrier.hpp"
 #include "ojs/core/lifecycle.ipp"
 #include "ojs/worker/state/job_flags.ipp"

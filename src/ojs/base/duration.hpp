@@ -20,8 +20,6 @@ inline constexpr std::chrono::milliseconds no_limit = std::chrono::milliseconds:
 
 namespace detail {
 inline constexpr std::uint64_t max_duration_ms = 0x7fffffff;  // what poll(2) can wait: about 24 days
-
-long long milliseconds_since(time_point start) noexcept;  // negative: in the future
 }  // namespace detail
 
 // Now plus `duration`; time_point::max() ("never") where that exceeds the clock's range. Thread-safe.

@@ -18,13 +18,13 @@ struct duration_unit {
 inline constexpr duration_unit duration_units[] = {{"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
 inline constexpr std::uint64_t max_bare_seconds = 3600;  // above it, milliseconds were probably meant
 
-OJS_SHUTDOWN_INLINE long long milliseconds_since(time_point start) noexcept {
+// Negative: `start` is in the future.
+inline long long milliseconds_since(time_point start) noexcept {
     return std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start).count();
 }
 
 // Removes one number and its unit from the front of `text`; `first_unit` moves past that unit.
-OJS_SHUTDOWN_INLINE bool take_duration_part(std::string_view& text, std::size_t& first_unit,
-                                            std::uint64_t& total) {
+inline bool take_duration_part(std::string_view& text, std::size_t& first_unit, std::uint64_t& total) {
     const std::size_t digits = text.find_first_not_of("0123456789");
     if (digits == 0 || digits == std::string_view::npos) return false;
     std::string_view unit = text.substr(digits);

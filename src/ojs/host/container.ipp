@@ -7,7 +7,7 @@
 #include "../base/detail/files.ipp"
 #include "../base/detail/light.hpp"
 #include "../base/detail/proc.ipp"
-#include "../base/detail/text.ipp"
+#include "../base/detail/text.hpp"
 #include "container.hpp"
 
 namespace ojs {

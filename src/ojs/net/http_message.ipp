@@ -1,6 +1,6 @@
 #pragma once
 
-#include "../base/detail/text.ipp"
+#include "../base/detail/text.hpp"
 #include "http_message.hpp"
 
 namespace ojs {

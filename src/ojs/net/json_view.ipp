@@ -8,7 +8,7 @@
 
 #include <limits>
 
-#include "../base/detail/text.ipp"
+#include "../base/detail/text.hpp"
 #include "json_view.hpp"
 
 namespace ojs {

@@ -27,10 +27,8 @@ OJS_SHUTDOWN_INLINE int above_standard(int fd) noexcept {
 }
 
 inline timespec to_timespec(std::chrono::nanoseconds duration) noexcept {
-    timespec out{};
-    out.tv_sec = static_cast<time_t>(duration.count() / 1000000000);
-    out.tv_nsec = static_cast<long>(duration.count() % 1000000000);
-    return out;
+    return {static_cast<time_t>(duration.count() / 1000000000),
+            static_cast<long>(duration.count() % 1000000000)};
 }
 
 OJS_SHUTDOWN_INLINE void pause_for(std::chrono::nanoseconds time) noexcept {

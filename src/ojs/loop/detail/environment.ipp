@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../../base/detail/signal_names.ipp"
-#include "../../base/detail/text.ipp"
+#include "../../base/detail/text.hpp"
 #include "../loop_options.hpp"
 
 namespace ojs::detail {

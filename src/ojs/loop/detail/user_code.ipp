@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "../../base/detail/light.hpp"
-#include "../../base/detail/text.ipp"
+#include "../../base/detail/text.hpp"
 #include "../../core/drain_barrier.hpp"
 #include "../worker_part.hpp"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "../../base/detail/text.ipp"
+#include "../../base/detail/text.hpp"
 #include "../http_message.ipp"
 
 namespace ojs::detail {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../../base/detail/light.hpp"
-#include "../../base/detail/text.ipp"
+#include "../../base/detail/text.hpp"
 #include "../../loop/detail/loop_context.ipp"
 #include "../transport.hpp"
 #include "../worker_options.hpp"
