@@ -61,25 +61,20 @@ template <class T>
 class [[nodiscard]] result {
   public:
     // Not by value: compilers before P1825 (Clang 12) would copy a local T that is returned.
-    result(T&& value) { set(std::move(value)); }
-    result(const T& value) { set(value); }
-    result(ojs::error failure) : ok_(false), error_(std::move(failure)) {}
-    result(result&& other) noexcept : ok_(other.ok_), error_(std::move(other.error_)) {
-        if (ok_) set(std::move(other.value_));
+    result(T&& value) : ok_(true) { new (static_cast<void*>(&value_)) T(std::move(value)); }
+    result(const T& value) : ok_(true) { new (static_cast<void*>(&value_)) T(value); }
+    result(ojs::error failure) : ok_(false) {
+        new (static_cast<void*>(&error_)) ojs::error(std::move(failure));
     }
-    result(const result& other) : ok_(other.ok_), error_(other.error_) {
-        if (ok_) set(other.value_);
-    }
+    result(result&& other) noexcept : ok_(other.ok_) { adopt(std::move(other)); }
+    result(const result& other) : ok_(other.ok_) { adopt(other); }
     result& operator=(result other) noexcept {
-        if (ok_) value_.~T();
+        destroy();
         ok_ = other.ok_;
-        error_ = std::move(other.error_);
-        if (ok_) set(std::move(other.value_));
+        adopt(std::move(other));
         return *this;
     }
-    ~result() {
-        if (ok_) value_.~T();
-    }
+    ~result() { destroy(); }
 
     bool has_value() const noexcept { return ok_; }          // true: a value; false: an error
     explicit operator bool() const noexcept { return ok_; }  // has_value()
@@ -99,15 +94,27 @@ class [[nodiscard]] result {
         if (!self.ok_) detail::abort_with("the value of a failed result was read: ", self.error_.text);
         return self;
     }
-    template <class Value>
-    void set(Value&& value) {
-        new (static_cast<void*>(&value_)) T(std::forward<Value>(value));
+    // Copies or moves the value or the error of `other`.
+    template <class Other>
+    void adopt(Other&& other) {
+        if (ok_) {
+            new (static_cast<void*>(&value_)) T(std::forward<Other>(other).value_);
+        } else {
+            new (static_cast<void*>(&error_)) ojs::error(std::forward<Other>(other).error_);
+        }
+    }
+    void destroy() noexcept {
+        if (ok_) {
+            value_.~T();
+        } else {
+            error_.~error();
+        }
     }
 
-    bool ok_ = true;
-    ojs::error error_;
+    bool ok_;
     union {
-        T value_;  // only of a success
+        T value_;
+        ojs::error error_;
     };
 };
 
