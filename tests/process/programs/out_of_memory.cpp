@@ -36,6 +36,13 @@ struct recording : ojs::memory_transport {
     ojs::result<ojs::settled> fail(const ojs::fail_request& request, ojs::time_point deadline) override {
         return counted(memory_transport::fail(request, deadline));
     }
+    // Leaves out the worker's jobs, which it then queries.
+    ojs::result<ojs::heartbeat_response> heartbeat(const ojs::heartbeat_request& request,
+                                                   ojs::time_point deadline) override {
+        ojs::result<ojs::heartbeat_response> answer = memory_transport::heartbeat(request, deadline);
+        if (answer) answer->jobs_extended.assign(1, "another");
+        return answer;
+    }
     ojs::result<ojs::settled> counted(ojs::result<ojs::settled> answer) {
         if (answer && *answer == ojs::settled::accepted) ++settlements;
         return answer;

@@ -43,10 +43,11 @@ class heartbeat {
             worker_.beats.note_registration_tried();
             worker_.supervisor.notify();
         }
-        const array<ref<active_job>> missing = send_beat(number);
-        if (!missing.empty() && worker_.beats.begin_queries() &&
-            !calls_.run([this, missing] { query_claims(missing); }))
-            worker_.beats.end_queries();
+        array<ref<active_job>> missing = send_beat(number);
+        if (missing.empty() || !worker_.beats.begin_queries()) return;
+        // Moved: there may be no memory for a copy.
+        const auto query = [this, jobs = std::move(missing)] { query_claims(jobs); };
+        if (!calls_.run(query)) worker_.beats.end_queries();
     }
     // The last request of all.
     void send_last(std::uint64_t number) {
