@@ -524,6 +524,41 @@ TEST_CASE(
 }
 
 TEST_CASE(
+    "settlement: a FAIL that waits for the end of a FETCH is repeated within a stop that begins meanwhile") {
+    // Its second FETCH ends with the second FAIL.
+    struct slow_transport : recorder::transport {
+        result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
+            if (began.add() == 1) return recorder::transport::fetch(request, deadline);
+            while (request.should_send()) ::usleep(1000);  // until the FAIL waits
+            failing.set();
+            CHECK(let_go.wait());
+            return std::vector<job>();
+        }
+        counter began;
+        recorder::event failing;
+        recorder::event let_go;
+    } wire;
+    wire.on.fail = [&](const fail_request&, time_point) -> result<settled> {
+        if (wire.calls("fail").size() == 1) return error{errc::disconnected, 0, "the response is lost"};
+        wire.let_go.set();
+        return settled::accepted;
+    };
+    wire.give(make_job("a"));
+    worker_options options = recorder::options(2);
+    options.times.stop_timeout = 2s;  // much less than request_timeout
+    lifecycle life{0ms};
+    const auto worker = start_worker(wire, options, life, [&](job_context&) {
+        CHECK(wire.began.wait_for(2));
+        return outcome::retry("once more");
+    });
+    REQUIRE(wire.failing.wait());
+    force(life);
+    REQUIRE(worker->wait(deadline_after(guard)));
+    wire.let_go.set();
+    CHECK(sums(*worker) == "claimed 1 failed 1 exit 0");
+}
+
+TEST_CASE(
     "settlement: a response that is older than the claim in progress -> its FAIL is sent all the same") {
     recorder::transport wire;
     worker_options options = recorder::options(2);

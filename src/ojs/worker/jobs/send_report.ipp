@@ -37,10 +37,11 @@ class fetch_pause {
   public:
     explicit fetch_pause(worker_context& worker) : worker_(worker) {
         worker_.fetch_pauses.fetch_add(1);
-        const time_point until = try_deadline(worker_);
+        time_point until = try_deadline(worker_);
         unique_lock held(worker_.state.guard);
-        while (worker_.fetches.load() > 0 && worker_.state.changed.wait_until(held, until)) {
-        }
+        // A stop that begins meanwhile leaves less time.
+        while (worker_.fetches.load() > 0 && worker_.state.changed.wait_until(held, until))
+            until = detail::min(until, try_deadline(worker_));
     }
     fetch_pause(const fetch_pause&) = delete;
     fetch_pause& operator=(const fetch_pause&) = delete;
