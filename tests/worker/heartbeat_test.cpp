@@ -6,6 +6,22 @@
 using namespace ojs;
 using namespace recorder;
 
+TEST_CASE("heartbeat: a callback of connected_token() that blocks delays no renewal of a lease") {
+    recorder::transport wire;
+    job given = make_job("a");
+    given.visibility_timeout = 200ms;
+    wire.give(given);  // and a beat an hour
+    recorder::event go_on;
+    worker tested(recorder::options(), wire);
+    tested.register_handler("work", [&](job_context&) { CHECK(wire.wait_for("beat", 4)); });
+    const cancel_registration keep =
+        tested.connected_token().on_cancel([&] { static_cast<void>(go_on.wait()); });
+    REQUIRE(tested.start());
+    REQUIRE(wire.wait_for("ack", 1));
+    go_on.set();
+    CHECK(tested.stop(guard));
+}
+
 TEST_CASE("heartbeat: quiet and the last one overtake a beat without a response") {
     worker_options options = recorder::options();
     options.heartbeat_interval = 10ms;

@@ -80,11 +80,12 @@ class beat_schedule {
 
     const beat_facts& facts() const noexcept { return facts_; }
     // Waits until the calling thread is to send a heartbeat, whose number it sets, or to end. The helper is for when the
-    // other thread hangs: while no response is due, it acts only when the heartbeat after the next is due.
+    // other thread hangs, also in a callback: while no call is in progress, it acts only when the heartbeat after the next
+    // is due.
     beat_action await_next(bool is_helper, std::uint64_t& number) noexcept {
         unique_lock held(state_.guard);
         for (;;) {
-            const bool may_be_late = is_helper && facts_.unanswered == 0 && !is_finishing();
+            const bool may_be_late = is_helper && facts_.calls == 0 && !is_finishing();
             const auto late =
                 may_be_late ? facts_.interval + max_response_wait : std::chrono::milliseconds(0);
             const time_point now = steady_clock::now();
