@@ -441,6 +441,10 @@ TEST_CASE("worker: what a thread for calls does next") {
         {{true, 0, 0, false, 1}, action::end},
         {{false, 0, 0, false, 2}, action::wait},
         {{false, 0, 0, false, 3}, action::end},  // enough others wait
+        {{false, 1, 0, false, 3, 1}, action::run_task},
+        {{false, 1, 0, false, 2, 0, 1},
+         action::wait},  // the other one may not come, or may begin with a task
+        {{false, 1, 1, false, 3, 1, 1}, action::report},  // likewise
     };
     for (const auto& row : rows) {
         CAPTURE(&row - rows);

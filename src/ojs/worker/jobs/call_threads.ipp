@@ -14,14 +14,17 @@ struct call_facts {
     std::size_t tasks = 0;      // each may block
     std::size_t reports = 0;    // due
     bool has_reported = false;  // jobs whose reports are not logged
-    std::size_t free = 1;       // threads without a call, this one included
+    std::size_t running = 1;    // threads
+    std::size_t busy = 0;       // of these, in a call
+    std::size_t starting = 0;   // of these: there may be no thread, or it begins with a task
 };
 inline constexpr std::size_t max_waiting_calls = 2;  // threads
 inline call_action plan_call(const call_facts& calls) noexcept {
-    if (calls.tasks > 0 && calls.free > 1) return call_action::run_task;  // the other takes reports
+    const std::size_t free = calls.running - calls.busy - calls.starting;  // this one included
+    if (calls.tasks > 0 && free > 1) return call_action::run_task;         // the other takes reports
     if (calls.reports > 0) return call_action::report;
     if (calls.has_reported) return call_action::log;
-    return calls.closed || calls.free > max_waiting_calls ? call_action::end : call_action::wait;
+    return calls.closed || free > max_waiting_calls ? call_action::end : call_action::wait;
 }
 
 // A thread that takes a call leaves another one waiting for the next. Thread-safe.
@@ -95,18 +98,20 @@ class call_threads {
 
     result<void> start_thread(unique_lock& held, const function<void()>& first_task = nullptr) {
         ++running_;
+        ++starting_;
         held.unlock();
         threads_.join_ended();
         result<void> started =
             threads_.start(worker_.service_thread("ojs-call"), [this, first_task] { work(first_task); });
         held.lock();
-        if (!started) --running_;
+        if (!started) --running_, --starting_;
         return started;
     }
 
     void work(const function<void()>& first_task) {
         report_queue reported;  // and not logged: a slow log delays no report
         unique_lock held(guard_);
+        --starting_;
         if (first_task) call(held, [&] { attempt(first_task); });
         for (call_action next; (next = plan(reported)) != call_action::end;) {
             switch (next) {
@@ -121,7 +126,8 @@ class call_threads {
     }
 
     call_action plan(const report_queue& reported) const noexcept {
-        return plan_call({closed_, tasks_.size(), pending_reports(), !reported.empty(), running_ - busy_});
+        return plan_call(
+            {closed_, tasks_.size(), pending_reports(), !reported.empty(), running_, busy_, starting_});
     }
 
     template <class Call>
@@ -187,7 +193,8 @@ class call_threads {
     bool interrupting_ = false;  // some jobs are not taken yet
     bool closed_ = false;
     std::size_t running_ = 0;
-    std::size_t busy_ = 0;  // of these
+    std::size_t busy_ = 0;      // of these
+    std::size_t starting_ = 0;  // likewise
     std::size_t reporting_ = 0;
 };
 
