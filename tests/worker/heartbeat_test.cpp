@@ -436,7 +436,8 @@ TEST_CASE("worker: what a thread for calls does next") {
         {{false, 1, 1, true, 2}, action::run_task},  // the other thread reports
         {{false, 1, 1, true, 1}, action::report},    // a task may block: not on the last free thread
         {{false, 1, 0, false, 1}, action::wait},
-        {{true, 0, 1, true, 1}, action::report},  // before its log line, and before the end
+        {{true, 1, 0, false, 1}, action::run_task},  // no report will be due
+        {{true, 0, 1, true, 1}, action::report},     // before its log line, and before the end
         {{true, 0, 0, true, 1}, action::log},
         {{true, 0, 0, false, 1}, action::end},
         {{false, 0, 0, false, 2}, action::wait},

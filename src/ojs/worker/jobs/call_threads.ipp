@@ -24,6 +24,7 @@ inline call_action plan_call(const call_facts& calls) noexcept {
     if (calls.tasks > 0 && free > 1) return call_action::run_task;         // the other takes reports
     if (calls.reports > 0) return call_action::report;
     if (calls.has_reported) return call_action::log;
+    if (calls.tasks > 0 && calls.closed) return call_action::run_task;  // no report will be due
     return calls.closed || free > max_waiting_calls ? call_action::end : call_action::wait;
 }
 

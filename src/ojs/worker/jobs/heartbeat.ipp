@@ -179,7 +179,7 @@ class heartbeat {
         const std::uint32_t claim = job.claim_number();
         const time_point deadline =
             deadline_after(detail::min(worker_.options.request_timeout, max_query_time));
-        const result<bool> ours = unless_out_of_memory([&] { return query_claim(worker_, job, deadline); });
+        const result<bool> ours = query_claim(worker_, job, deadline);
         if (ours && !*ours && job.mark_lost(claim)) job.revoke();
     }
 

@@ -171,11 +171,13 @@ class worker_context : public held_options<worker_options>, public loop_context 
 
 // transport::confirm_claim() for the latest claim of a job.
 inline result<bool> query_claim(worker_context& worker, const active_job& job, time_point deadline) {
-    return worker.backend.call([&](ojs::transport& transport) {
-        return transport.confirm_claim(
-            {&worker.identity, job.job.id, [&worker] { return !worker.beats.has_last_begun(); },
-             job.latest_attempt()},
-            deadline);
+    return unless_out_of_memory([&] {
+        return worker.backend.call([&](ojs::transport& transport) {
+            return transport.confirm_claim(
+                {&worker.identity, job.job.id, [&worker] { return !worker.beats.has_last_begun(); },
+                 job.latest_attempt()},
+                deadline);
+        });
     });
 }
 // The response to the query settles nothing. [WIRE 7]
