@@ -141,18 +141,18 @@ OJS_SHUTDOWN_INLINE bool condition::wait_until(unique_lock& held, time_point dea
 #endif
 }
 
-struct thread_start {
+struct thread_start : ref_counted {
     function<void()> body;
     char name[16] = "";  // a copy, as long as the kernel's: the caller's may be gone
 };
 
 inline void* thread_main(void* argument) {
-    auto* const start = static_cast<thread_start*>(argument);
+    const ref<thread_start> start(static_cast<thread_start*>(argument));
+    start->release();  // in place of the reference that came with the argument
 #ifdef __linux__
     pthread_setname_np(pthread_self(), start->name);
 #endif
     start->body();
-    delete start;
     return nullptr;
 }
 
@@ -162,7 +162,9 @@ inline std::size_t round_up_stack_size(std::size_t requested) {
 }
 
 OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, thread_options options) {
-    auto* const start = new thread_start{std::move(body)};
+    ref<thread_start> start = make_ref<thread_start>();
+    start->body = std::move(body);
+    start->retain();  // the thread's reference
     std::snprintf(start->name, sizeof start->name, "%s", options.name);
 
     pthread_attr_t attributes;
@@ -177,11 +179,11 @@ OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, thread_o
     sigfillset(&all_signals);
     if (!options.takes_signals) pthread_sigmask(SIG_SETMASK, &all_signals, &previous);
     thread out;
-    if (failed == 0) failed = pthread_create(&out.native_, &attributes, thread_main, start);
+    if (failed == 0) failed = pthread_create(&out.native_, &attributes, thread_main, start.get());
     if (!options.takes_signals) pthread_sigmask(SIG_SETMASK, &previous, nullptr);
     pthread_attr_destroy(&attributes);
     if (failed != 0) {
-        delete start;
+        start->release();
         return error{errc::system, failed, cat({"cannot start a thread: ", errno_text(failed)})};
     }
     out.owner_ = fork_generation();
