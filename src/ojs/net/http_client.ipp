@@ -188,11 +188,12 @@ class http_exchange final : public ref_counted {
         return false;
     }
 
-    connection_ref take_idle() {
-        for (drop_idle(time_point());;) {
+    connection_ref take_idle(time_point now) {
+        for (;;) {
             connection_ref candidate;
             {
                 const unique_lock held(mutex_);
+                drop_idle(now, time_point());
                 if (idle_.empty()) return candidate;
                 // The latest one of this thread, if any: its peer is likely on the same processor.
                 std::size_t at = idle_.size() - 1;
@@ -206,10 +207,12 @@ class http_exchange final : public ref_counted {
         }
     }
 
-    // Closes those that have expired, or had no response since then.
     void drop_idle(time_point since) {
         const unique_lock held(mutex_);
-        const time_point now = steady_clock::now();
+        drop_idle(steady_clock::now(), since);
+    }
+    // With the mutex held: closes those that have expired, or had no response since then.
+    void drop_idle(time_point now, time_point since) {
         for (std::size_t i = idle_.size(); i-- > 0;) {
             if (now >= idle_[i]->expires_at || idle_[i]->responded_at < since) idle_.remove(i);
         }
@@ -263,8 +266,9 @@ class http_exchange final : public ref_counted {
 
     // Tries idle connections until one accepts the request, then a new one.
     http_attempt try_any(std::string_view text, bool is_head, const http_call& call) {
-        while (const connection_ref conn = take_idle()) {
-            conn->stalls_at = steady_clock::now() + stall_time;
+        time_point now = steady_clock::now();
+        for (; const connection_ref conn = take_idle(now); now = steady_clock::now()) {
+            conn->stalls_at = now + stall_time;
             http_attempt tried = try_on(conn, text, is_head, call);
             const bool was_silent = !tried.response && tried.response.error().code == errc::timed_out;
             if (tried.broke || was_silent)

@@ -8,12 +8,14 @@ inline namespace v0_1_0 {
 
 namespace detail {
 
-inline constexpr std::string_view token_chars =
-    "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+inline bool is_token_char(char c) noexcept {
+    return is_alphanumeric(c) ||
+           (c != '\0' && std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos);
+}
 
 // A method or a header name.
 inline bool is_token(std::string_view text) noexcept {
-    return !text.empty() && text.find_first_not_of(token_chars) == text.npos;
+    return !text.empty() && all_of(text, is_token_char);
 }
 
 inline bool is_field_value(std::string_view text) noexcept {

@@ -24,7 +24,9 @@ OJS_SHUTDOWN_INLINE c_locale_scope::~c_locale_scope() {
     ::uselocale(static_cast<locale_t>(previous_));
 }
 
-inline constexpr const char* json_blanks = " \t\n\r";
+inline bool is_json_blank(char c) noexcept {
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
 
 // Removes the escape at the front: a character, or half of a surrogate pair. False: it is no JSON escape.
 inline bool take_json_escape(std::string_view& text, std::uint64_t& unit) noexcept {
@@ -104,7 +106,9 @@ OJS_SHUTDOWN_INLINE bool json_integer(std::string_view source, std::int64_t min,
 // Removes `expected` at the front, and the blanks behind it. '\0': only blanks.
 inline bool take_json(std::string_view& rest, char expected) noexcept {
     if (expected != '\0' && (rest.empty() || rest.front() != expected)) return false;
-    rest.remove_prefix(min(rest.find_first_not_of(json_blanks, expected == '\0' ? 0 : 1), rest.size()));
+    std::size_t at = expected == '\0' ? 0 : 1;
+    while (at < rest.size() && is_json_blank(rest[at])) ++at;
+    rest.remove_prefix(at);
     return true;
 }
 
@@ -115,7 +119,7 @@ inline std::string_view take_json_value(std::string_view& rest) noexcept {
     for (std::size_t depth = 0; at < text.size();) {
         const char c = text[at];
         const bool closes = c == ']' || c == '}';
-        if (depth == 0 && (closes || c == ',' || has_part(json_blanks, {&c, 1}))) break;
+        if (depth == 0 && (closes || c == ',' || is_json_blank(c))) break;
         while (c == '"' && ++at < text.size() && text[at] != '"') {
             if (text[at] == '\\') ++at;
         }
@@ -235,7 +239,7 @@ OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text, bool any_valu
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE json_view::json_view(std::string_view json) noexcept
-    : text_(detail::trim_blanks(json, detail::json_blanks)) {}
+    : text_(detail::trim_blanks(json, " \t\n\r")) {}
 
 OJS_SHUTDOWN_INLINE result<json_view> json_view::parse(std::string_view text, std::size_t max_bytes) {
     if (text.size() > max_bytes) return detail::bad_json(detail::cat({"larger than ", max_bytes, " bytes"}));

@@ -19,7 +19,8 @@ inline bool take_mark(std::string_view& text, char mark) noexcept {
 }
 
 inline bool take_token(std::string_view& text) noexcept {
-    const std::size_t length = min(text.find_first_not_of(token_chars), text.size());
+    std::size_t length = 0;
+    while (length < text.size() && is_token_char(text[length])) ++length;
     text.remove_prefix(length);
     return length > 0;
 }

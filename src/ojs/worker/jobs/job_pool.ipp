@@ -26,8 +26,7 @@ class fetch_schedule {
     std::uint64_t hints() const noexcept { return hints_; }
 
     // After a FETCH that was sent when hints() was `seen_hints`. False: it failed and is to be logged.
-    bool schedule_next(const result<std::size_t>& fetched, std::uint64_t seen_hints) {
-        const time_point now = steady_clock::now();
+    bool schedule_next(const result<std::size_t>& fetched, std::uint64_t seen_hints, time_point now) {
         if (backing_off_ && now < due_) return true;  // a FETCH that overlapped with this one failed
         backing_off_ = !fetched && fetched.error().code != errc::cancelled;
         if (backing_off_) {
@@ -98,12 +97,12 @@ struct pool_facts {
     bool closed = false;
     bool has_ready = false;
     bool has_leader = false;
-    time_point fetch_at = never;  // without a free slot or leave to fetch: never
+    bool fetch_is_due = false;
 };
-inline pool_action plan_thread(const pool_facts& pool, time_point now) noexcept {
+inline pool_action plan_thread(const pool_facts& pool) noexcept {
     if (pool.has_ready) return pool_action::run;
     if (pool.closed) return pool_action::end;
-    if (now >= pool.fetch_at) return pool_action::fetch;
+    if (pool.fetch_is_due) return pool_action::fetch;
     return pool.has_leader ? pool_action::idle : pool_action::lead;
 }
 
@@ -349,7 +348,9 @@ class job_pool : public ref_counted {
             const bool may_fetch = worker_.stage.may_fetch() && worker_.beats.registration_tried();
             const std::size_t free = may_fetch ? free_slots() : 0;
             const time_point fetch_at = free > 0 ? schedule_.due() : never;
-            switch (plan_thread({closed_, !ready_.empty(), leading_, fetch_at}, steady_clock::now())) {
+            const bool is_due =
+                fetch_at == time_point::min() || (free > 0 && steady_clock::now() >= fetch_at);
+            switch (plan_thread({closed_, !ready_.empty(), leading_, is_due})) {
                 case pool_action::run: return ready_.pop();
                 case pool_action::fetch: fetch(detail::min(free, limit_.max_count()), held); break;
                 case pool_action::lead: lead_until(fetch_at, held); break;
@@ -387,10 +388,11 @@ class job_pool : public ref_counted {
         const result<std::size_t> fetched = job_fetcher.fetch(count, runnable, extent);
         held.lock();
         requested_ -= count;
-        limit_.note(count, fetched, extent, steady_clock::now());
+        const time_point now = steady_clock::now();
+        limit_.note(count, fetched, extent, now);
         ready_.append(runnable);
         hand_out_jobs(held);
-        const bool failed = !schedule_.schedule_next(fetched, seen_hints);
+        const bool failed = !schedule_.schedule_next(fetched, seen_hints, now);
         if (leads) leading_ = false;
         if (!leads) leader_wakeup_.notify_one();  // the due time may have changed
         if (failed) attempt_unlocked(held, [&] { log_failure(fetched.error()); });

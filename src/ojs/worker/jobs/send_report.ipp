@@ -65,7 +65,7 @@ class report_sender {
 
     // ACK and FAIL may be repeated: the second gets 409. An error: the job is unreported. [WIRE 2]
     result<settled> send() {
-        while (steady_clock::now() < worker_.reports.deadline()) {
+        while (!worker_.reports.are_over()) {
             const std::uint32_t seen = worker_.reports.changes();
             if (job_.is_superseded() || (job_.is_reassigned() && job_.end_claim())) return settled::gone;
             job_.flags.remove(job_flags::claimed_again);
@@ -103,7 +103,7 @@ class report_sender {
             if (*held) break;
             if (job_.mark_lost(claim)) return settled::gone;
         }
-        if (steady_clock::now() >= worker_.reports.deadline()) return stop_is_over();
+        if (worker_.reports.are_over()) return stop_is_over();
         sent_ = true;
         return report();
     }
@@ -222,7 +222,7 @@ inline void log_job(const worker_context& worker, const active_job& job, log_lev
 
 // A job without a run has no duration.
 inline void notify_settled(worker_context& worker, const active_job& job, const job_report& report) {
-    if (report.status == job_status::requeued) return;
+    if (report.status == job_status::requeued || worker.user.parts.empty()) return;
     const settled_state state = report.ack                 ? settled_state::completed
                                 : report.requeue           ? settled_state::available
                                 : report.failure.retryable ? settled_state::retryable

@@ -91,6 +91,7 @@ class report_limits {
     explicit report_limits(state_lock& state) : state_(state) {}
 
     time_point deadline() const noexcept { return deadline_.load(memory_order::acquire); }
+    bool are_over() const { return deadline() != never && steady_clock::now() >= deadline(); }
     void set_deadline(time_point when) {
         deadline_.store(when, memory_order::release);
         retry_now();
