@@ -17,15 +17,15 @@ struct call_facts {
     std::size_t running = 1;    // threads
     std::size_t busy = 0;       // of these, in a call
     std::size_t starting = 0;   // of these: there may be no thread, or it begins with a task
+    std::size_t max_waiting = 2;
 };
-inline constexpr std::size_t max_waiting_calls = 2;  // threads
 inline call_action plan_call(const call_facts& calls) noexcept {
     const std::size_t free = calls.running - calls.busy - calls.starting;  // this one included
     if (calls.tasks > 0 && free > 1) return call_action::run_task;         // the other takes reports
     if (calls.reports > 0) return call_action::report;
     if (calls.has_reported) return call_action::log;
     if (calls.tasks > 0 && calls.closed) return call_action::run_task;  // no report will be due
-    return calls.closed || free > max_waiting_calls ? call_action::end : call_action::wait;
+    return calls.closed || free > calls.max_waiting ? call_action::end : call_action::wait;
 }
 
 // A thread that takes a call leaves another one waiting for the next. Thread-safe.
@@ -39,6 +39,14 @@ class call_threads {
     result<void> start() {
         unique_lock held(guard_);
         return start_thread(held);
+    }
+
+    // For a stop: until handlers keep all processors busy, starting a thread is fast.
+    void prestart(std::size_t waiting) {
+        unique_lock held(guard_);
+        max_waiting_ = waiting;
+        while (running_ < busy_ + waiting && start_thread(held)) {
+        }
     }
 
     // Reports a job that the caller has taken. Allocates nothing.
@@ -67,7 +75,7 @@ class call_threads {
         function<void()> task;
         if (!attempt([&] { task = body; })) return false;
         unique_lock held(guard_);
-        if (running_ < busy_ + max_waiting_calls) return start_thread(held, task).has_value();
+        if (running_ < busy_ + max_waiting_) return start_thread(held, task).has_value();
         if (!attempt([&] { tasks_.push_back(task); })) return false;
         call_due_.notify_one();
         return true;
@@ -127,8 +135,8 @@ class call_threads {
     }
 
     call_action plan(const report_queue& reported) const noexcept {
-        return plan_call(
-            {closed_, tasks_.size(), pending_reports(), !reported.empty(), running_, busy_, starting_});
+        return plan_call({closed_, tasks_.size(), pending_reports(), !reported.empty(), running_, busy_,
+                          starting_, max_waiting_});
     }
 
     template <class Call>
@@ -193,6 +201,7 @@ class call_threads {
     cancel_reason reason_ = cancel_reason::none;
     bool interrupting_ = false;  // some jobs are not taken yet
     bool closed_ = false;
+    std::size_t max_waiting_ = 2;
     std::size_t running_ = 0;
     std::size_t busy_ = 0;      // of these
     std::size_t starting_ = 0;  // likewise

@@ -94,6 +94,7 @@ class supervisor final : public stop_machine {
         worker_.reports.retry_now();  // ends any longer Retry-After
         worker_.claims.close();
         pool_->close();
+        if (const std::size_t jobs = worker_.jobs.size()) pool_->calls.prestart(jobs > many_jobs ? 16 : 2);
     }
 
     // The last part of stop_timeout is for the last heartbeat, the one before for reports.
@@ -206,6 +207,7 @@ class supervisor final : public stop_machine {
 
     // Default of cancel_wait for stop_and_cancel(). [WIRE 2]
     static constexpr std::chrono::milliseconds hard_cancel_wait{1000};
+    static constexpr std::size_t many_jobs = 64;  // their handlers may keep all processors busy
     static constexpr std::chrono::milliseconds max_checkpoint_wait{250};
     static constexpr std::chrono::milliseconds handler_return_timeout{100};  // for jobs that are reported
     static constexpr std::chrono::milliseconds join_interval{50};            // between checks for signals
