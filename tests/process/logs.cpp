@@ -51,4 +51,7 @@ TEST_CASE(
     process unscheduled({program("unscheduled_log")}, {});
     CHECK(unscheduled.wait() == 64);
     CHECK(unscheduled.count("error: a line") == 1);
+    process returning({program("unscheduled_log"), "return"}, {});
+    CHECK(returning.wait() == 64);
+    CHECK(returning.count("a line") == 1);
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <new>
 
 #include "detail/clock.ipp"
@@ -116,15 +117,18 @@ class log_sink {
         budget_from_ = detail::max(budget_from_, now - refill * left);
         until_ = detail::min(until_, now + left);
     }
-    // Waits until every line is written and the thread ends. If that has not run since, as on a busy machine, the
-    // caller writes.
+    // Waits until every line is written and the thread ends.
     void end_by(time_point deadline) noexcept {
         unique_lock held(mutex_);
         idle_until_ = time_point();
         added_.notify_one();
         while (has_thread_ && changed_.wait_until(held, deadline)) {
         }
-        if (!lines_.empty() && lines_.size() == accepted_ - written_) write_here(held);
+        write_untaken(held);
+    }
+    void write_untaken() noexcept {
+        unique_lock held(mutex_);
+        write_untaken(held);
     }
     void count_lost() noexcept { lost_.fetch_add(1); }
 
@@ -139,6 +143,9 @@ class log_sink {
 
     // With the mutex held.
     bool start_thread() {
+        // A program may log after run(), and return from main() before the thread has run.
+        static const int at_exit = std::atexit(write_last_lines);
+        static_cast<void>(at_exit);
         const thread_options options{256 * 1024, 0, false, "ojs-log"};
         result<thread> started =
             unless_out_of_memory([&] { return thread::start([this] { run(); }, options); });
@@ -155,6 +162,11 @@ class log_sink {
         }
         has_thread_ = false;
         changed_.notify_all();
+    }
+    static void write_last_lines();
+    // If the thread has not run since they came, as on a busy machine.
+    void write_untaken(unique_lock& held) noexcept {
+        if (!lines_.empty() && lines_.size() == accepted_ - written_) write_here(held);
     }
     void write_here(unique_lock& held) noexcept {
         const write_signals_blocked blocked;
@@ -215,6 +227,10 @@ inline log_sink& sink() {
         delete added;
     }
     return *found;
+}
+
+inline void log_sink::write_last_lines() {
+    sink().write_untaken();
 }
 
 OJS_SHUTDOWN_INLINE void write_line(int fd, std::string line, log_format format) {
