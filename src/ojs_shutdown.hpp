@@ -95,6 +95,7 @@
 #include "ojs/worker/state/active_job.ipp"
 #include "ojs/worker/state/beat_schedule.ipp"
 #include "ojs/worker/state/job_tally.ipp"
+#include "ojs/worker/state/fetch_period.ipp"
 #include "ojs/worker/state/worker_context.ipp"
 #include "ojs/worker/state/job_context.ipp"
 #include "ojs/worker/transports/memory.ipp"

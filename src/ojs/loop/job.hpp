@@ -26,6 +26,8 @@ struct job {
     std::string envelope_json;                        // the complete source text, unknown fields included
     std::string malformed;                            // why it cannot be run; empty for a valid job
     job_extent extent = job_extent::complete;         // else the next FETCH asks for fewer
+    std::string claim;  // the transport's, opaque: a delivery tag, a receipt handle
+    std::string body;   // a payload that is not JSON, of any bytes. Never logged.
 };
 
 // What a worker reports of itself.

@@ -8,6 +8,8 @@
 #include "../base/duration.hpp"
 #include "../base/error.hpp"
 #include "../base/function.hpp"
+#include "../core/cancel_token.hpp"
+#include "../core/lifecycle.hpp"
 #include "../loop/job.hpp"
 
 namespace ojs {
@@ -19,6 +21,7 @@ struct fetch_request {
     const worker_identity* worker = nullptr;  // its `queues` are those to fetch from now
     std::size_t count = 1;                    // the maximum number of jobs to claim
     function<bool()> should_send;             // false: send nothing
+    cancel_token until;                       // cancelled by a quiet or a stop: end a wait for jobs at once
 };
 
 // A completed job.
@@ -27,6 +30,8 @@ struct ack_request {
     std::string result_json;  // empty: no result
     // See fetch_request. False: the last heartbeat begins, and nothing follows it.
     function<bool()> should_send;
+    std::string claim;  // job::claim of the latest claim, if this job was claimed again while it ran
+    const ojs::job* job = nullptr;  // as first fetched
 };
 
 // Why an attempt failed.
@@ -45,6 +50,8 @@ struct fail_request {
     std::string checkpoint_json;  // the last one the handler saved, for the next run; empty: none
     // See fetch_request. False: the job is claimed again, and a repetition would end that; or the last heartbeat begins.
     function<bool()> should_send;
+    std::string claim;              // see ack_request
+    const ojs::job* job = nullptr;  // as first fetched: to publish it again
 };
 
 // A checkpoint of a running job.
@@ -58,8 +65,9 @@ struct heartbeat_request {
     const worker_identity* worker = nullptr;  // the sender
     std::string state;                        // "running", or as the dialect names it
     std::vector<std::string> active_jobs;     // ids of the claimed jobs
-    bool must_arrive = false;      // the first with this state, or the last: retry it, which is harmless
-    function<bool()> should_send;  // see fetch_request
+    bool must_arrive = false;         // the first with this state, or the last: retry it, which is harmless
+    function<bool()> should_send;     // see fetch_request
+    std::vector<std::string> claims;  // job::claim of each of active_jobs; empty: none has one
 };
 
 // Asks whether a claim holds.
@@ -68,6 +76,7 @@ struct claim_query {
     std::string job_id;                       // job::id
     function<bool()> should_send;             // see fetch_request
     std::int64_t attempt = 0;                 // job::attempt of the claim; 0: the backend did not say
+    std::string claim;                        // see ack_request
 };
 
 enum class directive { none, quiet, terminate };  // the backend's command in a heartbeat response
@@ -77,6 +86,9 @@ struct heartbeat_response {
     ojs::directive directive = ojs::directive::none;  // the command, if any
     std::vector<std::string> queues;                  // that `quiet` is for; empty: for all
     std::vector<std::string> jobs_extended;           // ids of jobs whose claims were renewed
+    // The claims of all other jobs of the request are gone, as with an AMQP connection: the jobs are cancelled
+    // (cancel_reason::revoked), and nothing is reported for them.
+    bool claims_lost = false;
 };
 
 // Response to ACK, FAIL and checkpoints. `gone`: the claim is no longer this worker's (the API's 404, 409 or 410); the
@@ -132,6 +144,9 @@ class transport : public detail::ref_counted {
     // Sets, at the same times, what the transport may call when the backend has cancelled a claimed job. Its token is
     // cancelled (cancel_reason::revoked); a job given up is FAILed as "cancelled", not retryable. Default: ignored.
     virtual void on_job_cancelled(function<void(const std::string& job_id)> /*callback*/) {}
+    // Called after each change of the worker's phase, before its heartbeat: one that is sent messages stops those with
+    // `quiet`, and hands back what it has not given to a FETCH. Must not block. Default: ignored.
+    virtual void on_phase(phase /*now*/) {}
 };
 using transport_ref = detail::ref<transport>;  // shares its transport
 

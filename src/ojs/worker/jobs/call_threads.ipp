@@ -84,13 +84,17 @@ class call_threads {
     // calling thread does: a job that misses its cancellation might wait forever.
     void cancel(const array<ref<active_job>>& jobs) {
         for (const ref<active_job>& job : jobs) job->cancel.wake_waiters();
-        for (const ref<active_job>& job : jobs) {
-            const auto run_callbacks = [this, job] {
-                const user_call entered(worker_.cancel_callbacks);
-                job->cancel.run_callbacks();
-            };
-            if (job->cancel.has_pending_callbacks() && !run(run_callbacks)) run_callbacks();
-        }
+        for (const ref<active_job>& job : jobs) run_callbacks(job->cancel, job);
+    }
+    // `owner` has `source`.
+    template <class Owner>
+    void run_callbacks(cancel_source& source, const ref<Owner>& owner) {
+        if (!source.has_pending_callbacks()) return;
+        const auto task = [this, &source, owner] {
+            const user_call entered(worker_.cancel_callbacks);
+            source.run_callbacks();
+        };
+        if (!run(task)) task();
     }
 
     // The threads end when nothing is left to do.

@@ -100,6 +100,7 @@ class fetcher {
         }
         if (request.worker->queues.empty()) return error{errc::cancelled, 0, "every queue is paused"};
         request.count = count;
+        request.until = worker_.fetching.token();
         request.should_send = [this, version] {
             return worker_.stage.may_fetch() && worker_.queues.version() == version &&
                    worker_.fetch_pauses.load() == 0;
@@ -195,7 +196,7 @@ class fetcher {
     }
 
     // A job whose lease ran out can be claimed again while it runs or is reported here: it is not run twice.
-    bool is_known(const job& claimed, const lease_time& leased) {
+    bool is_known(job& claimed, const lease_time& leased) {
         bool known = false;
         worker_.jobs.for_each_with_id(
             claimed.id, [&](active_job& job) { known = job.claim_again(claimed, leased) || known; });

@@ -123,8 +123,10 @@ class heartbeat {
         const array<ref<active_job>> jobs = worker_.jobs.snapshot(job_flags::reassigned);
         const time_point sent_at = steady_clock::now();
         const lease_time leased_at = lease_time::now();
-        const heartbeat_request request = {&worker_.identity, std::move(state), ids_of(jobs), must_arrive,
-                                           std::move(should_send)};
+        const heartbeat_request request = {&worker_.identity, std::move(state),       ids_of(jobs),
+                                           must_arrive,       std::move(should_send), claims_of(jobs)};
+        array<std::uint32_t> numbers;
+        for (const ref<active_job>& job : jobs) numbers.push_back(job->claim_number());
         const result<heartbeat_response> response =
             worker_.backend.call([&](ojs::transport& transport) -> result<heartbeat_response> {
                 if (request.should_send && !request.should_send())  // not every transport does
@@ -137,6 +139,7 @@ class heartbeat {
         if (!response) return response.error();
         worker_.backend.note_response();
         renew_leases(jobs, *response, sent_at, leased_at);
+        if (response->claims_lost) revoke_unlisted(jobs, numbers, sent_at);
         if (!response->jobs_extended.empty()) fills_jobs_extended_ = true;
         apply_directive(*response);
         return fills_jobs_extended_ ? find_missing(jobs, sent_at) : array<ref<active_job>>();
@@ -158,6 +161,16 @@ class heartbeat {
             job.extend_lease(leased_at);
             job.note_listed(sent_at);
         }
+    }
+
+    // Those that were claimed again meanwhile are not lost.
+    void revoke_unlisted(const array<ref<active_job>>& jobs, const array<std::uint32_t>& numbers,
+                         time_point sent_at) {
+        for (std::size_t i = 0; i < jobs.size(); ++i) {
+            if (!jobs[i]->was_listed(sent_at) && jobs[i]->mark_lost(numbers[i])) jobs[i]->revoke();
+        }
+        worker_.reports.retry_now();
+        worker_.supervisor.notify();
     }
 
     // Each is queried once.

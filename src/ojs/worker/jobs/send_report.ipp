@@ -122,11 +122,15 @@ class report_sender {
         const time_point deadline = try_deadline(worker_);
         const auto should_send = [this] { return !job_.is_superseded() && !worker_.beats.has_last_begun(); };
         result<settled> response = worker_.backend.call([&](ojs::transport& transport) {
-            if (report_.ack) return transport.ack({job_.job.id, report_.result_json, should_send}, deadline);
+            const std::string claim = job_.latest_claim();
+            if (report_.ack)
+                return transport.ack({job_.job.id, report_.result_json, should_send, claim, &job_.job},
+                                     deadline);
             job_.flags.add(
                 job_flags::fail_sent);  // first: once it arrives, this worker may get the job again
-            return transport.fail(
-                {job_.job.id, report_.failure, report_.requeue, report_.checkpoint, should_send}, deadline);
+            return transport.fail({job_.job.id, report_.failure, report_.requeue, report_.checkpoint,
+                                   should_send, claim, &job_.job},
+                                  deadline);
         });
         worker_.note_response(response, sent_at);
         return response;

@@ -135,11 +135,13 @@ class active_job : public ref_counted {
 
     // The backend has handed it out to this worker once more. True: this run, and its report, are for the new claim.
     // False: the new claim is another job. A FAIL that may have arrived is not repeated: it would end the new claim.
-    bool claim_again(const ojs::job& claimed, const lease_time& from) noexcept {
+    // The state's guard is held. Takes the text of the claim.
+    bool claim_again(ojs::job& claimed, const lease_time& from) noexcept {
         const std::int64_t attempt = attempt_of(claimed);
         if (attempt != 0 && attempt < latest_attempt()) return true;  // the response is older than this claim
         if (flags.has(job_flags::fail_sent)) flags.add(job_flags::superseded);
         if (!flags.add_unless(job_flags::claimed_again, job_flags::superseded)) return false;
+        latest_claim_.swap(claimed.claim);
         latest_attempt_ = attempt;
         claim_number_.fetch_add(1);
         extend_lease(from);
@@ -149,6 +151,11 @@ class active_job : public ref_counted {
     bool was_claimed_again() const noexcept { return latest_attempt_.load() != as_claimed; }
     std::int64_t latest_attempt() const noexcept {  // 0: unknown
         return was_claimed_again() ? latest_attempt_.load() : attempt_of(job);
+    }
+    std::string latest_claim() const {
+        if (job.claim.empty()) return {};
+        const unique_lock held(group_->guard);
+        return latest_claim_.empty() ? job.claim : latest_claim_;
     }
     bool is_superseded() const noexcept { return flags.has(job_flags::superseded); }
     // Called by the thread that reports it. False: it was claimed again meanwhile, so the report is still due.
@@ -228,6 +235,7 @@ class active_job : public ref_counted {
 
     // The response to a heartbeat sent at `sent` lists it in jobs_extended.
     void note_listed(time_point sent) noexcept { listed_at_ = sent; }
+    bool was_listed(time_point sent) const noexcept { return listed_at_.load() >= sent; }
     // That response omits it, and no claim query was sent since it was last listed. The response to an earlier
     // heartbeat may arrive after the query.
     bool is_missing(time_point sent) const noexcept {
@@ -317,6 +325,7 @@ class active_job : public ref_counted {
     static constexpr std::int64_t as_claimed = -1;
     atomic<std::int64_t> latest_attempt_{as_claimed};
     atomic<std::uint32_t> claim_number_{0};  // of claim_again()
+    std::string latest_claim_;               // guarded; empty: that of `job`
     atomic<std::chrono::milliseconds> leased_at_{std::chrono::milliseconds(0)};
     atomic<std::chrono::milliseconds> leased_at_wall_{std::chrono::milliseconds(0)};
     atomic<time_point> due_at_{never};

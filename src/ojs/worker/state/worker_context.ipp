@@ -8,6 +8,7 @@
 #include "../worker_options.hpp"
 #include "active_job.ipp"
 #include "beat_schedule.ipp"
+#include "fetch_period.ipp"
 #include "job_tally.ipp"
 
 namespace ojs::detail {
@@ -159,6 +160,7 @@ class worker_context : public held_options<worker_options>, public loop_context 
     beat_schedule beats;
     paused_queues queues{options.queues, stage.own, state.guard};
 
+    fetch_periods fetching{state.guard};
     drain_barrier cancel_callbacks;      // entered by the threads that call those of jobs
     atomic<std::size_t> in_handlers{0};  // threads that have called a handler and not left its job
     atomic<int> fetch_pauses{0};
@@ -175,7 +177,7 @@ inline result<bool> query_claim(worker_context& worker, const active_job& job, t
         return worker.backend.call([&](ojs::transport& transport) {
             return transport.confirm_claim(
                 {&worker.identity, job.job.id, [&worker] { return !worker.beats.has_last_begun(); },
-                 job.latest_attempt()},
+                 job.latest_attempt(), job.latest_claim()},
                 deadline);
         });
     });
@@ -189,6 +191,15 @@ inline std::vector<std::string> ids_of(const array<ref<active_job>>& jobs) {
     std::vector<std::string> out;
     for (const ref<active_job>& job : jobs) out.push_back(job->job.id);
     return out;
+}
+// Empty if none has a claim's text.
+inline std::vector<std::string> claims_of(const array<ref<active_job>>& jobs) {
+    std::vector<std::string> out;
+    for (const ref<active_job>& job : jobs) out.push_back(job->latest_claim());
+    for (const std::string& claim : out) {
+        if (!claim.empty()) return out;
+    }
+    return {};
 }
 
 }  // namespace ojs::detail
