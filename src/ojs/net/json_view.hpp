@@ -21,6 +21,9 @@ namespace detail {
 class json_iterator;
 }
 
+// `text` as a JSON string, in quotes. Bytes that are not UTF-8 become U+FFFD.
+std::string json_quote(std::string_view text);
+
 // The type of a value; `none`: there is no value.
 enum class json_type { none, null, boolean, number, string, array, object };
 
