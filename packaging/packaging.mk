@@ -76,7 +76,7 @@ uninstall:  ## remove what `make install` installed
 
 amalgamated.ojs_shutdown :=
 amalgamated.ojs_shutdown_core := --modules core  # no worker, no sockets, no JSON: signals, the lifecycle, the barrier
-amalgamated.ojs_shutdown_loop := --modules loop  # and ojs::loop, its options and parts
+amalgamated.ojs_shutdown_loop := --modules core,loop  # and ojs::loop, its options and parts
 amalgamated.ojs_shutdown_bundled = --bundle-picojson $(PICOJSON)  # with its license
 $(VARIANTS): $(RELEASE)/%.hpp: FORCE
 	@mkdir -p $(@D)
