@@ -23,9 +23,41 @@ inline void nanosleep(const timespec*, std::nullptr_t) {
 }  // namespace v0_1_0
 }  // namespace ojs
 
+namespace {
+
+// A mutex of the library, of the model's atomics.
+using model_mutex = model::atomic<bool>;
+model_mutex& model_of(pthread_mutex_t* native) {
+    return *reinterpret_cast<model_mutex*>(native);
+}
+void lock_model(pthread_mutex_t* native) {
+    bool locked = false;
+    while (!model_of(native).compare_exchange_strong(locked, true, model::memory_order::acquire)) {
+        model::the_checker().yield();
+        locked = false;
+    }
+}
+void unlock_model(pthread_mutex_t* native) {
+    model_of(native).store(false, model::memory_order::release);
+}
+
+}  // namespace
+
+#define pthread_mutex_init(native, attributes) new (native) model_mutex(false)
+#define pthread_mutex_destroy(native) static_cast<void>(native)
+#define pthread_mutex_lock(native) lock_model(native)
+#define pthread_mutex_unlock(native) unlock_model(native)
+#include "ojs/base/detail/sync.hpp"
+#undef pthread_mutex_init
+#undef pthread_mutex_destroy
+#undef pthread_mutex_lock
+#undef pthread_mutex_unlock
+
 #define OJS_SHUTDOWN_INLINE inline
 #include "ojs/base/detail/sync.ipp"
 #include "ojs/base/detail/text.hpp"
+#include "ojs/base/error.ipp"
+#include "ojs/core/completion_ledger.hpp"
 #include "ojs/core/drain_barrier.hpp"
 #include "ojs/core/lifecycle.ipp"
 #include "ojs/worker/state/job_flags.ipp"
@@ -37,7 +69,8 @@ bool wrote_to_nobody = false;
 
 }  // namespace
 
-// In place of wake.ipp.
+// In place of log.ipp, and of wake.ipp.
+void ojs::detail::write_line(int, std::string, ojs::log_format) {}
 void ojs::detail::wake::notify(int) noexcept {
     if (subscriber_has_left != nullptr && subscriber_has_left->load()) wrote_to_nobody = true;
 }
@@ -239,6 +272,42 @@ struct pinned_thread {
     bool is_wrong() const { return wrong; }
 };
 
+// Handlers that finish in any order, and a consumer that commits what they did, or whose partition is revoked meanwhile.
+struct out_of_order {
+    ojs::completion_ledger ledger;
+    ojs::completion_ledger::ticket tickets[2];
+    model::atomic<int> effects[2];
+    std::uint64_t expected = 2;
+    bool wrong = false;
+
+    out_of_order() {
+        for (std::uint64_t i = 0; i < 2; ++i) tickets[i] = std::move(*ledger.begin(i));
+    }
+    void handle(int item) {
+        effects[item].store(1, model::memory_order::relaxed);
+        tickets[item].done();
+    }
+    void handle_first() { handle(0); }
+    void handle_second() { handle(1); }
+    void handle_both() {
+        handle(1);
+        handle(0);
+    }
+    void commit() {
+        const std::uint64_t next = ledger.next_position();
+        for (std::uint64_t i = 0; i < next; ++i)
+            wrong = effects[i].load(model::memory_order::relaxed) == 0 || wrong;
+    }
+    void revoke() {
+        ledger.forget();
+        ojs::completion_ledger::ticket again = std::move(*ledger.begin(0));
+        wrong = ledger.next_position() != 0;
+        again.done();
+        expected = 1;
+    }
+    bool is_wrong() { return wrong || ledger.next_position() != expected || ledger.in_flight() != 0; }
+};
+
 long wrong = 0;
 
 template <class Scenario>
@@ -268,5 +337,9 @@ int main() {
             {&save_and_report::save, &save_and_report::save, &save_and_report::report});
     explore("a new claim that joins a report is reported", {&claimed_anew::report, &claimed_anew::claim});
     explore("a pinned thread stays in its job", {&pinned_thread::handle, &pinned_thread::use});
+    explore("what is committed has been done, by all handlers",
+            {&out_of_order::handle_first, &out_of_order::handle_second, &out_of_order::commit});
+    explore("a revoked partition begins again beside a handler",
+            {&out_of_order::handle_both, &out_of_order::revoke});
     return finds_it && wrong == 0 ? 0 : 1;
 }
