@@ -1,5 +1,6 @@
 // out_of_memory: a worker of two jobs in which one allocation fails, once for each that it makes from its start to its end,
-// each time in a process of its own. Exit status 0: every time it stopped by itself, and both jobs were reported or named.
+// each time in a process of its own. Exit status 0: every time it stopped by itself, and both jobs were reported or named;
+// and a completion_ledger committed nothing beyond the position that its allocation failed for.
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -152,6 +153,22 @@ int try_each(const char* name, int (*use_worker)(long)) {
     return failed;
 }
 
+// A completion_ledger stops before the position that it has no memory for. Returns how much was wrong.
+int begin_without_memory() {
+    ojs::completion_ledger ledger;
+    auto first = ledger.begin(1);
+    left = 1;
+    armed = true;
+    const auto second = ledger.begin(2);
+    armed = false;
+    hit = false;
+    ledger.begin(3)->done();
+    const bool refused = !second && second.error().code == ojs::errc::unavailable;
+    const bool early = ledger.next_position() != 0;
+    first->done();
+    return refused && !early && ledger.next_position() == 2 && ledger.in_flight() == 0 ? 0 : 1;
+}
+
 }  // namespace
 
 void* operator new(std::size_t size) {
@@ -165,5 +182,7 @@ void operator delete(void* memory, std::size_t) noexcept {
 }
 
 int main() {
-    return try_each("start()", stop_worker) + try_each("run()", run_worker) == 0 ? 0 : 1;
+    const int failed =
+        begin_without_memory() + try_each("start()", stop_worker) + try_each("run()", run_worker);
+    return failed == 0 ? 0 : 1;
 }
