@@ -27,8 +27,9 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell getconf _NPROCESSORS_ONLN))
 #
 # examples/NAME.cpp and tools/NAME.cpp are the program build/NAME, and so is a folder of tools/ with a main.cpp.
 
-# These need another library: see `make adapters`.
-ADAPTED := tls_worker river_worker
+# These need another library: see `make adapters` and `make queues`.
+ADAPTED := tls_worker river_worker amqp_worker amqp_loop redis_streams_worker redis_streams_loop kafka_loop grpc_drain \
+    asio_drain
 MAINS := $(filter-out $(ADAPTED:%=examples/%.cpp),$(wildcard examples/*.cpp tools/*.cpp tools/*/main.cpp))
 TEST_MAINS := $(wildcard tests/process/programs/*.cpp)
 # Only shutdown-probe has a hyphen in its name.
@@ -135,10 +136,10 @@ format:  ## run clang-format on all files written by hand
 api: deps-api  ## the API reference, build/api/index.html, and its index docs/api.md, by doxygen
 	@BUILD=$(BUILD) python3 -B tools/api_index.py
 
-.PHONY: deps deps-adapters deps-api deps-check deps-container deps-mutants deps-observability
+.PHONY: deps deps-adapters deps-api deps-check deps-container deps-mutants deps-observability deps-queues
 deps:  ## what is missing to build and test, installed by apt-get or named
 	@CXX='$(CXX)' tools/deps.sh
-deps-adapters deps-api deps-check deps-container deps-mutants deps-observability: deps-%:  ## the same, and what the checks of that name need
+deps-adapters deps-api deps-check deps-container deps-mutants deps-observability deps-queues: deps-%:  ## the same, and what the checks of that name need
 	@CXX='$(CXX)' tools/deps.sh $*
 
 clean:  ## remove build/

@@ -30,10 +30,13 @@ PRODUCTS = {
     "launcher": (["launcher"], ["process", "coordinator"]),
     "tls": (["tls"], ["shutdown"]),
     "river": (["river"], ["shutdown"]),
+    "amqp": (["amqp"], ["shutdown"]),
+    "redis_streams": (["redis_streams"], ["shutdown"]),
+    "stop_token": (["stop_token"], ["shutdown"]),
 }
 MAIN = "shutdown"
 # Extensions that need another library: not part of --all.
-ADAPTERS = ["tls", "river"]
+ADAPTERS = ["tls", "river", "amqp", "redis_streams", "stop_token"]
 ROOMS = [room for rooms, _ in PRODUCTS.values() for room in rooms]
 PRODUCT_OF = {room: product for product, (rooms, _) in PRODUCTS.items() for room in rooms}
 # Internals are in folders of these names, and in the namespace detail.

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what is missing to build and test (with "check": also what `make check` needs; with "api",
-# "container", "adapters", "mutants", "observability" and "portability" what those targets need), and only that.
+# "container", "adapters", "queues", "mutants", "observability" and "portability" what those targets need), and only that.
 # Says nothing and touches no network when everything is there.
 set -eu
 CXX=${CXX:-c++}
@@ -55,6 +55,16 @@ missing() {
         has_program initdb || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo "postgresql initdb"
         has_program pgbouncer || [ -x /usr/sbin/pgbouncer ] || echo "pgbouncer pgbouncer"
         has_program faketime || echo "faketime faketime"
+    fi
+    if [ "${1:-}" = queues ]; then
+        has_header amqp.h || echo "librabbitmq-dev <amqp.h>"
+        has_header hiredis/hiredis.h || echo "libhiredis-dev <hiredis/hiredis.h>"
+        has_header librdkafka/rdkafka.h || echo "librdkafka-dev <librdkafka/rdkafka.h>"
+        has_header grpcpp/grpcpp.h || echo "libgrpc++-dev <grpcpp/grpcpp.h>"
+        has_header boost/beast.hpp || echo "libboost-dev <boost/beast.hpp>"
+        has_program rabbitmq-server || [ -x /usr/sbin/rabbitmq-server ] || echo "rabbitmq-server rabbitmq-server"
+        has_program redis-server || echo "redis-server redis-server"
+        has_program redis-cli || echo "redis-tools redis-cli"
     fi
     if [ "${1:-}" = mutants ]; then
         has_program clang++ || echo "clang clang++"

@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "../base/detail/text.hpp"
 #include "../base/error.hpp"
 
 namespace picojson {
@@ -22,7 +23,7 @@ class json_iterator;
 }
 
 // `text` as a JSON string, in quotes. Bytes that are not UTF-8 become U+FFFD.
-std::string json_quote(std::string_view text);
+using detail::json_quote;
 
 // The type of a value; `none`: there is no value.
 enum class json_type { none, null, boolean, number, string, array, object };

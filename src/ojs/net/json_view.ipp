@@ -238,10 +238,6 @@ OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text, bool any_valu
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE std::string json_quote(std::string_view text) {
-    return detail::json_quote(text);
-}
-
 OJS_SHUTDOWN_INLINE json_view::json_view(std::string_view json) noexcept
     : text_(detail::trim_blanks(json, " \t\n\r")) {}
 
