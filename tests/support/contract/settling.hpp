@@ -122,8 +122,7 @@ inline void heartbeat_renews_held(trial& t) {
     const texts claimed = ids_of(worker.claim(2));
     worker.ack(claimed[0]);
     const std::string waits = t.push();
-    ojs::heartbeat_request request = {
-        &worker.identity, "running", {claimed[0], claimed[1], waits, "contract-none"}, true, nullptr};
+    ojs::heartbeat_request request = worker.beating({claimed[0], claimed[1], waits, "contract-none"}, true);
     const auto got = worker.wire->heartbeat(request, soon());
     t.require(got.has_value(), "the heartbeat fails: " + text_of(got));
     t.equal(got->jobs_extended, texts{claimed[1]}, "what the heartbeat renews");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -75,8 +76,10 @@ class trial {
         for (int i = 0; i < count; ++i) ids.push_back(push("[" + std::to_string(i) + "]"));
         return ids;
     }
+    // Where the queue can be looked into.
     void state_is(const std::string& id, job_state wanted) {
         const job_state got = on.state_of(id);
+        if (got == job_state::unknown) return;
         check(got == wanted, "job " + id + " is " + to_string(got) + " and not " + to_string(wanted));
     }
     // Waits for an effect of other threads; after a failed check only briefly. False: not within the guard.
@@ -167,6 +170,7 @@ class test_worker {
         for (const ojs::job& each : *got) {
             trial_.check(each.malformed.empty(), "job " + each.id + " is malformed: " + each.malformed);
             held_.insert(each.id);
+            claimed_[each.id] = each;
         }
         return *got;
     }
@@ -195,13 +199,29 @@ class test_worker {
         return id;
     }
 
+    // Requests with what a worker sends: the claim and the job that the last FETCH brought, if any did.
+    ojs::ack_request acking(const std::string& id, const std::string& result_json = "{\"n\":1}") {
+        const ojs::job& of = known(id);
+        return {id, result_json, nullptr, of.claim, &of};
+    }
+    ojs::fail_request failing(const std::string& id, const ojs::job_error& why, bool requeue = false,
+                              const std::string& checkpoint_json = "") {
+        const ojs::job& of = known(id);
+        return {id, why, requeue, checkpoint_json, nullptr, of.claim, &of};
+    }
+    ojs::heartbeat_request beating(const texts& ids, bool must_arrive = false) {
+        texts claims;
+        for (const std::string& id : ids) claims.push_back(known(id).claim);
+        return {&identity, "running", ids, must_arrive, nullptr, claims};
+    }
+
     ojs::result<ojs::settled> try_ack(const std::string& id, const std::string& result_json = "{\"n\":1}") {
-        return wire->ack({id, result_json}, soon());
+        return wire->ack(acking(id, result_json), soon());
     }
     ojs::result<ojs::settled> try_fail(const std::string& id, bool retryable, bool requeue = false,
                                        const std::string& checkpoint_json = "") {
         const ojs::job_error why = {"handler_error", "no", retryable, "{\"n\":1}"};
-        return wire->fail({id, why, requeue, checkpoint_json}, soon());
+        return wire->fail(failing(id, why, requeue, checkpoint_json), soon());
     }
     void ack(const std::string& id) { accept(id, "ACK", try_ack(id)); }
     void fail(const std::string& id, bool retryable, const std::string& checkpoint_json = "") {
@@ -211,10 +231,9 @@ class test_worker {
 
     void beat() {
         std::unique_lock<std::mutex> held(mutex_);
-        const ojs::heartbeat_request request = {
-            &identity, "running", {held_.begin(), held_.end()}, false, nullptr};
+        const texts ids(held_.begin(), held_.end());
         held.unlock();
-        const ojs::result<ojs::heartbeat_response> got = wire->heartbeat(request, soon());
+        const ojs::result<ojs::heartbeat_response> got = wire->heartbeat(beating(ids), soon());
         trial_.check(got.has_value(), "the heartbeat fails: " + text_of(got));
     }
     void kill() { trial_.on.kill(wire); }
@@ -230,9 +249,18 @@ class test_worker {
         held_.erase(id);
     }
 
+    // Stays where it is.
+    const ojs::job& known(const std::string& id) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        ojs::job& out = claimed_[id];
+        out.id = id;
+        return out;
+    }
+
     trial& trial_;
     std::mutex mutex_;
     std::set<std::string> held_;
+    std::map<std::string, ojs::job> claimed_;  // as the last FETCH with that id brought it
 };
 
 inline bool is_gone(const ojs::result<ojs::settled>& answer) {
