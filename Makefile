@@ -118,8 +118,8 @@ check ci: export CXXFLAGS := -O0
 check ci: export FUZZ_CXXFLAGS := -O0
 check: deps-check  ## format, warnings, the tests, and the tests again under the sanitizers
 	@$(call run_checks,$(CHECKS))
-ci: deps-check deps-container deps-adapters  ## what CI runs: `make check`, `make container-test` and `make adapters-test`, in parallel
-	@$(call run_checks,$(CHECKS) container $(ADAPTERS))
+ci: deps-check deps-container deps-adapters deps-queues  ## what CI runs: `make check`, and the tests of containers, adapters and queues, in parallel
+	@$(call run_checks,$(CHECKS) container $(ADAPTERS) $(QUEUES))
 
 include tests/tests.mk tests/check.mk $(wildcard tests/*/*.mk) packaging/packaging.mk
 

@@ -44,7 +44,7 @@ PLAN = [
     (r"observability/.*|interop|server", ALONE, 600),
     (r"sim/.*", COMPILES, 600),
     (r"fuzz/.*", COMPILES, None),  # libFuzzer has limits of its own
-    (r"format|api|amalgamation|header/compile/.*|compiled/.*|adapters/warnings", COMPILES, 1200),
+    (r"format|api|amalgamation|header/compile/.*|compiled/.*|(adapters|queues)/warnings", COMPILES, 1200),
     (r".*", TESTS, 600),
 ]
 # Test programs mostly wait: so many of each run side by side, with a part of the cases each.
