@@ -183,7 +183,7 @@ class Outcome:
     doubled: int = 0
     may_double: int = 0
     left: int = 0
-    longest_stop: float = 0
+    max_stop: float = 0
     events: Counter = field(default_factory=Counter)
     statuses: Counter = field(default_factory=Counter)
     faults: list = field(default_factory=list)
@@ -191,7 +191,7 @@ class Outcome:
     def row(self, title):
         statuses = ", ".join(f"{status} ({count})" for status, count in sorted(self.statuses.items()))
         return (f"| {title} | {self.messages} | {sum(self.events.values())} | {self.lost} | {self.doubled} | {statuses} | "
-                f"{self.longest_stop:.1f} s |")
+                f"{self.max_stop:.1f} s |")
 
 
 class Run(contextlib.ExitStack):
@@ -247,7 +247,7 @@ class Run(contextlib.ExitStack):
             self.outcome.faults.append(f"a process had not ended {limit} s after its SIGTERM")
             process.process.kill()
             status = process.process.wait()
-        self.outcome.longest_stop = max(self.outcome.longest_stop, time.monotonic() - begun)
+        self.outcome.max_stop = max(self.outcome.max_stop, time.monotonic() - begun)
         return status
 
     def note(self, status, expected):

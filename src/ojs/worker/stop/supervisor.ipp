@@ -77,7 +77,7 @@ class supervisor final : public stop_machine {
     void send_heartbeat() override { worker_.beats.request_by(time_point::min()); }
     void begin_fetching() override { pool_->retry_fetch(); }
     void wake_takers() override {
-        if (detail::exchange(told_phase_, phase()) != phase()) tell_phase();
+        if (detail::exchange(notified_phase_, phase()) != phase()) notify_phase();
         const ref<fetch_period> ended = worker_.fetching.update(worker_.stage.may_fetch());
         if (ended) pool_->calls.run_callbacks(ended->source, ended);
         pool_->wake();
@@ -116,7 +116,7 @@ class supervisor final : public stop_machine {
         stop_deadline_ = detail::min(stop_deadline_, deadline_after(last_beat_time(worker_.options.times)));
     }
 
-    void tell_phase() {
+    void notify_phase() {
         static_cast<void>(worker_.backend.call([this](ojs::transport& transport) -> result<void> {
             transport.on_phase(phase());
             return {};
@@ -228,7 +228,7 @@ class supervisor final : public stop_machine {
     worker_context& worker_;
     const ref<job_pool> pool_;
     stuck_watch stuck_;
-    ojs::phase told_phase_ = ojs::phase::running;  // to the transport
+    ojs::phase notified_phase_ = ojs::phase::running;  // to the transport
 };
 
 }  // namespace ojs::detail
