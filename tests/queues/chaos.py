@@ -325,6 +325,8 @@ class Run(contextlib.ExitStack):
             now = len(self.done())
             count, moved = (now, time.monotonic()) if now != count else (count, moved)
             time.sleep(0.05)
+        # What was done, but not settled, comes again.
+        eventually(lambda: self.broker.left() == 0, 10 if self.consumer.is_control else GUARD)
         for each in self.running:
             begun = time.monotonic()
             each.signal(signal.SIGTERM)
