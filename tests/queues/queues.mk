@@ -4,7 +4,7 @@
 ON_RABBITMQ := amqp_worker amqp_loop amqp_contract amqp_control amqp_tool
 ON_HIREDIS := redis_streams_worker redis_streams_loop redis_streams_contract redis_streams_control
 ON_RDKAFKA := kafka_loop kafka_mock kafka_control
-ON_GRPC := grpc_drain
+ON_GRPC := grpc_drain grpc_client
 ON_BOOST := asio_drain
 QUEUE_PROGRAMS := $(ON_RABBITMQ) $(ON_HIREDIS) $(ON_RDKAFKA) $(ON_GRPC) $(ON_BOOST)
 
@@ -23,3 +23,9 @@ $(BUILD)/redis_streams_worker $(BUILD)/redis_streams_contract: $(OBJ)/queues/imp
 $(addprefix $(BUILD)/,amqp_loop redis_streams_loop kafka_loop grpc_drain asio_drain): $(OBJ)/tests/link/implementation.o
 $(addprefix $(BUILD)/,$(QUEUE_PROGRAMS)): $(BUILD)/%: $(OBJ)/queues/%.o
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
+
+# Needs no library, but C++20.
+$(BUILD)/stop_token_test_clang: CXX := $(CLANGXX)
+$(BUILD)/stop_token_test $(BUILD)/stop_token_test_clang: tests/queues/stop_token_test.cpp extensions/ojs_stop_token.hpp
+	@mkdir -p $(@D)
+	$(LOWER) $(CXX) $(COMMON) -std=c++20 $(CXXFLAGS) $(HEADERS) $< -o $@
