@@ -6,8 +6,8 @@
 // /demo/Work responds after the milliseconds in its request, /demo/Watch sends a message each 50 ms for ever,
 // and /demo/Hang never responds, whatever happens to it.
 //
-// SIGTERM: the health service says NOT_SERVING, and streams end with UNAVAILABLE; after LAME_DUCK new calls are
-// refused, and the process ends after the last call. Again, or when the grace period ends: calls end with
+// SIGTERM: the health service says NOT_SERVING, and streams end with UNAVAILABLE; after LAME_DUCK new calls
+// are refused, and the process ends after the last call. Again, or when the grace period ends: calls end with
 // UNAVAILABLE. SIGTSTP: NOT_SERVING until SIGCONT. Exit status 0; 75: a call did not end.
 #include <grpcpp/alarm.h>
 #include <grpcpp/generic/async_generic_service.h>
@@ -23,11 +23,6 @@
 namespace {
 
 using namespace std::chrono_literals;
-
-grpc::ByteBuffer bytes_of(const std::string& text) {
-    const grpc::Slice slice(text);
-    return grpc::ByteBuffer(&slice, 1);
-}
 
 std::string text_of(const grpc::ByteBuffer& bytes) {
     grpc::Slice slice;

@@ -146,7 +146,7 @@ class AsioDrain(unittest.TestCase):
         self.signal(signal.SIGTSTP)
         self.server.prints('"phase":"quiet"')
         waiting = self.send("/0s")
-        self.assertEqual(self.get(open_before).getheader("Connection"), "close")  # a request later: still not accepted
+        self.assertEqual(self.get(open_before).getheader("Connection"), "close")
         self.assertFalse(self.readable(waiting.sock))
         self.signal(signal.SIGCONT)
         self.assertEqual(waiting.getresponse().status, 200)

@@ -10,7 +10,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "adapters"))
 from programs import BUILD, Program, eventually  # noqa: E402
 
-SERVING, NOT_SERVING = "0 0801", "0 0802"  # the status code, and grpc.health.v1.HealthCheckResponse{status: 1 or 2}
+# The status code, and a grpc.health.v1.HealthCheckResponse with status 1 or 2.
+SERVING, NOT_SERVING = "0 0801", "0 0802"
 
 
 class GrpcDrain(unittest.TestCase):
@@ -93,7 +94,8 @@ class GrpcDrain(unittest.TestCase):
         self.signal(signal.SIGTERM)
         self.ends(75)
         self.assertLess(time.monotonic() - began, 5)
-        self.assertIn('"item":"/demo/Hang"', self.server.prints('"message":"item has not ended in time".*')[0])
+        unreported = self.server.prints('"message":"item has not ended in time".*')[0]
+        self.assertIn('"item":"/demo/Hang"', unreported)
 
     def test_quiet_is_not_serving_until_sigcont(self):
         self.serve(lame_duck="0s")

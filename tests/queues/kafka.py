@@ -12,7 +12,8 @@ class KafkaMock:
     partitions = 4
 
     def start(self):
-        self.process = subprocess.Popen([BUILD / "kafka_mock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen([BUILD / "kafka_mock"], stdin=pipe, stdout=pipe, text=True)
         self.brokers = self.process.stdout.readline().strip()
         return self
 

@@ -6,6 +6,9 @@
 //     ends TOPIC                   "ends 0:20 1:19 ..."
 //     read TOPIC                   "read N", and N lines: the messages of its partition 0
 //     quit
+//
+// Unlike Kafka, the mock refuses the commits of a group that rebalances: its consumers process more messages
+// twice.
 #include <librdkafka/rdkafka.h>
 #include <librdkafka/rdkafka_mock.h>
 

@@ -35,7 +35,8 @@ class KafkaLoop(unittest.TestCase):
         return [line.split()[1] for line in program.said().splitlines() if line.startswith("done ")]
 
     def test_sigterm_finishes_and_commits_what_is_in_flight(self):
-        self.kafka.publish("work", ["first 1"] + [f"long{i} 1000" for i in range(4)] + [f"m{i} 200" for i in range(96)])
+        bodies = ["first 1"] + [f"long{i} 1000" for i in range(4)] + [f"m{i} 200" for i in range(96)]
+        self.kafka.publish("work", bodies)
         first = self.consumer()
         first.prints("done first")
         self.ends(first, signal.SIGTERM)
