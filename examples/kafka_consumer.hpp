@@ -36,8 +36,9 @@ class kafka_consumer {
         ojs::completion_ledger::ticket ticket;  // destroyed without done(): Kafka delivers the message again
     };
 
-    kafka_consumer(const std::string& brokers, std::string topic, const std::string& group)
-        : topic_(std::move(topic)) {
+    kafka_consumer(const ojs::loop& loop, const std::string& brokers, std::string topic,
+                   const std::string& group)
+        : loop_(loop), topic_(std::move(topic)) {
         rd_kafka_conf_t* const conf = rd_kafka_conf_new();
         rd_kafka_conf_set_rebalance_cb(
             conf, [](rd_kafka_t*, rd_kafka_resp_err_t change, kafka_partitions* partitions, void* self) {
@@ -120,6 +121,8 @@ class kafka_consumer {
             for (auto& [partition, ledger] : ledgers_) ledger.forget();  // their next owner has them
         }
         rd_kafka_assign(client_, is_assigned ? partitions : nullptr);
+        // Else it would join again, and hold partitions that it does not process.
+        if (!is_assigned && loop_.phase() >= ojs::phase::draining) rd_kafka_unsubscribe(client_);
         flow_ = rd_kafka_resume_partitions;  // as the client resets it
     }
     void commit(kafka_partitions* positions) {
@@ -148,6 +151,7 @@ class kafka_consumer {
                            [](auto& each) { return each.second.in_flight() == 0; });
     }
 
+    const ojs::loop& loop_;
     const std::string topic_;
     std::mutex mutex_;  // guards the rest
     rd_kafka_t* client_;

@@ -77,7 +77,7 @@ int usage() {
 int main(int argc, char** argv) {
     ojs::loop loop;  // first: a SIGTERM during start-up is kept
     if (argc < 3 || argc > 4) return usage();
-    kafka_consumer kafka(argv[1], argv[2], argc > 3 ? argv[3] : "workers");
+    kafka_consumer kafka(loop, argv[1], argv[2], argc > 3 ? argv[3] : "workers");
     dead_letters dead(argv[1], std::string(argv[2]) + ".dead");
     bool is_committed = false;
     loop.consumers(8, [&](ojs::slot& slot) { handle(slot, kafka, dead); });
