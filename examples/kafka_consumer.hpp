@@ -2,6 +2,7 @@
 // 1.9.
 #pragma once
 #include <librdkafka/rdkafka.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -61,25 +62,15 @@ class kafka_consumer {
     // Waits for a message, at most 100 ms: nothing else ends the wait. Throws if it is out of memory.
     message take(const ojs::cancel_token& stop) {
         const std::lock_guard<std::mutex> lock(mutex_);
-        if (stop.cancelled()) return {};  // while another handler waited
-        const std::unique_ptr<rd_kafka_message_t, void (*)(rd_kafka_message_t*)> taken(
-            poll(100, rd_kafka_resume_partitions), rd_kafka_message_destroy);
-        if (!taken || taken->err != RD_KAFKA_RESP_ERR_NO_ERROR) return {};
-        auto ticket = ledgers_[taken->partition].begin(static_cast<std::uint64_t>(taken->offset));
-        if (!ticket) throw std::runtime_error(ticket.error().text);
-        return {std::to_string(taken->partition) + "/" + std::to_string(taken->offset),
-                {static_cast<const char*>(taken->payload), taken->len},
-                std::move(*ticket)};
+        return stop.cancelled() ? message() : poll(100, rd_kafka_resume_partitions);
     }
-    // Serves the group while no handler does: all are busy, or the loop is quiet or drains. Call it each
-    // second.
+    // Serves the group while no handler does: all are busy, the loop is quiet, or it drains. Once a second.
     void keep_alive() {
         const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-        if (!lock || ojs::steady_clock::now() - polled_at_ < std::chrono::milliseconds(500)) return;
-        if (rd_kafka_message_t* none = poll(0, rd_kafka_pause_partitions)) rd_kafka_message_destroy(none);
+        if (lock && ojs::steady_clock::now() - polled_at_ > std::chrono::milliseconds(500))
+            poll(0, rd_kafka_pause_partitions);  // none comes; else its ticket ends without done()
     }
-    // Once, after the last message. False: Kafka did not confirm the commit. Takes a second longer than the
-    // deadline.
+    // Once, after the last message. False: Kafka did not confirm the commit. May take a second longer.
     bool leave(ojs::time_point deadline) {
         const std::lock_guard<std::mutex> lock(mutex_);
         with_positions([this](kafka_partitions* positions) { is_committed_ = positions->cnt == 0; });
@@ -101,15 +92,26 @@ class kafka_consumer {
   private:
     using flow_control = decltype(&rd_kafka_pause_partitions);
 
-    rd_kafka_message_t* poll(int milliseconds, flow_control flow) {
+    message poll(int milliseconds, flow_control flow) {
         kafka_partitions* assigned = nullptr;
-        if (client_ == nullptr || rd_kafka_assignment(client_, &assigned) != 0) return nullptr;
+        if (client_ == nullptr || rd_kafka_assignment(client_, &assigned) != 0) return {};
         if (std::exchange(flow_, flow) != flow) flow(client_, assigned);
         rd_kafka_topic_partition_list_destroy(assigned);
         with_positions([this](kafka_partitions* positions) { rd_kafka_offsets_store(client_, positions); });
-        rd_kafka_message_t* const taken = rd_kafka_consumer_poll(client_, milliseconds);
+        const std::unique_ptr<rd_kafka_message_t, decltype(&rd_kafka_message_destroy)> taken(
+            rd_kafka_consumer_poll(client_, milliseconds), rd_kafka_message_destroy);
         polled_at_ = ojs::steady_clock::now();
-        return taken;
+        if (!taken) return {};
+        if (taken->err == RD_KAFKA_RESP_ERR_NO_ERROR) return begin(*taken);
+        ojs::write_log_line(STDERR_FILENO, rd_kafka_message_errstr(taken.get()));
+        return {};
+    }
+    message begin(const rd_kafka_message_t& taken) {
+        auto ticket = ledgers_[taken.partition].begin(static_cast<std::uint64_t>(taken.offset));
+        if (!ticket) throw std::runtime_error(ticket.error().text);
+        return {std::to_string(taken.partition) + "/" + std::to_string(taken.offset),
+                {static_cast<const char*>(taken.payload), taken.len},
+                std::move(*ticket)};
     }
     // Kafka assigns and revokes all partitions at once (the eager protocol).
     void rebalance(rd_kafka_resp_err_t change, kafka_partitions* partitions) {
@@ -120,9 +122,9 @@ class kafka_consumer {
             with_positions([this](kafka_partitions* positions) { commit(positions); });
             for (auto& [partition, ledger] : ledgers_) ledger.forget();  // their next owner has them
         }
-        rd_kafka_assign(client_, is_assigned ? partitions : nullptr);
-        // Else it would join again, and hold partitions that it does not process.
+        // Before the end of the revocation, which joins again: it would hold partitions and not process them.
         if (!is_assigned && loop_.phase() >= ojs::phase::draining) rd_kafka_unsubscribe(client_);
+        rd_kafka_assign(client_, is_assigned ? partitions : nullptr);
         flow_ = rd_kafka_resume_partitions;  // as the client resets it
     }
     void commit(kafka_partitions* positions) {
