@@ -43,11 +43,11 @@ class session : public std::enable_shared_from_this<session> {
         };
         stream_.socket().async_wait(tcp::socket::wait_read, readable);
     }
-    // A request of which a byte has arrived is not idle.
-    void close_if_idle() {
+    // A request of which a byte has arrived is not idle. A new connection may still get its first one.
+    void close_if_idle(bool is_new_too) {
         error_code ignored;
         if (stream_.socket().available(ignored) > 0) begin();
-        if (!is_busy_) stream_.socket().close(ignored);
+        if (!is_busy_ && (is_new_too || !is_new_)) stream_.socket().close(ignored);
     }
 
   private:
@@ -55,6 +55,7 @@ class session : public std::enable_shared_from_this<session> {
     void begin() {  // from now on the stop waits for the response
         if (!is_busy_) item_ = loop_.begin("request");
         is_busy_ = true;
+        is_new_ = false;
     }
     void read() {
         begin();
@@ -103,7 +104,7 @@ class session : public std::enable_shared_from_this<session> {
     http::request<http::string_body> request_;
     http::response<http::string_body> response_;
     ojs::item item_;
-    bool is_busy_ = false;
+    bool is_new_ = true, is_busy_ = false;
 };
 
 class server {
@@ -113,7 +114,8 @@ class server {
           loop_(loop),
           listener_(io, {asio::ip::address_v4::loopback(), port}),
           wake_(io, dup(loop.fd())),
-          due_(io) {
+          due_(io),
+          new_(io) {
         listener_.non_blocking(true);
         std::fprintf(stderr, "listening on 127.0.0.1:%d\n", listener_.local_endpoint().port());
         advance();
@@ -145,20 +147,25 @@ class server {
     void add(tcp::socket socket) { std::make_shared<session>(std::move(socket), loop_)->wait_for_request(); }
     void stop_listening() {
         error_code failed;
-        while (listener_.is_open() && !failed) {  // closing a queue that is not empty resets its connections
+        if (!listener_.is_open()) return;
+        while (!failed) {  // closing a queue that is not empty resets its connections
             tcp::socket socket = listener_.accept(failed);
             if (!failed) add(std::move(socket));
         }
         listener_.close(failed);
-        for (session* each : std::set<session*>(session::all)) each->close_if_idle();
-        listening_.end();
+        close_idle(false);
+        new_.expires_after(std::chrono::milliseconds(100));
+        new_.async_wait([this](error_code) { close_idle(true), listening_.end(); });
+    }
+    static void close_idle(bool new_too) {
+        for (session* each : std::set<session*>(session::all)) each->close_if_idle(new_too);
     }
 
     asio::io_context& io_;
     ojs::loop& loop_;
     tcp::acceptor listener_;
     asio::posix::stream_descriptor wake_;
-    asio::steady_timer due_;
+    asio::steady_timer due_, new_;
     bool is_accepting_ = false;
     ojs::item listening_ = loop_.begin("listener");  // the stop waits until it is closed
 };
