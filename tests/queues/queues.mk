@@ -54,3 +54,9 @@ $(BUILD)/redis_streams_worker $(BUILD)/redis_streams_contract: $(OBJ)/queues/imp
 $(addprefix $(BUILD)/,amqp_loop redis_streams_loop kafka_loop grpc_drain asio_drain): $(OBJ)/tests/link/implementation.o
 $(addprefix $(BUILD)/,$(ALL_QUEUE_PROGRAMS)): $(BUILD)/%: $(OBJ)/queues/%.o
 	$(call link,$(CXX) $(COMMON) $(CXXFLAGS))
+
+# Needs no library, but C++20.
+$(BUILD)/stop_token_test_clang: CXX := $(CLANGXX)
+$(BUILD)/stop_token_test $(BUILD)/stop_token_test_clang: tests/queues/stop_token_test.cpp extensions/ojs_stop_token.hpp
+	@mkdir -p $(@D)
+	$(LOWER) $(CXX) $(COMMON) -std=c++20 $(CXXFLAGS) $(HEADERS) $< -o $@

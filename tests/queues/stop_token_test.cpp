@@ -1,0 +1,173 @@
+// ojs_stop_token.hpp: stop_source_of and cancel_on, with the threads and condition variables of C++20.
+//
+//     g++ -std=c++20 -pthread -I. -Iextensions tests/queues/stop_token_test.cpp && ./a.out
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include "ojs_stop_token.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <semaphore>
+#include <thread>
+
+using namespace std::chrono_literals;
+
+TEST_CASE("stop_source_of: the token is cancelled -> its stop tokens are stopped, and it was seen") {
+    ojs::cancel_source source;
+    const ojs::stop_source_of linked(source.token());
+    const std::stop_token stop = linked.get_token();
+    CHECK(stop.stop_possible());
+    CHECK_FALSE(stop.stop_requested());
+    CHECK_FALSE(source.token().seen());
+    source.cancel(ojs::cancel_reason::forced);
+    CHECK(stop.stop_requested());
+    CHECK(linked.get_token() == stop);
+    CHECK(source.token().seen());
+}
+
+TEST_CASE("stop_source_of: the token was cancelled before -> stopped from the start") {
+    ojs::cancel_source source;
+    source.cancel(ojs::cancel_reason::forced);
+    CHECK(ojs::stop_source_of(source.token()).get_token().stop_requested());
+}
+
+TEST_CASE("stop_source_of: a token without a source -> never stopped") {
+    const ojs::stop_source_of linked{ojs::cancel_token()};
+    CHECK_FALSE(linked.get_token().stop_requested());
+}
+
+TEST_CASE("stop_source_of: a cancellation on another thread -> ends a wait of condition_variable_any") {
+    ojs::cancel_source source;
+    const ojs::stop_source_of linked(source.token());
+    std::mutex mutex;
+    std::condition_variable_any changed;
+    std::binary_semaphore waits(0);
+    const std::jthread canceller([&] {
+        waits.acquire();
+        std::unique_lock<std::mutex>(mutex).unlock();  // the wait alone releases it
+        source.cancel(ojs::cancel_reason::grace_period_expired);
+    });
+    std::unique_lock<std::mutex> lock(mutex);
+    waits.release();
+    CHECK_FALSE(changed.wait(lock, linked.get_token(), [] { return false; }));
+}
+
+TEST_CASE("stop_source_of: a stop callback runs on the cancelling thread, and may destroy the link") {
+    ojs::cancel_source source;
+    std::optional<ojs::stop_source_of> linked(source.token());
+    std::thread::id called_on;
+    const std::stop_callback callback(linked->get_token(), [&] {
+        called_on = std::this_thread::get_id();
+        linked.reset();
+    });
+    std::thread canceller([&] { source.cancel(ojs::cancel_reason::cancelled); });
+    const std::thread::id expected = canceller.get_id();
+    canceller.join();
+    CHECK(called_on == expected);
+    CHECK_FALSE(linked);
+}
+
+TEST_CASE("stop_source_of: moved -> linked still; destroyed -> its tokens are not stopped") {
+    ojs::cancel_source source;
+    std::optional<ojs::stop_source_of> first(source.token());
+    std::optional<ojs::stop_source_of> second(std::move(*first));
+    const std::stop_token kept = second->get_token();
+    first.reset();
+    ojs::cancel_source other;
+    ojs::stop_source_of assigned(other.token());
+    const std::stop_token dropped = assigned.get_token();
+    assigned = std::move(*second);
+    other.cancel(ojs::cancel_reason::cancelled);
+    CHECK_FALSE(dropped.stop_requested());
+    source.cancel(ojs::cancel_reason::cancelled);
+    CHECK(kept.stop_requested());
+    {
+        ojs::cancel_source late;
+        std::optional<ojs::stop_source_of> gone(late.token());
+        const std::stop_token left = gone->get_token();
+        gone.reset();
+        late.cancel(ojs::cancel_reason::cancelled);
+        CHECK_FALSE(left.stop_requested());
+        CHECK_FALSE(left.stop_possible());
+    }
+}
+
+TEST_CASE("cancel_on: a jthread is destroyed -> its work is cancelled with the reason") {
+    std::atomic<ojs::cancel_reason> reason{ojs::cancel_reason::none};
+    std::binary_semaphore linked(0);
+    {
+        const std::jthread thread([&](const std::stop_token& stop) {
+            ojs::cancel_source source;
+            const ojs::stop_registration link = ojs::cancel_on(stop, source, ojs::cancel_reason::timeout);
+            linked.release();
+            (void)source.token().sleep_for(1h);
+            reason = source.reason();
+        });
+        linked.acquire();
+        CHECK(reason == ojs::cancel_reason::none);
+    }
+    CHECK(reason == ojs::cancel_reason::timeout);
+}
+
+TEST_CASE("cancel_on: stopped before -> cancelled at once; without the link -> not cancelled") {
+    std::stop_source stop;
+    ojs::cancel_source unlinked;
+    { const auto ended = ojs::cancel_on(stop.get_token(), unlinked); }
+    stop.request_stop();
+    CHECK_FALSE(unlinked.requested());
+    ojs::cancel_source source;
+    const auto link = ojs::cancel_on(stop.get_token(), source);
+    CHECK(source.reason() == ojs::cancel_reason::cancelled);
+}
+
+TEST_CASE("cancel_on: links in both directions -> either end stops both, once") {
+    for (const bool from_token : {true, false}) {
+        ojs::cancel_source source;
+        std::stop_source stop;
+        int called = 0;
+        const auto forth = ojs::cancel_on(stop.get_token(), source);
+        const auto back = source.token().on_cancel([&] { stop.request_stop(); });
+        const auto count = source.token().on_cancel([&] { ++called; });
+        from_token ? stop.request_stop() : source.cancel(ojs::cancel_reason::forced);
+        CHECK(stop.stop_requested());
+        CHECK(source.requested());
+        CHECK(called == 1);
+    }
+}
+
+TEST_CASE("stop_source_of: destroyed while another thread cancels -> calls nothing afterwards") {
+    for (int round = 0; round < 2000; ++round) {
+        ojs::cancel_source source;
+        std::atomic<bool> is_linked{true};
+        std::atomic<bool> called_late{false};
+        std::optional<ojs::stop_source_of> linked(source.token());
+        const std::stop_callback callback(linked->get_token(), [&] {
+            if (!is_linked) called_late = true;
+        });
+        std::jthread canceller([&] { source.cancel(ojs::cancel_reason::cancelled); });
+        linked.reset();
+        is_linked = false;
+        canceller.join();
+        CHECK_FALSE(called_late);
+    }
+}
+
+TEST_CASE("cancel_on: link and source destroyed while another thread stops -> no use after that") {
+    for (int round = 0; round < 2000; ++round) {
+        std::stop_source stop;
+        std::optional<ojs::cancel_source> source(std::in_place);  // the sanitizers see a late call
+        const ojs::cancel_token token = source->token();
+        std::optional<std::jthread> stopper;
+        {
+            const ojs::stop_registration link = ojs::cancel_on(stop.get_token(), *source);
+            stopper.emplace([&] { stop.request_stop(); });
+        }
+        source.reset();
+        const bool cancelled = token.cancelled();
+        stopper.reset();
+        CHECK(token.cancelled() == cancelled);
+    }
+}
