@@ -1,0 +1,98 @@
+// watcher: the thread that waits for new entries. It claims none.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "../../base/detail/sync.hpp"
+#include "../../core/cancel_token.hpp"
+#include "connection.ipp"
+
+namespace ojs::detail {
+namespace redis {
+
+class watcher {
+  public:
+    explicit watcher(pool& from) : pool_(from) {}
+    ~watcher() { stop(); }
+
+    // Without a thread the worker polls.
+    void start(function<void()> callback) {
+        stopped_ = cancel_source();
+        result<ojs::detail::thread> started = ojs::detail::thread::start(
+            [this, callback = std::move(callback), stop = stopped_.token()] { run(callback, stop); },
+            {0, 0, false, "ojs-redis"});
+        if (started) thread_ = std::move(*started);
+    }
+    // Once it has returned, the callback is not called any more.
+    void stop() {
+        stopped_.cancel(cancel_reason::cancelled);
+        thread_.join();
+    }
+    // A FETCH has left nothing in these streams up to these entries: the next one is news.
+    void watch(words keys, words entries) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        keys_ = std::move(keys);
+        entries_ = std::move(entries);
+        ++version_;
+        is_armed_ = true;
+        armed_.notify_one();
+    }
+
+  private:
+    static constexpr std::chrono::seconds block{5};
+    static constexpr std::chrono::seconds pause{1};
+
+    void run(const function<void()>& callback, const cancel_token& stop) {
+        const result<int> stop_fd = stop.fd();
+        if (!stop_fd) return;
+        connection_ptr on;
+        while (!stop.cancelled()) {
+            unsigned version = 0;
+            const words command = await_position(stop, version);
+            if (command.empty()) return;
+            const time_point deadline = deadline_after(2 * block);
+            if (!on) {
+                result<connection_ptr> made = pool_.connect(deadline_after(pause), *stop_fd);
+                if (made) on = std::move(*made);
+            }
+            const result<reply> got = on ? on->call(command, deadline, *stop_fd) : result<reply>(error{});
+            if (!got) on.reset();
+            const bool failed = !got || (*got)->type == REDIS_REPLY_ERROR;
+            if (failed && !stop.sleep_for(pause)) return;
+            if (failed || (*got)->type != REDIS_REPLY_ARRAY) continue;
+            disarm(version);
+            callback();
+        }
+    }
+    // Empty: stopped. A plain XREAD from the last delivered entry returns at once if there is a later one.
+    words await_position(const cancel_token& stop, unsigned& version) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        if (!stop.wait(armed_, lock, [this] { return is_armed_; })) return {};
+        version = version_;
+        words out = {"XREAD",  "COUNT", "1", "BLOCK", cat({std::chrono::milliseconds(block).count()}),
+                     "STREAMS"};
+        out.insert(out.end(), keys_.begin(), keys_.end());
+        out.insert(out.end(), entries_.begin(), entries_.end());
+        return out;
+    }
+    void disarm(unsigned version) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        if (version_ == version) is_armed_ = false;  // else a FETCH has come to a later position meanwhile
+    }
+
+    pool& pool_;
+    cancel_source stopped_;
+    ojs::detail::thread thread_;
+    std::mutex mutex_;  // of all below
+    std::condition_variable armed_;
+    bool is_armed_ = false;
+    unsigned version_ = 0;
+    words keys_;
+    words entries_;
+};
+
+}  // namespace redis
+}  // namespace ojs::detail

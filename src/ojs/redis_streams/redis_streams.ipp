@@ -1,0 +1,315 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "../net/json_view.hpp"
+#include "../worker/worker_options.hpp"
+#include "detail/claims.ipp"
+#include "detail/connection.ipp"
+#include "detail/scripts.ipp"
+#include "detail/watcher.ipp"
+#include "redis_streams.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+namespace redis {
+
+OJS_SHUTDOWN_INLINE std::vector<std::chrono::milliseconds> default_retry_delays() {
+    using namespace std::chrono_literals;
+    return {1s, 5s, 30s, 2min, 10min};
+}
+
+OJS_SHUTDOWN_INLINE bool is_array(const redisReply& of, std::size_t size) {
+    return of.type == REDIS_REPLY_ARRAY && of.elements >= size;
+}
+
+// From {entry, deliveries, attempt, max_attempts, {name, value, ...}}. Without id and claim.
+OJS_SHUTDOWN_INLINE job make_job(const redisReply& from, const std::string& queue,
+                                 const std::string& default_type) {
+    job out;
+    out.type = default_type;
+    out.queue = queue;
+    out.attempt = from.element[2]->integer;
+    out.max_attempts = from.element[3]->integer;
+    std::string members;
+    const redisReply& fields = *from.element[4];
+    for (std::size_t i = 0; i + 1 < fields.elements; i += 2) {
+        const std::string name = text_of(*fields.element[i]);
+        std::string value = text_of(*fields.element[i + 1]);
+        if (name == "args") {
+            const result<json_view> args = json_view::parse(value);
+            const bool is_list = args && args->type() == json_type::array;
+            if (!is_list) out.malformed = "its field args is not a JSON array";
+            if (is_list) out.args_json = std::move(value);
+        } else if (name == "body") {
+            out.body = std::move(value);
+        } else {
+            append(members, {members.empty() ? "" : ",", json_quote(name), ":", json_quote(value)});
+            if (name == "id") out.id = value;
+            if (name == "type" && !value.empty()) out.type = value;
+        }
+    }
+    out.envelope_json = cat({"{", members, "}"});
+    return out;
+}
+
+class redis_transport final : public transport {
+  public:
+    redis_transport(redis_streams_options options, address to)
+        : options_(std::move(options)), pool_(std::move(to)) {}
+    ~redis_transport() override { watcher_.stop(); }
+
+    result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
+        std::vector<job> out;
+        held_claims::turn turn(claims_);
+        if (!turn.may_claim()) return out;
+        const words& queues = request.worker->queues;
+        const std::size_t number = fetches_++;
+        words keys, positions;
+        for (std::size_t i = 0; i < queues.size() && out.size() < request.count; ++i) {
+            const std::string& queue = queues[(number + i) % queues.size()];
+            const words arguments = claim_arguments(request, out.size(), number, turn.recovers());
+            const result<reply> claimed = claim_from(queue, arguments, turn.recovers(), request, deadline);
+            if (!claimed) {
+                turn.fail();
+                if (out.empty()) return claimed.error();
+                return out;
+            }
+            keys.push_back(options_.prefix + queue);
+            positions.push_back(add_jobs(**claimed, queue, request.worker->worker_id, out));
+        }
+        if (out.size() < request.count) watcher_.watch(std::move(keys), std::move(positions));
+        return out;
+    }
+
+    result<settled> ack(const ack_request& request, time_point deadline) override {
+        return settle(request.job_id, request.claim, {"ack"}, request.should_send, deadline);
+    }
+
+    // One that is malformed is not handed back: it would come again at once, for ever.
+    result<settled> fail(const fail_request& request, time_point deadline) override {
+        const job_error& error = request.error;
+        const bool is_malformed = error.code == "invalid_payload";
+        if (request.requeue && !is_malformed)
+            return settle(request.job_id, request.claim, {"requeue"}, request.should_send, deadline);
+        words arguments = {error.retryable && !is_malformed ? "retry" : "discard", error.code, error.message,
+                           std::to_string(options_.max_attempts)};
+        for (const std::chrono::milliseconds delay : options_.retry_delays)
+            arguments.push_back(std::to_string(delay.count()));
+        if (options_.retry_delays.empty()) arguments.push_back("0");
+        return settle(request.job_id, request.claim, arguments, request.should_send, deadline);
+    }
+
+    result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) override {
+        std::map<std::string, std::vector<std::size_t>> streams;  // indices into active_jobs
+        words entries(request.active_jobs.size());
+        const std::string& consumer = request.worker->worker_id;
+        std::map<std::string, words> arguments;
+        for (std::size_t i = 0; i < request.claims.size() && i < entries.size(); ++i) {
+            const std::optional<claim> held = parse_claim(request.claims[i]);
+            if (!held) continue;
+            entries[i] = held->entry;
+            streams[held->key].push_back(i);
+            words& pairs = arguments[held->key];
+            pairs.insert(pairs.end(), {held->entry, held->count});
+        }
+        heartbeat_response out;
+        for (const auto& [key, indices] : streams) {
+            const result<std::set<std::string>> renewed =
+                renew(key, consumer, arguments[key], request.should_send, deadline);
+            if (!renewed) return renewed.error();
+            for (const std::size_t i : indices) {
+                if (renewed->count(entries[i]) != 0) out.jobs_extended.push_back(request.active_jobs[i]);
+            }
+        }
+        return out;
+    }
+
+    result<bool> confirm_claim(const claim_query& query, time_point deadline) override {
+        const std::optional<claim> held = parse_claim(query.claim);
+        if (!held) return false;
+        const auto renewed =
+            renew(held->key, held->consumer, {held->entry, held->count}, query.should_send, deadline);
+        if (!renewed) return renewed.error();
+        if (renewed->empty()) claims_.remove(query.job_id, *held);
+        return !renewed->empty();
+    }
+
+    result<void> deregister_worker(const worker_identity& worker, time_point deadline) override {
+        for (const std::string& queue : worker.queues) {
+            const result<reply> left =
+                leave_.run(pool_, with_keys(options_.prefix + queue, {options_.group, worker.worker_id}),
+                           deadline, nullptr);
+            if (!left) return left.error();
+        }
+        return {};
+    }
+
+    void on_work_available(function<void()> callback) override {
+        watcher_.stop();
+        if (callback) watcher_.start(std::move(callback));
+    }
+
+  private:
+    static words with_keys(const std::string& key, const words& arguments) {
+        words out = {"4", key, key + ".retry", key + ".dead", key + ".meta"};
+        out.insert(out.end(), arguments.begin(), arguments.end());
+        return out;
+    }
+    words claim_arguments(const fetch_request& request, std::size_t claimed, std::size_t number,
+                          bool recovers) const {
+        const worker_identity& worker = *request.worker;
+        return {options_.group,
+                worker.worker_id,
+                std::to_string(request.count - claimed),
+                std::to_string(worker.visibility_timeout.count()),
+                std::to_string(options_.max_attempts),
+                options_.keep_entries ? "1" : "0",
+                std::to_string(options_.max_consumer_idle.count()),
+                number % 2 == 0 ? "1" : "0",  // always first, jobs without a handler would hold up all others
+                recovers ? "1" : "0"};
+    }
+
+    result<reply> claim_from(const std::string& queue, words arguments, bool recovers,
+                             const fetch_request& request, time_point deadline) {
+        const std::string key = options_.prefix + queue;
+        const words held = recovers ? claims_.entries_of(key) : words();
+        arguments.insert(arguments.end(), held.begin(), held.end());
+        const words command = with_keys(key, arguments);
+        result<reply> out = claim_.run(pool_, command, deadline, request.should_send);
+        if (out && is_error(**out, "NOGROUP")) {
+            const result<void> made = create_group(key, deadline);
+            if (!made) return made.error();
+            out = claim_.run(pool_, command, deadline, request.should_send);
+        }
+        if (!out) return out;
+        if ((*out)->type == REDIS_REPLY_ERROR) return refusal(**out);
+        if (!is_array(**out, 3)) return failure(errc::bad_response, "the claims are not readable");
+        return out;
+    }
+    result<void> create_group(const std::string& key, time_point deadline) {
+        result<connection_ptr> on = pool_.take(deadline);
+        if (!on) return on.error();
+        const result<reply> made =
+            (*on)->call({"XGROUP", "CREATE", key, options_.group, "0", "MKSTREAM"}, deadline);
+        pool_.give_back(std::move(*on));
+        if (!made) return made.error();
+        const bool exists = (*made)->type != REDIS_REPLY_ERROR || is_error(**made, "BUSYGROUP");
+        return exists ? result<void>() : refusal(**made);
+    }
+
+    // Returns the last delivered entry.
+    std::string add_jobs(const redisReply& from, const std::string& queue, const std::string& consumer,
+                         std::vector<job>& out) {
+        const std::string key = options_.prefix + queue;
+        const redisReply& jobs = *from.element[0];
+        for (std::size_t i = 0; i < jobs.elements; ++i) {
+            const redisReply& each = *jobs.element[i];
+            const claim held = {text_of(*each.element[0]), std::to_string(each.element[1]->integer), consumer,
+                                key};
+            job next = make_job(each, queue, options_.default_type);
+            next.id = claims_.add(next.id.empty() ? held.entry : next.id, held);
+            next.claim = held.text();
+            out.push_back(std::move(next));
+        }
+        const redisReply& buried = *from.element[1];
+        if (buried.elements > 0 && options_.log)
+            options_.log({log_level::warn,
+                          "entries moved to the dead stream: their last attempt did not end",
+                          {field("stream", key), field("entries", buried.elements),
+                           field("first", text_of(*buried.element[0]))},
+                          consumer,
+                          "worker"});
+        return text_of(*from.element[2]);
+    }
+
+    result<settled> settle(const std::string& job_id, const std::string& claim_text, const words& action,
+                           const function<bool()>& should_send, time_point deadline) {
+        const std::optional<claim> held = parse_claim(claim_text);
+        if (!held) return settled::gone;
+        words arguments = {options_.group, held->entry, held->count, held->consumer,
+                           options_.keep_entries ? "1" : "0"};
+        arguments.insert(arguments.end(), action.begin(), action.end());
+        const result<reply> got = settle_.run(pool_, with_keys(held->key, arguments), deadline, should_send);
+        if (!got) return got.error();
+        const bool is_gone = is_error(**got, "NOGROUP");
+        if ((*got)->type == REDIS_REPLY_ERROR && !is_gone) return refusal(**got);
+        claims_.remove(job_id, *held);
+        const std::string word = is_gone ? "gone" : text_of(**got);
+        return word == "gone"         ? settled::gone
+               : word == "will_retry" ? settled::will_retry
+               : word == "discarded"  ? settled::discarded
+                                      : settled::accepted;
+    }
+
+    // `pairs`: an entry and its delivery count each. Returns the entries whose claims hold.
+    result<std::set<std::string>> renew(const std::string& key, const std::string& consumer,
+                                        const words& pairs, const function<bool()>& should_send,
+                                        time_point deadline) {
+        words arguments = {options_.group, consumer};
+        arguments.insert(arguments.end(), pairs.begin(), pairs.end());
+        const result<reply> got = renew_.run(pool_, with_keys(key, arguments), deadline, should_send);
+        if (!got) return got.error();
+        std::set<std::string> out;
+        if (is_error(**got, "NOGROUP")) return out;
+        if ((*got)->type == REDIS_REPLY_ERROR) return refusal(**got);
+        for (std::size_t i = 0; i < (*got)->elements; ++i) out.insert(text_of(*(*got)->element[i]));
+        return out;
+    }
+
+    const redis_streams_options options_;
+    pool pool_;
+    held_claims claims_;
+    watcher watcher_{pool_};
+    std::atomic<std::size_t> fetches_{0};
+    script claim_{cat({common_source, claim_source})};
+    script settle_{cat({common_source, settle_source})};
+    script renew_{renew_source};
+    script leave_{leave_source};
+};
+
+OJS_SHUTDOWN_INLINE const char* fault_of(const redis_streams_options& options) {
+    if (options.group.empty()) return "the group has no name";
+    if (options.default_type.empty()) return "default_type is empty";
+    if (options.max_attempts < 1) return "max_attempts is less than 1";
+    for (const std::chrono::milliseconds delay : options.retry_delays) {
+        if (delay.count() < 0) return "a retry delay is negative";
+    }
+    return nullptr;
+}
+
+}  // namespace redis
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE result<transport_ref> open_redis_streams(redis_streams_options options) {
+    result<detail::redis::address> to = detail::redis::parse_address(options.url);
+    if (!to) return to.error();
+    if (const char* const fault = detail::redis::fault_of(options))
+        return detail::redis::failure(errc::invalid_argument, fault);
+    if (to->username.empty()) to->username = options.username;
+    if (to->password.empty()) to->password = options.password;
+    return make_transport<detail::redis::redis_transport>(std::move(options), std::move(*to));
+}
+
+OJS_SHUTDOWN_INLINE transport_scheme redis_streams(redis_streams_options options) {
+    transport_scheme out;
+    out.name = "redis";
+    out.open = [options = std::move(options)](const transport_setup& setup) {
+        redis_streams_options with_url = options;
+        with_url.url = detail::cat({"redis:", setup.address});
+        if (!with_url.log) with_url.log = setup.log;
+        return open_redis_streams(std::move(with_url));
+    };
+    return out;
+}
+
+}  // namespace v0_1_0
+}  // namespace ojs
