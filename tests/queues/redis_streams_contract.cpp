@@ -102,6 +102,7 @@ class redis_subject : public transport_contract::subject {
     std::string push(const new_job& what) override {
         const std::string id = what.id.empty() ? "job-" + std::to_string(++pushed_) : what.id;
         queues_[id] = what.queue;
+        redis_.ask({"XGROUP", "CREATE", what.queue, "ojs", "0", "MKSTREAM"});  // so that the first FETCH claims
         redis_.ask({"XADD", what.queue, "*", "id", id, "type", what.type, "args", what.args_json,
                     "max_attempts", std::to_string(what.max_attempts)});
         return id;
@@ -145,5 +146,5 @@ TEST_CASE("contract: redis_streams") {
     const char* const word = std::getenv("OJS_TEST_CASE");
     const auto on = std::make_shared<redis_subject>();
     const auto left_out = transport_contract::check_all([&] { return on; }, word == nullptr ? "" : word);
-    CHECK(left_out == texts{"a checkpoint travels with the FAIL"});
+    if (word == nullptr) CHECK(left_out == texts{"a checkpoint travels with the FAIL"});
 }

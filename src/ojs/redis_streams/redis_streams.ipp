@@ -86,7 +86,7 @@ class redis_transport final : public transport {
             keys.push_back(options_.prefix + queue);
             positions.push_back(add_jobs(**claimed, queue, request.worker->worker_id, out));
         }
-        if (out.size() < request.count) watcher_.watch(std::move(keys), std::move(positions));
+        watcher_.watch(std::move(keys), std::move(positions), out.size() >= request.count);
         return out;
     }
 

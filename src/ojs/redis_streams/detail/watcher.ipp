@@ -31,19 +31,22 @@ class watcher {
         stopped_.cancel(cancel_reason::cancelled);
         thread_.join();
     }
-    // A FETCH has left nothing in these streams up to these entries: the next one is news.
-    void watch(words keys, words entries) {
+    // A FETCH has come to these entries of these streams: later ones are news. If it was full there may be some already, and
+    // the worker fetches again by itself.
+    void watch(words keys, words entries, bool is_full) {
         const std::lock_guard<std::mutex> held(mutex_);
         keys_ = std::move(keys);
         entries_ = std::move(entries);
         ++version_;
         is_armed_ = true;
+        is_full_ = is_full;
         armed_.notify_one();
     }
 
   private:
     static constexpr std::chrono::seconds block{5};
     static constexpr std::chrono::seconds pause{1};
+    static constexpr std::chrono::milliseconds full_pause{50};
 
     void run(const function<void()>& callback, const cancel_token& stop) {
         const result<int> stop_fd = stop.fd();
@@ -52,13 +55,12 @@ class watcher {
         while (!stop.cancelled()) {
             unsigned version = 0;
             const words command = await_position(stop, version);
-            if (command.empty()) return;
-            const time_point deadline = deadline_after(2 * block);
+            if (command.empty() || !stop.sleep_until(not_before_)) return;
             if (!on) {
                 result<connection_ptr> made = pool_.connect(deadline_after(pause), *stop_fd);
                 if (made) on = std::move(*made);
             }
-            const result<reply> got = on ? on->call(command, deadline, *stop_fd) : result<reply>(error{});
+            const result<reply> got = on ? on->call(command, deadline_after(2 * block), *stop_fd) : result<reply>(error{});
             if (!got) on.reset();
             const bool failed = !got || (*got)->type == REDIS_REPLY_ERROR;
             if (failed && !stop.sleep_for(pause)) return;
@@ -72,6 +74,7 @@ class watcher {
         std::unique_lock<std::mutex> lock(mutex_);
         if (!stop.wait(armed_, lock, [this] { return is_armed_; })) return {};
         version = version_;
+        not_before_ = is_full_ ? deadline_after(full_pause) : time_point::min();
         words out = {"XREAD",  "COUNT", "1", "BLOCK", cat({std::chrono::milliseconds(block).count()}),
                      "STREAMS"};
         out.insert(out.end(), keys_.begin(), keys_.end());
@@ -86,9 +89,11 @@ class watcher {
     pool& pool_;
     cancel_source stopped_;
     ojs::detail::thread thread_;
+    time_point not_before_ = time_point::min();  // the thread's
     std::mutex mutex_;  // of all below
     std::condition_variable armed_;
     bool is_armed_ = false;
+    bool is_full_ = false;
     unsigned version_ = 0;
     words keys_;
     words entries_;
