@@ -20,7 +20,7 @@ local function attempt_of(id, count)
   return count - tonumber(redis.call('HGET', KEYS[4], 'requeued:' .. id) or '0')
 end
 local function max_attempts_of(fields, default)
-  local max = tonumber(field(fields, 'max_attempts'))
+  local max = tonumber(field(fields, 'max_attempts') or '')
   if not (max and max >= 1) then max = tonumber(default) end
   return math.min(max, 1e9)
 end
