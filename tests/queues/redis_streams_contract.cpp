@@ -102,7 +102,8 @@ class redis_subject : public transport_contract::subject {
     std::string push(const new_job& what) override {
         const std::string id = what.id.empty() ? "job-" + std::to_string(++pushed_) : what.id;
         queues_[id] = what.queue;
-        redis_.ask({"XGROUP", "CREATE", what.queue, "ojs", "0", "MKSTREAM"});  // so that the first FETCH claims
+        redis_.ask(
+            {"XGROUP", "CREATE", what.queue, "ojs", "0", "MKSTREAM"});  // so that the first FETCH claims
         redis_.ask({"XADD", what.queue, "*", "id", id, "type", what.type, "args", what.args_json,
                     "max_attempts", std::to_string(what.max_attempts)});
         return id;
@@ -140,6 +141,82 @@ class redis_subject : public transport_contract::subject {
     transport_contract::relay relay_{static_cast<std::uint16_t>(number_in("OJS_TEST_REDIS_PORT")), is_script};
 };
 
+// A worker as its transport sees it, on a stream of its own unless one is given.
+struct lone_worker {
+    explicit lone_worker(const std::string& stream, const std::string& name = "alone",
+                         ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT")))
+        : wire(share(options)) {
+        identity.worker_id = name;
+        identity.queues = {stream};
+        identity.visibility_timeout = 1h;
+    }
+    ojs::result<jobs> fetch(std::size_t count = 1) {
+        return wire->fetch({&identity, count, nullptr, {}}, soon());
+    }
+    ojs::job fetch_one() {
+        const ojs::result<jobs> got = fetch();
+        if (!got || got->size() != 1) throw std::runtime_error(got ? "no job came" : got.error().text);
+        return got->front();
+    }
+    // Fetches until a job comes: it is another worker's, whose lease ends meanwhile.
+    ojs::job await_one() {
+        for (const ojs::time_point end = soon(); ojs::steady_clock::now() < end;) {
+            const ojs::result<jobs> got = fetch();
+            if (got && !got->empty()) return got->front();
+            static_cast<void>(ojs::cancel_token().sleep_for(5ms));
+        }
+        throw std::runtime_error("no job came");
+    }
+    ojs::result<ojs::settled> ack(const ojs::job& job) {
+        return wire->ack({job.id, "", nullptr, job.claim, &job}, soon());
+    }
+    ojs::result<ojs::settled> fail(const ojs::job& job, const char* code = "handler_error",
+                                   bool requeue = false) {
+        return wire->fail({job.id, {code, "no", true, "{}"}, requeue, "", nullptr, job.claim, &job}, soon());
+    }
+    texts renewed(const ojs::job& job) {
+        const auto got =
+            wire->heartbeat({&identity, "running", {job.id}, false, nullptr, {job.claim}}, soon());
+        if (!got) throw std::runtime_error(got.error().text);
+        return got->jobs_extended;
+    }
+    ojs::result<bool> confirms(const ojs::job& job) {
+        return wire->confirm_claim({&identity, job.id, nullptr, job.attempt, job.claim}, soon());
+    }
+
+    ojs::worker_identity identity;
+    std::shared_ptr<ojs::transport> wire;
+};
+
+std::string new_stream() {
+    static int number = 0;
+    static const auto run = std::chrono::system_clock::now().time_since_epoch().count();
+    return "own-" + std::to_string(run) + "-" + std::to_string(++number);
+}
+
+// Sets an option of the server, and its former value at the end of the scope.
+class changed_option {
+  public:
+    changed_option(inspector& redis, std::string name, const std::string& value)
+        : redis_(redis), name_(std::move(name)), former_(redis.ask({"CONFIG", "GET", name_}).at(1)) {
+        redis_.ask({"CONFIG", "SET", name_, value});
+    }
+    changed_option(const changed_option&) = delete;
+    changed_option& operator=(const changed_option&) = delete;
+    ~changed_option() { redis_.ask({"CONFIG", "SET", name_, former_}); }
+
+  private:
+    inspector& redis_;
+    const std::string name_;
+    const std::string former_;
+};
+
+void check_refused(const ojs::result<jobs>& got, ojs::errc code, const std::string& text) {
+    REQUIRE_FALSE(got);
+    CHECK(got.error().code == code);
+    CHECK(got.error().text == "Redis: " + text);
+}
+
 }  // namespace
 
 TEST_CASE("contract: redis_streams") {
@@ -147,4 +224,314 @@ TEST_CASE("contract: redis_streams") {
     const auto on = std::make_shared<redis_subject>();
     const auto left_out = transport_contract::check_all([&] { return on; }, word == nullptr ? "" : word);
     if (word == nullptr) CHECK(left_out == texts{"a checkpoint travels with the FAIL"});
+}
+
+TEST_CASE(
+    "fields: an entry without any of ours runs; a handler can read all; args that are no array are "
+    "malformed") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker worker(stream);
+    const std::string entry = redis.ask_one({"XADD", stream, "*", "user", "J\xC3\xBC", "quote", "\""});
+    redis.ask(
+        {"XADD", stream, "*", "id", "b", "type", "t", "body", std::string("\0\xff", 2), "max_attempts", "x"});
+    redis.ask({"XADD", stream, "*", "id", "c", "args", "{}"});
+    const auto got = worker.fetch(10);
+    REQUIRE(got);
+    REQUIRE(got->size() == 3);
+    CHECK((*got)[0].id == entry);
+    CHECK((*got)[0].type == "message");
+    CHECK((*got)[0].args_json == "[]");
+    CHECK((*got)[0].body.empty());
+    CHECK((*got)[0].envelope_json == "{\"user\":\"J\xC3\xBC\",\"quote\":\"\\\"\"}");
+    CHECK((*got)[1].id == "b");
+    CHECK((*got)[1].type == "t");
+    CHECK((*got)[1].body == std::string("\0\xff", 2));
+    CHECK((*got)[1].max_attempts == 20);
+    CHECK((*got)[2].malformed == "its field args is not a JSON array");
+    CHECK(*worker.fail((*got)[2], "invalid_payload", true) == ojs::settled::discarded);
+    CHECK(redis.ask_one({"XLEN", stream + ".dead"}) == "1");
+}
+
+TEST_CASE("fields: two entries with one id -> both run and are settled") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker worker(stream);
+    for (int i = 0; i < 2; ++i) redis.ask({"XADD", stream, "*", "id", "same"});
+    const auto got = worker.fetch(2);
+    REQUIRE(got);
+    REQUIRE(got->size() == 2);
+    CHECK(got->front().id == "same");
+    CHECK(got->back().id != "same");
+    for (const ojs::job& each : *got) CHECK(*worker.ack(each) == ojs::settled::accepted);
+    CHECK(redis.ask_one({"XLEN", stream}) == "0");
+}
+
+TEST_CASE("lease: a claim of a worker with a long one is not taken by a worker with a short one") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker patient(stream, "patient"), hasty(stream, "hasty"), other(stream, "other");
+    hasty.identity.visibility_timeout = 1ms;
+    for (int i = 0; i < 2; ++i) redis.ask({"XADD", stream, "*", "n", std::to_string(i)});
+    const ojs::job kept = patient.fetch_one();
+    const ojs::job taken = hasty.fetch_one();
+    CHECK(other.await_one().id == taken.id);  // with a long lease
+    for (int i = 0; i < 50; ++i) CHECK(hasty.fetch(10)->empty());
+    CHECK(patient.renewed(kept) == texts{kept.id});
+    CHECK(*hasty.confirms(taken) == false);
+    CHECK(*patient.ack(kept) == ojs::settled::accepted);
+    CHECK(*hasty.ack(taken) == ojs::settled::gone);
+}
+
+TEST_CASE(
+    "lease: an attempt of a dead worker counts; the last one moves the entry to the dead stream without a "
+    "run") {
+    inspector redis;
+    const std::string stream = new_stream();
+    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
+    std::string logged;
+    options.log = [&](const ojs::log_record& record) { logged += record.message; };
+    options.max_attempts = 2;
+    lone_worker later(stream, "later", options);
+    redis.ask({"XADD", stream, "*", "id", "poison", "body", "x"});
+    for (const int attempt : {1, 2}) {
+        lone_worker dead(stream, "dead " + std::to_string(attempt), options);
+        dead.identity.visibility_timeout = 1ms;
+        CHECK(dead.await_one().attempt == attempt);
+    }
+    while (redis.ask_one({"XLEN", stream + ".dead"}) == "0") CHECK(later.fetch(10)->empty());
+    CHECK(redis.ask_one({"XLEN", stream}) == "0");
+    CHECK(logged == "entries moved to the dead stream: their last attempt did not end");
+    const texts fields = redis.ask({"XRANGE", stream + ".dead", "-", "+"});
+    CHECK(texts(fields.begin() + 1, fields.end()) == texts{"id", "poison", "body", "x", "error_code",
+                                                           "attempts_used_up", "error_message",
+                                                           "the last attempt did not end", "attempts", "2"});
+}
+
+TEST_CASE("claim: a report of an earlier delivery to the same worker is gone") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker worker(stream);
+    redis.ask({"XADD", stream, "*", "id", "a"});
+    const ojs::job first = worker.fetch_one();
+    CHECK(*worker.fail(first, "interrupted", true) == ojs::settled::accepted);
+    const ojs::job second = worker.fetch_one();
+    CHECK(second.attempt == 1);
+    CHECK(*worker.fail(first, "interrupted", true) == ojs::settled::gone);
+    CHECK(*worker.ack(first) == ojs::settled::gone);
+    CHECK(worker.renewed(first).empty());
+    CHECK(*worker.confirms(first) == false);
+    CHECK(*worker.confirms(second) == true);
+    CHECK(worker.fetch(10)->empty());
+    CHECK(*worker.ack(second) == ojs::settled::accepted);
+    CHECK(redis.ask({"HKEYS", stream + ".meta"}) == texts{"lease:alone"});
+}
+
+TEST_CASE("claim: a lost FETCH is claimed again by its worker, and what it holds is not") {
+    inspector redis;
+    const std::string stream = new_stream();
+    transport_contract::relay relay(
+        static_cast<std::uint16_t>(number_in("OJS_TEST_REDIS_PORT")),
+        [](const std::string& request) { return request.find("EVALSHA") != std::string::npos; });
+    lone_worker worker(stream, "alone", options_for(relay.port()));
+    for (const char* id : {"held", "lost"}) redis.ask({"XADD", stream, "*", "id", id});
+    const ojs::job held = worker.fetch_one();
+    relay.lose(1);
+    CHECK_FALSE(worker.fetch());
+    const auto again = worker.fetch(10);
+    REQUIRE(again);
+    REQUIRE(again->size() == 1);
+    CHECK(again->front().id == "lost");
+    CHECK(again->front().attempt == 2);
+    CHECK(*worker.ack(held) == ojs::settled::accepted);
+    CHECK(*worker.ack(again->front()) == ojs::settled::accepted);
+}
+
+TEST_CASE("claim: a worker that starts again under its name gets back what it held, at once") {
+    inspector redis;
+    const std::string stream = new_stream();
+    redis.ask({"XADD", stream, "*", "id", "a"});
+    CHECK(lone_worker(stream, "pod-0").fetch_one().attempt == 1);
+    CHECK(lone_worker(stream, "pod-0").fetch_one().attempt == 2);
+}
+
+TEST_CASE("claim: an entry that is deleted while its job runs -> the claim is lost") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker worker(stream);
+    const std::string entry = redis.ask_one({"XADD", stream, "*", "n", "1"});
+    const ojs::job got = worker.fetch_one();
+    redis.ask({"XDEL", stream, entry});
+    CHECK(worker.renewed(got).empty());
+    CHECK(*worker.confirms(got) == false);
+    redis.ask({"DEL", stream});
+    CHECK(*worker.ack(got) == ojs::settled::gone);
+    CHECK(*worker.confirms(got) == false);
+    CHECK(worker.fetch()->empty());
+}
+
+TEST_CASE("retry: after the delay of its attempt, with all fields; then the dead stream") {
+    inspector redis;
+    const std::string stream = new_stream();
+    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
+    options.retry_delays = {1h, 2h};
+    lone_worker worker(stream, "alone", options);
+    const std::string entry = redis.ask_one({"XADD", stream, "*", "body", "b", "max_attempts", "4"});
+    for (const int attempt : {1, 2, 3}) {
+        const ojs::job got = worker.fetch_one();
+        CHECK(got.attempt == attempt);
+        CHECK(got.body == "b");
+        const double now = std::stod(redis.ask_one({"TIME"})) * 1000;
+        CHECK(*worker.fail(got) == ojs::settled::will_retry);
+        CHECK(worker.fetch(10)->empty());
+        const double delay = std::stod(redis.ask_one({"ZSCORE", stream + ".retry", entry})) - now;
+        CHECK(delay >= (attempt == 1 ? 3600e3 : 7200e3));
+        CHECK(delay < (attempt == 1 ? 3600e3 : 7200e3) + 600e3);
+        redis.ask({"ZADD", stream + ".retry", "1", entry});
+    }
+    CHECK(*worker.fail(worker.fetch_one()) == ojs::settled::discarded);
+    const texts fields = redis.ask({"XRANGE", stream + ".dead", "-", "+"});
+    CHECK(texts(fields.begin() + 1, fields.end()) == texts{"body", "b", "max_attempts", "4", "error_code",
+                                                           "handler_error", "error_message", "no", "attempts",
+                                                           "4", "id", entry});
+    CHECK(redis.ask_one({"EXISTS", stream + ".retry"}) == "0");
+}
+
+TEST_CASE("retry: without its sorted set a failed entry comes back at once") {
+    inspector redis;
+    const std::string stream = new_stream();
+    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
+    options.retry_delays = {1h};
+    lone_worker worker(stream, "alone", options);
+    redis.ask({"XADD", stream, "*", "id", "a"});
+    CHECK(*worker.fail(worker.fetch_one()) == ojs::settled::will_retry);
+    redis.ask({"DEL", stream + ".retry"});
+    CHECK(worker.await_one().attempt == 2);
+}
+
+TEST_CASE("scripts: after SCRIPT FLUSH each one is sent again") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker worker(stream);
+    for (int i = 0; i < 2; ++i) {
+        redis.ask({"XADD", stream, "*", "n", "1"});
+        redis.ask({"SCRIPT", "FLUSH"});
+        const ojs::job got = worker.fetch_one();
+        redis.ask({"SCRIPT", "FLUSH"});
+        CHECK(worker.renewed(got) == texts{got.id});
+        redis.ask({"SCRIPT", "FLUSH"});
+        CHECK(*worker.ack(got) == ojs::settled::accepted);
+    }
+}
+
+TEST_CASE("consumers: one that leaves is deleted unless it holds entries; so is one that is idle for long") {
+    inspector redis;
+    const std::string stream = new_stream();
+    const auto consumers = [&] {
+        texts out = redis.ask(
+            {"EVAL",
+             "local out = {} for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], 'ojs')) do"
+             " out[#out + 1] = c[2] end table.sort(out) return out",
+             "1", stream});
+        return out;
+    };
+    lone_worker busy(stream, "busy"), idle(stream, "idle");
+    CHECK(busy.fetch()->empty());
+    CHECK(idle.fetch()->empty());
+    redis.ask({"XADD", stream, "*", "id", "a"});
+    const ojs::job got = busy.fetch_one();
+    for (lone_worker* each : {&busy, &idle}) CHECK(each->wire->deregister_worker(each->identity, soon()));
+    CHECK(consumers() == texts{"busy"});
+    CHECK(*busy.ack(got) == ojs::settled::accepted);
+    CHECK(redis.ask({"HKEYS", stream + ".meta"}) == texts{"lease:busy"});
+    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
+    options.max_consumer_idle = 0ms;
+    lone_worker tidy(stream, "tidy", options);
+    redis.ask({"XADD", stream, "*", "id", "b"});
+    CHECK(tidy.fetch_one().id == "b");
+    CHECK(consumers() == texts{"tidy"});
+    CHECK(redis.ask({"HKEYS", stream + ".meta"}) == texts{"lease:tidy"});
+}
+
+TEST_CASE("keep_entries: settled entries stay in the stream, acknowledged") {
+    inspector redis;
+    const std::string stream = new_stream();
+    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
+    options.keep_entries = true;
+    lone_worker worker(stream, "alone", options);
+    redis.ask({"XADD", stream, "*", "id", "a"});
+    CHECK(*worker.ack(worker.fetch_one()) == ojs::settled::accepted);
+    CHECK(worker.fetch(10)->empty());
+    CHECK(redis.ask_one({"XLEN", stream}) == "1");
+    CHECK(redis.ask_one({"XPENDING", stream, "ojs"}) == "0");
+}
+
+TEST_CASE("errors: a full memory keeps what is claimed; claims and ACKs go on") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker worker(stream);
+    for (const char* id : {"a", "b"}) redis.ask({"XADD", stream, "*", "id", id});
+    redis.ask({"XGROUP", "CREATE", stream, "ojs", "0"});
+    const changed_option full(redis, "maxmemory", "1");
+    const ojs::job first = worker.fetch_one();
+    const auto refused = worker.fail(first);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code == ojs::errc::unavailable);
+    CHECK(refused.error().text == "Redis: refuses writes, because its memory is full (maxmemory)");
+    CHECK(worker.renewed(first) == texts{first.id});
+    CHECK(*worker.ack(first) == ojs::settled::accepted);
+    CHECK(*worker.ack(worker.fetch_one()) == ojs::settled::accepted);
+}
+
+TEST_CASE("errors: a replica, another type of key, a wrong password -> each is named") {
+    inspector redis;
+    const std::string stream = new_stream();
+    redis.ask({"XADD", stream, "*", "id", "a"});
+    lone_worker worker(stream);
+    const ojs::job got = worker.fetch_one();
+    redis.ask({"REPLICAOF", "127.0.0.1", "1"});
+    check_refused(worker.fetch(), ojs::errc::unavailable, "is a read-only replica: connect to the master");
+    CHECK(worker.ack(got).error().code == ojs::errc::unavailable);
+    redis.ask({"REPLICAOF", "NO", "ONE"});
+    CHECK(*worker.ack(got) == ojs::settled::accepted);
+
+    const std::string list = new_stream();
+    redis.ask({"LPUSH", list, "x"});
+    check_refused(lone_worker(list).fetch(), ojs::errc::bad_response,
+                  "a key of the queue is of another type than a stream");
+
+    const changed_option locked(redis, "requirepass", "p@ss:w/rd");
+    redis.ask({"AUTH", "p@ss:w/rd"});
+    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
+    check_refused(lone_worker(stream).fetch(), ojs::errc::unavailable,
+                  "a password is required: add it to the URL");
+    options.password = "wrong";
+    check_refused(lone_worker(stream, "w", options).fetch(), ojs::errc::unavailable,
+                  "the user name or the password is wrong");
+    options.password = "p@ss:w/rd";
+    CHECK(lone_worker(stream, "w", options).fetch());
+    options.url =
+        "redis://:p%40ss:w%2frd@127.0.0.1:" + std::to_string(number_in("OJS_TEST_REDIS_PORT")) + "/1";
+    options.password = "";
+    redis.ask({"SELECT", "1"});
+    redis.ask({"XADD", stream, "*", "id", "in the other database"});
+    CHECK(lone_worker(stream, "w", options).fetch_one().id == "in the other database");
+    redis.ask({"SELECT", "0"});
+}
+
+TEST_CASE("url: what is wrong is named, and nothing of it is quoted") {
+    const auto fault = [](const char* url) {
+        ojs::redis_streams_options options;
+        options.url = url;
+        const auto made = ojs::open_redis_streams(options);
+        return made ? "" : made.error().text;
+    };
+    CHECK(fault("redis://localhost") == "");
+    CHECK(fault("REDIS://user:pw@[::1]:6380/15") == "");
+    CHECK(fault("redis:/run/redis.sock") == "");
+    CHECK(fault("http://secret") == "Redis: the URL does not start with redis:");
+    CHECK(fault("redis:secret") == "Redis: redis://HOST:PORT or redis:/PATH of a unix socket is expected");
+    CHECK(fault("redis://u:secret%@host") == "Redis: the user name or the password is not percent-encoded");
+    CHECK(fault("redis://u:secret@host:0") == "Redis: the port is not a number from 1 to 65535");
+    CHECK(fault("redis://u:secret@host/one") == "Redis: the database is no number");
 }

@@ -81,7 +81,7 @@ local function claim_from_dead(name, lease)
 end
 local function check_consumers()
   for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], group)) do
-    local name, pending, idle = consumer[2], consumer[4], consumer[6]
+    local name, pending, idle = consumer[2], consumer[4], consumer[8] or consumer[6]  -- 7.2 tells polls from claims
     local lease = tonumber(redis.call('HGET', KEYS[4], 'lease:' .. name) or ARGV[4])
     if name == 'ojs:retry' then lease = redis.call('ZCARD', KEYS[2]) == 0 and 0 or math.huge end
     if name ~= me and name ~= 'ojs:requeued' then
