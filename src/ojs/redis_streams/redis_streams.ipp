@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -25,10 +24,6 @@ namespace redis {
 OJS_SHUTDOWN_INLINE std::vector<std::chrono::milliseconds> default_retry_delays() {
     using namespace std::chrono_literals;
     return {1s, 5s, 30s, 2min, 10min};
-}
-
-OJS_SHUTDOWN_INLINE bool is_array(const redisReply& of, std::size_t size) {
-    return of.type == REDIS_REPLY_ARRAY && of.elements >= size;
 }
 
 // From {entry, deliveries, attempt, max_attempts, {name, value, ...}}. Without id and claim.
@@ -69,24 +64,27 @@ class redis_transport final : public transport {
 
     result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
         std::vector<job> out;
-        held_claims::turn turn(claims_);
-        if (!turn.may_claim()) return out;
+        // One at a time: what another FETCH has just claimed is not held yet, and would be taken for lost.
+        const std::unique_lock<std::mutex> alone(fetching_, std::try_to_lock);
+        if (!alone) return out;
+        const bool recovers = steady_clock::now() >= recover_at_;
+        const time_point next_recovery = recovers ? deadline_after(recovery_interval) : recover_at_;
+        recover_at_ = time_point::min();  // unless all that this one claims is held
         const words& queues = request.worker->queues;
-        const std::size_t number = fetches_++;
+        ++fetches_;
         words keys, positions;
         for (std::size_t i = 0; i < queues.size() && out.size() < request.count; ++i) {
-            const std::string& queue = queues[(number + i) % queues.size()];
-            const words arguments = claim_arguments(request, out.size(), number, turn.recovers());
-            const result<reply> claimed = claim_from(queue, arguments, turn.recovers(), request, deadline);
-            if (!claimed) {
-                turn.fail();
-                if (out.empty()) return claimed.error();
-                return out;
-            }
+            const std::string& queue = queues[(fetches_ + i) % queues.size()];
             keys.push_back(options_.prefix + queue);
-            positions.push_back(add_jobs(**claimed, queue, request.worker->worker_id, out));
+            const result<reply> claimed =
+                claim_from(keys.back(), request, request.count - out.size(), recovers, deadline);
+            if (!claimed && out.empty()) return claimed.error();
+            if (!claimed || !add_jobs(**claimed, keys.back(), queue, request.worker->worker_id, out))
+                return out;
+            positions.push_back(text_of(*(*claimed)->element[2]));
         }
-        watcher_.watch(std::move(keys), std::move(positions), out.size() >= request.count);
+        recover_at_ = next_recovery;
+        if (!keys.empty()) watcher_.watch(std::move(keys), std::move(positions), out.size() >= request.count);
         return out;
     }
 
@@ -109,26 +107,24 @@ class redis_transport final : public transport {
     }
 
     result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) override {
-        std::map<std::string, std::vector<std::size_t>> streams;  // indices into active_jobs
-        words entries(request.active_jobs.size());
-        const std::string& consumer = request.worker->worker_id;
-        std::map<std::string, words> arguments;
-        for (std::size_t i = 0; i < request.claims.size() && i < entries.size(); ++i) {
-            const std::optional<claim> held = parse_claim(request.claims[i]);
+        std::map<std::string, words> streams;  // an entry and its delivery count each
+        for (const std::string& text : request.claims) {
+            const std::optional<claim> held = parse_claim(text);
             if (!held) continue;
-            entries[i] = held->entry;
-            streams[held->key].push_back(i);
-            words& pairs = arguments[held->key];
+            words& pairs = streams[held->key];
             pairs.insert(pairs.end(), {held->entry, held->count});
         }
-        heartbeat_response out;
-        for (const auto& [key, indices] : streams) {
-            const result<std::set<std::string>> renewed =
-                renew(key, consumer, arguments[key], request.should_send, deadline);
+        std::set<std::pair<std::string, std::string>> all;
+        for (const auto& [key, pairs] : streams) {
+            const auto renewed = renew(key, request.worker->worker_id, pairs, request.should_send, deadline);
             if (!renewed) return renewed.error();
-            for (const std::size_t i : indices) {
-                if (renewed->count(entries[i]) != 0) out.jobs_extended.push_back(request.active_jobs[i]);
-            }
+            for (const std::string& entry : *renewed) all.emplace(key, entry);
+        }
+        heartbeat_response out;
+        for (std::size_t i = 0; i < request.claims.size(); ++i) {
+            const std::optional<claim> held = parse_claim(request.claims[i]);
+            if (held && all.count({held->key, held->entry}) != 0)
+                out.jobs_extended.push_back(request.active_jobs[i]);
         }
         return out;
     }
@@ -159,76 +155,58 @@ class redis_transport final : public transport {
     }
 
   private:
+    static constexpr std::chrono::milliseconds recovery_interval{1000};
     static words with_keys(const std::string& key, const words& arguments) {
         words out = {"4", key, key + ".retry", key + ".dead", key + ".meta"};
         out.insert(out.end(), arguments.begin(), arguments.end());
         return out;
     }
-    words claim_arguments(const fetch_request& request, std::size_t claimed, std::size_t number,
-                          bool recovers) const {
+    // Every other time new entries come before handed-back ones, or jobs without a handler would hold up all others.
+    result<reply> claim_from(const std::string& key, const fetch_request& request, std::size_t count,
+                             bool recovers, time_point deadline) {
         const worker_identity& worker = *request.worker;
-        return {options_.group,
-                worker.worker_id,
-                std::to_string(request.count - claimed),
-                std::to_string(worker.visibility_timeout.count()),
-                std::to_string(options_.max_attempts),
-                options_.keep_entries ? "1" : "0",
-                std::to_string(options_.max_consumer_idle.count()),
-                number % 2 == 0 ? "1" : "0",  // always first, jobs without a handler would hold up all others
-                recovers ? "1" : "0"};
-    }
-
-    result<reply> claim_from(const std::string& queue, words arguments, bool recovers,
-                             const fetch_request& request, time_point deadline) {
-        const std::string key = options_.prefix + queue;
+        words arguments = {options_.group,
+                           worker.worker_id,
+                           std::to_string(count),
+                           std::to_string(worker.visibility_timeout.count()),
+                           std::to_string(options_.max_attempts),
+                           options_.keep_entries ? "1" : "0",
+                           std::to_string(options_.max_consumer_idle.count()),
+                           fetches_ / worker.queues.size() % 2 == 0 ? "1" : "0",
+                           recovers ? "1" : "0"};
         const words held = recovers ? claims_.entries_of(key) : words();
         arguments.insert(arguments.end(), held.begin(), held.end());
-        const words command = with_keys(key, arguments);
-        result<reply> out = claim_.run(pool_, command, deadline, request.should_send);
-        if (out && is_error(**out, "NOGROUP")) {
-            const result<void> made = create_group(key, deadline);
-            if (!made) return made.error();
-            out = claim_.run(pool_, command, deadline, request.should_send);
-        }
+        result<reply> out = claim_.run(pool_, with_keys(key, arguments), deadline, request.should_send);
         if (!out) return out;
         if ((*out)->type == REDIS_REPLY_ERROR) return refusal(**out);
-        if (!is_array(**out, 3)) return failure(errc::bad_response, "the claims are not readable");
+        if ((*out)->elements != 3) return failure(errc::bad_response, "the claims are not readable");
         return out;
     }
-    result<void> create_group(const std::string& key, time_point deadline) {
-        result<connection_ptr> on = pool_.take(deadline);
-        if (!on) return on.error();
-        const result<reply> made =
-            (*on)->call({"XGROUP", "CREATE", key, options_.group, "0", "MKSTREAM"}, deadline);
-        pool_.give_back(std::move(*on));
-        if (!made) return made.error();
-        const bool exists = (*made)->type != REDIS_REPLY_ERROR || is_error(**made, "BUSYGROUP");
-        return exists ? result<void>() : refusal(**made);
-    }
 
-    // Returns the last delivered entry.
-    std::string add_jobs(const redisReply& from, const std::string& queue, const std::string& consumer,
-                         std::vector<job>& out) {
-        const std::string key = options_.prefix + queue;
-        const redisReply& jobs = *from.element[0];
-        for (std::size_t i = 0; i < jobs.elements; ++i) {
-            const redisReply& each = *jobs.element[i];
-            const claim held = {text_of(*each.element[0]), std::to_string(each.element[1]->integer), consumer,
-                                key};
-            job next = make_job(each, queue, options_.default_type);
-            next.id = claims_.add(next.id.empty() ? held.entry : next.id, held);
-            next.claim = held.text();
-            out.push_back(std::move(next));
-        }
+    // False: out of memory. What is not held is claimed once more, by a later FETCH.
+    bool add_jobs(const redisReply& from, const std::string& key, const std::string& queue,
+                  const std::string& consumer, std::vector<job>& out) {
         const redisReply& buried = *from.element[1];
-        if (buried.elements > 0 && options_.log)
-            options_.log({log_level::warn,
-                          "entries moved to the dead stream: their last attempt did not end",
-                          {field("stream", key), field("entries", buried.elements),
-                           field("first", text_of(*buried.element[0]))},
-                          consumer,
-                          "worker"});
-        return text_of(*from.element[2]);
+        return attempt([&] {
+            if (buried.elements > 0 && options_.log)
+                options_.log({log_level::warn,
+                              "entries moved to the dead stream: their last attempt did not end",
+                              {field("stream", key), field("entries", buried.elements),
+                               field("first", text_of(*buried.element[0]))},
+                              consumer,
+                              "worker"});
+            const redisReply& jobs = *from.element[0];
+            out.reserve(out.size() + jobs.elements);
+            for (std::size_t i = 0; i < jobs.elements; ++i) {
+                const redisReply& each = *jobs.element[i];
+                const claim held = {text_of(*each.element[0]), std::to_string(each.element[1]->integer),
+                                    consumer, key};
+                job next = make_job(each, queue, options_.default_type);
+                next.claim = held.text();
+                next.id = claims_.add(next.id.empty() ? held.entry : next.id, held);
+                out.push_back(std::move(next));
+            }
+        });
     }
 
     result<settled> settle(const std::string& job_id, const std::string& claim_text, const words& action,
@@ -269,22 +247,14 @@ class redis_transport final : public transport {
     pool pool_;
     held_claims claims_;
     watcher watcher_{pool_};
-    std::atomic<std::size_t> fetches_{0};
+    std::mutex fetching_;  // of the next two
+    std::size_t fetches_ = 0;
+    time_point recover_at_ = time_point::min();
     script claim_{cat({common_source, claim_source})};
     script settle_{cat({common_source, settle_source})};
     script renew_{renew_source};
     script leave_{leave_source};
 };
-
-OJS_SHUTDOWN_INLINE const char* fault_of(const redis_streams_options& options) {
-    if (options.group.empty()) return "the group has no name";
-    if (options.default_type.empty()) return "default_type is empty";
-    if (options.max_attempts < 1) return "max_attempts is less than 1";
-    for (const std::chrono::milliseconds delay : options.retry_delays) {
-        if (delay.count() < 0) return "a retry delay is negative";
-    }
-    return nullptr;
-}
 
 }  // namespace redis
 }  // namespace detail
@@ -292,8 +262,12 @@ OJS_SHUTDOWN_INLINE const char* fault_of(const redis_streams_options& options) {
 OJS_SHUTDOWN_INLINE result<transport_ref> open_redis_streams(redis_streams_options options) {
     result<detail::redis::address> to = detail::redis::parse_address(options.url);
     if (!to) return to.error();
-    if (const char* const fault = detail::redis::fault_of(options))
-        return detail::redis::failure(errc::invalid_argument, fault);
+    bool is_valid = !options.group.empty() && options.max_attempts > 0;
+    for (const std::chrono::milliseconds delay : options.retry_delays)
+        is_valid = is_valid && delay.count() >= 0;
+    if (!is_valid)
+        return error{errc::invalid_argument, 0,
+                     "Redis: a group, max_attempts > 0 and retry_delays >= 0 are needed"};
     if (to->username.empty()) to->username = options.username;
     if (to->password.empty()) to->password = options.password;
     return make_transport<detail::redis::redis_transport>(std::move(options), std::move(*to));

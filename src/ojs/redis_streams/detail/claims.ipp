@@ -1,7 +1,6 @@
-// claims: what this process holds, and whose turn it is to look for what it does not.
+// claims: what this process holds.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -10,7 +9,6 @@
 #include <string_view>
 #include <utility>
 
-#include "../../base/duration.hpp"
 #include "connection.ipp"
 
 namespace ojs::detail {
@@ -31,7 +29,7 @@ OJS_SHUTDOWN_INLINE std::optional<claim> parse_claim(std::string_view text) {
     out.entry = std::string(next_part(text, " "));
     out.count = std::string(next_part(text, " "));
     std::uint64_t size = 0;
-    if (!parse_number(next_part(text, " "), text.size(), size)) return std::nullopt;
+    if (!parse_number(next_part(text, " "), 1 << 20, size) || size > text.size()) return std::nullopt;
     out.consumer = std::string(text.substr(0, size));
     out.key = std::string(text.substr(size));
     return out;
@@ -68,43 +66,9 @@ class held_claims {
         return out;
     }
 
-    // A FETCH. One that recovers must be alone: what another one has just claimed is not held yet.
-    class turn {
-      public:
-        explicit turn(held_claims& of) : of_(of) {
-            const std::lock_guard<std::mutex> held(of.mutex_);
-            may_claim_ = !of.is_recovering_;
-            recovers_ = may_claim_ && of.fetches_ == 0 && steady_clock::now() >= of.recover_at_;
-            if (recovers_) of.recover_at_ = deadline_after(recovery_interval);
-            of.is_recovering_ = of.is_recovering_ || recovers_;
-            of.fetches_ += may_claim_ ? 1 : 0;
-        }
-        turn(const turn&) = delete;
-        turn& operator=(const turn&) = delete;
-        ~turn() {
-            const std::lock_guard<std::mutex> held(of_.mutex_);
-            of_.fetches_ -= may_claim_ ? 1 : 0;
-            if (recovers_) of_.is_recovering_ = false;
-            if (failed_) of_.recover_at_ = time_point::min();
-        }
-        bool may_claim() const noexcept { return may_claim_; }
-        bool recovers() const noexcept { return recovers_; }
-        void fail() noexcept { failed_ = true; }  // it may have claimed what is not held
-
-      private:
-        held_claims& of_;
-        bool may_claim_ = false;
-        bool recovers_ = false;
-        bool failed_ = false;
-    };
-
   private:
-    static constexpr std::chrono::milliseconds recovery_interval{1000};
     mutable std::mutex mutex_;
     std::map<std::string, claim> claims_;  // by job::id
-    int fetches_ = 0;
-    bool is_recovering_ = false;
-    time_point recover_at_ = time_point::min();
 };
 
 }  // namespace redis

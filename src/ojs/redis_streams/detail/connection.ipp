@@ -37,38 +37,24 @@ OJS_SHUTDOWN_INLINE error failure(errc code, std::string text) {
     return {code, 0, "Redis: " + std::move(text)};
 }
 
-// For an operator. Never quotes arguments, which an error of Redis may.
+// What Redis says, which operators know, and what to do about it. Not what it quotes of the request.
 OJS_SHUTDOWN_INLINE error refusal(const redisReply& from) {
-    struct known {
-        const char* part;
-        errc code;
-        const char* text;
+    static constexpr const char* hints[][2] = {
+        {"NOAUTH", "; write redis://:PASSWORD@HOST"},
+        {"CROSSSLOT", "; write a hash tag into the prefix"},
+        {"MOVED", "; connect to the node that has the stream"},
+        {"WRONGTYPE", "; the key of a queue is no stream"},
+        {"nknown", "; Redis 6.2 or later is needed"},
     };
-    static constexpr known all[] = {
-        {"NOAUTH", errc::unavailable, "a password is required: add it to the URL"},
-        {"WRONGPASS", errc::unavailable, "the user name or the password is wrong"},
-        {"ERR AUTH", errc::unavailable, "a password is configured here, but not in Redis"},
-        {"NOPERM", errc::unavailable, "the user may not run these commands on these keys (ACL)"},
-        {"DENIED", errc::unavailable, "protected mode refuses connections from other hosts"},
-        {"max number of clients", errc::unavailable, "too many clients (maxclients)"},
-        {"LOADING", errc::unavailable, "is loading its data"},
-        {"READONLY", errc::unavailable, "is a read-only replica: connect to the master"},
-        {"MASTERDOWN", errc::unavailable, "is a replica without its master"},
-        {"MISCONF", errc::unavailable, "refuses writes, because it cannot save to its disk"},
-        {"OOM", errc::unavailable, "refuses writes, because its memory is full (maxmemory)"},
-        {"BUSY ", errc::unavailable, "is busy with a script"},
-        {"CLUSTERDOWN", errc::unavailable, "the cluster is down"},
-        {"MOVED", errc::unavailable, "another node of the cluster has the stream: connect to that one"},
-        {"CROSSSLOT", errc::bad_response,
-         "the streams are in several slots: write a hash tag into the prefix"},
-        {"WRONGTYPE", errc::bad_response, "a key of the queue is of another type than a stream"},
-        {"nknown", errc::bad_response, "a command is unknown: Redis 6.2 or later is needed"},
-    };
-    const std::string text = text_of(from);
-    for (const known& each : all) {
-        if (has_part(text, each.part)) return failure(each.code, each.text);
+    std::string text = text_of(from);
+    for (const char* const quotes : {" script:", ", with args"})
+        text.resize(min(text.find(quotes), text.size()));
+    if (!text.empty() && text.back() == '.') text.pop_back();
+    text = printable(text);
+    for (const auto& [part, hint] : hints) {
+        if (has_part(text, part)) return failure(errc::bad_response, text + hint);
     }
-    return failure(errc::bad_response, printable(text.substr(0, text.find(", with args"))));
+    return failure(errc::unavailable, text);
 }
 
 // The request as Redis reads it.
@@ -85,18 +71,26 @@ class connection {
         set_nonblocking(socket_.get(), true);
     }
 
-    // A readable `interrupt_fd` ends it with errc::cancelled. Errors: disconnected, timed_out: it may have been executed.
-    // Redis' own errors are replies.
+    // A readable `interrupt_fd` ends it. Errors: disconnected, timed_out: it may have been executed. Redis' own errors are replies.
     result<reply> call(const words& command, time_point deadline, int interrupt_fd = -1) {
-        const result<void> sent = send(encode(command), deadline, interrupt_fd);
-        if (!sent) return sent.error();
+        const std::string request = encode(command);
+        std::string_view unsent = request;
         for (;;) {
             void* got = nullptr;
             if (!reader_ || redisReaderGetReply(reader_.get(), &got) != REDIS_OK)
                 return broken(errc::bad_response, "what came is not Redis' protocol");
             if (got != nullptr) return reply(static_cast<redisReply*>(got));
-            const result<void> read = receive(deadline, interrupt_fd);
-            if (!read) return read.error();
+            const bool sends = !unsent.empty();
+            const ssize_t count =
+                sends ? ::send(socket_.get(), unsent.data(), unsent.size(), send_flags) : receive();
+            if (count > 0 && sends) unsent.remove_prefix(static_cast<std::size_t>(count));
+            if (count > 0 || (count < 0 && errno == EINTR)) continue;
+            if (count == 0) return broken(errc::disconnected, "the connection was closed");
+            if (!would_block(errno)) return broken(errc::disconnected, errno_text(errno));
+            const io_status ready =
+                await_ready(socket_.get(), sends ? POLLOUT : POLLIN, deadline, interrupt_fd);
+            if (ready == io_status::timed_out) return broken(errc::timed_out, "no response in time");
+            if (ready != io_status::ok) return broken(errc::disconnected, "interrupted");
         }
     }
     // Whether Redis still listens, as far as is known.
@@ -110,35 +104,11 @@ class connection {
         is_broken_ = true;
         return failure(code, std::move(text));
     }
-    result<void> await(short events, time_point deadline, int interrupt_fd) {
-        const io_status status = await_ready(socket_.get(), events, deadline, interrupt_fd);
-        if (status == io_status::ok) return {};
-        if (status == io_status::interrupted) return broken(errc::cancelled, "interrupted");
-        if (status == io_status::timed_out) return broken(errc::timed_out, "no response in time");
-        return broken(errc::disconnected, errno_text(errno));
-    }
-    result<void> send(std::string_view bytes, time_point deadline, int interrupt_fd) {
-        while (!bytes.empty()) {
-            const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), send_flags);
-            if (sent > 0) {
-                bytes.remove_prefix(static_cast<std::size_t>(sent));
-            } else if (sent < 0 && would_block(errno)) {
-                const result<void> ready = await(POLLOUT, deadline, interrupt_fd);
-                if (!ready) return ready;
-            } else if (errno != EINTR) {
-                return broken(errc::disconnected, errno_text(errno));
-            }
-        }
-        return {};
-    }
-    result<void> receive(time_point deadline, int interrupt_fd) {
+    ssize_t receive() {
         char buffer[16 * 1024];
         const ssize_t count = ::recv(socket_.get(), buffer, sizeof buffer, 0);
-        if (count == 0) return broken(errc::disconnected, "the connection was closed");
-        if (count < 0 && would_block(errno)) return await(POLLIN, deadline, interrupt_fd);
-        if (count < 0 && errno != EINTR) return broken(errc::disconnected, errno_text(errno));
         if (count > 0) redisReaderFeed(reader_.get(), buffer, static_cast<std::size_t>(count));
-        return {};
+        return count;
     }
 
     unique_fd socket_;
@@ -151,7 +121,7 @@ struct address {
     endpoint target;
     std::string username;
     std::string password;
-    std::string database;  // empty: 0
+    std::string database = "0";
 };
 
 OJS_SHUTDOWN_INLINE bool percent_decode(std::string_view text, std::string& out) {
@@ -193,7 +163,7 @@ OJS_SHUTDOWN_INLINE result<address> parse_address(std::string_view url) {
     const std::string_view database = url.substr(detail::min(slash + 1, url.size()));
     std::uint64_t number = 0;
     if (!database.empty() && !parse_number(database, 65535, number)) return bad("the database is no number");
-    out.database = std::string(database);
+    if (!database.empty()) out.database = std::string(database);
     out.target.port = 6379;
     std::string_view port;
     const char* problem = split_host_port(url.substr(0, slash), out.target.host, port);
@@ -256,44 +226,35 @@ class script {
 
     // `should_send` is called right before each attempt to send. Errors: unreachable, cancelled: it was not executed.
     result<reply> run(pool& from, words arguments, time_point deadline, const function<bool()>& should_send) {
-        result<connection_ptr> taken = from.take(deadline);
-        if (!taken) return taken.error();
-        result<reply> out = run_on(**taken, arguments, deadline, should_send);
-        from.give_back(std::move(*taken));
-        return out;
-    }
-
-  private:
-    result<reply> run_on(connection& on, words& arguments, time_point deadline,
-                         const function<bool()>& should_send) {
-        const result<std::string> hash = find_hash(on, deadline);
-        if (!hash) return hash.error();
-        arguments.insert(arguments.begin(), {"EVALSHA", *hash});
+        result<connection_ptr> on = from.take(deadline);
+        if (!on) return on.error();
+        arguments.insert(arguments.begin(), {"EVALSHA", hash()});
         for (;;) {
             if (steady_clock::now() >= deadline) return failure(errc::unreachable, "the deadline has passed");
             if (should_send && !should_send()) return error{errc::cancelled, 0, "the request is not wanted"};
-            result<reply> out = on.call(arguments, deadline);
-            const bool is_known = !out || !is_error(**out, "NOSCRIPT") || arguments[0] == "EVAL";
+            result<reply> out = (*on)->call(arguments, deadline);
+            const bool is_known =
+                !out || !is_error(**out, "NOSCRIPT");  // else the first time, or after SCRIPT FLUSH
+            const result<reply> loaded =
+                is_known ? reply() : (*on)->call({"SCRIPT", "LOAD", source_}, deadline);
+            if (is_known) from.give_back(std::move(*on));
             if (is_known) return out;
-            arguments[0] = "EVAL";  // after SCRIPT FLUSH or a restart; Redis keeps it again
-            arguments[1] = source_;
+            if (!loaded) return error{errc::unreachable, 0, loaded.error().text};
+            if ((*loaded)->type == REDIS_REPLY_ERROR) return refusal(**loaded);
+            arguments[1] = hash(text_of(**loaded));
         }
     }
-    result<std::string> find_hash(connection& on, time_point deadline) {
-        {
-            const std::lock_guard<std::mutex> held(mutex_);
-            if (!hash_.empty()) return hash_;
-        }
-        const result<reply> loaded = on.call({"SCRIPT", "LOAD", source_}, deadline);
-        if (!loaded) return error{errc::unreachable, 0, loaded.error().text};
-        if ((*loaded)->type == REDIS_REPLY_ERROR) return refusal(**loaded);
+
+  private:
+    std::string hash(const std::string& loaded = {}) {
         const std::lock_guard<std::mutex> held(mutex_);
-        return hash_ = text_of(**loaded);
+        if (!loaded.empty()) hash_ = loaded;
+        return hash_;
     }
 
     const std::string source_;
     std::mutex mutex_;
-    std::string hash_;
+    std::string hash_ = "unknown";
 };
 
 }  // namespace redis

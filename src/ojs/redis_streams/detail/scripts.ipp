@@ -64,19 +64,9 @@ local function claim(id)
   if not entry then return remove(group, id, keeps) end  -- it was deleted
   take(entry, redis.call('XPENDING', KEYS[1], group, id, id, 1)[1][4])
 end
-local function claim_requeued()
-  for _, pending in ipairs(redis.call('XPENDING', KEYS[1], group, '-', '+', left, 'ojs:requeued')) do claim(pending[1]) end
-end
-local function claim_own()  -- of a lost response, or of an earlier process of that name
-  local held = {}
-  for i = 10, #ARGV do held[ARGV[i]] = true end
-  for _, pending in ipairs(redis.call('XPENDING', KEYS[1], group, '-', '+', left + #ARGV - 9, me)) do
-    if left > 0 and not held[pending[1]] then claim(pending[1]) end
-  end
-end
-local function claim_from_dead(name, lease)
-  for _, pending in ipairs(redis.call('XPENDING', KEYS[1], group, '-', '+', 1000, name)) do
-    if left > 0 and pending[3] >= lease then claim(pending[1]) end
+local function claim_pending(consumer, count, min_idle, held)
+  for _, pending in ipairs(redis.call('XPENDING', KEYS[1], group, '-', '+', count, consumer)) do
+    if left > 0 and pending[3] >= min_idle and not held[pending[1]] then claim(pending[1]) end
   end
 end
 local function check_consumers()
@@ -85,7 +75,7 @@ local function check_consumers()
     local lease = tonumber(redis.call('HGET', KEYS[4], 'lease:' .. name) or ARGV[4])
     if name == 'ojs:retry' then lease = redis.call('ZCARD', KEYS[2]) == 0 and 0 or math.huge end
     if name ~= me and name ~= 'ojs:requeued' then
-      if pending > 0 and idle >= lease then claim_from_dead(name, lease) end
+      if pending > 0 and idle >= lease then claim_pending(name, 1000, lease, {}) end
       if pending == 0 and idle >= tonumber(ARGV[7]) then
         redis.call('XGROUP', 'DELCONSUMER', KEYS[1], group, name)
         redis.call('HDEL', KEYS[4], 'lease:' .. name)
@@ -93,16 +83,20 @@ local function check_consumers()
     end
   end
 end
-redis.call('XPENDING', KEYS[1], group)  -- NOGROUP before anything is changed
+if redis.pcall('XPENDING', KEYS[1], group).err then redis.call('XGROUP', 'CREATE', KEYS[1], group, '0', 'MKSTREAM') end
 if redis.call('HGET', KEYS[4], 'lease:' .. me) ~= ARGV[4] then
   redis.pcall('HSET', KEYS[4], 'lease:' .. me, ARGV[4])  -- when the memory is full, jobs are claimed all the same
 end
-if ARGV[9] == '1' then claim_own() end
+if ARGV[9] == '1' then  -- of a lost response, or of an earlier process of that name
+  local held = {}
+  for i = 10, #ARGV do held[ARGV[i]] = true end
+  claim_pending(me, left + #ARGV - 9, 0, held)
+end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now_ms(), 'LIMIT', 0, left)) do
   redis.call('ZREM', KEYS[2], id)
   claim(id)
 end
-if ARGV[8] == '1' then claim_requeued() end
+if ARGV[8] == '1' then claim_pending('ojs:requeued', left, 0, {}) end
 if ARGV[9] == '1' then check_consumers() end
 if left > 0 then
   local new = redis.call('XREADGROUP', 'GROUP', group, me, 'COUNT', left, 'STREAMS', KEYS[1], '>')
@@ -110,7 +104,7 @@ if left > 0 then
     for _, entry in ipairs(new[1][2]) do take(entry, 1) end
   end
 end
-if left > 0 then claim_requeued() end
+if left > 0 then claim_pending('ojs:requeued', left, 0, {}) end
 for _, each in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
   if each[2] == group then last = each[8] end
 end

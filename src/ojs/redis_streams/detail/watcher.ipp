@@ -37,7 +37,6 @@ class watcher {
         const std::lock_guard<std::mutex> held(mutex_);
         keys_ = std::move(keys);
         entries_ = std::move(entries);
-        ++version_;
         is_armed_ = true;
         is_full_ = is_full;
         armed_.notify_one();
@@ -52,49 +51,42 @@ class watcher {
         const result<int> stop_fd = stop.fd();
         if (!stop_fd) return;
         connection_ptr on;
-        while (!stop.cancelled()) {
-            unsigned version = 0;
-            const words command = await_position(stop, version);
-            if (command.empty() || !stop.sleep_until(not_before_)) return;
+        for (words command; await_position(stop, command);) {
             if (!on) {
                 result<connection_ptr> made = pool_.connect(deadline_after(pause), *stop_fd);
                 if (made) on = std::move(*made);
             }
-            const result<reply> got = on ? on->call(command, deadline_after(2 * block), *stop_fd) : result<reply>(error{});
+            const result<reply> got =
+                on ? on->call(command, deadline_after(2 * block), *stop_fd) : result<reply>(error{});
             if (!got) on.reset();
             const bool failed = !got || (*got)->type == REDIS_REPLY_ERROR;
             if (failed && !stop.sleep_for(pause)) return;
             if (failed || (*got)->type != REDIS_REPLY_ARRAY) continue;
-            disarm(version);
+            command.clear();
             callback();
         }
     }
-    // Empty: stopped. A plain XREAD from the last delivered entry returns at once if there is a later one.
-    words await_position(const cancel_token& stop, unsigned& version) {
+    // False: stopped. A plain XREAD from the last delivered entry returns at once if there is a later one.
+    bool await_position(const cancel_token& stop, words& command) {
         std::unique_lock<std::mutex> lock(mutex_);
-        if (!stop.wait(armed_, lock, [this] { return is_armed_; })) return {};
-        version = version_;
-        not_before_ = is_full_ ? deadline_after(full_pause) : time_point::min();
-        words out = {"XREAD",  "COUNT", "1", "BLOCK", cat({std::chrono::milliseconds(block).count()}),
-                     "STREAMS"};
-        out.insert(out.end(), keys_.begin(), keys_.end());
-        out.insert(out.end(), entries_.begin(), entries_.end());
-        return out;
-    }
-    void disarm(unsigned version) {
-        const std::lock_guard<std::mutex> held(mutex_);
-        if (version_ == version) is_armed_ = false;  // else a FETCH has come to a later position meanwhile
+        if (command.empty() && !stop.wait(armed_, lock, [this] { return is_armed_; })) return false;
+        if (!exchange(is_armed_, false)) return !stop.cancelled();
+        command = {"XREAD",  "COUNT", "1", "BLOCK", cat({std::chrono::milliseconds(block).count()}),
+                   "STREAMS"};
+        command.insert(command.end(), keys_.begin(), keys_.end());
+        command.insert(command.end(), entries_.begin(), entries_.end());
+        const time_point not_before = is_full_ ? deadline_after(full_pause) : time_point::min();
+        lock.unlock();
+        return stop.sleep_until(not_before);
     }
 
     pool& pool_;
     cancel_source stopped_;
     ojs::detail::thread thread_;
-    time_point not_before_ = time_point::min();  // the thread's
     std::mutex mutex_;  // of all below
     std::condition_variable armed_;
     bool is_armed_ = false;
     bool is_full_ = false;
-    unsigned version_ = 0;
     words keys_;
     words entries_;
 };
