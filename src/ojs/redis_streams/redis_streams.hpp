@@ -21,10 +21,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-namespace detail::redis {
-std::vector<std::chrono::milliseconds> default_retry_delays();  // compiles slowly if inline
-}
-
 // Options of redis_streams() and open_redis_streams().
 struct redis_streams_options {
     // redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], or redis:/PATH of a unix socket. USER and PASSWORD percent-encoded.
@@ -36,8 +32,10 @@ struct redis_streams_options {
     std::string group = "ojs";             // created if it is missing, from the stream's first entry on
     std::string default_type = "message";  // of entries without `type`
     std::int64_t max_attempts = 20;        // of entries without `max_attempts`
-    // Delays before the second, third, ... attempt; the last one repeats. Default: 1 s, 5 s, 30 s, 2 min, 10 min.
-    std::vector<std::chrono::milliseconds> retry_delays = detail::redis::default_retry_delays();
+    // Delays before the second, third, ... attempt; the last one repeats.
+    std::vector<std::chrono::milliseconds> retry_delays = {std::chrono::seconds(1), std::chrono::seconds(5),
+                                                           std::chrono::seconds(30), std::chrono::minutes(2),
+                                                           std::chrono::minutes(10)};
     bool keep_entries = false;  // a settled entry stays in the stream, acknowledged
     // A consumer without pending entries is deleted from the group after this time without a request.
     std::chrono::milliseconds max_consumer_idle = std::chrono::hours(24);

@@ -1,10 +1,8 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <mutex>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -20,11 +18,6 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 namespace redis {
-
-OJS_SHUTDOWN_INLINE std::vector<std::chrono::milliseconds> default_retry_delays() {
-    using namespace std::chrono_literals;
-    return {1s, 5s, 30s, 2min, 10min};
-}
 
 // From {entry, deliveries, attempt, max_attempts, {name, value, ...}}. Without id and claim.
 OJS_SHUTDOWN_INLINE job make_job(const redisReply& from, const std::string& queue,
@@ -107,24 +100,23 @@ class redis_transport final : public transport {
     }
 
     result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) override {
-        std::map<std::string, words> streams;  // an entry and its delivery count each
-        for (const std::string& text : request.claims) {
-            const std::optional<claim> held = parse_claim(text);
-            if (!held) continue;
-            words& pairs = streams[held->key];
-            pairs.insert(pairs.end(), {held->entry, held->count});
-        }
-        std::set<std::pair<std::string, std::string>> all;
-        for (const auto& [key, pairs] : streams) {
-            const auto renewed = renew(key, request.worker->worker_id, pairs, request.should_send, deadline);
-            if (!renewed) return renewed.error();
-            for (const std::string& entry : *renewed) all.emplace(key, entry);
-        }
-        heartbeat_response out;
+        struct part {
+            words pairs, ids;
+        };
+        std::map<std::string, part> streams;
         for (std::size_t i = 0; i < request.claims.size(); ++i) {
             const std::optional<claim> held = parse_claim(request.claims[i]);
-            if (held && all.count({held->key, held->entry}) != 0)
-                out.jobs_extended.push_back(request.active_jobs[i]);
+            if (!held) continue;
+            part& in = streams[held->key];
+            in.pairs.insert(in.pairs.end(), {held->entry, held->count});
+            in.ids.push_back(request.active_jobs[i]);
+        }
+        heartbeat_response out;
+        for (const auto& [key, in] : streams) {
+            const result<words> renewed =
+                renew(key, request.worker->worker_id, in.pairs, in.ids, request.should_send, deadline);
+            if (!renewed) return renewed.error();
+            out.jobs_extended.insert(out.jobs_extended.end(), renewed->begin(), renewed->end());
         }
         return out;
     }
@@ -132,8 +124,8 @@ class redis_transport final : public transport {
     result<bool> confirm_claim(const claim_query& query, time_point deadline) override {
         const std::optional<claim> held = parse_claim(query.claim);
         if (!held) return false;
-        const auto renewed =
-            renew(held->key, held->consumer, {held->entry, held->count}, query.should_send, deadline);
+        const result<words> renewed = renew(held->key, held->consumer, {held->entry, held->count},
+                                            {query.job_id}, query.should_send, deadline);
         if (!renewed) return renewed.error();
         if (renewed->empty()) claims_.remove(query.job_id, *held);
         return !renewed->empty();
@@ -141,9 +133,8 @@ class redis_transport final : public transport {
 
     result<void> deregister_worker(const worker_identity& worker, time_point deadline) override {
         for (const std::string& queue : worker.queues) {
-            const result<reply> left =
-                leave_.run(pool_, with_keys(options_.prefix + queue, {options_.group, worker.worker_id}),
-                           deadline, nullptr);
+            const words all = with_keys(options_.prefix + queue, {options_.group, worker.worker_id});
+            const result<reply> left = leave_.run(pool_, all, deadline, nullptr);
             if (!left) return left.error();
         }
         return {};
@@ -156,27 +147,24 @@ class redis_transport final : public transport {
 
   private:
     static constexpr std::chrono::milliseconds recovery_interval{1000};
-    static words with_keys(const std::string& key, const words& arguments) {
-        words out = {"4", key, key + ".retry", key + ".dead", key + ".meta"};
-        out.insert(out.end(), arguments.begin(), arguments.end());
-        return out;
+    static words with_keys(const std::string& key, words arguments, const words& rest = {}) {
+        arguments.insert(arguments.begin(), {"4", key, key + ".retry", key + ".dead", key + ".meta"});
+        arguments.insert(arguments.end(), rest.begin(), rest.end());
+        return arguments;
     }
+
     // Every other time new entries come before handed-back ones, or jobs without a handler would hold up all others.
     result<reply> claim_from(const std::string& key, const fetch_request& request, std::size_t count,
                              bool recovers, time_point deadline) {
         const worker_identity& worker = *request.worker;
-        words arguments = {options_.group,
-                           worker.worker_id,
-                           std::to_string(count),
-                           std::to_string(worker.visibility_timeout.count()),
-                           std::to_string(options_.max_attempts),
-                           options_.keep_entries ? "1" : "0",
-                           std::to_string(options_.max_consumer_idle.count()),
-                           fetches_ / worker.queues.size() % 2 == 0 ? "1" : "0",
-                           recovers ? "1" : "0"};
-        const words held = recovers ? claims_.entries_of(key) : words();
-        arguments.insert(arguments.end(), held.begin(), held.end());
-        result<reply> out = claim_.run(pool_, with_keys(key, arguments), deadline, request.should_send);
+        const words all = with_keys(
+            key,
+            {options_.group, worker.worker_id, std::to_string(count),
+             std::to_string(worker.visibility_timeout.count()), std::to_string(options_.max_attempts),
+             options_.keep_entries ? "1" : "0", std::to_string(options_.max_consumer_idle.count()),
+             fetches_ / worker.queues.size() % 2 == 0 ? "1" : "0", recovers ? "1" : "0"},
+            recovers ? claims_.entries_of(key) : words());
+        result<reply> out = claim_.run(pool_, all, deadline, request.should_send);
         if (!out) return out;
         if ((*out)->type == REDIS_REPLY_ERROR) return refusal(**out);
         if ((*out)->elements != 3) return failure(errc::bad_response, "the claims are not readable");
@@ -191,8 +179,7 @@ class redis_transport final : public transport {
             if (buried.elements > 0 && options_.log)
                 options_.log({log_level::warn,
                               "entries moved to the dead stream: their last attempt did not end",
-                              {field("stream", key), field("entries", buried.elements),
-                               field("first", text_of(*buried.element[0]))},
+                              {field("stream", key), field("count", buried.elements)},
                               consumer,
                               "worker"});
             const redisReply& jobs = *from.element[0];
@@ -213,10 +200,11 @@ class redis_transport final : public transport {
                            const function<bool()>& should_send, time_point deadline) {
         const std::optional<claim> held = parse_claim(claim_text);
         if (!held) return settled::gone;
-        words arguments = {options_.group, held->entry, held->count, held->consumer,
-                           options_.keep_entries ? "1" : "0"};
-        arguments.insert(arguments.end(), action.begin(), action.end());
-        const result<reply> got = settle_.run(pool_, with_keys(held->key, arguments), deadline, should_send);
+        const words all = with_keys(
+            held->key,
+            {options_.group, held->entry, held->count, held->consumer, options_.keep_entries ? "1" : "0"},
+            action);
+        const result<reply> got = settle_.run(pool_, all, deadline, should_send);
         if (!got) return got.error();
         const bool is_gone = is_error(**got, "NOGROUP");
         if ((*got)->type == REDIS_REPLY_ERROR && !is_gone) return refusal(**got);
@@ -228,18 +216,17 @@ class redis_transport final : public transport {
                                       : settled::accepted;
     }
 
-    // `pairs`: an entry and its delivery count each. Returns the entries whose claims hold.
-    result<std::set<std::string>> renew(const std::string& key, const std::string& consumer,
-                                        const words& pairs, const function<bool()>& should_send,
-                                        time_point deadline) {
-        words arguments = {options_.group, consumer};
-        arguments.insert(arguments.end(), pairs.begin(), pairs.end());
-        const result<reply> got = renew_.run(pool_, with_keys(key, arguments), deadline, should_send);
+    // `pairs`: an entry and its delivery count for each of `ids`. Returns the ids of those whose claims hold.
+    result<words> renew(const std::string& key, const std::string& consumer, const words& pairs,
+                        const words& ids, const function<bool()>& should_send, time_point deadline) {
+        const words all = with_keys(key, {options_.group, consumer}, pairs);
+        const result<reply> got = renew_.run(pool_, all, deadline, should_send);
         if (!got) return got.error();
-        std::set<std::string> out;
+        words out;
         if (is_error(**got, "NOGROUP")) return out;
         if ((*got)->type == REDIS_REPLY_ERROR) return refusal(**got);
-        for (std::size_t i = 0; i < (*got)->elements; ++i) out.insert(text_of(*(*got)->element[i]));
+        for (std::size_t i = 0; i < (*got)->elements; ++i)
+            out.push_back(ids.at(static_cast<std::size_t>((*got)->element[i]->integer)));
         return out;
     }
 
@@ -274,15 +261,13 @@ OJS_SHUTDOWN_INLINE result<transport_ref> open_redis_streams(redis_streams_optio
 }
 
 OJS_SHUTDOWN_INLINE transport_scheme redis_streams(redis_streams_options options) {
-    transport_scheme out;
-    out.name = "redis";
-    out.open = [options = std::move(options)](const transport_setup& setup) {
+    const auto open = [options = std::move(options)](const transport_setup& setup) {
         redis_streams_options with_url = options;
         with_url.url = detail::cat({"redis:", setup.address});
         if (!with_url.log) with_url.log = setup.log;
         return open_redis_streams(std::move(with_url));
     };
-    return out;
+    return {"redis", open, nullptr};
 }
 
 }  // namespace v0_1_0

@@ -161,13 +161,14 @@ OJS_SHUTDOWN_INLINE result<address> parse_address(std::string_view url) {
     }
     const std::size_t slash = detail::min(url.find('/'), url.size());
     const std::string_view database = url.substr(detail::min(slash + 1, url.size()));
-    std::uint64_t number = 0;
-    if (!database.empty() && !parse_number(database, 65535, number)) return bad("the database is no number");
     if (!database.empty()) out.database = std::string(database);
     out.target.port = 6379;
     std::string_view port;
+    std::uint64_t number = 0;
     const char* problem = split_host_port(url.substr(0, slash), out.target.host, port);
     if (problem == nullptr && !port.empty()) problem = parse_port(port, 1, out.target.port);
+    if (problem == nullptr && !parse_number(out.database, 65535, number))
+        problem = "the database is no number";
     if (problem != nullptr) return bad(problem);
     out.target.name = host_port(out.target.host, out.target.port);
     return out;
@@ -233,12 +234,12 @@ class script {
             if (steady_clock::now() >= deadline) return failure(errc::unreachable, "the deadline has passed");
             if (should_send && !should_send()) return error{errc::cancelled, 0, "the request is not wanted"};
             result<reply> out = (*on)->call(arguments, deadline);
-            const bool is_known =
-                !out || !is_error(**out, "NOSCRIPT");  // else the first time, or after SCRIPT FLUSH
-            const result<reply> loaded =
-                is_known ? reply() : (*on)->call({"SCRIPT", "LOAD", source_}, deadline);
-            if (is_known) from.give_back(std::move(*on));
-            if (is_known) return out;
+            if (!out || !is_error(**out, "NOSCRIPT")) {
+                from.give_back(std::move(*on));
+                return out;
+            }
+            // The first time, and after SCRIPT FLUSH or a restart.
+            const result<reply> loaded = (*on)->call({"SCRIPT", "LOAD", source_}, deadline);
             if (!loaded) return error{errc::unreachable, 0, loaded.error().text};
             if ((*loaded)->type == REDIS_REPLY_ERROR) return refusal(**loaded);
             arguments[1] = hash(text_of(**loaded));

@@ -12,9 +12,7 @@ namespace redis {
 
 inline constexpr const char* common_source = R"lua(
 local function field(fields, name)
-  for i = 1, #fields, 2 do
-    if fields[i] == name then return fields[i + 1] end
-  end
+  for i = 1, #fields, 2 do if fields[i] == name then return fields[i + 1] end end
 end
 local function attempt_of(id, count)
   return count - tonumber(redis.call('HGET', KEYS[4], 'requeued:' .. id) or '0')
@@ -24,20 +22,16 @@ local function max_attempts_of(fields, default)
   if not (max and max >= 1) then max = tonumber(default) end
   return math.min(max, 1e9)
 end
-local function now_ms()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
-end
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function remove(group, id, keeps)
   redis.call('XACK', KEYS[1], group, id)
   if keeps ~= '1' then redis.call('XDEL', KEYS[1], id) end
   redis.call('HDEL', KEYS[4], 'requeued:' .. id)
 end
 local function bury(group, id, keeps, fields, attempt, code, message)
-  local entry = {'error_code', code, 'error_message', message, 'attempts', attempt}
-  if not field(fields, 'id') then entry[#entry + 1] = 'id'; entry[#entry + 1] = id end
-  for i = 1, #entry do fields[#fields + 1] = entry[i] end
-  redis.call('XADD', KEYS[3], '*', unpack(fields))
+  if not field(fields, 'id') then fields = {'id', id, unpack(fields)} end
+  redis.call('XADD', KEYS[3], '*', 'error_code', code, 'error_message', message, 'attempts', attempt, unpack(fields))
   remove(group, id, keeps)
 end
 )lua";
@@ -69,45 +63,36 @@ local function claim_pending(consumer, count, min_idle, held)
     if left > 0 and pending[3] >= min_idle and not held[pending[1]] then claim(pending[1]) end
   end
 end
-local function check_consumers()
-  for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], group)) do
-    local name, pending, idle = consumer[2], consumer[4], consumer[8] or consumer[6]  -- 7.2 tells polls from claims
-    local lease = tonumber(redis.call('HGET', KEYS[4], 'lease:' .. name) or ARGV[4])
-    if name == 'ojs:retry' then lease = redis.call('ZCARD', KEYS[2]) == 0 and 0 or math.huge end
-    if name ~= me and name ~= 'ojs:requeued' then
-      if pending > 0 and idle >= lease then claim_pending(name, 1000, lease, {}) end
-      if pending == 0 and idle >= tonumber(ARGV[7]) then
-        redis.call('XGROUP', 'DELCONSUMER', KEYS[1], group, name)
-        redis.call('HDEL', KEYS[4], 'lease:' .. name)
-      end
-    end
-  end
-end
 if redis.pcall('XPENDING', KEYS[1], group).err then redis.call('XGROUP', 'CREATE', KEYS[1], group, '0', 'MKSTREAM') end
 if redis.call('HGET', KEYS[4], 'lease:' .. me) ~= ARGV[4] then
   redis.pcall('HSET', KEYS[4], 'lease:' .. me, ARGV[4])  -- when the memory is full, jobs are claimed all the same
 end
-if ARGV[9] == '1' then  -- of a lost response, or of an earlier process of that name
-  local held = {}
+if ARGV[9] == '1' then
+  local held = {}  -- the rest is of a lost response, or of an earlier process of that name
   for i = 10, #ARGV do held[ARGV[i]] = true end
   claim_pending(me, left + #ARGV - 9, 0, held)
+  for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], group)) do
+    local name, pending, idle = consumer[2], consumer[4], consumer[8] or consumer[6]  -- 7.2 tells polls from claims
+    local lease = tonumber(redis.call('HGET', KEYS[4], 'lease:' .. name) or ARGV[4])
+    if name == 'ojs:retry' then lease = redis.call('ZCARD', KEYS[2]) == 0 and 0 or math.huge end
+    if name ~= me and pending > 0 and idle >= lease then claim_pending(name, 1000, lease, {}) end
+    if pending == 0 and idle >= tonumber(ARGV[7]) then
+      redis.call('XGROUP', 'DELCONSUMER', KEYS[1], group, name)
+      redis.call('HDEL', KEYS[4], 'lease:' .. name)
+    end
+  end
 end
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now_ms(), 'LIMIT', 0, left)) do
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, left)) do
   redis.call('ZREM', KEYS[2], id)
   claim(id)
 end
 if ARGV[8] == '1' then claim_pending('ojs:requeued', left, 0, {}) end
-if ARGV[9] == '1' then check_consumers() end
 if left > 0 then
   local new = redis.call('XREADGROUP', 'GROUP', group, me, 'COUNT', left, 'STREAMS', KEYS[1], '>')
-  if new then
-    for _, entry in ipairs(new[1][2]) do take(entry, 1) end
-  end
+  for _, entry in ipairs(new and new[1][2] or {}) do take(entry, 1) end
 end
 if left > 0 then claim_pending('ojs:requeued', left, 0, {}) end
-for _, each in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-  if each[2] == group then last = each[8] end
-end
+for _, each in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do if each[2] == group then last = each[8] end end
 return {jobs, buried, last}
 )lua";
 
@@ -131,19 +116,19 @@ if action == 'discard' or attempt >= max_attempts_of(entry[2], ARGV[9]) then
   bury(group, id, keeps, entry[2], attempt, ARGV[7], ARGV[8])
   return 'discarded'
 end
-redis.call('ZADD', KEYS[2], now_ms() + ARGV[math.min(9 + attempt, #ARGV)], id)
+redis.call('ZADD', KEYS[2], now + ARGV[math.min(9 + attempt, #ARGV)], id)
 redis.call('XCLAIM', KEYS[1], group, 'ojs:retry', 0, id, 'JUSTID')
 return 'will_retry'
 )lua";
 
-// ARGV: group, consumer, and then pairs of an entry and its delivery count. Returns the entries that it renewed.
+// ARGV: group, consumer, and then pairs of an entry and its delivery count. Returns which pairs it renewed, from 0.
 inline constexpr const char* renew_source = R"lua(
 local renewed = {}
 for i = 3, #ARGV, 2 do
   local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1)[1]
   if pending and pending[2] == ARGV[2] and pending[4] == tonumber(ARGV[i + 1])
     and redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[i], 'JUSTID')[1] then
-    renewed[#renewed + 1] = ARGV[i]
+    renewed[#renewed + 1] = (i - 3) / 2
   end
 end
 return renewed

@@ -43,9 +43,7 @@ class watcher {
     }
 
   private:
-    static constexpr std::chrono::seconds block{5};
-    static constexpr std::chrono::seconds pause{1};
-    static constexpr std::chrono::milliseconds full_pause{50};
+    static constexpr std::chrono::milliseconds block{5000}, pause{1000}, full_pause{50};
 
     void run(const function<void()>& callback, const cancel_token& stop) {
         const result<int> stop_fd = stop.fd();
@@ -71,8 +69,7 @@ class watcher {
         std::unique_lock<std::mutex> lock(mutex_);
         if (command.empty() && !stop.wait(armed_, lock, [this] { return is_armed_; })) return false;
         if (!exchange(is_armed_, false)) return !stop.cancelled();
-        command = {"XREAD",  "COUNT", "1", "BLOCK", cat({std::chrono::milliseconds(block).count()}),
-                   "STREAMS"};
+        command = {"XREAD", "COUNT", "1", "BLOCK", cat({block.count()}), "STREAMS"};
         command.insert(command.end(), keys_.begin(), keys_.end());
         command.insert(command.end(), entries_.begin(), entries_.end());
         const time_point not_before = is_full_ ? deadline_after(full_pause) : time_point::min();
