@@ -1,7 +1,7 @@
 // A loop of your own on Redis Streams: plain hiredis, and the stop of a worker. Link with -lhiredis.
 //     build/redis_streams_loop HOST:PORT STREAM [GROUP]
 //     redis-cli XADD work '*' body 'm1 200'
-// A message "ID MS" takes MS milliseconds, and prints "done ID". "ID fail" fails; the fifth time it goes to STREAM.dead.
+// A message "ID MS" takes MS milliseconds, then prints "done ID". "ID fail" goes to STREAM.dead the fifth time.
 #include <hiredis/hiredis.h>
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ local function read(from)
 end
 if action == 'take' then
   local found = read('0')  -- claimed, but the response was lost, or it has failed
-  if #found == 0 then found = redis.call('XAUTOCLAIM', KEYS[1], group, consumer, 5000, '0-0', 'COUNT', 1)[2] end
+  if #found == 0 then found = redis.call('XAUTOCLAIM', KEYS[1], group, consumer, 5000, 0, 'COUNT', 1)[2] end
   if #found == 0 then found = read('>') end
   local fields = found[1] and found[1][2] or {}
   for i = 1, #fields, 2 do if fields[i] == 'body' then return {found[1][1], fields[i + 1]} end end
@@ -36,7 +36,7 @@ local pending = redis.call('XPENDING', KEYS[1], group, id, id, 1)[1]
 if not pending or pending[2] ~= consumer then return 0 end  -- another consumer has it
 local function claim(...) return #redis.call('XCLAIM', KEYS[1], group, consumer, 0, id, 'JUSTID', ...) end
 if action == 'renew' then return claim() end
-if action == 'hand_back' then return claim('IDLE', 1e9, 'RETRYCOUNT', pending[4] - 1) end  -- costs no delivery
+if action == 'hand_back' then return claim('IDLE', 1e9, 'RETRYCOUNT', pending[4] - 1) end
 if action == 'fail' and pending[4] < 5 then return 1 end
 local entry = redis.call('XRANGE', KEYS[1], id, id)[1]
 if action == 'fail' and entry then redis.call('XADD', KEYS[1] .. '.dead', '*', unpack(entry[2])) end

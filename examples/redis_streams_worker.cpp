@@ -3,7 +3,7 @@
 //     OJS_URL=redis://127.0.0.1:6379 OJS_QUEUES=work build/redis_streams_worker
 //     redis-cli XADD work '*' body 'm1 200'
 //
-// A message is "ID MS": it takes MS milliseconds, and then its line "done ID" is printed. "ID fail" fails each time.
+// A message "ID MS" takes MS milliseconds, then prints "done ID". "ID fail" fails each time.
 #include <unistd.h>
 
 #include <cstdio>

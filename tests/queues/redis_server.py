@@ -25,8 +25,8 @@ class RedisServer:
 
     def start(self):
         """Returns once it answers; after stop() or kill(), with the same port and data."""
-        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", "",
-                   "--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no", *self.options]
+        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder),
+                   "--save", "", "--appendonly", "yes", "--appendfsync", "always", *self.options]
         path = f"{os.environ.get('PATH', '')}:/usr/sbin"
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -34,7 +34,8 @@ class RedisServer:
         end = time.monotonic() + GUARD
         while not self.answers():
             if self.process.poll() is not None or time.monotonic() >= end:
-                raise RuntimeError("redis-server does not start: " + (self.folder / "log").read_text()[-2000:])
+                log = (self.folder / "log").read_text()
+                raise RuntimeError("redis-server does not start: " + log[-2000:])
             time.sleep(0.02)
 
     def answers(self):
@@ -73,8 +74,8 @@ class RedisServer:
 
     def cli(self, *arguments, data=b""):
         """The output of redis-cli."""
-        ran = subprocess.run(["redis-cli", "-p", str(self.port), *map(str, arguments)], input=data, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, check=True, timeout=GUARD)
+        ran = subprocess.run(["redis-cli", "-p", str(self.port), *map(str, arguments)], input=data, check=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=GUARD)
         return ran.stdout.decode(errors="replace").rstrip("\n")
 
     def publish(self, stream, bodies):
@@ -85,10 +86,10 @@ class RedisServer:
             raise RuntimeError(said)
 
     def left(self, stream, group):
-        """What is not settled: entries in the stream or pending, failed ones that wait, and dead ones."""
-        counts = [self.cli("XLEN", stream), self.cli("ZCARD", f"{stream}.retry"), self.cli("XLEN", f"{stream}.dead")]
-        pending = self.cli("XPENDING", stream, group).split("\n")[0]
-        return max(int(counts[0]), int(pending) if pending.isdigit() else 0) + int(counts[2])
+        """What is not settled: in the stream, pending, to be retried, dead. 0: nothing; an entry may count twice."""
+        counts = [self.cli("XLEN", stream), self.cli("XPENDING", stream, group).split("\n")[0],
+                  self.cli("ZCARD", f"{stream}.retry"), self.cli("XLEN", f"{stream}.dead")]
+        return sum(int(count) for count in counts if count.isdigit())  # no digits: there is no group
 
 
 def free_port():

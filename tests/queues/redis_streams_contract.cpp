@@ -1,5 +1,5 @@
-// ojs_redis_streams.hpp put through what every transport must do, and its own cases. The server is at port OJS_TEST_REDIS_PORT of
-// loopback; its process is OJS_TEST_BROKER_PID.
+// ojs_redis_streams.hpp put through what every transport must do, and its own cases. The server is at loopback's
+// port OJS_TEST_REDIS_PORT; its process is OJS_TEST_BROKER_PID.
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #define DOCTEST_CONFIG_NO_POSIX_SIGNALS
 #include <hiredis/hiredis.h>
@@ -415,6 +415,26 @@ TEST_CASE("retry: without its sorted set a failed entry comes back at once") {
     CHECK(*worker.fail(worker.fetch_one()) == ojs::settled::will_retry);
     redis.ask({"DEL", stream + ".retry"});
     CHECK(worker.await_one().attempt == 2);
+}
+
+TEST_CASE("requeue: an entry that is handed back each time does not hold up new ones") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker worker(stream);
+    redis.ask({"XADD", stream, "*", "id", "without a handler"});
+    CHECK(*worker.fail(worker.fetch_one(), "unsupported", true) == ojs::settled::accepted);
+    for (int i = 0; i < 3; ++i) redis.ask({"XADD", stream, "*", "id", "new " + std::to_string(i)});
+    int handed_back = 0, done = 0;
+    while (done < 3 && handed_back < 10) {
+        const ojs::job got = worker.fetch_one();
+        const bool is_new = got.id != "without a handler";
+        CHECK(got.attempt == 1);
+        CHECK(*(is_new ? worker.ack(got) : worker.fail(got, "unsupported", true)) == ojs::settled::accepted);
+        ++(is_new ? done : handed_back);
+    }
+    CHECK(done == 3);
+    CHECK(handed_back <= 4);
+    CHECK(worker.fetch_one().id == "without a handler");
 }
 
 TEST_CASE("scripts: after SCRIPT FLUSH each one is sent again") {

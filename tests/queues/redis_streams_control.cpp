@@ -1,5 +1,5 @@
-// The control of chaos.py: what hiredis' users write. A consumer group with XREADGROUP and XACK, without XAUTOCLAIM and with the
-// default action of signals; with `list`, BLPOP.
+// The control of chaos.py: what hiredis' users write. XREADGROUP and XACK, without XAUTOCLAIM and with the default
+// action of signals; with `list`, BLPOP.
 //
 //     redis_streams_control HOST:PORT KEY [list]
 #include <hiredis/hiredis.h>

@@ -1,12 +1,12 @@
 // redis_streams: a consumer group of Redis Streams as the queue, by hiredis. Link with -lhiredis.
 //
-// Each queue of the worker is a stream with the key PREFIX + QUEUE. Beside it are KEY.retry (a sorted set: failed entries
-// and when they are due), KEY.dead (a stream: entries that are given up) and KEY.meta (a hash). In a cluster all four need
-// one slot, and so do all queues of a worker: write a hash tag into the prefix ("{jobs}:").
+// A queue is a stream with the key PREFIX + QUEUE. Beside it are KEY.retry (a sorted set: when failed entries are
+// due), KEY.dead (a stream: entries that are given up) and KEY.meta (a hash). In a cluster all keys of a worker's
+// queues need one slot: write a hash tag into the prefix ("{jobs}:").
 //
-// Fields of an entry, all optional: `id` (job::id; else the entry's id), `type`, `args` (a JSON array), `body` (any bytes) and
-// `max_attempts`. A handler reads all other fields in job::envelope_json, an object of strings. Do not trim the stream: an
-// entry that is deleted cancels its job, and one that waits is lost.
+// Fields of an entry, all optional: `id` (else the entry's id), `type`, `args` (a JSON array), `body` (any bytes),
+// `max_attempts`. Handlers read the others in job::envelope_json, an object of strings. Do not trim the stream: that
+// loses entries, and cancels the jobs of those that run.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@ inline namespace v0_1_0 {
 
 // Options of redis_streams() and open_redis_streams().
 struct redis_streams_options {
-    // redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], or redis:/PATH of a unix socket. USER and PASSWORD percent-encoded.
+    // redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], with percent-encoding; or redis:/PATH of a unix socket.
     // redis_streams() takes it from OJS_URL.
     std::string url = "redis://127.0.0.1:6379";
     std::string username;                  // if the URL has none; empty: Redis' default user
@@ -42,17 +42,17 @@ struct redis_streams_options {
     log_hook log;  // what no call returns; empty: the worker's log, with redis_streams()
 };
 
-// The scheme redis: for worker_options::transports. Not TLS (redis:// through a local TLS proxy), not Sentinel.
+// The scheme redis: for worker_options::transports. Neither TLS nor Sentinel.
 //
-// A claim is an entry that is pending for the consumer `worker_id`, which must be unique. It holds while the worker sends
-// requests; after its visibility_timeout without one, other workers take the entry. That uses up an attempt, a hand-back uses
-// up none. An entry whose attempts are used up goes to KEY.dead with error_code and error_message, also without another
-// run if the last one did not end. An idle worker gets new entries at once, and within its poll_interval those that are
-// handed back, due for a retry, or left by a dead worker. Malformed entries go to KEY.dead.
+// A claim is an entry that is pending for the consumer `worker_id`, which must be unique. After visibility_timeout
+// without a renewal or another claim of that worker, others take its entries. That costs an attempt, a hand-back does
+// not. Without attempts left, and if malformed, an entry goes to KEY.dead with error_code and error_message. An idle
+// worker gets new entries at once. Those that are handed back, due, or left by a dead worker, it gets after its
+// poll_interval, or a second if that is longer.
 //
-// Needs Redis 6.2 or later. Errors are errc::unavailable if Redis refuses a request, with the reason: no memory, a full
-// disk, a replica, a wrong password. Nothing is lost then. bad_response: the key is no stream. Results and checkpoints
-// are not stored. A child made by fork() must neither use nor destroy a transport.
+// Needs Redis 6.2. Errors have Redis' own text. unavailable: it refuses the request (OOM, MISCONF, READONLY, ...), and
+// nothing has changed. bad_response: it always will (WRONGTYPE, NOAUTH, ...). Results and checkpoints are not stored.
+// After fork() the child must neither use nor destroy the transport.
 transport_scheme redis_streams(redis_streams_options options = {});
 
 // The transport itself, for worker's constructor. Connects with the first request. Error: invalid_argument.

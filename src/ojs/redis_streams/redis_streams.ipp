@@ -153,7 +153,7 @@ class redis_transport final : public transport {
         return arguments;
     }
 
-    // Every other time new entries come before handed-back ones, or jobs without a handler would hold up all others.
+    // New entries come first every other time: else handed-back jobs without a handler would hold them up.
     result<reply> claim_from(const std::string& key, const fetch_request& request, std::size_t count,
                              bool recovers, time_point deadline) {
         const worker_identity& worker = *request.worker;

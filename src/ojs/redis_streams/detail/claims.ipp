@@ -38,8 +38,7 @@ OJS_SHUTDOWN_INLINE std::optional<claim> parse_claim(std::string_view text) {
 // The claims of the jobs that the worker has not settled. Thread-safe.
 class held_claims {
   public:
-    // Returns the job's id: another one if that of the entry is in use, as by a second entry with one `id`. The worker would
-    // take the two for one job.
+    // Returns the job's id: another one if another entry has that `id`. The worker would take both for one job.
     std::string add(const std::string& id, const claim& added) {
         const std::lock_guard<std::mutex> held(mutex_);
         for (auto& [known, other] : claims_) {

@@ -71,7 +71,7 @@ class connection {
         set_nonblocking(socket_.get(), true);
     }
 
-    // A readable `interrupt_fd` ends it. Errors: disconnected, timed_out: it may have been executed. Redis' own errors are replies.
+    // A readable `interrupt_fd` ends it. After an error it may have been executed. Redis' own errors are replies.
     result<reply> call(const words& command, time_point deadline, int interrupt_fd = -1) {
         const std::string request = encode(command);
         std::string_view unsent = request;
@@ -225,7 +225,7 @@ class script {
   public:
     explicit script(std::string source) : source_(std::move(source)) {}
 
-    // `should_send` is called right before each attempt to send. Errors: unreachable, cancelled: it was not executed.
+    // `should_send` is called right before it is sent. Errors: unreachable, cancelled: it was not executed.
     result<reply> run(pool& from, words arguments, time_point deadline, const function<bool()>& should_send) {
         result<connection_ptr> on = from.take(deadline);
         if (!on) return on.error();

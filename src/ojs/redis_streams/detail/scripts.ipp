@@ -1,8 +1,8 @@
 // scripts: what is atomic, in Lua. KEYS: the stream, .retry, .dead and .meta.
 //
-// An entry is in the group's pending list until it is settled; its consumer tells its state: a worker, "ojs:requeued" (handed
-// back) or "ojs:retry" (failed, due at its score in KEYS[2]). Its delivery count tells one claim from the next. In KEYS[4]:
-// "lease:CONSUMER", its visibility timeout in ms, and "requeued:ENTRY", how many deliveries were handed back.
+// An entry is pending until it is settled, for a worker, for "ojs:requeued" (handed back) or for "ojs:retry" (failed;
+// due at its score in KEYS[2]). Its delivery count tells one claim from the next. In KEYS[4]: "lease:CONSUMER", a
+// visibility timeout in ms, and "requeued:ENTRY", how many deliveries were handed back.
 #pragma once
 
 #include <string>
@@ -31,14 +31,14 @@ local function remove(group, id, keeps)
 end
 local function bury(group, id, keeps, fields, attempt, code, message)
   if not field(fields, 'id') then fields = {'id', id, unpack(fields)} end
-  redis.call('XADD', KEYS[3], '*', 'error_code', code, 'error_message', message, 'attempts', attempt, unpack(fields))
+  redis.call('XADD', KEYS[3], '*', 'error_code', code, 'error_message', message, 'attempts', attempt,
+    unpack(fields))
   remove(group, id, keeps)
 end
 )lua";
 
-// ARGV: group, consumer, count, lease, default max_attempts, keeps, max_consumer_idle, whether handed-back entries come first,
-// whether to recover, and then the entries that this consumer holds. Returns jobs, buried entries, and the last delivered
-// entry, after which there are none if fewer than `count` jobs came.
+// ARGV: group, consumer, count, lease, default max_attempts, keeps, max_consumer_idle, whether handed-back entries
+// come first, whether to recover, what this consumer holds. Returns jobs, buried entries, the last delivered entry.
 inline constexpr const char* claim_source = R"lua(
 local group, me, left, keeps = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[6]
 local jobs, buried, last = {}, {}, '0-0'
@@ -63,16 +63,17 @@ local function claim_pending(consumer, count, min_idle, held)
     if left > 0 and pending[3] >= min_idle and not held[pending[1]] then claim(pending[1]) end
   end
 end
-if redis.pcall('XPENDING', KEYS[1], group).err then redis.call('XGROUP', 'CREATE', KEYS[1], group, '0', 'MKSTREAM') end
+local is_known = not redis.pcall('XPENDING', KEYS[1], group).err
+if not is_known then redis.call('XGROUP', 'CREATE', KEYS[1], group, '0', 'MKSTREAM') end
 if redis.call('HGET', KEYS[4], 'lease:' .. me) ~= ARGV[4] then
-  redis.pcall('HSET', KEYS[4], 'lease:' .. me, ARGV[4])  -- when the memory is full, jobs are claimed all the same
+  redis.pcall('HSET', KEYS[4], 'lease:' .. me, ARGV[4])  -- claims go on when the memory is full
 end
 if ARGV[9] == '1' then
   local held = {}  -- the rest is of a lost response, or of an earlier process of that name
   for i = 10, #ARGV do held[ARGV[i]] = true end
   claim_pending(me, left + #ARGV - 9, 0, held)
   for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], group)) do
-    local name, pending, idle = consumer[2], consumer[4], consumer[8] or consumer[6]  -- 7.2 tells polls from claims
+    local name, pending, idle = consumer[2], consumer[4], consumer[8] or consumer[6]  -- Redis 7.2: 8
     local lease = tonumber(redis.call('HGET', KEYS[4], 'lease:' .. name) or ARGV[4])
     if name == 'ojs:retry' then lease = redis.call('ZCARD', KEYS[2]) == 0 and 0 or math.huge end
     if name ~= me and pending > 0 and idle >= lease then claim_pending(name, 1000, lease, {}) end
@@ -92,11 +93,11 @@ if left > 0 then
   for _, entry in ipairs(new and new[1][2] or {}) do take(entry, 1) end
 end
 if left > 0 then claim_pending('ojs:requeued', left, 0, {}) end
-for _, each in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do if each[2] == group then last = each[8] end end
+for _, g in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do if g[2] == group then last = g[8] end end
 return {jobs, buried, last}
 )lua";
 
-// ARGV: group, entry, delivery count, consumer, keeps, action; for a FAIL also code, message, default max_attempts, delays.
+// ARGV: group, entry, delivery count, consumer, keeps, action; of a FAIL also code, message, max_attempts, delays.
 inline constexpr const char* settle_source = R"lua(
 local group, id, keeps, action = ARGV[1], ARGV[2], ARGV[5], ARGV[6]
 local pending = redis.call('XPENDING', KEYS[1], group, id, id, 1)[1]
@@ -121,7 +122,7 @@ redis.call('XCLAIM', KEYS[1], group, 'ojs:retry', 0, id, 'JUSTID')
 return 'will_retry'
 )lua";
 
-// ARGV: group, consumer, and then pairs of an entry and its delivery count. Returns which pairs it renewed, from 0.
+// ARGV: group, consumer, then pairs of an entry and its delivery count. Returns which pairs it renewed, from 0.
 inline constexpr const char* renew_source = R"lua(
 local renewed = {}
 for i = 3, #ARGV, 2 do

@@ -31,8 +31,7 @@ class watcher {
         stopped_.cancel(cancel_reason::cancelled);
         thread_.join();
     }
-    // A FETCH has come to these entries of these streams: later ones are news. If it was full there may be some already, and
-    // the worker fetches again by itself.
+    // A FETCH has come to these entries: later ones are news. If it was full, the worker fetches again by itself.
     void watch(words keys, words entries, bool is_full) {
         const std::lock_guard<std::mutex> held(mutex_);
         keys_ = std::move(keys);
