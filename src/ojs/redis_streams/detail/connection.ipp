@@ -102,6 +102,8 @@ class connection {
   private:
     error broken(errc code, std::string text) {
         is_broken_ = true;
+        const linger reset{1, 0};  // what is unsent must not arrive later
+        ::setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
         return failure(code, std::move(text));
     }
     ssize_t receive() {
