@@ -7,6 +7,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import weakref
 from pathlib import Path
 
 GUARD = 60  # seconds
@@ -17,6 +18,7 @@ class RedisServer:
         """`options` of redis-server: "--maxmemory", "10mb"."""
         self.options, self.process = options, None
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-redis-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.port = free_port()
 
     @property
@@ -61,10 +63,6 @@ class RedisServer:
     def restart(self):
         self.stop()
         self.start()
-
-    def remove(self):
-        self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def freeze(self):
         self.process.send_signal(signal.SIGSTOP)
