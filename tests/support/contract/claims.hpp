@@ -109,7 +109,7 @@ inline void claimed_once_among_many(trial& t) {
                 for (const ojs::job& each : *got) claimed.push_back(each.id);
                 if (!got->empty()) end = soon();
             }
-            for (const ojs::job& each : *got) worker.ack(each.id);
+            for (const ojs::job& each : *got) worker.ack(each);
         }
     });
     t.equal(sorted(claimed), sorted(pushed), "what was claimed");

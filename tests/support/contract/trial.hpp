@@ -224,6 +224,14 @@ class test_worker {
         return wire->fail(failing(id, why, requeue, checkpoint_json), soon());
     }
     void ack(const std::string& id) { accept(id, "ACK", try_ack(id)); }
+    // Of a FETCH of its own.
+    void ack(const ojs::job& job) {
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            claimed_[job.id] = job;
+        }
+        ack(job.id);
+    }
     void fail(const std::string& id, bool retryable, const std::string& checkpoint_json = "") {
         accept(id, "FAIL", try_fail(id, retryable, false, checkpoint_json));
     }

@@ -1,0 +1,74 @@
+// claims: what this process holds.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "connection.ipp"
+
+namespace ojs::detail {
+namespace redis {
+
+// One delivery of an entry; as text, job::claim.
+struct claim {
+    std::string entry;
+    std::string count;  // of deliveries: an earlier claim of the same consumer has another one
+    std::string consumer;
+    std::string key;
+
+    std::string text() const { return cat({entry, " ", count, " ", consumer.size(), " ", consumer, key}); }
+};
+
+OJS_SHUTDOWN_INLINE std::optional<claim> parse_claim(std::string_view text) {
+    claim out;
+    out.entry = std::string(next_part(text, " "));
+    out.count = std::string(next_part(text, " "));
+    std::uint64_t size = 0;
+    if (!parse_number(next_part(text, " "), 1 << 20, size) || size > text.size()) return std::nullopt;
+    out.consumer = std::string(text.substr(0, size));
+    out.key = std::string(text.substr(size));
+    return out;
+}
+
+// The claims of the jobs that the worker has not settled. Thread-safe.
+class held_claims {
+  public:
+    // Returns the job's id: another one if another entry has that `id`. The worker would take both for one job.
+    std::string add(const std::string& id, const claim& added) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        for (auto& [known, other] : claims_) {
+            if (other.entry != added.entry || other.key != added.key) continue;
+            other = added;
+            return known;
+        }
+        const std::string name = claims_.count(id) == 0 ? id : cat({added.entry, " ", added.key});
+        claims_[name] = added;
+        return name;
+    }
+    // Settled or lost. A later claim of the job stays.
+    void remove(const std::string& id, const claim& ended) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        const auto found = claims_.find(id);
+        if (found != claims_.end() && found->second.text() == ended.text()) claims_.erase(found);
+    }
+    words entries_of(const std::string& key) const {
+        const std::lock_guard<std::mutex> held(mutex_);
+        words out;
+        for (const auto& [id, each] : claims_) {
+            if (each.key == key) out.push_back(each.entry);
+        }
+        return out;
+    }
+
+  private:
+    mutable std::mutex mutex_;
+    std::map<std::string, claim> claims_;  // by job::id
+};
+
+}  // namespace redis
+}  // namespace ojs::detail

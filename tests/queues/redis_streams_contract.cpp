@@ -1,0 +1,574 @@
+// ojs_redis_streams.hpp put through what every transport must do, and its own cases. The server is at loopback's
+// port OJS_TEST_REDIS_PORT; its process is OJS_TEST_BROKER_PID.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#define DOCTEST_CONFIG_NO_POSIX_SIGNALS
+#include <hiredis/hiredis.h>
+
+#include <csignal>
+#include <map>
+
+#include "contract/doctest.hpp"
+#include "contract/relay.hpp"
+#include "ojs_redis_streams.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+using transport_contract::job_state;
+using transport_contract::jobs;
+using transport_contract::new_job;
+using transport_contract::soon;
+using transport_contract::texts;
+using transport_contract::traits;
+
+int number_in(const char* variable) {
+    const char* const value = std::getenv(variable);
+    return value == nullptr ? 0 : std::atoi(value);
+}
+
+std::string url_of(int port) {
+    return "redis://127.0.0.1:" + std::to_string(port);
+}
+
+// A connection of the test's own: what redis-cli shows.
+class inspector {
+  public:
+    inspector() : to_(redisConnect("127.0.0.1", number_in("OJS_TEST_REDIS_PORT"))) {
+        if (to_ == nullptr || to_->err != 0)
+            throw std::runtime_error("there is no Redis at OJS_TEST_REDIS_PORT");
+    }
+    inspector(const inspector&) = delete;
+    inspector& operator=(const inspector&) = delete;
+    ~inspector() { redisFree(to_); }
+
+    // All texts and numbers of the reply, in order.
+    texts ask(const texts& words) {
+        std::vector<const char*> starts;
+        std::vector<std::size_t> sizes;
+        for (const std::string& word : words) {
+            starts.push_back(word.data());
+            sizes.push_back(word.size());
+        }
+        auto* const got = static_cast<redisReply*>(
+            redisCommandArgv(to_, static_cast<int>(words.size()), starts.data(), sizes.data()));
+        if (got == nullptr) throw std::runtime_error("Redis does not respond");
+        texts out;
+        add(*got, out);
+        freeReplyObject(got);
+        return out;
+    }
+    std::string ask_one(const texts& words) {
+        const texts out = ask(words);
+        return out.empty() ? "" : out.front();
+    }
+
+  private:
+    static void add(const redisReply& from, texts& out) {
+        if (from.str != nullptr) out.emplace_back(from.str, from.len);
+        if (from.type == REDIS_REPLY_INTEGER) out.push_back(std::to_string(from.integer));
+        for (std::size_t i = 0; i < from.elements; ++i) add(*from.element[i], out);
+    }
+
+    redisContext* const to_;
+};
+
+ojs::redis_streams_options options_for(int port) {
+    ojs::redis_streams_options out;
+    out.url = url_of(port);
+    out.retry_delays = {0ms};
+    return out;
+}
+
+std::shared_ptr<ojs::transport> share(const ojs::redis_streams_options& options) {
+    auto made = ojs::open_redis_streams(options);
+    if (!made) throw std::runtime_error(made.error().text);
+    return {made->get(), [kept = *made](ojs::transport*) {}};
+}
+
+class redis_subject : public transport_contract::subject {
+  public:
+    traits can() const override {
+        traits out;
+        out.first_in_first_out = out.keeps_args_text = out.holds_nul = out.any_type = out.any_id = true;
+        out.requeue_spares_attempt = out.knows_holder = out.tells_of_work = true;
+        out.jobs_outlive_worker = out.counts_lost_runs = true;
+        out.largest_args = 200 * 1024;
+        out.lease = 300ms;
+        return out;
+    }
+    // What the relay loses is not the first use of a script, which Redis does not know yet.
+    std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& as) override {
+        auto out = share(options_for(relay_.port()));
+        ojs::worker_identity unknown = as;
+        unknown.queues = {"nobody pushes here"};
+        const auto none = out->fetch({&unknown, 1, nullptr, {}}, soon());
+        if (!none) throw std::runtime_error(none.error().text);
+        return out;
+    }
+    std::string push(const new_job& what) override {
+        const std::string id = what.id.empty() ? "job-" + std::to_string(++pushed_) : what.id;
+        queues_[id] = what.queue;
+        redis_.ask(
+            {"XGROUP", "CREATE", what.queue, "ojs", "0", "MKSTREAM"});  // so that the first FETCH claims
+        redis_.ask({"XADD", what.queue, "*", "id", id, "type", what.type, "args", what.args_json,
+                    "max_attempts", std::to_string(what.max_attempts)});
+        return id;
+    }
+    job_state state_of(const std::string& id) override {
+        if (queues_.count(id) == 0) return job_state::absent;
+        const std::string& queue = queues_[id];
+        if (!entry_of(id, queue + ".dead").empty()) return job_state::discarded;
+        const std::string entry = entry_of(id, queue);
+        if (entry.empty()) return job_state::completed;
+        const texts pending = redis_.ask({"XPENDING", queue, "ojs", entry, entry, "1"});
+        const bool is_waiting =
+            pending.size() != 4 || pending[1] == "ojs:requeued" || pending[1] == "ojs:retry";
+        return is_waiting ? job_state::waiting : job_state::running;
+    }
+    bool freeze() override { return ::kill(number_in("OJS_TEST_BROKER_PID"), SIGSTOP) == 0; }
+    void thaw() override { ::kill(number_in("OJS_TEST_BROKER_PID"), SIGCONT); }
+    bool lose_answers(int count) override {
+        relay_.lose(count);
+        return true;
+    }
+
+  private:
+    std::string entry_of(const std::string& id, const std::string& stream) {
+        const std::string find =
+            "for _, e in ipairs(redis.call('XRANGE', KEYS[1], '-', '+')) do for i = 1, #e[2], 2 do"
+            " if e[2][i] == 'id' and e[2][i + 1] == ARGV[1] then return e[1] end end end";
+        return redis_.ask_one({"EVAL", find, "1", stream, id});
+    }
+    static bool is_script(const std::string& request) { return request.find("EVAL") != std::string::npos; }
+
+    inspector redis_;
+    std::map<std::string, std::string> queues_;  // by id
+    int pushed_ = 0;
+    transport_contract::relay relay_{static_cast<std::uint16_t>(number_in("OJS_TEST_REDIS_PORT")), is_script};
+};
+
+// A worker as its transport sees it, on a stream of its own unless one is given.
+struct lone_worker {
+    explicit lone_worker(const std::string& stream, const std::string& name = "alone",
+                         ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT")))
+        : wire(share(options)) {
+        identity.worker_id = name;
+        identity.queues = {stream};
+        identity.visibility_timeout = 1h;
+    }
+    ojs::result<jobs> fetch(std::size_t count = 1) {
+        return wire->fetch({&identity, count, nullptr, {}}, soon());
+    }
+    ojs::job fetch_one() {
+        const ojs::result<jobs> got = fetch();
+        if (!got || got->size() != 1) throw std::runtime_error(got ? "no job came" : got.error().text);
+        return got->front();
+    }
+    // Fetches until a job comes: it is another worker's, whose lease ends meanwhile.
+    ojs::job await_one() {
+        for (const ojs::time_point end = soon(); ojs::steady_clock::now() < end;) {
+            const ojs::result<jobs> got = fetch();
+            if (got && !got->empty()) return got->front();
+            static_cast<void>(ojs::cancel_token().sleep_for(5ms));
+        }
+        throw std::runtime_error("no job came");
+    }
+    ojs::result<ojs::settled> ack(const ojs::job& job) {
+        return wire->ack({job.id, "", nullptr, job.claim, &job}, soon());
+    }
+    ojs::result<ojs::settled> fail(const ojs::job& job, const char* code = "handler_error",
+                                   bool requeue = false) {
+        return wire->fail({job.id, {code, "no", true, "{}"}, requeue, "", nullptr, job.claim, &job}, soon());
+    }
+    texts renewed(const ojs::job& job) {
+        const auto got =
+            wire->heartbeat({&identity, "running", {job.id}, false, nullptr, {job.claim}}, soon());
+        if (!got) throw std::runtime_error(got.error().text);
+        return got->jobs_extended;
+    }
+    ojs::result<bool> confirms(const ojs::job& job) {
+        return wire->confirm_claim({&identity, job.id, nullptr, job.attempt, job.claim}, soon());
+    }
+
+    ojs::worker_identity identity;
+    std::shared_ptr<ojs::transport> wire;
+};
+
+std::string new_stream() {
+    static int number = 0;
+    static const auto run = std::chrono::system_clock::now().time_since_epoch().count();
+    return "own-" + std::to_string(run) + "-" + std::to_string(++number);
+}
+
+// Sets an option of the server, and its former value at the end of the scope.
+class changed_option {
+  public:
+    changed_option(inspector& redis, std::string name, const std::string& value)
+        : redis_(redis), name_(std::move(name)), former_(redis.ask({"CONFIG", "GET", name_}).at(1)) {
+        redis_.ask({"CONFIG", "SET", name_, value});
+    }
+    changed_option(const changed_option&) = delete;
+    changed_option& operator=(const changed_option&) = delete;
+    ~changed_option() { redis_.ask({"CONFIG", "SET", name_, former_}); }
+
+  private:
+    inspector& redis_;
+    const std::string name_;
+    const std::string former_;
+};
+
+void check_refused(const ojs::result<jobs>& got, ojs::errc code, const std::string& text) {
+    REQUIRE_FALSE(got);
+    CHECK(got.error().code == code);
+    CHECK(got.error().text == "Redis: " + text);
+}
+
+}  // namespace
+
+TEST_CASE("contract: redis_streams") {
+    const char* const word = std::getenv("OJS_TEST_CASE");
+    const auto on = std::make_shared<redis_subject>();
+    const auto left_out = transport_contract::check_all([&] { return on; }, word == nullptr ? "" : word);
+    if (word == nullptr) CHECK(left_out == texts{"a checkpoint travels with the FAIL"});
+}
+
+TEST_CASE(
+    "fields: an entry without any of ours runs; a handler can read all; args that are no array are "
+    "malformed") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker worker(stream);
+    const std::string entry = redis.ask_one({"XADD", stream, "*", "user", "J\xC3\xBC", "quote", "\""});
+    redis.ask(
+        {"XADD", stream, "*", "id", "b", "type", "t", "body", std::string("\0\xff", 2), "max_attempts", "x"});
+    redis.ask({"XADD", stream, "*", "id", "c", "args", "{}"});
+    const auto got = worker.fetch(10);
+    REQUIRE(got);
+    REQUIRE(got->size() == 3);
+    CHECK((*got)[0].id == entry);
+    CHECK((*got)[0].type == "message");
+    CHECK((*got)[0].args_json == "[]");
+    CHECK((*got)[0].body.empty());
+    CHECK((*got)[0].envelope_json == "{\"user\":\"J\xC3\xBC\",\"quote\":\"\\\"\"}");
+    CHECK((*got)[1].id == "b");
+    CHECK((*got)[1].type == "t");
+    CHECK((*got)[1].body == std::string("\0\xff", 2));
+    CHECK((*got)[1].max_attempts == 20);
+    CHECK((*got)[2].malformed == "its field args is not a JSON array");
+    CHECK(*worker.fail((*got)[2], "invalid_payload", true) == ojs::settled::discarded);
+    CHECK(redis.ask_one({"XLEN", stream + ".dead"}) == "1");
+}
+
+TEST_CASE("fields: two entries with one id -> both run and are settled") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker worker(stream);
+    for (int i = 0; i < 2; ++i) redis.ask({"XADD", stream, "*", "id", "same"});
+    const auto got = worker.fetch(2);
+    REQUIRE(got);
+    REQUIRE(got->size() == 2);
+    CHECK(got->front().id == "same");
+    CHECK(got->back().id != "same");
+    for (const ojs::job& each : *got) CHECK(*worker.ack(each) == ojs::settled::accepted);
+    CHECK(redis.ask_one({"XLEN", stream}) == "0");
+}
+
+TEST_CASE("lease: a claim of a worker with a long one is not taken by a worker with a short one") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker patient(stream, "patient"), hasty(stream, "hasty"), other(stream, "other");
+    hasty.identity.visibility_timeout = 1ms;
+    for (int i = 0; i < 2; ++i) redis.ask({"XADD", stream, "*", "n", std::to_string(i)});
+    const ojs::job kept = patient.fetch_one();
+    const ojs::job taken = hasty.fetch_one();
+    CHECK(other.await_one().id == taken.id);  // with a long lease
+    while (std::stoi(redis.ask({"XPENDING", stream, "ojs", "-", "+", "1", "patient"}).at(2)) < 5) {
+    }
+    lone_worker hasty_too(stream, "hasty too");  // its first FETCH looks for what others have left
+    hasty_too.identity.visibility_timeout = 1ms;
+    CHECK(hasty_too.fetch(10)->empty());
+    CHECK(patient.renewed(kept) == texts{kept.id});
+    CHECK(*hasty.confirms(taken) == false);
+    CHECK(*patient.ack(kept) == ojs::settled::accepted);
+    CHECK(*hasty.ack(taken) == ojs::settled::gone);
+}
+
+TEST_CASE(
+    "lease: an attempt of a dead worker counts; the last one moves the entry to the dead stream without a "
+    "run") {
+    inspector redis;
+    const std::string stream = new_stream();
+    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
+    std::string logged;
+    options.log = [&](const ojs::log_record& record) { logged += record.message; };
+    options.max_attempts = 2;
+    lone_worker later(stream, "later", options);
+    redis.ask({"XADD", stream, "*", "id", "poison", "body", "x"});
+    for (const int attempt : {1, 2}) {
+        lone_worker dead(stream, "dead " + std::to_string(attempt), options);
+        dead.identity.visibility_timeout = 1ms;
+        CHECK(dead.await_one().attempt == attempt);
+    }
+    for (const ojs::time_point end = soon(); logged.empty() && ojs::steady_clock::now() < end;)
+        CHECK(later.fetch(10)->empty());
+    CHECK(redis.ask_one({"XLEN", stream + ".dead"}) == "1");
+    CHECK(redis.ask_one({"XLEN", stream}) == "0");
+    CHECK(logged == "entries moved to the dead stream: their last attempt did not end");
+    const texts fields = redis.ask({"XRANGE", stream + ".dead", "-", "+"});
+    CHECK(texts(fields.begin() + 1, fields.end()) == texts{"error_code", "attempts_used_up", "error_message",
+                                                           "the last attempt did not end", "attempts", "2",
+                                                           "id", "poison", "body", "x"});
+}
+
+TEST_CASE("claim: a report of an earlier delivery to the same worker is gone") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker worker(stream);
+    redis.ask({"XADD", stream, "*", "id", "a"});
+    const ojs::job first = worker.fetch_one();
+    CHECK(*worker.fail(first, "interrupted", true) == ojs::settled::accepted);
+    const ojs::job second = worker.fetch_one();
+    CHECK(second.attempt == 1);
+    CHECK(*worker.fail(first, "interrupted", true) == ojs::settled::gone);
+    CHECK(*worker.ack(first) == ojs::settled::gone);
+    CHECK(worker.renewed(first).empty());
+    CHECK(*worker.confirms(first) == false);
+    CHECK(*worker.confirms(second) == true);
+    CHECK(worker.fetch(10)->empty());
+    CHECK(*worker.ack(second) == ojs::settled::accepted);
+    CHECK(redis.ask({"HKEYS", stream + ".meta"}) == texts{"lease:alone"});
+}
+
+TEST_CASE("claim: a lost FETCH is claimed again by its worker, and what it holds is not") {
+    inspector redis;
+    const std::string stream = new_stream();
+    transport_contract::relay relay(
+        static_cast<std::uint16_t>(number_in("OJS_TEST_REDIS_PORT")),
+        [](const std::string& request) { return request.find("EVALSHA") != std::string::npos; });
+    lone_worker worker(stream, "alone", options_for(relay.port()));
+    for (const char* id : {"held", "lost"}) redis.ask({"XADD", stream, "*", "id", id});
+    const ojs::job held = worker.fetch_one();
+    relay.lose(1);
+    CHECK_FALSE(worker.fetch());
+    const auto again = worker.fetch(10);
+    REQUIRE(again);
+    REQUIRE(again->size() == 1);
+    CHECK(again->front().id == "lost");
+    CHECK(again->front().attempt == 2);
+    CHECK(*worker.ack(held) == ojs::settled::accepted);
+    CHECK(*worker.ack(again->front()) == ojs::settled::accepted);
+}
+
+TEST_CASE("claim: a worker that starts again under its name gets back what it held, at once") {
+    inspector redis;
+    const std::string stream = new_stream();
+    redis.ask({"XADD", stream, "*", "id", "a"});
+    CHECK(lone_worker(stream, "pod-0").fetch_one().attempt == 1);
+    CHECK(lone_worker(stream, "pod-0").fetch_one().attempt == 2);
+}
+
+TEST_CASE("claim: an entry that is deleted while its job runs -> the claim is lost") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker worker(stream);
+    const std::string entry = redis.ask_one({"XADD", stream, "*", "n", "1"});
+    const ojs::job got = worker.fetch_one();
+    redis.ask({"XDEL", stream, entry});
+    CHECK(worker.renewed(got).empty());
+    CHECK(*worker.confirms(got) == false);
+    redis.ask({"DEL", stream});
+    CHECK(*worker.ack(got) == ojs::settled::gone);
+    CHECK(*worker.confirms(got) == false);
+    CHECK(worker.fetch()->empty());
+}
+
+TEST_CASE("retry: after the delay of its attempt, with all fields; then the dead stream") {
+    inspector redis;
+    const std::string stream = new_stream();
+    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
+    options.retry_delays = {1h, 2h};
+    lone_worker worker(stream, "alone", options);
+    const std::string entry = redis.ask_one({"XADD", stream, "*", "body", "b", "max_attempts", "4"});
+    for (const int attempt : {1, 2, 3}) {
+        const ojs::job got = worker.fetch_one();
+        CHECK(got.attempt == attempt);
+        CHECK(got.body == "b");
+        const double now = std::stod(redis.ask_one({"TIME"})) * 1000;
+        CHECK(*worker.fail(got) == ojs::settled::will_retry);
+        CHECK(worker.fetch(10)->empty());
+        const double delay = std::stod(redis.ask_one({"ZSCORE", stream + ".retry", entry})) - now;
+        CHECK(delay >= (attempt == 1 ? 3600e3 : 7200e3));
+        CHECK(delay < (attempt == 1 ? 3600e3 : 7200e3) + 600e3);
+        redis.ask({"ZADD", stream + ".retry", "1", entry});
+    }
+    CHECK(*worker.fail(worker.fetch_one()) == ojs::settled::discarded);
+    const texts fields = redis.ask({"XRANGE", stream + ".dead", "-", "+"});
+    CHECK(texts(fields.begin() + 1, fields.end()) == texts{"error_code", "handler_error", "error_message",
+                                                           "no", "attempts", "4", "id", entry, "body", "b",
+                                                           "max_attempts", "4"});
+    CHECK(redis.ask_one({"EXISTS", stream + ".retry"}) == "0");
+}
+
+TEST_CASE("retry: without its sorted set a failed entry comes back at once") {
+    inspector redis;
+    const std::string stream = new_stream();
+    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
+    options.retry_delays = {1h};
+    lone_worker worker(stream, "alone", options);
+    redis.ask({"XADD", stream, "*", "id", "a"});
+    CHECK(*worker.fail(worker.fetch_one()) == ojs::settled::will_retry);
+    redis.ask({"DEL", stream + ".retry"});
+    CHECK(worker.await_one().attempt == 2);
+}
+
+TEST_CASE("requeue: an entry that is handed back each time does not hold up new ones") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker worker(stream);
+    redis.ask({"XADD", stream, "*", "id", "without a handler"});
+    CHECK(*worker.fail(worker.fetch_one(), "unsupported", true) == ojs::settled::accepted);
+    for (int i = 0; i < 3; ++i) redis.ask({"XADD", stream, "*", "id", "new " + std::to_string(i)});
+    int handed_back = 0, done = 0;
+    while (done < 3 && handed_back < 10) {
+        const ojs::job got = worker.fetch_one();
+        const bool is_new = got.id != "without a handler";
+        CHECK(got.attempt == 1);
+        CHECK(*(is_new ? worker.ack(got) : worker.fail(got, "unsupported", true)) == ojs::settled::accepted);
+        ++(is_new ? done : handed_back);
+    }
+    CHECK(done == 3);
+    CHECK(handed_back <= 4);
+    CHECK(worker.fetch_one().id == "without a handler");
+}
+
+TEST_CASE("scripts: after SCRIPT FLUSH each one is sent again") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker worker(stream);
+    for (int i = 0; i < 2; ++i) {
+        redis.ask({"XADD", stream, "*", "n", "1"});
+        redis.ask({"SCRIPT", "FLUSH"});
+        const ojs::job got = worker.fetch_one();
+        redis.ask({"SCRIPT", "FLUSH"});
+        CHECK(worker.renewed(got) == texts{got.id});
+        redis.ask({"SCRIPT", "FLUSH"});
+        CHECK(*worker.ack(got) == ojs::settled::accepted);
+    }
+}
+
+TEST_CASE("consumers: one that leaves is deleted unless it holds entries; so is one that is idle for long") {
+    inspector redis;
+    const std::string stream = new_stream();
+    const auto consumers = [&] {
+        texts out = redis.ask(
+            {"EVAL",
+             "local out = {} for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], 'ojs')) do"
+             " out[#out + 1] = c[2] end table.sort(out) return out",
+             "1", stream});
+        return out;
+    };
+    lone_worker busy(stream, "busy"), idle(stream, "idle");
+    CHECK(busy.fetch()->empty());
+    CHECK(idle.fetch()->empty());
+    redis.ask({"XADD", stream, "*", "id", "a"});
+    const ojs::job got = busy.fetch_one();
+    for (lone_worker* each : {&busy, &idle}) CHECK(each->wire->deregister_worker(each->identity, soon()));
+    CHECK(consumers() == texts{"busy"});
+    CHECK(*busy.ack(got) == ojs::settled::accepted);
+    CHECK(redis.ask({"HKEYS", stream + ".meta"}) == texts{"lease:busy"});
+    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
+    options.max_consumer_idle = 0ms;
+    lone_worker tidy(stream, "tidy", options);
+    redis.ask({"XADD", stream, "*", "id", "b"});
+    CHECK(tidy.fetch_one().id == "b");
+    CHECK(consumers() == texts{"tidy"});
+    CHECK(redis.ask({"HKEYS", stream + ".meta"}) == texts{"lease:tidy"});
+}
+
+TEST_CASE("keep_entries: settled entries stay in the stream, acknowledged") {
+    inspector redis;
+    const std::string stream = new_stream();
+    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
+    options.keep_entries = true;
+    lone_worker worker(stream, "alone", options);
+    redis.ask({"XADD", stream, "*", "id", "a"});
+    CHECK(*worker.ack(worker.fetch_one()) == ojs::settled::accepted);
+    CHECK(worker.fetch(10)->empty());
+    CHECK(redis.ask_one({"XLEN", stream}) == "1");
+    CHECK(redis.ask_one({"XPENDING", stream, "ojs"}) == "0");
+}
+
+TEST_CASE("errors: a full memory keeps what is claimed; claims and ACKs go on") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker worker(stream);
+    for (const char* id : {"a", "b"}) redis.ask({"XADD", stream, "*", "id", id});
+    redis.ask({"XGROUP", "CREATE", stream, "ojs", "0"});
+    const changed_option full(redis, "maxmemory", "1");
+    const ojs::job first = worker.fetch_one();
+    const auto refused = worker.fail(first);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code == ojs::errc::unavailable);
+    CHECK(refused.error().text == "Redis: OOM command not allowed when used memory > 'maxmemory'");
+    CHECK(worker.renewed(first) == texts{first.id});
+    CHECK(*worker.ack(first) == ojs::settled::accepted);
+    CHECK(*worker.ack(worker.fetch_one()) == ojs::settled::accepted);
+}
+
+TEST_CASE("errors: a replica, another type of key, a wrong password -> each is named") {
+    inspector redis;
+    const std::string stream = new_stream();
+    redis.ask({"XADD", stream, "*", "id", "a"});
+    lone_worker worker(stream);
+    const ojs::job got = worker.fetch_one();
+    redis.ask({"REPLICAOF", "127.0.0.1", "1"});
+    check_refused(worker.fetch(), ojs::errc::unavailable,
+                  "READONLY You can't write against a read only replica");
+    CHECK(worker.ack(got).error().code == ojs::errc::unavailable);
+    redis.ask({"REPLICAOF", "NO", "ONE"});
+    CHECK(*worker.ack(got) == ojs::settled::accepted);
+
+    const std::string list = new_stream();
+    redis.ask({"LPUSH", list, "x"});
+    check_refused(
+        lone_worker(list).fetch(), ojs::errc::bad_response,
+        "WRONGTYPE Operation against a key holding the wrong kind of value; the key of a queue is no stream");
+
+    const changed_option locked(redis, "requirepass", "p@ss:w/rd");
+    redis.ask({"AUTH", "p@ss:w/rd"});
+    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
+    check_refused(lone_worker(stream).fetch(), ojs::errc::bad_response,
+                  "NOAUTH Authentication required; write redis://:PASSWORD@HOST");
+    options.password = "wrong";
+    check_refused(lone_worker(stream, "w", options).fetch(), ojs::errc::unavailable,
+                  "WRONGPASS invalid username-password pair or user is disabled");
+    options.password = "p@ss:w/rd";
+    CHECK(lone_worker(stream, "w", options).fetch());
+    options.url =
+        "redis://:p%40ss:w%2frd@127.0.0.1:" + std::to_string(number_in("OJS_TEST_REDIS_PORT")) + "/1";
+    options.password = "";
+    redis.ask({"SELECT", "1"});
+    redis.ask({"XADD", stream, "*", "id", "in the other database"});
+    CHECK(lone_worker(stream, "w", options).fetch_one().id == "in the other database");
+    redis.ask({"SELECT", "0"});
+}
+
+TEST_CASE("url: what is wrong is named, and nothing of it is quoted") {
+    const auto fault = [](const char* url) {
+        ojs::redis_streams_options options;
+        options.url = url;
+        const auto made = ojs::open_redis_streams(options);
+        return made ? "" : made.error().text;
+    };
+    CHECK(fault("redis://localhost") == "");
+    CHECK(fault("REDIS://user:pw@[::1]:6380/15") == "");
+    CHECK(fault("redis:/run/redis.sock") == "");
+    CHECK(fault("http://secret") == "Redis: the URL does not start with redis:");
+    CHECK(fault("redis:secret") == "Redis: redis://HOST:PORT or redis:/PATH of a unix socket is expected");
+    CHECK(fault("redis://u:secret%@host") == "Redis: the user name or the password is not percent-encoded");
+    CHECK(fault("redis://u:secret@host:0") == "Redis: the port is not a number from 1 to 65535");
+    CHECK(fault("redis://u:secret@host/one") == "Redis: the database is no number");
+    ojs::redis_streams_options options;
+    options.retry_delays = {-1ms};
+    CHECK(ojs::open_redis_streams(options).error().code == ojs::errc::invalid_argument);
+}
