@@ -65,8 +65,9 @@ OJS_SHUTDOWN_INLINE result<transport_ref> open_scheme(const amqp_options& base,
     amqp_options options = base;
     options.url = cat({"amqp:", setup.address});
     if (!options.on_event)
-        options.on_event = [log = setup.log](const std::string& event) {
-            log({log_level::info, "RabbitMQ", {field("event", event)}, {}});
+        options.on_event = [log = setup.log](severity level, const std::string& text) {
+            const bool is_info = level == severity::info;
+            log({is_info ? log_level::info : log_level::warn, "RabbitMQ event", {field("event", text)}, {}});
         };
     return open_amqp(std::move(options));
 }

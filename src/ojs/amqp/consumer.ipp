@@ -395,7 +395,8 @@ class consumer : public ref_counted {
         }
     }
     void set_connected() {
-        events_->report("connection", cat({"connected to RabbitMQ at ", broker_.host, ":", broker_.port}));
+        events_->report(severity::info, "connection",
+                        cat({"connected to RabbitMQ at ", broker_.host, ":", broker_.port}));
         const unique_lock held(mutex_);
         is_connected_ = true;
         problem_.clear();
@@ -404,7 +405,8 @@ class consumer : public ref_counted {
     void lose_connection() {
         const bool is_orderly = is_ending();
         if (!is_orderly)
-            events_->report("connection", cat({"no connection to RabbitMQ: ", connection_.fault()}));
+            events_->report(severity::warning, "connection",
+                            cat({"no connection to RabbitMQ: ", connection_.fault()}));
         for (queue_channel& channel : channels_) lose_channel(channel);
         connection_.close(is_orderly);
         channels_.clear();
@@ -442,7 +444,7 @@ class consumer : public ref_counted {
     }
     bool report_queue(const queue_channel& channel, const std::string& text) {
         const std::string about = cat({"queue ", channel.queue, ": ", text});
-        events_->report(channel.queue, about);
+        events_->report(severity::warning, channel.queue, about);
         const unique_lock held(mutex_);
         problem_ = about;
         return true;
@@ -539,7 +541,7 @@ class consumer : public ref_counted {
         }
         if (status != rpc_status::done) return handle(status, channel);
         channel.consumers.push_back({tag, prefetch});
-        events_->report(channel.queue, cat({"consuming queue ", channel.queue}));
+        events_->report(severity::info, channel.queue, cat({"consuming queue ", channel.queue}));
         return true;
     }
     rpc_status open(queue_channel& channel) {
@@ -728,7 +730,7 @@ class consumer : public ref_counted {
         return out;
     }
     void begin_dead_letter(held_message& message) {
-        events_->report(cat({message.job.queue, " attempts"}),
+        events_->report(severity::warning, cat({message.job.queue, " attempts"}),
                         cat({"message ", printable(message.job.id), " of queue ", message.job.queue,
                              " has used up its attempts, and is not run"}));
         if (options_.use_dead_letter_exchange) return begin_settling(message, verb::reject, state::due);

@@ -26,12 +26,13 @@ namespace rabbitmq {
 // Reports each change once, until it is closed. Thread-safe.
 class event_log : public ref_counted {
   public:
-    explicit event_log(function<void(const std::string&)> on_event) : on_event_(std::move(on_event)) {}
+    explicit event_log(function<void(severity, const std::string&)> on_event)
+        : on_event_(std::move(on_event)) {}
     // `subject`: the queue, or what else changes on its own.
-    void report(const std::string& subject, const std::string& text) {
+    void report(severity level, const std::string& subject, const std::string& text) {
         const unique_lock held(mutex_);
         std::string& last = last_[subject];
-        if (last != text) on_event_(text);
+        if (last != text) on_event_(level, text);
         last = text;
     }
     void close() {
@@ -41,7 +42,7 @@ class event_log : public ref_counted {
 
   private:
     mutex mutex_;
-    function<void(const std::string&)> on_event_;
+    function<void(severity, const std::string&)> on_event_;
     std::map<std::string, std::string> last_;
 };
 
@@ -214,7 +215,7 @@ class publisher : public ref_counted {
         if (status == rpc_status::done) {
             amqp_channel_close(connection_.state(), declaring_channel, AMQP_REPLY_SUCCESS);
         } else if (has_part(connection_.fault(), "PRECONDITION_FAILED")) {
-            events_->report(what.queue,
+            events_->report(severity::warning, what.queue,
                             cat({what.queue,
                                  " has other arguments than those of a declaration, and is used as "
                                  "it is: ",
@@ -271,8 +272,9 @@ class publisher : public ref_counted {
         }
     }
     bool note_blocked(std::string reason) {
-        events_->report("publications", reason.empty() ? std::string("RabbitMQ accepts publications again")
-                                                       : cat({"RabbitMQ blocks publications: ", reason}));
+        events_->report(reason.empty() ? severity::info : severity::warning, "publications",
+                        reason.empty() ? std::string("RabbitMQ accepts publications again")
+                                       : cat({"RabbitMQ blocks publications: ", reason}));
         const unique_lock held(mutex_);
         blocked_ = std::move(reason);
         return true;

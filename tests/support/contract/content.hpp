@@ -85,7 +85,7 @@ inline void odd_reports(trial& t) {
         t.equal(worker.claim_one().id, id, "the id");
         const ojs::job_error why = {"odd \u20ac code", message, true,
                                     "{\"cause\":[1,{\"text\":\"\u00fc\\n\"}]}"};
-        check_accepted(t, worker.wire->fail({id, why, false, ""}, soon()), "FAIL with an odd error");
+        check_accepted(t, worker.wire->fail(worker.failing(id, why), soon()), "FAIL with an odd error");
         t.state_is(id, job_state::waiting);
     }
     t.equal(worker.claim_one().id, id, "the id");

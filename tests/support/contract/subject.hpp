@@ -41,10 +41,11 @@ enum class job_state {
     running,    // claimed
     completed,  // ACKed
     discarded,  // FAILed for the last time
-    absent      // the queue knows no such job
+    absent,     // the queue knows no such job
+    unknown     // the subject cannot tell
 };
 inline const char* to_string(job_state state) {
-    static const char* const names[] = {"waiting", "running", "completed", "discarded", "absent"};
+    static const char* const names[] = {"waiting", "running", "completed", "discarded", "absent", "unknown"};
     return names[static_cast<int>(state)];
 }
 
@@ -61,7 +62,8 @@ class subject {
     // Returns a transport of that worker to the same jobs as all others. May return the same one each time.
     virtual std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& as) = 0;
     virtual std::string push(const new_job& what) = 0;  // returns the later job::id
-    virtual job_state state_of(const std::string& id) = 0;
+    // Default: nothing outside of the transport sees a job.
+    virtual job_state state_of(const std::string& /*id*/) { return job_state::unknown; }
 
     // Called while a case waits for a job: makes jobs that wait for a retry due. Default: the case waits for the delay.
     virtual void end_retry_delays() {}

