@@ -247,6 +247,9 @@ class amqp_subject : public transport_contract::subject {
         for (const std::string& queue : as.queues) declare(queue);
         ojs::amqp_options options;
         options.retry_delays = {0ms};
+        options.on_event = [](ojs::severity level, const std::string& text) {
+            if (level != ojs::severity::info) std::fprintf(stderr, "%s\n", text.c_str());
+        };
         return std::make_shared<paused_between_fetches>(open(options));
     }
     std::string push(const new_job& what) override {

@@ -233,8 +233,8 @@ class consumer : public ref_counted {
         }
         if (!is_connected_) return unreachable();
         if (!is_done()) return error{errc::timed_out, 0, "RabbitMQ did not respond in time"};
-        const bool is_idle = consumed_queues_ == 0 && phase_ == phase::running && !is_over();
-        if (is_idle) return error{errc::unavailable, 0, problem_.empty() ? "no queue is consumed" : problem_};
+        const bool is_idle = consumed_queues_ == 0 && !problem_.empty() && !is_over();
+        if (is_idle) return error{errc::unavailable, 0, problem_};
         return {};
     }
     result<settled> await_settled(unique_lock& held, ref<settlement> settling, verb what, settled accepted,
@@ -445,9 +445,12 @@ class consumer : public ref_counted {
     bool report_queue(const queue_channel& channel, const std::string& text) {
         const std::string about = cat({"queue ", channel.queue, ": ", text});
         events_->report(severity::warning, channel.queue, about);
-        const unique_lock held(mutex_);
-        problem_ = about;
+        set_problem(about);
         return true;
+    }
+    void set_problem(std::string text) {
+        const unique_lock held(mutex_);
+        problem_ = std::move(text);
     }
 
     void serve() {
@@ -541,6 +544,7 @@ class consumer : public ref_counted {
         }
         if (status != rpc_status::done) return handle(status, channel);
         channel.consumers.push_back({tag, prefetch});
+        set_problem("");
         events_->report(severity::info, channel.queue, cat({"consuming queue ", channel.queue}));
         return true;
     }

@@ -109,6 +109,7 @@ inline void claimed_once_among_many(trial& t) {
                 for (const ojs::job& each : *got) claimed.push_back(each.id);
                 if (!got->empty()) end = soon();
             }
+            worker.note(*got);
             for (const ojs::job& each : *got) worker.ack(each.id);
         }
     });

@@ -165,13 +165,18 @@ class test_worker {
         trial_.require(got.has_value(), "FETCH fails: " + text_of(got));
         trial_.check(got->size() <= count,
                      "FETCH for " + std::to_string(count) + " jobs brings " + std::to_string(got->size()));
-        const std::lock_guard<std::mutex> held(mutex_);
-        for (const ojs::job& each : *got) {
+        for (const ojs::job& each : *got)
             trial_.check(each.malformed.empty(), "job " + each.id + " is malformed: " + each.malformed);
+        note(*got);
+        return *got;
+    }
+    // What a FETCH of a case's own brought.
+    void note(const jobs& got) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        for (const ojs::job& each : got) {
             held_.insert(each.id);
             claimed_[each.id] = each;
         }
-        return *got;
     }
     // Fetches until it has `count` jobs, as a worker does, at most until the guard.
     jobs claim(std::size_t count, bool ends_delays = true) {

@@ -252,6 +252,7 @@ inline void no_call_after_reset(trial& t) {
         while (!over && !t.has_broken()) {
             const ojs::result<jobs> got = worker.wire->fetch(worker.asking(1), soon());
             if (!t.check(got.has_value(), "FETCH fails: " + text_of(got))) return;
+            worker.note(*got);
             for (const ojs::job& each : *got) worker.ack(each.id);
             if (got->empty()) std::this_thread::sleep_for(milliseconds(1));
         }

@@ -73,9 +73,7 @@ class connection {
         publish_socket(amqp_socket_get_sockfd(tcp));
         amqp_set_handshake_timeout(state_, &limit);
         amqp_set_rpc_timeout(state_, &limit);
-        const amqp_rpc_reply_t reply =
-            amqp_login(state_, broker.virtual_host.c_str(), 0, frame_max, static_cast<int>(heartbeat.count()),
-                       AMQP_SASL_METHOD_PLAIN, broker.user.c_str(), broker.password.c_str());
+        const amqp_rpc_reply_t reply = log_in(broker, static_cast<int>(heartbeat.count()));
         return reply.reply_type == AMQP_RESPONSE_NORMAL ||
                fail(cat({"cannot log in to ", broker.host, ":", broker.port, ": ", text_of(reply)}));
     }
@@ -147,6 +145,26 @@ class connection {
     static constexpr int time_limit = 5;  // seconds, of connecting, and of each synchronous method
     static constexpr int frame_max = 131072;
 
+    // The broker tells of a deleted queue, and of blocked publications, only those who ask for it.
+    amqp_rpc_reply_t log_in(const endpoint& broker, int heartbeat) {
+        amqp_table_entry_t capabilities[] = {true_entry("consumer_cancel_notify"),
+                                             true_entry("connection.blocked"),
+                                             true_entry("authentication_failure_close")};
+        amqp_table_entry_t property = true_entry("capabilities");
+        property.value.kind = AMQP_FIELD_KIND_TABLE;
+        property.value.value.table = {3, capabilities};
+        const amqp_table_t properties = {1, &property};
+        return amqp_login_with_properties(state_, broker.virtual_host.c_str(), 0, frame_max, heartbeat,
+                                          &properties, AMQP_SASL_METHOD_PLAIN, broker.user.c_str(),
+                                          broker.password.c_str());
+    }
+    static amqp_table_entry_t true_entry(const char* name) {
+        amqp_table_entry_t out{};
+        out.key = amqp_cstring_bytes(name);
+        out.value.kind = AMQP_FIELD_KIND_BOOLEAN;
+        out.value.value.boolean = 1;
+        return out;
+    }
     static std::string text_of(const amqp_rpc_reply_t& reply) {
         if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION)
             return amqp_error_string2(reply.library_error);
