@@ -236,7 +236,8 @@ class amqp_subject : public transport_contract::subject {
   public:
     traits can() const override {
         traits out;
-        out.first_in_first_out = out.keeps_args_text = out.holds_nul = out.any_type = out.any_id = true;
+        out.first_in_first_out = !is_quorum();  // what is returned waits elsewhere for its next delivery
+        out.keeps_args_text = out.holds_nul = out.any_type = out.any_id = true;
         out.largest_args = 200 * 1024;
         out.requeue_spares_attempt = !is_quorum();
         out.knows_holder = out.tells_of_work = out.jobs_outlive_worker = true;
@@ -346,6 +347,7 @@ struct lone_worker {
 
 ojs::amqp_options options_at(std::uint16_t port) {
     ojs::amqp_options out;
+    out.retry_delays = {0ms};
     out.url = url_at(port);
     return out;
 }
@@ -488,8 +490,9 @@ TEST_CASE("amqp_transport: a job that runs over a reconnect is settled by its re
     }
     SUBCASE("buffered: the first claim's FAIL publishes one retry") {
         CHECK(lone_worker::eventually([&] { return worker.fail(first).has_value(); }));
+        const ojs::job retry = worker.fetch()[0];
+        CHECK(retry.attempt == (is_quorum() ? 3 : 2));  // a quorum queue has counted the redelivery
         CHECK(worker.try_fetch()->empty());
-        CHECK(worker.fetch()[0].attempt == (is_quorum() ? 3 : 2));
         CHECK(worker.server.count(worker.queue) == 0);
     }
     worker.wire = ojs::transport_ref();  // returns what is not settled
@@ -626,5 +629,5 @@ TEST_CASE("contract: amqp_transport") {
     const auto left_out = transport_contract::check_all([&] { return on; }, only == nullptr ? "" : only);
     if (only != nullptr) return;
     for (const std::string& name : left_out) MESSAGE("left out: ", name);
-    CHECK(left_out.size() == (variable("OJS_TEST_BROKER_PID").empty() ? 5 : 4));
+    CHECK(left_out.size() == (variable("OJS_TEST_BROKER_PID").empty() ? 5U : 4U) + (is_quorum() ? 1U : 0U));
 }

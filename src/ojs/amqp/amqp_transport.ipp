@@ -33,12 +33,12 @@ class amqp_transport : public transport {
     }
     result<settled> ack(const ack_request& request, time_point deadline) override {
         if (request.should_send && !request.should_send()) return cancelled();
-        return consumer_->settle(request.job_id, request.claim, verb::ack, settled::accepted, deadline);
+        return consumer_->settle(request.job_id, request.claim, verb::ack, deadline);
     }
     result<settled> fail(const fail_request& request, time_point deadline) override {
         if (request.should_send && !request.should_send()) return cancelled();
         if (!request.requeue) return consumer_->fail(request, deadline);
-        return consumer_->settle(request.job_id, request.claim, verb::requeue, settled::accepted, deadline);
+        return consumer_->settle(request.job_id, request.claim, verb::requeue, deadline);
     }
     result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point) override {
         return consumer_->renew(request.active_jobs);

@@ -25,31 +25,25 @@ namespace rabbitmq {
 
 enum class verb { ack, fail, requeue, reject };  // fail: publish, then ack
 
-// An ACK or FAIL that is in progress.
-struct settlement : ref_counted {
-    enum class state { publishing, due, sent, accepted, broken };
-    verb what = verb::ack;
-    state now = state::due;
-};
-
-// A message that is not settled.
-struct held_message {
-    ojs::job job;              // without its body once a FETCH has returned it
+// A message that is not settled. A call that waits for its end shares it.
+struct held_message : ref_counted {
+    // publishing: for a FAIL, or as a dead letter. lost: with its channel, so the broker has requeued it.
+    enum class state { held, publishing, due, sent, settled, lost };
+    state now = state::held;
+    verb decided = verb::ack;  // from `publishing` or `due` on
+    ojs::job job;              // only id and queue once a FETCH has returned it
     bool is_buffered = false;  // no FETCH has returned it
     std::string claim;         // that the worker knows; empty: none
     std::string consumer_tag, message_id, properties;
     std::size_t fingerprint = 0;  // of the body
     std::uint64_t tag = 0;
-    std::int64_t attempt = 1, max_attempts = 0;
-    ref<settlement> settling;
-    ref<publication> published;   // of a FAIL
-    bool is_dead_letter = false;  // its attempts were used up before it was delivered
-    time_point retry_at;          // when to publish that one again
-    bool is_lost = false;         // with its channel: the broker has requeued it
-    time_point lost_at;
+    std::int64_t attempt = 1, max_attempts = 1;
+    ref<publication> published;
+    time_point changed_at;  // when it was lost, or its dead letter last submitted
 
-    bool is_ready() const { return is_buffered && !is_lost && !settling && !published; }
+    bool is_ready() const { return is_buffered && now == state::held; }
 };
+using message_ref = ref<held_message>;
 
 // The channel of a queue. Another queue's errors do not close it.
 struct queue_channel {
@@ -131,39 +125,29 @@ class consumer : public ref_counted {
     }
 
     // Waits until the broker has read it. Errors: disconnected, while the message may come back; timed_out.
-    result<settled> settle(const std::string& id, const std::string& claim, verb what, settled accepted,
+    result<settled> settle(const std::string& id, const std::string& claim, verb decided,
                            time_point deadline) {
         unique_lock held(mutex_);
-        held_message* const message = find_claim(claim);
-        if (message == nullptr || message->is_lost) return settle_lost(message, id, what);
-        if (!message->settling) begin_settling(*message, what, settlement::state::due);
-        return await_settled(held, message->settling, what, accepted, deadline);
+        const message_ref message = find_claim(claim);
+        if (!message || message->now == state::lost) return settle_lost(message, id, decided);
+        if (message->now == state::held) decide(*message, decided);
+        return await_settled(held, message, decided, deadline);
     }
-    // Publishes it, for a retry or as a dead letter, and then acknowledges it.
+    // Publishes it, for a retry or as a dead letter; then it is acknowledged.
     result<settled> fail(const fail_request& request, time_point deadline) {
         unique_lock held(mutex_);
-        held_message* const message = find_claim(request.claim);
-        if (message == nullptr || message->is_lost) return settle_lost(message, request.job_id, verb::fail);
-        const bool is_last = !request.error.retryable || message->attempt >= max_attempts_of(*message);
-        const settled accepted = is_last ? settled::discarded : settled::will_retry;
-        if (message->settling) return await_settled(held, message->settling, verb::fail, accepted, deadline);
-        if (is_last && options_.use_dead_letter_exchange) {
-            begin_settling(*message, verb::reject, settlement::state::due);
-            return await_settled(held, message->settling, verb::reject, accepted, deadline);
-        }
+        const message_ref message = find_claim(request.claim);
+        if (!message || message->now == state::lost) return settle_lost(message, request.job_id, verb::fail);
+        const bool is_last = !request.error.retryable || message->attempt >= message->max_attempts;
+        const bool rejects = is_last && options_.use_dead_letter_exchange;
+        const verb decided = rejects ? verb::reject : verb::fail;
         if (!message->is_buffered && request.job == nullptr)
             return error{errc::rejected, 0, "the FAIL of a message needs its job"};
-        if (!message->published) message->published = make_publication(*message, request, is_last);
-        begin_settling(*message, verb::fail, settlement::state::publishing);
-        const ref<settlement> settling = message->settling;
-        const ref<publication> published = message->published;
-        held.unlock();
-        const result<void> confirmed = publisher_->publish(published, deadline);
-        held.lock();
-        if (!confirmed) return end_failed(request.claim, settling, published, confirmed.error());
-        acknowledge_published(request.claim, settling);
-        static_cast<void>(await_settled(held, settling, verb::fail, accepted, deadline));
-        return accepted;
+        if (message->now == state::held && rejects) decide(*message, decided);
+        if (message->now == state::held) publish_failed(*message, request, is_last);
+        const result<settled> response = await_settled(held, message, decided, deadline);
+        if (!response || *response == settled::gone) return response;
+        return is_last ? settled::discarded : settled::will_retry;
     }
 
     // The ids whose claims hold; and whether all others are lost for good.
@@ -171,26 +155,26 @@ class consumer : public ref_counted {
         const unique_lock held(mutex_);
         if (!is_connected_ && !is_draining()) return unreachable();
         heartbeat_response out;
-        for (auto message = held_.begin(); message != held_.end();) {
-            const bool is_active = contains(ids, message->job.id);
-            if (is_active && !message->is_lost && !message->claim.empty())
+        held_.remove_if([&](const message_ref& message) {
+            const bool is_active = contains(ids, message->job.id), is_lost = message->now == state::lost;
+            if (is_active && !is_lost && !message->claim.empty())
                 out.jobs_extended.push_back(message->job.id);
-            out.claims_lost = out.claims_lost || (is_active && message->is_lost && is_draining());
-            message = message->is_lost && !is_active ? held_.erase(message) : std::next(message);
-        }
+            out.claims_lost = out.claims_lost || (is_active && is_lost && is_draining());
+            return is_lost && !is_active;
+        });
         return out;
     }
     // Error: disconnected, if the message may come back.
     result<bool> holds(const std::string& id, const std::string& claim) {
         const unique_lock held(mutex_);
-        const held_message* const message = find_claim(claim);
-        if (message != nullptr && !message->is_lost) return true;
-        if (message != nullptr ? !may_come_back(*message) : !is_claimed_anew(id)) return false;
+        const message_ref message = find_claim(claim);
+        if (message && message->now != state::lost) return true;
+        if (message ? !may_come_back(*message) : !is_claimed_anew(id)) return false;
         return disconnected();
     }
 
   private:
-    using state = settlement::state;
+    using state = held_message::state;
     // The broker requeues messages when it knows that their connection is gone.
     std::chrono::seconds return_time() const { return options_.heartbeat * 2 + std::chrono::seconds(1); }
     static constexpr std::chrono::seconds queue_retry_time{2};
@@ -237,94 +221,100 @@ class consumer : public ref_counted {
         if (is_idle) return error{errc::unavailable, 0, problem_};
         return {};
     }
-    result<settled> await_settled(unique_lock& held, ref<settlement> settling, verb what, settled accepted,
+    result<settled> await_settled(unique_lock& held, const message_ref& message, verb decided,
                                   time_point deadline) {
         const auto is_over = [&] {
-            return settling->now == state::accepted || settling->now == state::broken;
+            return message->now == state::settled || message->now < state::publishing;
         };
-        while (!is_over() && changed_.wait_until(held, deadline)) {
+        while (message->now != state::lost && !is_over() && changed_.wait_until(held, deadline)) {
         }
-        if (settling->now == state::accepted) return settling->what == what ? accepted : settled::gone;
-        if (settling->now == state::broken) return disconnected();
-        return error{errc::timed_out, 0, "RabbitMQ did not respond to the report in time"};
+        const bool is_published = message->published && publisher_->is_confirmed(*message->published);
+        if (message->now == state::settled || is_published)
+            return message->decided == decided ? settled::accepted : settled::gone;
+        if (message->now == state::lost) return disconnected();
+        if (!message->published)
+            return error{errc::timed_out, 0, "RabbitMQ did not respond to a report in time"};
+        return error{errc::unavailable, 0, publisher_->fault_of(*message->published)};
     }
 
     // ---- held messages; the mutex is held ----
 
-    held_message* find_claim(const std::string& claim) {
-        for (held_message& message : held_) {
-            if (!claim.empty() && message.claim == claim) return &message;
+    message_ref find_claim(const std::string& claim) const {
+        for (const message_ref& message : held_) {
+            if (!claim.empty() && message->claim == claim) return message;
         }
-        return nullptr;
+        return {};
     }
     // A later FETCH has returned it: the worker is about to know.
     bool is_claimed_anew(const std::string& id) const {
-        for (const held_message& message : held_) {
-            if (message.job.id == id && !message.claim.empty()) return true;
+        for (const message_ref& message : held_) {
+            if (message->job.id == id && !message->claim.empty()) return true;
         }
         return false;
     }
     bool may_come_back(const held_message& message) const {
-        return !is_draining() && steady_clock::now() < message.lost_at + return_time();
+        return !is_draining() && steady_clock::now() < message.changed_at + return_time();
     }
-    // Null: no message has that claim.
-    result<settled> settle_lost(const held_message* message, const std::string& id, verb what) {
-        if (message == nullptr) return is_claimed_anew(id) ? result<settled>(disconnected()) : settled::gone;
-        const bool is_requeued = what == verb::requeue;
+    // None: no message has that claim.
+    result<settled> settle_lost(const message_ref& message, const std::string& id, verb decided) {
+        if (!message) return is_claimed_anew(id) ? result<settled>(disconnected()) : settled::gone;
+        const bool is_requeued = decided == verb::requeue;
         if (!is_requeued && may_come_back(*message)) return disconnected();
-        held_.remove_if([&](const held_message& other) { return &other == message; });
+        held_.remove(message);
         return is_requeued ? settled::accepted : settled::gone;
     }
     bool has_ready(const worker_identity& worker) const {
-        for (const held_message& message : held_) {
-            if (message.is_ready() && contains(worker.queues, message.job.queue)) return true;
+        for (const message_ref& message : held_) {
+            if (message->is_ready() && contains(worker.queues, message->job.queue)) return true;
         }
         return false;
     }
     std::vector<job> take_ready(const fetch_request& request) {
         std::vector<job> out;
-        for (held_message& message : held_) {
+        for (const message_ref& message : held_) {
             if (out.size() >= request.count) break;
-            if (!message.is_ready() || !contains(request.worker->queues, message.job.queue)) continue;
-            message.is_buffered = false;
-            message.claim = message.job.claim;
-            const std::string id = message.job.id, queue = message.job.queue;
-            out.push_back(std::move(message.job));
-            message.job.id = id;
-            message.job.queue = queue;
+            if (!message->is_ready() || !contains(request.worker->queues, message->job.queue)) continue;
+            message->is_buffered = false;
+            message->claim = message->job.claim;
+            ojs::job kept;
+            kept.id = message->job.id;
+            kept.queue = message->job.queue;
+            out.push_back(exchange(message->job, std::move(kept)));
         }
         return out;
     }
-    void begin_settling(held_message& message, verb what, state now) {
-        message.settling = make_ref<settlement>();
-        message.settling->what = what;
-        message.settling->now = now;
+    void decide(held_message& message, verb decided) {
+        message.decided = decided;
+        message.now = state::due;
         wake_.notify();
-    }
-    std::int64_t max_attempts_of(const held_message& message) const {
-        return message.max_attempts > 0 ? message.max_attempts : options_.max_attempts;
     }
 
     // ---- publications; the mutex is held ----
 
+    void publish_failed(held_message& message, const fail_request& request, bool is_last) {
+        const ref<publication> what =
+            make_publication(message, message.is_buffered ? message.job.body : request.job->body);
+        if (is_last) {
+            make_dead_letter(*what, cat({request.error.code, ": ", request.error.message}));
+        } else {
+            what->attempt = message.attempt + 1;
+            set_delay(*what, message.attempt);
+        }
+        begin_publishing(message, what);
+    }
+    void begin_publishing(held_message& message, const ref<publication>& what) {
+        message.decided = verb::fail;
+        message.now = state::publishing;
+        message.published = what;
+        message.changed_at = steady_clock::now();
+        publisher_->submit(what);
+    }
     ref<publication> make_publication(const held_message& message, std::string body) const {
         ref<publication> out = make_ref<publication>();
         out->queue = message.job.queue;
         out->properties = message.properties;
         out->body = std::move(body);
         out->attempt = message.attempt;
-        return out;
-    }
-    ref<publication> make_publication(const held_message& message, const fail_request& request,
-                                      bool is_last) const {
-        ref<publication> out =
-            make_publication(message, message.is_buffered ? message.job.body : request.job->body);
-        if (is_last) {
-            make_dead_letter(*out, cat({request.error.code, ": ", request.error.message}));
-        } else {
-            ++out->attempt;
-            set_delay(*out, message.attempt);
-        }
         return out;
     }
     void make_dead_letter(publication& out, const std::string& why) const {
@@ -341,26 +331,21 @@ class consumer : public ref_counted {
         out.returns_to = out.queue;
         out.queue = cat({out.queue, ".retry.", out.delay.count()});
     }
-    error end_failed(const std::string& claim, const ref<settlement>& settling,
-                     const ref<publication>& published, const error& why) {
-        held_message* const message = find_claim(claim);
-        if (message != nullptr && message->settling == settling) message->settling = {};
-        const bool has_failed = publisher_->state_of(*published) == publication::state::failed;
-        if (message != nullptr && has_failed) message->published = {};
-        settling->now = state::broken;
-        changed_.notify_all();
-        return why;
-    }
-    // It may have been lost, and delivered again, meanwhile.
-    void acknowledge_published(const std::string& claim, const ref<settlement>& settling) {
-        held_message* const message = find_claim(claim);
-        if (message == nullptr || message->is_lost) {
-            settling->now = state::broken;
-            return;
+    // After a confirm the original is acknowledged. A FAIL that failed is repeated by the worker, a dead letter here.
+    void advance_publications() {
+        const unique_lock held(mutex_);
+        for (const message_ref& message : held_) {
+            if (message->now != state::publishing) continue;
+            const publication::state now = publisher_->state_of(*message->published);
+            if (now == publication::state::confirmed) decide(*message, verb::fail);
+            if (now != publication::state::failed) continue;
+            if (!message->claim.empty()) {
+                message->now = state::held;
+            } else if (steady_clock::now() > message->changed_at + std::chrono::seconds(1)) {
+                begin_publishing(*message, message->published);
+            }
         }
-        message->settling = settling;
-        settling->now = state::due;
-        wake_.notify();
+        changed_.notify_all();
     }
 
     // ---- the thread ----
@@ -422,18 +407,13 @@ class consumer : public ref_counted {
         channel.consumers.clear();
         channel.retry_at = deadline_after(queue_retry_time);
         const unique_lock held(mutex_);
-        for (auto message = held_.begin(); message != held_.end();) {
-            if (message->job.queue != channel.queue || message->is_lost) {
-                ++message;
-                continue;
-            }
-            if (message->settling) message->settling->now = state::broken;
-            message->settling = {};
-            message->is_lost = true;
+        held_.remove_if([&](const message_ref& message) {
+            if (message->job.queue != channel.queue || message->now == state::lost) return false;
+            message->now = state::lost;
             message->is_buffered = false;
-            message->lost_at = steady_clock::now();
-            message = message->claim.empty() ? held_.erase(message) : std::next(message);
-        }
+            message->changed_at = steady_clock::now();
+            return message->claim.empty();
+        });
         changed_.notify_all();
     }
     // After an error of a channel. False: disconnected.
@@ -458,7 +438,7 @@ class consumer : public ref_counted {
             const std::uint64_t round_trips = wanted_round_trips();
             if (!adjust_consumers() || !send_settlements(round_trips) || !read()) return;
             hand_back_unwanted();
-            advance_dead_letters();
+            advance_publications();
             end_round_trips(round_trips);
             if (!connection_.has_frames()) await_event();
         }
@@ -562,10 +542,10 @@ class consumer : public ref_counted {
         std::int64_t out = 0;
         for (const queue_channel::consumer& active : channel.consumers) out += active.prefetch;
         const unique_lock held(mutex_);
-        for (const held_message& message : held_) {
-            bool counts = message.job.queue == channel.queue && !message.is_lost;
+        for (const message_ref& message : held_) {
+            bool counts = message->job.queue == channel.queue && message->now != state::lost;
             for (const queue_channel::consumer& active : channel.consumers)
-                counts = counts && message.consumer_tag != active.tag;
+                counts = counts && message->consumer_tag != active.tag;
             out += counts ? 1 : 0;
         }
         return out;
@@ -578,70 +558,51 @@ class consumer : public ref_counted {
 
     // ---- settlements ----
 
-    struct order {
-        queue_channel* channel;
-        std::uint64_t tag;
-        verb what;
-    };
-    std::vector<order> take_due() {
-        std::vector<order> out;
-        const unique_lock held(mutex_);
-        for (held_message& message : held_) {
-            if (message.is_lost || !message.settling || message.settling->now != state::due) continue;
-            message.settling->now = state::sent;
-            out.push_back({&channel_of(message.job.queue), message.tag, message.settling->what});
-        }
-        return out;
-    }
     bool send_settlements(std::uint64_t round_trips) {
-        const std::vector<order> due = take_due();
-        for (const order& each : due) {
-            const amqp_channel_t number = each.channel->number;
-            const bool is_ack = each.what == verb::ack || each.what == verb::fail;
-            const int status = is_ack ? amqp_basic_ack(connection_.state(), number, each.tag, 0)
-                                      : amqp_basic_nack(connection_.state(), number, each.tag, 0,
-                                                        each.what == verb::requeue);
-            if (!connection_.check_sent(status)) return false;
+        std::vector<message_ref> due;
+        {
+            const unique_lock held(mutex_);
+            for (const message_ref& message : held_) {
+                if (message->now == state::due) due.push_back(message);
+            }
+        }
+        for (const message_ref& message : due) {
+            if (!send(*message, channel_of(message->job.queue).number)) return false;
         }
         for (queue_channel& channel : channels_) {
             bool is_used = round_trips > round_trips_done_;
-            for (const order& each : due) is_used = is_used || each.channel == &channel;
+            for (const message_ref& message : due) is_used = is_used || message->job.queue == channel.queue;
             if (is_used && channel.is_open && !confirm(channel)) return false;
         }
         return true;
+    }
+    bool send(held_message& message, amqp_channel_t channel) {
+        const bool is_ack = message.decided == verb::ack || message.decided == verb::fail;
+        const bool requeues = message.decided == verb::requeue;
+        const int status = is_ack ? amqp_basic_ack(connection_.state(), channel, message.tag, 0)
+                                  : amqp_basic_nack(connection_.state(), channel, message.tag, 0, requeues);
+        const unique_lock held(mutex_);
+        message.now = state::sent;
+        return connection_.check_sent(status);
     }
     // The response to any synchronous method says that the broker has read what was sent before it.
     bool confirm(queue_channel& channel) {
         const rpc_status status = set_prefetch(channel, 1);
         if (status != rpc_status::done) return handle(status, channel);
         const unique_lock held(mutex_);
-        held_.remove_if([&](const held_message& message) {
-            if (message.job.queue != channel.queue || !message.settling ||
-                message.settling->now != state::sent)
-                return false;
-            message.settling->now = state::accepted;
-            return true;
+        held_.remove_if([&](const message_ref& message) {
+            const bool is_read = message->now == state::sent && message->job.queue == channel.queue;
+            if (is_read) message->now = state::settled;
+            return is_read;
         });
         changed_.notify_all();
         return true;
     }
     void hand_back_unwanted() {
         const unique_lock held(mutex_);
-        for (held_message& message : held_) {
-            const bool is_wanted = phase_ == phase::running && contains(queues_, message.job.queue);
-            if (message.is_ready() && !is_wanted) begin_settling(message, verb::requeue, state::due);
-        }
-    }
-    // Messages whose attempts were used up when they came.
-    void advance_dead_letters() {
-        const unique_lock held(mutex_);
-        for (held_message& message : held_) {
-            if (!message.is_dead_letter || message.settling) continue;
-            const publication::state now = publisher_->state_of(*message.published);
-            if (now == publication::state::confirmed) begin_settling(message, verb::ack, state::due);
-            if (now != publication::state::failed || steady_clock::now() < message.retry_at) continue;
-            message.retry_at = deadline_after(std::chrono::seconds(1));
-            publisher_->submit(message.published);
+        for (const message_ref& message : held_) {
+            const bool is_wanted = phase_ == phase::running && contains(queues_, message->job.queue);
+            if (message->is_ready() && !is_wanted) decide(*message, verb::requeue);
         }
     }
 
@@ -688,61 +649,57 @@ class consumer : public ref_counted {
     }
 
     void add(const queue_channel& channel, delivery from) {
-        const std::size_t fingerprint = std::hash<std::string_view>()(from.body);
         const unique_lock held(mutex_);
-        held_message& message = find_or_add(channel, from, fingerprint);
+        held_message& message = *find_or_add(channel, from);
         message.consumer_tag = std::move(from.consumer_tag);
         message.tag = from.tag;
         message.attempt = from.attempt;
-        message.max_attempts = from.max_attempts;
+        message.max_attempts = from.max_attempts > 0 ? from.max_attempts : options_.max_attempts;
         message.properties = std::move(from.properties);
         message.is_buffered = true;
+        message.now =
+            message.published ? state::publishing : state::held;  // of a FAIL that its connection outlived
         job& next = message.job;
         next.type = from.type.empty() ? options_.default_type : std::move(from.type);
-        next.attempt = from.attempt;
-        next.max_attempts = max_attempts_of(message);
+        next.attempt = message.attempt;
+        next.max_attempts = message.max_attempts;
         next.claim = cat({channel.generation, ".", from.tag});
         read_args(from, next);
         next.body = std::move(from.body);
         has_new_jobs_ = true;
-        const bool is_republished =
-            message.published && publisher_->state_of(*message.published) == publication::state::confirmed;
-        if (is_republished) return begin_settling(message, verb::ack, state::due);
-        if (message.claim.empty() && message.attempt > next.max_attempts) begin_dead_letter(message);
+        if (message.claim.empty() && message.attempt > message.max_attempts) reject_unrun(message);
     }
     // A redelivery of a message that is in progress here is recognized by its message-id. Another message with that
     // message-id is another job.
-    held_message& find_or_add(const queue_channel& channel, const delivery& from, std::size_t fingerprint) {
+    message_ref find_or_add(const queue_channel& channel, const delivery& from) {
+        const std::size_t fingerprint = std::hash<std::string_view>()(from.body);
         bool is_used = from.message_id.empty();
-        for (held_message& message : held_) {
-            is_used = is_used || message.job.id == from.message_id;
-            const bool is_same = message.is_lost && from.redelivered && !from.message_id.empty() &&
-                                 message.message_id == from.message_id &&
-                                 message.fingerprint == fingerprint && message.job.queue == channel.queue;
-            if (!is_same) continue;
-            message.is_lost = false;
-            return message;
+        for (const message_ref& message : held_) {
+            is_used = is_used || message->job.id == from.message_id;
+            const bool may_be = message->now == state::lost && from.redelivered && !from.message_id.empty();
+            if (may_be && message->message_id == from.message_id && message->fingerprint == fingerprint &&
+                message->job.queue == channel.queue)
+                return message;
         }
-        held_.emplace_back();
-        held_message& out = held_.back();
-        const std::string prefix = from.message_id.empty() ? channel.queue : from.message_id;
+        message_ref out = make_ref<held_message>();
+        const std::string& prefix = from.message_id.empty() ? channel.queue : from.message_id;
         const std::string made = cat({prefix, "#", nonce_, ".", channel.generation, ".", from.tag});
-        out.job.id = is_used ? made : from.message_id;
-        out.job.queue = channel.queue;
-        out.message_id = from.message_id;
-        out.fingerprint = fingerprint;
+        out->job.id = is_used ? made : from.message_id;
+        out->job.queue = channel.queue;
+        out->message_id = from.message_id;
+        out->fingerprint = fingerprint;
+        held_.push_back(out);
         return out;
     }
-    void begin_dead_letter(held_message& message) {
+    // Its attempts were used up before it came.
+    void reject_unrun(held_message& message) {
         events_->report(severity::warning, cat({message.job.queue, " attempts"}),
                         cat({"message ", printable(message.job.id), " of queue ", message.job.queue,
                              " has used up its attempts, and is not run"}));
-        if (options_.use_dead_letter_exchange) return begin_settling(message, verb::reject, state::due);
-        message.published = make_publication(message, message.job.body);
-        --message.published->attempt;
-        make_dead_letter(*message.published, "attempts_used_up: the runs ended without a report");
-        message.is_dead_letter = true;
-        publisher_->submit(message.published);
+        if (options_.use_dead_letter_exchange) return decide(message, verb::reject);
+        const ref<publication> what = make_publication(message, message.job.body);
+        make_dead_letter(*what, "attempts_used_up: its runs ended without a report");
+        begin_publishing(message, what);
     }
 
     const endpoint broker_;
@@ -753,7 +710,7 @@ class consumer : public ref_counted {
 
     mutable mutex mutex_;
     condition changed_;
-    std::list<held_message> held_;  // in the order of their deliveries
+    std::list<message_ref> held_;  // in the order of their deliveries
     std::vector<std::string> queues_;
     std::int64_t concurrency_ = 1;
     phase phase_ = phase::running;

@@ -85,11 +85,9 @@ OJS_SHUTDOWN_INLINE void read_args(const delivery& from, job& out) {
     }
 }
 
-// What is published, once, and waited for by any number of calls. Guarded by the publisher's mutex, but for what never
-// changes.
+// What is published. Its state and fault are guarded by the publisher's mutex, the rest never changes.
 struct publication : ref_counted {
-    enum class state { made, queued, sent, confirmed, failed };
-
+    enum class state { waiting, confirmed, failed };
     std::string queue;
     std::string properties, body;  // of the original message
     std::int64_t attempt = 0;
@@ -97,10 +95,7 @@ struct publication : ref_counted {
     bool is_declared = false;            // the queue is the worker's
     std::string returns_to;              // of a retry queue: where its messages go
     std::chrono::milliseconds delay{0};  // and after which time
-
-    state now = state::made;
-    std::uint64_t number = 0;  // of the confirm
-    bool returned = false;     // no queue took it
+    state now = state::waiting;
     std::string fault;
 };
 
