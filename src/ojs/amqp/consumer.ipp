@@ -602,7 +602,9 @@ class consumer : public ref_counted {
         const unique_lock held(mutex_);
         for (const message_ref& message : held_) {
             const bool is_wanted = phase_ == phase::running && contains(queues_, message->job.queue);
-            if (message->is_ready() && !is_wanted) decide(*message, verb::requeue);
+            // A redelivery of what is in progress here stays: that run's report settles it.
+            const bool is_new = message->is_ready() && message->claim.empty();
+            if (is_new && !is_wanted) decide(*message, verb::requeue);
         }
     }
 
