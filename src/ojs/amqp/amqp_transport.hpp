@@ -1,7 +1,13 @@
 // amqp_transport: RabbitMQ's queues, by librabbitmq. Link with -lrabbitmq.
 //
-// The worker's queues are AMQP queues, which must exist. A job is a message: job::id is its message-id, job::type its
-// type, job::body its bytes.
+// The worker's queues are AMQP queues, which must exist. A job is a message:
+// - job::id is its message-id. Without one, or if two messages in progress have the same, it is made of the queue or the
+//   message-id, the channel's generation and the delivery tag. Without one, a job that runs over a reconnect runs again.
+// - job::type is its type. job::body is its bytes; args_json, too, if its content-type is application/json: an array as
+//   it is, any other value as the only element.
+// - job::attempt is its header x-ojs-attempt (1 if it is missing) plus x-delivery-count, by which a quorum queue counts
+//   returns. A classic queue counts nothing: `redelivered` does not change the attempt.
+// Prefetched are at most as many messages as the worker has slots, split over its queues, and at least one for each.
 #pragma once
 
 #include <chrono>
