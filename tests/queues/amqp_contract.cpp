@@ -526,6 +526,26 @@ TEST_CASE("amqp_transport: two messages with one message-id both run, over a rec
     CHECK(worker.server.count(worker.queue) == 0);
 }
 
+TEST_CASE(
+    "amqp_transport: a redelivery of another message with the message-id of a job in progress is another "
+    "job") {
+    transport_contract::relay wire(broker_port());
+    lone_worker worker(options_at(wire.port()));
+    worker.server.publish(worker.queue, {"same", "one", "", "", 0, 0});
+    worker.server.publish(worker.queue, {"same", "two", "", "", 0, 0});
+    const auto jobs = worker.fetch(2);
+    worker.wire->on_phase(ojs::phase::quiet);
+    CHECK(is_accepted(worker.fail(jobs[0], true, true)));  // "one" comes first, and as redelivered
+    reconnect(wire, worker);
+    worker.wire->on_phase(ojs::phase::running);
+    CHECK(lone_worker::eventually([&] { return is_accepted(worker.ack(jobs[1])); }));
+    const ojs::job other = worker.fetch()[0];
+    CHECK(other.body == "one");
+    CHECK(is_accepted(worker.ack(other)));
+    worker.wire = ojs::transport_ref();
+    CHECK(worker.server.count(worker.queue) == 0);
+}
+
 TEST_CASE("amqp_transport: a worker does not run a job twice that runs over a reconnect") {
     transport_contract::relay wire(broker_port());
     lone_worker queue;
