@@ -1,8 +1,10 @@
-// RabbitMQ on ojs::loop, by plain librabbitmq: each consumer is a thread with a connection, and one message at a time.
+// RabbitMQ on ojs::loop, by plain librabbitmq: each consumer is a thread with a connection, and one message
+// at a time.
 //
 //     build/amqp_loop amqp://guest:guest@localhost:5672/ QUEUE
 //
-// "ID MS" works for MS milliseconds, at most 60 s, and prints "done ID". What fails or is interrupted goes back.
+// "ID MS" works for MS milliseconds, at most 60 s, and prints "done ID". What fails or is interrupted goes
+// back.
 #include <amqp.h>
 #include <amqp_tcp_socket.h>
 #include <poll.h>

@@ -2,8 +2,9 @@
 //
 //     OJS_URL=amqp://guest:guest@localhost:5672/ OJS_QUEUES=work build/amqp_worker
 //
-// A body is "ID MS": it works for MS milliseconds, at most 60 s, and prints "done ID". "ID fail" fails, and is retried.
-// SIGTERM or Ctrl-C: it takes no more messages, and what it has not started goes back to its queue.
+// A body is "ID MS": it works for MS milliseconds, at most 60 s, and prints "done ID". "ID fail" fails, and
+// is retried. SIGTERM or Ctrl-C: it takes no more messages, and what it has not started goes back to its
+// queue.
 #include <unistd.h>
 
 #include <algorithm>

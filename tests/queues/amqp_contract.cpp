@@ -1,5 +1,5 @@
-// ojs_amqp.hpp put through what every transport must do, and through RabbitMQ's own. OJS_TEST_AMQP_URL: a broker on
-// loopback; OJS_TEST_QUEUE_TYPE: classic (default) or quorum; OJS_TEST_BROKER_PID: to freeze it.
+// ojs_amqp.hpp put through what every transport must do, and through RabbitMQ's own. OJS_TEST_AMQP_URL: a
+// broker on loopback; OJS_TEST_QUEUE_TYPE: classic (default) or quorum; OJS_TEST_BROKER_PID: to freeze it.
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #define DOCTEST_CONFIG_NO_POSIX_SIGNALS
 
@@ -154,9 +154,9 @@ class broker {
     amqp_connection_state_t state_;
 };
 
-// The suite's workers fetch only now and then, one beside another. Like workers that are paused in between, they must not
-// hold what they do not fetch: after each FETCH the transport is quiet, and it prefetches what the FETCH asks for. A real
-// worker sets on_work_available(), and is passed through.
+// The suite's workers fetch only now and then, one beside another. Like workers that are paused in between,
+// they must not hold what they do not fetch: after each FETCH the transport is quiet, and it prefetches what
+// the FETCH asks for. A real worker sets on_work_available(), and is passed through.
 class paused_between_fetches : public ojs::transport {
   public:
     explicit paused_between_fetches(ojs::transport_ref on) : on_(std::move(on)) {}
@@ -171,7 +171,8 @@ class paused_between_fetches : public ojs::transport {
         resized.worker = &worker;
         on_->on_phase(ojs::phase::running);
         auto got = on_->fetch(resized, deadline);
-        // A quorum queue's messages come some time after the consumer has begun; what comes later is handed back.
+        // A quorum queue's messages come some time after the consumer has begun; what comes later is handed
+        // back.
         const ojs::time_point patience = std::min(ojs::deadline_after(is_quorum() ? 100ms : 20ms), deadline);
         while (got && got->size() < request.count && ojs::steady_clock::now() < patience) {
             resized.count = request.count - got->size();
@@ -660,7 +661,8 @@ TEST_CASE("contract: amqp_transport") {
     std::vector<std::string> left_out;
     for (const transport_contract::contract_case& each : transport_contract::cases()) {
         const std::string name = each.name;
-        // Its fetches cross with those of others so often that a quorum queue, which counts returns, uses up attempts.
+        // Its fetches cross with those of others so often that a quorum queue, which counts returns, uses up
+        // attempts.
         if (is_quorum() && name.find("eight threads") == 0) continue;
         if (only != nullptr && name.find(only) == std::string::npos) continue;
         const auto got = transport_contract::check_all([&] { return on; }, name);

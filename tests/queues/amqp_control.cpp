@@ -1,4 +1,5 @@
-// The control of the chaos test: the loop of librabbitmq's own example amqp_consumer.c (no_ack=1), with a handler.
+// The control of the chaos test: the loop of librabbitmq's own example amqp_consumer.c (no_ack=1), with a
+// handler.
 //
 //     amqp_control URL QUEUE [ack]    ack: with no_ack=0, and an acknowledgement after the handler
 #include <amqp.h>

@@ -1,7 +1,7 @@
 // Declares, fills, counts and deletes RabbitMQ's queues. It does not use the library under test.
 //
 //     amqp_tool URL declare QUEUE classic|quorum    durable
-//     amqp_tool URL publish QUEUE                   a message for each line of stdin; message-id: its first word
+//     amqp_tool URL publish QUEUE                   each line of stdin; message-id: its first word
 //     amqp_tool URL count QUEUE                     messages that are ready
 //     amqp_tool URL delete QUEUE
 #include <amqp.h>

@@ -1,4 +1,4 @@
-"""A private RabbitMQ broker: Debian's, in a temporary folder, on loopback. As root it runs as the user rabbitmq."""
+"""A private RabbitMQ broker: Debian's, in a temporary folder, on loopback; for root, as user rabbitmq."""
 
 import os
 import pwd
@@ -149,7 +149,13 @@ class RabbitMQ:
         """Runs rabbitmqctl and returns its output."""
         command = ["/usr/lib/rabbitmq/bin/rabbitmqctl", "-q", *arguments]
         done = subprocess.run(
-            command, env=self.environment(), cwd=self.folder, capture_output=True, text=True, timeout=60, **self.as_user
+            command,
+            env=self.environment(),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            **self.as_user,
         )
         if done.returncode != 0:
             raise RuntimeError("rabbitmqctl: " + done.stderr)

@@ -331,7 +331,8 @@ class consumer : public ref_counted {
         out.returns_to = out.queue;
         out.queue = cat({out.queue, ".retry.", out.delay.count()});
     }
-    // After a confirm the original is acknowledged. A FAIL that failed is repeated by the worker, a dead letter here.
+    // After a confirm the original is acknowledged. A FAIL that failed is repeated by the worker, a dead
+    // letter here.
     void advance_publications() {
         const unique_lock held(mutex_);
         for (const message_ref& message : held_) {
@@ -508,8 +509,8 @@ class consumer : public ref_counted {
         }
         return true;
     }
-    // Messages of cancelled consumers count, too. As they are settled, further consumers begin: RabbitMQ cannot change a
-    // consumer's prefetch, and quorum queues know no other limit.
+    // Messages of cancelled consumers count, too. As they are settled, further consumers begin: RabbitMQ
+    // cannot change a consumer's prefetch, and quorum queues know no other limit.
     bool consume(queue_channel& channel, std::int64_t share) {
         if (steady_clock::now() < channel.retry_at) return true;
         rpc_status status = open(channel);
@@ -671,8 +672,8 @@ class consumer : public ref_counted {
         has_new_jobs_ = true;
         if (message.claim.empty() && message.attempt > message.max_attempts) reject_unrun(message);
     }
-    // A redelivery of a message that is in progress here is recognized by its message-id. Another message with that
-    // message-id is another job.
+    // A redelivery of a message that is in progress here is recognized by its message-id. Another message
+    // with that message-id is another job.
     message_ref find_or_add(const queue_channel& channel, const delivery& from) {
         const std::size_t fingerprint = std::hash<std::string_view>()(from.body);
         bool is_used = from.message_id.empty();

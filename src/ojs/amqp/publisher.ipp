@@ -1,5 +1,5 @@
-// publisher: publishes with confirms, on a connection and a thread of its own: while it is short of memory or disk,
-// RabbitMQ reads nothing from connections that publish, and acknowledgements must not wait for that.
+// publisher: publishes with confirms, on a connection and a thread of its own: while it is short of memory or
+// disk, RabbitMQ reads nothing from connections that publish, and acknowledgements must not wait for that.
 #pragma once
 
 #include <poll.h>

@@ -108,8 +108,8 @@ class connection {
         return check_sent(amqp_send_method(state_, channel, AMQP_CHANNEL_CLOSE_OK_METHOD, &method));
     }
 
-    // Calls `on_frame(frame)`, which returns whether to continue, for all that has arrived. Sends heartbeats. False:
-    // disconnected.
+    // Calls `on_frame(frame)`, which returns whether to continue, for all that has arrived. Sends heartbeats.
+    // False: disconnected.
     template <class OnFrame>
     bool read_frames(const OnFrame& on_frame) {
         for (;;) {

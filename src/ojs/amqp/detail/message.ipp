@@ -99,8 +99,8 @@ struct publication : ref_counted {
     std::string fault;
 };
 
-// What the broker adds to a message, and what must not go out again: CC routes to other queues, expiration drops, and
-// x-death makes the broker take a retry for a loop.
+// What the broker adds to a message, and what must not go out again: CC routes to other queues, expiration
+// drops, and x-death makes the broker take a retry for a loop.
 OJS_SHUTDOWN_INLINE bool is_dropped_header(std::string_view name) {
     return starts_with(name, "x-death") || starts_with(name, "x-first-death-") ||
            starts_with(name, "x-last-death-") ||
