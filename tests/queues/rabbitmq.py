@@ -1,7 +1,9 @@
 """A private RabbitMQ broker: Debian's, in a temporary folder, on loopback; for root, as user rabbitmq."""
 
+import contextlib
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -33,11 +35,24 @@ def unprivileged():
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
+def three_free_ports():
+    """The first of three, below the ephemeral ones."""
+    while True:
+        first = random.randrange(20000, 29990)
+        with contextlib.ExitStack() as open_sockets:
+            try:
+                for port in range(first, first + 3):
+                    open_sockets.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                return first
+            except OSError:
+                pass
+
+
 class RabbitMQ:
     """Uses three ports from `port` on: AMQP, Erlang's distribution, and Erlang's port mapper."""
 
-    def __init__(self, port=21672):
-        self.port = port
+    def __init__(self, port=None):
+        self.port = port = port or three_free_ports()
         self.url = f"amqp://guest:guest@127.0.0.1:{port}/"
         self.pid = None  # of the broker, while it runs
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-rabbitmq-", dir="/tmp"))
@@ -50,7 +65,11 @@ class RabbitMQ:
         self._server = self._mapper = None
 
     def __enter__(self):
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(self, *_):
         self.close()
