@@ -1,0 +1,73 @@
+// amqp_transport: RabbitMQ's queues, by librabbitmq. Link with -lrabbitmq.
+//
+// The worker's queues are AMQP queues, which must exist. A job is a message:
+// - job::id is its message-id. Without one, or if two messages in progress have the same, it is made of the
+//   queue or the message-id, the channel's generation and the delivery tag. Without one, a job that runs over
+//   a reconnect runs again.
+// - job::type is its type. job::body is its bytes; args_json, too, if its content-type is application/json:
+//   an array as it is, any other value as the only element.
+// - job::attempt is its header x-ojs-attempt (1 if it is missing) plus x-delivery-count, by which a quorum
+//   queue counts returns. A classic queue counts nothing: `redelivered` does not change the attempt.
+// Prefetched are at most as many messages as the worker has slots, split over its queues, and at least one
+// for each.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "../base/error.hpp"
+#include "../base/function.hpp"
+#include "../worker/transport.hpp"
+#include "../worker/transport_scheme.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+namespace rabbitmq {
+std::vector<std::chrono::milliseconds> default_retry_delays();  // compiles slowly if inline
+}
+}  // namespace detail
+
+// Options of RabbitMQ's queues.
+struct amqp_options {
+    // amqp://USER:PASSWORD@HOST:PORT/VHOST, percent-encoded; default: guest, guest, 5672 and /. amqp() sets
+    // it.
+    std::string url;
+    std::string default_type = "message";  // job::type of a message without the property `type`
+    // Of a message without the header x-ojs-max-attempts. An attempt is a run, or on a quorum queue any
+    // return.
+    std::int64_t max_attempts = 20;
+    // Delays before the second, third, ... run; the last one repeats; 0 and none: at once. Each waits in a
+    // queue NAME.retry.MS, which is declared when first needed.
+    std::vector<std::chrono::milliseconds> retry_delays =
+        detail::rabbitmq::default_retry_delays();  // {1s, 10s, 60s}
+    // Gets messages whose attempts are used up, or whose error is not retryable, with the headers x-ojs-error
+    // and x-ojs-attempt. Declared when first needed. Empty: NAME.dead.
+    std::string dead_letter_queue;
+    // True: such messages are rejected instead, so that the queue's own dead-letter exchange gets them. A
+    // queue without one drops them.
+    bool use_dead_letter_exchange = false;
+    // Type of the queues that are declared: "quorum", or "classic" for RabbitMQ before 3.10.
+    std::string declared_queue_type = "quorum";
+    // Of AMQP's heartbeats: a broker that is silent for twice as long is disconnected.
+    std::chrono::seconds heartbeat{10};
+    // Receives one line for each change of the connection or of a queue. Called from any thread; must be
+    // short, must not throw, and must not call the transport.
+    function<void(severity level, const std::string& text)> on_event;
+};
+
+// RabbitMQ's queues for one worker, for worker's constructor. The worker connects. Claims end with their
+// connection; a job that runs meanwhile is settled by its redelivery if its message has a message-id. FETCH
+// returns errc::unreachable without a connection, errc::unavailable if no queue can be consumed. Error:
+// errc::invalid_argument, without the password. Thread-safe. A child made by fork() must neither use nor
+// destroy the transport.
+result<transport_ref> open_amqp(amqp_options options);
+
+// The scheme amqp://USER:PASSWORD@HOST:PORT/VHOST for worker_options::transports. Events go to the worker's
+// log, unless `on_event` is set.
+transport_scheme amqp(amqp_options options = {});
+
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,3 @@
+// The one file with the definitions of the library and of ojs_amqp.hpp, for the programs that use it.
+#define OJS_SHUTDOWN_IMPLEMENTATION 1
+#include "ojs_amqp.hpp"
