@@ -1,9 +1,7 @@
 """A private RabbitMQ broker: Debian's, in a temporary folder, on loopback; for root, as user rabbitmq."""
 
-import contextlib
 import os
 import pwd
-import random
 import shutil
 import signal
 import socket
@@ -11,6 +9,8 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+
+from ports import free_ports
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 START_TIMEOUT = 120  # seconds
@@ -35,24 +35,11 @@ def unprivileged():
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
-def three_free_ports():
-    """The first of three, below the ephemeral ones."""
-    while True:
-        first = random.randrange(20000, 29990)
-        with contextlib.ExitStack() as open_sockets:
-            try:
-                for port in range(first, first + 3):
-                    open_sockets.enter_context(socket.socket()).bind(("127.0.0.1", port))
-                return first
-            except OSError:
-                pass
-
-
 class RabbitMQ:
     """Uses three ports from `port` on: AMQP, Erlang's distribution, and Erlang's port mapper."""
 
-    def __init__(self, port=None):
-        self.port = port = port or three_free_ports()
+    def __init__(self):
+        self.port = port = free_ports(3)
         self.url = f"amqp://guest:guest@127.0.0.1:{port}/"
         self.pid = None  # of the broker, while it runs
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-rabbitmq-", dir="/tmp"))

@@ -10,6 +10,8 @@ import time
 import weakref
 from pathlib import Path
 
+from ports import free_ports
+
 GUARD = 60  # seconds
 
 
@@ -19,7 +21,7 @@ class RedisServer:
         self.options, self.process = options, None
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-redis-"))
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        self.port = free_port()
+        self.port = free_ports()
 
     @property
     def pid(self):
@@ -88,18 +90,6 @@ class RedisServer:
         counts = [self.cli("XLEN", stream), self.cli("XPENDING", stream, group).split("\n")[0],
                   self.cli("ZCARD", f"{stream}.retry"), self.cli("XLEN", f"{stream}.dead")]
         return sum(int(count) for count in counts if count.isdigit())  # no digits: there is no group
-
-
-def free_port():
-    for port in range(20000 + os.getpid() % 5000, 30000):  # not from the range that outgoing connections use
-        with socket.socket() as one:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                one.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
-    raise RuntimeError("no port is free")
 
 
 def request(*words):
