@@ -3,7 +3,7 @@
 //
 //     build/grpc_drain [ADDRESS [LAME_DUCK]]        127.0.0.1:0 and 1s by default
 //
-// /demo/Work responds after the milliseconds in its request, /demo/Watch sends a message each 50 ms for ever,
+// /demo/Work responds after the milliseconds in its request, /demo/Watch sends a message each 50 ms forever,
 // and /demo/Hang never responds, whatever happens to it.
 //
 // SIGTERM: the health service says NOT_SERVING, and streams end with UNAVAILABLE; after LAME_DUCK new calls

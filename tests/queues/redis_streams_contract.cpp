@@ -428,16 +428,16 @@ TEST_CASE("requeue: an entry that is handed back each time does not hold up new 
     redis.ask({"XADD", stream, "*", "id", "without a handler"});
     CHECK(*worker.fail(worker.fetch_one(), "unsupported", true) == ojs::settled::accepted);
     for (int i = 0; i < 3; ++i) redis.ask({"XADD", stream, "*", "id", "new " + std::to_string(i)});
-    int handed_back = 0, done = 0;
-    while (done < 3 && handed_back < 10) {
+    int requeued = 0, done = 0;
+    while (done < 3 && requeued < 10) {
         const ojs::job got = worker.fetch_one();
         const bool is_new = got.id != "without a handler";
         CHECK(got.attempt == 1);
         CHECK(*(is_new ? worker.ack(got) : worker.fail(got, "unsupported", true)) == ojs::settled::accepted);
-        ++(is_new ? done : handed_back);
+        ++(is_new ? done : requeued);
     }
     CHECK(done == 3);
-    CHECK(handed_back <= 4);
+    CHECK(requeued <= 4);
     CHECK(worker.fetch_one().id == "without a handler");
 }
 

@@ -85,7 +85,7 @@ class redis_transport final : public transport {
         return settle(request.job_id, request.claim, {"ack"}, request.should_send, deadline);
     }
 
-    // One that is malformed is not handed back: it would come again at once, for ever.
+    // One that is malformed is not handed back: it would come back at once, forever.
     result<settled> fail(const fail_request& request, time_point deadline) override {
         const job_error& error = request.error;
         const bool is_malformed = error.code == "invalid_payload";

@@ -26,7 +26,7 @@ class watcher {
             {0, 0, false, "ojs-redis"});
         if (started) thread_ = std::move(*started);
     }
-    // Once it has returned, the callback is not called any more.
+    // Once it has returned, the callback is no longer called.
     void stop() {
         stopped_.cancel(cancel_reason::cancelled);
         thread_.join();
