@@ -50,15 +50,14 @@ def eventually(holds, limit=GUARD):
 
 
 class Rabbit:
-    name, programs, library = "RabbitMQ", ("rabbitmq-server",), "amqp.h"
-    type = "classic"
+    programs = ("rabbitmq-server",)
 
     def __init__(self, queue):
         from rabbitmq import RabbitMQ
 
         self.queue, self.server = queue, RabbitMQ()
         self.server.start()
-        self.tool("declare", queue, self.type)
+        self.tool("declare", queue, "quorum")  # a classic one forgets the last ACKs when the broker is killed
 
     def tool(self, *arguments, lines=""):
         return subprocess.run([BUILD / "amqp_tool", self.server.url, *arguments], input=lines, text=True, check=True,
@@ -77,12 +76,8 @@ class Rabbit:
         return {"OJS_URL": self.server.url, "OJS_QUEUES": self.queue}
 
 
-class RabbitQuorum(Rabbit):
-    type = "quorum"
-
-
 class Redis:
-    name, programs, library = "Redis", ("redis-server", "redis-cli"), "hiredis/hiredis.h"
+    programs = ("redis-server", "redis-cli")
 
     def __init__(self, queue):
         from redis_server import RedisServer
@@ -104,7 +99,7 @@ class Redis:
 
 
 class Kafka:
-    name, programs, library = "Kafka", (), "librdkafka/rdkafka.h"
+    programs = ()
 
     def __init__(self, queue):
         from kafka import KafkaMock
@@ -138,7 +133,7 @@ class Consumer:
 
 IN_MEMORY = frozenset({"broker restarted", "broker killed"})  # what a broker that keeps nothing cannot do
 CONSUMERS = {
-    "amqp_worker": Consumer("amqp_worker", RabbitQuorum),
+    "amqp_worker": Consumer("amqp_worker", Rabbit),
     "amqp_loop": Consumer("amqp_loop", Rabbit, ()),
     "redis_streams_worker": Consumer("redis_streams_worker", Redis),
     "redis_streams_loop": Consumer("redis_streams_loop", Redis, ()),
@@ -148,6 +143,11 @@ CONSUMERS = {
     "redis_streams_control": Consumer("redis_streams_control", Redis, (), 8, 1, True),
     "kafka_control": Consumer("kafka_control", Kafka, (), 2, 4, True, IN_MEMORY),
 }
+
+
+def end(server):
+    """For good, with its port mapper and its data."""
+    getattr(server, "close", server.stop)()
 
 
 def missing(consumer):
@@ -200,7 +200,7 @@ class Run(contextlib.ExitStack):
         self.consumer, self.messages, self.choose = consumer, messages, random.Random(seed)
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-queues-"))
         self.broker = consumer.broker("work")
-        self.callback(self.broker.server.stop)
+        self.callback(end, self.broker.server)
         self.plan = self.plan_of(stops)
         self.outcome = Outcome(messages=messages)
         self.started, self.published = 0, 0

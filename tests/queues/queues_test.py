@@ -26,7 +26,7 @@ class Contract(unittest.TestCase):
         if absent:
             self.skipTest(f"{absent} is missing")
         server = broker("work").server
-        self.addCleanup(server.stop)
+        self.addCleanup(chaos.end, server)
         address = {"OJS_TEST_AMQP_URL": getattr(server, "url", ""), "OJS_TEST_REDIS_PORT": str(getattr(server, "port", "")),
                    "OJS_TEST_BROKER_PID": str(server.pid)}
         ran = subprocess.run([BUILD / program], env={**os.environ, **address, **variables}, stdout=subprocess.PIPE,
