@@ -193,6 +193,8 @@ class machine {
         return !running->timed_out;
     }
     void wake(const void* on, bool all) {
+        for (const auto& each : fibers_)  // one that is probed just now is woken for something
+            if (each.get() != running && each->probed_on == on) each->probed_on = nullptr;
         const auto waits = [on](const auto& each) {
             return each->is == fiber::state::blocked && each->waits_on == on;
         };

@@ -67,6 +67,10 @@ scenario draw(std::uint64_t seed, const limits& most) {
         out.wrong.down_from = moment(3 * second);
         out.wrong.down_until = out.wrong.down_from + moment(3 * second);
     }
+    if (from.one_in(8)) {  // so many that few threads may suffice
+        out.slots = 32;
+        out.jobs = std::min(out.jobs + from.below(24), most.items);
+    }
     return out;
 }
 

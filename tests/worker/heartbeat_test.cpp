@@ -417,11 +417,51 @@ TEST_CASE("worker: what a job thread without a job does next") {
         {{false, false, true, true}, action::fetch},   // without the lead, too
         {{false, false, false, false}, action::lead},  // also when quiet, or without a free slot
         {{false, false, true, false}, action::idle},
+        // Few threads run:
+        {{false, true, false, false, true}, action::lead},       // enough do: watch them
+        {{false, true, true, true, true}, action::idle},         // jobs are left: no FETCH
+        {{false, true, true, true, true, true}, action::fetch},  // but for the last
+        {{true, true, true, true, true, true}, action::run},     // the end waits for all
     };
     for (const auto& row : rows) {
         CAPTURE(&row - rows);
         CHECK(detail::plan_thread(row.pool) == row.next);
     }
+}
+
+TEST_CASE("worker: while jobs are short few threads run them, and all once that takes long") {
+    const time_point now = steady_clock::now();
+    const auto run = [now](detail::pool_pace& pace, int jobs, steady_clock::duration took, time_point at) {
+        for (int i = 0; i < jobs; ++i) pace.note_job(took), pace.update(at);
+        return pace.room(0);
+    };
+    constexpr std::size_t all = ~std::size_t{0};
+    detail::pool_pace narrow(31);
+    CHECK(run(narrow, 100, 1us, now) == all);
+    detail::pool_pace pace(32);
+    CHECK(run(pace, 0, 0us, now) == all);  // not known yet
+    CHECK(pace.max_fetches() == 4);
+    CHECK(run(pace, 1, 199us, now) == 8);
+    CHECK(pace.room(7) == 1);
+    CHECK(pace.room(9) == 0);
+    CHECK(pace.max_fetches() == 1);
+    CHECK(run(pace, 1, 1h, now) == all);  // follows the shortest
+    CHECK(run(pace, 1, 100us, now) == 8);
+    pace.note_stall(now);
+    CHECK(pace.room(8) == all);
+    CHECK(run(pace, 10, 1us, now + 499ms) == all);
+    CHECK(run(pace, 1, 1us, now + 500ms) == 8);
+}
+
+TEST_CASE("fetch: an empty queue is asked again soon after a job, and then each poll interval") {
+    const auto pause = [](steady_clock::duration since) { return detail::empty_pause(since, 1s); };
+    CHECK(pause(0ms) == 10ms);
+    CHECK(pause(80ms) == 10ms);
+    CHECK(pause(800ms) == 100ms);
+    CHECK(pause(2s) == 250ms);
+    CHECK(pause(1min) == 250ms);
+    CHECK(pause(1min + 1ms) == 1s);
+    CHECK(detail::empty_pause(1s, 5ms) == 5ms);
 }
 
 TEST_CASE("worker: what a thread for calls does next") {

@@ -10,8 +10,17 @@ namespace ojs::detail {
 inline constexpr backoff_range fetch_backoff = {std::chrono::milliseconds(100),
                                                 std::chrono::milliseconds(10000)};
 
-// When the next FETCH is due: at once while jobs arrive or are expected, then after the poll interval; after a
-// failure, when its back-off ends. Guarded by the pool's mutex.
+// The pause after a FETCH that found nothing. Soon after a job, the next is likely.
+inline std::chrono::milliseconds empty_pause(steady_clock::duration since_job,
+                                             std::chrono::milliseconds interval) noexcept {
+    if (since_job > std::chrono::minutes(1)) return interval;
+    const auto eighth = std::chrono::duration_cast<std::chrono::milliseconds>(since_job / 8);
+    return detail::min(interval, detail::max(std::chrono::milliseconds(10),
+                                             detail::min(eighth, std::chrono::milliseconds(250))));
+}
+
+// When the next FETCH is due: at once while jobs arrive or are expected, then after a pause; after a failure, when its
+// back-off ends. Guarded by the pool's mutex.
 class fetch_schedule {
   public:
     explicit fetch_schedule(std::chrono::milliseconds interval) : interval_(interval) {}
@@ -35,13 +44,15 @@ class fetch_schedule {
         }
         backoff_.reset();
         const bool more_expected = seen_hints != hints_ || (fetched && *fetched > 0);
-        due_ = more_expected ? time_point::min() : now + interval_;
+        if (fetched && *fetched > 0) latest_job_at_ = now;
+        due_ = more_expected ? time_point::min() : now + empty_pause(now - latest_job_at_, interval_);
         return true;
     }
 
   private:
     const std::chrono::milliseconds interval_;
     time_point due_ = time_point::min();
+    time_point latest_job_at_ = time_point();  // the start of the clock: none
     std::uint64_t hints_ = 0;
     bool backing_off_ = false;
     backoff backoff_{fetch_backoff};
@@ -85,11 +96,48 @@ class fetch_limit {
     time_point failed_at_ = time_point();
 };
 
+// How many threads run jobs, and how many FETCHes are in flight at most. While jobs take little time, few threads finish
+// them sooner than many, which compete for processors and each send a FETCH for one job. Guarded by the pool's mutex.
+class pool_pace {
+  public:
+    explicit pool_pace(std::size_t slots) : few_(slots >= 32 ? 8 : 0) {}
+
+    bool is_few() const noexcept { return is_few_; }
+    // How many more threads may run.
+    std::size_t room(std::size_t running) const noexcept {
+        const std::size_t most = is_few_ ? few_ : none;
+        return most - detail::min(most, running);
+    }
+    std::size_t max_fetches() const noexcept { return is_few_ ? 1 : 4; }
+
+    // `took`: of a job with its report. Follows the shortest: others include waits for a processor.
+    void note_job(steady_clock::duration took) noexcept {
+        took = detail::min<steady_clock::duration>(took, std::chrono::milliseconds(100));
+        job_time_ = took < job_time_ ? took : job_time_ + (took - job_time_) / 64;
+    }
+    // After each FETCH.
+    void update(time_point now) noexcept {
+        is_few_ = few_ > 0 && job_time_ < std::chrono::microseconds(200) && now >= all_until_;
+    }
+    // Few threads are too few: nothing moved, or a job waits too long.
+    void note_stall(time_point now) noexcept {
+        all_until_ = now + std::chrono::milliseconds(500);
+        is_few_ = false;
+    }
+
+  private:
+    static constexpr std::size_t none = ~std::size_t{0};
+    const std::size_t few_;
+    steady_clock::duration job_time_ = std::chrono::milliseconds(100);
+    time_point all_until_ = time_point::min();
+    bool is_few_ = false;
+};
+
 // What a thread without a job does next.
 enum class pool_action : std::uint8_t {
     run,    // the next ready job
     fetch,  // for the free slots
-    lead,   // wait until a FETCH is due, or a change
+    lead,   // wait until a FETCH is due, or a change; watch that ready jobs are run
     idle,   // wait for a ready job or the lead
     end
 };
@@ -98,11 +146,13 @@ struct pool_facts {
     bool has_ready = false;
     bool has_leader = false;
     bool fetch_is_due = false;
+    bool is_crowded = false;  // enough threads run
+    bool is_low = false;      // the others that run soon have run all that are ready
 };
 inline pool_action plan_thread(const pool_facts& pool) noexcept {
-    if (pool.has_ready) return pool_action::run;
+    if (pool.fetch_is_due && !pool.closed && (!pool.has_ready || pool.is_low)) return pool_action::fetch;
+    if (pool.has_ready && (pool.closed || !pool.is_crowded)) return pool_action::run;
     if (pool.closed) return pool_action::end;
-    if (pool.fetch_is_due) return pool_action::fetch;
     return pool.has_leader ? pool_action::idle : pool_action::lead;
 }
 
@@ -115,6 +165,7 @@ class job_pool : public ref_counted {
           worker_(*context_),
           slots_(max_slots()),
           schedule_(worker_.options.poll_interval),
+          pace_(max_slots()),
           threads(*this, worker_),
           calls(worker_, threads,
                 [this] {
@@ -182,6 +233,7 @@ class job_pool : public ref_counted {
             return;
         --kept_slots_;
         --job_threads_;
+        --running_;
         schedule_.note_work_hint();
         leader_wakeup_.notify_one();
         ensure_leader(held);
@@ -221,6 +273,7 @@ class job_pool : public ref_counted {
         options.takes_signals = true;  // a handler may start programs, and those inherit the mask
         options.name = "ojs-job";
         ++job_threads_;
+        if (job) note_popped();
         held.unlock();
         threads.join_ended();
         result<void> started = threads.start(options, [this, job, gate] {
@@ -230,6 +283,7 @@ class job_pool : public ref_counted {
         held.lock();
         if (started) return started;
         --job_threads_;
+        if (job) --running_;
         if (job) ready_.push(std::move(job));
         return started;
     }
@@ -245,12 +299,16 @@ class job_pool : public ref_counted {
 
     // Hands all ready jobs but one to other threads.
     void hand_out_jobs(unique_lock& held) {
-        const std::size_t others = ready_.empty() ? 0 : ready_.size() - 1;
-        for (std::size_t i = 0; i < detail::min(others, idle_); ++i) idle_wakeup_.notify_one();
+        const std::size_t ready = ready_.empty() ? 0 : ready_.size() - 1;
+        const std::size_t room = pace_.room(running_ + 1);
+        for (std::size_t i = 0; i < detail::min(detail::min(ready, room), idle_); ++i)
+            idle_wakeup_.notify_one();
         ref<start_gate> gate;
-        if (ready_.size() > idle_ + 2) attempt_unlocked(held, [&] { gate = make_ref<start_gate>(); });
+        if (detail::min(ready_.size(), room) > idle_ + 2)
+            attempt_unlocked(held, [&] { gate = make_ref<start_gate>(); });
         result<void> added;
-        while (added && ready_.size() > idle_ + 1 && job_threads_ < slots_)
+        while (added && ready_.size() > idle_ + 1 && job_threads_ < slots_ &&
+               pace_.room(running_ + idle_ + 1) > 0)
             added = start_thread(held, ready_.pop(), gate);
         if (gate) gate->open();
         if (!added) reduce_slots(held, added.error());
@@ -281,17 +339,26 @@ class job_pool : public ref_counted {
     // ---- a job thread ----
 
     void work(ref<active_job> job) {
+        bool is_timed = false;
         for (;;) {
+            const time_point began = is_timed ? steady_clock::now() : time_point();
             if (job) {
                 run_job(*job);
                 leave(*job);
             }
             unique_lock held(mutex_);
+            if (is_timed) pace_.note_job(steady_clock::now() - began);
             if (job && !free_slot(*job)) return;
             job = next_job(held);
             if (!job) return;
+            is_timed = detail::exchange(times_next_, false);
+            note_popped();
             ensure_leader(held);
         }
+    }
+    void note_popped() noexcept {
+        ++running_;
+        ++moves_;
     }
 
     void run_job(active_job& job) {
@@ -336,6 +403,7 @@ class job_pool : public ref_counted {
     bool free_slot(const active_job& job) {
         const bool replaced = job.flags.has(job_flags::slot_replaced);
         if (job.flags.has(job_flags::slot_kept) && !replaced) --kept_slots_;
+        if (!replaced) --running_;
         schedule_.note_work_hint();
         return !replaced;
     }
@@ -345,12 +413,14 @@ class job_pool : public ref_counted {
     // Returns the next job to run, or null when the pool is closed.
     ref<active_job> next_job(unique_lock& held) {
         for (;;) {
-            const bool may_fetch = worker_.stage.may_fetch() && worker_.beats.registration_tried();
+            const bool may_fetch = worker_.stage.may_fetch() && worker_.beats.registration_tried() &&
+                                   fetching_ < pace_.max_fetches();
             const std::size_t free = may_fetch ? free_slots() : 0;
             const time_point fetch_at = free > 0 ? schedule_.due() : never;
             const bool is_due =
                 fetch_at == time_point::min() || (free > 0 && steady_clock::now() >= fetch_at);
-            switch (plan_thread({closed_, !ready_.empty(), leading_, is_due})) {
+            switch (plan_thread({closed_, !ready_.empty(), leading_, is_due, pace_.room(running_) == 0,
+                                 pace_.room(running_ + 1) == 0 && free * 2 >= slots_})) {
                 case pool_action::run: return ready_.pop();
                 case pool_action::fetch: fetch(detail::min(free, limit_.max_count()), held); break;
                 case pool_action::lead: lead_until(fetch_at, held); break;
@@ -360,9 +430,23 @@ class job_pool : public ref_counted {
         }
     }
     void lead_until(time_point fetch_at, unique_lock& held) {
+        const std::chrono::milliseconds patience(ready_.empty() ? 20 : 1);  // a FETCH may take longer
+        const bool watches = pace_.is_few() && (fetching_ > 0 || !ready_.empty());
+        const time_point check_at = watches ? steady_clock::now() + patience : never;
+        const std::uint64_t moves = moves_;
         leading_ = true;
-        leader_wakeup_.wait_until(held, fetch_at);
+        leader_wakeup_.wait_until(held, detail::min(fetch_at, check_at));
         leading_ = false;
+        if (watches) check_pace(moves, check_at, held);
+    }
+    void check_pace(std::uint64_t moves, time_point check_at, unique_lock& held) {
+        const time_point now = steady_clock::now();
+        const bool is_stalled = moves == moves_ && now >= check_at;
+        const bool is_late =
+            !ready_.empty() && now - ready_.front().claimed_at > std::chrono::milliseconds(10);
+        if (!is_stalled && !is_late) return;
+        pace_.note_stall(now);
+        hand_out_jobs(held);
     }
     void idle(unique_lock& held) {
         ++idle_;
@@ -379,22 +463,32 @@ class job_pool : public ref_counted {
     std::size_t max_slots() const noexcept { return static_cast<std::size_t>(worker_.options.concurrency); }
 
     void fetch(std::size_t count, unique_lock& held) {
-        const bool leads = !detail::exchange(leading_, true);
+        // Where only one FETCH may be in flight, another thread watches it, if any may be free soon.
+        const bool leads = !leading_ && (!pace_.is_few() || running_ == 0);
+        if (leads) leading_ = true;
         const std::uint64_t seen_hints = schedule_.hints();
         requested_ += count;
+        ++fetching_;
+        ensure_leader(held);
         held.unlock();
         job_queue runnable;
         job_extent extent = job_extent::complete;
         const result<std::size_t> fetched = job_fetcher.fetch(count, runnable, extent);
         held.lock();
         requested_ -= count;
+        const bool others_wait =
+            fetching_-- == pace_.max_fetches() && !pace_.is_few();  // the leader may be in a FETCH
+        ++moves_;
+        times_next_ = true;
         const time_point now = steady_clock::now();
+        pace_.update(now);
         limit_.note(count, fetched, extent, now);
         ready_.append(runnable);
         hand_out_jobs(held);
         const bool failed = !schedule_.schedule_next(fetched, seen_hints, now);
         if (leads) leading_ = false;
         if (!leads) leader_wakeup_.notify_one();  // the due time may have changed
+        if (others_wait) idle_wakeup_.notify_one();
         if (failed) attempt_unlocked(held, [&] { log_failure(fetched.error()); });
     }
     // A bad response is an error, because it may have claimed jobs.
@@ -417,11 +511,16 @@ class job_pool : public ref_counted {
     std::size_t requested_ = 0;           // by FETCHes in flight
     std::size_t kept_slots_ = 0;          // by stuck handlers whose jobs are reported
     std::size_t job_threads_ = 0;
-    std::size_t idle_ = 0;  // of these, waiting for work
+    std::size_t idle_ = 0;      // of these, waiting for work
+    std::size_t running_ = 0;   // of these, with a job
+    std::size_t fetching_ = 0;  // FETCHes in flight
+    std::uint64_t moves_ = 0;   // jobs begun and FETCHes ended
+    bool times_next_ = false;   // the next job is timed
     bool leading_ = false;
     bool closed_ = false;
     atomic<time_point> retry_at_{never};  // when to start a missing thread
     fetch_schedule schedule_;
+    pool_pace pace_;
     fetch_limit limit_;
 
   public:

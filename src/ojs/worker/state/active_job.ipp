@@ -347,6 +347,7 @@ class linked_jobs {
 
     bool empty() const noexcept { return size_ == 0; }
     std::size_t size() const noexcept { return size_; }
+    const active_job& front() const noexcept { return *first_; }  // must not be empty
     void push(ref<active_job> job) noexcept {
         active_job* const added = job.get();
         (empty() ? first_ : last_->*Next) = std::move(job);
