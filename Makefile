@@ -68,7 +68,7 @@ $(OBJ)/flags: FORCE
 	$(call remember,$(CXX) $(COMMON) $(CXXFLAGS))
 
 demo: deps  ## the demo: a backend, a worker, a SIGTERM, and the outcome of every job
-	@$(MAKE) -s $(JOBS) examples
+	@$(MAKE) -s $(JOBS) $(addprefix $(BUILD)/,demo dev_backend worker)
 	@$(BUILD)/demo
 
 fleet-demo: deps  ## a launcher replaces three groups of workers under load; counts lost jobs

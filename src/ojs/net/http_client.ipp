@@ -188,7 +188,8 @@ class http_exchange final : public ref_counted {
         return false;
     }
 
-    connection_ref take_idle(time_point now) {
+    // What may be sent again need not look whether the peer has closed a connection of a moment ago.
+    connection_ref take_idle(time_point now, resend policy) {
         for (;;) {
             connection_ref candidate;
             {
@@ -203,7 +204,8 @@ class http_exchange final : public ref_counted {
                 candidate = idle_[at];
                 idle_.remove(at);
             }
-            if (!candidate->is_stale()) return candidate;
+            const bool is_recent = now - candidate->responded_at < std::chrono::milliseconds(100);
+            if ((policy == resend::always && is_recent) || !candidate->is_stale()) return candidate;
         }
     }
 
@@ -267,7 +269,7 @@ class http_exchange final : public ref_counted {
     // Tries idle connections until one accepts the request, then a new one.
     http_attempt try_any(std::string_view text, bool is_head, const http_call& call) {
         time_point now = steady_clock::now();
-        for (; const connection_ref conn = take_idle(now); now = steady_clock::now()) {
+        for (; const connection_ref conn = take_idle(now, call.policy); now = steady_clock::now()) {
             conn->stalls_at = now + stall_time;
             http_attempt tried = try_on(conn, text, is_head, call);
             const bool was_silent = !tried.response && tried.response.error().code == errc::timed_out;
