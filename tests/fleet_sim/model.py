@@ -166,6 +166,7 @@ class Worker:
         self.waiting = {}  # job: what retries its report
         self.report_deadline = math.inf
         self.drain_deadline = math.inf
+        self.latest_job_at = -math.inf
         self.on_end = None
         self.send_beat()
         self.fetch_if_due()
@@ -211,7 +212,14 @@ class Worker:
             self.fetch_failures += 1
             return
         self.fetch_failures = 0
-        self.fetch_due = -math.inf if claimed or hints != self.hints else now + self.inputs.poll_interval
+        if claimed:
+            self.latest_job_at = now
+        self.fetch_due = -math.inf if claimed or hints != self.hints else now + self.empty_pause(now - self.latest_job_at)
+
+    def empty_pause(self, since_job):
+        if since_job > 60:
+            return self.inputs.poll_interval
+        return min(self.inputs.poll_interval, max(0.010, min(since_job / 8, 0.250)))
 
     def backoff(self, steps, step, status=None, retry_after=0.0):
         delay = self.sim.draw(steps[min(step, len(steps) - 1)])
