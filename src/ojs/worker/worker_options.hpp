@@ -46,7 +46,7 @@ struct worker_options : loop_options {
     detail::extension_list<transport_scheme> transports;  // transports.add(ojs::spool()) adds a scheme
     std::vector<std::string> queues = {"default"};        // to fetch from
     std::chrono::milliseconds heartbeat_interval{5000};   // or half of the shortest lease, if that is less
-    std::chrono::milliseconds poll_interval{1000};        // after a FETCH that found nothing; soon after a job less
+    std::chrono::milliseconds poll_interval{1000};        // after a FETCH that found nothing, at most
     std::chrono::milliseconds visibility_timeout{30000};  // how long a claim holds without a heartbeat
     std::chrono::milliseconds request_timeout{5000};      // for one request, from connect to the last byte
     std::vector<std::string> labels;                      // sent to the backend
