@@ -1,33 +1,209 @@
-// A Kafka consumer that commits only what is done: eight handlers share one member of its group.
+// A Kafka consumer that commits only what is done: OJS_CONCURRENCY handlers share one member of its group.
 //
-//     build/kafka_loop BROKERS TOPIC [GROUP]        messages are "ID MS" (milliseconds of work) or "ID fail"
+//     build/kafka_loop BROKERS TOPIC [GROUP [NAME=VALUE...]]        settings of librdkafka, at least 1.9
 //
+// Messages are "ID MS" (milliseconds of work) or "ID fail": that one goes to TOPIC.dead after three attempts.
 // SIGTERM: no message starts, those in flight finish, their offsets are committed, and the member leaves
 // once. Again or when the grace period ends: handlers are interrupted; nothing behind their messages is
-// committed. A message that fails three times goes to TOPIC.dead. Exit status 75 also if Kafka did not
-// confirm the last commit.
+// committed. Exit status 75 also if Kafka did not confirm the last commit.
+#include <librdkafka/rdkafka.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
-#include "kafka_consumer.hpp"
+#include "ojs_shutdown.hpp"
 
 namespace {
 
 using namespace std::chrono_literals;
+using settings = std::vector<std::pair<std::string, std::string>>;
+using partition_list = rd_kafka_topic_partition_list_t;
+
+// Throws std::runtime_error. The callbacks of `conf` get `self`.
+rd_kafka_t* connect(rd_kafka_type_t type, rd_kafka_conf_t* conf, void* self, const settings& all) {
+    char why[512] = "";
+    rd_kafka_conf_set_opaque(conf, self);
+    for (const auto& [name, value] : all)
+        if (rd_kafka_conf_set(conf, name.c_str(), value.c_str(), why, sizeof why) != RD_KAFKA_CONF_OK)
+            throw std::runtime_error(why);
+    rd_kafka_t* const client = rd_kafka_new(type, conf, why, sizeof why);
+    return client != nullptr ? client : throw std::runtime_error(why);
+}
+
+// Thread-safe: each call takes a mutex, in which librdkafka may call rebalance().
+class kafka_member {
+  public:
+    struct message {
+        std::string id;  // PARTITION/OFFSET; empty: none
+        std::string body;
+        ojs::completion_ledger::ticket ticket;  // destroyed without done(): Kafka delivers the message again
+    };
+
+    kafka_member(std::string topic, settings given) : topic_(std::move(topic)) {
+        const settings own = {
+            {"auto.offset.reset", "earliest"},
+            {"enable.auto.offset.store", "false"},  // true: commits what was taken
+            {"auto.commit.interval.ms", "100"},     // what is stored, in the background
+            {"heartbeat.interval.ms", "500"},       // its response announces a rebalance
+            {"session.timeout.ms", "6000"},
+            // Partitions that stay are processed on; the others are committed before they go.
+            {"partition.assignment.strategy", "cooperative-sticky"}};
+        given.insert(given.begin(), own.begin(), own.end());
+        rd_kafka_conf_t* const conf = rd_kafka_conf_new();
+        rd_kafka_conf_set_rebalance_cb(
+            conf, [](rd_kafka_t*, rd_kafka_resp_err_t change, partition_list* partitions, void* self) {
+                static_cast<kafka_member*>(self)->rebalance(change, partitions);
+            });
+        client_ = connect(RD_KAFKA_CONSUMER, conf, this, given);
+        rd_kafka_poll_set_consumer(client_);
+        const auto topics = list_of_partitions();
+        rd_kafka_topic_partition_list_add(topics.get(), topic_.c_str(), RD_KAFKA_PARTITION_UA);
+        rd_kafka_subscribe(client_, topics.get());
+    }
+    // Waits for a message, at most 100 ms: nothing else ends the wait. Throws if it is out of memory.
+    message take(const ojs::cancel_token& stop) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        return stop.cancelled() ? message() : poll(100, false);
+    }
+    // Serves the group while no handler does: all are busy, the loop is quiet, or it drains.
+    void keep_alive() {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (ojs::steady_clock::now() - polled_at_ > 200ms) poll(0, true);  // takes none
+    }
+    // Once: waits for the handlers, commits and leaves the group, within 3 s of an interrupt. False:
+    // Kafka did not confirm the commit.
+    bool leave(const ojs::cancel_token& interrupt) {
+        ojs::time_point end = ojs::time_point::max();
+        const auto is_time_left = [&] {
+            if (interrupt.cancelled()) end = std::min(end, ojs::deadline_after(1500ms));
+            return ojs::steady_clock::now() < end;
+        };
+        for (; !is_idle() && is_time_left(); std::this_thread::sleep_for(10ms)) keep_alive();
+        end = std::min(end, ojs::deadline_after(6s));
+        const std::unique_ptr<rd_kafka_queue_t, decltype(&rd_kafka_queue_destroy)> responses(
+            rd_kafka_queue_new(client_), rd_kafka_queue_destroy);
+        bool is_committed = false;
+        // It is refused while the group rebalances.
+        while (!is_committed && is_time_left()) is_committed = commit(responses.get(), is_time_left);
+        close(ojs::deadline_after(1s));
+        return is_committed;
+    }
+
+  private:
+    using owned_list = std::unique_ptr<partition_list, decltype(&rd_kafka_topic_partition_list_destroy)>;
+
+    static owned_list list_of_partitions() {
+        return owned_list(rd_kafka_topic_partition_list_new(8), rd_kafka_topic_partition_list_destroy);
+    }
+    message poll(int milliseconds, bool is_paused) {
+        partition_list* assigned = nullptr;
+        // Once: a partition that is resumed, but not paused, is fetched again from where it began.
+        if (std::exchange(is_paused_, is_paused) != is_paused &&
+            rd_kafka_assignment(client_, &assigned) == 0) {
+            (is_paused ? rd_kafka_pause_partitions : rd_kafka_resume_partitions)(client_, assigned);
+            rd_kafka_topic_partition_list_destroy(assigned);
+        }
+        rd_kafka_offsets_store(client_, positions().get());
+        const std::unique_ptr<rd_kafka_message_t, decltype(&rd_kafka_message_destroy)> taken(
+            rd_kafka_consumer_poll(client_, milliseconds), rd_kafka_message_destroy);
+        polled_at_ = ojs::steady_clock::now();
+        if (!taken) return {};
+        if (taken->err == RD_KAFKA_RESP_ERR_NO_ERROR) return begin(*taken);
+        ojs::write_log_line(STDERR_FILENO, rd_kafka_message_errstr(taken.get()));
+        return {};
+    }
+    message begin(const rd_kafka_message_t& taken) {
+        auto ticket = ledgers_[taken.partition].begin(static_cast<std::uint64_t>(taken.offset));
+        if (!ticket) throw std::runtime_error(ticket.error().text);
+        return {std::to_string(taken.partition) + "/" + std::to_string(taken.offset),
+                {static_cast<const char*>(taken.payload), taken.len},
+                std::move(*ticket)};
+    }
+    void rebalance(rd_kafka_resp_err_t change, partition_list* partitions) {
+        if (change == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {
+            rd_kafka_error_destroy(rd_kafka_incremental_assign(client_, partitions));
+            if (is_paused_) rd_kafka_pause_partitions(client_, partitions);
+            return;
+        }
+        const auto end = ojs::deadline_after(rd_kafka_assignment_lost(client_) != 0 ? 0s : 5s);
+        for (int i = 0; i < partitions->cnt; ++i) {
+            auto& ledger = ledgers_[partitions->elems[i].partition];
+            while (ledger.in_flight() > 0 && ojs::steady_clock::now() < end) std::this_thread::sleep_for(5ms);
+        }
+        rd_kafka_offsets_store(client_, positions().get());
+        for (int i = 0; i < partitions->cnt; ++i) ledgers_[partitions->elems[i].partition].forget();
+        rd_kafka_error_destroy(rd_kafka_incremental_unassign(client_, partitions));  // commits what is stored
+    }
+    template <class IsTimeLeft>
+    bool commit(rd_kafka_queue_t* responses, IsTimeLeft is_time_left) {
+        const auto all = positions();
+        if (all->cnt == 0) return true;
+        rd_kafka_offsets_store(client_, all.get());  // else the older stored ones are committed after these
+        rd_kafka_commit_queue(client_, all.get(), responses, nullptr, nullptr);
+        rd_kafka_event_t* response = nullptr;
+        while (response == nullptr && is_time_left()) {
+            response = rd_kafka_queue_poll(responses, 50);
+            keep_alive();
+        }
+        const bool is_accepted =
+            response != nullptr && rd_kafka_event_error(response) == RD_KAFKA_RESP_ERR_NO_ERROR;
+        rd_kafka_event_destroy(response);
+        return is_accepted;
+    }
+    void close(ojs::time_point end) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        rd_kafka_queue_t* const events = rd_kafka_queue_new(client_);
+        rd_kafka_error_destroy(rd_kafka_consumer_close_queue(client_, events));
+        while (rd_kafka_consumer_closed(client_) == 0 && ojs::steady_clock::now() < end) {
+            rd_kafka_event_t* const event = rd_kafka_queue_poll(events, 50);
+            if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) rd_kafka_assign(client_, nullptr);
+            rd_kafka_event_destroy(event);
+        }
+        rd_kafka_queue_destroy(events);
+    }
+    owned_list positions() const {
+        owned_list list = list_of_partitions();
+        for (const auto& [partition, ledger] : ledgers_) {
+            const auto next = static_cast<std::int64_t>(ledger.next_position());
+            if (next > 0)
+                rd_kafka_topic_partition_list_add(list.get(), topic_.c_str(), partition)->offset = next;
+        }
+        return list;
+    }
+    bool is_idle() {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        return std::all_of(ledgers_.begin(), ledgers_.end(),
+                           [](auto& each) { return each.second.in_flight() == 0; });
+    }
+
+    const std::string topic_;
+    std::mutex mutex_;  // guards the rest
+    rd_kafka_t* client_;
+    std::map<std::int32_t, ojs::completion_ledger> ledgers_;  // by partition
+    bool is_paused_ = false;
+    ojs::time_point polled_at_;
+};
 
 // Sends to the dead-letter topic, one message at a time.
 class dead_letters {
   public:
-    dead_letters(const std::string& brokers, std::string topic) : topic_(std::move(topic)) {
+    dead_letters(std::string topic, const std::string& brokers) : topic_(std::move(topic)) {
         rd_kafka_conf_t* const conf = rd_kafka_conf_new();
         rd_kafka_conf_set_dr_msg_cb(conf, [](rd_kafka_t*, const rd_kafka_message_t* sent, void* self) {
             static_cast<dead_letters*>(self)->is_sent_ = sent->err == RD_KAFKA_RESP_ERR_NO_ERROR;
         });
-        client_ = kafka_client(RD_KAFKA_PRODUCER, conf, this,
-                               {{"bootstrap.servers", brokers}, {"message.timeout.ms", "4000"}});
+        client_ = connect(RD_KAFKA_PRODUCER, conf, this,
+                          {{"bootstrap.servers", brokers}, {"message.timeout.ms", "4000"}});
     }
-    ~dead_letters() { rd_kafka_destroy(client_); }
     // Throws, which ends the loop with 70: else nothing behind the message is ever committed.
     void put(std::string body) {
         const std::lock_guard<std::mutex> lock(mutex_);
@@ -45,7 +221,7 @@ class dead_letters {
     rd_kafka_t* client_;
 };
 
-// False: interrupted. It may be called again for the same message.
+// False: interrupted.
 bool process(const std::string& body, const ojs::cancel_token& interrupt, dead_letters& dead) {
     const std::string id = body.substr(0, body.find(' '));
     const std::string work = body.substr(std::min(id.size() + 1, body.size()));
@@ -59,8 +235,8 @@ bool process(const std::string& body, const ojs::cancel_token& interrupt, dead_l
     return true;
 }
 
-void handle(ojs::slot& slot, kafka_consumer& kafka, dead_letters& dead) {
-    while (slot.next([&] { kafka.keep_alive(); })) {
+void handle(ojs::slot& slot, kafka_member& kafka, dead_letters& dead) {
+    while (slot.next()) {
         auto message = kafka.take(slot.taking());
         if (message.id.empty()) continue;
         const ojs::item item = slot.begin(message.id);
@@ -68,21 +244,35 @@ void handle(ojs::slot& slot, kafka_consumer& kafka, dead_letters& dead) {
     }
 }
 
-int usage() {
-    return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: kafka_loop BROKERS TOPIC [GROUP]"});
+// The stop waits for it as for an item.
+bool stay_in_group(ojs::slot& slot, kafka_member& kafka) {
+    const ojs::item membership = slot.begin("membership");
+    while (slot.next([&] { kafka.keep_alive(); }))
+        if (slot.taking().sleep_for(500ms)) kafka.keep_alive();
+    return kafka.leave(membership.token());
+}
+
+settings settings_of(int argc, char** argv) {
+    settings all = {{"bootstrap.servers", argv[1]}, {"group.id", argc > 3 ? argv[3] : "workers"}};
+    for (int i = 4; i < argc; ++i) {
+        const std::string given = argv[i];
+        const std::size_t equals = std::min(given.find('='), given.size());
+        all.emplace_back(given.substr(0, equals), given.substr(std::min(equals + 1, given.size())));
+    }
+    return all;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
     ojs::loop loop;  // first: a SIGTERM during start-up is kept
-    if (argc < 3 || argc > 4) return usage();
-    kafka_consumer kafka(loop, argv[1], argv[2], argc > 3 ? argv[3] : "workers");
-    dead_letters dead(argv[1], std::string(argv[2]) + ".dead");
+    if (argc < 3)
+        return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: kafka_loop BROKERS TOPIC"});
+    kafka_member kafka(argv[2], settings_of(argc, argv));
+    dead_letters dead(std::string(argv[2]) + ".dead", argv[1]);
     bool is_committed = false;
-    loop.consumers(8, [&](ojs::slot& slot) { handle(slot, kafka, dead); });
-    loop.renew(1s, [&](const auto&) { return kafka.keep_alive(), std::vector<std::string>(); });
-    loop.on_shutdown("leave the group", [&] { is_committed = kafka.leave(ojs::deadline_after(3s)); });
+    loop.consumers(1, [&](ojs::slot& slot) { is_committed = stay_in_group(slot, kafka); });
+    loop.consumers(0, [&](ojs::slot& slot) { handle(slot, kafka, dead); });
     const int status = loop.run();
     return status == 0 && !is_committed ? 75 : status;
 }
