@@ -63,6 +63,11 @@ class kafka_member {
             conf, [](rd_kafka_t*, rd_kafka_resp_err_t change, partition_list* partitions, void* self) {
                 static_cast<kafka_member*>(self)->rebalance(change, partitions);
             });
+        rd_kafka_conf_set_offset_commit_cb(
+            conf, [](rd_kafka_t*, rd_kafka_resp_err_t error, partition_list* partitions, void* self) {
+                if (error == RD_KAFKA_RESP_ERR_NO_ERROR)
+                    static_cast<kafka_member*>(self)->note_committed(partitions);
+            });
         client_ = connect(RD_KAFKA_CONSUMER, conf, this, given);
         rd_kafka_poll_set_consumer(client_);
         const auto topics = list_of_partitions();
@@ -77,25 +82,28 @@ class kafka_member {
     // Serves the group while no handler does: all are busy, the loop is quiet, or it drains.
     void keep_alive() {
         const std::lock_guard<std::mutex> lock(mutex_);
-        if (ojs::steady_clock::now() - polled_at_ > 200ms) poll(0, true);  // takes none
+        if (ojs::steady_clock::now() - polled_at_ > 50ms) poll(0, true);  // takes none
     }
     // Once: waits for the handlers, commits and leaves the group, within 3 s of an interrupt. False:
     // Kafka did not confirm the commit.
     bool leave(const ojs::cancel_token& interrupt) {
         ojs::time_point end = ojs::time_point::max();
-        const auto is_time_left = [&] {
-            if (interrupt.cancelled()) end = std::min(end, ojs::deadline_after(1500ms));
-            return ojs::steady_clock::now() < end;
+        const auto wait_until = [&](auto is_ready) {
+            for (;; std::this_thread::sleep_for(10ms)) {
+                const std::lock_guard<std::mutex> lock(mutex_);
+                if (interrupt.cancelled()) end = std::min(end, ojs::deadline_after(1500ms));
+                if (is_ready() || ojs::steady_clock::now() >= end) return;
+                poll(0, true);
+            }
         };
-        for (; !is_idle() && is_time_left(); std::this_thread::sleep_for(10ms)) keep_alive();
+        wait_until([this] { return is_idle(); });
         end = std::min(end, ojs::deadline_after(6s));
-        const std::unique_ptr<rd_kafka_queue_t, decltype(&rd_kafka_queue_destroy)> responses(
-            rd_kafka_queue_new(client_), rd_kafka_queue_destroy);
-        bool is_committed = false;
-        // It is refused while the group rebalances.
-        while (!is_committed && is_time_left()) is_committed = commit(responses.get(), is_time_left);
+        has_lost_ = false;
+        // The client commits each 100 ms, but not while the group rebalances.
+        wait_until([this] { return is_committed(); });
+        const std::lock_guard<std::mutex> lock(mutex_);
         close(ojs::deadline_after(1s));
-        return is_committed;
+        return is_committed() && !has_lost_;
     }
 
   private:
@@ -134,33 +142,30 @@ class kafka_member {
             if (is_paused_) rd_kafka_pause_partitions(client_, partitions);
             return;
         }
-        const auto end = ojs::deadline_after(rd_kafka_assignment_lost(client_) != 0 ? 0s : 5s);
+        const bool is_lost = rd_kafka_assignment_lost(client_) != 0;  // too late to commit
+        const auto end = ojs::deadline_after(is_lost ? 0s : 5s);
         for (int i = 0; i < partitions->cnt; ++i) {
             auto& ledger = ledgers_[partitions->elems[i].partition];
             while (ledger.in_flight() > 0 && ojs::steady_clock::now() < end) std::this_thread::sleep_for(5ms);
         }
         rd_kafka_offsets_store(client_, positions().get());
+        has_lost_ = has_lost_ || (is_lost && !is_committed());
         for (int i = 0; i < partitions->cnt; ++i) ledgers_[partitions->elems[i].partition].forget();
         rd_kafka_error_destroy(rd_kafka_incremental_unassign(client_, partitions));  // commits what is stored
     }
-    template <class IsTimeLeft>
-    bool commit(rd_kafka_queue_t* responses, IsTimeLeft is_time_left) {
-        const auto all = positions();
-        if (all->cnt == 0) return true;
-        rd_kafka_offsets_store(client_, all.get());  // else the older stored ones are committed after these
-        rd_kafka_commit_queue(client_, all.get(), responses, nullptr, nullptr);
-        rd_kafka_event_t* response = nullptr;
-        while (response == nullptr && is_time_left()) {
-            response = rd_kafka_queue_poll(responses, 50);
-            keep_alive();
+    void note_committed(const partition_list* partitions) {
+        for (int i = 0; i < partitions->cnt; ++i) {
+            const auto& each = partitions->elems[i];
+            if (each.err == RD_KAFKA_RESP_ERR_NO_ERROR && each.offset >= 0)
+                committed_[each.partition] = each.offset;
         }
-        const bool is_accepted =
-            response != nullptr && rd_kafka_event_error(response) == RD_KAFKA_RESP_ERR_NO_ERROR;
-        rd_kafka_event_destroy(response);
-        return is_accepted;
+    }
+    bool is_committed() {
+        const auto all = positions();
+        return std::all_of(all->elems, all->elems + all->cnt,
+                           [this](auto& each) { return committed_[each.partition] == each.offset; });
     }
     void close(ojs::time_point end) {
-        const std::lock_guard<std::mutex> lock(mutex_);
         rd_kafka_queue_t* const events = rd_kafka_queue_new(client_);
         rd_kafka_error_destroy(rd_kafka_consumer_close_queue(client_, events));
         while (rd_kafka_consumer_closed(client_) == 0 && ojs::steady_clock::now() < end) {
@@ -179,8 +184,7 @@ class kafka_member {
         }
         return list;
     }
-    bool is_idle() {
-        const std::lock_guard<std::mutex> lock(mutex_);
+    bool is_idle() const {
         return std::all_of(ledgers_.begin(), ledgers_.end(),
                            [](auto& each) { return each.second.in_flight() == 0; });
     }
@@ -189,7 +193,9 @@ class kafka_member {
     std::mutex mutex_;  // guards the rest
     rd_kafka_t* client_;
     std::map<std::int32_t, ojs::completion_ledger> ledgers_;  // by partition
+    std::map<std::int32_t, std::int64_t> committed_;
     bool is_paused_ = false;
+    bool has_lost_ = false;  // what was not committed in time
     ojs::time_point polled_at_;
 };
 
