@@ -2,10 +2,9 @@
 //
 //     build/asio_drain [PORT]        GET /200ms responds after 200 ms; GET /stuck never
 //
-// SIGTERM: new connections are refused, idle ones closed, and requests that have arrived get their response,
-// with Connection: close. Again, or when the grace period ends: requests in progress get a 503. SIGTSTP:
-// connections wait in the listener's queue until SIGCONT. Exit status 0; 75: a request had no response in
-// time.
+// SIGTERM: new connections are refused, idle ones closed, and requests that have arrived get their response.
+// Again, or when the grace period ends: requests in progress get a 503. SIGTSTP: connections wait in the
+// listener's queue until SIGCONT. Exit status 0; 75: a request had no response in time.
 #include <unistd.h>
 
 #include <boost/asio.hpp>
@@ -26,6 +25,12 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 class session : public std::enable_shared_from_this<session> {
+    // Continues unless it failed. The session lives as long as it waits.
+    template <class Next>
+    auto then(Next next) {
+        return [self = shared_from_this(), next](error_code failed, auto...) { failed ? void() : next(); };
+    }
+
   public:
     static inline std::set<session*> all;
     session(tcp::socket socket, ojs::loop& loop)
@@ -36,9 +41,7 @@ class session : public std::enable_shared_from_this<session> {
 
     void wait_for_request() {
         if (buffer_.size() > 0) return read();
-        stream_.socket().async_wait(tcp::socket::wait_read, [self = shared_from_this()](error_code closed) {
-            if (!closed) self->read();
-        });
+        stream_.socket().async_wait(tcp::socket::wait_read, then([this] { read(); }));
     }
     // A request of which a byte has arrived is not idle. A new connection may still get its first one.
     void close_if_idle(bool is_new_too) {
@@ -60,9 +63,7 @@ class session : public std::enable_shared_from_this<session> {
         begin();
         request_ = {};
         stream_.expires_after(4s);  // less than OJS_STOP_TIMEOUT
-        http::async_read(stream_, buffer_, request_, [self = shared_from_this()](error_code failed, auto) {
-            if (!failed) self->work();
-        });
+        http::async_read(stream_, buffer_, request_, then([this] { work(); }));
     }
     void work() {
         const auto time = ojs::parse_duration(std::string(request_.target().substr(1)));
@@ -78,12 +79,12 @@ class session : public std::enable_shared_from_this<session> {
         response_.keep_alive(request_.keep_alive() && loop_.may_take());
         response_.prepare_payload();
         stream_.expires_after(4s);
-        http::async_write(stream_, response_, [self = shared_from_this()](error_code failed, auto) {
-            self->item_.end();
-            self->is_busy_ = false;
-            const bool is_kept = self->response_.keep_alive() && self->loop_.phase() < ojs::phase::draining;
-            if (!failed && is_kept) self->wait_for_request();
-        });
+        http::async_write(stream_, response_, then([this] { finish(); }));
+    }
+    void finish() {
+        item_.end();
+        is_busy_ = false;
+        if (response_.keep_alive() && loop_.phase() < ojs::phase::draining) wait_for_request();
     }
 
     ojs::loop& loop_;
@@ -119,7 +120,7 @@ class server {
     }
     void advance_at(ojs::time_point time) {
         due_.expires_at(time);
-        due_.async_wait([this](error_code error) { advance(error); });
+        due_.async_wait([this](error_code replaced) { advance(replaced); });
     }
     void accept() {
         is_accepting_ = true;
@@ -132,9 +133,10 @@ class server {
     void add(tcp::socket socket) { std::make_shared<session>(std::move(socket), loop_)->wait_for_request(); }
     void stop_listening() {
         error_code failed;
-        while (!failed) {  // closing a queue that is not empty resets its connections
+        for (;;) {  // closing a queue that is not empty resets its connections
             tcp::socket socket = listener_.accept(failed);
-            if (!failed) add(std::move(socket));
+            if (failed) break;
+            add(std::move(socket));
         }
         listener_.close(failed);
         close_idle(false);

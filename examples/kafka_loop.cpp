@@ -1,6 +1,6 @@
 // A Kafka consumer that commits only what is done: OJS_CONCURRENCY handlers share one member of its group.
 //
-//     build/kafka_loop BROKERS TOPIC [GROUP [NAME=VALUE...]]        settings of librdkafka, at least 1.9
+//     build/kafka_loop BROKERS TOPIC [GROUP]        needs librdkafka 1.6
 //
 // Messages are "ID MS" (milliseconds of work) or "ID fail": that one goes to TOPIC.dead after three attempts.
 // SIGTERM: no message starts, those in flight finish, their offsets are committed, and the member leaves
@@ -18,14 +18,13 @@
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "ojs_shutdown.hpp"
 
 namespace {
 
 using namespace std::chrono_literals;
-using settings = std::vector<std::pair<std::string, std::string>>;
+using settings = std::initializer_list<std::pair<const char*, std::string>>;
 using partition_list = rd_kafka_topic_partition_list_t;
 
 // Throws std::runtime_error. The callbacks of `conf` get `self`.
@@ -33,7 +32,7 @@ rd_kafka_t* connect(rd_kafka_type_t type, rd_kafka_conf_t* conf, void* self, con
     char why[512] = "";
     rd_kafka_conf_set_opaque(conf, self);
     for (const auto& [name, value] : all)
-        if (rd_kafka_conf_set(conf, name.c_str(), value.c_str(), why, sizeof why) != RD_KAFKA_CONF_OK)
+        if (rd_kafka_conf_set(conf, name, value.c_str(), why, sizeof why) != RD_KAFKA_CONF_OK)
             throw std::runtime_error(why);
     rd_kafka_t* const client = rd_kafka_new(type, conf, why, sizeof why);
     return client != nullptr ? client : throw std::runtime_error(why);
@@ -48,27 +47,23 @@ class kafka_member {
         ojs::completion_ledger::ticket ticket;  // destroyed without done(): Kafka delivers the message again
     };
 
-    kafka_member(std::string topic, settings given) : topic_(std::move(topic)) {
-        const settings own = {
-            {"auto.offset.reset", "earliest"},
-            {"enable.auto.offset.store", "false"},  // true: commits what was taken
-            {"auto.commit.interval.ms", "100"},     // what is stored, in the background
-            {"heartbeat.interval.ms", "500"},       // its response announces a rebalance
-            {"session.timeout.ms", "6000"},
-            // Partitions that stay are processed on; the others are committed before they go.
-            {"partition.assignment.strategy", "cooperative-sticky"}};
-        given.insert(given.begin(), own.begin(), own.end());
+    kafka_member(const std::string& brokers, std::string topic, const std::string& group)
+        : topic_(std::move(topic)) {
         rd_kafka_conf_t* const conf = rd_kafka_conf_new();
         rd_kafka_conf_set_rebalance_cb(
             conf, [](rd_kafka_t*, rd_kafka_resp_err_t change, partition_list* partitions, void* self) {
                 static_cast<kafka_member*>(self)->rebalance(change, partitions);
             });
-        rd_kafka_conf_set_offset_commit_cb(
-            conf, [](rd_kafka_t*, rd_kafka_resp_err_t error, partition_list* partitions, void* self) {
-                if (error == RD_KAFKA_RESP_ERR_NO_ERROR)
-                    static_cast<kafka_member*>(self)->note_committed(partitions);
-            });
-        client_ = connect(RD_KAFKA_CONSUMER, conf, this, given);
+        client_ = connect(RD_KAFKA_CONSUMER, conf, this,
+                          {{"bootstrap.servers", brokers},
+                           {"group.id", group},
+                           {"auto.offset.reset", "earliest"},
+                           {"enable.auto.offset.store", "false"},  // true: commits what was taken
+                           {"auto.commit.interval.ms", "100"},     // what is stored, in the background
+                           {"heartbeat.interval.ms", "500"},       // its response announces a rebalance
+                           {"session.timeout.ms", "6000"},
+                           // A rebalance interrupts only the partitions that move.
+                           {"partition.assignment.strategy", "cooperative-sticky"}});
         rd_kafka_poll_set_consumer(client_);
         const auto topics = list_of_partitions();
         rd_kafka_topic_partition_list_add(topics.get(), topic_.c_str(), RD_KAFKA_PARTITION_UA);
@@ -82,12 +77,13 @@ class kafka_member {
     // Serves the group while no handler does: all are busy, the loop is quiet, or it drains.
     void keep_alive() {
         const std::lock_guard<std::mutex> lock(mutex_);
-        if (ojs::steady_clock::now() - polled_at_ > 50ms) poll(0, true);  // takes none
+        if (ojs::steady_clock::now() - polled_at_ > 1s) poll(0, true);  // takes none
     }
-    // Once: waits for the handlers, commits and leaves the group, within 3 s of an interrupt. False:
-    // Kafka did not confirm the commit.
+    // Once: waits for the handlers, then 6 s for the last commit, 1.5 s after an interrupt, and leaves the group.
+    // False: Kafka did not confirm the commit.
     bool leave(const ojs::cancel_token& interrupt) {
         ojs::time_point end = ojs::time_point::max();
+        has_lost_ = false;
         const auto wait_until = [&](auto is_ready) {
             for (;; std::this_thread::sleep_for(10ms)) {
                 const std::lock_guard<std::mutex> lock(mutex_);
@@ -98,12 +94,8 @@ class kafka_member {
         };
         wait_until([this] { return is_idle(); });
         end = std::min(end, ojs::deadline_after(6s));
-        has_lost_ = false;
-        // The client commits each 100 ms, but not while the group rebalances.
-        wait_until([this] { return is_committed(); });
-        const std::lock_guard<std::mutex> lock(mutex_);
-        close(ojs::deadline_after(1s));
-        return is_committed() && !has_lost_;
+        wait_until([this] { return is_committed(); });  // the client commits once a rebalance has ended
+        return !has_lost_ && is_committed() && rd_kafka_consumer_close(client_) == RD_KAFKA_RESP_ERR_NO_ERROR;
     }
 
   private:
@@ -153,27 +145,12 @@ class kafka_member {
         for (int i = 0; i < partitions->cnt; ++i) ledgers_[partitions->elems[i].partition].forget();
         rd_kafka_error_destroy(rd_kafka_incremental_unassign(client_, partitions));  // commits what is stored
     }
-    void note_committed(const partition_list* partitions) {
-        for (int i = 0; i < partitions->cnt; ++i) {
-            const auto& each = partitions->elems[i];
-            if (each.err == RD_KAFKA_RESP_ERR_NO_ERROR && each.offset >= 0)
-                committed_[each.partition] = each.offset;
-        }
-    }
-    bool is_committed() {
-        const auto all = positions();
-        return std::all_of(all->elems, all->elems + all->cnt,
-                           [this](auto& each) { return committed_[each.partition] == each.offset; });
-    }
-    void close(ojs::time_point end) {
-        rd_kafka_queue_t* const events = rd_kafka_queue_new(client_);
-        rd_kafka_error_destroy(rd_kafka_consumer_close_queue(client_, events));
-        while (rd_kafka_consumer_closed(client_) == 0 && ojs::steady_clock::now() < end) {
-            rd_kafka_event_t* const event = rd_kafka_queue_poll(events, 50);
-            if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) rd_kafka_assign(client_, nullptr);
-            rd_kafka_event_destroy(event);
-        }
-        rd_kafka_queue_destroy(events);
+    // Asks the broker, for 200 ms.
+    bool is_committed() const {
+        const owned_list wanted = positions(), committed = positions();
+        if (wanted->cnt > 0 && rd_kafka_committed(client_, committed.get(), 200) != 0) return false;
+        return std::equal(wanted->elems, wanted->elems + wanted->cnt, committed->elems,
+                          [](auto& one, auto& other) { return one.offset <= other.offset; });
     }
     owned_list positions() const {
         owned_list list = list_of_partitions();
@@ -193,16 +170,15 @@ class kafka_member {
     std::mutex mutex_;  // guards the rest
     rd_kafka_t* client_;
     std::map<std::int32_t, ojs::completion_ledger> ledgers_;  // by partition
-    std::map<std::int32_t, std::int64_t> committed_;
     bool is_paused_ = false;
     bool has_lost_ = false;  // what was not committed in time
     ojs::time_point polled_at_;
 };
 
-// Sends to the dead-letter topic, one message at a time.
+// The dead-letter topic.
 class dead_letters {
   public:
-    dead_letters(std::string topic, const std::string& brokers) : topic_(std::move(topic)) {
+    dead_letters(const std::string& brokers, std::string topic) : topic_(std::move(topic)) {
         rd_kafka_conf_t* const conf = rd_kafka_conf_new();
         rd_kafka_conf_set_dr_msg_cb(conf, [](rd_kafka_t*, const rd_kafka_message_t* sent, void* self) {
             static_cast<dead_letters*>(self)->is_sent_ = sent->err == RD_KAFKA_RESP_ERR_NO_ERROR;
@@ -254,18 +230,8 @@ void handle(ojs::slot& slot, kafka_member& kafka, dead_letters& dead) {
 bool stay_in_group(ojs::slot& slot, kafka_member& kafka) {
     const ojs::item membership = slot.begin("membership");
     while (slot.next([&] { kafka.keep_alive(); }))
-        if (slot.taking().sleep_for(500ms)) kafka.keep_alive();
+        if (slot.taking().sleep_for(1s)) kafka.keep_alive();
     return kafka.leave(membership.token());
-}
-
-settings settings_of(int argc, char** argv) {
-    settings all = {{"bootstrap.servers", argv[1]}, {"group.id", argc > 3 ? argv[3] : "workers"}};
-    for (int i = 4; i < argc; ++i) {
-        const std::string given = argv[i];
-        const std::size_t equals = std::min(given.find('='), given.size());
-        all.emplace_back(given.substr(0, equals), given.substr(std::min(equals + 1, given.size())));
-    }
-    return all;
 }
 
 }  // namespace
@@ -273,9 +239,9 @@ settings settings_of(int argc, char** argv) {
 int main(int argc, char** argv) {
     ojs::loop loop;  // first: a SIGTERM during start-up is kept
     if (argc < 3)
-        return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: kafka_loop BROKERS TOPIC"});
-    kafka_member kafka(argv[2], settings_of(argc, argv));
-    dead_letters dead(std::string(argv[2]) + ".dead", argv[1]);
+        return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: kafka_loop BROKERS TOPIC [GROUP]"});
+    kafka_member kafka(argv[1], argv[2], argc > 3 ? argv[3] : "workers");
+    dead_letters dead(argv[1], std::string(argv[2]) + ".dead");
     bool is_committed = false;
     loop.consumers(1, [&](ojs::slot& slot) { is_committed = stay_in_group(slot, kafka); });
     loop.consumers(0, [&](ojs::slot& slot) { handle(slot, kafka, dead); });
