@@ -38,6 +38,10 @@ rd_kafka_t* connect(rd_kafka_type_t type, rd_kafka_conf_t* conf, void* self, con
     return client != nullptr ? client : throw std::runtime_error(why);
 }
 
+struct owned_list : std::unique_ptr<partition_list, decltype(&rd_kafka_topic_partition_list_destroy)> {
+    owned_list() : unique_ptr(rd_kafka_topic_partition_list_new(8), rd_kafka_topic_partition_list_destroy) {}
+};
+
 // Thread-safe: each call takes a mutex, in which librdkafka may call rebalance().
 class kafka_member {
   public:
@@ -65,7 +69,7 @@ class kafka_member {
                            // A rebalance interrupts only the partitions that move.
                            {"partition.assignment.strategy", "cooperative-sticky"}});
         rd_kafka_poll_set_consumer(client_);
-        const auto topics = list_of_partitions();
+        const owned_list topics;
         rd_kafka_topic_partition_list_add(topics.get(), topic_.c_str(), RD_KAFKA_PARTITION_UA);
         rd_kafka_subscribe(client_, topics.get());
     }
@@ -79,19 +83,22 @@ class kafka_member {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (ojs::steady_clock::now() - polled_at_ > 1s) poll(0, true);  // takes none
     }
-    // Once: waits for the handlers, then 6 s for the last commit, 1.5 s after an interrupt, and leaves the group.
-    // False: Kafka did not confirm the commit.
+    // Once: waits for the handlers, 6 s for the last commit, but 1.5 s from an interrupt, and leaves the
+    // group. False: Kafka did not confirm the commit.
     bool leave(const ojs::cancel_token& interrupt) {
+        std::unique_lock<std::mutex> lock(mutex_);
         ojs::time_point end = ojs::time_point::max();
-        has_lost_ = false;
         const auto wait_until = [&](auto is_ready) {
-            for (;; std::this_thread::sleep_for(10ms)) {
-                const std::lock_guard<std::mutex> lock(mutex_);
+            while (!is_ready()) {
                 if (interrupt.cancelled()) end = std::min(end, ojs::deadline_after(1500ms));
-                if (is_ready() || ojs::steady_clock::now() >= end) return;
+                if (ojs::steady_clock::now() >= end) return;
                 poll(0, true);
+                lock.unlock();  // for the handlers
+                std::this_thread::sleep_for(10ms);
+                lock.lock();
             }
         };
+        has_lost_ = false;
         wait_until([this] { return is_idle(); });
         end = std::min(end, ojs::deadline_after(6s));
         wait_until([this] { return is_committed(); });  // the client commits once a rebalance has ended
@@ -99,14 +106,9 @@ class kafka_member {
     }
 
   private:
-    using owned_list = std::unique_ptr<partition_list, decltype(&rd_kafka_topic_partition_list_destroy)>;
-
-    static owned_list list_of_partitions() {
-        return owned_list(rd_kafka_topic_partition_list_new(8), rd_kafka_topic_partition_list_destroy);
-    }
     message poll(int milliseconds, bool is_paused) {
         partition_list* assigned = nullptr;
-        // Once: a partition that is resumed, but not paused, is fetched again from where it began.
+        // Only at a change: a partition that is resumed, but was not paused, delivers messages again.
         if (std::exchange(is_paused_, is_paused) != is_paused &&
             rd_kafka_assignment(client_, &assigned) == 0) {
             (is_paused ? rd_kafka_pause_partitions : rd_kafka_resume_partitions)(client_, assigned);
@@ -153,7 +155,7 @@ class kafka_member {
                           [](auto& one, auto& other) { return one.offset <= other.offset; });
     }
     owned_list positions() const {
-        owned_list list = list_of_partitions();
+        owned_list list;
         for (const auto& [partition, ledger] : ledgers_) {
             const auto next = static_cast<std::int64_t>(ledger.next_position());
             if (next > 0)
@@ -175,40 +177,29 @@ class kafka_member {
     ojs::time_point polled_at_;
 };
 
-// The dead-letter topic.
-class dead_letters {
-  public:
-    dead_letters(const std::string& brokers, std::string topic) : topic_(std::move(topic)) {
-        rd_kafka_conf_t* const conf = rd_kafka_conf_new();
-        rd_kafka_conf_set_dr_msg_cb(conf, [](rd_kafka_t*, const rd_kafka_message_t* sent, void* self) {
-            static_cast<dead_letters*>(self)->is_sent_ = sent->err == RD_KAFKA_RESP_ERR_NO_ERROR;
-        });
-        client_ = connect(RD_KAFKA_PRODUCER, conf, this,
-                          {{"bootstrap.servers", brokers}, {"message.timeout.ms", "4000"}});
-    }
-    // Throws, which ends the loop with 70: else nothing behind the message is ever committed.
-    void put(std::string body) {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        is_sent_ = false;
-        rd_kafka_producev(client_, RD_KAFKA_VTYPE_TOPIC, topic_.c_str(), RD_KAFKA_VTYPE_VALUE, &body[0],
-                          body.size(), RD_KAFKA_VTYPE_MSGFLAGS, RD_KAFKA_MSG_F_COPY, RD_KAFKA_VTYPE_END);
-        rd_kafka_flush(client_, 5000);  // message.timeout.ms is less
-        if (!is_sent_) throw std::runtime_error("cannot send to " + topic_);
-    }
-
-  private:
-    const std::string topic_;
-    std::mutex mutex_;
-    bool is_sent_ = false;
-    rd_kafka_t* client_;
-};
+// Throws, which ends the loop with 70: else nothing behind the message is ever committed.
+void send(const char* brokers, const std::string& topic, std::string body) {
+    bool is_sent = false;
+    rd_kafka_conf_t* const conf = rd_kafka_conf_new();
+    rd_kafka_conf_set_dr_msg_cb(conf, [](rd_kafka_t*, const rd_kafka_message_t* message, void* is_done) {
+        *static_cast<bool*>(is_done) = message->err == RD_KAFKA_RESP_ERR_NO_ERROR;
+    });
+    rd_kafka_t* const client = connect(RD_KAFKA_PRODUCER, conf, &is_sent,
+                                       {{"bootstrap.servers", brokers}, {"message.timeout.ms", "4000"}});
+    rd_kafka_producev(client, RD_KAFKA_VTYPE_TOPIC, topic.c_str(), RD_KAFKA_VTYPE_VALUE, &body[0],
+                      body.size(), RD_KAFKA_VTYPE_MSGFLAGS, RD_KAFKA_MSG_F_COPY, RD_KAFKA_VTYPE_END);
+    rd_kafka_flush(client, 5000);  // message.timeout.ms is less
+    rd_kafka_destroy(client);
+    if (!is_sent) throw std::runtime_error("cannot send to " + topic);
+}
 
 // False: interrupted.
-bool process(const std::string& body, const ojs::cancel_token& interrupt, dead_letters& dead) {
+template <class Fail>
+bool process(const std::string& body, const ojs::cancel_token& interrupt, Fail fail) {
     const std::string id = body.substr(0, body.find(' '));
     const std::string work = body.substr(std::min(id.size() + 1, body.size()));
     for (int attempt = 1; work == "fail"; ++attempt) {
-        if (attempt == 3) return dead.put(body), true;
+        if (attempt == 3) return fail(body), true;
         if (!interrupt.sleep_for(attempt * 100ms)) return false;
     }
     const std::chrono::milliseconds time(std::min(std::atoi(work.c_str()), 60000));
@@ -217,18 +208,19 @@ bool process(const std::string& body, const ojs::cancel_token& interrupt, dead_l
     return true;
 }
 
-void handle(ojs::slot& slot, kafka_member& kafka, dead_letters& dead) {
+template <class Fail>
+void handle(ojs::slot& slot, kafka_member& kafka, Fail fail) {
     while (slot.next()) {
         auto message = kafka.take(slot.taking());
         if (message.id.empty()) continue;
         const ojs::item item = slot.begin(message.id);
-        if (process(message.body, item.token(), dead)) message.ticket.done();
+        if (process(message.body, item.token(), fail)) message.ticket.done();
     }
 }
 
-// The stop waits for it as for an item.
+// On a thread of its own, which serves the group while no handler does. The stop waits for it as for an item.
 bool stay_in_group(ojs::slot& slot, kafka_member& kafka) {
-    const ojs::item membership = slot.begin("membership");
+    const ojs::item membership = slot.begin("group membership");
     while (slot.next([&] { kafka.keep_alive(); }))
         if (slot.taking().sleep_for(1s)) kafka.keep_alive();
     return kafka.leave(membership.token());
@@ -238,13 +230,13 @@ bool stay_in_group(ojs::slot& slot, kafka_member& kafka) {
 
 int main(int argc, char** argv) {
     ojs::loop loop;  // first: a SIGTERM during start-up is kept
-    if (argc < 3)
+    if (argc < 3 || argc > 4)
         return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: kafka_loop BROKERS TOPIC [GROUP]"});
     kafka_member kafka(argv[1], argv[2], argc > 3 ? argv[3] : "workers");
-    dead_letters dead(argv[1], std::string(argv[2]) + ".dead");
+    const auto fail = [&](const std::string& body) { send(argv[1], std::string(argv[2]) + ".dead", body); };
     bool is_committed = false;
     loop.consumers(1, [&](ojs::slot& slot) { is_committed = stay_in_group(slot, kafka); });
-    loop.consumers(0, [&](ojs::slot& slot) { handle(slot, kafka, dead); });
+    loop.consumers(0, [&](ojs::slot& slot) { handle(slot, kafka, fail); });
     const int status = loop.run();
     return status == 0 && !is_committed ? 75 : status;
 }
