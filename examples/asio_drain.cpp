@@ -2,10 +2,9 @@
 //
 //     build/asio_drain [PORT]        GET /200ms responds after 200 ms; GET /stuck never
 //
-// SIGTERM: new connections are refused, idle ones closed, and requests that have arrived get their response,
-// with Connection: close. Again, or when the grace period ends: requests in progress get a 503. SIGTSTP:
-// connections wait in the listener's queue until SIGCONT. Exit status 0; 75: a request had no response in
-// time.
+// SIGTERM: new connections are refused, idle ones closed, and requests that have arrived get their response.
+// Again, or when the grace period ends: requests in progress get a 503. SIGTSTP: connections wait in the
+// listener's queue until SIGCONT. Exit status 0; 75: a request had no response in time.
 #include <unistd.h>
 
 #include <boost/asio.hpp>
@@ -19,29 +18,30 @@
 
 namespace {
 
+using namespace std::chrono_literals;
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
 
 class session : public std::enable_shared_from_this<session> {
+    // Continues unless it failed. The session lives as long as it waits.
+    template <class Next>
+    auto then(Next next) {
+        return [self = shared_from_this(), next](error_code failed, auto...) { failed ? void() : next(); };
+    }
+
   public:
     static inline std::set<session*> all;
     session(tcp::socket socket, ojs::loop& loop)
-        : loop_(loop),
-          stream_(std::move(socket)),
-          timer_(stream_.get_executor()),
-          cancelled_(timer_.get_executor()) {
+        : loop_(loop), stream_(std::move(socket)), timer_(stream_.get_executor()) {
         all.insert(this);
     }
     ~session() { all.erase(this); }
 
     void wait_for_request() {
         if (buffer_.size() > 0) return read();
-        const auto readable = [self = shared_from_this()](error_code closed) {
-            closed ? void() : self->read();
-        };
-        stream_.socket().async_wait(tcp::socket::wait_read, readable);
+        stream_.socket().async_wait(tcp::socket::wait_read, then([this] { read(); }));
     }
     // A request of which a byte has arrived is not idle. A new connection may still get its first one.
     void close_if_idle(bool is_new_too) {
@@ -49,9 +49,11 @@ class session : public std::enable_shared_from_this<session> {
         if (stream_.socket().available(ignored) > 0) begin();
         if (!is_busy_ && (is_new_too || !is_new_)) stream_.socket().close(ignored);
     }
+    void cancel_if_interrupted() {
+        if (item_.token().cancelled() && request_.target() != "/stuck") timer_.cancel();
+    }
 
   private:
-    bool is_kept() const { return response_.keep_alive() && loop_.phase() < ojs::phase::draining; }
     void begin() {  // from now on the stop waits for the response
         if (!is_busy_) item_ = loop_.begin("request");
         is_busy_ = true;
@@ -60,46 +62,34 @@ class session : public std::enable_shared_from_this<session> {
     void read() {
         begin();
         request_ = {};
-        stream_.expires_after(std::chrono::seconds(4));  // less than OJS_STOP_TIMEOUT
-        const auto work = [self = shared_from_this()](error_code failed, std::size_t) {
-            failed ? void() : self->work();
-        };
-        http::async_read(stream_, buffer_, request_, work);
+        stream_.expires_after(4s);  // less than OJS_STOP_TIMEOUT
+        http::async_read(stream_, buffer_, request_, then([this] { work(); }));
     }
     void work() {
-        const std::string target(request_.target());
-        const auto time = ojs::parse_duration(target.substr(1));
-        if (!time && target != "/stuck") return respond(http::status::bad_request);
-        timer_.expires_after(time ? *time : std::chrono::hours(24));
+        const auto time = ojs::parse_duration(std::string(request_.target().substr(1)));
+        if (!time && request_.target() != "/stuck") return respond(http::status::bad_request);
+        if (item_.token().cancelled()) return respond(http::status::service_unavailable);
+        timer_.expires_after(time ? *time : 24h);
         timer_.async_wait([self = shared_from_this()](error_code interrupted) {
             self->respond(interrupted ? http::status::service_unavailable : http::status::ok);
         });
-        const auto fd = item_.token().fd();
-        if (!time || !fd) return;  // out of descriptors: nothing interrupts it
-        cancelled_.assign(dup(*fd));
-        const auto cancel = [self = shared_from_this()](error_code closed) {
-            closed ? 0 : self->timer_.cancel();
-        };
-        cancelled_.async_wait(cancelled_.wait_read, cancel);
     }
     void respond(http::status status) {
-        cancelled_.close();
-        response_ = {status, request_.version()};
-        response_.body() = std::string(http::obsolete_reason(status)) + "\n";
+        response_ = {status, request_.version(), std::string(http::obsolete_reason(status)) + "\n"};
         response_.keep_alive(request_.keep_alive() && loop_.may_take());
         response_.prepare_payload();
-        stream_.expires_after(std::chrono::seconds(4));
-        http::async_write(stream_, response_, [self = shared_from_this()](error_code failed, std::size_t) {
-            self->item_.end();
-            self->is_busy_ = false;
-            if (!failed && self->is_kept()) self->wait_for_request();
-        });
+        stream_.expires_after(4s);
+        http::async_write(stream_, response_, then([this] { finish(); }));
+    }
+    void finish() {
+        item_.end();
+        is_busy_ = false;
+        if (response_.keep_alive() && loop_.phase() < ojs::phase::draining) wait_for_request();
     }
 
     ojs::loop& loop_;
     boost::beast::tcp_stream stream_;
     asio::steady_timer timer_;
-    asio::posix::stream_descriptor cancelled_;
     boost::beast::flat_buffer buffer_;
     http::request<http::string_body> request_;
     http::response<http::string_body> response_;
@@ -110,51 +100,47 @@ class session : public std::enable_shared_from_this<session> {
 class server {
   public:
     server(asio::io_context& io, ojs::loop& loop, unsigned short port)
-        : io_(io),
-          loop_(loop),
-          listener_(io, {asio::ip::address_v4::loopback(), port}),
-          wake_(io, dup(loop.fd())),
-          due_(io),
-          new_(io) {
+        : io_(io), loop_(loop), listener_(io, {asio::ip::address_v4::loopback(), port}) {
         listener_.non_blocking(true);
         std::fprintf(stderr, "listening on 127.0.0.1:%d\n", listener_.local_endpoint().port());
-        advance();
+        advance({});
     }
 
   private:
-    void advance() {
+    void advance(error_code replaced) {
+        if (replaced) return;
         if (!loop_.advance()) return io_.stop();
         if (!loop_.may_take() && listener_.is_open()) listener_.cancel();
         if (loop_.may_take() && !is_accepting_) accept();
-        if (loop_.phase() >= ojs::phase::draining) stop_listening();
+        if (loop_.phase() >= ojs::phase::draining && listener_.is_open()) stop_listening();
+        for (session* each : session::all) each->cancel_if_interrupted();
         wake_.cancel();
-        wake_.async_wait(wake_.wait_read, [this](error_code replaced) { replaced ? void() : advance(); });
+        wake_.async_wait(wake_.wait_read, [this](error_code error) { advance(error); });
         advance_at(loop_.deadline());
     }
     void advance_at(ojs::time_point time) {
         due_.expires_at(time);
-        due_.async_wait([this](error_code replaced) { replaced ? void() : advance(); });
+        due_.async_wait([this](error_code replaced) { advance(replaced); });
     }
     void accept() {
         is_accepting_ = true;
         listener_.async_accept([this](error_code failed, tcp::socket socket) {
             is_accepting_ = false;
             if (!failed) add(std::move(socket));
-            if (loop_.may_take())
-                failed ? advance_at(ojs::deadline_after(std::chrono::milliseconds(100))) : accept();
+            if (loop_.may_take()) failed ? advance_at(ojs::deadline_after(100ms)) : accept();
         });
     }
     void add(tcp::socket socket) { std::make_shared<session>(std::move(socket), loop_)->wait_for_request(); }
     void stop_listening() {
         error_code failed;
-        if (!listener_.is_open()) return;
-        while (!failed) {  // closing a queue that is not empty resets its connections
+        for (;;) {  // closing a queue that is not empty resets its connections
             tcp::socket socket = listener_.accept(failed);
-            if (!failed) add(std::move(socket));
+            if (failed) break;
+            add(std::move(socket));
         }
         listener_.close(failed);
         close_idle(false);
-        new_.expires_after(std::chrono::milliseconds(100));
+        new_.expires_after(100ms);
         new_.async_wait([this](error_code) { close_idle(true), listening_.end(); });
     }
     static void close_idle(bool new_too) {
@@ -164,8 +150,8 @@ class server {
     asio::io_context& io_;
     ojs::loop& loop_;
     tcp::acceptor listener_;
-    asio::posix::stream_descriptor wake_;
-    asio::steady_timer due_, new_;
+    asio::posix::stream_descriptor wake_{io_, dup(loop_.fd())};
+    asio::steady_timer due_{io_}, new_{io_};
     bool is_accepting_ = false;
     ojs::item listening_ = loop_.begin("listener");  // the stop waits until it is closed
 };
