@@ -88,7 +88,7 @@ class RedisServer:
     def left(self, stream, group):
         """What is not settled: in the stream, pending, to be retried, dead. 0: nothing; an entry may count twice."""
         counts = [self.cli("XLEN", stream), self.cli("XPENDING", stream, group).split("\n")[0],
-                  self.cli("ZCARD", f"{stream}.retry"), self.cli("XLEN", f"{stream}.dead")]
+                  self.cli("ZCARD", f"{stream}.{group}.retry"), self.cli("XLEN", f"{stream}.dead")]
         return sum(int(count) for count in counts if count.isdigit())  # no digits: there is no group
 
 

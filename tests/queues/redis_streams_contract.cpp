@@ -273,6 +273,36 @@ TEST_CASE("fields: two entries with one id -> both run and are settled") {
     CHECK(redis.ask_one({"XLEN", stream}) == "0");
 }
 
+TEST_CASE(
+    "fields: an id comes again right after its job was settled -> the worker cannot take both for one") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker worker(stream);
+    for (int i = 0; i < 2; ++i) redis.ask({"XADD", stream, "*", "id", "same"});
+    const ojs::job first = worker.fetch_one();
+    CHECK(first.id == "same");
+    CHECK(*worker.fail(first) == ojs::settled::will_retry);
+    const ojs::job again = worker.fetch_one();
+    CHECK(again.id == "same");
+    CHECK(*worker.ack(again) == ojs::settled::accepted);
+    CHECK(worker.fetch_one().id != "same");
+}
+
+TEST_CASE("fields: more than Lua can unpack -> the dead stream has them as JSON, and other entries go on") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker worker(stream);
+    texts wide = {"XADD", stream, "*", "body", "\"", "max_attempts", "1"};
+    for (int i = 0; i < 8000; ++i) wide.push_back("x");
+    const std::string entry = redis.ask_one(wide);
+    CHECK(*worker.fail(worker.fetch_one()) == ojs::settled::discarded);
+    const texts fields = redis.ask({"XRANGE", stream + ".dead", "-", "+"});
+    REQUIRE(fields.size() == 11);
+    CHECK(fields[8] == entry);
+    CHECK(fields[9] == "fields");
+    CHECK(fields[10].compare(0, 32, R"(["body","\"","max_attempts","1",)") == 0);
+}
+
 TEST_CASE("lease: a claim of a worker with a long one is not taken by a worker with a short one") {
     inspector redis;
     const std::string stream = new_stream();
@@ -336,7 +366,7 @@ TEST_CASE("claim: a report of an earlier delivery to the same worker is gone") {
     CHECK(*worker.confirms(second) == true);
     CHECK(worker.fetch(10)->empty());
     CHECK(*worker.ack(second) == ojs::settled::accepted);
-    CHECK(redis.ask({"HKEYS", stream + ".meta"}) == texts{"lease:alone"});
+    CHECK(redis.ask({"HKEYS", stream + ".ojs.meta"}) == texts{"lease:alone"});
 }
 
 TEST_CASE("claim: a lost FETCH is claimed again by its worker, and what it holds is not") {
@@ -396,17 +426,17 @@ TEST_CASE("retry: after the delay of its attempt, with all fields; then the dead
         const double now = std::stod(redis.ask_one({"TIME"})) * 1000;
         CHECK(*worker.fail(got) == ojs::settled::will_retry);
         CHECK(worker.fetch(10)->empty());
-        const double delay = std::stod(redis.ask_one({"ZSCORE", stream + ".retry", entry})) - now;
+        const double delay = std::stod(redis.ask_one({"ZSCORE", stream + ".ojs.retry", entry})) - now;
         CHECK(delay >= (attempt == 1 ? 3600e3 : 7200e3));
         CHECK(delay < (attempt == 1 ? 3600e3 : 7200e3) + 600e3);
-        redis.ask({"ZADD", stream + ".retry", "1", entry});
+        redis.ask({"ZADD", stream + ".ojs.retry", "1", entry});
     }
     CHECK(*worker.fail(worker.fetch_one()) == ojs::settled::discarded);
     const texts fields = redis.ask({"XRANGE", stream + ".dead", "-", "+"});
     CHECK(texts(fields.begin() + 1, fields.end()) == texts{"error_code", "handler_error", "error_message",
                                                            "no", "attempts", "4", "id", entry, "body", "b",
                                                            "max_attempts", "4"});
-    CHECK(redis.ask_one({"EXISTS", stream + ".retry"}) == "0");
+    CHECK(redis.ask_one({"EXISTS", stream + ".ojs.retry"}) == "0");
 }
 
 TEST_CASE("retry: without its sorted set a failed entry comes back at once") {
@@ -417,8 +447,64 @@ TEST_CASE("retry: without its sorted set a failed entry comes back at once") {
     lone_worker worker(stream, "alone", options);
     redis.ask({"XADD", stream, "*", "id", "a"});
     CHECK(*worker.fail(worker.fetch_one()) == ojs::settled::will_retry);
-    redis.ask({"DEL", stream + ".retry"});
+    redis.ask({"DEL", stream + ".ojs.retry"});
     CHECK(worker.await_one().attempt == 2);
+}
+
+TEST_CASE("retry: what a destroyed group left to be retried is neither deleted nor taken from who runs it") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker worker(stream), other(stream, "other");
+    for (const char* id : {"a", "b"}) redis.ask({"XADD", stream, "*", "id", id});
+    for (int i = 0; i < 2; ++i)
+        CHECK(*worker.fail(worker.fetch_one(), "interrupted", true) == ojs::settled::accepted);
+    const auto got = worker.fetch(2);
+    REQUIRE(got);
+    for (const ojs::job& each : *got) CHECK(*worker.fail(each) == ojs::settled::will_retry);
+    const texts due = redis.ask({"ZRANGE", stream + ".ojs.retry", "0", "-1"});
+    REQUIRE(due.size() == 2);
+    redis.ask({"ZADD", stream + ".ojs.retry", "9e12", due[0], "1", due[1]});
+    redis.ask({"XGROUP", "DESTROY", stream, "ojs"});
+    const ojs::job running = worker.fetch_one();
+    CHECK(redis.ask_one({"XLEN", stream}) == "2");
+    redis.ask({"ZADD", stream + ".ojs.retry", "1", due[0]});
+    const auto rest = other.fetch(2);
+    REQUIRE(rest);
+    CHECK(rest->size() == 1);
+    CHECK(worker.renewed(running) == texts{running.id});
+    CHECK(redis.ask_one({"EXISTS", stream + ".ojs.retry"}) == "0");
+}
+
+TEST_CASE("retry: an attempt is 1 at least, also where a new group counts the deliveries anew") {
+    inspector redis;
+    const std::string stream = new_stream();
+    lone_worker worker(stream);
+    redis.ask({"XADD", stream, "*", "id", "a"});
+    for (int i = 0; i < 3; ++i)
+        CHECK(*worker.fail(worker.fetch_one(), "interrupted", true) == ojs::settled::accepted);
+    redis.ask({"XGROUP", "DESTROY", stream, "ojs"});
+    const ojs::job got = worker.fetch_one();
+    CHECK(got.attempt == 1);
+    const auto failed = worker.fail(got);
+    REQUIRE(failed);
+    CHECK(*failed == ojs::settled::will_retry);
+}
+
+TEST_CASE("groups: each of two runs all entries once, and retries its own") {
+    inspector redis;
+    const std::string stream = new_stream();
+    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
+    options.keep_entries = true;
+    lone_worker failing(stream, "failing", options);
+    options.group = "second";
+    lone_worker running(stream, "running", options), idle(stream, "idle", options);
+    redis.ask({"XADD", stream, "*", "id", "a"});
+    const ojs::job run = running.fetch_one();
+    CHECK(*failing.fail(failing.fetch_one()) == ojs::settled::will_retry);
+    CHECK(idle.fetch()->empty());
+    CHECK(running.renewed(run) == texts{run.id});
+    CHECK(failing.fetch_one().attempt == 2);
+    CHECK(*running.ack(run) == ojs::settled::accepted);
 }
 
 TEST_CASE("requeue: an entry that is handed back each time does not hold up new ones") {
@@ -475,14 +561,14 @@ TEST_CASE("consumers: one that leaves is deleted unless it holds entries; so is 
     for (lone_worker* each : {&busy, &idle}) CHECK(each->wire->deregister_worker(each->identity, soon()));
     CHECK(consumers() == texts{"busy"});
     CHECK(*busy.ack(got) == ojs::settled::accepted);
-    CHECK(redis.ask({"HKEYS", stream + ".meta"}) == texts{"lease:busy"});
+    CHECK(redis.ask({"HKEYS", stream + ".ojs.meta"}) == texts{"lease:busy"});
     ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
     options.max_consumer_idle = 0ms;
     lone_worker tidy(stream, "tidy", options);
     redis.ask({"XADD", stream, "*", "id", "b"});
     CHECK(tidy.fetch_one().id == "b");
     CHECK(consumers() == texts{"tidy"});
-    CHECK(redis.ask({"HKEYS", stream + ".meta"}) == texts{"lease:tidy"});
+    CHECK(redis.ask({"HKEYS", stream + ".ojs.meta"}) == texts{"lease:tidy"});
 }
 
 TEST_CASE("keep_entries: settled entries stay in the stream, acknowledged") {

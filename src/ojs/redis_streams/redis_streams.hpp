@@ -1,12 +1,12 @@
 // redis_streams: a consumer group of Redis Streams as the queue, by hiredis. Link with -lhiredis.
 //
-// A queue is a stream with the key PREFIX + QUEUE. Beside it are KEY.retry (a sorted set: when failed entries are
-// due), KEY.dead (a stream: entries that are given up) and KEY.meta (a hash). In a cluster all keys of a worker's
-// queues need one slot: write a hash tag into the prefix ("{jobs}:").
+// A queue is a stream with the key PREFIX + QUEUE. Beside it are KEY.GROUP.retry (a sorted set: when failed entries
+// are due), KEY.dead (a stream: entries that are given up) and KEY.GROUP.meta (a hash). In a cluster all keys of a
+// worker's queues need one slot: write a hash tag into the prefix ("{jobs}:").
 //
-// Fields of an entry, all optional: `id` (else the entry's id), `type`, `args` (a JSON array), `body` (any bytes),
-// `max_attempts`. Handlers read the others in job::envelope_json, an object of strings. Do not trim the stream: that
-// loses entries, and cancels the jobs of those that run.
+// Fields of an entry, all optional: `id` (else, or while another entry has it, the entry's own), `type`, `args` (a JSON
+// array), `body` (any bytes), `max_attempts`. Handlers read the others in job::envelope_json, an object of strings. Do
+// not trim the stream: that loses entries, and cancels the jobs of those that run.
 #pragma once
 
 #include <chrono>
@@ -36,7 +36,7 @@ struct redis_streams_options {
     std::vector<std::chrono::milliseconds> retry_delays = {std::chrono::seconds(1), std::chrono::seconds(5),
                                                            std::chrono::seconds(30), std::chrono::minutes(2),
                                                            std::chrono::minutes(10)};
-    bool keep_entries = false;  // a settled entry stays in the stream, acknowledged
+    bool keep_entries = false;  // a settled entry stays in the stream: another group needs it
     // A consumer without pending entries is deleted from the group after this time without a request.
     std::chrono::milliseconds max_consumer_idle = std::chrono::hours(24);
     log_hook log;  // what no call returns; empty: the worker's log, with redis_streams()

@@ -95,26 +95,22 @@ class redis_transport final : public transport {
                            std::to_string(options_.max_attempts)};
         for (const std::chrono::milliseconds delay : options_.retry_delays)
             arguments.push_back(std::to_string(delay.count()));
-        if (options_.retry_delays.empty()) arguments.push_back("0");
         return settle(request.job_id, request.claim, arguments, request.should_send, deadline);
     }
 
     result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) override {
-        struct part {
-            words pairs, ids;
-        };
-        std::map<std::string, part> streams;
+        std::map<std::string, std::pair<words, words>> streams;  // pairs and ids, for renew()
         for (std::size_t i = 0; i < request.claims.size(); ++i) {
             const std::optional<claim> held = parse_claim(request.claims[i]);
             if (!held) continue;
-            part& in = streams[held->key];
-            in.pairs.insert(in.pairs.end(), {held->entry, held->count});
-            in.ids.push_back(request.active_jobs[i]);
+            auto& [pairs, ids] = streams[held->key];
+            pairs.insert(pairs.end(), {held->entry, held->count});
+            ids.push_back(request.active_jobs[i]);
         }
         heartbeat_response out;
         for (const auto& [key, in] : streams) {
             const result<words> renewed =
-                renew(key, request.worker->worker_id, in.pairs, in.ids, request.should_send, deadline);
+                renew(key, request.worker->worker_id, in.first, in.second, request.should_send, deadline);
             if (!renewed) return renewed.error();
             out.jobs_extended.insert(out.jobs_extended.end(), renewed->begin(), renewed->end());
         }
@@ -147,8 +143,9 @@ class redis_transport final : public transport {
 
   private:
     static constexpr std::chrono::milliseconds recovery_interval{1000};
-    static words with_keys(const std::string& key, words arguments, const words& rest = {}) {
-        arguments.insert(arguments.begin(), {"4", key, key + ".retry", key + ".dead", key + ".meta"});
+    words with_keys(const std::string& key, words arguments, const words& rest = {}) const {
+        const std::string own = cat({key, ".", options_.group});  // two groups must not share these
+        arguments.insert(arguments.begin(), {"4", key, own + ".retry", key + ".dead", own + ".meta"});
         arguments.insert(arguments.end(), rest.begin(), rest.end());
         return arguments;
     }

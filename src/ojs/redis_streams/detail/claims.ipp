@@ -1,6 +1,7 @@
 // claims: what this process holds.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -22,6 +23,7 @@ struct claim {
     std::string key;
 
     std::string text() const { return cat({entry, " ", count, " ", consumer.size(), " ", consumer, key}); }
+    std::string entry_name() const { return cat({entry, " ", key}); }
 };
 
 OJS_SHUTDOWN_INLINE std::optional<claim> parse_claim(std::string_view text) {
@@ -38,7 +40,7 @@ OJS_SHUTDOWN_INLINE std::optional<claim> parse_claim(std::string_view text) {
 // The claims of the jobs that the worker has not settled. Thread-safe.
 class held_claims {
   public:
-    // Returns the job's id: another one if another entry has that `id`. The worker would take both for one job.
+    // Returns the job's id: not `id` if another entry has it, or had it just now: the worker would take both for one.
     std::string add(const std::string& id, const claim& added) {
         const std::lock_guard<std::mutex> held(mutex_);
         for (auto& [known, other] : claims_) {
@@ -46,7 +48,9 @@ class held_claims {
             other = added;
             return known;
         }
-        const std::string name = claims_.count(id) == 0 ? id : cat({added.entry, " ", added.key});
+        const auto ended = ended_.find(id);
+        const bool is_new = ended == ended_.end() || ended->second.first == added.entry_name();
+        const std::string name = is_new && claims_.count(id) == 0 ? id : added.entry_name();
         claims_[name] = added;
         return name;
     }
@@ -54,20 +58,25 @@ class held_claims {
     void remove(const std::string& id, const claim& ended) {
         const std::lock_guard<std::mutex> held(mutex_);
         const auto found = claims_.find(id);
-        if (found != claims_.end() && found->second.text() == ended.text()) claims_.erase(found);
+        if (found == claims_.end() || found->second.text() != ended.text()) return;
+        ended_[id] = {ended.entry_name(), deadline_after(std::chrono::seconds(10))};
+        claims_.erase(found);
     }
-    words entries_of(const std::string& key) const {
+    words entries_of(const std::string& key) {
         const std::lock_guard<std::mutex> held(mutex_);
+        for (auto each = ended_.begin(); each != ended_.end();)
+            each = each->second.second <= steady_clock::now() ? ended_.erase(each) : std::next(each);
         words out;
-        for (const auto& [id, each] : claims_) {
+        for (const auto& [id, each] : claims_)
             if (each.key == key) out.push_back(each.entry);
-        }
         return out;
     }
 
   private:
-    mutable std::mutex mutex_;
+    std::mutex mutex_;
     std::map<std::string, claim> claims_;  // by job::id
+    // By job::id, which entry had it, and until when no other gets it.
+    std::map<std::string, std::pair<std::string, time_point>> ended_;
 };
 
 }  // namespace redis

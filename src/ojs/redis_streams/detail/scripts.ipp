@@ -15,12 +15,11 @@ local function field(fields, name)
   for i = 1, #fields, 2 do if fields[i] == name then return fields[i + 1] end end
 end
 local function attempt_of(id, count)
-  return count - tonumber(redis.call('HGET', KEYS[4], 'requeued:' .. id) or '0')
+  return math.max(1, count - tonumber(redis.call('HGET', KEYS[4], 'requeued:' .. id) or '0'))
 end
 local function max_attempts_of(fields, default)
   local max = tonumber(field(fields, 'max_attempts') or '')
-  if not (max and max >= 1) then max = tonumber(default) end
-  return math.min(max, 1e9)
+  return math.min(max and max >= 1 and max or tonumber(default), 1e9)
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -30,9 +29,9 @@ local function remove(group, id, keeps)
   redis.call('HDEL', KEYS[4], 'requeued:' .. id)
 end
 local function bury(group, id, keeps, fields, attempt, code, message)
+  if #fields > 7000 then fields = {'fields', cjson.encode(fields)} end  -- more than Lua can unpack
   if not field(fields, 'id') then fields = {'id', id, unpack(fields)} end
-  redis.call('XADD', KEYS[3], '*', 'error_code', code, 'error_message', message, 'attempts', attempt,
-    unpack(fields))
+  redis.call('XADD', KEYS[3], '*', 'error_code', code, 'error_message', message, 'attempts', attempt, unpack(fields))
   remove(group, id, keeps)
 end
 )lua";
@@ -65,9 +64,8 @@ local function claim_pending(consumer, count, min_idle, held)
 end
 local is_known = not redis.pcall('XPENDING', KEYS[1], group).err
 if not is_known then redis.call('XGROUP', 'CREATE', KEYS[1], group, '0', 'MKSTREAM') end
-if redis.call('HGET', KEYS[4], 'lease:' .. me) ~= ARGV[4] then
-  redis.pcall('HSET', KEYS[4], 'lease:' .. me, ARGV[4])  -- claims go on when the memory is full
-end
+local is_same = redis.call('HGET', KEYS[4], 'lease:' .. me) == ARGV[4]
+if not is_same then redis.pcall('HSET', KEYS[4], 'lease:' .. me, ARGV[4]) end  -- claims go on when the memory is full
 if ARGV[9] == '1' then
   local held = {}  -- the rest is of a lost response, or of an earlier process of that name
   for i = 10, #ARGV do held[ARGV[i]] = true end
@@ -84,8 +82,8 @@ if ARGV[9] == '1' then
   end
 end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, left)) do
-  redis.call('ZREM', KEYS[2], id)
-  claim(id)
+  redis.call('ZREM', KEYS[2], id)  -- if its group was destroyed meanwhile, a worker may have it, or none yet
+  if redis.call('XPENDING', KEYS[1], group, id, id, 1, 'ojs:retry')[1] then claim(id) end
 end
 if ARGV[8] == '1' then claim_pending('ojs:requeued', left, 0, {}) end
 if left > 0 then
@@ -108,16 +106,13 @@ if action == 'requeue' then
   return 'accepted'
 end
 local entry = action ~= 'ack' and redis.call('XRANGE', KEYS[1], id, id)[1]
-if not entry then
-  remove(group, id, keeps)
-  return 'accepted'
-end
+if not entry then return remove(group, id, keeps) or 'accepted' end
 local attempt = attempt_of(id, pending[4])
 if action == 'discard' or attempt >= max_attempts_of(entry[2], ARGV[9]) then
   bury(group, id, keeps, entry[2], attempt, ARGV[7], ARGV[8])
   return 'discarded'
 end
-redis.call('ZADD', KEYS[2], now + ARGV[math.min(9 + attempt, #ARGV)], id)
+redis.call('ZADD', KEYS[2], now + (ARGV[10] and ARGV[math.min(9 + attempt, #ARGV)] or 0), id)
 redis.call('XCLAIM', KEYS[1], group, 'ojs:retry', 0, id, 'JUSTID')
 return 'will_retry'
 )lua";
