@@ -430,9 +430,9 @@ class job_pool : public ref_counted {
         }
     }
     void lead_until(time_point fetch_at, unique_lock& held) {
-        const std::chrono::milliseconds patience(ready_.empty() ? 20 : 1);  // a FETCH may take longer
+        const std::chrono::milliseconds interval(ready_.empty() ? 20 : 1);  // a FETCH may take longer
         const bool watches = pace_.is_few() && (fetching_ > 0 || !ready_.empty());
-        const time_point check_at = watches ? steady_clock::now() + patience : never;
+        const time_point check_at = watches ? steady_clock::now() + interval : never;
         const std::uint64_t moves = moves_;
         leading_ = true;
         leader_wakeup_.wait_until(held, detail::min(fetch_at, check_at));
