@@ -15,18 +15,14 @@ inline namespace v0_1_0 {
 namespace detail {
 namespace rabbitmq {
 
-OJS_SHUTDOWN_INLINE std::vector<std::chrono::milliseconds> default_retry_delays() {
-    return {std::chrono::seconds(1), std::chrono::seconds(10), std::chrono::seconds(60)};
-}
-
 class amqp_transport : public transport {
   public:
-    amqp_transport(endpoint broker, amqp_options options)
+    amqp_transport(broker_address broker, amqp_options options)
         : consumer_(make_ref<consumer>(std::move(broker), std::move(options))) {}
     ~amqp_transport() override { consumer_->end(); }
 
     result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
-        const result<void> begun = consumer_->begin(*request.worker, true);
+        const result<void> begun = consumer_->begin(*request.worker);
         if (!begun) return begun.error();
         if (request.should_send && !request.should_send()) return cancelled();
         return consumer_->fetch(request, deadline);
@@ -48,7 +44,7 @@ class amqp_transport : public transport {
     }
     result<void> register_worker(const worker_identity& worker, time_point deadline,
                                  const function<bool()>&) override {
-        const result<void> begun = consumer_->begin(worker, false);
+        const result<void> begun = consumer_->begin(worker);
         return begun ? consumer_->await_consumers(deadline) : begun;
     }
     void on_work_available(function<void()> callback) override { consumer_->on_work(std::move(callback)); }
@@ -76,10 +72,12 @@ OJS_SHUTDOWN_INLINE result<transport_ref> open_scheme(const amqp_options& base,
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<transport_ref> open_amqp(amqp_options options) {
-    result<detail::rabbitmq::endpoint> broker = detail::rabbitmq::parse_url(options.url);
+    result<detail::rabbitmq::broker_address> broker = detail::rabbitmq::parse_url(options.url);
     if (!broker) return broker.error();
     if (options.max_attempts < 1 || options.heartbeat.count() < 1 || options.heartbeat.count() > 3600)
         return error{errc::invalid_argument, 0, "amqp_options: max_attempts or heartbeat is out of range"};
+    if (options.retry_delays.empty())
+        options.retry_delays = {std::chrono::seconds(1), std::chrono::seconds(10), std::chrono::seconds(60)};
     return make_transport<detail::rabbitmq::amqp_transport>(std::move(*broker), std::move(options));
 }
 
