@@ -113,15 +113,16 @@ class connection {
         if (!check_sent(status)) return rpc_status::disconnected;
         if (frame.frame_type != AMQP_FRAME_METHOD || frame.payload.method.id != AMQP_CONNECTION_CLOSE_METHOD)
             return rpc_status::done;
-        const auto& closed = *static_cast<amqp_connection_close_t*>(frame.payload.method.decoded);
-        keep_fault(text_of(closed.reply_text, closed.reply_code));
+        keep_fault(text_of<amqp_connection_close_t>(frame.payload.method.decoded));
         return rpc_status::disconnected;
     }
     bool has_frames() const { return amqp_frames_enqueued(state_) != 0 || amqp_data_in_buffer(state_) != 0; }
 
-    // "NOT_FOUND - no queue 'x' in vhost '/' (404)"
-    static std::string text_of(amqp_bytes_t text, int code) {
-        return cat({printable(view_of(text)), " (", code, ")"});
+    // Of a `Close` method: "NOT_FOUND - no queue 'x' in vhost '/' (404)"
+    template <class Close>
+    static std::string text_of(const void* method) {
+        const auto& closed = *static_cast<const Close*>(method);
+        return cat({printable(view_of(closed.reply_text)), " (", closed.reply_code, ")"});
     }
     bool keep_fault(std::string text) {
         fault_ = std::move(text);
@@ -155,12 +156,9 @@ class connection {
         if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION)
             return amqp_error_string2(reply.library_error);
         if (reply.reply_type != AMQP_RESPONSE_SERVER_EXCEPTION) return "the connection was closed";
-        if (reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD) {
-            const auto& closed = *static_cast<amqp_channel_close_t*>(reply.reply.decoded);
-            return text_of(closed.reply_text, closed.reply_code);
-        }
-        const auto& closed = *static_cast<amqp_connection_close_t*>(reply.reply.decoded);
-        return text_of(closed.reply_text, closed.reply_code);
+        return reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD
+                   ? text_of<amqp_channel_close_t>(reply.reply.decoded)
+                   : text_of<amqp_connection_close_t>(reply.reply.decoded);
     }
     bool fail(std::string text) {
         close(false);

@@ -20,7 +20,6 @@ struct publication : ref_counted {
     std::string error;                   // empty: a retry
     std::string returns_to;              // of a retry queue: where its messages go
     std::chrono::milliseconds delay{0};  // and after which time
-    bool is_declared = false;            // the queue exists without it
     bool is_confirmed = false;
 };
 
@@ -117,7 +116,8 @@ class publisher {
             const rpc_status status = await_confirm(deadline);
             if (status == rpc_status::timed_out) return unconfirmed(*what);
             if (status == rpc_status::disconnected) return disconnected(*what);
-            const bool may_declare = is_returned_ && !what->is_declared && !declares;
+            const bool may_declare =
+                is_returned_ && !declares && (!what->error.empty() || what->delay.count() > 0);
             if (!what->is_confirmed && !may_declare)
                 return error{errc::unavailable, 0,
                              cat({"RabbitMQ has no queue ", what->queue, ", or it refuses a message"})};
@@ -183,8 +183,7 @@ class publisher {
         if (method.id == AMQP_BASIC_ACK_METHOD) pending_->is_confirmed = !is_returned_;
         if (method.id == AMQP_BASIC_ACK_METHOD || method.id == AMQP_BASIC_NACK_METHOD) pending_ = {};
         if (method.id != AMQP_CHANNEL_CLOSE_METHOD) return rpc_status::done;
-        const auto& closed = *static_cast<const amqp_channel_close_t*>(method.decoded);
-        connection_.keep_fault(connection::text_of(closed.reply_text, closed.reply_code));
+        connection_.keep_fault(connection::text_of<amqp_channel_close_t>(method.decoded));
         return rpc_status::disconnected;
     }
 
