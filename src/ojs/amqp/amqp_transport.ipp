@@ -283,7 +283,7 @@ class amqp_transport : public transport {
         held.unlock();
         result<void> out = publisher_.publish(what, deadline);
         held.lock();
-        message->is_published = out.has_value();
+        message->is_published = message->is_published || out;
         if (!out && out.error().code != errc::timed_out) message->published = {};
         if (message->now == state::publishing) message->now = state::held;
         return out;
@@ -460,7 +460,7 @@ class amqp_transport : public transport {
         end_consumers(channel);
         return true;
     }
-    // Their messages count beside those of the next consumers.
+    // Their messages count beside the prefetch of the next consumers.
     void end_consumers(queue_channel& channel) {
         channel.tags.clear();
         channel.prefetch = 0;
@@ -475,8 +475,8 @@ class amqp_transport : public transport {
         rpc_status status = open(channel);
         const std::int64_t prefetch = share - limited_already(channel);
         if (status == rpc_status::done && prefetch <= 0) return true;
-        const std::string tag =
-            cat({"ojs.", ++last_consumer_});  // a used tag would get the old messages' credit
+        // A new one: RabbitMQ counts the messages of a tag.
+        const std::string tag = cat({"ojs.", ++last_consumer_});
         if (status == rpc_status::done) status = set_prefetch(channel, prefetch);
         if (status == rpc_status::done) {
             amqp_basic_consume(connection_.state(), channel.number, bytes_of(channel.queue), bytes_of(tag), 0,
@@ -505,8 +505,7 @@ class amqp_transport : public transport {
         std::int64_t out = channel.prefetch;
         const unique_lock held(mutex_);
         for (const message_ref& message : held_)
-            out += message->queue == channel.queue && message->now != state::lost && !message->is_counted ? 1
-                                                                                                          : 0;
+            out += message->queue == channel.queue && message->now != state::lost && !message->is_counted;
         return out;
     }
     rpc_status set_prefetch(const queue_channel& channel, std::int64_t prefetch) {
@@ -519,40 +518,33 @@ class amqp_transport : public transport {
 
     bool send_settlements(bool is_awaited) {
         for (queue_channel& channel : channels_) {
-            const std::vector<message_ref> due = due_of(channel);
+            std::vector<message_ref> due;
+            unique_lock held(mutex_);
+            for (const message_ref& message : held_) {
+                if (message->now == state::due && message->queue == channel.queue) due.push_back(message);
+            }
+            held.unlock();
             for (const message_ref& message : due) {
-                if (!send(*message, channel.number)) return false;
+                if (!connection_.check_sent(send(*message, channel.number))) return false;
             }
             if (!channel.is_open || (due.empty() && !is_awaited)) continue;
             // The response to any synchronous method says that the broker has read what was sent before it.
-            const rpc_status status = set_prefetch(channel, 1);
-            if (!handle(status, channel)) return false;
-            if (status == rpc_status::done) end_messages(due);
+            if (!handle(set_prefetch(channel, 1), channel)) return false;
+            held.lock();
+            for (const message_ref& message : due) {
+                if (message->now != state::due) continue;  // lost
+                message->now = state::settled;
+                held_.remove(message);
+            }
+            changed_.notify_all();
         }
         return true;
     }
-    std::vector<message_ref> due_of(const queue_channel& channel) const {
-        std::vector<message_ref> out;
-        const unique_lock held(mutex_);
-        for (const message_ref& message : held_) {
-            if (message->now == state::due && message->queue == channel.queue) out.push_back(message);
-        }
-        return out;
-    }
-    bool send(const held_message& message, amqp_channel_t channel) {
+    int send(const held_message& message, amqp_channel_t channel) const {
+        const amqp_connection_state_t to = connection_.state();
         const bool is_ack = message.decided == verb::ack || message.decided == verb::fail;
-        const bool requeues = message.decided == verb::requeue;
-        return connection_.check_sent(
-            is_ack ? amqp_basic_ack(connection_.state(), channel, message.from.tag, 0)
-                   : amqp_basic_nack(connection_.state(), channel, message.from.tag, 0, requeues));
-    }
-    void end_messages(const std::vector<message_ref>& due) {
-        const unique_lock held(mutex_);
-        for (const message_ref& message : due) {
-            message->now = state::settled;
-            held_.remove(message);
-        }
-        changed_.notify_all();
+        return is_ack ? amqp_basic_ack(to, channel, message.from.tag, 0)
+                      : amqp_basic_nack(to, channel, message.from.tag, 0, message.decided == verb::requeue);
     }
     // A redelivery of what is in progress here stays: that run's report settles it.
     void hand_back_unwanted() {
@@ -607,35 +599,37 @@ class amqp_transport : public transport {
 
     void add(const queue_channel& channel, delivery from) {
         const unique_lock held(mutex_);
-        held_message& message = *find_or_add(channel, from);
-        message.now = message.is_published ? state::due : message.published ? state::publishing : state::held;
-        message.generation = channel.generation;
-        message.is_counted = !channel.tags.empty();
-        message.is_buffered = true;
-        if (from.max_attempts == 0) from.max_attempts = options_.max_attempts;
-        message.from = std::move(from);
-        has_new_jobs_ = true;
-    }
-    // A redelivery of a message that is in progress here is recognized by its message-id. Another message
-    // with that message-id is another job.
-    message_ref find_or_add(const queue_channel& channel, const delivery& from) {
         const std::size_t fingerprint = std::hash<std::string_view>()(from.body);
+        message_ref message;
         bool is_used = from.message_id.empty();
-        for (const message_ref& message : held_) {
-            is_used = is_used || message->id == from.message_id;
-            const bool may_be = message->now == state::lost && from.redelivered && !from.message_id.empty();
-            if (may_be && message->from.message_id == from.message_id &&
-                message->fingerprint == fingerprint && message->queue == channel.queue)
-                return message;
+        for (const message_ref& other : held_) {
+            is_used = is_used || other->id == from.message_id;
+            if (!message && is_redelivered(*other, channel, from) && other->fingerprint == fingerprint)
+                message = other;
         }
-        message_ref out = make_ref<held_message>();
-        const std::string& prefix = from.message_id.empty() ? channel.queue : from.message_id;
-        const std::string made = cat({prefix, "#", nonce_, ".", channel.generation, ".", from.tag});
-        out->id = is_used ? made : from.message_id;
-        out->queue = channel.queue;
-        out->fingerprint = fingerprint;
-        held_.push_back(out);
-        return out;
+        if (!message) {
+            message = make_ref<held_message>();
+            const std::string& prefix = from.message_id.empty() ? channel.queue : from.message_id;
+            message->id =
+                is_used ? cat({prefix, "#", nonce_, ".", channel.generation, ".", from.tag}) : prefix;
+            message->queue = channel.queue;
+            message->fingerprint = fingerprint;
+            held_.push_back(message);
+        }
+        message->now = message->is_published ? state::due
+                       : message->published  ? state::publishing
+                                             : state::held;
+        message->generation = channel.generation;
+        message->is_counted = !channel.tags.empty();
+        message->is_buffered = has_new_jobs_ = true;
+        message->from = std::move(from);
+        if (message->from.max_attempts == 0) message->from.max_attempts = options_.max_attempts;
+    }
+    // It is in progress here. Another message with its message-id, and another body, is another job.
+    static bool is_redelivered(const held_message& message, const queue_channel& channel,
+                               const delivery& from) {
+        return message.now == state::lost && from.redelivered && !from.message_id.empty() &&
+               message.from.message_id == from.message_id && message.queue == channel.queue;
     }
 
     const broker_address broker_;
