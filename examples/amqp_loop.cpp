@@ -1,7 +1,5 @@
 // RabbitMQ on ojs::loop, by plain librabbitmq: each thread has a connection, and one message at a time.
-//
 //     build/amqp_loop amqp://guest:guest@localhost:5672/ QUEUE
-//
 // "ID MS" works for MS milliseconds, at most 60 s, and prints "done ID". If not, the message goes back.
 #include <amqp.h>
 #include <amqp_tcp_socket.h>
@@ -11,7 +9,6 @@
 #include <algorithm>
 #include <optional>
 #include <string>
-
 #include "ojs_shutdown.hpp"  // or ojs_shutdown_loop.hpp
 
 namespace {
@@ -29,17 +26,15 @@ class rabbit_queue {
             if ((broker_ || open(url_)) && (consuming_ || consume())) {
                 if (auto body = read()) return body;
                 wait(stop);
-            } else {
-                drop();
-                static_cast<void>(stop.sleep_for(1s));
+            } else if (drop(); !stop.sleep_for(1s)) {
+                break;
             }
         }
         keep_alive();
         return std::nullopt;
     }
     void keep_alive() {  // ends the consumer; a message that crosses with the cancel goes back
-        if (consuming_) amqp_basic_cancel(broker_, 1, amqp_cstring_bytes("loop"));
-        if (std::exchange(consuming_, false) && !is_ok()) return drop();
+        if (std::exchange(consuming_, false) && !amqp_basic_cancel(broker_, 1, tag)) drop();
         while (read()) settle(false);
     }
     void settle(bool done) {  // without its connection the broker delivers it again
@@ -48,7 +43,6 @@ class rabbit_queue {
     }
 
   private:
-    bool is_ok() const { return amqp_get_rpc_reply(broker_).reply_type == AMQP_RESPONSE_NORMAL; }
     bool open(std::string url) {
         amqp_connection_info at{};
         if (amqp_parse_url(url.data(), &at) != AMQP_STATUS_OK) return false;
@@ -63,9 +57,8 @@ class rabbit_queue {
                amqp_basic_qos(broker_, 1, 0, 1, 0);
     }
     bool consume() {
-        amqp_basic_consume(broker_, 1, amqp_cstring_bytes(name_.c_str()), amqp_cstring_bytes("loop"), 0, 0, 0,
-                           amqp_empty_table);
-        return consuming_ = is_ok();
+        const amqp_bytes_t name = amqp_cstring_bytes(name_.c_str());
+        return consuming_ = amqp_basic_consume(broker_, 1, name, tag, 0, 0, 0, amqp_empty_table);
     }
     std::optional<std::string> read() {
         if (!broker_) return std::nullopt;
@@ -92,6 +85,7 @@ class rabbit_queue {
         consuming_ = false;
     }
 
+    const amqp_bytes_t tag = amqp_cstring_bytes("loop");  // of its consumer
     const std::string url_, name_;
     amqp_connection_state_t broker_ = nullptr;
     bool consuming_ = false;
@@ -99,10 +93,11 @@ class rabbit_queue {
 };
 
 // False: it failed, or was interrupted.
-bool handle(const std::string& id, const std::string& work, const ojs::cancel_token& interrupt) {
+bool handle(const std::string& body, const ojs::cancel_token& interrupt) {
+    const std::string id = body.substr(0, body.find(' ')), work = body.substr(id.size());
     const bool fails = work == " fail";
-    const auto time = fails ? 1000ms : 1ms * std::clamp(std::atoi(work.c_str()), 0, 60000);
-    if (!interrupt.sleep_for(time) || fails) return false;
+    if (!interrupt.sleep_for(1ms * (fails ? 1000 : std::clamp(std::atoi(work.c_str()), 0, 60000))) || fails)
+        return false;
     ojs::write_log_line(STDOUT_FILENO, "done " + id);
     return true;
 }
@@ -115,11 +110,10 @@ int main(int argc, char** argv) {
     loop.consumers(0, [&](ojs::slot& slot) {
         rabbit_queue queue(argv[1], argv[2]);
         while (slot.next([&] { queue.keep_alive(); })) {
-            const auto body = queue.take(slot.taking());
-            if (!body) continue;
-            const std::string id = body->substr(0, body->find(' '));
-            const ojs::item item = slot.begin(id);
-            queue.settle(handle(id, body->substr(id.size()), item.token()));
+            if (const auto body = queue.take(slot.taking())) {
+                const ojs::item item = slot.begin(body->substr(0, body->find(' ')));
+                queue.settle(handle(*body, item.token()));
+            }
         }
     });
     return loop.run();
