@@ -316,7 +316,10 @@ class amqp_transport : public transport {
             const char* const why = "attempts_used_up: its runs ended without a report";
             if (decided == verb::fail && !message->published)
                 message->published = publication_of(*message, message->from.body, why);
-            static_cast<void>(settle(held, message, decided, deadline_after(std::chrono::seconds(1))));
+            if (settle(held, message, decided, deadline_after(std::chrono::seconds(1))))
+                options_.on_event(severity::warning,
+                                  cat({"message ", printable(message->id), " of queue ", message->queue,
+                                       " has used up its attempts, and is not run"}));
         }
     }
 
